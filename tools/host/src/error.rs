@@ -1,0 +1,146 @@
+//! What can go wrong on the host, in words a person can act on.
+//!
+//! Every error names the path it is about (escaped, see [`crate::escape`]), the
+//! operation, and where there is something to do about it, what. Nothing here
+//! decides whether to go on: a [`HostError`] always means that the operation
+//! was not done, a [`Warning`] that it was done but for the named detail.
+
+use std::fmt;
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::escape::escape;
+
+/// The result of an operation on the host.
+pub type Result<T> = std::result::Result<T, HostError>;
+
+/// Why an operation on the host was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The host refused a system call.
+    #[error("cannot {op} '{}': {source}{}", escape(path), hint(source))]
+    Io {
+        /// What was tried, as a verb and its object.
+        op: &'static str,
+        /// The path it was tried on.
+        path: Vec<u8>,
+        /// The host's answer.
+        source: io::Error,
+    },
+    /// Something was changed by somebody else between two looks at it.
+    #[error(
+        "'{}' changed while it was read: {what}; stop what writes to it, or read a snapshot",
+        escape(path)
+    )]
+    Changed {
+        /// The path that changed.
+        path: Vec<u8>,
+        /// What is different.
+        what: &'static str,
+    },
+    /// A path has a component that cannot be a name on the host.
+    #[error("'{}' is refused: the name '{}' {why}", escape(path), escape(name))]
+    BadName {
+        /// The whole path.
+        path: Vec<u8>,
+        /// The component.
+        name: Vec<u8>,
+        /// What is wrong with it, as the rest of a sentence that begins with it.
+        why: &'static str,
+    },
+    /// What was to be made is there already.
+    #[error(
+        "'{}' exists already; nothing was overwritten: choose another destination",
+        escape(path)
+    )]
+    Exists {
+        /// The path that exists.
+        path: Vec<u8>,
+    },
+    /// The host, or this crate, has no way to do it.
+    #[error("'{}': {what}", escape(path))]
+    NotSupported {
+        /// The path it was asked for.
+        path: Vec<u8>,
+        /// What cannot be done.
+        what: &'static str,
+    },
+}
+
+impl HostError {
+    /// An [`HostError::Io`] from the error number of a system call.
+    pub(crate) fn io(op: &'static str, path: Vec<u8>, errno: Errno) -> Self {
+        Self::Io {
+            op,
+            path,
+            source: errno.into(),
+        }
+    }
+
+    /// The path the error is about, unescaped.
+    pub fn path(&self) -> &[u8] {
+        match self {
+            Self::Io { path, .. }
+            | Self::Changed { path, .. }
+            | Self::BadName { path, .. }
+            | Self::Exists { path }
+            | Self::NotSupported { path, .. } => path,
+        }
+    }
+}
+
+/// What to do about an error number, or nothing where its own text says it all.
+fn hint(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::ACCESS | Errno::PERM) => "; run it as root or as a user who has the permission",
+        Some(Errno::NOSPC | Errno::DQUOT) => {
+            "; free some space there, or choose another destination"
+        }
+        Some(Errno::MFILE | Errno::NFILE) => "; raise the limit of open files (ulimit -n)",
+        Some(Errno::ROFS) => "; choose a destination that can be written to",
+        Some(Errno::NOENT) => "; check that the path and every directory on the way exist",
+        Some(Errno::LOOP | Errno::NOTDIR) => {
+            "; something on the way is a symbolic link or not a directory, and is not followed"
+        }
+        Some(Errno::OPNOTSUPP) => "; the file system there has no such thing: choose another one",
+        Some(Errno::IO) => "; the device below may be failing: see the kernel log",
+        _ => "",
+    }
+}
+
+/// A detail that could not be restored. Everything else about the path was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// The path, with the destination in front of it.
+    pub path: Vec<u8>,
+    /// What was not restored.
+    pub what: String,
+    /// The host's error number.
+    pub errno: i32,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = io::Error::from_raw_os_error(self.errno);
+        write!(f, "'{}': {}: {source}", escape(&self.path), self.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_path_the_operation_and_the_remedy() {
+        let error = HostError::io("open", b"a\x1bb".to_vec(), Errno::ACCESS);
+        let text = error.to_string();
+        assert!(
+            text.starts_with("cannot open 'a\\x1bb': Permission denied"),
+            "{text}"
+        );
+        assert!(text.contains("run it as root"), "{text}");
+        assert_eq!(error.path(), b"a\x1bb");
+    }
+}

@@ -1,0 +1,264 @@
+//! Reading a tree of the host.
+//!
+//! A [`Source`] holds the directory at the root open and reaches everything
+//! below relative to it, so renaming the root, or a directory above it, does
+//! not matter. No symbolic link below the root is followed. Mount points are
+//! entered like any directory, as `tar` does.
+//!
+//! Listing costs two system calls for an object without extended attributes
+//! (three for a symbolic link) and opens none of them, so it has no side effect
+//! on devices and pipes and needs no permission to read them.
+//!
+//! Reading leaves the times of access alone where the user owns what is read,
+//! but for symbolic links, whose target cannot be read in any other way: of
+//! several names of one link, only the first that is listed has the old time.
+//!
+//! A tree that changes while it is read is not frozen: each object is as it was
+//! when it was looked at, and a file whose data no longer belong to its
+//! metadata is an error (see [`FileReader`]). Attributes that the kernel shows
+//! to nobody but root (`trusted.*`) are read by root alone.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags, openat, statx};
+use rustix::io::Errno;
+
+use crate::error::{HostError, Result};
+use crate::meta::{Kind, Meta};
+use crate::reader::FileReader;
+use crate::survey::{self, Survey};
+use crate::walk::{self, READ_NAME_MAX};
+use crate::xattr::XattrReader;
+
+/// How a directory is opened to list it.
+const LIST: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
+
+/// Room for one answer of the kernel about the names in a directory.
+const NAMES_BUFFER: usize = 32 * 1024;
+
+/// A tree, or one single object, of the host that is to be read.
+#[derive(Debug)]
+pub struct Source {
+    /// The root directory; for a single object, the directory it is in.
+    dir: OwnedFd,
+    /// The name of the single object, if that is what this is.
+    single: Option<Vec<u8>>,
+    /// The path it was opened by, for messages.
+    path: Vec<u8>,
+}
+
+/// One name in a directory, and what it names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name, without any directory.
+    pub name: Vec<u8>,
+    /// The object.
+    pub meta: Meta,
+}
+
+impl Source {
+    /// Opens the tree, or the single object, at `path`.
+    ///
+    /// A symbolic link at `path` is followed if it leads to a directory, as
+    /// `tar -C` does; any other symbolic link is itself the object.
+    pub fn open(path: &Path) -> Result<Self> {
+        let shown = path.as_os_str().as_bytes().to_vec();
+        let errno = match openat(CWD, path, LIST, Mode::empty()) {
+            Ok(dir) => {
+                return Ok(Self {
+                    dir,
+                    single: None,
+                    path: shown,
+                });
+            }
+            Err(errno) => errno,
+        };
+        // Not a directory, or a link that leads nowhere: a single object.
+        let single = matches!(errno, Errno::NOTDIR | Errno::NOENT | Errno::LOOP);
+        let name = path.file_name().map(|name| name.as_bytes().to_vec());
+        let (true, false, Some(name)) = (single, shown.ends_with(b"/"), name) else {
+            return Err(HostError::io("open", shown, errno));
+        };
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = openat(CWD, parent, flags, Mode::empty())
+            .and_then(|dir| statx(&dir, &name, no_follow(), StatxFlags::TYPE).map(|_| dir));
+        match opened {
+            Ok(dir) => Ok(Self {
+                dir,
+                single: Some(name),
+                path: shown,
+            }),
+            Err(errno) => Err(HostError::io("open", shown, errno)),
+        }
+    }
+
+    /// The metadata of the root.
+    pub fn root(&self) -> Result<Meta> {
+        let name = self.single.as_deref().unwrap_or(b".");
+        let mut xattrs = XattrReader::new(self.dir.as_fd());
+        self.meta(self.dir.as_fd(), name, b"", &mut xattrs)
+    }
+
+    /// What is in the directory `dir`, sorted by name bytewise, so that the
+    /// order does not depend on the host.
+    pub fn list(&self, dir: &[u8]) -> Result<Vec<Entry>> {
+        let fd = self.open_directory(dir)?;
+        let mut names = Vec::new();
+        self.for_each_name(fd.as_fd(), dir, |name, ino, _| {
+            names.push((ino, name.to_bytes().to_vec()));
+            Ok(())
+        })?;
+        // Most file systems hold their objects in the order of the numbers, so
+        // a disk that is not cached is read in one direction.
+        names.sort_unstable();
+        let mut xattrs = XattrReader::new(fd.as_fd());
+        let mut entries = Vec::with_capacity(names.len());
+        for (_, name) in names {
+            let path = walk::join(dir, &name);
+            let meta = self.meta(fd.as_fd(), &name, &path, &mut xattrs)?;
+            entries.push(Entry { name, meta });
+        }
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    /// Opens the regular file `path`, whose metadata were `expected` when it
+    /// was listed, to read its data. It is an error if it is another by now.
+    pub fn reader(&self, path: &[u8], expected: &Meta) -> Result<FileReader> {
+        let shown = walk::join(&self.path, path);
+        if expected.kind != Kind::File {
+            return Err(HostError::NotSupported {
+                path: shown,
+                what: "only regular files have data that can be read",
+            });
+        }
+        let below = self.below(path)?;
+        FileReader::open(self.dir.as_fd(), below, shown, expected)
+    }
+
+    /// Counts the tree, without reading data or extended attributes.
+    pub fn survey(&self) -> Result<Survey> {
+        survey::take(self)
+    }
+
+    /// Whether the root is a single object and not a directory.
+    pub(crate) fn single(&self) -> Option<(BorrowedFd<'_>, &[u8])> {
+        let name = self.single.as_deref()?;
+        Some((self.dir.as_fd(), name))
+    }
+
+    /// The path of `path` for messages.
+    pub(crate) fn shown(&self, path: &[u8]) -> Vec<u8> {
+        walk::join(&self.path, path)
+    }
+
+    /// Opens a directory of the tree to list it.
+    pub(crate) fn open_directory(&self, path: &[u8]) -> Result<OwnedFd> {
+        walk::check_path(path, READ_NAME_MAX)?;
+        if self.single.is_some() {
+            return Err(self.io("list", path, Errno::NOTDIR));
+        }
+        let opened = match walk::open(self.dir.as_fd(), path, LIST | OFlags::NOATIME) {
+            // Only the owner may leave the time of access alone.
+            Err(Errno::PERM) => walk::open(self.dir.as_fd(), path, LIST),
+            opened => opened,
+        };
+        opened.map_err(|errno| self.io("list", path, errno))
+    }
+
+    /// Calls `found` with the name, number and type of everything in the open
+    /// directory `fd`, in the order of the host. The type may be unknown.
+    pub(crate) fn for_each_name(
+        &self,
+        fd: BorrowedFd<'_>,
+        path: &[u8],
+        mut found: impl FnMut(&CStr, u64, FileType) -> Result<()>,
+    ) -> Result<()> {
+        let mut buffer = [const { MaybeUninit::uninit() }; NAMES_BUFFER];
+        let mut names = RawDir::new(fd, &mut buffer);
+        while let Some(entry) = names.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(self.io("list", path, errno)),
+            };
+            let name = entry.file_name();
+            if !matches!(name.to_bytes(), b"." | b"..") {
+                found(name, entry.ino(), entry.file_type())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The host refused `op` on `path`.
+    pub(crate) fn io(&self, op: &'static str, path: &[u8], errno: Errno) -> HostError {
+        HostError::io(op, self.shown(path), errno)
+    }
+
+    /// The path below the directory that is held open.
+    fn below<'a>(&'a self, path: &'a [u8]) -> Result<&'a [u8]> {
+        walk::check_path(path, READ_NAME_MAX)?;
+        match &self.single {
+            None => Ok(path),
+            Some(name) if path.is_empty() => Ok(name),
+            Some(_) => Err(self.io("open", path, Errno::NOTDIR)),
+        }
+    }
+
+    /// The metadata of the entry `name` of the open directory `dir`.
+    fn meta(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        path: &[u8],
+        xattrs: &mut XattrReader,
+    ) -> Result<Meta> {
+        let fail = |op, errno| match errno {
+            Errno::NOENT if !path.is_empty() => HostError::Changed {
+                path: self.shown(path),
+                what: "it was removed after it was listed",
+            },
+            errno => self.io(op, path, errno),
+        };
+        let stat = statx(dir, name, no_follow(), StatxFlags::BASIC_STATS)
+            .map_err(|errno| fail("look at", errno))?;
+        let kind = match Kind::from_statx(&stat) {
+            Some(Kind::Symlink(_)) => {
+                let target = rustix::fs::readlinkat(dir, name, Vec::new())
+                    .map_err(|errno| fail("read the symbolic link", errno))?;
+                Kind::Symlink(target.into_bytes())
+            }
+            Some(kind) => kind,
+            None => {
+                return Err(HostError::NotSupported {
+                    path: self.shown(path),
+                    what: "it is of a kind that is not known",
+                });
+            }
+        };
+        let found = xattrs.read(name).map_err(|errno| match errno {
+            Errno::NOENT if !walk::proc_is_mounted() => HostError::NotSupported {
+                path: self.shown(path),
+                what: "its extended attributes cannot be read because /proc is not mounted",
+            },
+            errno => fail("read the extended attributes of", errno),
+        })?;
+        Ok(Meta::from_statx(&stat, kind, found))
+    }
+}
+
+/// Looks at the object itself: not at what a link leads to, and without
+/// mounting anything.
+pub(crate) fn no_follow() -> AtFlags {
+    AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT
+}

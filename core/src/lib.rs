@@ -1,1 +1,32 @@
-//! placeholder
+//! The betr file system: formats, engine, schema and checker.
+//!
+//! Imports run downwards in the order of the list below: `format` and `device` know nobody,
+//! `volume` owns the engine, `fs` and `check` stand on top of it. There is no global state, no
+//! terminal and no argument parsing here; the device, the clock and every source of randomness are
+//! handed in, so that a run can be repeated exactly.
+
+pub mod error;
+pub mod ids;
+pub mod text;
+
+pub mod device;
+pub mod format;
+
+pub mod space;
+pub mod table;
+
+pub mod node;
+
+pub mod cache;
+
+pub mod tree;
+
+pub mod log;
+
+pub mod volume;
+
+pub mod fs;
+
+pub mod check;
+
+pub use error::{Error, Place, Result};

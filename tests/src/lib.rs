@@ -1,1 +1,100 @@
-//! placeholder
+//! What the tests share: small volumes, seeded randomness, and time that stands still.
+
+use std::sync::Arc;
+
+use betr_core::Result;
+use betr_core::cache::{CacheBudget, Geometry};
+use betr_core::device::Device;
+use betr_core::fs::{FIRST_INO, FIRST_ZONE};
+use betr_core::ids::Time;
+use betr_core::volume::{CreateOptions, Mode, OpenOptions, Recovery, Volume};
+
+/// Numbers that follow from a seed.
+#[derive(Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of `seed`.
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// The next number.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+
+    /// `len` bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Tiny nodes: deep trees from little data.
+pub fn tiny() -> Geometry {
+    Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 }
+}
+
+/// A cache that evicts all the time.
+pub fn tight() -> CacheBudget {
+    CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 }
+}
+
+/// How many rounds a randomised test runs: `default`, or what the variable `BETR_ROUNDS` says.
+pub fn rounds(default: u64) -> u64 {
+    std::env::var("BETR_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Nonces that follow from a seed.
+fn nonces(seed: u64) -> Box<dyn FnMut() -> u64 + Send> {
+    let mut random = Random::new(seed ^ 0xabcd);
+    Box::new(move || random.next())
+}
+
+/// A clock that moves a second at each look.
+pub fn clock(start: i64) -> Box<dyn FnMut() -> Time + Send> {
+    let mut secs = start;
+    Box::new(move || {
+        secs += 1;
+        Time { secs, nanos: 0 }
+    })
+}
+
+/// An empty volume that logs.
+pub fn create(
+    device: Arc<dyn Device>,
+    geometry: Geometry,
+    cache: CacheBudget,
+    seed: u64,
+) -> Result<Volume> {
+    let options = CreateOptions {
+        uuid: *b"test volume uuid",
+        label: "test".into(),
+        log_bytes: 128 << 10,
+        geometry,
+        cache,
+        first_zone: FIRST_ZONE,
+        first_ino: FIRST_INO,
+        nonces: nonces(seed),
+    };
+    Volume::create(device, options)
+}
+
+/// Opens a volume.
+pub fn open(
+    device: Arc<dyn Device>,
+    mode: Mode,
+    cache: CacheBudget,
+    seed: u64,
+) -> Result<(Volume, Recovery)> {
+    Volume::open(device, OpenOptions { mode, slot: None, cache, nonces: nonces(seed) })
+}

@@ -1,2 +1,99 @@
-//! placeholder
-fn main() {}
+//! The front door: one binary that dispatches to the tools, by subcommand or by the name it is called by.
+
+mod demo;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use betr_cli::{Exit, Failure, Io};
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+/// A file system in an image, built on Bε-trees, and its tools
+#[derive(Parser, Debug)]
+#[command(name = "betr", version, max_term_width = 100)]
+struct Betr {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Tool {
+    Mkfs(betr_mkfs::Args),
+    Fsck(betr_fsck::Args),
+    Ls(betr_files::ls::Args),
+    Cat(betr_files::cat::Args),
+    Stat(betr_files::stat::Args),
+    Export(betr_files::export::Args),
+    Import(betr_files::import::Args),
+    Demo(demo::Args),
+}
+
+impl Tool {
+    fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
+        match self {
+            Tool::Mkfs(args) => betr_mkfs::run(args, io),
+            Tool::Fsck(args) => betr_fsck::run(args, io),
+            Tool::Ls(args) => betr_files::ls::run(args, io),
+            Tool::Cat(args) => betr_files::cat::run(args, io),
+            Tool::Stat(args) => betr_files::stat::run(args, io),
+            Tool::Export(args) => betr_files::export::run(args, io),
+            Tool::Import(args) => betr_files::import::run(args, io),
+            Tool::Demo(args) => demo::run(args, io, command),
+        }
+    }
+}
+
+/// Runs one command line, given as words without the program's name.
+fn command(words: &[&str], io: &mut Io) -> Result<Exit, Failure> {
+    let betr = Betr::try_parse_from(["betr"].iter().chain(words))
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    betr.tool.run(io)
+}
+
+fn main() -> ExitCode {
+    let args = arguments(std::env::args_os().collect());
+    let fsck = args.get(1).is_some_and(|tool| tool == "fsck");
+    // A panic is a mistake of ours, never the image's; its exit code must not look like bits of fsck.
+    match std::panic::catch_unwind(|| betr(&args, fsck)) {
+        Ok(exit) => exit.into(),
+        Err(_) if fsck => Exit::OPERATIONAL.into(),
+        Err(_) => Exit::FAILED.into(),
+    }
+}
+
+fn betr(args: &[OsString], fsck: bool) -> Exit {
+    let usage = if fsck { Exit::FSCK_USAGE } else { Exit::USAGE };
+    let betr = match Betr::try_parse_from(args) {
+        Ok(betr) => betr,
+        Err(error) => {
+            // Help that nobody reads any more is no failure.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::DONE,
+                _ => usage,
+            };
+        }
+    };
+    match Io::process(|io| betr.tool.run(io)) {
+        Ok(exit) => exit,
+        Err(failure) if failure.is_broken_pipe() => Exit::DONE,
+        Err(failure) => {
+            eprintln!("betr: {failure}");
+            failure.exit
+        }
+    }
+}
+
+/// Called as `mkfs.betr` or `fsck.betr`, the tool's name stands for the subcommand.
+fn arguments(mut args: Vec<OsString>) -> Vec<OsString> {
+    let name = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
+    let tool = match name {
+        Some("mkfs.betr") => "mkfs",
+        Some("fsck.betr") => "fsck",
+        _ => return args,
+    };
+    args.insert(1, tool.into());
+    args
+}

@@ -1,1 +1,130 @@
-//! placeholder
+//! `betr fsck`: checks an image, and repairs what is simple.
+//!
+//! Options and exit codes are those of fsck(8). Without `-f` a volume that was closed cleanly gets one
+//! line; with `-n` nothing is ever written.
+
+mod explain;
+mod progress;
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use betr_cli::image::Access;
+use betr_cli::volume::{clock_now, nonces, open_device};
+use betr_cli::{Exit, Failure, Io};
+use betr_core::check::{CheckOptions, Code, Repair, Report, check, check_quickly, repair};
+use betr_core::device::Device;
+
+use progress::Meter;
+
+/// Check a betr image, and repair it
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Only check: write nothing
+    #[arg(short = 'n', group = "mode")]
+    no: bool,
+    /// Repair what is safe to repair without questions
+    #[arg(short = 'p', visible_short_alias = 'a', group = "mode")]
+    preen: bool,
+    /// Repair everything that can be repaired
+    #[arg(short = 'y', group = "mode")]
+    yes: bool,
+    /// Check even if the volume was closed cleanly
+    #[arg(short = 'f')]
+    force: bool,
+    /// Verify the contents of files too
+    #[arg(long)]
+    data: bool,
+    /// Start from this slot of the superblock ring
+    #[arg(short = 'b', value_name = "SLOT")]
+    slot: Option<u32>,
+    /// Write progress to this file descriptor, as lines of pass, done, total and image; 0 draws a line on
+    /// the terminal
+    #[arg(short = 'C', value_name = "FD", allow_negative_numbers = true)]
+    progress: Option<i32>,
+    /// Show numbers about what was checked
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Say what a code means, and end
+    #[arg(long, value_name = "CODE", exclusive = true)]
+    explain: Option<String>,
+    /// The image
+    #[arg(required_unless_present = "explain")]
+    image: Option<PathBuf>,
+}
+
+/// Runs the tool.
+pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    let operational = |failure: Failure| match failure.exit {
+        Exit::USAGE => failure.with_exit(Exit::FSCK_USAGE),
+        _ => failure.with_exit(Exit::OPERATIONAL),
+    };
+    if let Some(code) = &args.explain {
+        return explain::explain(code, io).map_err(operational);
+    }
+    let image = args.image.as_deref().unwrap_or(Path::new(""));
+    examine(args, image, io).map_err(operational)
+}
+
+fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
+    let interactive = !(args.no || args.preen || args.yes);
+    if interactive && !io.terminal {
+        let text = "without a terminal there is nobody to ask: use -n to check, -p or -y to repair";
+        return Err(Failure::failed(text));
+    }
+    let access = if args.no || interactive { Access::Read } else { Access::Write };
+    let (_image, device) = open_device(path, access)?;
+    let options = CheckOptions { data: args.data, slot: args.slot };
+    let mut meter = Meter::new(args.progress, path)?;
+    if !args.force && !args.data {
+        let report = check_quickly(&device, options);
+        if report.findings.is_empty() {
+            show::one_line(path, &report, io, args.json)?;
+            return Ok(Exit::DONE);
+        }
+    }
+    let report = check(&device, options, &mut meter);
+    meter.done();
+    if args.no || interactive || report.findings.is_empty() {
+        show::report(args.verbose, args.json, path, &report, None, io)?;
+        if interactive && !report.findings.is_empty() {
+            io.note("Run again with -p or -y to repair.")?;
+        }
+        return Ok(outcome(&report));
+    }
+    mend(args, path, &device, options, &report, io)
+}
+
+fn mend(
+    args: &Args,
+    path: &Path,
+    device: &Arc<dyn Device>,
+    options: CheckOptions,
+    report: &Report,
+    io: &mut Io,
+) -> Result<Exit, Failure> {
+    if !report.is_repairable() {
+        show::report(args.verbose, args.json, path, report, None, io)?;
+        if !report.is_clean() {
+            io.note("This version repairs only logs, superblock slots and space-map slots; nothing was written.")?;
+        }
+        return Ok(outcome(report));
+    }
+    let done: Repair = repair(device, args.slot, clock_now(), nonces()?)
+        .map_err(|error| betr_cli::volume::failure(path, None, &error))?;
+    let again = check(device, CheckOptions { slot: None, ..options }, &mut ());
+    show::report(args.verbose, args.json, path, report, Some((done, &again)), io)?;
+    let corrected = if report.is_clean() { Exit::DONE } else { Exit::CORRECTED };
+    Ok(corrected | outcome(&again))
+}
+
+/// The exit code of a check after which nothing was repaired.
+fn outcome(report: &Report) -> Exit {
+    let failed_to_read = report.findings.iter().any(|finding| finding.code == Code::ReadFailed);
+    let left = if report.is_clean() { Exit::DONE } else { Exit::UNCORRECTED };
+    left | if failed_to_read { Exit::OPERATIONAL } else { Exit::DONE }
+}

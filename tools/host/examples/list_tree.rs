@@ -32,10 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-    println!(
-        "list: {names} names, {xattrs} extended attributes in {:?}",
-        start.elapsed()
-    );
+    println!("list: {names} names, {xattrs} extended attributes in {:?}", start.elapsed());
 
     let start = Instant::now();
     let (mut bytes, mut buffer) = (0, vec![0; 1 << 20]);
@@ -46,10 +43,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         reader.finish()?;
     }
-    println!(
-        "read: {} files, {bytes} bytes in {:?}",
-        files.len(),
-        start.elapsed()
-    );
+    println!("read: {} files, {bytes} bytes in {:?}", files.len(), start.elapsed());
     Ok(())
 }

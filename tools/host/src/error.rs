@@ -1,6 +1,6 @@
 //! What can go wrong on the host, in words a person can act on.
 //!
-//! Every error names the path it is about (escaped, see [`crate::escape`]), the
+//! Every error names the path it is about (escaped, see [`betr_core::text`]), the
 //! operation, and where there is something to do about it, what. Nothing here
 //! decides whether to go on: a [`HostError`] always means that the operation
 //! was not done, a [`Warning`] that it was done but for the named detail.
@@ -10,7 +10,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::escape::escape;
+use betr_core::text::printable;
 
 /// The result of an operation on the host.
 pub type Result<T> = std::result::Result<T, HostError>;
@@ -20,7 +20,7 @@ pub type Result<T> = std::result::Result<T, HostError>;
 #[non_exhaustive]
 pub enum HostError {
     /// The host refused a system call.
-    #[error("cannot {op} '{}': {source}{}", escape(path), hint(source))]
+    #[error("cannot {op} '{}': {source}{}", printable(path), hint(source))]
     Io {
         /// What was tried, as a verb and its object.
         op: &'static str,
@@ -32,7 +32,7 @@ pub enum HostError {
     /// Something was changed by somebody else between two looks at it.
     #[error(
         "'{}' changed while it was read: {what}; stop what writes to it, or read a snapshot",
-        escape(path)
+        printable(path)
     )]
     Changed {
         /// The path that changed.
@@ -41,7 +41,7 @@ pub enum HostError {
         what: &'static str,
     },
     /// A path has a component that cannot be a name on the host.
-    #[error("'{}' is refused: the name '{}' {why}", escape(path), escape(name))]
+    #[error("'{}' is refused: the name '{}' {why}", printable(path), printable(name))]
     BadName {
         /// The whole path.
         path: Vec<u8>,
@@ -53,14 +53,14 @@ pub enum HostError {
     /// What was to be made is there already.
     #[error(
         "'{}' exists already; nothing was overwritten: choose another destination",
-        escape(path)
+        printable(path)
     )]
     Exists {
         /// The path that exists.
         path: Vec<u8>,
     },
     /// The host, or this crate, has no way to do it.
-    #[error("'{}': {what}", escape(path))]
+    #[error("'{}': {what}", printable(path))]
     NotSupported {
         /// The path it was asked for.
         path: Vec<u8>,
@@ -72,11 +72,7 @@ pub enum HostError {
 impl HostError {
     /// An [`HostError::Io`] from the error number of a system call.
     pub(crate) fn io(op: &'static str, path: Vec<u8>, errno: Errno) -> Self {
-        Self::Io {
-            op,
-            path,
-            source: errno.into(),
-        }
+        Self::Io { op, path, source: errno.into() }
     }
 
     /// The path the error is about, unescaped.
@@ -124,7 +120,7 @@ pub struct Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = io::Error::from_raw_os_error(self.errno);
-        write!(f, "'{}': {}: {source}", escape(&self.path), self.what)
+        write!(f, "'{}': {}: {source}", printable(&self.path), self.what)
     }
 }
 
@@ -136,10 +132,7 @@ mod tests {
     fn messages_name_the_path_the_operation_and_the_remedy() {
         let error = HostError::io("open", b"a\x1bb".to_vec(), Errno::ACCESS);
         let text = error.to_string();
-        assert!(
-            text.starts_with("cannot open 'a\\x1bb': Permission denied"),
-            "{text}"
-        );
+        assert!(text.starts_with("cannot open 'a\\x1bb': Permission denied"), "{text}");
         assert!(text.contains("run it as root"), "{text}");
         assert_eq!(error.path(), b"a\x1bb");
     }

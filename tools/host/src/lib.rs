@@ -17,7 +17,6 @@
 //! `/proc/self/fd`, so `/proc` must be mounted.
 
 mod error;
-mod escape;
 mod meta;
 mod reader;
 mod restore;
@@ -29,7 +28,6 @@ mod writer;
 mod xattr;
 
 pub use error::{HostError, Result, Warning};
-pub use escape::escape;
 pub use meta::{Kind, Meta, Time};
 pub use reader::FileReader;
 pub use source::{Entry, Source};

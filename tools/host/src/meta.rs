@@ -21,10 +21,7 @@ pub struct Time {
 
 impl From<StatxTimestamp> for Time {
     fn from(time: StatxTimestamp) -> Self {
-        Self {
-            secs: time.tv_sec,
-            nanos: time.tv_nsec,
-        }
+        Self { secs: time.tv_sec, nanos: time.tv_nsec }
     }
 }
 

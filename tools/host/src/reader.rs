@@ -49,10 +49,7 @@ impl FileReader {
             Err(Errno::PERM) => walk::open(base, path, flags),
             opened => opened,
         };
-        let changed = |what| HostError::Changed {
-            path: shown.clone(),
-            what,
-        };
+        let changed = |what| HostError::Changed { path: shown.clone(), what };
         let fd = opened.map_err(|errno| match errno {
             Errno::NOENT => changed("it was removed after it was listed"),
             Errno::LOOP | Errno::NXIO | Errno::NOTDIR => {
@@ -181,10 +178,7 @@ impl FileReader {
     }
 
     fn changed(&self, what: &'static str) -> HostError {
-        HostError::Changed {
-            path: self.path.clone(),
-            what,
-        }
+        HostError::Changed { path: self.path.clone(), what }
     }
 }
 

@@ -41,13 +41,7 @@ pub(crate) fn set_meta(
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(parent, name, flags, Mode::empty())
         .map_err(|errno| HostError::io("open", path.clone(), errno))?;
-    let mut restore = Restore {
-        fd,
-        path,
-        meta,
-        perm: meta.perm & 0o7777,
-        warnings: Vec::new(),
-    };
+    let mut restore = Restore { fd, path, meta, perm: meta.perm & 0o7777, warnings: Vec::new() };
     restore.check_kind()?;
     restore.owner()?;
     if inherited && !matches!(meta.kind, Kind::Symlink(_)) {
@@ -118,7 +112,8 @@ impl Restore<'_> {
             if !self.may_be_missing(name, errno) {
                 return Err(self.io("set an extended attribute of", errno));
             }
-            let what = format!("the extended attribute {} was not set", crate::escape(name));
+            let what =
+                format!("the extended attribute {} was not set", betr_core::text::printable(name));
             self.warn(what, errno);
         }
         Ok(())
@@ -165,10 +160,7 @@ impl Restore<'_> {
         if time.nanos >= 1_000_000_000 {
             return Err(self.io("set the times of", Errno::INVAL));
         }
-        Ok(Timespec {
-            tv_sec: time.secs,
-            tv_nsec: time.nanos.into(),
-        })
+        Ok(Timespec { tv_sec: time.secs, tv_nsec: time.nanos.into() })
     }
 
     /// Compares what can be changed silently with what was asked for.
@@ -188,11 +180,7 @@ impl Restore<'_> {
     }
 
     fn warn(&mut self, what: String, errno: Errno) {
-        self.warnings.push(Warning {
-            path: self.path.clone(),
-            what,
-            errno: errno.raw_os_error(),
-        });
+        self.warnings.push(Warning { path: self.path.clone(), what, errno: errno.raw_os_error() });
     }
 
     fn io(&self, op: &'static str, errno: Errno) -> HostError {

@@ -35,9 +35,7 @@ use crate::walk::{self, READ_NAME_MAX};
 use crate::xattr::XattrReader;
 
 /// How a directory is opened to list it.
-const LIST: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
+const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Room for one answer of the kernel about the names in a directory.
 const NAMES_BUFFER: usize = 32 * 1024;
@@ -71,11 +69,7 @@ impl Source {
         let shown = path.as_os_str().as_bytes().to_vec();
         let errno = match openat(CWD, path, LIST, Mode::empty()) {
             Ok(dir) => {
-                return Ok(Self {
-                    dir,
-                    single: None,
-                    path: shown,
-                });
+                return Ok(Self { dir, single: None, path: shown });
             }
             Err(errno) => errno,
         };
@@ -93,11 +87,7 @@ impl Source {
         let opened = openat(CWD, parent, flags, Mode::empty())
             .and_then(|dir| statx(&dir, &name, no_follow(), StatxFlags::TYPE).map(|_| dir));
         match opened {
-            Ok(dir) => Ok(Self {
-                dir,
-                single: Some(name),
-                path: shown,
-            }),
+            Ok(dir) => Ok(Self { dir, single: Some(name), path: shown }),
             Err(errno) => Err(HostError::io("open", shown, errno)),
         }
     }

@@ -91,9 +91,7 @@ impl Survey {
 pub(crate) fn take(source: &Source) -> Result<Survey> {
     let mut survey = Survey::default();
     if let Some((dir, name)) = source.single() {
-        survey
-            .add(dir, name)
-            .map_err(|errno| source.io("look at", b"", errno))?;
+        survey.add(dir, name).map_err(|errno| source.io("look at", b"", errno))?;
         return Ok(survey);
     }
     // Paths and not open directories, of which a deep tree would take too many.

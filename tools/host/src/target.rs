@@ -59,11 +59,7 @@ impl Target {
     /// yet, and the path of the object is the empty one, `b""`.
     pub fn create(dest: &Path, directory: bool) -> Result<Self> {
         let shown = dest.as_os_str().as_bytes().to_vec();
-        if directory {
-            create_directory(dest, shown)
-        } else {
-            create_single(dest, shown)
-        }
+        if directory { create_directory(dest, shown) } else { create_single(dest, shown) }
     }
 
     /// Makes the directory `path`.
@@ -150,10 +146,7 @@ impl Target {
     /// are set-user-ID and set-group-ID. Anything else is an error.
     pub fn set_meta(&mut self, path: &[u8], meta: &Meta) -> Result<Vec<Warning>> {
         let place = match (path, &self.single) {
-            (b"", None) => Place {
-                parent: None,
-                name: b".".to_vec(),
-            },
+            (b"", None) => Place { parent: None, name: b".".to_vec() },
             _ => self.place(path)?,
         };
         let (parent, shown) = (self.parent(&place), self.shown(path));
@@ -180,10 +173,7 @@ impl Target {
             (None, path) => walk::split(path),
         };
         let name = name.to_vec();
-        Ok(Place {
-            parent: self.open_parent(parent)?,
-            name,
-        })
+        Ok(Place { parent: self.open_parent(parent)?, name })
     }
 
     /// The directory `path`, from the last one if it is that or below it.
@@ -206,10 +196,7 @@ impl Target {
     }
 
     fn parent<'a>(&'a self, place: &'a Place) -> BorrowedFd<'a> {
-        place
-            .parent
-            .as_ref()
-            .map_or(self.dir.as_fd(), |fd| fd.as_fd())
+        place.parent.as_ref().map_or(self.dir.as_fd(), |fd| fd.as_fd())
     }
 
     fn shown(&self, path: &[u8]) -> Vec<u8> {
@@ -218,20 +205,14 @@ impl Target {
 
     fn not_made(&self, op: &'static str, path: &[u8], errno: Errno) -> HostError {
         match errno {
-            Errno::EXIST => HostError::Exists {
-                path: self.shown(path),
-            },
+            Errno::EXIST => HostError::Exists { path: self.shown(path) },
             errno => HostError::io(op, self.shown(path), errno),
         }
     }
 }
 
 fn refused(path: &[u8], why: &'static str) -> HostError {
-    HostError::BadName {
-        path: path.to_vec(),
-        name: path.to_vec(),
-        why,
-    }
+    HostError::BadName { path: path.to_vec(), name: path.to_vec(), why }
 }
 
 fn create_directory(dest: &Path, shown: Vec<u8>) -> Result<Target> {
@@ -255,12 +236,7 @@ fn create_directory(dest: &Path, shown: Vec<u8>) -> Result<Target> {
     xattr::remove_acls(dir.as_fd())
         .map_err(|errno| fail("remove the access control list of", errno))?;
     rustix::fs::fchmod(&dir, Mode::RWXU).map_err(|errno| fail("change the mode of", errno))?;
-    Ok(Target {
-        dir,
-        single: None,
-        path: shown,
-        last: None,
-    })
+    Ok(Target { dir, single: None, path: shown, last: None })
 }
 
 fn create_single(dest: &Path, shown: Vec<u8>) -> Result<Target> {
@@ -282,12 +258,7 @@ fn create_single(dest: &Path, shown: Vec<u8>) -> Result<Target> {
         Ok(_) => return Err(HostError::Exists { path: shown }),
         Err(errno) => return Err(HostError::io("look at", shown, errno)),
     }
-    Ok(Target {
-        dir,
-        single: Some(name),
-        path: shown,
-        last: None,
-    })
+    Ok(Target { dir, single: Some(name), path: shown, last: None })
 }
 
 fn is_empty(dir: BorrowedFd<'_>) -> rustix::io::Result<bool> {

@@ -26,10 +26,8 @@ pub(crate) const NAME_MAX: usize = 255;
 pub(crate) const READ_NAME_MAX: usize = PATH_MAX;
 
 /// What a directory is opened as on the way to something in it.
-const STEP: OFlags = OFlags::PATH
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const STEP: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Checks every component of `path`; an empty path, the root, passes.
 pub(crate) fn check_path(path: &[u8], longest: usize) -> Result<()> {
@@ -44,11 +42,7 @@ pub(crate) fn check_path(path: &[u8], longest: usize) -> Result<()> {
             _ if name.len() > longest => "is longer than the host can hold",
             _ => continue,
         };
-        return Err(HostError::BadName {
-            path: path.to_vec(),
-            name: name.to_vec(),
-            why,
-        });
+        return Err(HostError::BadName { path: path.to_vec(), name: name.to_vec(), why });
     }
     Ok(())
 }
@@ -172,16 +166,7 @@ mod tests {
         assert!(check_path(b"", NAME_MAX).is_ok());
         assert!(check_path(b"a/..b/...", NAME_MAX).is_ok());
         assert!(check_path(&[b'x'; 255], NAME_MAX).is_ok());
-        for bad in [
-            &b"/"[..],
-            b"/a",
-            b"a/",
-            b"a//b",
-            b".",
-            b"a/..",
-            b"../a",
-            b"a\0b",
-        ] {
+        for bad in [&b"/"[..], b"/a", b"a/", b"a//b", b".", b"a/..", b"../a", b"a\0b"] {
             assert!(check_path(bad, NAME_MAX).is_err(), "{bad:?}");
         }
         assert!(check_path(&[b'x'; 256], NAME_MAX).is_err());

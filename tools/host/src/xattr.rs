@@ -37,10 +37,7 @@ impl XattrReader {
     pub(crate) fn new(dir: BorrowedFd<'_>) -> Self {
         let mut prefix = proc_path(dir).into_bytes();
         prefix.push(b'/');
-        Self {
-            prefix,
-            buffer: vec![0; SMALL],
-        }
+        Self { prefix, buffer: vec![0; SMALL] }
     }
 
     /// All attributes of the entry `name`, or of the directory for `.`.
@@ -54,10 +51,7 @@ impl XattrReader {
             Err(errno) => return Err(errno),
         };
         let mut found = Vec::new();
-        for name in names
-            .split(|byte| *byte == 0)
-            .filter(|name| !name.is_empty())
-        {
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             match self.fill(|buffer| lgetxattr(&path[..], name, buffer)) {
                 Ok(length) => found.push((name.to_vec(), self.buffer[..length].to_vec())),
                 // Removed since it was listed: then it is not there.

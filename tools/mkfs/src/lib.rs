@@ -1,1 +1,238 @@
-//! placeholder
+//! `betr mkfs`: makes an image, empty or from a tree of the host.
+//!
+//! The image appears under its name when it is whole, or not at all. The same tree under the same UUID
+//! and `SOURCE_DATE_EPOCH` gives the same bytes.
+
+mod size;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use betr_cli::size::{human, parse_size};
+use betr_cli::volume::{clock_now, failure, nonces};
+use betr_cli::{Exit, Failure, Io, image, json, show, time};
+use betr_copy::{CopyError, ImportOptions, Imported, import_tree, root_attributes};
+use betr_core::cache::{CacheBudget, Geometry};
+use betr_core::device::FileDevice;
+use betr_core::format::{Superblock, limits};
+use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
+use betr_core::ids::Time;
+use betr_core::volume::{CreateOptions, Layout, Volume, default_log_bytes};
+use betr_host::{Source, Survey};
+use serde_json::json;
+use uuid::Uuid;
+
+/// Make a betr image
+///
+/// With -d and without SIZE the image is made large enough for the tree and a quarter more, and at
+/// least 16 MiB; the file is sparse, so that what is not used takes no space. The log takes 1/64 of
+/// the image, from 128 KiB to 64 MiB.
+///
+/// With a fixed UUID and SOURCE_DATE_EPOCH the same tree gives the same image, byte for byte: no time
+/// is later than SOURCE_DATE_EPOCH; times of access are those of the last modification; times of
+/// change and birth are SOURCE_DATE_EPOCH itself.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Fill the image with this directory of the host
+    #[arg(short = 'd', value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// The label of the volume, at most 64 bytes
+    #[arg(short = 'L', value_name = "LABEL", default_value = "")]
+    label: String,
+    /// The UUID of the volume, or "random" or "clear"
+    #[arg(short = 'U', value_name = "UUID", default_value = "random")]
+    uuid: String,
+    /// The size of nodes, a power of two [default: 4 MiB, or what 1/256 of the image allows]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    node_size: Option<u64>,
+    /// The size of basements, the parts of leaves that are read at once [default: 128 KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    basement_size: Option<u64>,
+    /// The size of the log [default: 1/64 of the image]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    log_size: Option<u64>,
+    /// Only say what would be made
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Print nothing on standard output
+    #[arg(short, long)]
+    quiet: bool,
+    /// Overwrite what the image holds
+    #[arg(short, long)]
+    force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// The image: a file, which is made, or a block device
+    image: PathBuf,
+    /// Its size; without a unit in bytes
+    #[arg(value_parser = parse_size)]
+    size: Option<u64>,
+}
+
+/// What will be made.
+struct Plan {
+    uuid: Uuid,
+    bytes: u64,
+    log_bytes: u64,
+    geometry: Geometry,
+    now: Time,
+    options: ImportOptions,
+}
+
+/// Runs the tool.
+pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    let host = |error: betr_host::HostError| Failure::failed(error.to_string());
+    let source = args.directory.as_deref().map(Source::open).transpose().map_err(host)?;
+    let survey = source.as_ref().map(Source::survey).transpose().map_err(host)?;
+    let plan = plan(args, survey.as_ref())?;
+    if args.dry_run {
+        return show(args, &plan, None, io);
+    }
+    let target = image::create(&args.image, plan.bytes, args.force)?;
+    let file = target.file.try_clone().map_err(|error| {
+        Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(&args.image)))
+    })?;
+    let made =
+        fill(args, &plan, FileDevice::new(file, plan.bytes), source.as_ref().zip(survey.as_ref()));
+    let made = made.map_err(|error| match error {
+        CopyError::Image(error) => failure(&args.image, None, &error),
+        other => Failure::failed(other.to_string()),
+    })?;
+    target.commit()?;
+    show(args, &plan, Some(&made), io)
+}
+
+fn plan(args: &Args, survey: Option<&Survey>) -> Result<Plan, Failure> {
+    if args.label.len() > limits::LABEL_MAX || args.label.contains('\0') {
+        return Err(Failure::usage(format!(
+            "a label has at most {} bytes, none of them zero",
+            limits::LABEL_MAX
+        )));
+    }
+    let uuid = match args.uuid.as_str() {
+        "random" => Uuid::new_v4(),
+        "clear" => Uuid::nil(),
+        text => {
+            Uuid::parse_str(text).map_err(|error| Failure::usage(format!("-U {text}: {error}")))?
+        }
+    };
+    let epoch = time::source_date_epoch().map_err(Failure::usage)?;
+    let now = epoch.map_or_else(clock_now, |secs| Time { secs, nanos: 0 });
+    let bytes = size::image_bytes(&args.image, args.size, survey)?;
+    let log_bytes = args.log_size.unwrap_or_else(|| default_log_bytes(bytes));
+    let geometry = size::geometry(bytes, args.node_size, args.basement_size)?;
+    let refuse =
+        |error: betr_core::Error| Failure::failed(format!("{}: {error}", show::path(&args.image)));
+    Layout::new(bytes, log_bytes).map_err(refuse)?;
+    Ok(Plan { uuid, bytes, log_bytes, geometry, now, options: ImportOptions { epoch } })
+}
+
+/// Writes the image; it ends in one checkpoint, after which it is whole.
+fn fill(
+    args: &Args,
+    plan: &Plan,
+    device: FileDevice,
+    source: Option<(&Source, &Survey)>,
+) -> Result<(Superblock, Imported), CopyError> {
+    let options = CreateOptions {
+        uuid: plan.uuid.into_bytes(),
+        label: args.label.clone(),
+        log_bytes: plan.log_bytes,
+        geometry: plan.geometry,
+        cache: CacheBudget { total_bytes: 192 << 20, dirty_bytes: 96 << 20 },
+        first_zone: FIRST_ZONE,
+        first_ino: FIRST_INO,
+        nonces: nonces().map_err(|error| betr_core::Error::Misuse(error.to_string()))?,
+    };
+    let volume = Volume::create(Arc::new(device), options)?;
+    let now = plan.now;
+    let root = match source {
+        Some((source, _)) => root_attributes(&source.root()?, plan.options),
+        None => Attributes { perm: 0o755, ..Attributes::at(now) },
+    };
+    let mut fs = Fs::format(volume, Box::new(move || now), root)?;
+    let imported = match source {
+        Some((source, survey)) => {
+            let root = fs.root()?;
+            import_tree(&mut fs, source, survey, &root, plan.options)?
+        }
+        None => Imported::default(),
+    };
+    fs.checkpoint()?;
+    Ok((fs.volume().superblock().clone(), imported))
+}
+
+fn show(
+    args: &Args,
+    plan: &Plan,
+    made: Option<&(Superblock, Imported)>,
+    io: &mut Io,
+) -> Result<Exit, Failure> {
+    let geometry = plan.geometry;
+    if args.json {
+        let mut value = json!({
+            "image": show::path(&args.image),
+            "dry_run": made.is_none(),
+            "label": args.label,
+            "uuid": plan.uuid.to_string(),
+            "bytes": plan.bytes,
+            "log_bytes": plan.log_bytes,
+            "node_size": geometry.node_size,
+            "leaf_size": geometry.leaf_size,
+            "basement_size": geometry.basement_size,
+        });
+        if let Some((superblock, imported)) = made {
+            value["root_hash"] = json::hex(&superblock.table.page.hash.0).into();
+            value["used_blocks"] = superblock.used_blocks.into();
+            value["files"] = imported.files.into();
+            value["directories"] = imported.directories.into();
+            value["others"] = imported.others.into();
+            value["links"] = imported.links.into();
+            value["file_bytes"] = imported.bytes.into();
+        }
+        io.json("betr.mkfs", 1, value)?;
+        return Ok(Exit::DONE);
+    }
+    if args.quiet {
+        return Ok(Exit::DONE);
+    }
+    let out = &mut io.out;
+    writeln!(
+        out,
+        "    Image: {}{}",
+        show::path(&args.image),
+        if made.is_none() { " (not made: dry run)" } else { "" }
+    )?;
+    writeln!(out, "    Label: {}", betr_core::text::Printable(args.label.as_bytes()))?;
+    writeln!(out, "     UUID: {}", plan.uuid)?;
+    writeln!(
+        out,
+        "     Size: {} ({} bytes), log {}",
+        human(plan.bytes),
+        plan.bytes,
+        human(plan.log_bytes)
+    )?;
+    writeln!(
+        out,
+        "    Nodes: {}, leaves of {}, basements of {}",
+        human(geometry.node_size.into()),
+        human(geometry.leaf_size.into()),
+        human(geometry.basement_size.into())
+    )?;
+    if let Some((superblock, imported)) = made {
+        if args.directory.is_some() {
+            writeln!(
+                out,
+                " Contents: {} files of {}, {} directories, {} others, {} more links",
+                imported.files,
+                human(imported.bytes),
+                imported.directories,
+                imported.others,
+                imported.links
+            )?;
+        }
+        writeln!(out, "Root hash: {}", superblock.table.page.hash)?;
+    }
+    Ok(Exit::DONE)
+}

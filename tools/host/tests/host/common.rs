@@ -47,19 +47,13 @@ pub fn mknod(path: &Path, kind: FileType, major: u32, minor: u32) -> bool {
 /// Sets the times of access and modification of a path itself.
 pub fn set_times(path: &Path, atime: (i64, i64), mtime: (i64, i64)) {
     let time = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
-    let times = Timestamps {
-        last_access: time(atime),
-        last_modification: time(mtime),
-    };
+    let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
 /// Metadata for something that is made by a test itself.
 pub fn plain_meta(kind: Kind, perm: u32) -> Meta {
-    let time = Time {
-        secs: 1_000_000_000,
-        nanos: 123_456_789,
-    };
+    let time = Time { secs: 1_000_000_000, nanos: 123_456_789 };
     Meta {
         kind,
         perm,
@@ -167,13 +161,8 @@ pub fn make_deep(base: &Path, name: &str, depth: usize) -> OwnedFd {
 pub fn acl() -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let mut acl = vec![2, 0, 0, 0];
-    let entries: [(u16, u16, u32); 5] = [
-        (1, 6, NOBODY),
-        (2, 4, 77),
-        (4, 4, NOBODY),
-        (16, 4, NOBODY),
-        (32, 0, NOBODY),
-    ];
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 6, NOBODY), (2, 4, 77), (4, 4, NOBODY), (16, 4, NOBODY), (32, 0, NOBODY)];
     for (tag, perm, id) in entries {
         acl.extend(tag.to_le_bytes());
         acl.extend(perm.to_le_bytes());

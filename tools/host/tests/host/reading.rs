@@ -22,12 +22,7 @@ fn names_are_sorted_as_bytes() {
         fs::write(dir.path().join(name), b"").unwrap();
     }
     let source = Source::open(dir.path()).unwrap();
-    let names: Vec<_> = source
-        .list(b"")
-        .unwrap()
-        .into_iter()
-        .map(|e| e.name)
-        .collect();
+    let names: Vec<_> = source.list(b"").unwrap().into_iter().map(|e| e.name).collect();
     let mut sorted = names.clone();
     sorted.sort();
     assert_eq!(names, sorted);
@@ -43,10 +38,7 @@ fn a_directory_of_many_names_is_complete() {
     let source = Source::open(dir.path()).unwrap();
     assert_eq!(source.list(b"").unwrap().len(), 3000);
     let survey = source.survey().unwrap();
-    assert_eq!(
-        (survey.files, survey.names, survey.names_bytes),
-        (3000, 3000, 300_000)
-    );
+    assert_eq!((survey.files, survey.names, survey.names_bytes), (3000, 3000, 300_000));
 }
 
 #[test]
@@ -57,23 +49,13 @@ fn the_root_may_be_a_link_to_a_directory_only() {
     symlink("real", dir.path().join("to dir")).unwrap();
     symlink("file", dir.path().join("to file")).unwrap();
     symlink("gone", dir.path().join("to nothing")).unwrap();
-    let kind = |name: &str| {
-        Source::open(&dir.path().join(name))
-            .unwrap()
-            .root()
-            .unwrap()
-            .kind
-    };
+    let kind = |name: &str| Source::open(&dir.path().join(name)).unwrap().root().unwrap().kind;
     assert_eq!(kind("to dir"), Kind::Directory);
     assert_eq!(kind("to file"), Kind::Symlink(b"file".to_vec()));
     assert_eq!(kind("to nothing"), Kind::Symlink(b"gone".to_vec()));
     assert_eq!(kind("file"), Kind::File);
     for bad in ["missing", "file/", "file/x", "missing/x", ""] {
-        let path = if bad.is_empty() {
-            "".into()
-        } else {
-            dir.path().join(bad)
-        };
+        let path = if bad.is_empty() { "".into() } else { dir.path().join(bad) };
         let error = Source::open(&path).unwrap_err();
         assert!(error.to_string().contains("cannot open"), "{bad}: {error}");
     }
@@ -87,10 +69,7 @@ fn a_single_file_is_a_source() {
     let meta = source.root().unwrap();
     assert_eq!(data(&source, b"", &meta).1, b"12345");
     let survey = source.survey().unwrap();
-    assert_eq!(
-        (survey.files, survey.directories, survey.data_bytes),
-        (1, 0, 5)
-    );
+    assert_eq!((survey.files, survey.directories, survey.data_bytes), (1, 0, 5));
     assert!(source.list(b"").is_err());
     assert!(source.reader(b"file", &meta).is_err());
 }
@@ -103,22 +82,10 @@ fn links_below_the_root_are_not_followed() {
     symlink("..", dir.path().join("tree/up")).unwrap();
     symlink("dir", dir.path().join("tree/link")).unwrap();
     let source = Source::open(&dir.path().join("tree")).unwrap();
-    for path in [
-        "up",
-        "link",
-        "up/secret",
-        "..",
-        "dir/../..",
-        "/etc",
-        "dir/",
-        ".",
-    ] {
+    for path in ["up", "link", "up/secret", "..", "dir/../..", "/etc", "dir/", "."] {
         assert!(source.list(path.as_bytes()).is_err(), "{path}");
     }
-    let secret = Source::open(&dir.path().join("secret"))
-        .unwrap()
-        .root()
-        .unwrap();
+    let secret = Source::open(&dir.path().join("secret")).unwrap().root().unwrap();
     for path in ["up/secret", "../secret"] {
         assert!(source.reader(path.as_bytes(), &secret).is_err(), "{path}");
     }
@@ -139,12 +106,7 @@ fn read_after(change: impl FnOnce(&Path)) -> Result<(), HostError> {
 #[test]
 fn a_file_that_changed_before_it_was_opened() {
     let append = |path: &Path| {
-        OpenOptions::new()
-            .append(true)
-            .open(path)
-            .unwrap()
-            .write_all(b"x")
-            .unwrap();
+        OpenOptions::new().append(true).open(path).unwrap().write_all(b"x").unwrap();
     };
     let replace = |path: &Path| {
         let other = path.with_extension("new");
@@ -170,15 +132,11 @@ fn a_file_that_changed_before_it_was_opened() {
     };
     let remove = |path: &Path| fs::remove_file(path).unwrap();
     assert!(read_after(|_| {}).is_ok());
-    let changes: [&dyn Fn(&Path); 7] = [
-        &append, &replace, &link, &pipe, &overwrite, &hidden, &remove,
-    ];
+    let changes: [&dyn Fn(&Path); 7] =
+        [&append, &replace, &link, &pipe, &overwrite, &hidden, &remove];
     for (number, change) in changes.into_iter().enumerate() {
         let result = read_after(change);
-        assert!(
-            matches!(result, Err(HostError::Changed { .. })),
-            "{number}: {result:?}"
-        );
+        assert!(matches!(result, Err(HostError::Changed { .. })), "{number}: {result:?}");
     }
 }
 
@@ -251,22 +209,10 @@ fn what_may_not_be_read_is_an_error() {
     chmod("file", 0);
     let source = Source::open(dir.path()).unwrap();
     let error = source.list(b"closed").unwrap_err().to_string();
-    assert!(
-        error.contains("/closed'") && error.contains("run it as root"),
-        "{error}"
-    );
-    assert!(
-        source
-            .survey()
-            .unwrap_err()
-            .to_string()
-            .contains("/closed'")
-    );
+    assert!(error.contains("/closed'") && error.contains("run it as root"), "{error}");
+    assert!(source.survey().unwrap_err().to_string().contains("/closed'"));
     let meta = meta_of(&source, "file");
     let error = source.reader(b"file", &meta).unwrap_err().to_string();
-    assert!(
-        error.contains("cannot open") && error.contains("/file'"),
-        "{error}"
-    );
+    assert!(error.contains("cannot open") && error.contains("/file'"), "{error}");
     chmod("closed", 0o700);
 }

@@ -36,17 +36,10 @@ fn hostile_names_are_refused() {
             target.link(name, b"new").err(),
         ];
         for error in refused {
-            assert!(
-                matches!(error, Some(HostError::BadName { .. })),
-                "{name:?}: {error:?}"
-            );
+            assert!(matches!(error, Some(HostError::BadName { .. })), "{name:?}: {error:?}");
         }
         if !name.is_empty() {
-            assert!(
-                target
-                    .set_meta(name, &plain_meta(Kind::File, 0o600))
-                    .is_err()
-            );
+            assert!(target.set_meta(name, &plain_meta(Kind::File, 0o600)).is_err());
         }
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -60,25 +53,15 @@ fn links_inside_the_destination_lead_nowhere() {
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("victim"), b"whole").unwrap();
     let mut target = Target::create(&dir.path().join("to"), true).unwrap();
-    target
-        .symlink(b"away", outside.to_str().unwrap().as_bytes())
-        .unwrap();
-    target
-        .symlink(
-            b"victim",
-            outside.join("victim").to_str().unwrap().as_bytes(),
-        )
-        .unwrap();
+    target.symlink(b"away", outside.to_str().unwrap().as_bytes()).unwrap();
+    target.symlink(b"victim", outside.join("victim").to_str().unwrap().as_bytes()).unwrap();
     target.mkdir(b"dir").unwrap();
     target.symlink(b"dir/up", b"../../outside").unwrap();
 
     assert!(target.file(b"away/new").is_err());
     assert!(target.mkdir(b"dir/up/new").is_err());
     assert!(target.link(b"away/victim", b"stolen").is_err());
-    assert!(matches!(
-        target.file(b"victim"),
-        Err(HostError::Exists { .. })
-    ));
+    assert!(matches!(target.file(b"victim"), Err(HostError::Exists { .. })));
     let file = plain_meta(Kind::File, 0o777);
     assert!(target.set_meta(b"away/victim", &file).is_err());
     assert!(target.set_meta(b"victim", &file).is_err());
@@ -93,10 +76,7 @@ fn links_inside_the_destination_lead_nowhere() {
 
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
     assert_eq!(fs::read(outside.join("victim")).unwrap(), b"whole");
-    assert_ne!(
-        outside.join("victim").metadata().unwrap().mode() & 0o777,
-        0o777
-    );
+    assert_ne!(outside.join("victim").metadata().unwrap().mode() & 0o777, 0o777);
 }
 
 #[test]
@@ -123,10 +103,7 @@ fn nothing_that_exists_is_touched() {
     target.mkdir(b"a").unwrap();
     assert!(matches!(target.mkdir(b"a"), Err(HostError::Exists { .. })));
     assert!(matches!(target.file(b"a"), Err(HostError::Exists { .. })));
-    assert!(matches!(
-        target.symlink(b"a", b"b"),
-        Err(HostError::Exists { .. })
-    ));
+    assert!(matches!(target.symlink(b"a", b"b"), Err(HostError::Exists { .. })));
     assert!(Target::create(&path("empty"), true).is_err());
 }
 
@@ -134,25 +111,14 @@ fn nothing_that_exists_is_touched() {
 fn only_the_single_object_is_made() {
     let dir = tempfile::tempdir().unwrap();
     let mut target = Target::create(&dir.path().join("one"), false).unwrap();
-    assert!(matches!(
-        target.file(b"other"),
-        Err(HostError::BadName { .. })
-    ));
+    assert!(matches!(target.file(b"other"), Err(HostError::BadName { .. })));
     let mut file = target.file(b"").unwrap();
     file.write_at(3, b"data").unwrap();
     file.finish(10).unwrap();
-    let warnings = target
-        .set_meta(b"", &plain_meta(Kind::File, 0o640))
-        .unwrap();
+    let warnings = target.set_meta(b"", &plain_meta(Kind::File, 0o640)).unwrap();
     assert_eq!(warnings, []);
-    assert_eq!(
-        fs::read(dir.path().join("one")).unwrap(),
-        b"\0\0\0data\0\0\0"
-    );
-    assert_eq!(
-        dir.path().join("one").metadata().unwrap().mode() & 0o7777,
-        0o640
-    );
+    assert_eq!(fs::read(dir.path().join("one")).unwrap(), b"\0\0\0data\0\0\0");
+    assert_eq!(dir.path().join("one").metadata().unwrap().mode() & 0o7777, 0o640);
     assert!(matches!(target.file(b""), Err(HostError::Exists { .. })));
 }
 
@@ -165,15 +131,9 @@ fn everything_is_private_until_it_has_its_metadata() {
     target.file(b"dir/file").unwrap();
     target.mknod(b"dir/fifo", &Kind::Fifo, 0o666).unwrap();
     for path in ["", "dir", "dir/file", "dir/fifo"] {
-        assert_eq!(
-            to.join(path).metadata().unwrap().mode() & 0o077,
-            0,
-            "{path}"
-        );
+        assert_eq!(to.join(path).metadata().unwrap().mode() & 0o077, 0, "{path}");
     }
-    target
-        .set_meta(b"", &plain_meta(Kind::Directory, 0o755))
-        .unwrap();
+    target.set_meta(b"", &plain_meta(Kind::Directory, 0o755)).unwrap();
     assert_eq!(to.metadata().unwrap().mode() & 0o7777, 0o755);
 }
 
@@ -216,10 +176,7 @@ fn metadata_that_cannot_be_are_not_guessed() {
     let mut meta = plain_meta(Kind::File, 0o600);
     meta.mtime.nanos = 1_000_000_000;
     assert!(target.set_meta(b"file", &meta).is_err());
-    let device = Kind::CharDevice {
-        major: 1 << 12,
-        minor: 1,
-    };
+    let device = Kind::CharDevice { major: 1 << 12, minor: 1 };
     assert!(target.mknod(b"device", &device, 0o600).unwrap().is_some());
     assert!(target.mknod(b"dir", &Kind::Directory, 0o700).is_err());
 
@@ -253,10 +210,7 @@ fn what_only_root_may_restore_is_a_warning() {
     let mut target = Target::create(&to, true).unwrap();
     let device = Kind::BlockDevice { major: 7, minor: 0 };
     let warning = target.mknod(b"loop", &device, 0o600).unwrap().unwrap();
-    assert!(
-        warning.to_string().contains("the device 7:0 was not made"),
-        "{warning}"
-    );
+    assert!(warning.to_string().contains("the device 7:0 was not made"), "{warning}");
     assert!(!to.join("loop").exists());
 
     target.file(b"file").unwrap();
@@ -265,10 +219,7 @@ fn what_only_root_may_restore_is_a_warning() {
     meta.xattrs = vec![
         (b"security.capability".to_vec(), vec![0; 20]),
         (b"trusted.x".to_vec(), b"1".to_vec()),
-        (
-            b"user.x".to_vec(),
-            b"on a file that ends read-only".to_vec(),
-        ),
+        (b"user.x".to_vec(), b"on a file that ends read-only".to_vec()),
     ];
     let warnings = target.set_meta(b"file", &meta).unwrap();
     assert_eq!(warnings.len(), 3, "{warnings:?}");

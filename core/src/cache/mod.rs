@@ -1,0 +1,207 @@
+//! Nodes by name: loading, changing, evicting and writing back, under a budget of bytes.
+//!
+//! The store joins the cache with the allocation table and the allocator. The one writer changes a
+//! node through [`Store::edit`], which makes it dirty. A dirty node is written to a new place, as part
+//! of the epoch in progress, when memory is short or a checkpoint asks; serialising, hashing and
+//! writing of leaves run on all cores, but places are given out in one order, so that the result does
+//! not depend on timing.
+
+mod lru;
+mod write;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::device::Disk;
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::{Birth, Entry};
+use crate::ids::*;
+use crate::node::Node;
+use crate::space::Space;
+use crate::table::Table;
+use lru::Lru;
+
+/// The sizes that shape the trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// An internal node flushes when its buffers weigh more, in bytes.
+    pub node_size: u32,
+    /// A leaf splits when it is larger, in bytes.
+    pub leaf_size: u32,
+    /// The target size of a basement, in bytes.
+    pub basement_size: u32,
+    /// An internal node splits when it has more children.
+    pub fanout: u32,
+}
+
+impl Geometry {
+    /// The geometry of node size and basement size: leaves of an eighth of a node, 64 children.
+    pub fn new(node_size: u32, basement_size: u32) -> Geometry {
+        let leaf_size = (node_size / 8).max(16 << 10).min(node_size.max(4096));
+        Geometry { node_size, leaf_size, basement_size: basement_size.min(leaf_size), fanout: 64 }
+    }
+}
+
+/// How much memory the cache may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheBudget {
+    /// For all nodes, in bytes.
+    pub total_bytes: usize,
+    /// For dirty nodes, in bytes; beyond it the oldest half is written.
+    pub dirty_bytes: usize,
+}
+
+impl Default for CacheBudget {
+    fn default() -> CacheBudget {
+        CacheBudget { total_bytes: 128 << 20, dirty_bytes: 64 << 20 }
+    }
+}
+
+/// The nodes of a volume.
+pub struct Store {
+    /// The device.
+    pub disk: Disk,
+    /// The allocator.
+    pub space: Space,
+    /// Where nodes are.
+    pub table: Table,
+    /// The sizes that shape the trees.
+    pub geometry: Geometry,
+    birth: Birth,
+    next_node: NodeId,
+    write_seq: u64,
+    budget: CacheBudget,
+    cache: Mutex<Lru>,
+}
+
+impl Store {
+    /// A store for the epoch of `birth`, which is in progress.
+    pub fn new(
+        disk: Disk,
+        space: Space,
+        table: Table,
+        geometry: Geometry,
+        birth: Birth,
+        next_node: NodeId,
+        budget: CacheBudget,
+    ) -> Store {
+        let cache = Mutex::default();
+        Store { disk, space, table, geometry, birth, next_node, write_seq: 0, budget, cache }
+    }
+
+    /// Volume, and number and nonce of the epoch in progress.
+    pub fn birth(&self) -> Birth {
+        self.birth
+    }
+
+    /// The epoch in progress has become durable; this is the next one.
+    pub fn begin_epoch(&mut self, birth: Birth) {
+        self.birth = birth;
+        self.write_seq = 0;
+    }
+
+    /// The next node id that will be given out.
+    pub fn next_node(&self) -> NodeId {
+        self.next_node
+    }
+
+    /// A fresh node id.
+    pub fn new_id(&mut self) -> NodeId {
+        let id = self.next_node;
+        self.next_node = NodeId(id.0 + 1);
+        id
+    }
+
+    /// A node, from memory or from its place on disk.
+    pub fn node(&self, id: NodeId) -> Result<Arc<Node>> {
+        if let Some((node, _)) = self.lock().get(id) {
+            return Ok(node);
+        }
+        let entry = self.table.get(id)?;
+        let missing = || Fault::Missing("the allocation table has no such node".into());
+        let entry =
+            entry.ok_or_else(|| Error::corrupt(Place::Node { id, byte: None }, missing()))?;
+        let node = Arc::new(Node::load(&self.disk, self.birth.volume, id, &entry)?);
+        let mut cache = self.lock();
+        cache.put(node.clone(), false);
+        cache.shrink_to(self.budget.total_bytes);
+        Ok(node)
+    }
+
+    /// A child, which must be one lower than its parent, of the same tree.
+    pub fn child(&self, parent: &crate::node::Internal, at: usize) -> Result<Arc<Node>> {
+        let id = parent.children()[at].id;
+        let node = self.node(id)?;
+        let bounds = parent.child_bounds(at);
+        if node.tree() != parent.tree
+            || node.height().0 + 1 != parent.height.0
+            || *node.bounds() != bounds
+        {
+            let expected = format!(
+                "a child of {} of height {} with its bounds",
+                parent.id,
+                parent.height.0 - 1
+            );
+            let found = format!("a node of height {} with others", node.height());
+            let place = Place::Node { id, byte: None };
+            return Err(Error::corrupt(place, Fault::mismatch("child", expected, found)));
+        }
+        Ok(node)
+    }
+
+    /// Whether a node is in memory and dirty: changing it costs no I/O that is not due anyway.
+    pub fn is_dirty(&self, id: NodeId) -> bool {
+        self.lock().is_dirty(id)
+    }
+
+    /// Changes a node, which becomes dirty.
+    pub fn edit<T>(
+        &mut self,
+        id: NodeId,
+        change: impl FnOnce(&mut Node, &Disk) -> Result<T>,
+    ) -> Result<T> {
+        let mut node = self.node(id)?;
+        // Without the cache's reference the node is ours alone, and changes in place.
+        drop(self.lock().remove(id));
+        let result = change(Arc::make_mut(&mut node), &self.disk);
+        self.lock().put(node, true);
+        result
+    }
+
+    /// Puts a new node in; an edge to it comes into being at the same time.
+    pub fn add(&mut self, node: Node) {
+        self.lock().put(Arc::new(node), true);
+    }
+
+    /// Forgets a node, with its place on disk.
+    pub fn discard(&mut self, id: NodeId) -> Result<()> {
+        let node = self.node(id)?;
+        self.lock().remove(id);
+        if let Node::Internal(internal) = &*node {
+            for run in internal.runs() {
+                let reference = run.reference();
+                self.space.free(reference.extent, reference.birth, self.birth.epoch);
+            }
+        }
+        self.place(id, None)
+    }
+
+    /// Changes where a node is, and frees the place where it was.
+    fn place(&mut self, id: NodeId, entry: Option<Entry>) -> Result<()> {
+        if entry.is_none() && self.table.get(id)?.is_none() {
+            return Ok(());
+        }
+        if let Some(old) = self.table.set(id, entry)? {
+            self.space.free(old.extent, old.birth, self.birth.epoch);
+        }
+        Ok(())
+    }
+
+    /// The weight of nodes that are not on disk as they are in memory, in bytes.
+    pub fn dirty_bytes(&self) -> usize {
+        self.lock().dirty_bytes()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lru> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,56 @@
+//! The nodes together: every edge leads to the node that it means, every node hangs on its edges.
+
+use std::collections::HashMap;
+
+use super::nodes::Summary;
+use super::{Code, Report, node_place};
+use crate::error::Place;
+use crate::format::{Bounds, Entry};
+use crate::ids::*;
+
+/// Follows the edges of both trees from their roots.
+pub(super) fn check(
+    entries: &[(NodeId, Entry)],
+    nodes: &HashMap<NodeId, Summary>,
+    report: &mut Report,
+) {
+    let mut references: HashMap<NodeId, u32> = HashMap::with_capacity(entries.len());
+    let known: HashMap<NodeId, &Entry> = entries.iter().map(|(id, entry)| (*id, entry)).collect();
+    for tree in TreeId::ALL {
+        let mut waiting = vec![(tree.root(), None, Bounds::default())];
+        while let Some((id, height, bounds)) = waiting.pop() {
+            let count = references.entry(id).or_default();
+            *count += 1;
+            let Some(entry) = known.get(&id) else {
+                report.add(
+                    Code::NodeMissing,
+                    Place::Node { id, byte: None },
+                    "an edge leads to it",
+                );
+                continue;
+            };
+            // A node that did not verify has been reported; one that was visited before ends a cycle.
+            let Some(node) = nodes.get(&id).filter(|_| *count == 1) else { continue };
+            let place = || node_place(id, entry.extent);
+            if node.tree != tree || height.is_some_and(|height| node.height != height) {
+                let detail = format!("{} node of height {}", node.tree, node.height);
+                report.add(Code::NodeWrong, place(), detail);
+                continue;
+            }
+            if node.bounds != bounds {
+                report.add(Code::NodeWrong, place(), "its bounds are not those of its edge");
+            }
+            let below = node.height.0.checked_sub(1).map(Height);
+            waiting.extend(
+                node.children.iter().rev().map(|(id, bounds)| (*id, below, bounds.clone())),
+            );
+        }
+    }
+    for (id, entry) in entries {
+        let found = references.get(id).copied().unwrap_or(0);
+        if found != entry.references {
+            let detail = format!("{} references, but {found} edges lead to it", entry.references);
+            report.add(Code::EntryWrong, node_place(*id, entry.extent), detail);
+        }
+    }
+}

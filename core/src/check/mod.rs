@@ -1,0 +1,206 @@
+//! The checker: looks at every structure of an image and says what is wrong, where, and what it means.
+//!
+//! It reads the device itself, through the decoders of `format`, and trusts nothing that it has not
+//! verified. First the checkpoint is checked as it stands; then, if the log holds records, the state
+//! after a replay in memory. Nodes are visited in the order of the disk; a leaf of the data index is
+//! read without its values unless that is asked for. The checker goes on after the first finding; the
+//! schema is looked at once the structure below it is sound.
+
+mod catalog;
+mod fixed;
+mod links;
+mod nodes;
+mod owners;
+mod repair;
+mod schema;
+mod table;
+
+use std::sync::Arc;
+
+use crate::cache::CacheBudget;
+use crate::device::{Device, Disk};
+use crate::error::{Error, Place};
+use crate::format::Superblock;
+use crate::ids::*;
+use crate::log::Survey;
+use crate::space::Space;
+use crate::volume::{Mode, OpenOptions, Volume};
+
+pub use catalog::{CATALOG, Code, Problem, Severity};
+pub use repair::{Repair, repair};
+
+/// Something that the checker has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind of problem it is.
+    pub code: Code,
+    /// Where.
+    pub place: Place,
+    /// What was expected and what was found.
+    pub detail: String,
+}
+
+/// What to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Verify the values of the data index too.
+    pub data: bool,
+    /// Start from this slot of the superblock ring instead of the newest.
+    pub slot: Option<u32>,
+}
+
+/// Numbers about what was checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Nodes, leaves included.
+    pub nodes: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Messages pending in internal nodes.
+    pub pending: u64,
+    /// Blocks in use.
+    pub used_blocks: u64,
+    /// Blocks of the image.
+    pub image_blocks: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Blocks of files.
+    pub file_blocks: u64,
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What was found, in the order in which it was found.
+    pub findings: Vec<Finding>,
+    /// What was checked.
+    pub counts: Counts,
+    /// The superblock that the check started from.
+    pub superblock: Option<Superblock>,
+    /// What the log holds.
+    pub log: Option<Survey>,
+    /// The label of the volume.
+    pub label: String,
+}
+
+impl Report {
+    /// Whether there is no finding but notes.
+    pub fn is_clean(&self) -> bool {
+        self.findings.iter().all(|finding| finding.code.severity() == Severity::Note)
+    }
+
+    /// Whether the log holds records that a checkpoint has not yet made unnecessary.
+    pub fn needs_replay(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.groups > 0)
+    }
+
+    fn add(&mut self, code: Code, place: Place, detail: impl ToString) {
+        self.findings.push(Finding { code, place, detail: detail.to_string() });
+    }
+
+    /// Turns an error into a finding.
+    fn add_error(&mut self, code: Code, error: &Error) {
+        match error {
+            Error::Corrupt(damage) => self.add(code, damage.place.clone(), &damage.fault),
+            Error::Io { place, .. } => self.add(Code::ReadFailed, place.clone(), error),
+            other => self.add(code, Place::Image, other),
+        }
+    }
+}
+
+/// Tells how far a check has come: the pass, what is done, and of how many.
+pub trait Progress {
+    /// Called now and then.
+    fn step(&mut self, pass: u32, done: u64, total: u64);
+}
+
+/// Nobody asks.
+impl Progress for () {
+    fn step(&mut self, _: u32, _: u64, _: u64) {}
+}
+
+/// Checks the image on `device`, without writing to it.
+pub fn check(
+    device: &Arc<dyn Device>,
+    options: CheckOptions,
+    progress: &mut dyn Progress,
+) -> Report {
+    let mut report = Report::default();
+    let disk = Disk::new(device.clone());
+    let Some(superblock) = fixed::check(&disk, options, &mut report) else { return report };
+    check_state(&disk, &superblock, options, &mut report, progress);
+    if report.needs_replay() && report.is_clean() {
+        check_replayed(device, options, &mut report, progress);
+    }
+    report
+}
+
+/// Looks only at what stands at fixed places: enough to see that a volume was closed cleanly.
+pub fn check_quickly(device: &Arc<dyn Device>, options: CheckOptions) -> Report {
+    let mut report = Report::default();
+    let disk = Disk::new(device.clone());
+    if let Some(superblock) = fixed::check(&disk, options, &mut report)
+        && let Err(error) = Space::load(&disk, &superblock)
+    {
+        report.add_error(Code::MapWrong, &error);
+    }
+    report
+}
+
+/// Checks the checkpoint of `superblock`: table, nodes, space, schema.
+fn check_state(
+    disk: &Disk,
+    superblock: &Superblock,
+    options: CheckOptions,
+    report: &mut Report,
+    progress: &mut dyn Progress,
+) {
+    progress.step(1, 0, 1);
+    let mut owners = owners::Owners::new(superblock, report);
+    let entries = table::check(disk, superblock, &mut owners, report);
+    let nodes = nodes::check(disk, superblock, &entries, options, &mut owners, report, progress);
+    links::check(&entries, &nodes, report);
+    owners.compare(disk, superblock, report);
+    if report.is_clean() {
+        schema::check(disk, superblock, report, progress);
+    }
+}
+
+/// Replays the log in memory and checks what comes of it.
+fn check_replayed(
+    device: &Arc<dyn Device>,
+    options: CheckOptions,
+    report: &mut Report,
+    progress: &mut dyn Progress,
+) {
+    let open = OpenOptions {
+        mode: Mode::ReadOnly,
+        slot: options.slot,
+        cache: CacheBudget::default(),
+        nonces: Box::new(|| 0),
+    };
+    let settled = Volume::open(device.clone(), open).and_then(|(mut volume, _)| {
+        let disk = volume.settle_in_memory()?;
+        Ok((disk, volume.superblock().clone()))
+    });
+    match settled {
+        Ok((disk, superblock)) => {
+            report.counts = Counts::default();
+            check_state(&disk, &superblock, options, report, progress);
+            report.superblock = Some(superblock);
+        }
+        Err(error) => report.add_error(Code::ReplayFailed, &error),
+    }
+}
+
+/// Bytes that must be zero.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// A node at its place.
+fn node_place(id: NodeId, extent: Extent) -> Place {
+    Place::Node { id, byte: Some(extent.start.byte()) }
+}

@@ -1,0 +1,293 @@
+//! The schema: both indexes, and each against the other.
+//!
+//! The metadata index is read once, in the order of its keys, with everything pending laid over; the
+//! data index by its keys alone.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{Code, Progress, Report};
+use crate::cache::CacheBudget;
+use crate::device::{Disk, OverlayDevice};
+use crate::error::{Place, Result};
+use crate::format::limits::{FILE_BLOCK, VALUE_MAX};
+use crate::format::*;
+use crate::fs::{ORPHAN_ZONE, ROOT_ZONE};
+use crate::ids::*;
+use crate::tree::KeyScan;
+use crate::volume::{Mode, OpenOptions, Volume};
+
+/// Checks the file system of the checkpoint of `superblock`, whose structure is sound.
+pub(super) fn check(
+    disk: &Disk,
+    superblock: &Superblock,
+    report: &mut Report,
+    progress: &mut dyn Progress,
+) {
+    progress.step(3, 0, 1);
+    let device = std::sync::Arc::new(OverlayDevice::new(disk.device().clone()));
+    let open = OpenOptions {
+        mode: Mode::Checkpoint,
+        slot: Some(superblock.slot),
+        cache: CacheBudget::default(),
+        nonces: Box::new(|| 0),
+    };
+    let volume = match Volume::open(device, open) {
+        Ok((volume, _)) => volume,
+        Err(error) => return report.add_error(Code::NoSuperblock, &error),
+    };
+    let mut schema = Schema {
+        superblock,
+        report,
+        zones: BTreeMap::new(),
+        files: HashMap::new(),
+        inline: HashSet::new(),
+        inodes: HashSet::new(),
+    };
+    if let Err(error) = schema.walk(&volume, progress) {
+        report.add_error(Code::ValueInvalid, &error);
+    }
+}
+
+struct Schema<'s> {
+    superblock: &'s Superblock,
+    report: &'s mut Report,
+    zones: BTreeMap<ZoneId, Zone>,
+    /// Sizes of regular files, by data prefix.
+    files: HashMap<Vec<u8>, u64>,
+    /// Directories that are not the root of a zone.
+    inline: HashSet<(ZoneId, Vec<Vec<u8>>)>,
+    inodes: HashSet<Ino>,
+}
+
+#[derive(Default)]
+struct Zone {
+    root: Option<Inode>,
+    references: Vec<Reference>,
+    subdirectories: u32,
+}
+
+struct Reference {
+    from: ZoneId,
+    name: Vec<u8>,
+    zone: ZoneRef,
+}
+
+impl Schema<'_> {
+    fn walk(&mut self, volume: &Volume, progress: &mut dyn Progress) -> Result<()> {
+        let mut owner: Option<MetaKey> = None;
+        for entry in volume.cursor(TreeId::Metadata, Key::default(), None) {
+            let (key, value) = entry?;
+            self.metadata(&key, &value, &mut owner);
+        }
+        self.check_zones();
+        self.check_reach();
+        progress.step(4, 0, 1);
+        let mut scan = KeyScan::new(TreeId::Data, Key::default(), None);
+        while let Some((key, len)) = scan.next(volume.store())? {
+            self.data(&key, len);
+        }
+        progress.step(4, 1, 1);
+        Ok(())
+    }
+
+    fn add(&mut self, code: Code, key: &[u8], detail: impl ToString) {
+        self.report.add(code, Place::Key(TreeId::Metadata, key.to_vec()), detail);
+    }
+
+    /// One entry of the metadata index. `owner` is the last one that was no extended attribute.
+    fn metadata(&mut self, key: &[u8], value: &[u8], owner: &mut Option<MetaKey>) {
+        let Some(place) = MetaKey::decode(key) else {
+            return self.add(Code::KeyInvalid, key, "no metadata key looks like this");
+        };
+        if let Some(name) = &place.xattr {
+            let of = MetaKey { xattr: None, ..place.clone() };
+            if owner.as_ref() != Some(&of) {
+                self.add(Code::XattrLost, key, crate::text::printable(name));
+            }
+            if value.len() > VALUE_MAX {
+                self.add(Code::ValueMalformed, key, "an extended attribute that is too long");
+            }
+            return;
+        }
+        let decoded = match MetaValue::decode(value, None) {
+            Ok(decoded) => decoded,
+            Err(error) => return self.add(Code::ValueMalformed, key, error),
+        };
+        if place.zone >= self.superblock.next_zone {
+            self.add(
+                Code::CounterWrong,
+                key,
+                format!("next zone id {}", self.superblock.next_zone),
+            );
+        }
+        let parent = place.path.split_last().map(|(_, parent)| parent.to_vec());
+        if let Some(parent) = &parent
+            && !parent.is_empty()
+            && !self.inline.contains(&(place.zone, parent.clone()))
+        {
+            self.add(Code::DirectoryUnreachable, key, "its directory does not exist");
+        }
+        match decoded {
+            MetaValue::Inode(inode) => self.inode(key, &place, inode),
+            MetaValue::ZoneRef(_) if parent.is_none() => {
+                self.add(Code::ValueMalformed, key, "a zone reference as the root of a zone");
+            }
+            MetaValue::ZoneRef(zone) => {
+                let name = place.path.last().cloned().unwrap_or_default();
+                if zone.kind == FileType::Directory && place.path.len() == 1 {
+                    self.zones.entry(place.zone).or_default().subdirectories += 1;
+                }
+                let reference = Reference { from: place.zone, name, zone };
+                self.zones.entry(zone.zone).or_default().references.push(reference);
+            }
+        }
+        *owner = Some(place);
+    }
+
+    fn inode(&mut self, key: &[u8], place: &MetaKey, inode: Inode) {
+        self.report.counts.inodes += 1;
+        if inode.kind == FileType::Directory {
+            self.report.counts.directories += 1;
+        }
+        if !self.inodes.insert(inode.ino) {
+            self.add(Code::InodeTwice, key, format!("inode {}", inode.ino));
+        }
+        if inode.ino >= self.superblock.next_ino {
+            let next = self.superblock.next_ino;
+            self.add(
+                Code::CounterWrong,
+                key,
+                format!("inode {}, and {next} would be given out next", inode.ino),
+            );
+        }
+        if inode.kind == FileType::Regular {
+            let prefix = match inode.data_zone {
+                Some(zone) if zone < self.superblock.next_zone => zone.0.to_be_bytes().to_vec(),
+                Some(zone) => {
+                    return self.add(Code::CounterWrong, key, format!("data zone {zone}"));
+                }
+                None => key.to_vec(),
+            };
+            if self.files.insert(prefix, inode.size).is_some() {
+                self.add(Code::ZoneWrong, key, "another file has the same data zone");
+            }
+        }
+        if place.path.is_empty() {
+            self.zones.entry(place.zone).or_default().root = Some(inode);
+        } else {
+            if inode.kind == FileType::Directory {
+                self.inline.insert((place.zone, place.path.clone()));
+            } else if inode.links != 1 {
+                self.add(Code::LinksWrong, key, format!("expected 1, found {}", inode.links));
+            }
+        }
+    }
+
+    /// Every zone has a root and the references that it should have, and they agree.
+    fn check_zones(&mut self) {
+        let zones = std::mem::take(&mut self.zones);
+        for (id, zone) in &zones {
+            let key = MetaKey::root(*id).encode();
+            let Some(root) = &zone.root else {
+                self.add(Code::ZoneWrong, &key, "the zone has no root");
+                continue;
+            };
+            let fixed = *id == ROOT_ZONE || *id == ORPHAN_ZONE;
+            if fixed && root.kind != FileType::Directory {
+                self.add(Code::ZoneWrong, &key, "the root of this zone must be a directory");
+            }
+            for reference in &zone.references {
+                if (reference.zone.ino, reference.zone.kind) != (root.ino, root.kind) {
+                    let expected = format!("inode {}, a {}", root.ino, root.kind.name());
+                    let found =
+                        format!("inode {}, a {}", reference.zone.ino, reference.zone.kind.name());
+                    self.add(
+                        Code::ZoneWrong,
+                        &key,
+                        format!("expected {expected}, found a reference to {found}"),
+                    );
+                }
+            }
+            if root.kind == FileType::Directory {
+                self.check_directory(&key, fixed, zone, root);
+            } else if zone.references.len() as u64 != u64::from(root.links) {
+                let detail = format!("expected {}, found {}", zone.references.len(), root.links);
+                self.add(Code::LinksWrong, &key, detail);
+            }
+        }
+        if !zones.contains_key(&ROOT_ZONE) {
+            self.add(
+                Code::ZoneWrong,
+                &MetaKey::root(ROOT_ZONE).encode(),
+                "there is no root directory",
+            );
+        }
+        self.zones = zones;
+    }
+
+    fn check_directory(&mut self, key: &[u8], fixed: bool, zone: &Zone, root: &Inode) {
+        let links = 2 + zone.subdirectories;
+        if root.links != links {
+            self.add(Code::LinksWrong, key, format!("expected {links}, found {}", root.links));
+        }
+        let expected = usize::from(!fixed);
+        if zone.references.len() != expected {
+            let detail = format!("expected {expected} references, found {}", zone.references.len());
+            self.add(Code::ZoneWrong, key, detail);
+        }
+        if let [reference] = &zone.references[..] {
+            let says = root.parent.as_ref().map(|parent| (parent.zone, &parent.name));
+            if says != Some((reference.from, &reference.name)) {
+                self.add(Code::ZoneWrong, key, "the directory names another parent");
+            }
+            if reference.zone.link != LinkKind::Own {
+                self.add(Code::ZoneWrong, key, "a directory is referred to as if it were shared");
+            }
+        }
+    }
+
+    /// Every directory's chain of parents ends at the root or the orphan directory.
+    fn check_reach(&mut self) {
+        let mut below: HashMap<ZoneId, Vec<ZoneId>> = HashMap::new();
+        for (id, zone) in &self.zones {
+            for reference in &zone.references {
+                below.entry(reference.from).or_default().push(*id);
+            }
+        }
+        let mut reached: HashSet<ZoneId> = HashSet::new();
+        let mut waiting = vec![ROOT_ZONE, ORPHAN_ZONE];
+        while let Some(zone) = waiting.pop() {
+            if reached.insert(zone) {
+                waiting.extend(below.get(&zone).into_iter().flatten());
+            }
+        }
+        let lost: Vec<ZoneId> =
+            self.zones.keys().filter(|id| !reached.contains(id)).copied().collect();
+        for zone in lost {
+            self.report.add(
+                Code::DirectoryUnreachable,
+                Place::Zone(zone),
+                "no way leads to it from the root",
+            );
+        }
+    }
+
+    /// One entry of the data index: its key, and the length of its value.
+    fn data(&mut self, key: &[u8], len: usize) {
+        self.report.counts.file_blocks += 1;
+        let place = Place::Key(TreeId::Data, key.to_vec());
+        let Some((prefix, block)) = parse_data_key(key) else {
+            return self.report.add(Code::KeyInvalid, place, "no data key looks like this");
+        };
+        let Some(size) = self.files.get(prefix) else {
+            return self.report.add(Code::DataWrong, place, "no file has these blocks");
+        };
+        let start = block.checked_mul(FILE_BLOCK as u64);
+        let left = start.and_then(|start| size.checked_sub(start)).unwrap_or(0);
+        if len == 0 || len as u64 > left.min(FILE_BLOCK as u64) {
+            let detail =
+                format!("a value of {len} bytes in block {block} of a file of {size} bytes");
+            self.report.add(Code::DataWrong, place, detail);
+        }
+    }
+}

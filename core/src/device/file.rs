@@ -1,0 +1,45 @@
+//! A regular file or block device, through positional reads and writes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::Device;
+
+/// An open file. Whoever opens it has locked it.
+pub struct FileDevice {
+    file: File,
+    len: u64,
+}
+
+impl FileDevice {
+    /// The first `len` bytes of `file`.
+    pub fn new(file: File, len: u64) -> FileDevice {
+        FileDevice { file, len }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Device for FileDevice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        super::checked_end(at, buf.len(), self.len)?;
+        self.file.read_exact_at(buf, at)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        super::checked_end(at, bytes.len(), self.len)?;
+        self.file.write_all_at(bytes, at)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,110 @@
+//! A copy-on-write view: writes stay in memory, the device below is never touched.
+//!
+//! It lets a log be replayed, and a repair be tried, on an image that is only read.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::{Device, checked_end};
+use crate::ids::BLOCK_SIZE;
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// A device below, and the blocks that differ from it.
+pub struct OverlayDevice {
+    base: Arc<dyn Device>,
+    blocks: RwLock<HashMap<u64, Box<[u8; BLOCK_SIZE]>>>,
+}
+
+impl OverlayDevice {
+    /// A view of `base` without differences.
+    pub fn new(base: Arc<dyn Device>) -> OverlayDevice {
+        OverlayDevice { base, blocks: RwLock::default() }
+    }
+
+    /// The block as the base has it; zeros past its end.
+    fn base_block(&self, block: u64) -> io::Result<Box<[u8; BLOCK_SIZE]>> {
+        let mut bytes = Box::new([0; BLOCK_SIZE]);
+        let len = BLOCK.min(self.base.len().saturating_sub(block * BLOCK)) as usize;
+        self.base.read_at(block * BLOCK, &mut bytes[..len])?;
+        Ok(bytes)
+    }
+}
+
+/// The pieces of `[at, at + len)` that lie in one block each: block, offset in it, range of the whole.
+fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let here = at + done as u64;
+        let offset = (here % BLOCK) as usize;
+        let size = (BLOCK_SIZE - offset).min(len - done);
+        let range = done..done + size;
+        done += size;
+        (size > 0).then_some((here / BLOCK, offset, range))
+    })
+}
+
+impl Device for OverlayDevice {
+    fn len(&self) -> u64 {
+        self.base.len()
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        checked_end(at, buf.len(), self.len())?;
+        let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+        self.base.read_at(at, buf)?;
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        for (block, offset, range) in pieces(at, buf.len()) {
+            if let Some(bytes) = blocks.get(&block) {
+                let len = range.len();
+                buf[range].copy_from_slice(&bytes[offset..offset + len]);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        checked_end(at, bytes.len(), self.len())?;
+        let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+        for (block, offset, range) in pieces(at, bytes.len()) {
+            let mut copy = match blocks.remove(&block) {
+                Some(copy) => copy,
+                None => self.base_block(block)?,
+            };
+            copy[offset..offset + range.len()].copy_from_slice(&bytes[range]);
+            blocks.insert(block, copy);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MemoryDevice;
+
+    #[test]
+    fn writes_stay_above() {
+        let base =
+            Arc::new(MemoryDevice::from((0..20_000u32).map(|i| i as u8).collect::<Vec<_>>()));
+        let before = base.snapshot();
+        let view = OverlayDevice::new(base.clone());
+        view.write_at(4000, &[0xee; 5000]).unwrap();
+        view.write_at(19_999, &[0xdd]).unwrap();
+        assert!(view.write_at(19_999, &[1, 2]).is_err());
+        let mut all = vec![0; 20_000];
+        view.read_at(0, &mut all).unwrap();
+        let mut expected = before.clone();
+        expected[4000..9000].fill(0xee);
+        expected[19_999] = 0xdd;
+        assert_eq!(all, expected);
+        assert_eq!(base.snapshot(), before);
+    }
+}

@@ -1,0 +1,209 @@
+//! Errors, and the places they speak of.
+//!
+//! A place prints as an address that the tools accept. The name of the image is added by whoever
+//! knows it: the tools.
+
+use std::fmt;
+use std::io;
+
+use crate::format::FormatError;
+use crate::ids::{Lsn, NodeId, TreeId, ZoneId};
+use crate::text::Printable;
+
+/// What the core returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why something did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The device, or the host, failed.
+    #[error("{op} at {place}: {source}")]
+    Io {
+        /// What was being done.
+        op: &'static str,
+        /// Where.
+        place: Place,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The bytes are not a betr image at all.
+    #[error("not a betr image: {0}")]
+    NotAnImage(String),
+    /// The image is sound, but made by something newer or different.
+    #[error("unsupported {0}")]
+    Unsupported(String),
+    /// Bytes of the image are not what they must be.
+    #[error(transparent)]
+    Corrupt(Box<Damage>),
+    /// The volume has no room for the operation.
+    #[error("no space left in the image: {need_blocks} blocks needed, {free_blocks} free")]
+    NoSpace {
+        /// Blocks that the operation would take.
+        need_blocks: u64,
+        /// Blocks that may be taken.
+        free_blocks: u64,
+    },
+    /// A file operation that the rules of POSIX refuse.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The caller asked for what makes no sense.
+    #[error("{0}")]
+    Misuse(String),
+}
+
+impl Error {
+    /// A corruption at `place`.
+    pub fn corrupt(place: Place, fault: impl Into<Fault>) -> Error {
+        Error::Corrupt(Box::new(Damage { place, fault: fault.into() }))
+    }
+
+    /// Whether the error says that the image is damaged.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Error::Corrupt(_))
+    }
+}
+
+/// Bytes that are not what they must be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {fault}")]
+pub struct Damage {
+    /// Where.
+    pub place: Place,
+    /// What was expected and what was found.
+    pub fault: Fault,
+}
+
+/// The refusals of POSIX, by the name of their error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// ENOENT
+    NotFound,
+    /// EEXIST
+    Exists,
+    /// ENOTDIR
+    NotADirectory,
+    /// EISDIR
+    IsADirectory,
+    /// ENOTEMPTY
+    NotEmpty,
+    /// EINVAL
+    Invalid,
+    /// ENAMETOOLONG
+    NameTooLong,
+    /// EFBIG
+    TooBig,
+    /// EMLINK
+    TooManyLinks,
+    /// ENODATA
+    NoAttribute,
+    /// EPERM
+    NotPermitted,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::NotFound => "no such file or directory",
+            Refusal::Exists => "file exists",
+            Refusal::NotADirectory => "not a directory",
+            Refusal::IsADirectory => "is a directory",
+            Refusal::NotEmpty => "directory not empty",
+            Refusal::Invalid => "invalid argument",
+            Refusal::NameTooLong => "name too long",
+            Refusal::TooBig => "file too large",
+            Refusal::TooManyLinks => "too many links",
+            Refusal::NoAttribute => "no such attribute",
+            Refusal::NotPermitted => "operation not permitted",
+        })
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        Error::Refused(refusal)
+    }
+}
+
+/// What is wrong with bytes of an image.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// A structure does not parse.
+    #[error("{0}")]
+    Format(#[from] FormatError),
+    /// A structure parses, but contradicts another.
+    #[error("{what}: expected {expected}, found {found}")]
+    Mismatch {
+        /// The field or property.
+        what: &'static str,
+        /// What the rest of the image calls for.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// Something that must be there is not.
+    #[error("{0}")]
+    Missing(String),
+}
+
+impl Fault {
+    /// A mismatch between what the rest of the image calls for and what stands there.
+    pub fn mismatch(
+        what: &'static str,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Fault {
+        Fault::Mismatch { what, expected: expected.to_string(), found: found.to_string() }
+    }
+}
+
+/// A place in an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The image as a whole.
+    Image,
+    /// A byte address.
+    Byte(u64),
+    /// A node, by name; with its byte address where known.
+    Node {
+        /// The node.
+        id: NodeId,
+        /// Where its head lies.
+        byte: Option<u64>,
+    },
+    /// A part of a node: a basement of a leaf, or a run or slice of an internal node.
+    Part {
+        /// The node.
+        id: NodeId,
+        /// The index of the basement, or the sequence number of the run.
+        part: u64,
+        /// Where the part lies.
+        byte: u64,
+    },
+    /// A log record.
+    Record(Lsn),
+    /// A raw key of a tree.
+    Key(TreeId, Vec<u8>),
+    /// A zone.
+    Zone(ZoneId),
+    /// A path of the file system.
+    Path(Vec<u8>),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Image => f.write_str("image"),
+            Place::Byte(at) => write!(f, "b:{at:#x}"),
+            Place::Node { id, byte: None } => write!(f, "{id}"),
+            Place::Node { id, byte: Some(at) } => write!(f, "{id} (b:{at:#x})"),
+            Place::Part { id, part, byte } => write!(f, "{id}/p{part} (b:{byte:#x})"),
+            Place::Record(lsn) => write!(f, "{lsn}"),
+            Place::Key(tree, key) => {
+                write!(f, "k#{}:", tree.code())?;
+                key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+            Place::Zone(zone) => write!(f, "{zone}"),
+            Place::Path(path) => write!(f, "k:{}", Printable(path)),
+        }
+    }
+}

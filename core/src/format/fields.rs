@@ -1,0 +1,423 @@
+//! The cursor over named fields that all decoders read through, and the writer beside it.
+
+use std::fmt;
+use std::ops::Range;
+
+use nom::IResult;
+use nom::bytes::complete::take;
+use nom::number::complete::{le_i64, le_u8, le_u16, le_u32, le_u64};
+
+use crate::ids::Hash;
+use crate::text::Printable;
+
+/// Listens to a decoder: which field lies where, and what it holds.
+pub trait Trace {
+    /// A group of fields begins: its name, and its index where there are several.
+    fn enter(&mut self, name: &'static str, index: Option<usize>);
+    /// The innermost group ends.
+    fn leave(&mut self);
+    /// A field: its bytes within the structure, and its value as text that is safe to print.
+    fn field(&mut self, name: &'static str, bytes: Range<usize>, value: &dyn fmt::Display);
+}
+
+/// Where a structure stopped making sense, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormatError {
+    /// Byte offset within the structure.
+    pub at: usize,
+    /// The path of names to the field.
+    pub field: String,
+    /// What is wrong with it.
+    pub fault: FormatFault,
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {:#x}: {}", self.field, self.at, self.fault)
+    }
+}
+
+impl std::error::Error for FormatError {}
+
+/// What is wrong with a field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatFault {
+    /// The structure ends too soon.
+    #[error("{need} bytes expected, {left} left")]
+    Short {
+        /// Bytes wanted.
+        need: usize,
+        /// Bytes there.
+        left: usize,
+    },
+    /// A value that cannot be.
+    #[error("expected {expected}, found {found}")]
+    Value {
+        /// What may stand there.
+        expected: String,
+        /// What does.
+        found: String,
+    },
+    /// A number beyond its limit.
+    #[error("{found} is beyond the limit of {limit}")]
+    Limit {
+        /// The greatest value allowed.
+        limit: u64,
+        /// The value found.
+        found: u64,
+    },
+    /// Bytes that must be zero are not.
+    #[error("padding is not zero")]
+    Padding,
+    /// Bytes follow the end of the structure.
+    #[error("{0} bytes too many")]
+    Trailing(usize),
+    /// The bytes are not those that the writer hashed.
+    #[error("hash does not match: expected {expected}, computed {computed}")]
+    Hash {
+        /// What the structure, or its parent, says.
+        expected: Hash,
+        /// What its bytes give.
+        computed: Hash,
+    },
+}
+
+type Input<'a> = &'a [u8];
+
+/// Groups of fields that may nest.
+const DEPTH: usize = 4;
+
+/// A cursor over the fields of one structure.
+pub struct Fields<'a, 't> {
+    bytes: Input<'a>,
+    at: usize,
+    groups: [(&'static str, Option<usize>); DEPTH],
+    depth: usize,
+    trace: Option<&'t mut dyn Trace>,
+}
+
+impl<'a, 't> Fields<'a, 't> {
+    /// A cursor at the start of `bytes`, which nobody listens to.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Fields { bytes, at: 0, groups: [("", None); DEPTH], depth: 0, trace: None }
+    }
+
+    /// A cursor at the start of `bytes` that reports to `trace`, if any.
+    pub fn traced(bytes: &'a [u8], trace: Option<&'t mut dyn Trace>) -> Self {
+        Fields { trace, ..Fields::new(bytes) }
+    }
+
+    /// The whole structure.
+    pub fn all(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The offset of the next field.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// How many bytes are left.
+    pub fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// Begins a group of fields.
+    pub fn enter(&mut self, name: &'static str, index: Option<usize>) {
+        if self.depth < DEPTH {
+            self.groups[self.depth] = (name, index);
+        }
+        self.depth += 1;
+        if let Some(trace) = &mut self.trace {
+            trace.enter(name, index);
+        }
+    }
+
+    /// Ends the innermost group.
+    pub fn leave(&mut self) {
+        self.depth -= 1;
+        if let Some(trace) = &mut self.trace {
+            trace.leave();
+        }
+    }
+
+    /// The error `fault` for field `name` at offset `at`.
+    pub fn fail_at(&self, at: usize, name: &str, fault: FormatFault) -> FormatError {
+        let mut field = String::new();
+        for (group, index) in &self.groups[..self.depth.min(DEPTH)] {
+            field.push_str(group);
+            if let Some(index) = index {
+                field.push_str(&format!(" {index}"));
+            }
+            field.push_str(", ");
+        }
+        field.push_str(name);
+        FormatError { at, field, fault }
+    }
+
+    /// The error that the field just read holds what it must not.
+    pub fn wrong(
+        &self,
+        name: &str,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> FormatError {
+        let fault = FormatFault::Value { expected: expected.to_string(), found: found.to_string() };
+        self.fail_at(self.at, name, fault)
+    }
+
+    fn parse<T>(
+        &mut self,
+        name: &str,
+        need: usize,
+        parser: impl FnOnce(Input<'a>) -> IResult<Input<'a>, T>,
+    ) -> Result<(Range<usize>, T), FormatError> {
+        let rest = &self.bytes[self.at..];
+        match parser(rest) {
+            Ok((after, value)) => {
+                let start = self.at;
+                self.at = self.bytes.len() - after.len();
+                Ok((start..self.at, value))
+            }
+            Err(_) => {
+                let fault = FormatFault::Short { need, left: rest.len() };
+                Err(self.fail_at(self.at, name, fault))
+            }
+        }
+    }
+
+    fn number<T: fmt::Display>(
+        &mut self,
+        name: &'static str,
+        parser: impl FnOnce(Input<'a>) -> IResult<Input<'a>, T>,
+    ) -> Result<T, FormatError> {
+        let (range, value) = self.parse(name, size_of::<T>(), parser)?;
+        self.report(name, range, &value);
+        Ok(value)
+    }
+
+    fn report(&mut self, name: &'static str, range: Range<usize>, value: &dyn fmt::Display) {
+        if let Some(trace) = &mut self.trace {
+            trace.field(name, range, value);
+        }
+    }
+
+    /// One byte.
+    pub fn u8(&mut self, name: &'static str) -> Result<u8, FormatError> {
+        self.number(name, le_u8)
+    }
+
+    /// Two bytes.
+    pub fn u16(&mut self, name: &'static str) -> Result<u16, FormatError> {
+        self.number(name, le_u16)
+    }
+
+    /// Four bytes.
+    pub fn u32(&mut self, name: &'static str) -> Result<u32, FormatError> {
+        self.number(name, le_u32)
+    }
+
+    /// Eight bytes.
+    pub fn u64(&mut self, name: &'static str) -> Result<u64, FormatError> {
+        self.number(name, le_u64)
+    }
+
+    /// Eight bytes, signed.
+    pub fn i64(&mut self, name: &'static str) -> Result<i64, FormatError> {
+        self.number(name, le_i64)
+    }
+
+    /// A count or length of four bytes that may be `limit` at the most.
+    pub fn limited(&mut self, name: &'static str, limit: usize) -> Result<usize, FormatError> {
+        let at = self.at;
+        let found = self.u32(name)? as usize;
+        self.within(at, name, found as u64, limit as u64)?;
+        Ok(found)
+    }
+
+    /// A length of two bytes that may be `limit` at the most.
+    pub fn short_limited(
+        &mut self,
+        name: &'static str,
+        limit: usize,
+    ) -> Result<usize, FormatError> {
+        let at = self.at;
+        let found = usize::from(self.u16(name)?);
+        self.within(at, name, found as u64, limit as u64)?;
+        Ok(found)
+    }
+
+    /// A count of things of at least `each` bytes that follow: also limited by the bytes left.
+    pub fn count(
+        &mut self,
+        name: &'static str,
+        limit: usize,
+        each: usize,
+    ) -> Result<usize, FormatError> {
+        let at = self.at;
+        let count = self.limited(name, limit)?;
+        self.within(at, name, count as u64, (self.left() / each) as u64)?;
+        Ok(count)
+    }
+
+    /// Refuses a number beyond its limit.
+    pub fn within(&self, at: usize, name: &str, found: u64, limit: u64) -> Result<(), FormatError> {
+        if found <= limit {
+            return Ok(());
+        }
+        Err(self.fail_at(at, name, FormatFault::Limit { limit, found }))
+    }
+
+    /// A hash.
+    pub fn hash(&mut self, name: &'static str) -> Result<Hash, FormatError> {
+        let (range, bytes) = self.parse(name, 32, take(32usize))?;
+        let hash = Hash(bytes.try_into().unwrap_or_default());
+        self.report(name, range, &hash);
+        Ok(hash)
+    }
+
+    /// `len` bytes, reported as text.
+    pub fn bytes(&mut self, name: &'static str, len: usize) -> Result<&'a [u8], FormatError> {
+        let (range, bytes) = self.parse(name, len, take(len))?;
+        self.report(name, range, &Printable(bytes));
+        Ok(bytes)
+    }
+
+    /// `N` bytes, reported in hexadecimal.
+    pub fn raw<const N: usize>(&mut self, name: &'static str) -> Result<[u8; N], FormatError> {
+        let (range, bytes) = self.parse(name, N, take(N))?;
+        self.report(name, range, &Hex(bytes));
+        Ok(bytes.try_into().unwrap_or([0; N]))
+    }
+
+    /// `len` bytes, reported in hexadecimal.
+    pub fn hex(&mut self, name: &'static str, len: usize) -> Result<&'a [u8], FormatError> {
+        let (range, bytes) = self.parse(name, len, take(len))?;
+        self.report(name, range, &Hex(bytes));
+        Ok(bytes)
+    }
+
+    /// `len` bytes that must be zero.
+    pub fn zeros(&mut self, name: &'static str, len: usize) -> Result<(), FormatError> {
+        let at = self.at;
+        let (range, bytes) = self.parse(name, len, take(len))?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Err(self.fail_at(at, name, FormatFault::Padding));
+        }
+        if len > 0 {
+            self.report(name, range, &"zero");
+        }
+        Ok(())
+    }
+
+    /// The rest of the structure, which must be zero.
+    pub fn zeros_to_end(&mut self) -> Result<(), FormatError> {
+        self.zeros("padding", self.left())
+    }
+
+    /// The end of the structure: nothing may follow.
+    pub fn end(&self) -> Result<(), FormatError> {
+        match self.left() {
+            0 => Ok(()),
+            left => Err(self.fail_at(self.at, "end", FormatFault::Trailing(left))),
+        }
+    }
+}
+
+/// Bytes in hexadecimal.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Appends fields to a buffer; the encoders' side of [`Fields`].
+#[derive(Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// An empty buffer with room for `capacity` bytes.
+    pub fn with_capacity(capacity: usize) -> Writer {
+        Writer { bytes: Vec::with_capacity(capacity) }
+    }
+
+    /// How much has been written.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// One byte.
+    pub fn u8(&mut self, value: u8) {
+        self.bytes.push(value);
+    }
+
+    /// Two bytes.
+    pub fn u16(&mut self, value: u16) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Four bytes.
+    pub fn u32(&mut self, value: u32) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// A length or count in two bytes; the caller has kept it below its limit.
+    pub fn len16(&mut self, value: usize) {
+        self.u16(u16::try_from(value).expect("a length within its limit"));
+    }
+
+    /// A length or count in four bytes; the caller has kept it below its limit.
+    pub fn len32(&mut self, value: usize) {
+        self.u32(u32::try_from(value).expect("a length within its limit"));
+    }
+
+    /// Eight bytes.
+    pub fn u64(&mut self, value: u64) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Eight bytes, signed.
+    pub fn i64(&mut self, value: i64) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// A hash.
+    pub fn hash(&mut self, value: &Hash) {
+        self.bytes.extend_from_slice(&value.0);
+    }
+
+    /// Bytes as they are.
+    pub fn bytes(&mut self, value: &[u8]) {
+        self.bytes.extend_from_slice(value);
+    }
+
+    /// Zeros up to offset `to`.
+    pub fn pad_to(&mut self, to: usize) {
+        assert!(to >= self.bytes.len(), "a structure outgrew its place");
+        self.bytes.resize(to, 0);
+    }
+
+    /// Replaces what stands at `at`.
+    pub fn patch(&mut self, at: usize, value: &[u8]) {
+        self.bytes[at..at + value.len()].copy_from_slice(value);
+    }
+
+    /// What has been written.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The buffer.
+    pub fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}

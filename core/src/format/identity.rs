@@ -1,0 +1,96 @@
+//! The identity block: what a prober reads, at a fixed place, rewritten only when it is tuned.
+//!
+//! ```text
+//!   0  seal            72   epoch 0, nonce 0
+//!  72  version          4
+//!  76  block size       4
+//!  80  UUID            16
+//!  96  label           64   UTF-8, zero padded
+//! 160  image blocks     8
+//! 168  superblock slots 4
+//! 172  zero             4
+//! 176  ring place A     8   first block of the first half of the ring
+//! 184  ring place B     8   first block of the second half
+//! 192  zero          3904
+//! ```
+
+use super::fields::{Fields, FormatError, Trace, Writer};
+use super::limits::{FORMAT_VERSION, LABEL_MAX, SUPERBLOCK_SLOTS};
+use super::seal::{Birth, Magic, Seal};
+use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Nonce, VolumeId};
+
+/// The byte address of the identity block.
+pub const IDENTITY_AT: u64 = 64 << 10;
+
+/// Who an image is, and where its superblocks are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The internal volume id.
+    pub volume: VolumeId,
+    /// The UUID that users see and may change.
+    pub uuid: [u8; 16],
+    /// The label; no zero bytes, at most [`LABEL_MAX`] bytes.
+    pub label: String,
+    /// The size of the image in blocks.
+    pub image_blocks: u64,
+    /// The first block of each half of the superblock ring.
+    pub ring: [BlockNr; 2],
+}
+
+impl Identity {
+    /// Parses a whole block.
+    pub fn decode(block: &[u8], trace: Option<&mut dyn Trace>) -> Result<Identity, FormatError> {
+        let mut fields = Fields::traced(block, trace);
+        let seal = Seal::decode(&mut fields, Magic::Identity)?;
+        let version = fields.u32("version")?;
+        if version != FORMAT_VERSION {
+            return Err(fields.wrong("version", FORMAT_VERSION, version));
+        }
+        let block_size = fields.u32("block size")?;
+        if block_size as usize != BLOCK_SIZE {
+            return Err(fields.wrong("block size", BLOCK_SIZE, block_size));
+        }
+        let uuid = fields.raw("UUID")?;
+        let label = decode_label(&mut fields)?;
+        let image_blocks = fields.u64("image blocks")?;
+        let slots = fields.u32("superblock slots")?;
+        if slots != SUPERBLOCK_SLOTS {
+            return Err(fields.wrong("superblock slots", SUPERBLOCK_SLOTS, slots));
+        }
+        fields.zeros("reserved", 4)?;
+        let ring = [BlockNr(fields.u64("ring place A")?), BlockNr(fields.u64("ring place B")?)];
+        fields.zeros_to_end()?;
+        Ok(Identity { volume: seal.birth.volume, uuid, label, image_blocks, ring })
+    }
+
+    /// The whole block.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::with_capacity(BLOCK_SIZE);
+        let birth = Birth { volume: self.volume, epoch: Epoch(0), nonce: Nonce(0) };
+        Seal::open(&mut w, Magic::Identity, birth);
+        w.u32(FORMAT_VERSION);
+        w.u32(BLOCK_SIZE as u32);
+        w.bytes(&self.uuid);
+        w.bytes(self.label.as_bytes());
+        w.pad_to(160);
+        w.u64(self.image_blocks);
+        w.u32(SUPERBLOCK_SLOTS);
+        w.u32(0);
+        w.u64(self.ring[0].0);
+        w.u64(self.ring[1].0);
+        w.pad_to(BLOCK_SIZE);
+        let mut block = w.finish();
+        Seal::close(&mut block);
+        block
+    }
+}
+
+fn decode_label(fields: &mut Fields<'_, '_>) -> Result<String, FormatError> {
+    let bytes = fields.bytes("label", LABEL_MAX)?;
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(LABEL_MAX);
+    let (text, padding) = bytes.split_at(end);
+    match std::str::from_utf8(text) {
+        Ok(text) if padding.iter().all(|byte| *byte == 0) => Ok(text.to_owned()),
+        _ => Err(fields.wrong("label", "UTF-8 padded with zeros", crate::text::Printable(bytes))),
+    }
+}

@@ -1,0 +1,319 @@
+//! The head of an internal node: its children, and where the messages for them are.
+//!
+//! ```text
+//!   0  seal            72
+//!  72  node id          8
+//!  80  write sequence   8
+//!  88  tree             1
+//!  89  height           1   at least 1
+//!  90  zero             2
+//!  92  child count      4   at least 1
+//!  96  head length      4   bytes
+//! 100  run count        4
+//! 104  next run         8   sequence number of the next run
+//! 112  bounds               as in a leaf
+//!      children             each: node id 8, height 1, zero 1, prefix length 2 (0), since 8 (0),
+//!                           first live run 8, length 2, pivot (empty for the first child)
+//!      runs                 each, in order of sequence:
+//!        sequence       8
+//!        extent        12   block 8, blocks 4
+//!        run length     4
+//!        birth epoch    8
+//!        header hash   32
+//!        ranges        52   offset 4, length 4, messages 4, greatest MSN 8, hash 32
+//!        unbound count  4   0
+//!        slice count    4
+//!        slices        60   each: child 8, and offset to hash as for the ranges
+//! ```
+//!
+//! A child's pivot is the least key that belongs to it. A slice of a run whose sequence number is
+//! below its child's first live run has been flushed: the encoder leaves it out.
+
+use super::fields::{Fields, FormatError, Trace, Writer};
+use super::key::{Bounds, Key};
+use super::limits::*;
+use super::seal::{Birth, Magic, Seal};
+use crate::ids::*;
+
+const CHILD_BYTES: usize = 30;
+const SECTION_BYTES: usize = 52;
+const SLICE_BYTES: usize = 8 + SECTION_BYTES;
+const RUN_BYTES: usize = 64 + SECTION_BYTES + 8;
+const CHILDREN_MAX: usize = 1 << 16;
+const RUNS_MAX: usize = 1 << 12;
+
+/// An edge to a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildRef {
+    /// The child's name.
+    pub id: NodeId,
+    /// Messages for the child in runs before this one have been flushed.
+    pub first_run: RunSeq,
+    /// The least key that belongs to the child; for the first child, the node's lower bound.
+    pub pivot: Key,
+}
+
+/// Where messages are within a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SectionRef {
+    /// Offset from the start of the run; 0 if there are no messages.
+    pub offset: u32,
+    /// Length in bytes.
+    pub bytes: u32,
+    /// How many messages.
+    pub count: u32,
+    /// The greatest MSN among them.
+    pub greatest: Msn,
+    /// The hash of the bytes.
+    pub hash: Hash,
+}
+
+/// The messages of a run for one child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SliceRef {
+    /// The child.
+    pub child: NodeId,
+    /// Where they are.
+    pub section: SectionRef,
+}
+
+/// A run of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRef {
+    /// Its sequence number; greater is younger.
+    pub seq: RunSeq,
+    /// Where it is.
+    pub extent: Extent,
+    /// Its length in bytes.
+    pub bytes: u32,
+    /// The epoch that it was written for.
+    pub birth: Epoch,
+    /// The hash in its header's seal.
+    pub header_hash: Hash,
+    /// Its range messages.
+    pub ranges: SectionRef,
+    /// Its point messages, in the order of children; a child without any has none.
+    pub slices: Vec<SliceRef>,
+}
+
+/// The head of an internal node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InternalHead {
+    /// The node's name.
+    pub id: NodeId,
+    /// The tree that it belongs to.
+    pub tree: TreeId,
+    /// Its height; its children are one lower.
+    pub height: Height,
+    /// Orders several writes of one epoch.
+    pub write_seq: u64,
+    /// The sequence number of the next run.
+    pub next_run: RunSeq,
+    /// The keys that it is responsible for.
+    pub bounds: Bounds,
+    /// Its children, in key order; at least one.
+    pub children: Vec<ChildRef>,
+    /// Its runs, oldest first.
+    pub runs: Vec<RunRef>,
+}
+
+impl InternalHead {
+    /// Parses a slice that is exactly the head.
+    pub fn decode(
+        head: &[u8],
+        trace: Option<&mut dyn Trace>,
+    ) -> Result<(Seal, InternalHead), FormatError> {
+        let mut f = Fields::traced(head, trace);
+        let seal = Seal::decode(&mut f, Magic::Internal)?;
+        let id = NodeId(f.u64("node id")?);
+        let write_seq = f.u64("write sequence")?;
+        let code = f.u8("tree")?;
+        let tree = TreeId::from_code(code).ok_or_else(|| f.wrong("tree", "1 or 2", code))?;
+        let height = Height(f.u8("height")?);
+        if height.0 == 0 || height.0 > HEIGHT_MAX {
+            return Err(f.wrong("height", format_args!("1 to {HEIGHT_MAX}"), height));
+        }
+        f.zeros("reserved", 2)?;
+        let child_count = f.count("child count", CHILDREN_MAX, CHILD_BYTES)?;
+        if child_count == 0 {
+            return Err(f.wrong("child count", "at least 1", 0));
+        }
+        let head_bytes = f.u32("head length")?;
+        if head_bytes as usize != head.len() {
+            return Err(f.wrong("head length", head.len(), head_bytes));
+        }
+        let run_count = f.count("run count", RUNS_MAX, RUN_BYTES)?;
+        let next_run = RunSeq(f.u64("next run")?);
+        let bounds = Bounds::decode(&mut f)?;
+        let children = decode_children(&mut f, child_count, height, &bounds, next_run)?;
+        let mut runs: Vec<RunRef> = Vec::with_capacity(run_count);
+        for index in 0..run_count {
+            f.enter("run", Some(index));
+            let run = RunRef::decode(&mut f, &children)?;
+            if run.seq >= next_run || runs.last().is_some_and(|before| before.seq >= run.seq) {
+                return Err(f.wrong("sequence", "growing numbers below next run", run.seq));
+            }
+            runs.push(run);
+            f.leave();
+        }
+        f.end()?;
+        Ok((seal, InternalHead { id, tree, height, write_seq, next_run, bounds, children, runs }))
+    }
+
+    /// The head's bytes, and the hash in its seal.
+    pub fn encode(&self, birth: Birth) -> (Vec<u8>, Hash) {
+        let mut w = Writer::default();
+        Seal::open(&mut w, Magic::Internal, birth);
+        w.u64(self.id.0);
+        w.u64(self.write_seq);
+        w.u8(self.tree.code());
+        w.u8(self.height.0);
+        w.u16(0);
+        w.len32(self.children.len());
+        let length_at = w.len();
+        w.u32(0);
+        w.len32(self.runs.len());
+        w.u64(self.next_run.0);
+        self.bounds.encode(&mut w);
+        for (index, child) in self.children.iter().enumerate() {
+            w.u64(child.id.0);
+            w.u8(self.height.0 - 1);
+            w.u8(0);
+            w.u16(0);
+            w.u64(0);
+            w.u64(child.first_run.0);
+            if index == 0 { Key::default().encode(&mut w) } else { child.pivot.encode(&mut w) }
+        }
+        for run in &self.runs {
+            run.encode(&mut w);
+        }
+        let length = u32::try_from(w.len()).expect("a head within its limit");
+        w.patch(length_at, &length.to_le_bytes());
+        let mut head = w.finish();
+        let hash = Seal::close(&mut head);
+        (head, hash)
+    }
+}
+
+fn decode_children(
+    f: &mut Fields<'_, '_>,
+    count: usize,
+    height: Height,
+    bounds: &Bounds,
+    next_run: RunSeq,
+) -> Result<Vec<ChildRef>, FormatError> {
+    let mut children: Vec<ChildRef> = Vec::with_capacity(count);
+    for index in 0..count {
+        f.enter("child", Some(index));
+        let id = NodeId(f.u64("node id")?);
+        let child_height = f.u8("height")?;
+        if child_height != height.0 - 1 {
+            return Err(f.wrong("height", height.0 - 1, child_height));
+        }
+        f.zeros("reserved", 1)?;
+        f.zeros("prefix length", 2)?;
+        f.zeros("since", 8)?;
+        let first_run = RunSeq(f.u64("first live run")?);
+        if first_run > next_run {
+            return Err(f.wrong("first live run", format_args!("at most {next_run}"), first_run));
+        }
+        let mut pivot = Key::decode(f, "pivot")?;
+        match children.last() {
+            None if !pivot.is_empty() => return Err(f.wrong("pivot", "none", "one")),
+            None => pivot = bounds.lo.clone(),
+            Some(before) => {
+                if pivot <= before.pivot || !bounds.contains(&pivot) {
+                    return Err(f.wrong("pivot", "growing keys within the bounds", "another"));
+                }
+            }
+        }
+        children.push(ChildRef { id, first_run, pivot });
+        f.leave();
+    }
+    Ok(children)
+}
+
+impl RunRef {
+    fn decode(f: &mut Fields<'_, '_>, children: &[ChildRef]) -> Result<RunRef, FormatError> {
+        let seq = RunSeq(f.u64("sequence")?);
+        let start = BlockNr(f.u64("extent start")?);
+        f.within(f.at() - 8, "extent start", start.0, u64::MAX / BLOCK_SIZE as u64 - (1 << 32))?;
+        let blocks = f.u32("extent blocks")?;
+        let bytes = f.limited("run length", PART_MAX)? as u32;
+        if start.0 == 0 || u64::from(blocks) != u64::from(bytes).div_ceil(BLOCK_SIZE as u64) {
+            return Err(f.wrong(
+                "extent",
+                "a place that the run fills",
+                format_args!("{}+{blocks}", start.0),
+            ));
+        }
+        let birth = Epoch(f.u64("birth epoch")?);
+        let header_hash = f.hash("header hash")?;
+        f.enter("ranges", None);
+        let ranges = SectionRef::decode(f, bytes)?;
+        f.leave();
+        f.zeros("unbound count", 4)?;
+        let slice_count = f.count("slice count", CHILDREN_MAX, SLICE_BYTES)?;
+        let mut slices = Vec::with_capacity(slice_count);
+        let mut rest = children.iter();
+        for index in 0..slice_count {
+            f.enter("slice", Some(index));
+            let child = NodeId(f.u64("child")?);
+            let Some(edge) = rest.find(|edge| edge.id == child) else {
+                return Err(f.wrong("child", "a child, in their order", child));
+            };
+            if edge.first_run > seq {
+                return Err(f.wrong("child", "one whose messages are live", child));
+            }
+            let section = SectionRef::decode(f, bytes)?;
+            if section.count == 0 {
+                return Err(f.wrong("messages", "at least 1", 0));
+            }
+            slices.push(SliceRef { child, section });
+            f.leave();
+        }
+        let extent = Extent { start, blocks };
+        Ok(RunRef { seq, extent, bytes, birth, header_hash, ranges, slices })
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        w.u64(self.seq.0);
+        w.u64(self.extent.start.0);
+        w.u32(self.extent.blocks);
+        w.u32(self.bytes);
+        w.u64(self.birth.0);
+        w.hash(&self.header_hash);
+        self.ranges.encode(w);
+        w.u32(0);
+        w.len32(self.slices.len());
+        for slice in &self.slices {
+            w.u64(slice.child.0);
+            slice.section.encode(w);
+        }
+    }
+}
+
+impl SectionRef {
+    fn decode(f: &mut Fields<'_, '_>, run_bytes: u32) -> Result<SectionRef, FormatError> {
+        let offset = f.u32("offset")?;
+        let bytes = f.u32("length")?;
+        let end = u64::from(offset) + u64::from(bytes);
+        f.within(f.at() - 8, "offset", end, run_bytes.into())?;
+        let count = f.u32("messages")?;
+        let greatest = Msn(f.u64("greatest MSN")?);
+        let hash = f.hash("hash")?;
+        let section = SectionRef { offset, bytes, count, greatest, hash };
+        if count == 0 && section != SectionRef::default() {
+            return Err(f.wrong("messages", "all zero if there are none", "a place"));
+        }
+        Ok(section)
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        w.u32(self.offset);
+        w.u32(self.bytes);
+        w.u32(self.count);
+        w.u64(self.greatest.0);
+        w.hash(&self.hash);
+    }
+}

@@ -1,0 +1,105 @@
+//! Keys of the trees, and bounds of nodes. Keys compare as plain bytes; ranges are half-open.
+
+use std::borrow::Borrow;
+use std::ops::Deref;
+
+use bytes::Bytes;
+
+use super::fields::{Fields, FormatError, Writer};
+use super::limits::KEY_MAX;
+
+/// A key of a tree; at most [`KEY_MAX`] bytes, cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Bytes);
+
+impl Key {
+    /// The key of these bytes.
+    pub fn new(bytes: impl Into<Bytes>) -> Key {
+        let bytes = bytes.into();
+        debug_assert!(bytes.len() <= KEY_MAX + 1);
+        Key(bytes)
+    }
+
+    /// The key of a copy of these bytes.
+    pub fn copied(bytes: &[u8]) -> Key {
+        Key::new(Bytes::copy_from_slice(bytes))
+    }
+
+    /// The least key that is greater than this one.
+    pub fn successor(&self) -> Key {
+        Key::new([&self.0[..], &[0]].concat())
+    }
+
+    pub(super) fn decode(f: &mut Fields<'_, '_>, name: &'static str) -> Result<Key, FormatError> {
+        let len = f.short_limited("key length", KEY_MAX)?;
+        Ok(Key::copied(f.hex(name, len)?))
+    }
+
+    pub(super) fn encode(&self, w: &mut Writer) {
+        w.len16(self.0.len());
+        w.bytes(&self.0);
+    }
+}
+
+impl Deref for Key {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The keys that a node is responsible for: `[lo, hi)`. No `hi` means no end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// The least key that may stand in the node.
+    pub lo: Key,
+    /// The least key beyond it.
+    pub hi: Option<Key>,
+}
+
+impl Bounds {
+    /// Whether `key` lies inside.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        *key >= *self.lo && self.is_below_end(key)
+    }
+
+    /// Whether `key` lies before the end.
+    pub fn is_below_end(&self, key: &[u8]) -> bool {
+        self.hi.as_ref().is_none_or(|hi| *key < **hi)
+    }
+
+    pub(super) fn decode(f: &mut Fields<'_, '_>) -> Result<Bounds, FormatError> {
+        let lo = Key::decode(f, "lower bound")?;
+        let hi = match f.u8("has upper bound")? {
+            0 => None,
+            1 => Some(Key::decode(f, "upper bound")?),
+            other => return Err(f.wrong("has upper bound", "0 or 1", other)),
+        };
+        if hi.as_ref().is_some_and(|hi| *hi <= lo) {
+            return Err(f.wrong("upper bound", "more than the lower bound", "less"));
+        }
+        Ok(Bounds { lo, hi })
+    }
+
+    pub(super) fn encode(&self, w: &mut Writer) {
+        self.lo.encode(w);
+        match &self.hi {
+            None => w.u8(0),
+            Some(hi) => {
+                w.u8(1);
+                hi.encode(w);
+            }
+        }
+    }
+}
+
+/// The length of the longest common prefix.
+pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

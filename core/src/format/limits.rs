@@ -1,0 +1,54 @@
+//! Every limit of the format, in one place. A reader refuses what lies beyond.
+
+/// The version of the format that this code reads and writes.
+pub const FORMAT_VERSION: u32 = 1;
+/// The longest key of either tree, in bytes.
+pub const KEY_MAX: usize = 1024;
+/// The longest value of either tree, in bytes.
+pub const VALUE_MAX: usize = 64 * 1024;
+/// The bytes of a block of a file: the longest value of the data index.
+pub const FILE_BLOCK: usize = 4096;
+/// Small values share chunks of at most this many bytes.
+pub const SMALL_CHUNK_MAX: usize = 16 * 1024;
+/// The longest file name, in bytes.
+pub const NAME_MAX: usize = 255;
+/// The longest name of an extended attribute, in bytes.
+pub const XATTR_NAME_MAX: usize = 255;
+/// The longest target of a symbolic link, in bytes.
+pub const SYMLINK_MAX: usize = 4095;
+/// The longest file, in bytes.
+pub const FILE_MAX: u64 = i64::MAX as u64;
+/// The longest volume label, in bytes.
+pub const LABEL_MAX: usize = 64;
+/// Superblock slots in the ring: half of them in each of two places.
+pub const SUPERBLOCK_SLOTS: u32 = 32;
+/// Older roots that a superblock slot remembers, its own included.
+pub const ROOTS_MAX: usize = 16;
+/// The smallest and greatest node size, in bytes.
+pub const NODE_SIZE: std::ops::RangeInclusive<u32> = 4096..=64 << 20;
+/// The smallest and greatest leaf size, in bytes.
+pub const LEAF_SIZE: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
+/// The smallest and greatest basement size, in bytes.
+pub const BASEMENT_SIZE: std::ops::RangeInclusive<u32> = 512..=4 << 20;
+/// The smallest and greatest number of children before an internal node splits.
+pub const FANOUT: std::ops::RangeInclusive<u32> = 4..=1024;
+/// The longest head of a node, in bytes.
+pub const HEAD_MAX: usize = 16 << 20;
+/// The longest leaf, in bytes: a leaf of the greatest size and one batch of messages more.
+pub const LEAF_MAX: usize = 256 << 20;
+/// The longest part of a node (key section, slice, range section), in bytes.
+pub const PART_MAX: usize = 128 << 20;
+/// The greatest height of a node.
+pub const HEIGHT_MAX: u8 = 16;
+/// Levels of the allocation table.
+pub const TABLE_LEVELS_MAX: u32 = 8;
+/// The most blocks an image may have: 16 TiB of 4 KiB blocks.
+pub const IMAGE_BLOCKS_MAX: u64 = 1 << 32;
+/// The fewest blocks an image may have: 1 MiB.
+pub const IMAGE_BLOCKS_MIN: u64 = 256;
+/// The longest log, in bytes.
+pub const LOG_BYTES_MAX: u64 = 4 << 30;
+/// The shortest log, in bytes.
+pub const LOG_BYTES_MIN: u64 = 64 << 10;
+/// The most messages in one log record.
+pub const RECORD_MESSAGES_MAX: u32 = 1 << 20;

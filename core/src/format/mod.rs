@@ -1,0 +1,43 @@
+//! What bytes mean: encoders and decoders of every structure of an image; pure, no I/O.
+//!
+//! Layouts are those of `format/SPEC.md`, written by hand and little-endian. Each structure's
+//! decoder and encoder stand in one file, in the order of the bytes. A decoder reads named fields
+//! from a [`Fields`] cursor, which can report each field to a [`Trace`]: the same decoder serves the
+//! engine, the checker, the dump and error messages. Decoders accept exactly what encoders write:
+//! counts are compared with their limit and with the bytes left before use, padding must be zero,
+//! nothing may trail.
+
+mod fields;
+mod identity;
+mod inode;
+mod internal;
+mod key;
+mod leaf;
+pub mod limits;
+mod log;
+mod message;
+mod names;
+mod run;
+mod seal;
+mod spacemap;
+mod superblock;
+mod table;
+
+pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
+pub use identity::{IDENTITY_AT, Identity};
+pub use inode::{FileType, INODE_BYTES, Inode, LinkKind, MetaValue, Parent, ZoneRef};
+pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};
+pub use key::{Bounds, Key};
+pub use leaf::{
+    BasementRef, ChunkRef, KeySection, LeafHead, NO_CHUNK, StoredEntry, chunks_of, is_block,
+};
+pub use log::{GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, group_length};
+pub use message::{Action, Message, RangeDelete};
+pub use names::{MetaKey, data_key, is_name, parse_data_key};
+pub use run::{
+    RUN_HEADER_BYTES, RunHeader, decode_ranges, decode_slice, encode_ranges, encode_slice,
+};
+pub use seal::{Birth, Magic, SEAL_BYTES, Seal};
+pub use spacemap::{BITS_PER_PAGE, MapPage};
+pub use superblock::{Features, HASH_SHA256, RootRef, Superblock, TableRoot};
+pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};

@@ -1,0 +1,129 @@
+//! The keys of the schema.
+//!
+//! A metadata key is the zone id (8 bytes, big-endian), then `02 name 00` for each directory on the
+//! way and `01 name 00` for the last component; nothing for the zone's root. An extended attribute's
+//! key is its owner's key, `00` and the attribute's name. A data key is the zone id and the path like
+//! a metadata key, then the block number (8 bytes, big-endian). Plain byte comparison gives the
+//! paper's order, depth first with the entries of a directory together (BetrFS 0.2 §4), and everything
+//! below a directory is one range.
+
+use super::key::Key;
+use super::limits::{NAME_MAX, XATTR_NAME_MAX};
+use crate::ids::ZoneId;
+
+const XATTR: u8 = 0;
+const LAST: u8 = 1;
+const INNER: u8 = 2;
+
+/// A key of the metadata index, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MetaKey {
+    /// The zone.
+    pub zone: ZoneId,
+    /// The path within the zone; empty for its root.
+    pub path: Vec<Vec<u8>>,
+    /// The name of an extended attribute, if it is one.
+    pub xattr: Option<Vec<u8>>,
+}
+
+impl MetaKey {
+    /// The key of a zone's root.
+    pub fn root(zone: ZoneId) -> MetaKey {
+        MetaKey { zone, path: Vec::new(), xattr: None }
+    }
+
+    /// The key of an entry of the directory at this key.
+    pub fn child(&self, name: &[u8]) -> MetaKey {
+        let mut path = self.path.clone();
+        path.push(name.to_vec());
+        MetaKey { zone: self.zone, path, xattr: None }
+    }
+
+    /// The key of an extended attribute of what is at this key.
+    pub fn with_xattr(&self, name: &[u8]) -> MetaKey {
+        MetaKey { xattr: Some(name.to_vec()), ..self.clone() }
+    }
+
+    /// The bytes.
+    pub fn encode(&self) -> Key {
+        let mut bytes = self.prefix(LAST);
+        if let Some(name) = &self.xattr {
+            bytes.push(XATTR);
+            bytes.extend_from_slice(name);
+        }
+        Key::new(bytes)
+    }
+
+    /// The range of the keys of all extended attributes of what is at this key.
+    pub fn xattr_range(&self) -> (Key, Key) {
+        let mut lo = self.prefix(LAST);
+        let mut hi = lo.clone();
+        lo.push(XATTR);
+        hi.push(XATTR + 1);
+        (Key::new(lo), Key::new(hi))
+    }
+
+    /// The range of the keys of all entries of the directory at this key, without what is below them.
+    pub fn entry_range(&self) -> (Key, Key) {
+        let mut lo = self.prefix(INNER);
+        let mut hi = lo.clone();
+        lo.push(LAST);
+        hi.push(LAST + 1);
+        (Key::new(lo), Key::new(hi))
+    }
+
+    /// Zone and path, with this tag for the last component.
+    fn prefix(&self, last: u8) -> Vec<u8> {
+        let mut bytes = self.zone.0.to_be_bytes().to_vec();
+        for (index, name) in self.path.iter().enumerate() {
+            bytes.push(if index + 1 == self.path.len() { last } else { INNER });
+            bytes.extend_from_slice(name);
+            bytes.push(0);
+        }
+        bytes
+    }
+
+    /// Takes a key apart; nothing if it cannot be a metadata key.
+    pub fn decode(key: &[u8]) -> Option<MetaKey> {
+        let (zone, mut rest) = key.split_first_chunk::<8>()?;
+        let mut path = Vec::new();
+        let mut ended = false;
+        let zone = ZoneId(u64::from_be_bytes(*zone));
+        while let Some((tag, after)) = rest.split_first() {
+            if *tag == XATTR && (ended || path.is_empty()) {
+                let fits = (1..=XATTR_NAME_MAX).contains(&after.len()) && !after.contains(&0);
+                return fits.then(|| MetaKey { zone, path, xattr: Some(after.to_vec()) });
+            }
+            let end = after.iter().position(|byte| *byte == 0)?;
+            let name = &after[..end];
+            if ended || !matches!(*tag, LAST | INNER) || !is_name(name) {
+                return None;
+            }
+            ended = *tag == LAST;
+            path.push(name.to_vec());
+            rest = &after[end + 1..];
+        }
+        (ended || path.is_empty()).then_some(MetaKey { zone, path, xattr: None })
+    }
+}
+
+/// Whether `name` can name an entry of a directory.
+pub fn is_name(name: &[u8]) -> bool {
+    (1..=NAME_MAX).contains(&name.len())
+        && !name.contains(&0)
+        && !name.contains(&b'/')
+        && name != b"."
+        && name != b".."
+}
+
+/// The key of a block of a file whose blocks stand under `prefix`: the id of its data zone, or for a
+/// file without one its own metadata key.
+pub fn data_key(prefix: &[u8], block: u64) -> Key {
+    Key::new([prefix, &block.to_be_bytes()].concat())
+}
+
+/// Takes a data key apart into prefix and block number; nothing if it cannot be one.
+pub fn parse_data_key(key: &[u8]) -> Option<(&[u8], u64)> {
+    let (prefix, block) = key.split_last_chunk::<8>()?;
+    (prefix.len() >= 8).then_some((prefix, u64::from_be_bytes(*block)))
+}

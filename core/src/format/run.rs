@@ -1,0 +1,192 @@
+//! Runs: immutable, sorted batches of messages in an internal node.
+//!
+//! A run is one extent: a header, a slice of point messages for each child that has any, a section
+//! of range messages, zeros to the extent's end. Where the slices are stands in the head of the node.
+//!
+//! ```text
+//!   0  seal          72   hashes the header alone
+//!  72  node id        8
+//!  80  run sequence   8
+//!  88  tree           1
+//!  89  zero           3
+//!  92  run length     4   bytes, header included
+//!  96  zero          32
+//! ```
+//!
+//! A message of a slice, in the order of keys, one a key:
+//!
+//! ```text
+//!  0  kind           1   1 insert, 2 delete
+//!  1  zero           1
+//!  2  shared         2   bytes of the key before it that it begins with
+//!  4  suffix length  2
+//!  6  zero           2
+//!  8  value length   4
+//! 12  MSN            8
+//! 20  suffix, value
+//! ```
+//!
+//! A range message, in the order of keys and apart from one another:
+//!
+//! ```text
+//!  0  kind           1   3 range delete
+//!  1  zero           7
+//!  8  MSN            8
+//! 16  length 2, lo; length 2, hi
+//! ```
+
+use bytes::Bytes;
+
+use super::fields::{Fields, FormatError, Trace, Writer};
+use super::key::{Key, shared_prefix};
+use super::limits::{KEY_MAX, PART_MAX, VALUE_MAX};
+use super::message::{Action, DELETE, INSERT, Message, RANGE_DELETE, RangeDelete};
+use super::seal::{Birth, Magic, Seal};
+use crate::ids::*;
+
+/// Bytes of a run's header.
+pub const RUN_HEADER_BYTES: usize = 128;
+
+/// The header of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunHeader {
+    /// The node that the run was written for.
+    pub node: NodeId,
+    /// Its place among the runs of that node.
+    pub seq: RunSeq,
+    /// The tree that it belongs to.
+    pub tree: TreeId,
+    /// The length of the run, header included.
+    pub bytes: u32,
+}
+
+impl RunHeader {
+    /// Parses a slice that is exactly the header.
+    pub fn decode(
+        header: &[u8],
+        trace: Option<&mut dyn Trace>,
+    ) -> Result<(Seal, RunHeader), FormatError> {
+        let mut f = Fields::traced(header, trace);
+        let seal = Seal::decode(&mut f, Magic::Run)?;
+        let node = NodeId(f.u64("node id")?);
+        let seq = RunSeq(f.u64("run sequence")?);
+        let code = f.u8("tree")?;
+        let tree = TreeId::from_code(code).ok_or_else(|| f.wrong("tree", "1 or 2", code))?;
+        f.zeros("reserved", 3)?;
+        let bytes = f.limited("run length", PART_MAX)? as u32;
+        f.zeros("reserved", 32)?;
+        f.end()?;
+        Ok((seal, RunHeader { node, seq, tree, bytes }))
+    }
+
+    /// The header's bytes, and the hash in its seal.
+    pub fn encode(&self, birth: Birth) -> (Vec<u8>, Hash) {
+        let mut w = Writer::with_capacity(RUN_HEADER_BYTES);
+        Seal::open(&mut w, Magic::Run, birth);
+        w.u64(self.node.0);
+        w.u64(self.seq.0);
+        w.u8(self.tree.code());
+        w.pad_to(92);
+        w.u32(self.bytes);
+        w.pad_to(RUN_HEADER_BYTES);
+        let mut header = w.finish();
+        let hash = Seal::close(&mut header);
+        (header, hash)
+    }
+}
+
+/// Parses a slice of `count` messages. Values share the slice's memory.
+pub fn decode_slice(
+    slice: &Bytes,
+    count: usize,
+    trace: Option<&mut dyn Trace>,
+) -> Result<Vec<(Key, Message)>, FormatError> {
+    let mut f = Fields::traced(slice, trace);
+    f.within(0, "message count", count as u64, (slice.len() / 20) as u64)?;
+    let mut messages: Vec<(Key, Message)> = Vec::with_capacity(count);
+    for index in 0..count {
+        f.enter("message", Some(index));
+        let before = messages.last().map_or(&[][..], |(key, _)| &**key);
+        let kind = f.u8("kind")?;
+        f.zeros("reserved", 1)?;
+        let shared = f.short_limited("shared", before.len())?;
+        let suffix = f.short_limited("suffix length", KEY_MAX - shared)?;
+        f.zeros("reserved", 2)?;
+        let value = f.limited("value length", VALUE_MAX)?;
+        let msn = Msn(f.u64("MSN")?);
+        let suffix = f.hex("suffix", suffix)?;
+        let key = Key::new([&before[..shared], suffix].concat());
+        if shared_prefix(before, &key) != shared || (index > 0 && *key <= *before) {
+            return Err(f.wrong("suffix", "a greater key, with its prefix shared", "another"));
+        }
+        let at = f.at();
+        f.hex("value", value)?;
+        let action = match kind {
+            INSERT => Action::Insert(slice.slice(at..at + value)),
+            DELETE if value == 0 => Action::Delete,
+            other => return Err(f.wrong("kind", "1, or 2 without a value", other)),
+        };
+        messages.push((key, Message { msn, action }));
+        f.leave();
+    }
+    f.end()?;
+    Ok(messages)
+}
+
+/// Appends the messages of a slice, which are in key order.
+pub fn encode_slice<'m>(w: &mut Writer, messages: impl Iterator<Item = (&'m Key, &'m Message)>) {
+    let mut before: &[u8] = &[];
+    for (key, message) in messages {
+        let shared = shared_prefix(before, key);
+        w.u8(message.action.kind());
+        w.u8(0);
+        w.len16(shared);
+        w.len16(key.len() - shared);
+        w.u16(0);
+        w.len32(message.action.value().len());
+        w.u64(message.msn.0);
+        w.bytes(&key[shared..]);
+        w.bytes(message.action.value());
+        before = key;
+    }
+}
+
+/// Parses a section of `count` range messages.
+pub fn decode_ranges(
+    section: &[u8],
+    count: usize,
+    trace: Option<&mut dyn Trace>,
+) -> Result<Vec<RangeDelete>, FormatError> {
+    let mut f = Fields::traced(section, trace);
+    f.within(0, "message count", count as u64, (section.len() / 20) as u64)?;
+    let mut ranges: Vec<RangeDelete> = Vec::with_capacity(count);
+    for index in 0..count {
+        f.enter("range message", Some(index));
+        let kind = f.u8("kind")?;
+        if kind != RANGE_DELETE {
+            return Err(f.wrong("kind", RANGE_DELETE, kind));
+        }
+        f.zeros("reserved", 7)?;
+        let msn = Msn(f.u64("MSN")?);
+        let lo = Key::decode(&mut f, "lo")?;
+        let hi = Key::decode(&mut f, "hi")?;
+        if lo >= hi || ranges.last().is_some_and(|before| before.hi > lo) {
+            return Err(f.wrong("lo", "ranges in order and apart", "others"));
+        }
+        ranges.push(RangeDelete { msn, lo, hi });
+        f.leave();
+    }
+    f.end()?;
+    Ok(ranges)
+}
+
+/// Appends a section of range messages, which are in key order and apart.
+pub fn encode_ranges<'m>(w: &mut Writer, ranges: impl Iterator<Item = &'m RangeDelete>) {
+    for range in ranges {
+        w.u8(RANGE_DELETE);
+        w.bytes(&[0; 7]);
+        w.u64(range.msn.0);
+        range.lo.encode(w);
+        range.hi.encode(w);
+    }
+}

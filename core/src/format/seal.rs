@@ -1,0 +1,132 @@
+//! The seal: the first 72 bytes of every structure that stands on its own.
+//!
+//! ```text
+//!  0  magic       8   which structure this is
+//!  8  hash       32   SHA-256 of everything from offset 40 to the structure's end
+//! 40  volume id  16
+//! 56  epoch       8   the checkpoint that the structure was written for
+//! 64  nonce       8   of that epoch
+//! ```
+
+use super::fields::{Fields, FormatError, FormatFault, Writer};
+use crate::ids::{Epoch, Hash, Nonce, VolumeId};
+
+/// Bytes of a seal.
+pub const SEAL_BYTES: usize = 72;
+const HASH_AT: usize = 8;
+const HASHED_FROM: usize = 40;
+
+/// Which structure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Magic {
+    /// The identity block.
+    Identity,
+    /// A superblock slot.
+    Superblock,
+    /// A page of the allocation table.
+    TablePage,
+    /// A slot of a space-map page.
+    SpaceMap,
+    /// The head of a leaf.
+    Leaf,
+    /// The head of an internal node.
+    Internal,
+    /// A run of messages.
+    Run,
+    /// A log group.
+    LogGroup,
+}
+
+impl Magic {
+    /// Every kind.
+    pub const ALL: [Magic; 8] = [
+        Magic::Identity,
+        Magic::Superblock,
+        Magic::TablePage,
+        Magic::SpaceMap,
+        Magic::Leaf,
+        Magic::Internal,
+        Magic::Run,
+        Magic::LogGroup,
+    ];
+
+    /// The bytes on disk. The first is outside ASCII and the last is a line end, so that a transfer
+    /// as text shows.
+    pub fn bytes(self) -> &'static [u8; 8] {
+        match self {
+            Magic::Identity => b"\xbeBETRid\n",
+            Magic::Superblock => b"\xbeBETRsb\n",
+            Magic::TablePage => b"\xbeBETRtp\n",
+            Magic::SpaceMap => b"\xbeBETRsm\n",
+            Magic::Leaf => b"\xbeBETRlf\n",
+            Magic::Internal => b"\xbeBETRin\n",
+            Magic::Run => b"\xbeBETRrn\n",
+            Magic::LogGroup => b"\xbeBETRlg\n",
+        }
+    }
+
+    /// The kind that `bytes` begin with.
+    pub fn of(bytes: &[u8]) -> Option<Magic> {
+        Magic::ALL.into_iter().find(|magic| bytes.starts_with(magic.bytes()))
+    }
+}
+
+/// When a structure was written: the epoch, and its nonce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Birth {
+    /// The volume that it belongs to.
+    pub volume: VolumeId,
+    /// The checkpoint that it was written for.
+    pub epoch: Epoch,
+    /// The nonce of that epoch.
+    pub nonce: Nonce,
+}
+
+/// The first 72 bytes of a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// The hash of everything behind it in the structure.
+    pub hash: Hash,
+    /// Volume, epoch and nonce.
+    pub birth: Birth,
+}
+
+impl Seal {
+    /// Reads the seal of a structure that is exactly the cursor's bytes, and verifies its hash.
+    pub fn decode(fields: &mut Fields<'_, '_>, magic: Magic) -> Result<Seal, FormatError> {
+        fields.enter("seal", None);
+        let found = fields.raw::<8>("magic")?;
+        if &found != magic.bytes() {
+            let [expected, found] = [&magic.bytes()[..], &found[..]].map(crate::text::printable);
+            return Err(fields.fail_at(0, "magic", FormatFault::Value { expected, found }));
+        }
+        let hash = fields.hash("hash")?;
+        let volume = VolumeId(fields.raw("volume id")?);
+        let epoch = Epoch(fields.u64("epoch")?);
+        let nonce = Nonce(fields.u64("nonce")?);
+        let computed = Hash::of(&fields.all()[HASHED_FROM..]);
+        if computed != hash {
+            let fault = FormatFault::Hash { expected: hash, computed };
+            return Err(fields.fail_at(HASH_AT, "hash", fault));
+        }
+        fields.leave();
+        Ok(Seal { hash, birth: Birth { volume, epoch, nonce } })
+    }
+
+    /// Writes a seal whose hash [`Seal::close`] fills in.
+    pub fn open(writer: &mut Writer, magic: Magic, birth: Birth) {
+        assert!(writer.is_empty(), "a seal stands at the start of its structure");
+        writer.bytes(magic.bytes());
+        writer.hash(&Hash::default());
+        writer.bytes(&birth.volume.0);
+        writer.u64(birth.epoch.0);
+        writer.u64(birth.nonce.0);
+    }
+
+    /// Hashes the finished structure, `bytes`, and writes the hash into its seal.
+    pub fn close(bytes: &mut [u8]) -> Hash {
+        let hash = Hash::of(&bytes[HASHED_FROM..]);
+        bytes[HASH_AT..HASHED_FROM].copy_from_slice(&hash.0);
+        hash
+    }
+}

@@ -1,0 +1,356 @@
+//! A superblock slot: everything needed to open the volume as of one checkpoint.
+//!
+//! ```text
+//!   0  seal             72
+//!  72  slot              4   its own index in the ring
+//!  76  version           4
+//!  80  features         24   compatible, read-only compatible, incompatible: a u64 each
+//! 104  hash algorithm    2   1 = SHA-256
+//! 106  block shift       2   12
+//! 108  node size         4
+//! 112  leaf size         4
+//! 116  basement size     4
+//! 120  fanout            4
+//! 124  log unit          4   bytes
+//! 128  image blocks      8
+//! 136  log start         8   block
+//! 144  log units         8
+//! 152  log head          8   the unit where this epoch's first group starts
+//! 160  first group       8   its number
+//! 168  map start         8   block of the first slot of the first space-map page
+//! 176  map pages         8
+//! 184  map hash         32   SHA-256 of the hashes of the current pages, in order
+//! 216  table root       56   the pointer of the allocation table's root page, and its levels
+//! 272  metadata root     8   node id
+//! 280  data root         8   node id
+//! 288  next node id      8
+//! 296  next zone id      8
+//! 304  next inode        8
+//! 312  next MSN          8
+//! 320  zone minimum      8   C0 in bytes
+//! 328  zone maximum      8   C1 in bytes; 2^64-1 is infinity
+//! 336  wall time        12   of the checkpoint: seconds, nanoseconds
+//! 348  zero              4
+//! 352  used blocks       8
+//! 360  root count        4
+//! 364  zero              4
+//! 368  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
+//!      zero to 4096
+//! ```
+
+use super::fields::{Fields, FormatError, Trace, Writer};
+use super::limits::*;
+use super::seal::{Birth, Magic, Seal};
+use super::table::PagePointer;
+use crate::ids::*;
+
+/// The code of SHA-256.
+pub const HASH_SHA256: u16 = 1;
+const BLOCK_SHIFT: u16 = 12;
+const HELD: u32 = 1;
+const ROOT_BYTES: usize = 72;
+
+/// The feature bits, in the three classes that ext4 made standard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// May be ignored.
+    pub compatible: u64,
+    /// May be ignored by a reader that does not write.
+    pub read_only: u64,
+    /// May not be ignored.
+    pub incompatible: u64,
+}
+
+/// Where an allocation table begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableRoot {
+    /// The root page.
+    pub page: PagePointer,
+    /// Levels of pages; at least 1.
+    pub levels: u32,
+}
+
+/// A checkpoint that a superblock remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootRef {
+    /// Its number.
+    pub epoch: Epoch,
+    /// Whether its blocks are kept from reuse.
+    pub held: bool,
+    /// Its allocation table.
+    pub table: TableRoot,
+}
+
+/// One slot of the superblock ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Volume, epoch and nonce.
+    pub birth: Birth,
+    /// Its index in the ring.
+    pub slot: u32,
+    /// The feature bits.
+    pub features: Features,
+    /// Target size of an internal node's buffers, in bytes.
+    pub node_size: u32,
+    /// Target size of a leaf, in bytes.
+    pub leaf_size: u32,
+    /// Target size of a basement, in bytes.
+    pub basement_size: u32,
+    /// The most children of an internal node.
+    pub fanout: u32,
+    /// The size of the image.
+    pub image_blocks: u64,
+    /// The first block of the log.
+    pub log_start: BlockNr,
+    /// The length of the log in units of a block.
+    pub log_units: u64,
+    /// The unit where this epoch's first group starts.
+    pub log_head: u64,
+    /// The number of this epoch's first group.
+    pub first_group: u64,
+    /// The first block of the space map.
+    pub map_start: BlockNr,
+    /// Its length in pages of two slots each.
+    pub map_pages: u64,
+    /// The hash over the hashes of its current pages.
+    pub map_hash: Hash,
+    /// The allocation table.
+    pub table: TableRoot,
+    /// The next free node id.
+    pub next_node: NodeId,
+    /// The next free zone id.
+    pub next_zone: ZoneId,
+    /// The next free inode number.
+    pub next_ino: Ino,
+    /// The MSN of the next message.
+    pub next_msn: Msn,
+    /// C0, in bytes.
+    pub zone_min: u64,
+    /// C1, in bytes.
+    pub zone_max: u64,
+    /// When the checkpoint was made.
+    pub wall: Time,
+    /// Blocks in use.
+    pub used_blocks: u64,
+    /// The checkpoints that are remembered, this one first; at most [`ROOTS_MAX`].
+    pub roots: Vec<RootRef>,
+}
+
+impl Superblock {
+    /// Parses a whole slot.
+    pub fn decode(block: &[u8], trace: Option<&mut dyn Trace>) -> Result<Superblock, FormatError> {
+        let mut f = Fields::traced(block, trace);
+        let seal = Seal::decode(&mut f, Magic::Superblock)?;
+        let slot = f.limited("slot", SUPERBLOCK_SLOTS as usize - 1)? as u32;
+        expect(&mut f, "version", FORMAT_VERSION)?;
+        let features = Features {
+            compatible: f.u64("compatible features")?,
+            read_only: f.u64("read-only compatible features")?,
+            incompatible: f.u64("incompatible features")?,
+        };
+        let algorithm = f.u16("hash algorithm")?;
+        if algorithm != HASH_SHA256 {
+            return Err(f.wrong("hash algorithm", HASH_SHA256, algorithm));
+        }
+        let shift = f.u16("block shift")?;
+        if shift != BLOCK_SHIFT {
+            return Err(f.wrong("block shift", BLOCK_SHIFT, shift));
+        }
+        let node_size = sized(&mut f, "node size", NODE_SIZE)?;
+        let leaf_size = sized(&mut f, "leaf size", LEAF_SIZE)?;
+        let basement_size = sized(&mut f, "basement size", BASEMENT_SIZE)?;
+        let fanout = sized(&mut f, "fanout", FANOUT)?;
+        expect(&mut f, "log unit", BLOCK_SIZE as u32)?;
+        let superblock = Superblock {
+            birth: seal.birth,
+            slot,
+            features,
+            node_size,
+            leaf_size,
+            basement_size,
+            fanout,
+            image_blocks: f.u64("image blocks")?,
+            log_start: BlockNr(f.u64("log start")?),
+            log_units: f.u64("log units")?,
+            log_head: f.u64("log head")?,
+            first_group: f.u64("first group")?,
+            map_start: BlockNr(f.u64("map start")?),
+            map_pages: f.u64("map pages")?,
+            map_hash: f.hash("map hash")?,
+            table: TableRoot::decode(&mut f)?,
+            next_node: {
+                for tree in TreeId::ALL {
+                    let root = f.u64("root node")?;
+                    if root != tree.root().0 {
+                        return Err(f.wrong("root node", tree.root().0, root));
+                    }
+                }
+                NodeId(f.u64("next node id")?)
+            },
+            next_zone: ZoneId(f.u64("next zone id")?),
+            next_ino: Ino(f.u64("next inode")?),
+            next_msn: Msn(f.u64("next MSN")?),
+            zone_min: f.u64("zone minimum")?,
+            zone_max: f.u64("zone maximum")?,
+            wall: decode_time(&mut f)?,
+            used_blocks: {
+                f.zeros("reserved", 4)?;
+                f.u64("used blocks")?
+            },
+            roots: decode_roots(&mut f)?,
+        };
+        f.zeros_to_end()?;
+        superblock.geometry(&f)?;
+        Ok(superblock)
+    }
+
+    /// Fixed regions must lie in the image, in order and apart.
+    fn geometry(&self, f: &Fields<'_, '_>) -> Result<(), FormatError> {
+        let blocks = self.image_blocks;
+        f.within(128, "image blocks", blocks, IMAGE_BLOCKS_MAX)?;
+        if blocks < IMAGE_BLOCKS_MIN {
+            return Err(f.wrong(
+                "image blocks",
+                format_args!("at least {IMAGE_BLOCKS_MIN}"),
+                blocks,
+            ));
+        }
+        f.within(144, "log units", self.log_units, LOG_BYTES_MAX / BLOCK_SIZE as u64)?;
+        f.within(136, "log start", self.log_start.0, blocks)?;
+        f.within(168, "map start", self.map_start.0, blocks)?;
+        if self.log_head >= self.log_units {
+            return Err(f.wrong(
+                "log head",
+                format_args!("below {}", self.log_units),
+                self.log_head,
+            ));
+        }
+        let pages = blocks.div_ceil(super::spacemap::BITS_PER_PAGE as u64);
+        if self.map_pages != pages {
+            return Err(f.wrong("map pages", pages, self.map_pages));
+        }
+        let log_end = self.log_start.0 + self.log_units;
+        let map_end = self.map_start.0 + 2 * self.map_pages;
+        if log_end > self.map_start.0 || map_end > blocks {
+            return Err(f.wrong(
+                "map start",
+                format_args!("{log_end} to {blocks}"),
+                self.map_start.0,
+            ));
+        }
+        Ok(())
+    }
+
+    /// The whole slot.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::with_capacity(BLOCK_SIZE);
+        Seal::open(&mut w, Magic::Superblock, self.birth);
+        w.u32(self.slot);
+        w.u32(FORMAT_VERSION);
+        w.u64(self.features.compatible);
+        w.u64(self.features.read_only);
+        w.u64(self.features.incompatible);
+        w.u16(HASH_SHA256);
+        w.u16(BLOCK_SHIFT);
+        w.u32(self.node_size);
+        w.u32(self.leaf_size);
+        w.u32(self.basement_size);
+        w.u32(self.fanout);
+        w.u32(BLOCK_SIZE as u32);
+        w.u64(self.image_blocks);
+        w.u64(self.log_start.0);
+        w.u64(self.log_units);
+        w.u64(self.log_head);
+        w.u64(self.first_group);
+        w.u64(self.map_start.0);
+        w.u64(self.map_pages);
+        w.hash(&self.map_hash);
+        self.table.encode(&mut w);
+        for tree in TreeId::ALL {
+            w.u64(tree.root().0);
+        }
+        w.u64(self.next_node.0);
+        w.u64(self.next_zone.0);
+        w.u64(self.next_ino.0);
+        w.u64(self.next_msn.0);
+        w.u64(self.zone_min);
+        w.u64(self.zone_max);
+        w.i64(self.wall.secs);
+        w.u32(self.wall.nanos);
+        w.u32(0);
+        w.u64(self.used_blocks);
+        w.len32(self.roots.len());
+        w.u32(0);
+        for root in &self.roots {
+            w.u64(root.epoch.0);
+            w.u32(if root.held { HELD } else { 0 });
+            w.u32(0);
+            root.table.encode(&mut w);
+        }
+        w.pad_to(BLOCK_SIZE);
+        let mut block = w.finish();
+        Seal::close(&mut block);
+        block
+    }
+}
+
+impl TableRoot {
+    fn decode(f: &mut Fields<'_, '_>) -> Result<TableRoot, FormatError> {
+        f.enter("table root", None);
+        let page = PagePointer::decode(f)?;
+        let levels = sized(f, "levels", 1..=TABLE_LEVELS_MAX)?;
+        f.zeros("reserved", 4)?;
+        f.leave();
+        Ok(TableRoot { page, levels })
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        self.page.encode(w);
+        w.u32(self.levels);
+        w.u32(0);
+    }
+}
+
+fn decode_roots(f: &mut Fields<'_, '_>) -> Result<Vec<RootRef>, FormatError> {
+    let count = f.count("root count", ROOTS_MAX, ROOT_BYTES)?;
+    f.zeros("reserved", 4)?;
+    let mut roots = Vec::with_capacity(count);
+    for index in 0..count {
+        f.enter("root", Some(index));
+        let epoch = Epoch(f.u64("epoch")?);
+        let flags = f.u32("flags")?;
+        if flags & !HELD != 0 {
+            return Err(f.wrong("flags", "0 or 1", flags));
+        }
+        f.zeros("reserved", 4)?;
+        roots.push(RootRef { epoch, held: flags == HELD, table: TableRoot::decode(f)? });
+        f.leave();
+    }
+    Ok(roots)
+}
+
+fn decode_time(f: &mut Fields<'_, '_>) -> Result<Time, FormatError> {
+    let secs = f.i64("wall seconds")?;
+    let nanos = f.limited("wall nanoseconds", 999_999_999)? as u32;
+    Ok(Time { secs, nanos })
+}
+
+fn expect(f: &mut Fields<'_, '_>, name: &'static str, value: u32) -> Result<(), FormatError> {
+    let found = f.u32(name)?;
+    if found != value {
+        return Err(f.wrong(name, value, found));
+    }
+    Ok(())
+}
+
+fn sized(
+    f: &mut Fields<'_, '_>,
+    name: &'static str,
+    range: std::ops::RangeInclusive<u32>,
+) -> Result<u32, FormatError> {
+    let found = f.u32(name)?;
+    if !range.contains(&found) {
+        return Err(f.wrong(name, format_args!("{} to {}", range.start(), range.end()), found));
+    }
+    Ok(found)
+}

@@ -1,0 +1,196 @@
+//! The contents of regular files.
+//!
+//! A file is blocks of 4 KiB under its data prefix; an absent block is a hole, and a value ends at its
+//! last stored byte. A block of zeros is stored as a hole. No value reaches past the file's size.
+
+use bytes::Bytes;
+
+use super::{Fs, Object, insert_inode};
+use crate::error::{Error, Fault, Place, Refusal, Result};
+use crate::format::limits::{FILE_BLOCK, FILE_MAX};
+use crate::format::*;
+use crate::ids::*;
+use crate::tree::Scan;
+
+const BLOCK: u64 = FILE_BLOCK as u64;
+/// The most bytes that one operation writes.
+pub const WRITE_MAX: usize = 16 << 20;
+
+/// The stored blocks of a file, in order.
+pub struct Blocks {
+    scan: Scan,
+    size: u64,
+}
+
+/// The prefix of a file's data keys: its data zone, or without one its own place.
+pub(crate) fn data_prefix(object: &Object) -> Vec<u8> {
+    match object.inode.data_zone {
+        Some(zone) => zone.0.to_be_bytes().to_vec(),
+        None => object.place.encode().to_vec(),
+    }
+}
+
+/// Removes a file's blocks from `first` on.
+pub(super) fn delete_blocks(object: &Object, first: u64) -> RecordMessage {
+    let prefix = data_prefix(object);
+    RecordMessage::RangeDelete(TreeId::Data, data_key(&prefix, first), data_key(&prefix, u64::MAX))
+}
+
+impl Fs {
+    /// Reads up to `len` bytes at `offset`; less only at the end of the file.
+    pub fn read(&self, object: &Object, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let size = self.regular(object)?.size;
+        let end = offset.saturating_add(len as u64).min(size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let mut bytes = vec![0; (end - offset) as usize];
+        let mut blocks = self.blocks_within(object, offset / BLOCK, end.div_ceil(BLOCK));
+        while let Some((at, value)) = self.next_block(&mut blocks)? {
+            let from = at.max(offset);
+            let to = (at + value.len() as u64).min(end);
+            if from < to {
+                let source = &value[(from - at) as usize..(to - at) as usize];
+                bytes[(from - offset) as usize..(to - offset) as usize].copy_from_slice(source);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The stored blocks of a file; what is between them reads as zero.
+    pub fn blocks(&self, object: &Object) -> Blocks {
+        self.blocks_within(object, 0, u64::MAX)
+    }
+
+    fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {
+        let prefix = data_prefix(object);
+        let scan = Scan::new(TreeId::Data, data_key(&prefix, first), Some(data_key(&prefix, end)));
+        Blocks { scan, size: object.inode.size }
+    }
+
+    /// The next stored block: its offset in the file, and its bytes.
+    pub fn next_block(&self, blocks: &mut Blocks) -> Result<Option<(u64, Bytes)>> {
+        let Some((key, value)) = self.volume.advance(&mut blocks.scan)? else { return Ok(None) };
+        let corrupt = |fault| Error::corrupt(Place::Key(TreeId::Data, key.to_vec()), fault);
+        let block = parse_data_key(&key).map_or(u64::MAX, |(_, block)| block);
+        let at = block.checked_mul(BLOCK).filter(|at| *at < blocks.size);
+        match at {
+            Some(at) if value.len() as u64 <= BLOCK.min(blocks.size - at) => Ok(Some((at, value))),
+            _ => {
+                let expected = format!("blocks within {} bytes", blocks.size);
+                let found = format!("block {block} of {} bytes", value.len());
+                Err(corrupt(Fault::mismatch("data index", expected, found)))
+            }
+        }
+    }
+
+    /// Writes `data` at `offset`; the file grows as needed. Returns the object as it is then.
+    pub fn write(&mut self, object: &Object, offset: u64, data: &Bytes) -> Result<Object> {
+        let mut inode = self.regular(object)?;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_MAX);
+        let end = end.ok_or(Refusal::TooBig)?;
+        if data.is_empty() {
+            return Ok(Object { inode, ..object.clone() });
+        }
+        if data.len() > WRITE_MAX {
+            return Err(Error::Misuse(format!("a write of more than {WRITE_MAX} bytes")));
+        }
+        let old_size = inode.size;
+        inode.size = inode.size.max(end);
+        let now = self.now();
+        inode.modified = now;
+        inode.changed = now;
+        let mut messages = self.block_messages(object, old_size, offset, data)?;
+        messages.push(insert_inode(&object.place, &inode));
+        self.commit(Op::Write, now, messages)?;
+        Ok(Object { inode, ..object.clone() })
+    }
+
+    /// The messages that put `data` at `offset` of a file of `old_size` bytes.
+    fn block_messages(
+        &self,
+        object: &Object,
+        old_size: u64,
+        offset: u64,
+        data: &Bytes,
+    ) -> Result<Vec<RecordMessage>> {
+        let prefix = data_prefix(object);
+        let mut messages = Vec::with_capacity(data.len() / FILE_BLOCK + 3);
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
+            let len = (FILE_BLOCK - within).min(data.len() - done);
+            let fresh = data.slice(done..done + len);
+            done += len;
+            let key = data_key(&prefix, block);
+            let exists = block * BLOCK < old_size;
+            let whole = len == FILE_BLOCK || !exists && within == 0;
+            let value = if whole { fresh } else { self.merged(&key, exists, within, &fresh)? };
+            if value.iter().any(|byte| *byte != 0) {
+                messages.push(RecordMessage::Point(TreeId::Data, key, Action::Insert(value)));
+            } else if exists && self.volume.get(TreeId::Data, &key)?.is_some() {
+                messages.push(RecordMessage::Point(TreeId::Data, key, Action::Delete));
+            }
+        }
+        Ok(messages)
+    }
+
+    /// The value of a block of which only a part is written.
+    fn merged(&self, key: &Key, exists: bool, within: usize, fresh: &[u8]) -> Result<Bytes> {
+        let old = if exists { self.volume.get(TreeId::Data, key)? } else { None };
+        let mut value = old.map_or_else(Vec::new, |old| old.to_vec());
+        value.resize(value.len().max(within + fresh.len()), 0);
+        value[within..within + fresh.len()].copy_from_slice(fresh);
+        Ok(Bytes::from(value))
+    }
+
+    /// Sets the size of a file. What is cut off is gone; what is added reads as zero.
+    pub fn truncate(&mut self, object: &Object, size: u64) -> Result<Object> {
+        let mut inode = self.regular(object)?;
+        if size > FILE_MAX {
+            return Err(Refusal::TooBig.into());
+        }
+        let now = self.now();
+        let mut messages = Vec::new();
+        if size < inode.size {
+            messages.push(delete_blocks(object, size.div_ceil(BLOCK)));
+            messages.extend(self.cut_block(object, size)?);
+        }
+        inode.size = size;
+        inode.modified = now;
+        inode.changed = now;
+        messages.push(insert_inode(&object.place, &inode));
+        self.commit(Op::Truncate, now, messages)?;
+        Ok(Object { inode, ..object.clone() })
+    }
+
+    /// Shortens the value of the block that `size` falls into.
+    fn cut_block(&self, object: &Object, size: u64) -> Result<Option<RecordMessage>> {
+        let keep = (size % BLOCK) as usize;
+        if keep == 0 {
+            return Ok(None);
+        }
+        let key = data_key(&data_prefix(object), size / BLOCK);
+        let Some(value) = self.volume.get(TreeId::Data, &key)? else { return Ok(None) };
+        if value.len() <= keep {
+            return Ok(None);
+        }
+        let value = value.slice(..keep);
+        let action = match value.iter().any(|byte| *byte != 0) {
+            true => Action::Insert(value),
+            false => Action::Delete,
+        };
+        Ok(Some(RecordMessage::Point(TreeId::Data, key, action)))
+    }
+
+    /// The current inode of a regular file.
+    fn regular(&self, object: &Object) -> Result<Inode> {
+        let inode = self.object(object.place.clone())?.inode;
+        match inode.kind {
+            FileType::Regular => Ok(inode),
+            FileType::Directory => Err(Refusal::IsADirectory.into()),
+            _ => Err(Refusal::Invalid.into()),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The log: records gather in an open group in memory; a sync seals the group, writes it and flushes.
+//!
+//! Groups follow one another around a circular region. Those that count continue the superblock:
+//! they carry its epoch and nonce, and numbers without a gap from its first group on.
+
+mod reader;
+
+pub use reader::{End, LogReader, Scanned, Survey, scan};
+
+use crate::device::Disk;
+use crate::error::{Error, Result};
+use crate::format::{Birth, GroupWriter, Record, Superblock};
+use crate::ids::*;
+
+/// The circular region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Its first block.
+    pub start: BlockNr,
+    /// Its length in units of a block.
+    pub units: u64,
+}
+
+impl Region {
+    /// The region of a volume.
+    pub fn of(superblock: &Superblock) -> Region {
+        Region { start: superblock.log_start, units: superblock.log_units }
+    }
+
+    /// The byte address of a unit; numbers past the end wrap.
+    pub fn byte(&self, unit: u64) -> u64 {
+        BlockNr(self.start.0 + unit % self.units).byte()
+    }
+
+    /// Reads `len` bytes from `unit` on, around the end.
+    pub fn read(&self, disk: &Disk, unit: u64, len: usize) -> Result<Vec<u8>> {
+        let until_end = (self.units - unit % self.units) as usize * BLOCK_SIZE;
+        let mut bytes = disk.read(self.byte(unit), len.min(until_end))?;
+        if len > until_end {
+            bytes.extend(disk.read(self.byte(0), len - until_end)?);
+        }
+        Ok(bytes)
+    }
+
+    fn write(&self, disk: &Disk, unit: u64, bytes: &[u8]) -> Result<()> {
+        let until_end = (self.units - unit % self.units) as usize * BLOCK_SIZE;
+        let (first, rest) = bytes.split_at(bytes.len().min(until_end));
+        disk.write(self.byte(unit), first)?;
+        if rest.is_empty() { Ok(()) } else { disk.write(self.byte(0), rest) }
+    }
+}
+
+/// The writer's end of the log.
+pub struct Log {
+    region: Region,
+    /// The unit where the epoch's first group starts.
+    start: u64,
+    /// The unit where the next group will start; not wrapped.
+    head: u64,
+    next_group: u64,
+    flushed: u64,
+    open: GroupWriter,
+}
+
+impl Log {
+    /// A log whose next group is number `next_group`, at unit `head`.
+    pub fn new(region: Region, head: u64, next_group: u64) -> Log {
+        Log { region, start: head, head, next_group, flushed: 0, open: GroupWriter::default() }
+    }
+
+    /// The unit where the next group will start.
+    pub fn head(&self) -> u64 {
+        self.head % self.region.units
+    }
+
+    /// The number of the next group.
+    pub fn next_group(&self) -> u64 {
+        self.next_group
+    }
+
+    /// Whether there are records that no group holds yet.
+    pub fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// How much of the region this epoch uses, and how large it is, in bytes.
+    pub fn fill(&self) -> (u64, u64) {
+        ((self.head - self.start) * BLOCK_SIZE as u64, self.region.units * BLOCK_SIZE as u64)
+    }
+
+    /// Whether a record of `bytes` bytes fits into the open group and that into the region.
+    pub fn fits(&self, bytes: usize) -> bool {
+        let units = (self.open.bytes() + bytes).div_ceil(BLOCK_SIZE) as u64;
+        self.head - self.start + units <= self.region.units
+    }
+
+    /// The longest record that an empty log has room for, in bytes.
+    pub fn record_max(&self) -> usize {
+        (self.region.units as usize * BLOCK_SIZE) - crate::format::GROUP_HEADER_BYTES
+    }
+
+    /// The length of the open group, in bytes.
+    pub fn open_bytes(&self) -> usize {
+        self.open.bytes()
+    }
+
+    /// Adds a record to the open group; the caller has asked whether it fits.
+    pub fn append(&mut self, record: &Record) {
+        self.open.push(record);
+    }
+
+    /// Makes the open group durable: one write, or two around the region's end, and one flush.
+    pub fn sync(&mut self, disk: &Disk, birth: Birth) -> Result<()> {
+        if self.open.is_empty() {
+            return Ok(());
+        }
+        let number = self.next_group;
+        let group = std::mem::take(&mut self.open).seal(birth, number, self.flushed);
+        let units = (group.len() / BLOCK_SIZE) as u64;
+        if self.head - self.start + units > self.region.units {
+            return Err(Error::Misuse("a log group outgrew the log".into()));
+        }
+        self.region.write(disk, self.head, &group)?;
+        disk.flush()?;
+        self.head += units;
+        self.next_group += 1;
+        self.flushed = number;
+        Ok(())
+    }
+
+    /// A checkpoint has made every record unnecessary: its epoch's first group comes next.
+    pub fn checkpointed(&mut self) {
+        self.open = GroupWriter::default();
+        self.start = self.head;
+        self.flushed = 0;
+    }
+}

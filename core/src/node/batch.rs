@@ -1,0 +1,142 @@
+//! A batch of messages in memory: the open run of an internal node, a buffer on its way down, the
+//! overlay of a query.
+//!
+//! Invariants: at most one point message a key; a point message is younger than any range delete of
+//! the batch that covers its key. Pac-Man follows: a range delete that joins devours the older point
+//! messages that it covers (BetrFS 0.2 §5.3).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+
+use super::ranges::RangeSet;
+use crate::format::{Action, Key, Message, RangeDelete};
+use crate::ids::Msn;
+
+/// What a message weighs besides key and value.
+pub(super) const MESSAGE_WEIGHT: usize = 24;
+
+/// Messages, sorted by key.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    points: BTreeMap<Key, Message>,
+    ranges: RangeSet,
+}
+
+impl Batch {
+    /// Whether there are no messages.
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty() && self.ranges.is_empty()
+    }
+
+    /// The point messages, in key order.
+    pub fn points(&self) -> &BTreeMap<Key, Message> {
+        &self.points
+    }
+
+    /// The range messages.
+    pub fn ranges(&self) -> &RangeSet {
+        &self.ranges
+    }
+
+    /// Adds a point message that is younger than all for its key; returns the change in weight.
+    pub fn insert(&mut self, key: Key, message: Message) -> isize {
+        let weight = weight_of(&key, &message) as isize;
+        match self.points.entry(key) {
+            Entry::Vacant(slot) => {
+                slot.insert(message);
+                weight
+            }
+            Entry::Occupied(mut slot) => {
+                debug_assert!(slot.get().msn < message.msn, "messages join in the order of MSNs");
+                let old = slot.insert(message);
+                weight - weight_of(slot.key(), &old) as isize
+            }
+        }
+    }
+
+    /// Adds a range delete that is younger than all messages in its range.
+    pub fn insert_range(&mut self, range: RangeDelete) {
+        let covered: Vec<Key> = self.keys_within(&range.lo, Some(&range.hi));
+        for key in covered {
+            self.points.remove(&key);
+        }
+        self.ranges.insert(range);
+    }
+
+    /// Adds a run that is younger than all that is here: first its ranges, then its points.
+    pub fn absorb(
+        &mut self,
+        points: impl Iterator<Item = (Key, Message)>,
+        ranges: impl Iterator<Item = RangeDelete>,
+    ) {
+        ranges.for_each(|range| self.insert_range(range));
+        points.for_each(|(key, message)| {
+            self.insert(key, message);
+        });
+    }
+
+    /// Takes everything within `[lo, hi)` out.
+    pub fn take(&mut self, lo: &Key, hi: Option<&Key>) -> Batch {
+        let hi_bytes = hi.map(|hi| &**hi);
+        let mut points = self.points.split_off(lo);
+        if let Some(hi) = hi {
+            self.points.append(&mut points.split_off(hi));
+        }
+        let mut ranges = RangeSet::default();
+        self.ranges.clip(lo, hi_bytes).into_iter().for_each(|share| ranges.insert(share));
+        self.ranges.cut(lo, hi_bytes);
+        Batch { points, ranges }
+    }
+
+    /// Copies of the messages within `[lo, hi)`.
+    pub fn copy_within(
+        &self,
+        lo: &[u8],
+        hi: Option<&[u8]>,
+    ) -> (Vec<(Key, Message)>, Vec<RangeDelete>) {
+        let points = self.points_within(lo, hi).map(|(key, m)| (key.clone(), m.clone())).collect();
+        (points, self.ranges.clip(lo, hi))
+    }
+
+    /// The point messages within `[lo, hi)`.
+    pub fn points_within(
+        &self,
+        lo: &[u8],
+        hi: Option<&[u8]>,
+    ) -> impl Iterator<Item = (&Key, &Message)> {
+        let hi = hi.map_or(Bound::Unbounded, Bound::Excluded);
+        let empty = matches!(hi, Bound::Excluded(hi) if *hi <= *lo);
+        let range = (!empty).then(|| self.points.range::<[u8], _>((Bound::Included(lo), hi)));
+        range.into_iter().flatten()
+    }
+
+    fn keys_within(&self, lo: &[u8], hi: Option<&[u8]>) -> Vec<Key> {
+        self.points_within(lo, hi).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// What the batch says about `key`; nothing if it is silent.
+    pub fn get(&self, key: &[u8]) -> Option<(Msn, Option<&Action>)> {
+        match self.points.get(key) {
+            Some(message) => Some((message.msn, Some(&message.action))),
+            None => self.ranges.covering(key).map(|msn| (msn, None)),
+        }
+    }
+
+    /// The weight of all messages, in bytes.
+    pub fn weight(&self) -> usize {
+        let points: usize = self.points.iter().map(|(key, m)| weight_of(key, m)).sum();
+        points + self.ranges.len() * 2 * MESSAGE_WEIGHT
+    }
+
+    /// The youngest MSN of all messages.
+    pub fn greatest(&self) -> Option<Msn> {
+        let points = self.points.values().map(|message| message.msn);
+        points.chain(self.ranges.iter().map(|range| range.msn)).max()
+    }
+}
+
+/// What a point message weighs: about its bytes in a run.
+pub(super) fn weight_of(key: &[u8], message: &Message) -> usize {
+    MESSAGE_WEIGHT + key.len() + message.action.value().len()
+}

@@ -1,0 +1,136 @@
+//! Nodes in memory: leaves of entries, internal nodes of children and runs of messages.
+//!
+//! A node is shared behind `Arc` and never changes while anybody else looks at it; the one writer
+//! takes it out of the cache, changes it, and puts it back. Parts that are on disk are read when they
+//! are first asked for, verified against the hash in the head, and then kept. Nodes know how to read
+//! their parts and how to become bytes; where those bytes go is for the cache to say.
+
+mod batch;
+mod internal;
+mod leaf;
+mod ranges;
+
+pub use batch::Batch;
+pub use internal::{Child, Internal, Run, RunImage};
+pub(crate) use leaf::check_section;
+pub use leaf::{Leaf, LeafImage, SplitLeaf};
+pub use ranges::RangeSet;
+
+use crate::device::Disk;
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::{Bounds, Entry, FormatFault, InternalHead, LeafHead, Seal};
+use crate::ids::*;
+
+/// A node of either kind.
+#[derive(Clone)]
+pub enum Node {
+    /// Height 0.
+    Leaf(Leaf),
+    /// Any other height.
+    Internal(Internal),
+}
+
+impl Node {
+    /// The node's name.
+    pub fn id(&self) -> NodeId {
+        match self {
+            Node::Leaf(leaf) => leaf.id,
+            Node::Internal(internal) => internal.id,
+        }
+    }
+
+    /// The tree that the node belongs to.
+    pub fn tree(&self) -> TreeId {
+        match self {
+            Node::Leaf(leaf) => leaf.tree,
+            Node::Internal(internal) => internal.tree,
+        }
+    }
+
+    /// The node's height.
+    pub fn height(&self) -> Height {
+        match self {
+            Node::Leaf(_) => Height(0),
+            Node::Internal(internal) => internal.height,
+        }
+    }
+
+    /// The keys that the node is responsible for.
+    pub fn bounds(&self) -> &Bounds {
+        match self {
+            Node::Leaf(leaf) => &leaf.bounds,
+            Node::Internal(internal) => &internal.bounds,
+        }
+    }
+
+    /// About how much memory the node takes, in bytes.
+    pub fn weight(&self) -> usize {
+        match self {
+            Node::Leaf(leaf) => leaf.weight(),
+            Node::Internal(internal) => internal.weight(),
+        }
+    }
+
+    /// Reads the head of node `id`, which the allocation table says is at `entry`.
+    pub fn load(disk: &Disk, volume: VolumeId, id: NodeId, entry: &Entry) -> Result<Node> {
+        let at = entry.extent.start.byte();
+        let place = Place::Node { id, byte: Some(at) };
+        let head = disk.read(at, entry.head_bytes as usize)?;
+        let corrupt = |fault: Fault| Error::corrupt(place.clone(), fault);
+        let (seal, node) = if entry.height.0 == 0 {
+            let (seal, head) = LeafHead::decode(&head, None).map_err(|e| corrupt(e.into()))?;
+            (seal, Node::Leaf(Leaf::stored(head, entry.extent)))
+        } else {
+            let (seal, head) = InternalHead::decode(&head, None).map_err(|e| corrupt(e.into()))?;
+            (seal, Node::Internal(Internal::stored(head)))
+        };
+        check_head(&node, &seal, volume, id, entry).map_err(corrupt)?;
+        Ok(node)
+    }
+}
+
+/// A head must be the one that the allocation table means.
+fn check_head(
+    node: &Node,
+    seal: &Seal,
+    volume: VolumeId,
+    id: NodeId,
+    entry: &Entry,
+) -> std::result::Result<(), Fault> {
+    if seal.hash != entry.hash {
+        return Err(Fault::mismatch("hash of the head", entry.hash, seal.hash));
+    }
+    if seal.birth.volume != volume {
+        return Err(Fault::mismatch("volume", volume, seal.birth.volume));
+    }
+    if seal.birth.epoch != entry.birth {
+        return Err(Fault::mismatch("birth epoch", entry.birth, seal.birth.epoch));
+    }
+    if node.id() != id {
+        return Err(Fault::mismatch("node id", id, node.id()));
+    }
+    if (node.tree(), node.height()) != (entry.tree, entry.height) {
+        let expected = format_args!("{} of height {}", entry.tree, entry.height);
+        let found = format_args!("{} of height {}", node.tree(), node.height());
+        return Err(Fault::mismatch("kind of node", expected, found));
+    }
+    Ok(())
+}
+
+/// Reads a part of a node and verifies its hash.
+pub(crate) fn read_part(
+    disk: &Disk,
+    place: impl FnOnce() -> Place,
+    at: u64,
+    bytes: u32,
+    hash: &Hash,
+) -> Result<Vec<u8>> {
+    let part = disk.read(at, bytes as usize)?;
+    let computed = Hash::of(&part);
+    if computed != *hash {
+        let fault = FormatFault::Hash { expected: *hash, computed };
+        let error = crate::format::FormatError { at: 0, field: "part".into(), fault };
+        return Err(Error::corrupt(place(), error));
+    }
+    Ok(part)
+}

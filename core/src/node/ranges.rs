@@ -1,0 +1,135 @@
+//! Range deletes of one run, kept apart: where two overlap, the younger one has the keys.
+//!
+//! A younger range delete leaves nothing for an older one to do where both apply, so a run needs at
+//! most one for any key. Looking up the one for a key costs O(log n).
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::format::{Key, RangeDelete};
+use crate::ids::Msn;
+
+/// Disjoint ranges, each with the MSN of the range delete that it comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeSet {
+    ranges: BTreeMap<Key, (Key, Msn)>,
+}
+
+impl RangeSet {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Adds a range delete that is younger than all that are there.
+    pub fn insert(&mut self, range: RangeDelete) {
+        self.cut(&range.lo, Some(&range.hi));
+        self.ranges.insert(range.lo, (range.hi, range.msn));
+    }
+
+    /// The range delete that covers `key`.
+    pub fn covering(&self, key: &[u8]) -> Option<Msn> {
+        let (_, (hi, msn)) =
+            self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        (*key < **hi).then_some(*msn)
+    }
+
+    /// The shares of all ranges within `[lo, hi)`, in key order.
+    pub fn clip(&self, lo: &[u8], hi: Option<&[u8]>) -> Vec<RangeDelete> {
+        let before =
+            self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(lo))).next_back();
+        let after = self.ranges.range::<[u8], _>((Bound::Included(lo), Bound::Unbounded));
+        let mut shares = Vec::new();
+        for (start, (end, msn)) in before.into_iter().chain(after) {
+            if hi.is_some_and(|hi| **start >= *hi) {
+                break;
+            }
+            let start = if **start < *lo { Key::copied(lo) } else { start.clone() };
+            let end = match hi {
+                Some(hi) if **end > *hi => Key::copied(hi),
+                _ => end.clone(),
+            };
+            if start < end {
+                shares.push(RangeDelete { msn: *msn, lo: start, hi: end });
+            }
+        }
+        shares
+    }
+
+    /// Removes what lies within `[lo, hi)`; a range that sticks out is shortened or split.
+    pub fn cut(&mut self, lo: &[u8], hi: Option<&[u8]>) {
+        let shares = self.clip(lo, hi);
+        for share in shares {
+            let (start, (end, msn)) = self
+                .ranges
+                .range::<[u8], _>((Bound::Unbounded, Bound::Included(&*share.lo)))
+                .next_back()
+                .map(|(start, rest)| (start.clone(), rest.clone()))
+                .expect("a share comes from a range");
+            self.ranges.remove(&start);
+            if start < share.lo {
+                self.ranges.insert(start, (share.lo, msn));
+            }
+            if share.hi < end {
+                self.ranges.insert(share.hi, (end, msn));
+            }
+        }
+    }
+
+    /// All ranges, in key order.
+    pub fn iter(&self) -> impl Iterator<Item = RangeDelete> + '_ {
+        self.ranges.iter().map(|(lo, (hi, msn))| RangeDelete {
+            msn: *msn,
+            lo: lo.clone(),
+            hi: hi.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_younger_range_has_the_keys() {
+        let mut seed = 3u64;
+        let mut random = move |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % n
+        };
+        for _ in 0..200 {
+            let mut set = RangeSet::default();
+            let mut plain = [None; 40];
+            for msn in 1..12 {
+                let lo = random(39) as u8;
+                let hi = lo + 1 + random(39 - u64::from(lo)) as u8;
+                if msn % 5 == 0 {
+                    set.cut(&[lo], Some(&[hi]));
+                    plain[lo as usize..hi as usize].fill(None);
+                } else {
+                    let range = RangeDelete {
+                        msn: Msn(msn),
+                        lo: Key::copied(&[lo]),
+                        hi: Key::copied(&[hi]),
+                    };
+                    set.insert(range);
+                    plain[lo as usize..hi as usize].fill(Some(Msn(msn)));
+                }
+            }
+            for key in 0..40u8 {
+                assert_eq!(set.covering(&[key]), plain[key as usize]);
+            }
+            let (lo, hi) = (random(20) as u8, 20 + random(20) as u8);
+            for share in set.clip(&[lo], Some(&[hi])) {
+                assert!(share.lo[0] >= lo && share.hi[0] <= hi && share.lo < share.hi);
+                (share.lo[0]..share.hi[0])
+                    .for_each(|key| assert_eq!(plain[key as usize], Some(share.msn)));
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A bitmap over blocks, with a search for clear runs.
+
+/// One bit a block.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bitmap {
+    words: Vec<u64>,
+    len: u64,
+    set: u64,
+}
+
+impl Bitmap {
+    /// `len` clear bits.
+    pub fn new(len: u64) -> Bitmap {
+        Bitmap { words: vec![0; len.div_ceil(64) as usize], len, set: 0 }
+    }
+
+    /// How many bits there are.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many bits are set.
+    pub fn set_count(&self) -> u64 {
+        self.set
+    }
+
+    /// How many bits are clear.
+    pub fn clear_count(&self) -> u64 {
+        self.len - self.set
+    }
+
+    /// Whether bit `at` is set.
+    pub fn get(&self, at: u64) -> bool {
+        self.words[(at / 64) as usize] >> (at % 64) & 1 == 1
+    }
+
+    /// Sets `count` bits; returns how many of them were clear.
+    pub fn set(&mut self, start: u64, count: u64) -> u64 {
+        let before = self.set;
+        self.masks(start, count, |word, mask| {
+            let fresh = (mask & !*word).count_ones();
+            *word |= mask;
+            i64::from(fresh)
+        });
+        self.set - before
+    }
+
+    /// Clears `count` bits; returns how many of them were set.
+    pub fn clear(&mut self, start: u64, count: u64) -> u64 {
+        let before = self.set;
+        self.masks(start, count, |word, mask| {
+            let gone = (mask & *word).count_ones();
+            *word &= !mask;
+            -i64::from(gone)
+        });
+        before - self.set
+    }
+
+    fn masks(&mut self, start: u64, count: u64, mut change: impl FnMut(&mut u64, u64) -> i64) {
+        assert!(start + count <= self.len, "blocks within the image");
+        let end = start + count;
+        let mut at = start;
+        while at < end {
+            let bit = at % 64;
+            let bits = (64 - bit).min(end - at);
+            let mask = (u64::MAX >> (64 - bits)) << bit;
+            let delta = change(&mut self.words[(at / 64) as usize], mask);
+            self.set = self.set.wrapping_add_signed(delta);
+            at += bits;
+        }
+    }
+
+    /// The first of `count` clear bits in a row, at or after `from`.
+    pub fn find_clear(&self, from: u64, count: u64) -> Option<u64> {
+        let mut start = from;
+        let mut at = from;
+        while at < self.len && start + count <= self.len {
+            let word = self.words[(at / 64) as usize] >> (at % 64);
+            let left = 64 - at % 64;
+            let clear = u64::from(word.trailing_zeros()).min(left);
+            at += clear;
+            if at - start >= count {
+                return Some(start);
+            }
+            if clear < left {
+                at += u64::from((word >> clear).trailing_ones()).min(left - clear);
+                start = at;
+            }
+        }
+        (at.min(self.len) >= start + count && start + count <= self.len).then_some(start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_first_gap_that_is_wide_enough() {
+        let mut bits = Bitmap::new(300);
+        assert_eq!(bits.find_clear(0, 300), Some(0));
+        assert_eq!(bits.find_clear(0, 301), None);
+        assert_eq!(bits.set(0, 10), 10);
+        assert_eq!(bits.set(5, 10), 5);
+        bits.set(64, 64);
+        bits.set(290, 10);
+        assert_eq!(bits.find_clear(0, 49), Some(15));
+        assert_eq!(bits.find_clear(0, 50), Some(128));
+        assert_eq!(bits.find_clear(20, 49), Some(128));
+        assert_eq!(bits.find_clear(0, 162), Some(128));
+        assert_eq!(bits.find_clear(0, 163), None);
+        assert_eq!(bits.clear(60, 10), 6);
+        assert_eq!(bits.find_clear(0, 55), Some(15));
+        assert_eq!(bits.set_count(), 15 + 58 + 10);
+    }
+
+    #[test]
+    fn agrees_with_a_plain_search() {
+        let mut seed = 7u64;
+        let mut random = move |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % n
+        };
+        for _ in 0..300 {
+            let mut bits = Bitmap::new(200);
+            let mut plain = [false; 200];
+            for _ in 0..random(12) {
+                let start = random(200);
+                let count = random(30).min(200 - start);
+                bits.set(start, count);
+                plain[start as usize..(start + count) as usize].fill(true);
+            }
+            let (from, want) = (random(200) as usize, 1 + random(40) as usize);
+            let slow = (from..=200usize.saturating_sub(want))
+                .find(|s| !plain[*s..s + want].contains(&true));
+            assert_eq!(bits.find_clear(from as u64, want as u64), slow.map(|s| s as u64));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The space map on disk: two slots a page, of which the newest counts that verifies and is not
+//! younger than the superblock. The superblock holds a hash over the current pages' hashes, so a page
+//! that silently fell back to its older slot is noticed.
+
+use sha2::{Digest, Sha256};
+
+use super::{Bitmap, Space};
+use crate::device::Disk;
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::{BITS_PER_PAGE, Birth, MapPage, Superblock};
+use crate::ids::*;
+
+/// What is known of a page's two slots.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PageState {
+    /// The slot that counts.
+    slot: u8,
+    /// The hash in its seal.
+    hash: Hash,
+}
+
+/// The address of a slot of a page.
+pub fn slot_at(map_start: BlockNr, page: u64, slot: u8) -> u64 {
+    BlockNr(map_start.0 + 2 * page + u64::from(slot)).byte()
+}
+
+/// Which of a page's slots counts: the newest that verifies and is not younger than the superblock.
+/// Also whether the other slot holds something younger, left by a checkpoint that never became durable,
+/// or something that does not verify: the next checkpoint must write over it.
+pub fn choose_slot(
+    disk: &Disk,
+    superblock: &Superblock,
+    page: u64,
+) -> Result<(u8, MapPage, Hash, bool)> {
+    let mut best: Option<(Epoch, u8, MapPage, Hash)> = None;
+    let mut abandoned = false;
+    let mut fault = None;
+    for slot in 0..2 {
+        let block = disk.read(slot_at(superblock.map_start, page, slot), BLOCK_SIZE)?;
+        match MapPage::decode(&block, None) {
+            Ok((seal, map)) if seal.birth.volume == superblock.birth.volume && map.page == page => {
+                let epoch = seal.birth.epoch;
+                if epoch > superblock.birth.epoch {
+                    abandoned = true;
+                } else if best.as_ref().is_none_or(|(other, ..)| *other < epoch) {
+                    best = Some((epoch, slot, map, seal.hash));
+                }
+            }
+            Ok(_) => fault = Some(Fault::Missing("a page of another place or volume".into())),
+            Err(_) if block.iter().all(|byte| *byte == 0) => {}
+            Err(error) => fault = Some(error.into()),
+        }
+    }
+    match best {
+        Some((_, slot, map, hash)) => Ok((slot, map, hash, abandoned || fault.is_some())),
+        None => {
+            let place = Place::Byte(slot_at(superblock.map_start, page, 0));
+            Err(Error::corrupt(place, fault.unwrap_or(Fault::Missing("no space-map page".into()))))
+        }
+    }
+}
+
+/// The hash over the hashes of all current pages.
+pub fn map_hash(hashes: impl Iterator<Item = Hash>) -> Hash {
+    let mut sha = Sha256::new();
+    hashes.for_each(|hash| sha.update(hash.0));
+    Hash(sha.finalize().into())
+}
+
+impl Space {
+    /// Reads the space map that `superblock` counts on.
+    pub fn load(disk: &Disk, superblock: &Superblock) -> Result<Space> {
+        let blocks = superblock.image_blocks;
+        let mut space = Space::empty(blocks);
+        space.dirty.clear();
+        for page in 0..superblock.map_pages {
+            let (slot, map, hash, abandoned) = choose_slot(disk, superblock, page)?;
+            space.pages[page as usize] = PageState { slot, hash };
+            load_bits(&mut space.used, &map).map_err(|fault| {
+                Error::corrupt(Place::Byte(slot_at(superblock.map_start, page, slot)), fault)
+            })?;
+            if abandoned {
+                space.dirty.insert(page);
+            }
+        }
+        let found = map_hash(space.pages.iter().map(|page| page.hash));
+        if found != superblock.map_hash {
+            let place = Place::Byte(superblock.map_start.byte());
+            let fault = Fault::mismatch("space map hash", superblock.map_hash, found);
+            return Err(Error::corrupt(place, fault));
+        }
+        space.busy = space.used.clone();
+        Ok(space)
+    }
+
+    /// Writes the pages that changed into their other slots; returns the hash over all pages.
+    pub fn write_map(&mut self, disk: &Disk, map_start: BlockNr, birth: Birth) -> Result<Hash> {
+        for page in std::mem::take(&mut self.dirty) {
+            let state = &mut self.pages[page as usize];
+            let slot = 1 - state.slot;
+            let (block, hash) = page_of(&self.used, page).encode(birth);
+            disk.write(slot_at(map_start, page, slot), &block)?;
+            *state = PageState { slot, hash };
+        }
+        Ok(map_hash(self.pages.iter().map(|page| page.hash)))
+    }
+
+    /// Where the map ends: two slots a page.
+    pub fn map_blocks(blocks: u64) -> u64 {
+        2 * blocks.div_ceil(BITS_PER_PAGE as u64)
+    }
+}
+
+/// Copies a page's bits; those past the end of the image must be clear.
+pub fn load_bits(bits: &mut Bitmap, map: &MapPage) -> std::result::Result<(), Fault> {
+    let first = map.page * BITS_PER_PAGE as u64;
+    let count = (bits.len() - first).min(BITS_PER_PAGE as u64);
+    for at in 0..BITS_PER_PAGE as u64 {
+        if map.bitmap[(at / 8) as usize] >> (at % 8) & 1 == 0 {
+            continue;
+        }
+        if at >= count {
+            return Err(Fault::mismatch(
+                "space map",
+                "nothing past the image's end",
+                "a used block",
+            ));
+        }
+        bits.set(first + at, 1);
+    }
+    Ok(())
+}
+
+fn page_of(bits: &Bitmap, page: u64) -> MapPage {
+    let first = page * BITS_PER_PAGE as u64;
+    let count = (bits.len() - first).min(BITS_PER_PAGE as u64);
+    let mut bitmap = Box::new([0u8; BITS_PER_PAGE / 8]);
+    for at in (0..count).filter(|at| bits.get(first + at)) {
+        bitmap[(at / 8) as usize] |= 1 << (at % 8);
+    }
+    MapPage { page, bitmap }
+}

@@ -1,0 +1,113 @@
+//! Which blocks of the image are in use, held, or free; and the space map on disk.
+//!
+//! Two bitmaps are kept. `used` is what the next checkpoint uses, and becomes the space map. `busy`
+//! adds what that checkpoint no longer uses but must not be overwritten yet: a block that the last
+//! checkpoint used stays busy until the checkpoint after the next is durable, so the newest two
+//! checkpoints are whole at any time. A block that was never part of a checkpoint is free at once.
+
+mod bitmap;
+pub mod map;
+
+use std::collections::BTreeSet;
+
+use crate::error::{Error, Result};
+use crate::format::BITS_PER_PAGE;
+use crate::ids::{BlockNr, Epoch, Extent};
+
+pub use bitmap::Bitmap;
+
+/// The allocator, and the state of the space map's slots.
+pub struct Space {
+    used: Bitmap,
+    busy: Bitmap,
+    /// Freed since the last checkpoint, and used by it.
+    leaving: Vec<Extent>,
+    /// Freed in the epoch before.
+    left: Vec<Extent>,
+    rover: u64,
+    dirty: BTreeSet<u64>,
+    pages: Vec<map::PageState>,
+}
+
+impl Space {
+    /// The space of a new image of `blocks` blocks of which nothing is used.
+    pub fn empty(blocks: u64) -> Space {
+        let pages = blocks.div_ceil(BITS_PER_PAGE as u64);
+        Space {
+            used: Bitmap::new(blocks),
+            busy: Bitmap::new(blocks),
+            leaving: Vec::new(),
+            left: Vec::new(),
+            rover: 0,
+            dirty: (0..pages).collect(),
+            pages: vec![map::PageState::default(); pages as usize],
+        }
+    }
+
+    /// Marks a fixed region as used.
+    pub fn reserve(&mut self, start: BlockNr, blocks: u64) {
+        self.used.set(start.0, blocks);
+        self.busy.set(start.0, blocks);
+        self.touch(start.0, blocks);
+    }
+
+    /// Takes `blocks` blocks in a row.
+    pub fn allocate(&mut self, blocks: u64) -> Result<Extent> {
+        let found = self.busy.find_clear(self.rover, blocks);
+        let Some(start) = found.or_else(|| self.busy.find_clear(0, blocks)) else {
+            return Err(Error::NoSpace {
+                need_blocks: blocks,
+                free_blocks: self.busy.clear_count(),
+            });
+        };
+        self.rover = start + blocks;
+        self.used.set(start, blocks);
+        self.busy.set(start, blocks);
+        self.touch(start, blocks);
+        let blocks = u32::try_from(blocks).expect("extents are bounded by the limits of nodes");
+        Ok(Extent { start: BlockNr(start), blocks })
+    }
+
+    /// Gives up an extent that was written for epoch `birth`, while `now` is in progress.
+    pub fn free(&mut self, extent: Extent, birth: Epoch, now: Epoch) {
+        self.used.clear(extent.start.0, extent.blocks.into());
+        self.touch(extent.start.0, extent.blocks.into());
+        if birth == now {
+            self.busy.clear(extent.start.0, extent.blocks.into());
+        } else {
+            self.leaving.push(extent);
+        }
+    }
+
+    /// The checkpoint that was in progress is durable.
+    pub fn checkpointed(&mut self) {
+        for extent in std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving)) {
+            self.busy.clear(extent.start.0, extent.blocks.into());
+        }
+    }
+
+    /// Blocks that can be allocated now.
+    pub fn free_blocks(&self) -> u64 {
+        self.busy.clear_count()
+    }
+
+    /// Blocks that the next checkpoint uses.
+    pub fn used_blocks(&self) -> u64 {
+        self.used.set_count()
+    }
+
+    /// Blocks that two checkpoints would free.
+    pub fn held_blocks(&self) -> u64 {
+        self.used.clear_count() - self.busy.clear_count()
+    }
+
+    /// What the next checkpoint uses.
+    pub fn used(&self) -> &Bitmap {
+        &self.used
+    }
+
+    fn touch(&mut self, start: u64, blocks: u64) {
+        let pages = BITS_PER_PAGE as u64;
+        self.dirty.extend(start / pages..=(start + blocks - 1) / pages);
+    }
+}

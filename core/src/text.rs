@@ -1,0 +1,101 @@
+//! Text from an image, made printable: the one border between bytes of an image and a terminal.
+//!
+//! The mapping is reversible: valid UTF-8 stays as it is; control characters, bidirectional and
+//! zero-width characters, line and paragraph separators and invalid bytes become escapes; the
+//! backslash is doubled.
+
+use std::fmt::{self, Write};
+
+/// Displays bytes of an image as safe text.
+pub struct Printable<'a>(pub &'a [u8]);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c {
+                    '\\' => f.write_str("\\\\")?,
+                    c if c.is_ascii_control() => write!(f, "\\x{:02x}", c as u32)?,
+                    c if is_treacherous(c) => write!(f, "\\u{{{:x}}}", c as u32)?,
+                    c => f.write_char(c)?,
+                }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of `bytes`, safe to print.
+pub fn printable(bytes: &[u8]) -> String {
+    Printable(bytes).to_string()
+}
+
+/// The bytes behind a printed text; nothing if an escape is malformed.
+pub fn unprintable(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.extend_from_slice(&rest.as_bytes()[..at]);
+        rest = &rest[at + 1..];
+        if let Some(tail) = rest.strip_prefix('\\') {
+            out.push(b'\\');
+            rest = tail;
+        } else if let Some(tail) = rest.strip_prefix('x') {
+            out.push(u8::from_str_radix(tail.get(..2)?, 16).ok()?);
+            rest = &tail[2..];
+        } else {
+            let (code, tail) = rest.strip_prefix("u{")?.split_once('}')?;
+            let c = char::from_u32(u32::from_str_radix(code, 16).ok()?)?;
+            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            rest = tail;
+        }
+    }
+    out.extend_from_slice(rest.as_bytes());
+    Some(out)
+}
+
+/// Characters that print as nothing, move the cursor, or reorder their neighbours.
+fn is_treacherous(c: char) -> bool {
+    matches!(c,
+        '\u{80}'..='\u{9f}'
+        | '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_what_a_terminal_would_obey() {
+        for (bytes, text) in [
+            (&b"plain"[..], "plain"),
+            ("grün".as_bytes(), "grün"),
+            (b"a\x1b[31m\n", "a\\x1b[31m\\x0a"),
+            (b"back\\slash", "back\\\\slash"),
+            (b"\xff\xfe", "\\xff\\xfe"),
+            ("\u{202e}gpj".as_bytes(), "\\u{202e}gpj"),
+            ("\u{200b}".as_bytes(), "\\u{200b}"),
+            (b"\x7f", "\\x7f"),
+        ] {
+            assert_eq!(printable(bytes), text);
+            assert_eq!(unprintable(text).as_deref(), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn refuses_malformed_escapes() {
+        for text in ["\\", "\\x1", "\\q", "\\u{", "\\u{110000}", "\\x\u{e9}"] {
+            assert_eq!(unprintable(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Forward cursors: the entries of a range, leaf by leaf, with everything pending laid over.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::cache::Store;
+use crate::error::Result;
+use crate::format::{Action, Key};
+use crate::ids::TreeId;
+use crate::node::{Batch, Leaf, Node};
+
+type Entries = Vec<(Key, Bytes)>;
+
+/// Where a scan stands. It holds no reference to the store, so that it can outlive a borrow; the
+/// entries that it yields are those of the moment when their leaf was read.
+pub struct Scan {
+    tree: TreeId,
+    next: Option<Key>,
+    hi: Option<Key>,
+    ready: std::vec::IntoIter<(Key, Bytes)>,
+}
+
+impl Scan {
+    /// The entries within `[lo, hi)`; no `hi` means to the end.
+    pub fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> Scan {
+        Scan { tree, next: Some(lo), hi, ready: Vec::new().into_iter() }
+    }
+
+    /// The next entry.
+    pub fn next(&mut self, store: &Store) -> Result<Option<(Key, Bytes)>> {
+        loop {
+            if let Some(entry) = self.ready.next() {
+                return Ok(Some(entry));
+            }
+            let Some(lo) = self.next.take() else { return Ok(None) };
+            if self.hi.as_ref().is_some_and(|hi| *hi <= lo) {
+                return Ok(None);
+            }
+            let (entries, end) = read_leaf(store, self.tree, &lo, self.hi.as_ref())?;
+            self.ready = entries.into_iter();
+            self.next = end;
+        }
+    }
+}
+
+/// A scan that borrows the store: an iterator at a cut.
+pub struct Cursor<'s> {
+    store: &'s Store,
+    scan: Scan,
+}
+
+impl<'s> Cursor<'s> {
+    /// The entries of `tree` within `[lo, hi)`.
+    pub fn new(store: &'s Store, tree: TreeId, lo: Key, hi: Option<Key>) -> Cursor<'s> {
+        Cursor { store, scan: Scan::new(tree, lo, hi) }
+    }
+}
+
+impl Iterator for Cursor<'_> {
+    type Item = Result<(Key, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.scan.next(self.store).transpose()
+    }
+}
+
+/// A scan of keys alone, with the lengths of their values: leaves are read without values.
+pub struct KeyScan {
+    tree: TreeId,
+    next: Option<Key>,
+    hi: Option<Key>,
+    ready: std::vec::IntoIter<(Key, usize)>,
+}
+
+impl KeyScan {
+    /// The keys within `[lo, hi)`; no `hi` means to the end.
+    pub fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> KeyScan {
+        KeyScan { tree, next: Some(lo), hi, ready: Vec::new().into_iter() }
+    }
+
+    /// The next key, and the length of its value.
+    pub fn next(&mut self, store: &Store) -> Result<Option<(Key, usize)>> {
+        loop {
+            if let Some(entry) = self.ready.next() {
+                return Ok(Some(entry));
+            }
+            let Some(lo) = self.next.take() else { return Ok(None) };
+            if self.hi.as_ref().is_some_and(|hi| *hi <= lo) {
+                return Ok(None);
+            }
+            let way = Way::down(store, self.tree, &lo, self.hi.as_ref())?;
+            let stored = way.leaf().scan_keys(&store.disk, &lo, way.end())?;
+            self.ready =
+                lay_over(stored, &way.overlay(store, &lo)?, |value| value.len()).into_iter();
+            self.next = way.leaf().bounds.hi.clone();
+        }
+    }
+}
+
+/// The entries of one leaf within `[lo, hi)`, and where the next leaf begins.
+fn read_leaf(
+    store: &Store,
+    tree: TreeId,
+    lo: &Key,
+    hi: Option<&Key>,
+) -> Result<(Entries, Option<Key>)> {
+    let way = Way::down(store, tree, lo, hi)?;
+    let stored = way.leaf().scan(&store.disk, lo, way.end())?;
+    let entries = lay_over(stored, &way.overlay(store, lo)?, Bytes::clone);
+    Ok((entries, way.leaf().bounds.hi.clone()))
+}
+
+/// The way from the root to the leaf of a key: the internal nodes with the child taken, and the leaf.
+struct Way {
+    above: Vec<(Arc<Node>, usize)>,
+    leaf: Arc<Node>,
+    end: Option<Key>,
+}
+
+impl Way {
+    fn down(store: &Store, tree: TreeId, key: &Key, hi: Option<&Key>) -> Result<Way> {
+        let mut above = Vec::new();
+        let mut node = store.node(tree.root())?;
+        while let Node::Internal(internal) = &*node {
+            let at = internal.child_for(key);
+            let child = store.child(internal, at)?;
+            above.push((node, at));
+            node = child;
+        }
+        let end = match (&node.bounds().hi, hi) {
+            (Some(leaf_hi), Some(hi)) => Some(leaf_hi.min(hi)),
+            (leaf_hi, hi) => leaf_hi.as_ref().or(hi),
+        };
+        let end = end.cloned();
+        Ok(Way { above, leaf: node, end })
+    }
+
+    fn leaf(&self) -> &Leaf {
+        match &*self.leaf {
+            Node::Leaf(leaf) => leaf,
+            Node::Internal(_) => unreachable!("only a leaf ends the way down"),
+        }
+    }
+
+    /// Where the leaf or the range ends, whichever is first.
+    fn end(&self) -> Option<&[u8]> {
+        self.end.as_deref()
+    }
+
+    /// Everything pending for the leaf from `lo` to the end, lowest nodes first: those hold the older
+    /// messages.
+    fn overlay(&self, store: &Store, lo: &[u8]) -> Result<Batch> {
+        let mut overlay = Batch::default();
+        for (node, at) in self.above.iter().rev() {
+            if let Node::Internal(internal) = &**node {
+                internal.overlay(&store.disk, *at, lo, self.end(), &mut overlay)?;
+            }
+        }
+        Ok(overlay)
+    }
+}
+
+/// Entries with younger messages applied.
+fn lay_over<T>(stored: Vec<(Key, T)>, overlay: &Batch, of: impl Fn(&Bytes) -> T) -> Vec<(Key, T)> {
+    if overlay.is_empty() {
+        return stored;
+    }
+    let alive = |(key, _): &(Key, T)| overlay.ranges().covering(key).is_none();
+    let mut stored = stored.into_iter().filter(alive).peekable();
+    let mut entries = Vec::new();
+    for (key, message) in overlay.points() {
+        while let Some(entry) = stored.next_if(|(k, _)| k < key) {
+            entries.push(entry);
+        }
+        stored.next_if(|(k, _)| k == key);
+        if let Action::Insert(value) = &message.action {
+            entries.push((key.clone(), of(value)));
+        }
+    }
+    entries.extend(stored);
+    entries
+}

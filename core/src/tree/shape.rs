@@ -1,0 +1,244 @@
+//! Splitting, merging, growing and shrinking.
+//!
+//! A node is found by a key and a height, from the root: names of parents are not kept, so nothing
+//! goes stale when an ancestor splits on the way. The buffer above a node is empty when it splits, and
+//! the buffers above both are emptied before two nodes merge. The root's id never changes.
+
+use super::inject::move_buffer;
+use crate::cache::Store;
+use crate::error::{Error, Result};
+use crate::format::{Bounds, Key};
+use crate::ids::*;
+use crate::node::{Internal, Leaf, Node};
+
+/// The node of height `height` on the way to `key`; the root if the tree is lower.
+pub(super) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<NodeId> {
+    let mut node = store.node(tree.root())?;
+    while node.height() > height {
+        let Node::Internal(internal) = &*node else { break };
+        let child = store.child(internal, internal.child_for(key))?;
+        node = child;
+    }
+    Ok(node.id())
+}
+
+/// The parent of the node of height `height` on the way to `key`, and the node's index there.
+fn parent_of(
+    store: &Store,
+    tree: TreeId,
+    key: &[u8],
+    height: Height,
+) -> Result<Option<(NodeId, usize)>> {
+    let above = Height(height.0 + 1);
+    let id = node_at(store, tree, key, above)?;
+    match &*store.node(id)? {
+        Node::Internal(internal) if internal.height == above => {
+            Ok(Some((id, internal.child_for(key))))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Splits the leaf that `key` belongs to if it is too large.
+pub(super) fn split_leaf(store: &mut Store, tree: TreeId, key: &Key) -> Result<()> {
+    let limit = store.geometry.leaf_size as usize;
+    let id = node_at(store, tree, key, Height(0))?;
+    let (bounds, pieces) = store.edit(id, |node, disk| match node {
+        Node::Leaf(leaf) => {
+            leaf.open(disk)?;
+            let bounds = leaf.bounds.clone();
+            let pieces = leaf.split(limit);
+            if let Some((pivot, _)) = pieces.first() {
+                leaf.bounds.hi = Some(pivot.clone());
+            }
+            Ok((bounds, pieces))
+        }
+        Node::Internal(_) => unreachable!("a node of height 0 is a leaf"),
+    })?;
+    if pieces.is_empty() {
+        return Ok(());
+    }
+    let pivots: Vec<Key> = pieces.iter().map(|(pivot, _)| pivot.clone()).collect();
+    let ends = pivots.iter().skip(1).cloned().map(Some).chain([bounds.hi.clone()]);
+    let mut edges = Vec::with_capacity(pivots.len());
+    for ((pivot, piece), hi) in pieces.into_iter().zip(ends) {
+        let id = store.new_id();
+        let bounds = Bounds { lo: pivot.clone(), hi };
+        store.add(Node::Leaf(Leaf::from_split(id, tree, bounds, piece)));
+        edges.push((id, pivot));
+    }
+    link(store, tree, &bounds.lo, Height(0), edges)
+}
+
+/// Hangs new nodes of this height in beside the one that `key` belongs to.
+fn link(
+    store: &mut Store,
+    tree: TreeId,
+    key: &Key,
+    height: Height,
+    edges: Vec<(NodeId, Key)>,
+) -> Result<()> {
+    let Some((parent, at)) = parent_of(store, tree, key, height)? else {
+        return grow(store, tree, height, edges);
+    };
+    let children = store.edit(parent, |node, _| match node {
+        Node::Internal(internal) => {
+            internal.add_children(at, edges);
+            Ok(internal.children().len())
+        }
+        Node::Leaf(_) => unreachable!("a parent is an internal node"),
+    })?;
+    if children > store.geometry.fanout as usize {
+        split_internal(store, tree, key, Height(height.0 + 1))?;
+    }
+    Ok(())
+}
+
+/// The root has been split: its content moves to a new node, and the root goes up one level.
+fn grow(store: &mut Store, tree: TreeId, height: Height, edges: Vec<(NodeId, Key)>) -> Result<()> {
+    if height.0 >= crate::format::limits::HEIGHT_MAX {
+        return Err(Error::Misuse(format!("the {tree} tree cannot grow higher")));
+    }
+    let left = store.new_id();
+    let root = tree.root();
+    store
+        .edit(root, |node, _| {
+            let mut moved = node.clone();
+            let children = std::iter::once((left, Key::default())).chain(edges).collect();
+            let top = Internal::new(root, tree, Height(height.0 + 1), Bounds::default(), children);
+            *node = Node::Internal(top);
+            match &mut moved {
+                Node::Leaf(leaf) => leaf.id = left,
+                Node::Internal(internal) => internal.id = left,
+            }
+            Ok(moved)
+        })
+        .map(|moved| store.add(moved))
+}
+
+fn split_internal(store: &mut Store, tree: TreeId, key: &Key, height: Height) -> Result<()> {
+    let fanout = store.geometry.fanout as usize;
+    let id = node_at(store, tree, key, height)?;
+    unseal(store, id)?;
+    let count = match &*store.node(id)? {
+        Node::Internal(internal) => internal.children().len(),
+        Node::Leaf(_) => unreachable!("a node above height 0 is internal"),
+    };
+    let pieces = count.div_ceil(fanout).max(2);
+    let mut edges = Vec::new();
+    let lo = store.node(id)?.bounds().lo.clone();
+    for piece in (1..pieces).rev() {
+        let new = store.new_id();
+        let right = store.edit(id, |node, _| match node {
+            Node::Internal(internal) => Ok(internal.split_off(count * piece / pieces, new)),
+            Node::Leaf(_) => unreachable!("a node above height 0 is internal"),
+        })?;
+        edges.push((new, right.bounds.lo.clone()));
+        store.add(Node::Internal(right));
+    }
+    edges.reverse();
+    link(store, tree, &lo, height, edges)
+}
+
+/// Brings the messages of sealed runs into memory and frees their places.
+fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
+    let freed = store.edit(id, |node, disk| match node {
+        Node::Internal(internal) => internal.unseal(disk),
+        Node::Leaf(_) => Ok(Vec::new()),
+    })?;
+    let now = store.birth().epoch;
+    freed.into_iter().for_each(|(extent, birth)| store.space.free(extent, birth, now));
+    Ok(())
+}
+
+/// Joins the node of this height on the way to `key` with a neighbour, if both are small.
+pub(super) fn merge(store: &mut Store, tree: TreeId, key: &Key, height: Height) -> Result<()> {
+    let Some((parent, at)) = parent_of(store, tree, key, height)? else { return Ok(()) };
+    let count = children_of(store, parent)?;
+    if count < 2 {
+        return shrink(store, tree);
+    }
+    let left = if at + 1 < count { at } else { at - 1 };
+    if !fit_together(store, parent, left)? {
+        return Ok(());
+    }
+    let (left_id, _) = move_buffer(store, parent, left)?;
+    let (right_id, _) = move_buffer(store, parent, left + 1)?;
+    for id in [left_id, right_id] {
+        unseal(store, id)?;
+    }
+    let right = store.node(right_id)?;
+    let right = store.edit(left_id, |node, disk| {
+        match (node, (*right).clone()) {
+            (Node::Leaf(left), Node::Leaf(mut right)) => {
+                left.open(disk)?;
+                right.open(disk)?;
+                left.merge(right);
+            }
+            (Node::Internal(left), Node::Internal(right)) => left.merge(right),
+            _ => unreachable!("siblings are of one height"),
+        }
+        Ok(right_id)
+    })?;
+    store.discard(right)?;
+    store.edit(parent, |node, _| {
+        if let Node::Internal(internal) = node {
+            internal.remove_right_of(left);
+        }
+        Ok(())
+    })?;
+    let lo = store.node(left_id)?.bounds().lo.clone();
+    if height == Height(0) {
+        split_leaf(store, tree, &lo)?;
+    }
+    if children_of(store, parent)? == 1 { shrink(store, tree) } else { Ok(()) }
+}
+
+/// Whether children `left` and `left + 1` would make one node of three quarters at the most.
+fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
+    let node = store.node(parent)?;
+    let Node::Internal(internal) = &*node else { return Ok(false) };
+    let pair = (store.child(internal, left)?, store.child(internal, left + 1)?);
+    Ok(match (&*pair.0, &*pair.1) {
+        (Node::Leaf(a), Node::Leaf(b)) => {
+            a.bytes() + b.bytes() <= store.geometry.leaf_size as usize / 4 * 3
+        }
+        (Node::Internal(a), Node::Internal(b)) => {
+            a.children().len() + b.children().len() <= store.geometry.fanout as usize / 4 * 3
+        }
+        _ => false,
+    })
+}
+
+fn children_of(store: &Store, id: NodeId) -> Result<usize> {
+    Ok(match &*store.node(id)? {
+        Node::Internal(internal) => internal.children().len(),
+        Node::Leaf(_) => 0,
+    })
+}
+
+/// A root with one child takes over the child's content, as long as there is only one.
+fn shrink(store: &mut Store, tree: TreeId) -> Result<()> {
+    let root = tree.root();
+    while children_of(store, root)? == 1 {
+        let (child, _) = move_buffer(store, root, 0)?;
+        unseal(store, root)?;
+        let mut node = (*store.node(child)?).clone();
+        match &mut node {
+            Node::Leaf(leaf) => {
+                leaf.open(&store.disk)?;
+                leaf.id = root;
+            }
+            Node::Internal(_) => {
+                unseal(store, child)?;
+                node = (*store.node(child)?).clone();
+                if let Node::Internal(internal) = &mut node {
+                    internal.id = root;
+                }
+            }
+        }
+        store.discard(child)?;
+        store.add(node);
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Making a new volume.
+
+use std::sync::Arc;
+
+use super::{Access, Layout, NonceSource, Volume};
+use crate::cache::{CacheBudget, Geometry, Store};
+use crate::device::{Device, Disk};
+use crate::error::Result;
+use crate::format::{Birth, Features, Identity, PagePointer, Superblock, TableRoot};
+use crate::ids::*;
+use crate::log::{Log, Region};
+use crate::space::Space;
+use crate::table::Table;
+use crate::tree;
+
+/// What a new volume is to be.
+pub struct CreateOptions {
+    /// The UUID; the internal volume id and the first nonce derive from it.
+    pub uuid: [u8; 16],
+    /// The label, at most 64 bytes.
+    pub label: String,
+    /// The length of the log, in bytes.
+    pub log_bytes: u64,
+    /// The sizes that shape the trees.
+    pub geometry: Geometry,
+    /// How much memory the cache may take.
+    pub cache: CacheBudget,
+    /// The first zone id and inode number that may be given out.
+    pub first_zone: ZoneId,
+    /// The first inode number that may be given out.
+    pub first_ino: Ino,
+    /// The nonces of later epochs.
+    pub nonces: NonceSource,
+}
+
+/// Zeros, a mebibyte at a time.
+const ZEROS: usize = 1 << 20;
+
+impl Volume {
+    /// Makes an empty volume over `device`, which is overwritten. Nothing is an image until the first
+    /// checkpoint is durable: the identity block is written last. The new volume does not log.
+    pub fn create(device: Arc<dyn Device>, options: CreateOptions) -> Result<Volume> {
+        let disk = Disk::new(device);
+        let layout = Layout::new(disk.len(), options.log_bytes)?;
+        let volume = VolumeId(derive(&options.uuid, "volume id"));
+        let nonce = Nonce(u64::from_le_bytes(derive(&options.uuid, "first nonce")));
+        let mut space = Space::empty(layout.image_blocks);
+        for (start, blocks) in layout.fixed() {
+            zero(&disk, start, blocks)?;
+            space.reserve(start, blocks);
+        }
+        let birth = Birth { volume, epoch: Epoch(1), nonce };
+        let first_node = NodeId(3);
+        let table = Table::empty(disk.clone(), volume);
+        let mut store =
+            Store::new(disk, space, table, options.geometry, birth, first_node, options.cache);
+        TreeId::ALL.into_iter().for_each(|id| tree::create(&mut store, id));
+        let superblock = unborn(&layout, options.geometry, birth);
+        let identity = Identity {
+            volume,
+            uuid: options.uuid,
+            label: options.label,
+            image_blocks: layout.image_blocks,
+            ring: layout.ring,
+        };
+        Ok(Volume {
+            store,
+            log: Log::new(Region::of(&superblock), 0, 1),
+            superblock,
+            identity,
+            unidentified: true,
+            nonces: options.nonces,
+            next_msn: Msn(1),
+            next_zone: options.first_zone,
+            next_ino: options.first_ino,
+            access: Access::ReadWrite { logged: false, fenced: false },
+        })
+    }
+}
+
+/// What stands for a superblock before the first checkpoint.
+fn unborn(layout: &Layout, geometry: Geometry, birth: Birth) -> Superblock {
+    let page = PagePointer { block: BlockNr(0), birth: Epoch(0), hash: Hash::default() };
+    Superblock {
+        birth: Birth { epoch: Epoch(0), nonce: Nonce(0), ..birth },
+        slot: 0,
+        features: Features::default(),
+        node_size: geometry.node_size,
+        leaf_size: geometry.leaf_size,
+        basement_size: geometry.basement_size,
+        fanout: geometry.fanout,
+        image_blocks: layout.image_blocks,
+        log_start: layout.log_start,
+        log_units: layout.log_units,
+        log_head: 0,
+        first_group: 1,
+        map_start: layout.map_start,
+        map_pages: layout.map_blocks / 2,
+        map_hash: Hash::default(),
+        table: TableRoot { page, levels: 1 },
+        next_node: NodeId(3),
+        next_zone: ZoneId(0),
+        next_ino: Ino(0),
+        next_msn: Msn(1),
+        zone_min: 0,
+        zone_max: 0,
+        wall: Time::default(),
+        used_blocks: 0,
+        roots: Vec::new(),
+    }
+}
+
+/// Bytes that follow from the UUID and a purpose.
+fn derive<const N: usize>(uuid: &[u8; 16], purpose: &str) -> [u8; N] {
+    let hash = Hash::of(&[b"betr ", &uuid[..], purpose.as_bytes()].concat());
+    std::array::from_fn(|at| hash.0[at])
+}
+
+fn zero(disk: &Disk, start: BlockNr, blocks: u64) -> Result<()> {
+    let zeros = vec![0; ZEROS.min(blocks as usize * BLOCK_SIZE)];
+    let (mut at, end) = (start.byte(), start.byte() + blocks * BLOCK_SIZE as u64);
+    while at < end {
+        let len = zeros.len().min((end - at) as usize);
+        disk.write(at, &zeros[..len])?;
+        at += len as u64;
+    }
+    Ok(())
+}

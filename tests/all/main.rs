@@ -1,0 +1,4 @@
+//! Tests that cross crates.
+
+mod engine;
+mod files;

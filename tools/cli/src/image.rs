@@ -1,0 +1,157 @@
+//! Opening an image, a file or a block device, without harm.
+//!
+//! What [`open`] returns is a regular file or a block device, locked with flock(2) against other
+//! betr tools (shared for reading, exclusive for writing), and for writing neither mounted nor
+//! behind a loop device. Nothing here waits: what is in use is refused, and the message says who
+//! uses it and how to end that. [`create`] makes a new image that appears only when complete.
+//!
+//! The lock is advisory and ends when the file is closed. A mount made after the check is not
+//! noticed, except on block devices, where `O_EXCL` makes the kernel refuse it. Images are not
+//! read here, apart from looking for data that `create` would destroy.
+
+mod busy;
+mod create;
+mod data;
+mod error;
+mod temp;
+
+pub use create::{NewImage, create, existing_len};
+pub use error::OpenError;
+
+use error::doing;
+use rustix::fs::OFlags;
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What an image is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading, together with others that read.
+    Read,
+    /// Reading and writing, alone.
+    Write,
+}
+
+/// An image that is open and locked; closing `file` ends the lock.
+#[derive(Debug)]
+pub struct OpenImage {
+    /// The file; its position means nothing, use reads and writes at an offset.
+    pub file: File,
+    /// The length in bytes when it was opened.
+    pub len: u64,
+    /// Whether it is a block device, whose length cannot change.
+    pub is_block_device: bool,
+    /// The path as given.
+    pub path: PathBuf,
+}
+
+/// Opens the image at `path`.
+pub fn open(path: impl AsRef<Path>, access: Access) -> Result<OpenImage, OpenError> {
+    let path = path.as_ref();
+    // Between looking at a path and locking what is there, another tool may put a new image in
+    // its place; the lock would then be on a file without a name. So look again, and start over.
+    for _ in 0..8 {
+        let seen = metadata(path)?;
+        check_kind(path, &seen)?;
+        if access == Access::Write {
+            busy::check(path, &seen)?;
+        }
+        let file = open_file(path, access, &seen)?;
+        lock(&file, path, access)?;
+        let opened = file.metadata().map_err(doing(path, "examine"))?;
+        if same_file(&opened, &seen) && same_file(&opened, &metadata(path)?) {
+            return finish(file, path, &opened);
+        }
+    }
+    Err(OpenError::Replaced { path: path.into() })
+}
+
+fn finish(mut file: File, path: &Path, opened: &Metadata) -> Result<OpenImage, OpenError> {
+    let is_block_device = opened.file_type().is_block_device();
+    let len = if is_block_device {
+        // The metadata of a device has no length.
+        let len = file.seek(SeekFrom::End(0)).map_err(doing(path, "find the length of"))?;
+        file.rewind().map_err(doing(path, "seek in"))?;
+        len
+    } else {
+        opened.len()
+    };
+    Ok(OpenImage { file, len, is_block_device, path: path.into() })
+}
+
+fn metadata(path: &Path) -> Result<Metadata, OpenError> {
+    fs::metadata(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => OpenError::NotFound { path: path.into() },
+        _ => OpenError::Io { path: path.into(), doing: "examine", source },
+    })
+}
+
+/// Whether both are the same file, whatever its names.
+fn same_file(a: &Metadata, b: &Metadata) -> bool {
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+fn check_kind(path: &Path, meta: &Metadata) -> Result<(), OpenError> {
+    let kind = meta.file_type();
+    let found = if kind.is_file() || kind.is_block_device() {
+        return Ok(());
+    } else if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a pipe (FIFO)"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_char_device() {
+        "a character device"
+    } else {
+        "of an unknown type"
+    };
+    Err(OpenError::Kind { path: path.into(), found })
+}
+
+/// Opens without ever waiting: `O_NONBLOCK`, should a FIFO have taken the place of the file.
+fn open_file(path: &Path, access: Access, meta: &Metadata) -> Result<File, OpenError> {
+    let exclusive = access == Access::Write && meta.file_type().is_block_device();
+    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    if exclusive {
+        // For a block device this means: fail if the kernel uses it, and keep it from doing so.
+        flags |= OFlags::EXCL;
+    }
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(access == Access::Write)
+        .custom_flags(flags.bits() as i32)
+        .open(path);
+    opened.map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => OpenError::NotFound { path: path.into() },
+        std::io::ErrorKind::ResourceBusy if exclusive => {
+            OpenError::Busy { path: path.into(), users: busy::device_holders(meta.rdev()) }
+        }
+        _ if access == Access::Write => doing(path, "open for writing")(source),
+        _ => doing(path, "open for reading")(source),
+    })
+}
+
+fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenError> {
+    let meta = file.metadata().map_err(doing(path, "examine"))?;
+    // udev locks a block device for a moment each time somebody closes it after writing.
+    let attempts = if meta.file_type().is_block_device() { 40 } else { 1 };
+    for attempt in 1..=attempts {
+        let result = match access {
+            Access::Read => file.try_lock_shared(),
+            Access::Write => file.try_lock(),
+        };
+        match result {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(source)) => return Err(doing(path, "lock")(source)),
+            Err(TryLockError::WouldBlock) if attempt < attempts => {
+                std::thread::sleep(Duration::from_millis(25));
+            }
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+    Err(OpenError::Locked { path: path.into(), holders: busy::lock_holders(&meta), access })
+}

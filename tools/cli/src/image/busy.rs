@@ -1,0 +1,233 @@
+//! Who uses an image: mounts, loop devices, holders of locks.
+//!
+//! All of this is read from /proc and /sys, in text. What is missing or makes no sense there
+//! counts as no use: these checks prevent accidents, they are no protection against malice, and
+//! a machine without /proc must be able to use the tools. Decisions are made on device and inode
+//! numbers, never on names alone, since one file has many names.
+
+use super::error::OpenError;
+use crate::show;
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Refuses an image that is mounted or backs a loop device.
+pub(super) fn check(path: &Path, meta: &Metadata) -> Result<(), OpenError> {
+    let mounts = Mounts(fs::read("/proc/self/mountinfo").unwrap_or_default());
+    let at = if meta.file_type().is_block_device() {
+        mounts.of_device(meta.rdev())
+    } else {
+        let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        mounts.of_file(&canonical)
+    };
+    if let Some(at) = at {
+        return Err(OpenError::Mounted { path: path.into(), at });
+    }
+    if !meta.file_type().is_block_device()
+        && let Some(name) = loop_device(meta)
+    {
+        let at = devices_of(&name).into_iter().find_map(|device| mounts.of_device(device));
+        return Err(OpenError::Loop { path: path.into(), device: format!("/dev/{name}"), at });
+    }
+    Ok(())
+}
+
+/// The text of /proc/self/mountinfo.
+struct Mounts(Vec<u8>);
+
+/// What one line of mountinfo says.
+struct Mount {
+    device: Option<u64>,
+    at: PathBuf,
+    source: PathBuf,
+}
+
+impl Mounts {
+    fn lines(&self) -> impl Iterator<Item = Mount> {
+        self.0.split(|byte| *byte == b'\n').filter_map(parse_mount)
+    }
+
+    /// Where the block device is mounted. The device number of some file systems (btrfs) is not
+    /// that of the device they are on, so their source is looked at as well; only below /dev,
+    /// since looking at a path elsewhere might wait for a server.
+    fn of_device(&self, device: u64) -> Option<PathBuf> {
+        let is_source = |source: &Path| {
+            source.starts_with("/dev")
+                && fs::metadata(source)
+                    .is_ok_and(|meta| meta.file_type().is_block_device() && meta.rdev() == device)
+        };
+        let mut lines = self.lines();
+        lines.find(|m| m.device == Some(device) || is_source(&m.source)).map(|m| m.at)
+    }
+
+    /// Where the file is mounted, without a loop device: by a FUSE file system that names the
+    /// file as its source, or by a kernel that mounts files itself (erofs).
+    fn of_file(&self, canonical: &Path) -> Option<PathBuf> {
+        self.lines().find(|m| m.source == canonical).map(|m| m.at)
+    }
+}
+
+/// `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/source rw`; the number of fields
+/// before the dash varies.
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let device = device_number(std::str::from_utf8(fields.nth(2)?).ok()?);
+    let at = unescaped(fields.nth(1)?);
+    let source = unescaped(fields.skip_while(|field| *field != b"-").nth(2)?);
+    Some(Mount { device, at, source })
+}
+
+/// Undoes the kernel's `\040` for a space and the like.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) if *first == b'\\' => {
+                bytes.push(code);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    std::ffi::OsString::from_vec(bytes).into()
+}
+
+/// `MAJOR:MINOR` in decimal.
+fn device_number(text: &str) -> Option<u64> {
+    let (major, minor) = text.trim_end().split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The name of the loop device that the file backs, if any.
+///
+/// When the backing file was deleted, the kernel appends " (deleted)" to its name. The name
+/// without that may since belong to another file, which must not be taken for it; so the text is
+/// used as it stands, and finds nothing unless a file is really called so.
+fn loop_device(meta: &Metadata) -> Option<String> {
+    let blocks = fs::read_dir("/sys/block").ok()?;
+    for entry in blocks.flatten() {
+        let name = entry.file_name();
+        let Ok(mut backing) = fs::read(entry.path().join("loop/backing_file")) else {
+            continue;
+        };
+        if backing.last() == Some(&b'\n') {
+            backing.pop();
+        }
+        let file = std::ffi::OsString::from_vec(backing);
+        if fs::metadata(file).is_ok_and(|backing| super::same_file(&backing, meta)) {
+            return Some(name.to_string_lossy().into_owned());
+        }
+    }
+    None
+}
+
+/// The device numbers of a whole disk and of its partitions.
+fn devices_of(name: &str) -> Vec<u64> {
+    let disk = Path::new("/sys/block").join(name);
+    let parts = fs::read_dir(&disk).into_iter().flatten().flatten().map(|entry| entry.path());
+    std::iter::once(disk.clone())
+        .chain(parts.filter(|part| part.join("partition").exists()))
+        .filter_map(|folder| device_number(&fs::read_to_string(folder.join("dev")).ok()?))
+        .collect()
+}
+
+/// What the kernel has built on a block device (device mapper, RAID), by name.
+pub(super) fn device_holders(device: u64) -> Vec<String> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let folder = format!("/sys/dev/block/{major}:{minor}/holders");
+    let holders = fs::read_dir(folder).into_iter().flatten().flatten();
+    holders.map(|entry| format!("/dev/{}", show::path(entry.file_name()))).collect()
+}
+
+/// The processes that hold a lock on the file, as `process 12 (name)`.
+pub(super) fn lock_holders(meta: &Metadata) -> Vec<String> {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let pids = lock_pids(&locks, meta.dev(), meta.ino(), |pid| has_open(pid, meta));
+    pids.into_iter().map(process).collect()
+}
+
+/// Who holds a flock(2) lock on the inode, from the text of /proc/locks:
+/// `1: FLOCK  ADVISORY  WRITE 1234 fe:00:9977858 0 EOF`.
+///
+/// Some file systems (btrfs, overlayfs) show another device number there than in the metadata.
+/// So where only the inode number agrees, `has_open` must say that the process has the file open.
+fn lock_pids(locks: &str, dev: u64, ino: u64, has_open: impl Fn(u32) -> bool) -> BTreeSet<u32> {
+    let device = format!("{:02x}:{:02x}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let mut pids = BTreeSet::new();
+    for line in locks.lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        // A line with "->" is one that waits for a lock.
+        let [_, "FLOCK", _, _, pid, file, ..] = fields[..] else {
+            continue;
+        };
+        let (Ok(pid), Some((on, inode))) = (pid.parse(), file.rsplit_once(':')) else {
+            continue;
+        };
+        // 0 stands for a process that is not visible from here.
+        if pid != 0 && inode.parse() == Ok(ino) && (on == device || has_open(pid)) {
+            pids.insert(pid);
+        }
+    }
+    pids
+}
+
+fn has_open(pid: u32, meta: &Metadata) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    // What an entry leads to is looked at only if it is a file: the entry of a pipe or a socket
+    // has no path, and the target of another may be on a server that does not answer.
+    files
+        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.is_absolute()))
+        .any(|entry| fs::metadata(entry.path()).is_ok_and(|open| super::same_file(&open, meta)))
+}
+
+fn process(pid: u32) -> String {
+    match fs::read(format!("/proc/{pid}/comm")) {
+        Ok(name) => format!("process {pid} ({})", show::bytes(name.trim_ascii_end())),
+        // It took the lock and ended; a child that inherited the open file still holds it.
+        Err(_) => format!("process {pid}, or one that it started"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mountinfo_is_understood() {
+        let text =
+            b"36 35 7:3 / /mnt/a\\040b\\134c rw,noatime master:1 shared:2 - ext4 /dev/x rw\n\
+            37 35 0:50 / /mnt/f rw - fuse.betr /srv/an\\040image rw,user_id=0\n\
+            38 35 0:51 /sub /mnt/g rw - tmpfs none rw\n\
+            nonsense\n\n";
+        let mounts = Mounts(text.to_vec());
+        let device = rustix::fs::makedev(7, 3);
+        assert_eq!(mounts.lines().count(), 3);
+        assert_eq!(mounts.of_device(device), Some("/mnt/a b\\c".into()));
+        assert_eq!(mounts.of_device(rustix::fs::makedev(7, 4)), None);
+        assert_eq!(mounts.of_file(Path::new("/srv/an image")), Some("/mnt/f".into()));
+        assert_eq!(mounts.of_file(Path::new("/srv/an")), None);
+    }
+
+    #[test]
+    fn locks_are_understood() {
+        let text = "1: FLOCK  ADVISORY  WRITE 1234 fe:00:99 0 EOF\n\
+            1: -> FLOCK  ADVISORY  WRITE 7 fe:00:99 0 EOF\n\
+            2: POSIX  ADVISORY  WRITE 8 fe:00:99 0 EOF\n\
+            3: FLOCK  ADVISORY  READ 1235 00:31:99 0 EOF\n\
+            4: FLOCK  ADVISORY  READ 1236 fe:00:98 0 EOF\n\
+            5: FLOCK  ADVISORY  READ 0 fe:00:99 0 EOF\n\
+            nonsense\n";
+        let device = rustix::fs::makedev(0xfe, 0);
+        let pids = |open: u32| lock_pids(text, device, 99, |pid| pid == open);
+        assert_eq!(pids(0), BTreeSet::from([1234]));
+        assert_eq!(pids(1235), BTreeSet::from([1234, 1235]));
+    }
+}

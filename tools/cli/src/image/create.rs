@@ -1,0 +1,196 @@
+//! Creating an image, all or nothing.
+//!
+//! A new image file is built without a name, or where the file system cannot do that, under a
+//! temporary one, and gets its name when it is complete and on disk. Until then an image that is
+//! there stays as it was. So a tool that fails or is killed leaves nothing half made. (Killed
+//! with a temporary name it leaves `.NAME.betr-…`, never a file that looks like an image.)
+//!
+//! A block device has no such choice and is written in place; nor is it cleared: signatures of
+//! what was there stay where nothing is written over them.
+//!
+//! A replaced file keeps its mode and owner. It does not keep ACLs and other attributes, and its
+//! other hard links, if any, keep the old content.
+
+use super::data::data_in;
+use super::error::{OpenError, doing};
+use super::temp::{Temp, parent};
+use super::{Access, OpenImage, same_file};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// An image that is being made. Dropped, it leaves nothing behind (on a block device: what was
+/// written until then); [`NewImage::commit`] gives it its name.
+#[derive(Debug)]
+pub struct NewImage {
+    /// The file to write, of the length asked for; zeros, unless it is a block device.
+    pub file: File,
+    /// Where it will be: free of symbolic links in the last place.
+    path: PathBuf,
+    place: Place,
+}
+
+/// Where the new image is built, and what becomes of the old.
+#[derive(Debug)]
+enum Place {
+    /// On the block device itself, of this length.
+    Device { len: u64 },
+    /// In a new file, to appear where there was nothing.
+    New { temp: Temp },
+    /// In a new file, to take the place of another, which stays locked until then.
+    Replacing { temp: Temp, old: OpenImage },
+}
+
+/// Starts a new image of `len` bytes at `path`.
+///
+/// What is at `path` must be nothing, or a regular file or block device that holds no data,
+/// unless `force`. No force helps against a lock, a mount or a loop device. A regular file holds
+/// no data when it is all zeros; a block device, which may take hours to read, when nothing is
+/// recognised and the first and last mebibyte are zeros.
+pub fn create(path: impl AsRef<Path>, len: u64, force: bool) -> Result<NewImage, OpenError> {
+    let path = path.as_ref();
+    let target = resolve(path)?;
+    match fs::symlink_metadata(&target) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (temp, file) = Temp::create(&target, Mode::from_raw_mode(0o666))?;
+            let new = NewImage { file, path: target, place: Place::New { temp } };
+            new.set_len(len)?;
+            return Ok(new);
+        }
+        Err(source) => return Err(doing(&target, "examine")(source)),
+    }
+    let old = super::open(&target, Access::Write)?;
+    if !force && let Some(found) = data_in(&old)? {
+        return Err(OpenError::HasData { path: path.into(), found });
+    }
+    let new = if old.is_block_device {
+        NewImage { file: old.file, path: target, place: Place::Device { len: old.len } }
+    } else {
+        replacing(target, old)?
+    };
+    new.set_len(len)?;
+    Ok(new)
+}
+
+/// The length of the regular file or block device at `path`, for a tool that is given no size;
+/// none if there is nothing.
+pub fn existing_len(path: impl AsRef<Path>) -> Result<Option<u64>, OpenError> {
+    match super::open(path, Access::Read) {
+        Ok(image) => Ok(Some(image.len)),
+        Err(OpenError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn replacing(target: PathBuf, old: OpenImage) -> Result<NewImage, OpenError> {
+    let meta = old.file.metadata().map_err(doing(&target, "examine"))?;
+    // Nobody else may open it before it has the mode of the old one.
+    let (temp, file) = Temp::create(&target, Mode::from_raw_mode(0o600))?;
+    let new = file.metadata().map_err(doing(&target, "examine"))?;
+    if (new.uid(), new.gid()) != (meta.uid(), meta.gid()) {
+        std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()))
+            .map_err(doing(&target, "keep the owner and group of"))?;
+    }
+    // After the owner, since a change of owner clears bits of the mode.
+    file.set_permissions(Permissions::from_mode(meta.mode() & 0o7777))
+        .map_err(doing(&target, "keep the mode of"))?;
+    Ok(NewImage { file, path: target, place: Place::Replacing { temp, old } })
+}
+
+impl NewImage {
+    /// Whether it is written in place, on a block device, which may hold anything.
+    pub fn in_place(&self) -> bool {
+        matches!(self.place, Place::Device { .. })
+    }
+
+    /// Where the image will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Changes the length; what is added to a file is zeros. A block device keeps its own
+    /// length, which must suffice.
+    pub fn set_len(&self, len: u64) -> Result<(), OpenError> {
+        match self.place {
+            Place::Device { len: have } if len > have => {
+                Err(OpenError::TooSmall { path: self.path.clone(), have, want: len })
+            }
+            Place::Device { .. } => Ok(()),
+            _ => self.file.set_len(len).map_err(doing(&self.path, "set the length of")),
+        }
+    }
+
+    /// Writes everything to disk and gives the image its name. After an error, what was at the
+    /// path before is still there (or, if only the directory could not be written to disk, the
+    /// complete new image).
+    pub fn commit(self) -> Result<(), OpenError> {
+        self.file.sync_all().map_err(doing(&self.path, "write to disk all of"))?;
+        let path = &self.path;
+        match self.place {
+            Place::Device { .. } => return Ok(()),
+            Place::New { temp } => temp.appear(&self.file, path)?,
+            Place::Replacing { temp, old } => {
+                let old = old.file.metadata().map_err(doing(path, "examine"))?;
+                let there = fs::symlink_metadata(path);
+                if !there.is_ok_and(|there| same_file(&there, &old)) {
+                    return Err(OpenError::Replaced { path: path.clone() });
+                }
+                temp.replace(&self.file, path)?;
+            }
+        }
+        let dir = File::open(parent(path)).and_then(|dir| dir.sync_all());
+        dir.map_err(doing(path, "write to disk the directory of"))
+    }
+}
+
+/// The path with its directory made canonical and with no symbolic link in the last place, even
+/// where there is nothing yet: a link to nothing means that its target is to be created.
+fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
+    let mut path = path.to_path_buf();
+    for _ in 0..40 {
+        let (Some(name), false) = (path.file_name(), path.as_os_str().as_bytes().ends_with(b"/"))
+        else {
+            // `/`, `..` or `name/`: at best a directory, and `open` says so.
+            return fs::canonicalize(&path).map_err(doing(&path, "create"));
+        };
+        let dir = match path.parent() {
+            Some(dir) if !dir.as_os_str().is_empty() => dir,
+            _ => Path::new("."),
+        };
+        let resolved = fs::canonicalize(dir).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OpenError::NoParent { path: path.clone(), dir: dir.into() },
+            _ => doing(&path, "find the directory of")(error),
+        })?;
+        let target = resolved.join(name);
+        match fs::read_link(&target) {
+            Ok(to) => path = resolved.join(to),
+            Err(_) => return Ok(target),
+        }
+    }
+    Err(doing(&path, "follow the links of")(Errno::LOOP.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_followed_even_to_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("sub")).unwrap();
+        std::os::unix::fs::symlink("sub/b", root.join("a")).unwrap();
+        std::os::unix::fs::symlink("../c", root.join("sub/b")).unwrap();
+        std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
+        assert_eq!(resolve(&root.join("a")).unwrap(), root.join("c"));
+        let error = resolve(&root.join("loop")).unwrap_err().to_string();
+        assert!(error.contains("follow the links"), "{error}");
+        let error = resolve(&root.join("none/x")).unwrap_err();
+        assert!(matches!(error, OpenError::NoParent { .. }), "{error}");
+    }
+}

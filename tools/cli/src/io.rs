@@ -1,0 +1,153 @@
+//! The streams a tool writes to.
+//!
+//! A tool writes to [`Io`] alone, never to the process's own streams, so that tests run it in
+//! process and look at what it wrote. Standard output is buffered unless it is a terminal, and
+//! it is flushed before anything goes to standard error, so the two stay in order.
+//!
+//! This module does not decide what to colour, and does not read standard input.
+
+use crate::exit::Failure;
+use serde_json::{Map, Value};
+use std::ffi::OsString;
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+/// Where a tool writes, and what it may assume of who reads it.
+pub struct Io<'a> {
+    /// Standard output: the result, and nothing else.
+    pub out: &'a mut dyn Write,
+    /// Standard error: messages and progress.
+    pub err: &'a mut dyn Write,
+    /// Whether standard output is a terminal.
+    pub terminal: bool,
+    /// Whether to colour standard output.
+    pub color: bool,
+}
+
+impl<'a> Io<'a> {
+    /// Streams that are no terminal and have no colour, as tests want them.
+    pub fn plain(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Io<'a> {
+        Io { out, err, terminal: false, color: false }
+    }
+
+    /// Calls `body` with the streams of the process, then flushes standard output. What could
+    /// not be flushed is a failure too, unless `body` failed already: a tool whose output did
+    /// not arrive has not succeeded.
+    pub fn process<T>(body: impl FnOnce(&mut Io) -> Result<T, Failure>) -> Result<T, Failure> {
+        let stdout = io::stdout();
+        let terminal = stdout.is_terminal();
+        let color = wants_color(terminal, |name| std::env::var_os(name));
+        let mut out: Box<dyn Write> = if terminal {
+            Box::new(stdout.lock())
+        } else {
+            Box::new(BufWriter::with_capacity(64 * 1024, stdout.lock()))
+        };
+        let mut err = io::stderr();
+        let mut io = Io { out: &mut *out, err: &mut err, terminal, color };
+        let result = body(&mut io);
+        let flushed = out.flush();
+        let value = result?;
+        flushed?;
+        Ok(value)
+    }
+
+    /// Prints one JSON document: `schema` and `version` first, then the fields of `value`
+    /// (a value that is no object becomes the field `value`).
+    ///
+    /// `value` must not have fields `schema` and `version` of its own; they would be left out.
+    pub fn json(&mut self, schema: &str, version: u32, value: Value) -> io::Result<()> {
+        let mut document = Map::new();
+        document.insert("schema".into(), schema.into());
+        document.insert("version".into(), version.into());
+        match value {
+            Value::Object(fields) => {
+                for (key, field) in fields {
+                    debug_assert!(!document.contains_key(&key), "{schema}: field {key} twice");
+                    document.entry(key).or_insert(field);
+                }
+            }
+            other => {
+                document.insert("value".into(), other);
+            }
+        }
+        serde_json::to_writer_pretty(&mut *self.out, &Value::Object(document))
+            .map_err(io::Error::from)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// Prints a line on standard error, after what was printed on standard output before.
+    pub fn note(&mut self, message: &str) -> io::Result<()> {
+        self.out.flush()?;
+        writeln!(self.err, "{message}")
+    }
+}
+
+/// Whether to colour: `NO_COLOR` says no, whatever else is said; `CLICOLOR_FORCE` says yes even
+/// into a pipe; otherwise a terminal that is not dumb is coloured, unless `CLICOLOR=0`.
+fn wants_color(terminal: bool, env: impl Fn(&str) -> Option<OsString>) -> bool {
+    let set = |name| env(name).filter(|value| !value.is_empty());
+    if set("NO_COLOR").is_some() {
+        return false;
+    }
+    if set("CLICOLOR_FORCE").is_some_and(|value| value != "0") {
+        return true;
+    }
+    terminal
+        && set("CLICOLOR").is_none_or(|value| value != "0")
+        && set("TERM").is_some_and(|value| value != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn colour_follows_the_environment() {
+        type Vars = &'static [(&'static str, &'static str)];
+        let cases: [(bool, Vars, bool); 9] = [
+            (true, &[("TERM", "xterm")], true),
+            (false, &[("TERM", "xterm")], false),
+            (true, &[], false),
+            (true, &[("TERM", "dumb")], false),
+            (true, &[("TERM", "xterm"), ("NO_COLOR", "1")], false),
+            (true, &[("TERM", "xterm"), ("NO_COLOR", "")], true),
+            (true, &[("TERM", "xterm"), ("CLICOLOR", "0")], false),
+            (false, &[("CLICOLOR_FORCE", "1")], true),
+            (false, &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], false),
+        ];
+        for (terminal, vars, expected) in cases {
+            let env = |name: &str| {
+                vars.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+            };
+            assert_eq!(wants_color(terminal, env), expected, "{terminal} {vars:?}");
+        }
+    }
+
+    #[test]
+    fn json_starts_with_schema_and_version() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut io = Io::plain(&mut out, &mut err);
+        io.json("betr.stat", 1, json!({"size": 3})).unwrap();
+        io.json("betr.ls", 2, json!([1])).unwrap();
+        let expected = "{\n  \"schema\": \"betr.stat\",\n  \"version\": 1,\n  \"size\": 3\n}\n\
+                        {\n  \"schema\": \"betr.ls\",\n  \"version\": 2,\n  \"value\": [\n    1\n  ]\n}\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert!(err.is_empty());
+    }
+
+    #[test]
+    fn a_broken_pipe_survives_json() {
+        struct Broken;
+        impl Write for Broken {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut err = Vec::new();
+        let error = Io::plain(&mut Broken, &mut err).json("x", 1, json!({})).unwrap_err();
+        assert!(Failure::from(error).is_broken_pipe());
+    }
+}

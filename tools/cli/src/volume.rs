@@ -1,0 +1,85 @@
+//! Opening the volume of an image, and errors of the core in the words of the command line.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use betr_core::Error;
+use betr_core::cache::CacheBudget;
+use betr_core::device::{Device, FileDevice};
+use betr_core::fs::Fs;
+use betr_core::ids::Time;
+use betr_core::volume::{Mode, NonceSource, OpenOptions, Recovery, Volume};
+
+use crate::image::{self, Access, OpenImage};
+use crate::{Exit, Failure, probe, show, time};
+
+/// Opens an image as a device, locked for what `access` says.
+pub fn open_device(path: &Path, access: Access) -> Result<(OpenImage, Arc<dyn Device>), Failure> {
+    let image = image::open(path, access)?;
+    let file = image.file.try_clone().map_err(|error| {
+        Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(path)))
+    })?;
+    let device = Arc::new(FileDevice::new(file, image.len));
+    Ok((image, device))
+}
+
+/// Opens the file system of an image.
+pub fn open_fs(path: &Path, mode: Mode) -> Result<(OpenImage, Fs, Recovery), Failure> {
+    let access = if mode == Mode::ReadWrite { Access::Write } else { Access::Read };
+    let (image, device) = open_device(path, access)?;
+    let cache = CacheBudget::default();
+    let options = OpenOptions { mode, slot: None, cache, nonces: nonces()? };
+    let (volume, recovery) = Volume::open(device.clone(), options)
+        .map_err(|error| failure(path, Some(&device), &error))?;
+    Ok((image, Fs::open(volume, Box::new(clock_now)), recovery))
+}
+
+/// The time, from the system.
+pub fn clock_now() -> Time {
+    let (secs, nanos) = time::now();
+    Time { secs, nanos }
+}
+
+/// Nonces from the system's source of randomness.
+pub fn nonces() -> Result<NonceSource, Failure> {
+    let failed = |error| Failure::failed(format!("no random numbers: {error}"));
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(failed)?;
+    let mut next = u64::from_le_bytes(seed);
+    Ok(Box::new(move || {
+        let mut fresh = [0; 8];
+        // After a first success the source does not fail; if it does, a step keeps nonces apart.
+        next = match getrandom::fill(&mut fresh) {
+            Ok(()) => u64::from_le_bytes(fresh),
+            Err(_) => next.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1),
+        };
+        next
+    }))
+}
+
+/// An error of the core as the end of a tool that works on `path`.
+pub fn failure(path: &Path, device: Option<&Arc<dyn Device>>, error: &Error) -> Failure {
+    let name = show::path(path);
+    match error {
+        Error::NotAnImage(_) => {
+            let found = device.and_then(|device| {
+                probe::probe(&|at, buf: &mut [u8]| device.read_at(at, buf), device.len())
+            });
+            let hint = match found.filter(|found| !found.is_betr()) {
+                Some(found) => format!("; this looks like {found}"),
+                None => String::new(),
+            };
+            Failure::failed(format!("{name}: {error}{hint}"))
+        }
+        Error::Corrupt(_) => Failure::damaged(format!(
+            "{name}: {error}\nRun 'betr fsck -fn {name}' to see all damage."
+        )),
+        Error::Unsupported(_) => Failure::failed(format!(
+            "{name}: {error}: use the version of betr that made this image"
+        )),
+        Error::NoSpace { .. } => {
+            Failure::failed(format!("{name}: {error}: make the image larger, or put less into it"))
+        }
+        _ => Failure::new(Exit::FAILED, format!("{name}: {error}")),
+    }
+}

@@ -1,0 +1,214 @@
+//! Opening images: what is accepted, what is refused, and what the refusals say.
+
+use betr_cli::image::{Access, OpenError, create, open};
+use betr_cli::skip;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn image(dir: &Path, len: u64) -> PathBuf {
+    let path = dir.join("disk.img");
+    File::create(&path).unwrap().set_len(len).unwrap();
+    path
+}
+
+/// The message of the refusal, which must name the file.
+fn refused<T: std::fmt::Debug>(result: Result<T, OpenError>, path: &Path) -> String {
+    let message = result.unwrap_err().to_string();
+    assert!(message.contains(path.file_name().unwrap().to_str().unwrap()), "{message}");
+    message
+}
+
+#[test]
+fn a_file_is_opened_with_its_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), 12345);
+    symlink(&path, dir.path().join("link")).unwrap();
+    for access in [Access::Read, Access::Write] {
+        let opened = open(dir.path().join("link"), access).unwrap();
+        assert_eq!((opened.len, opened.is_block_device), (12345, false));
+    }
+}
+
+#[test]
+fn what_is_no_image_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    if !skip::need("the program mkfifo", made.is_ok_and(|status| status.success())) {
+        return;
+    }
+    let socket = dir.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let cases = [
+        (dir.path(), "a directory"),
+        (&fifo, "a pipe (FIFO)"),
+        (&socket, "a socket"),
+        (Path::new("/dev/null"), "a character device"),
+        (&dir.path().join("none"), "does not exist"),
+    ];
+    for (path, expected) in cases {
+        for access in [Access::Read, Access::Write] {
+            let message = refused(open(path, access), path);
+            assert!(message.contains(expected), "{message}");
+        }
+        if path.exists() {
+            let message = refused(create(path, 4096, true), path);
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}
+
+#[test]
+fn readers_share_and_writers_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), 4096);
+    let me = format!("process {} (", std::process::id());
+
+    let reader = open(&path, Access::Read).unwrap();
+    open(&path, Access::Read).unwrap();
+    let message = refused(open(&path, Access::Write), &path);
+    assert!(message.contains(&me), "{message}");
+    assert!(message.contains("nothing else uses it"), "{message}");
+    drop(reader);
+
+    let writer = open(&path, Access::Write).unwrap();
+    for result in [open(&path, Access::Read), open(&path, Access::Write)] {
+        let message = refused(result, &path);
+        assert!(message.contains(&me), "{message}");
+    }
+    let message = refused(create(&path, 4096, true), &path);
+    assert!(message.contains(&me), "{message}");
+    drop(writer);
+    open(&path, Access::Write).unwrap();
+}
+
+#[test]
+fn the_holder_in_another_process_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), 4096);
+    if !skip::need("the program flock", skip::program("flock").is_some()) {
+        return;
+    }
+    // It says on standard output that it has the lock, then keeps it until its input ends.
+    let mut child = Command::new(skip::program("flock").unwrap())
+        .args(["--no-fork", "-x"])
+        .arg(&path)
+        .args(["sh", "-c", "echo locked; read line"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut byte = [0];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+    let message = refused(open(&path, Access::Read), &path);
+    assert!(message.contains(&format!("process {} (sh)", child.id())), "{message}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    open(&path, Access::Write).unwrap();
+}
+
+#[test]
+fn an_odd_name_cannot_disturb_the_terminal() {
+    let message = open("/nowhere/\x1b[2Jx\n", Access::Read).unwrap_err().to_string();
+    assert!(message.starts_with("/nowhere/\\x1b[2Jx\\x0a does not exist"), "{message}");
+}
+
+/// A loop device that is detached when the test ends, however it ends.
+struct Loop(String);
+
+impl Loop {
+    fn attach(path: &Path) -> Option<Loop> {
+        let losetup = skip::program("losetup")?;
+        let output = Command::new(losetup).args(["-f", "--show"]).arg(path).output().ok()?;
+        let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        (output.status.success() && !device.is_empty()).then_some(Loop(device))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new(skip::program("losetup").unwrap()).args(["-d", &self.0]).status();
+    }
+}
+
+/// A mount that is undone when the test ends.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_loop_device_protects_its_file_and_can_be_written_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), 4 << 20);
+    let attached = Loop::attach(&path);
+    if !skip::need("loop devices (root, losetup)", attached.is_some()) {
+        return;
+    }
+    let device = attached.unwrap();
+
+    open(&path, Access::Read).unwrap();
+    for result in [open(&path, Access::Write).map(drop), create(&path, 4096, true).map(drop)] {
+        let message = refused(result, &path);
+        assert!(message.contains(&format!("losetup -d {}", device.0)), "{message}");
+    }
+    // By another name too: files are compared, not names.
+    let other = dir.path().join("other.img");
+    fs::hard_link(&path, &other).unwrap();
+    let message = refused(open(&other, Access::Write), &other);
+    assert!(message.contains(&device.0), "{message}");
+
+    let opened = open(&device.0, Access::Write).unwrap();
+    assert_eq!((opened.len, opened.is_block_device), (4 << 20, true));
+    let message = open(&device.0, Access::Write).unwrap_err().to_string();
+    assert!(message.contains("in use"), "{message}");
+    drop(opened);
+
+    let new = create(&device.0, 1 << 20, false).unwrap();
+    assert!(new.in_place());
+    assert!(matches!(new.set_len(5 << 20), Err(OpenError::TooSmall { .. })));
+    std::os::unix::fs::FileExt::write_all_at(&new.file, b"data", 0).unwrap();
+    new.commit().unwrap();
+    assert_eq!(&fs::read(&path).unwrap()[..4], b"data");
+    let message = create(&device.0, 1 << 20, false).unwrap_err().to_string();
+    assert!(message.contains("holds data") && message.contains("-f"), "{message}");
+    assert!(matches!(create(&device.0, 5 << 20, true), Err(OpenError::TooSmall { .. })));
+    create(&device.0, 1 << 20, true).unwrap();
+}
+
+#[test]
+fn a_mounted_device_and_its_file_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), 4 << 20);
+    let at = dir.path().canonicalize().unwrap().join("mount point");
+    fs::create_dir(&at).unwrap();
+    let Some(mkfs) = skip::program("mkfs.ext4") else {
+        skip::need("the program mkfs.ext4", false);
+        return;
+    };
+    assert!(Command::new(mkfs).arg("-q").arg(&path).status().unwrap().success());
+    let attached = Loop::attach(&path);
+    if !skip::need("loop devices (root, losetup)", attached.is_some()) {
+        return;
+    }
+    let device = attached.unwrap();
+    let mount = Command::new("mount").args(["-t", "ext4", &device.0]).arg(&at).status();
+    if !skip::need("mounting ext4", mount.is_ok_and(|status| status.success())) {
+        return;
+    }
+    let mounted = Mounted(at.clone());
+    for target in [Path::new(&device.0), &path] {
+        for result in [open(target, Access::Write).map(drop), create(target, 1, true).map(drop)] {
+            let message = refused(result, target);
+            assert!(message.contains(&format!("mounted at {}", at.display())), "{message}");
+        }
+    }
+    drop(mounted);
+    let message = create(&device.0, 1, false).unwrap_err().to_string();
+    assert!(message.contains("holds ext4 file system"), "{message}");
+}

@@ -1,0 +1,149 @@
+//! A tree of an image onto the host.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use betr_core::format::{FileType, Inode};
+use betr_core::fs::{Fs, Object, Visit, Walk};
+use betr_core::ids::Ino;
+use betr_host::{Kind, Meta, Target, Warning};
+
+use crate::{CopyError, host_time};
+
+/// Blocks are gathered to pieces of this size before they are written.
+const PIECE: usize = 1 << 20;
+
+/// What was exported.
+#[derive(Debug, Default)]
+pub struct Exported {
+    /// Regular files.
+    pub files: u64,
+    /// Directories, the start included.
+    pub directories: u64,
+    /// Symbolic links, devices and all else.
+    pub others: u64,
+    /// Names beyond the first of files with several.
+    pub links: u64,
+    /// What the host would not take: owners, devices, attributes.
+    pub warnings: Vec<Warning>,
+}
+
+/// Copies `start` and everything below it to `dest`, which must not exist or be an empty directory.
+/// Nothing is written outside `dest`, whatever the image says.
+pub fn export(fs: &Fs, start: Object, dest: &Path) -> Result<Exported, CopyError> {
+    let directory = start.inode.kind == FileType::Directory;
+    let target = Target::create(dest, directory)?;
+    let mut export = Export { fs, target, names: HashMap::new(), done: Exported::default() };
+    let mut walk = Walk::new(start);
+    while let Some(visit) = walk.next(fs)? {
+        match visit {
+            Visit::Object(path, object) => export.object(&path, &object)?,
+            Visit::Leave(path, object) => export.attributes(&path, &object)?,
+            Visit::Again(path, entry) => {
+                let why = format!("directory {} is below itself: run betr fsck", entry.ino);
+                return Err(CopyError::unfit(&path, why));
+            }
+        }
+    }
+    Ok(export.done)
+}
+
+struct Export<'e> {
+    fs: &'e Fs,
+    target: Target,
+    /// The first name of each object with several.
+    names: HashMap<Ino, Vec<u8>>,
+    done: Exported,
+}
+
+impl Export<'_> {
+    fn object(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
+        let inode = &object.inode;
+        if let Some(first) = self.names.get(&inode.ino) {
+            self.target.link(first, path)?;
+            self.done.links += 1;
+            return Ok(());
+        }
+        match inode.kind {
+            FileType::Directory => {
+                self.done.directories += 1;
+                if !path.is_empty() {
+                    self.target.mkdir(path)?;
+                }
+                return Ok(());
+            }
+            FileType::Regular => {
+                self.done.files += 1;
+                self.contents(path, object)?;
+            }
+            FileType::Symlink => {
+                self.done.others += 1;
+                self.target.symlink(path, &inode.target)?;
+            }
+            _ => {
+                self.done.others += 1;
+                if let Some(warning) = self.target.mknod(path, &kind_of(inode), inode.perm)? {
+                    self.done.warnings.push(warning);
+                    return Ok(());
+                }
+            }
+        }
+        if inode.links > 1 && inode.kind != FileType::Directory {
+            self.names.insert(inode.ino, path.to_vec());
+        }
+        self.attributes(path, object)
+    }
+
+    fn contents(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
+        let mut file = self.target.file(path)?;
+        let mut blocks = self.fs.blocks(object);
+        let mut piece: Vec<u8> = Vec::new();
+        let mut at = 0;
+        while let Some((offset, block)) = self.fs.next_block(&mut blocks)? {
+            if at + piece.len() as u64 != offset || piece.len() + block.len() > PIECE {
+                file.write_at(at, &piece)?;
+                piece.clear();
+                at = offset;
+            }
+            piece.extend_from_slice(&block);
+        }
+        file.write_at(at, &piece)?;
+        file.finish(object.inode.size)?;
+        Ok(())
+    }
+
+    fn attributes(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
+        let inode = &object.inode;
+        let xattrs =
+            self.fs.xattrs(object)?.into_iter().map(|(name, value)| (name, value.to_vec()));
+        let meta = Meta {
+            kind: kind_of(inode),
+            perm: inode.perm,
+            uid: inode.uid,
+            gid: inode.gid,
+            nlink: inode.links.into(),
+            dev: 0,
+            ino: inode.ino.0,
+            size: inode.size,
+            atime: host_time(inode.accessed),
+            mtime: host_time(inode.modified),
+            ctime: host_time(inode.changed),
+            xattrs: xattrs.collect(),
+        };
+        self.done.warnings.extend(self.target.set_meta(path, &meta)?);
+        Ok(())
+    }
+}
+
+fn kind_of(inode: &Inode) -> Kind {
+    let (major, minor) = inode.device;
+    match inode.kind {
+        FileType::Directory => Kind::Directory,
+        FileType::Regular => Kind::File,
+        FileType::Symlink => Kind::Symlink(inode.target.clone()),
+        FileType::CharDevice => Kind::CharDevice { major, minor },
+        FileType::BlockDevice => Kind::BlockDevice { major, minor },
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+    }
+}

@@ -1,0 +1,85 @@
+//! How large an image and its nodes are to be.
+
+use std::path::Path;
+
+use betr_cli::{Failure, show};
+use betr_core::cache::Geometry;
+use betr_core::format::limits;
+use betr_core::ids::BLOCK_SIZE;
+use betr_host::Survey;
+
+const MIB: u64 = 1 << 20;
+/// The smallest image that is made when no size is given.
+const SMALLEST: u64 = 16 * MIB;
+
+/// The size of the image in bytes, a multiple of the block size: what the user says; or what is there;
+/// or what the tree needs.
+pub(crate) fn image_bytes(
+    image: &Path,
+    size: Option<u64>,
+    survey: Option<&Survey>,
+) -> Result<u64, Failure> {
+    let there = std::fs::metadata(image).ok();
+    let device = there.as_ref().filter(|meta| !meta.is_file());
+    let bytes = match (size, survey, &there) {
+        (Some(size), ..) => size,
+        (None, _, Some(_)) if device.is_some() => {
+            betr_cli::image::open(image, betr_cli::image::Access::Read)?.len
+        }
+        (None, Some(survey), _) => needed(survey),
+        (None, None, Some(meta)) if meta.len() > 0 => meta.len(),
+        (None, None, _) => {
+            let name = show::path(image);
+            return Err(Failure::usage(format!("{name}: give a SIZE, or a directory with -d")));
+        }
+    };
+    Ok(bytes / BLOCK_SIZE as u64 * BLOCK_SIZE as u64)
+}
+
+/// Room for a tree: its files with the hashes of their blocks, its names and inodes; a quarter more;
+/// and room for the log and other fixed parts.
+fn needed(survey: &Survey) -> u64 {
+    let data = survey.data_bytes + survey.data_bytes / 50;
+    let names = survey.names * 512 + 2 * survey.names_bytes + survey.symlink_bytes;
+    let contents = data + names;
+    let bytes = contents + contents / 4 + 8 * MIB;
+    bytes.max(SMALLEST).next_multiple_of(MIB)
+}
+
+/// The sizes of nodes: as told, or as large as the image allows.
+pub(crate) fn geometry(
+    bytes: u64,
+    node: Option<u64>,
+    basement: Option<u64>,
+) -> Result<Geometry, Failure> {
+    let allowed = bytes / 256;
+    let node = match node {
+        Some(node) => within("--node-size", node, limits::NODE_SIZE)?,
+        None => {
+            let largest = (1u64 << allowed.max(4096).ilog2()).min(4 * MIB);
+            u32::try_from(largest).unwrap_or(4 << 20)
+        }
+    };
+    if !node.is_power_of_two() || u64::from(node) > allowed.max(4096) {
+        let text = format!(
+            "--node-size must be a power of two and at most 1/256 of the image, {allowed} bytes"
+        );
+        return Err(Failure::usage(text));
+    }
+    let basement = match basement {
+        Some(basement) => within("--basement-size", basement, limits::BASEMENT_SIZE)?,
+        None => 128 << 10,
+    };
+    Ok(Geometry::new(node, basement))
+}
+
+fn within(name: &str, value: u64, range: std::ops::RangeInclusive<u32>) -> Result<u32, Failure> {
+    let fits = u32::try_from(value).ok().filter(|value| range.contains(value));
+    fits.ok_or_else(|| {
+        Failure::usage(format!(
+            "{name} must be {} to {} bytes, not {value}",
+            range.start(),
+            range.end()
+        ))
+    })
+}

@@ -16,7 +16,7 @@ use betr_tests::{Random, clock, create, open, rounds, tight, tiny};
 use bytes::Bytes;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Node {
+pub(crate) struct Node {
     kind: FileType,
     perm: u32,
     links: u32,
@@ -27,10 +27,10 @@ struct Node {
 
 /// Nodes by number; 0 is the root. What is unlinked stays, unreachable.
 #[derive(Clone, Debug)]
-struct Model(Vec<Node>);
+pub(crate) struct Model(Vec<Node>);
 
 impl Model {
-    fn new() -> Model {
+    pub(crate) fn new() -> Model {
         Model(vec![Model::node(FileType::Directory)])
     }
 
@@ -82,10 +82,10 @@ impl Model {
     }
 }
 
-struct Run {
-    fs: Fs,
-    model: Model,
-    random: Random,
+pub(crate) struct Run {
+    pub(crate) fs: Fs,
+    pub(crate) model: Model,
+    pub(crate) random: Random,
 }
 
 fn name_of(random: &mut Random) -> Vec<u8> {
@@ -114,7 +114,7 @@ impl Run {
         self.fs.resolve(&path.join(&b'/')).unwrap()
     }
 
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         match self.random.below(12) {
             0..=3 => self.make(),
             4 | 5 => self.write(),
@@ -312,7 +312,7 @@ impl Run {
 }
 
 /// The whole file system says what the model says.
-fn same(fs: &Fs, model: &Model) {
+pub(crate) fn same(fs: &Fs, model: &Model) {
     let mut waiting = vec![(fs.root().unwrap(), 0)];
     while let Some((object, at)) = waiting.pop() {
         let node = &model.0[at];

@@ -1,4 +1,7 @@
 //! Tests that cross crates.
 
+mod crash;
 mod engine;
 mod files;
+mod format;
+mod hostile;

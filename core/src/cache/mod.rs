@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::{Birth, Entry};
+use crate::format::{Birth, Bounds, Entry};
 use crate::ids::*;
 use crate::node::Node;
 use crate::space::Space;
@@ -124,6 +124,17 @@ impl Store {
         let mut cache = self.lock();
         cache.put(node.clone(), false);
         cache.shrink_to(self.budget.total_bytes);
+        Ok(node)
+    }
+
+    /// The root of a tree, which is responsible for every key.
+    pub fn root(&self, tree: TreeId) -> Result<Arc<Node>> {
+        let node = self.node(tree.root())?;
+        if node.tree() != tree || *node.bounds() != Bounds::default() {
+            let found = format!("a {} node with bounds", node.tree());
+            let fault = Fault::mismatch("root", format!("a {tree} node for all keys"), found);
+            return Err(Error::corrupt(Place::Node { id: node.id(), byte: None }, fault));
+        }
         Ok(node)
     }
 

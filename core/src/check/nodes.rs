@@ -82,6 +82,11 @@ impl Checker<'_> {
             }
             Node::Internal(internal) => {
                 let (_, head) = InternalHead::decode(&head, None).ok()?;
+                let blocks = u64::from(self.entry.head_bytes).div_ceil(BLOCK_SIZE as u64);
+                if blocks != u64::from(self.entry.extent.blocks) {
+                    let detail = format!("a head of {blocks} blocks in {}", self.entry.extent);
+                    self.report.add(Code::EntryWrong, self.place(), detail);
+                }
                 self.padding(u64::from(self.entry.head_bytes), self.entry.extent);
                 self.runs(&head, internal);
                 let children = internal.children().iter().enumerate();

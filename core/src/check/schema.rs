@@ -11,7 +11,7 @@ use crate::device::{Disk, OverlayDevice};
 use crate::error::{Place, Result};
 use crate::format::limits::{FILE_BLOCK, VALUE_MAX};
 use crate::format::*;
-use crate::fs::{ORPHAN_ZONE, ROOT_ZONE};
+use crate::fs::{ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE};
 use crate::ids::*;
 use crate::tree::KeyScan;
 use crate::volume::{Mode, OpenOptions, Volume};
@@ -64,6 +64,7 @@ struct Zone {
     root: Option<Inode>,
     references: Vec<Reference>,
     subdirectories: u32,
+    has_entries: bool,
 }
 
 struct Reference {
@@ -121,6 +122,7 @@ impl Schema<'_> {
             );
         }
         let parent = place.path.split_last().map(|(_, parent)| parent.to_vec());
+        self.zones.entry(place.zone).or_default().has_entries |= parent.is_some();
         if let Some(parent) = &parent
             && !parent.is_empty()
             && !self.inline.contains(&(place.zone, parent.clone()))
@@ -196,6 +198,9 @@ impl Schema<'_> {
             if fixed && root.kind != FileType::Directory {
                 self.add(Code::ZoneWrong, &key, "the root of this zone must be a directory");
             }
+            if zone.has_entries && root.kind != FileType::Directory {
+                self.add(Code::ZoneWrong, &key, "entries below what is no directory");
+            }
             for reference in &zone.references {
                 if (reference.zone.ino, reference.zone.kind) != (root.ino, root.kind) {
                     let expected = format!("inode {}, a {}", root.ino, root.kind.name());
@@ -215,12 +220,12 @@ impl Schema<'_> {
                 self.add(Code::LinksWrong, &key, detail);
             }
         }
-        if !zones.contains_key(&ROOT_ZONE) {
-            self.add(
-                Code::ZoneWrong,
-                &MetaKey::root(ROOT_ZONE).encode(),
-                "there is no root directory",
-            );
+        for (id, ino) in [(ROOT_ZONE, ROOT_INO), (ORPHAN_ZONE, ORPHAN_INO)] {
+            let root = zones.get(&id).and_then(|zone| zone.root.as_ref());
+            if root.is_none_or(|root| root.ino != ino || root.parent.is_some()) {
+                let detail = format!("expected directory {ino} without a parent");
+                self.add(Code::ZoneWrong, &MetaKey::root(id).encode(), detail);
+            }
         }
         self.zones = zones;
     }

@@ -6,6 +6,7 @@
 mod file;
 mod memory;
 mod overlay;
+mod powercut;
 mod recording;
 
 use std::io;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
+pub use powercut::{Fate, SECTOR, cut_power};
 pub use recording::{Event, RecordingDevice};
 
 use crate::error::{Error, Place, Result};

@@ -7,7 +7,7 @@ use nom::IResult;
 use nom::bytes::complete::take;
 use nom::number::complete::{le_i64, le_u8, le_u16, le_u32, le_u64};
 
-use crate::ids::Hash;
+use crate::ids::{BLOCK_SIZE, Hash};
 use crate::text::Printable;
 
 /// Listens to a decoder: which field lies where, and what it holds.
@@ -313,6 +313,14 @@ impl<'a, 't> Fields<'a, 't> {
     /// The rest of the structure, which must be zero.
     pub fn zeros_to_end(&mut self) -> Result<(), FormatError> {
         self.zeros("padding", self.left())
+    }
+
+    /// The rest of a structure of one block, which must be zero.
+    pub fn zeros_to_block_end(&mut self) -> Result<(), FormatError> {
+        if self.bytes.len() != BLOCK_SIZE {
+            return Err(self.wrong("block", BLOCK_SIZE, self.bytes.len()));
+        }
+        self.zeros_to_end()
     }
 
     /// The end of the structure: nothing may follow.

@@ -59,7 +59,7 @@ impl Identity {
         }
         fields.zeros("reserved", 4)?;
         let ring = [BlockNr(fields.u64("ring place A")?), BlockNr(fields.u64("ring place B")?)];
-        fields.zeros_to_end()?;
+        fields.zeros_to_block_end()?;
         Ok(Identity { volume: seal.birth.volume, uuid, label, image_blocks, ring })
     }
 

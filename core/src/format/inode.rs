@@ -28,6 +28,7 @@
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::limits::{FILE_MAX, NAME_MAX, SYMLINK_MAX};
+use super::names::is_name;
 use crate::ids::{Ino, Time, ZoneId};
 
 /// Bytes of an inode without its trailer.
@@ -237,11 +238,22 @@ impl Inode {
             other => return Err(f.wrong("trailer", "none, target or parent", other)),
         }
         let is_link = kind == FileType::Symlink;
-        if is_link != (trailer == TRAILER_TARGET) || (is_link && target.len() as u64 != size) {
+        if is_link != (trailer == TRAILER_TARGET)
+            || (is_link && (target.is_empty() || target.len() as u64 != size))
+        {
             return Err(f.wrong("trailer", "a target of the link's size", trailer));
         }
         if parent.is_some() && kind != FileType::Directory {
             return Err(f.wrong("trailer", "a parent for directories only", trailer));
+        }
+        let named = parent.as_ref().is_none_or(|parent: &Parent| is_name(&parent.name));
+        let sized = is_link || kind == FileType::Regular;
+        let numbered = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+        if !named || (!sized && size != 0) || (!numbered && device != (0, 0)) {
+            return Err(f.wrong("inode", "a name, size and device that fit the type", kind.name()));
+        }
+        if zone != 0 && kind != FileType::Regular {
+            return Err(f.wrong("data zone", "one for regular files only", zone));
         }
         let [accessed, modified, changed, born] = times;
         let data_zone = (zone != 0).then_some(ZoneId(zone));

@@ -32,6 +32,7 @@
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::key::{Bounds, Key};
 use super::limits::*;
+use super::run::RUN_HEADER_BYTES;
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
@@ -305,6 +306,9 @@ impl SectionRef {
         let section = SectionRef { offset, bytes, count, greatest, hash };
         if count == 0 && section != SectionRef::default() {
             return Err(f.wrong("messages", "all zero if there are none", "a place"));
+        }
+        if count > 0 && (offset as usize) < RUN_HEADER_BYTES {
+            return Err(f.wrong("offset", "a place behind the run's header", offset));
         }
         Ok(section)
     }

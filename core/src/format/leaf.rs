@@ -385,6 +385,7 @@ fn decode_entries(
         let bytes = f.limited("value length", VALUE_MAX)? as u32;
         let suffix = f.hex("suffix", suffix)?;
         let key = keys.len()..keys.len() + shared + suffix.len();
+        f.within(f.at(), "keys", key.end as u64, KEYS_MAX as u64)?;
         let next = (before.start + shared < before.end).then(|| keys[before.start + shared]);
         if next.is_some() && next == suffix.first().copied() {
             return Err(f.wrong("shared", "the longest common prefix", shared));

@@ -33,9 +33,11 @@ pub const BASEMENT_SIZE: std::ops::RangeInclusive<u32> = 512..=4 << 20;
 /// The smallest and greatest number of children before an internal node splits.
 pub const FANOUT: std::ops::RangeInclusive<u32> = 4..=1024;
 /// The longest head of a node, in bytes.
-pub const HEAD_MAX: usize = 16 << 20;
+pub const HEAD_MAX: usize = 64 << 20;
 /// The longest leaf, in bytes: a leaf of the greatest size and one batch of messages more.
 pub const LEAF_MAX: usize = 256 << 20;
+/// The most bytes that the keys of one part of a node take, with their prefixes.
+pub const KEYS_MAX: usize = 128 << 20;
 /// The longest part of a node (key section, slice, range section), in bytes.
 pub const PART_MAX: usize = 128 << 20;
 /// The greatest height of a node.

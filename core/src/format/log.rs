@@ -196,8 +196,11 @@ impl Group {
             f.leave();
         }
         f.end()?;
-        if lsn != next_lsn || flushed >= number {
+        if lsn != next_lsn || records.is_empty() {
             return Err(f.wrong("next LSN", lsn, next_lsn));
+        }
+        if flushed >= number {
+            return Err(f.wrong("flushed", format_args!("less than {number}"), flushed));
         }
         Ok((seal, Group { number, flushed, first_lsn, next_lsn, records }))
     }

@@ -39,7 +39,7 @@ use bytes::Bytes;
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::key::{Key, shared_prefix};
-use super::limits::{KEY_MAX, PART_MAX, VALUE_MAX};
+use super::limits::{KEY_MAX, KEYS_MAX, PART_MAX, VALUE_MAX};
 use super::message::{Action, DELETE, INSERT, Message, RANGE_DELETE, RangeDelete};
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
@@ -104,6 +104,7 @@ pub fn decode_slice(
     let mut f = Fields::traced(slice, trace);
     f.within(0, "message count", count as u64, (slice.len() / 20) as u64)?;
     let mut messages: Vec<(Key, Message)> = Vec::with_capacity(count);
+    let mut unfolded = 0;
     for index in 0..count {
         f.enter("message", Some(index));
         let before = messages.last().map_or(&[][..], |(key, _)| &**key);
@@ -115,6 +116,8 @@ pub fn decode_slice(
         let value = f.limited("value length", VALUE_MAX)?;
         let msn = Msn(f.u64("MSN")?);
         let suffix = f.hex("suffix", suffix)?;
+        unfolded += shared + suffix.len();
+        f.within(f.at(), "keys", unfolded as u64, KEYS_MAX as u64)?;
         let key = Key::new([&before[..shared], suffix].concat());
         if shared_prefix(before, &key) != shared || (index > 0 && *key <= *before) {
             return Err(f.wrong("suffix", "a greater key, with its prefix shared", "another"));

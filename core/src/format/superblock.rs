@@ -199,8 +199,15 @@ impl Superblock {
             },
             roots: decode_roots(&mut f)?,
         };
-        f.zeros_to_end()?;
+        f.zeros_to_block_end()?;
         superblock.geometry(&f)?;
+        let own = RootRef { epoch: seal.birth.epoch, held: false, table: superblock.table };
+        if superblock.roots.first().map(|root| RootRef { held: false, ..*root }) != Some(own) {
+            return Err(f.wrong("roots", "this checkpoint's own root first", "another"));
+        }
+        if superblock.next_node <= TreeId::Data.root() || seal.birth.epoch == Epoch(0) {
+            return Err(f.wrong("next node id", "more than the roots", superblock.next_node));
+        }
         Ok(superblock)
     }
 

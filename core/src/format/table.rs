@@ -113,7 +113,7 @@ impl TablePage {
                 }
             }
         }
-        f.zeros_to_end()?;
+        f.zeros_to_block_end()?;
         Ok((seal, page))
     }
 

@@ -18,6 +18,7 @@ pub const WRITE_MAX: usize = 16 << 20;
 
 /// The stored blocks of a file, in order.
 pub struct Blocks {
+    prefix: Vec<u8>,
     scan: Scan,
     size: u64,
 }
@@ -65,14 +66,17 @@ impl Fs {
     fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {
         let prefix = data_prefix(object);
         let scan = Scan::new(TreeId::Data, data_key(&prefix, first), Some(data_key(&prefix, end)));
-        Blocks { scan, size: object.inode.size }
+        Blocks { prefix, scan, size: object.inode.size }
     }
 
     /// The next stored block: its offset in the file, and its bytes.
     pub fn next_block(&self, blocks: &mut Blocks) -> Result<Option<(u64, Bytes)>> {
         let Some((key, value)) = self.volume.advance(&mut blocks.scan)? else { return Ok(None) };
         let corrupt = |fault| Error::corrupt(Place::Key(TreeId::Data, key.to_vec()), fault);
-        let block = parse_data_key(&key).map_or(u64::MAX, |(_, block)| block);
+        let block = match parse_data_key(&key) {
+            Some((prefix, block)) if *prefix == *blocks.prefix => block,
+            _ => u64::MAX,
+        };
         let at = block.checked_mul(BLOCK).filter(|at| *at < blocks.size);
         match at {
             Some(at) if value.len() as u64 <= BLOCK.min(blocks.size - at) => Ok(Some((at, value))),

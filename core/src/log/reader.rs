@@ -123,7 +123,12 @@ impl<'d> LogReader<'d> {
             Some(length) if length <= left => length,
             _ => return Ok(Err(Fault::Missing("no group starts here".into()))),
         };
-        let bytes = Bytes::from(self.region.read(self.disk, self.unit, length)?);
+        let whole = length.next_multiple_of(BLOCK_SIZE);
+        let mut bytes = Bytes::from(self.region.read(self.disk, self.unit, whole)?);
+        let padding = bytes.split_off(length);
+        if padding.iter().any(|byte| *byte != 0) {
+            return Ok(Err(Fault::Missing("the padding of the group is not zero".into())));
+        }
         let group = match self.decode(&bytes) {
             Ok(group) => group,
             Err(fault) => return Ok(Err(fault)),
@@ -161,6 +166,7 @@ impl<'d> LogReader<'d> {
         let mut torn = false;
         let mut vouched_by = None;
         let mut superseded = None;
+        let mut budget = 4 * self.region.units * BLOCK_SIZE as u64;
         self.headers(|unit, header| {
             let Some(later) = Header::read(header) else { return };
             let ours = self.superblock.birth;
@@ -170,7 +176,7 @@ impl<'d> LogReader<'d> {
             let same = (later.epoch, later.nonce) == (ours.epoch, ours.nonce);
             torn |= same && unit == self.unit % self.region.units;
             let newer = later.epoch > ours.epoch;
-            if (newer || same && later.number > self.number) && self.verifies(unit) {
+            if (newer || same && later.number > self.number) && self.verifies(unit, &mut budget) {
                 torn |= same;
                 if newer && superseded.is_none_or(|(_, epoch)| epoch < later.epoch) {
                     superseded = Some((self.region.byte(unit), later.epoch));
@@ -207,12 +213,14 @@ impl<'d> LogReader<'d> {
         Ok(())
     }
 
-    /// Whether the group that seems to start at `unit` is whole.
-    fn verifies(&self, unit: u64) -> bool {
-        let whole = || {
+    /// Whether the group that seems to start at `unit` is whole. `budget` bounds how many bytes are read
+    /// for such questions: groups do not overlap, so honest ones fit into the region.
+    fn verifies(&self, unit: u64, budget: &mut u64) -> bool {
+        let mut whole = || {
             let header = self.region.read(self.disk, unit, BLOCK_SIZE).ok()?;
             let length = group_length(&header)
                 .filter(|len| *len as u64 <= self.region.units * BLOCK_SIZE as u64)?;
+            *budget = budget.checked_sub(length as u64)?;
             let bytes = Bytes::from(self.region.read(self.disk, unit, length).ok()?);
             Group::decode(&bytes, None).ok()
         };

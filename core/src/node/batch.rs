@@ -14,7 +14,7 @@ use crate::format::{Action, Key, Message, RangeDelete};
 use crate::ids::Msn;
 
 /// What a message weighs besides key and value.
-pub(super) const MESSAGE_WEIGHT: usize = 24;
+const MESSAGE_WEIGHT: usize = 24;
 
 /// Messages, sorted by key.
 #[derive(Clone, Debug, Default)]
@@ -126,7 +126,7 @@ impl Batch {
     /// The weight of all messages, in bytes.
     pub fn weight(&self) -> usize {
         let points: usize = self.points.iter().map(|(key, m)| weight_of(key, m)).sum();
-        points + self.ranges.len() * 2 * MESSAGE_WEIGHT
+        points + self.ranges.iter().map(|range| range_weight(&range)).sum::<usize>()
     }
 
     /// The youngest MSN of all messages.
@@ -134,6 +134,11 @@ impl Batch {
         let points = self.points.values().map(|message| message.msn);
         points.chain(self.ranges.iter().map(|range| range.msn)).max()
     }
+}
+
+/// What a range message weighs: about its bytes in a run.
+pub(super) fn range_weight(range: &RangeDelete) -> usize {
+    MESSAGE_WEIGHT + range.lo.len() + range.hi.len()
 }
 
 /// What a point message weighs: about its bytes in a run.

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::batch::{Batch, MESSAGE_WEIGHT, weight_of};
+use super::batch::{Batch, range_weight, weight_of};
 use super::read_part;
 use crate::device::Disk;
 use crate::error::{Error, Place, Result};
@@ -475,7 +475,8 @@ impl Internal {
         let hi = bounds.hi.as_deref();
         let points: usize =
             self.open.points_within(&bounds.lo, hi).map(|(key, m)| weight_of(key, m)).sum();
-        let ranges = self.open.ranges().clip(&bounds.lo, hi).len();
+        let ranges = self.open.ranges().clip(&bounds.lo, hi);
+        let ranges: usize = ranges.iter().map(range_weight).sum();
         let sealed =
             self.runs.iter().filter(|run| run.reference.seq >= child.first_run).map(|run| {
                 let slices = run.reference.slices.iter().filter(|slice| slice.child == child.id);
@@ -483,13 +484,14 @@ impl Internal {
                 // A range section speaks for all children; until it is read, each must reckon with it.
                 let ranges = match run.ranges.get() {
                     Some(ranges) => {
-                        ranges.iter().filter(|r| clip(r, &bounds.lo, hi).is_some()).count()
+                        let shares = ranges.iter().filter_map(|range| clip(range, &bounds.lo, hi));
+                        shares.map(|share| range_weight(&share)).sum::<usize>()
                     }
-                    None => run.reference.ranges.count.min(1) as usize,
+                    None => (run.reference.ranges.bytes as usize).div_ceil(self.children.len()),
                 };
-                points + ranges * 2 * MESSAGE_WEIGHT
+                points + ranges
             });
-        points + ranges * 2 * MESSAGE_WEIGHT + sealed.sum::<usize>()
+        points + ranges + sealed.sum::<usize>()
     }
 }
 

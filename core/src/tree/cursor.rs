@@ -121,7 +121,7 @@ struct Way {
 impl Way {
     fn down(store: &Store, tree: TreeId, key: &Key, hi: Option<&Key>) -> Result<Way> {
         let mut above = Vec::new();
-        let mut node = store.node(tree.root())?;
+        let mut node = store.root(tree)?;
         while let Node::Internal(internal) = &*node {
             let at = internal.child_for(key);
             let child = store.child(internal, at)?;

@@ -25,7 +25,7 @@ pub fn create(store: &mut Store, tree: TreeId) {
 ///
 /// Walking down, the first message for the key is the youngest, and decides.
 pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
-    let mut node = store.node(tree.root())?;
+    let mut node = store.root(tree)?;
     loop {
         let next = match &*node {
             Node::Leaf(leaf) => return leaf.get(&store.disk, key),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Access, Layout, NonceSource, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk};
-use crate::error::Result;
-use crate::format::{Birth, Features, Identity, PagePointer, Superblock, TableRoot};
+use crate::error::{Error, Result};
+use crate::format::{Birth, Features, Identity, PagePointer, Superblock, TableRoot, limits};
 use crate::ids::*;
 use crate::log::{Log, Region};
 use crate::space::Space;
@@ -41,6 +41,9 @@ impl Volume {
     /// checkpoint is durable: the identity block is written last. The new volume does not log.
     pub fn create(device: Arc<dyn Device>, options: CreateOptions) -> Result<Volume> {
         let disk = Disk::new(device);
+        if options.label.len() > limits::LABEL_MAX || options.label.contains('\0') {
+            return Err(Error::Misuse(format!("a label of more than {} bytes", limits::LABEL_MAX)));
+        }
         let layout = Layout::new(disk.len(), options.log_bytes)?;
         let volume = VolumeId(derive(&options.uuid, "volume id"));
         let nonce = Nonce(u64::from_le_bytes(derive(&options.uuid, "first nonce")));

@@ -148,6 +148,10 @@ impl Volume {
     /// Returns its LSN.
     pub fn commit(&mut self, transaction: Transaction) -> Result<Lsn> {
         let logged = self.writable()?;
+        let count = transaction.messages.len();
+        if count == 0 || count > limits::RECORD_MESSAGES_MAX as usize {
+            return Err(Error::Misuse(format!("an operation of {count} messages")));
+        }
         let bytes = Record::encoded_bytes(&transaction.messages);
         if logged && bytes > self.log.record_max() {
             let max = self.log.record_max();
@@ -162,7 +166,6 @@ impl Volume {
 
     fn carry_out(&mut self, transaction: Transaction, bytes: usize, logged: bool) -> Result<Lsn> {
         let Transaction { op, wall, messages } = transaction;
-        assert!(!messages.is_empty(), "an operation has messages");
         if logged {
             self.make_log_room(bytes)?;
         }
@@ -310,6 +313,11 @@ impl Volume {
             self.access = Access::Failed;
         }
         result
+    }
+
+    /// How much of the log this epoch uses, and how large the log is, in bytes.
+    pub fn log_fill(&self) -> (u64, u64) {
+        self.log.fill()
     }
 
     /// Free and total blocks of the image, as statfs shows them.

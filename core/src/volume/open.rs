@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Access, NonceSource, Volume, slot_block};
+use super::{Access, Layout, NonceSource, Volume, slot_block};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice};
 use crate::error::{Error, Fault, Place, Result};
@@ -122,8 +122,24 @@ fn slot_state(bytes: &[u8], slot: u32, identity: &Identity) -> SlotState {
         Ok(found) if found.image_blocks != identity.image_blocks => SlotState::Invalid(
             Fault::mismatch("image blocks", identity.image_blocks, found.image_blocks),
         ),
-        Ok(found) => SlotState::Valid(Box::new(found)),
+        Ok(found) => match misplaced(&found, identity) {
+            Some(fault) => SlotState::Invalid(fault),
+            None => SlotState::Valid(Box::new(found)),
+        },
     }
+}
+
+/// The fixed regions must be where the size of the image and of the log put them.
+fn misplaced(found: &Superblock, identity: &Identity) -> Option<Fault> {
+    let block = BLOCK_SIZE as u64;
+    let layout = match Layout::new(found.image_blocks * block, found.log_units * block) {
+        Ok(layout) => layout,
+        Err(error) => return Some(Fault::Missing(error.to_string())),
+    };
+    let places = [found.log_start, found.map_start, identity.ring[0], identity.ring[1]];
+    let expected = [layout.log_start, layout.map_start, layout.ring[0], layout.ring[1]];
+    let text = |places: [BlockNr; 4]| places.map(|place| place.0.to_string()).join(", ");
+    (places != expected).then(|| Fault::mismatch("fixed places", text(expected), text(places)))
 }
 
 /// The superblock to start from: that of `slot`, or the newest valid one.
@@ -161,7 +177,9 @@ impl Volume {
         };
         let disk = Disk::new(device);
         let identity = read_identity(&disk)?;
-        let superblock = choose(&read_ring(&disk, &identity)?, options.slot)?.clone();
+        let ring = read_ring(&disk, &identity)?;
+        let superblock = choose(&ring, options.slot)?.clone();
+        let newest = choose(&ring, None)?.birth.epoch;
         check_features(&superblock, options.mode)?;
         let survey = match options.mode {
             Mode::Checkpoint => None,
@@ -173,7 +191,7 @@ impl Volume {
             return Err(damage);
         }
         let mut volume =
-            Volume::at_checkpoint(disk, identity, superblock, options, survey.as_ref())?;
+            Volume::at_checkpoint(disk, identity, superblock, newest, options, survey.as_ref())?;
         let recovery = match &survey {
             None => Recovery { groups: 0, records: 0, end: End::Clean },
             Some(survey) => volume.replay(survey)?,
@@ -185,6 +203,7 @@ impl Volume {
         disk: Disk,
         identity: Identity,
         superblock: Superblock,
+        newest: Epoch,
         mut options: OpenOptions,
         survey: Option<&Survey>,
     ) -> Result<Volume> {
@@ -196,7 +215,8 @@ impl Volume {
             basement_size: superblock.basement_size,
             fanout: superblock.fanout,
         };
-        let epoch = Epoch(superblock.birth.epoch.0 + 1);
+        // Whoever starts from an older slot must not be overtaken by the newer ones.
+        let epoch = Epoch(newest.0 + 1);
         let birth = Birth { epoch, nonce: Nonce((options.nonces)()), ..superblock.birth };
         let store =
             Store::new(disk, space, table, geometry, birth, superblock.next_node, options.cache);

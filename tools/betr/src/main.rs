@@ -1,6 +1,7 @@
 //! The front door: one binary that dispatches to the tools, by subcommand or by the name it is called by.
 
 mod demo;
+mod dev;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -27,7 +28,10 @@ enum Tool {
     Stat(betr_files::stat::Args),
     Export(betr_files::export::Args),
     Import(betr_files::import::Args),
+    Dump(betr_dump::Args),
     Demo(demo::Args),
+    #[command(subcommand)]
+    Dev(dev::Dev),
 }
 
 impl Tool {
@@ -40,6 +44,8 @@ impl Tool {
             Tool::Stat(args) => betr_files::stat::run(args, io),
             Tool::Export(args) => betr_files::export::run(args, io),
             Tool::Import(args) => betr_files::import::run(args, io),
+            Tool::Dump(args) => betr_dump::run(args, io),
+            Tool::Dev(dev) => dev.run(io),
             Tool::Demo(args) => demo::run(args, io, command),
         }
     }

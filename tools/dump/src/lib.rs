@@ -1,1 +1,127 @@
-//! placeholder
+//! `betr dump`: what is in an image, field by field, with every byte accounted for.
+//!
+//! The decoders are those of the engine; a recorder listens to them. What does not decode is shown as
+//! far as it does, then in hexadecimal with the reason. Nothing is ever written, and damage never ends
+//! a dump. Structures are shown as they are on the device, without the log replayed; `path` shows the
+//! state after a replay in memory.
+
+mod log;
+mod node;
+mod page;
+mod path;
+mod record;
+mod structure;
+mod superblock;
+mod tree;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use betr_cli::image::Access;
+use betr_cli::volume::{failure, open_device};
+use betr_cli::{Exit, Failure, Io};
+use betr_core::device::{Device, Disk};
+use betr_core::format::Superblock;
+use betr_core::ids::NodeId;
+use betr_core::volume::{choose, read_identity, read_ring};
+use clap::Subcommand;
+use serde_json::json;
+
+use structure::Output;
+
+/// Show the structures of an image
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    /// Start from this slot of the superblock ring
+    #[arg(short = 'b', value_name = "SLOT", global = true)]
+    slot: Option<u32>,
+    /// The image
+    image: PathBuf,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+/// What to show.
+#[derive(Subcommand, Clone, Debug)]
+enum What {
+    /// The identity block and the superblock ring
+    Super,
+    /// The allocation table: every page, field by field
+    Table,
+    /// Both trees: a line for each node
+    Tree,
+    /// A node: head, parts, messages and values
+    Node {
+        /// The node's id, as n:ID or a number
+        #[arg(value_parser = node_id)]
+        id: NodeId,
+    },
+    /// The log: groups that count, their records, and why it ends
+    Log,
+    /// What a path leads to: keys, inode, extended attributes and blocks
+    Path {
+        /// An absolute path of the image
+        path: PathBuf,
+    },
+}
+
+fn node_id(text: &str) -> Result<NodeId, String> {
+    let digits = text.strip_prefix("n:").unwrap_or(text);
+    digits.parse().map(NodeId).map_err(|error| format!("{text} is no node id: {error}"))
+}
+
+/// What the parts of the dump work on.
+struct Image {
+    path: PathBuf,
+    device: Arc<dyn Device>,
+    disk: Disk,
+    superblock: Superblock,
+}
+
+/// Runs the tool.
+pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    let (_image, device) = open_device(&args.image, Access::Read)?;
+    let disk = Disk::new(device.clone());
+    let mut output = Output::new(args.json);
+    let what = args.what.clone().unwrap_or(What::Super);
+    if let What::Super = what {
+        superblock::show(&disk, args.slot, &mut output, io)
+            .map_err(|error| failure_of(args, &device, error))?;
+        return finish(output, io);
+    }
+    let superblock =
+        chosen(&disk, args.slot).map_err(|error| failure(&args.image, Some(&device), &error))?;
+    let image = Image { path: args.image.clone(), device, disk, superblock };
+    match what {
+        What::Super => {}
+        What::Table => page::show(&image, &mut output, io)?,
+        What::Tree => tree::show(&image, &mut output, io)?,
+        What::Node { id } => node::show(&image, id, &mut output, io)?,
+        What::Log => log::show(&image, &mut output, io)?,
+        What::Path { path } => path::show(&image, &path, &mut output, io)?,
+    }
+    finish(output, io)
+}
+
+fn chosen(disk: &Disk, slot: Option<u32>) -> betr_core::Result<Superblock> {
+    let identity = read_identity(disk)?;
+    choose(&read_ring(disk, &identity)?, slot).cloned()
+}
+
+fn failure_of(args: &Args, device: &Arc<dyn Device>, error: superblock::ShowError) -> Failure {
+    match error {
+        superblock::ShowError::Image(error) => failure(&args.image, Some(device), &error),
+        superblock::ShowError::Output(failure) => failure,
+    }
+}
+
+fn finish(output: Output, io: &mut Io) -> Result<Exit, Failure> {
+    let damaged = output.damaged;
+    if let Some(structures) = output.json {
+        io.json("betr.dump", 1, json!({ "structures": structures }))?;
+    }
+    Ok(if damaged { Exit::DAMAGED } else { Exit::DONE })
+}

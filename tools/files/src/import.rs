@@ -16,6 +16,9 @@ use crate::{at_path, copy_failure};
 /// All of it becomes durable at once: after an error, or a power cut, the image is what it was before.
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    /// Take only the tag of directories that are tagged as caches (CACHEDIR.TAG)
+    #[arg(long)]
+    exclude_caches: bool,
     /// Say nothing on standard output
     #[arg(short, long)]
     quiet: bool,
@@ -31,7 +34,7 @@ pub struct Args {
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let epoch = time::source_date_epoch().map_err(Failure::usage)?;
     let host = |error: betr_host::HostError| Failure::failed(error.to_string());
-    let source = Source::open(&args.source).map_err(host)?;
+    let source = Source::open(&args.source).map_err(host)?.exclude_caches(args.exclude_caches);
     let survey = source.survey().map_err(host)?;
     let (_image, mut fs, _) = open_fs(&args.image, Mode::ReadWrite)?;
     let at = |error: &betr_core::Error| failure(&args.image, None, error);

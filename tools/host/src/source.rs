@@ -49,6 +49,8 @@ pub struct Source {
     single: Option<Vec<u8>>,
     /// The path it was opened by, for messages.
     path: Vec<u8>,
+    /// Whether only the tag of a cache directory is seen.
+    exclude_caches: bool,
 }
 
 /// One name in a directory, and what it names.
@@ -60,6 +62,11 @@ pub struct Entry {
     pub meta: Meta,
 }
 
+/// The name and the beginning of the tag of a cache directory (the Cache Directory Tagging
+/// Specification).
+const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
+const CACHE_SIGNATURE: &[u8; 43] = b"Signature: 8a477f597d28d172789f06886806bc55";
+
 impl Source {
     /// Opens the tree, or the single object, at `path`.
     ///
@@ -69,7 +76,7 @@ impl Source {
         let shown = path.as_os_str().as_bytes().to_vec();
         let errno = match openat(CWD, path, LIST, Mode::empty()) {
             Ok(dir) => {
-                return Ok(Self { dir, single: None, path: shown });
+                return Ok(Self { dir, single: None, path: shown, exclude_caches: false });
             }
             Err(errno) => errno,
         };
@@ -87,9 +94,15 @@ impl Source {
         let opened = openat(CWD, parent, flags, Mode::empty())
             .and_then(|dir| statx(&dir, &name, no_follow(), StatxFlags::TYPE).map(|_| dir));
         match opened {
-            Ok(dir) => Ok(Self { dir, single: Some(name), path: shown }),
+            Ok(dir) => Ok(Self { dir, single: Some(name), path: shown, exclude_caches: false }),
             Err(errno) => Err(HostError::io("open", shown, errno)),
         }
+    }
+
+    /// Of directories that are tagged as caches, only the tag is seen, as `tar --exclude-caches` does.
+    pub fn exclude_caches(mut self, exclude: bool) -> Self {
+        self.exclude_caches = exclude;
+        self
     }
 
     /// The metadata of the root.
@@ -174,6 +187,7 @@ impl Source {
         path: &[u8],
         mut found: impl FnMut(&CStr, u64, FileType) -> Result<()>,
     ) -> Result<()> {
+        let cache = self.exclude_caches && is_cache(fd);
         let mut buffer = [const { MaybeUninit::uninit() }; NAMES_BUFFER];
         let mut names = RawDir::new(fd, &mut buffer);
         while let Some(entry) = names.next() {
@@ -183,7 +197,8 @@ impl Source {
                 Err(errno) => return Err(self.io("list", path, errno)),
             };
             let name = entry.file_name();
-            if !matches!(name.to_bytes(), b"." | b"..") {
+            let seen = !cache || name.to_bytes() == CACHE_TAG;
+            if seen && !matches!(name.to_bytes(), b"." | b"..") {
                 found(name, entry.ino(), entry.file_type())?;
             }
         }
@@ -245,6 +260,15 @@ impl Source {
         })?;
         Ok(Meta::from_statx(&stat, kind, found))
     }
+}
+
+/// Whether an open directory holds a tag that says that all of it can be made again.
+fn is_cache(dir: BorrowedFd<'_>) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut head = [0; CACHE_SIGNATURE.len()];
+    let read = openat(dir, CACHE_TAG, flags, Mode::empty())
+        .and_then(|tag| rustix::io::read(&tag, &mut head[..]));
+    read.is_ok() && head == *CACHE_SIGNATURE
 }
 
 /// Looks at the object itself: not at what a link leads to, and without

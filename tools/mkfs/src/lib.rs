@@ -36,6 +36,9 @@ pub struct Args {
     /// Fill the image with this directory of the host
     #[arg(short = 'd', value_name = "DIR")]
     directory: Option<PathBuf>,
+    /// Take only the tag of directories that are tagged as caches (CACHEDIR.TAG)
+    #[arg(long)]
+    exclude_caches: bool,
     /// The label of the volume, at most 64 bytes
     #[arg(short = 'L', value_name = "LABEL", default_value = "")]
     label: String,
@@ -84,6 +87,7 @@ struct Plan {
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let host = |error: betr_host::HostError| Failure::failed(error.to_string());
     let source = args.directory.as_deref().map(Source::open).transpose().map_err(host)?;
+    let source = source.map(|source| source.exclude_caches(args.exclude_caches));
     let survey = source.as_ref().map(Source::survey).transpose().map_err(host)?;
     let plan = plan(args, survey.as_ref())?;
     if args.dry_run {

@@ -1,0 +1,415 @@
+//! The formats: fixed examples as committed bytes, and properties of every encoder and decoder.
+//!
+//! decode(encode(x)) = x; and whatever else decodes, with its hash made right, encodes to the same bytes:
+//! there is one encoding of everything.
+
+use betr_core::format::*;
+use betr_core::ids::*;
+use betr_tests::Random;
+use bytes::Bytes;
+
+/// Bytes as lines of hexadecimal, runs of zeros left out.
+fn hex(bytes: &[u8]) -> String {
+    let mut text = format!("{} bytes\n", bytes.len());
+    for (index, line) in bytes.chunks(16).enumerate() {
+        if line.iter().any(|byte| *byte != 0) {
+            let digits: String = line.iter().map(|byte| format!("{byte:02x}")).collect();
+            text.push_str(&format!("{:06x} {digits}\n", index * 16));
+        }
+    }
+    text
+}
+
+fn birth() -> Birth {
+    Birth {
+        volume: VolumeId(*b"volume id vector"),
+        epoch: Epoch(7),
+        nonce: Nonce(0x0123_4567_89ab_cdef),
+    }
+}
+
+fn pointer(n: u64) -> PagePointer {
+    PagePointer { block: BlockNr(1000 + n), birth: Epoch(n), hash: Hash([n as u8; 32]) }
+}
+
+fn superblock() -> Superblock {
+    let table = TableRoot { page: pointer(5), levels: 2 };
+    Superblock {
+        birth: birth(),
+        slot: 7,
+        features: Features { compatible: 1, read_only: 2, incompatible: 4 },
+        node_size: 65536,
+        leaf_size: 16384,
+        basement_size: 4096,
+        fanout: 64,
+        image_blocks: 4096,
+        log_start: BlockNr(64),
+        log_units: 64,
+        log_head: 3,
+        first_group: 12,
+        map_start: BlockNr(128),
+        map_pages: 1,
+        map_hash: Hash([9; 32]),
+        table,
+        next_node: NodeId(33),
+        next_zone: ZoneId(44),
+        next_ino: Ino(55),
+        next_msn: Msn(66),
+        zone_min: 0,
+        zone_max: 1 << 19,
+        wall: Time { secs: 1_700_000_000, nanos: 5 },
+        used_blocks: 321,
+        roots: vec![
+            RootRef { epoch: Epoch(7), held: true, table },
+            RootRef { epoch: Epoch(6), held: false, table },
+        ],
+    }
+}
+
+fn leaf_head() -> LeafHead {
+    let basement = |offset, first: &[u8]| BasementRef {
+        offset,
+        bytes: 100,
+        entries: 3,
+        hash: Hash([3; 32]),
+        first: Key::copied(first),
+    };
+    LeafHead {
+        id: NodeId(9),
+        tree: TreeId::Data,
+        write_seq: 4,
+        leaf_bytes: 5000,
+        bounds: Bounds { lo: Key::copied(b"b"), hi: Some(Key::copied(b"q")) },
+        basements: vec![basement(206, b"bb"), basement(306, b"k")],
+    }
+}
+
+fn section() -> KeySection {
+    let lengths = [4096, 10, 0, 700, 4096, 3];
+    let (places, chunks) = chunks_of(TreeId::Data, lengths.into_iter());
+    let entry = |(at, (chunk, offset)): (usize, (u16, u16))| StoredEntry {
+        key: Key::copied(format!("key-{at:03}").as_bytes()),
+        chunk,
+        offset,
+        bytes: lengths[at] as u32,
+    };
+    KeySection {
+        chunks: chunks
+            .iter()
+            .map(|len| ChunkRef { offset: 64, bytes: *len as u32, hash: Hash([1; 32]) })
+            .collect(),
+        entries: places.into_iter().enumerate().map(entry).collect(),
+    }
+}
+
+fn messages() -> Vec<(Key, Message)> {
+    let insert = |value: &[u8]| Action::Insert(Bytes::copy_from_slice(value));
+    let message = |key: &[u8], msn, action| (Key::copied(key), Message { msn: Msn(msn), action });
+    vec![
+        message(b"alpha", 5, insert(b"one")),
+        message(b"alphabet", 3, Action::Delete),
+        message(b"beta", 9, insert(b"")),
+    ]
+}
+
+fn ranges() -> Vec<RangeDelete> {
+    let range = |msn, lo: &[u8], hi: &[u8]| RangeDelete {
+        msn: Msn(msn),
+        lo: Key::copied(lo),
+        hi: Key::copied(hi),
+    };
+    vec![range(4, b"a", b"c"), range(8, b"c", b"cc"), range(2, b"x", b"y")]
+}
+
+fn internal_head() -> InternalHead {
+    let child = |id, pivot: &[u8]| ChildRef {
+        id: NodeId(id),
+        first_run: RunSeq(1),
+        pivot: Key::copied(pivot),
+    };
+    let section =
+        |offset| SectionRef { offset, bytes: 50, count: 2, greatest: Msn(8), hash: Hash([2; 32]) };
+    let run = RunRef {
+        seq: RunSeq(2),
+        extent: Extent { start: BlockNr(700), blocks: 1 },
+        bytes: 300,
+        birth: Epoch(6),
+        header_hash: Hash([4; 32]),
+        ranges: section(128),
+        slices: vec![SliceRef { child: NodeId(21), section: section(178) }],
+    };
+    InternalHead {
+        id: NodeId(1),
+        tree: TreeId::Metadata,
+        height: Height(1),
+        write_seq: 2,
+        next_run: RunSeq(3),
+        bounds: Bounds::default(),
+        children: vec![child(20, b""), child(21, b"m")],
+        runs: vec![run],
+    }
+}
+
+fn record(lsn: u64) -> Record {
+    let point = |tree, key: &[u8], action| RecordMessage::Point(tree, Key::copied(key), action);
+    Record {
+        lsn: Lsn(lsn),
+        op: Op::Rename,
+        wall: Time { secs: -5, nanos: 999_999_999 },
+        next_zone: ZoneId(8),
+        next_ino: Ino(9),
+        messages: vec![
+            point(TreeId::Metadata, b"from", Action::Delete),
+            point(TreeId::Metadata, b"to", Action::Insert(Bytes::from_static(b"value"))),
+            RecordMessage::RangeDelete(TreeId::Data, Key::copied(b"a"), Key::copied(b"b")),
+        ],
+    }
+}
+
+fn group() -> Vec<u8> {
+    let mut writer = GroupWriter::default();
+    writer.push(&record(100));
+    writer.push(&record(103));
+    writer.seal(birth(), 12, 11)
+}
+
+fn inode(kind: FileType) -> Inode {
+    let time = |n| Time { secs: n, nanos: n.unsigned_abs() as u32 };
+    let is_link = kind == FileType::Symlink;
+    let target = if is_link { b"../target".to_vec() } else { Vec::new() };
+    Inode {
+        kind,
+        perm: 0o4755,
+        uid: 1000,
+        gid: 100,
+        links: 2,
+        size: match kind {
+            FileType::Symlink => target.len() as u64,
+            FileType::Regular => 12345,
+            _ => 0,
+        },
+        ino: Ino(77),
+        data_zone: (kind == FileType::Regular).then_some(ZoneId(78)),
+        accessed: time(-1),
+        modified: time(2),
+        changed: time(3),
+        born: time(4),
+        device: (0, 0),
+        target,
+        parent: (kind == FileType::Directory)
+            .then(|| Parent { zone: ZoneId(6), name: b"name".to_vec() }),
+    }
+}
+
+#[test]
+fn vectors() {
+    let identity = Identity {
+        volume: birth().volume,
+        uuid: *b"uuid of vectors!",
+        label: "étiquette".into(),
+        image_blocks: 4096,
+        ring: [BlockNr(32), BlockNr(4080)],
+    };
+    assert_eq!(Identity::decode(&identity.encode(), None).unwrap(), identity);
+    insta::assert_snapshot!("identity", hex(&identity.encode()));
+    assert_eq!(Superblock::decode(&superblock().encode(), None).unwrap(), superblock());
+    insta::assert_snapshot!("superblock", hex(&superblock().encode()));
+
+    let mut page = TablePage::empty(0, 3);
+    if let PageBody::Entries(entries) = &mut page.body {
+        let extent = Extent { start: BlockNr(500), blocks: 3 };
+        let (tree, height) = (TreeId::Data, Height(2));
+        entries[5] = Some(Entry {
+            extent,
+            head_bytes: 9000,
+            hash: Hash([8; 32]),
+            birth: Epoch(3),
+            references: 1,
+            tree,
+            height,
+        });
+    }
+    let (bytes, _) = page.encode(birth());
+    assert_eq!(TablePage::decode(&bytes, None).unwrap().1, page);
+    insta::assert_snapshot!("table_page", hex(&bytes));
+
+    let mut map = MapPage { page: 0, bitmap: Box::new([0; BITS_PER_PAGE / 8]) };
+    map.bitmap[0] = 0xff;
+    map.bitmap[70] = 0x81;
+    let (bytes, _) = map.encode(birth());
+    assert_eq!(MapPage::decode(&bytes, None).unwrap().1, map);
+    insta::assert_snapshot!("space_map", hex(&bytes));
+
+    let (bytes, _) = leaf_head().encode(birth());
+    assert_eq!(LeafHead::decode(&bytes, None).unwrap().1, leaf_head());
+    insta::assert_snapshot!("leaf_head", hex(&bytes));
+    let bytes = section().encode();
+    assert_eq!(KeySection::decode(&bytes, TreeId::Data, 9000, None).unwrap(), section());
+    insta::assert_snapshot!("key_section", hex(&bytes));
+
+    let (bytes, _) = internal_head().encode(birth());
+    assert_eq!(InternalHead::decode(&bytes, None).unwrap().1, internal_head());
+    insta::assert_snapshot!("internal_head", hex(&bytes));
+    let mut w = Writer::default();
+    let all = messages();
+    encode_slice(&mut w, all.iter().map(|(key, message)| (key, message)));
+    assert_eq!(decode_slice(&Bytes::copy_from_slice(w.as_slice()), 3, None).unwrap(), all);
+    encode_ranges(&mut w, ranges().iter());
+    insta::assert_snapshot!("messages", hex(w.as_slice()));
+    let header = RunHeader { node: NodeId(1), seq: RunSeq(2), tree: TreeId::Metadata, bytes: 300 };
+    let (bytes, _) = header.encode(birth());
+    assert_eq!(RunHeader::decode(&bytes, None).unwrap().1, header);
+    insta::assert_snapshot!("run_header", hex(&bytes));
+
+    let bytes = Bytes::from(group());
+    let (_, decoded) = Group::decode(&bytes.slice(..group_length(&bytes).unwrap()), None).unwrap();
+    assert_eq!(decoded.records, [record(100), record(103)]);
+    insta::assert_snapshot!("log_group", hex(&bytes));
+
+    for (name, kind) in [
+        ("inode_file", FileType::Regular),
+        ("inode_link", FileType::Symlink),
+        ("inode_directory", FileType::Directory),
+    ] {
+        let inode = inode(kind);
+        let bytes = inode.encode();
+        assert_eq!(MetaValue::decode(&bytes, None).unwrap(), MetaValue::Inode(inode));
+        insta::assert_snapshot!(name, hex(&bytes));
+    }
+    let zone = ZoneRef { link: LinkKind::Link, kind: FileType::Fifo, ino: Ino(5), zone: ZoneId(6) };
+    assert_eq!(MetaValue::decode(&zone.encode(), None).unwrap(), MetaValue::ZoneRef(zone));
+    insta::assert_snapshot!("zone_reference", hex(&zone.encode()));
+}
+
+/// Changes bytes at random, makes the hash of the seal right, and asks `again` for what the decoder makes
+/// of it, encoded. Decoders must not panic, and what they accept has one encoding.
+fn mangle(seed: u64, bytes: &[u8], sealed: bool, again: impl Fn(&[u8]) -> Option<Vec<u8>>) -> u64 {
+    let mut random = Random::new(seed);
+    let mut accepted = 0;
+    for _ in 0..3000 {
+        let mut mangled = bytes.to_vec();
+        for _ in 0..1 + random.below(3) {
+            let at = random.below(mangled.len() as u64) as usize;
+            mangled[at] = match random.below(4) {
+                0 => 0,
+                1 => 0xff,
+                2 => mangled[at].wrapping_add(1),
+                _ => random.next() as u8,
+            };
+        }
+        if random.below(8) == 0 {
+            mangled.truncate(random.below(mangled.len() as u64) as usize);
+        }
+        if sealed && mangled.len() > SEAL_BYTES {
+            Seal::close(&mut mangled);
+        }
+        if let Some(encoded) = again(&mangled) {
+            accepted += 1;
+            assert!(
+                encoded == mangled,
+                "two encodings of one thing:\n{}\n{}",
+                hex(&mangled),
+                hex(&encoded)
+            );
+        }
+    }
+    accepted
+}
+
+#[test]
+fn everything_has_one_encoding() {
+    let birth_of = |seal: &Seal| seal.birth;
+    let mut accepted = 0;
+    accepted += mangle(1, &superblock().encode(), true, |bytes| {
+        Some(Superblock::decode(bytes, None).ok()?.encode())
+    });
+    let page = TablePage::empty(0, 3).encode(birth()).0;
+    accepted += mangle(2, &page, true, |bytes| {
+        let (seal, page) = TablePage::decode(bytes, None).ok()?;
+        Some(page.encode(birth_of(&seal)).0)
+    });
+    accepted += mangle(3, &leaf_head().encode(birth()).0, true, |bytes| {
+        let (seal, head) = LeafHead::decode(bytes, None).ok()?;
+        Some(head.encode(birth_of(&seal)).0)
+    });
+    accepted += mangle(4, &internal_head().encode(birth()).0, true, |bytes| {
+        let (seal, head) = InternalHead::decode(bytes, None).ok()?;
+        Some(head.encode(birth_of(&seal)).0)
+    });
+    accepted += mangle(5, &section().encode(), false, |bytes| {
+        Some(KeySection::decode(bytes, TreeId::Data, 9000, None).ok()?.encode())
+    });
+    let mut w = Writer::default();
+    encode_slice(&mut w, messages().iter().map(|(key, message)| (key, message)));
+    accepted += mangle(6, w.as_slice(), false, |bytes| {
+        let messages = decode_slice(&Bytes::copy_from_slice(bytes), 3, None).ok()?;
+        let mut w = Writer::default();
+        encode_slice(&mut w, messages.iter().map(|(key, message)| (key, message)));
+        Some(w.finish())
+    });
+    let mut w = Writer::default();
+    encode_ranges(&mut w, ranges().iter());
+    accepted += mangle(7, w.as_slice(), false, |bytes| {
+        let mut w = Writer::default();
+        encode_ranges(&mut w, decode_ranges(bytes, 3, None).ok()?.iter());
+        Some(w.finish())
+    });
+    let group = group();
+    let length = group_length(&group).unwrap();
+    accepted += mangle(8, &group[..length], true, |bytes| {
+        let (seal, group) = Group::decode(&Bytes::copy_from_slice(bytes), None).ok()?;
+        let mut writer = GroupWriter::default();
+        group.records.iter().for_each(|record| writer.push(record));
+        let mut again = writer.seal(birth_of(&seal), group.number, group.flushed);
+        again.truncate(bytes.len());
+        Some(again)
+    });
+    for kind in [FileType::Regular, FileType::Symlink, FileType::Directory] {
+        accepted += mangle(9, &inode(kind).encode(), false, |bytes| {
+            match MetaValue::decode(bytes, None).ok()? {
+                MetaValue::Inode(inode) => Some(inode.encode()),
+                MetaValue::ZoneRef(zone) => Some(zone.encode()),
+            }
+        });
+    }
+    assert!(accepted > 1000, "only {accepted} were accepted");
+}
+
+#[test]
+fn metadata_keys_are_ordered_depth_first_with_the_entries_of_a_directory_together() {
+    let root = MetaKey::root(ZoneId(3));
+    let a = root.child(b"a");
+    let keys = [
+        root.clone(),
+        root.with_xattr(b"user.x"),
+        a.clone(),
+        a.with_xattr(b"user.x"),
+        root.child(b"a\x01"),
+        root.child(b"b"),
+        a.child(b"c"),
+        a.child(b"c").child(b"d"),
+        root.child(b"b").child(b"a"),
+        MetaKey::root(ZoneId(4)),
+    ];
+    for pair in keys.windows(2) {
+        assert!(pair[0].encode() < pair[1].encode(), "{pair:?}");
+    }
+    for key in &keys {
+        assert_eq!(MetaKey::decode(&key.encode()).as_ref(), Some(key));
+    }
+    let (lo, hi) = root.entry_range();
+    let inside: Vec<bool> =
+        keys.iter().map(|key| lo <= key.encode() && key.encode() < hi).collect();
+    assert_eq!(inside, [false, false, true, true, true, true, false, false, false, false]);
+    for bad in [
+        &b""[..],
+        b"short",
+        b"\0\0\0\0\0\0\0\x03\x01a",
+        b"\0\0\0\0\0\0\0\x03\x02a\0",
+        b"\0\0\0\0\0\0\0\x03\x01a/b\0",
+        b"\0\0\0\0\0\0\0\x03\x01..\0",
+        b"\0\0\0\0\0\0\0\x03\x07a\0",
+    ] {
+        assert_eq!(MetaKey::decode(bad), None, "{bad:?}");
+    }
+}

@@ -1,0 +1,19 @@
+//! `betr dev`: tools for those who develop or teach betr.
+
+pub(crate) mod powercut;
+
+use betr_cli::{Exit, Failure, Io};
+
+/// Tools for developers
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum Dev {
+    Powercut(powercut::Args),
+}
+
+impl Dev {
+    pub(crate) fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
+        match self {
+            Dev::Powercut(args) => powercut::run(args, io),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A node: its head and all of its parts, up to the last byte of its extents.
+
+use betr_cli::volume::failure;
+use betr_cli::{Failure, Io, json};
+use betr_core::format::*;
+use betr_core::ids::*;
+use betr_core::text::Printable;
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::structure::Output;
+use crate::{Image, tree};
+
+/// Bytes of a value of the data index that are shown in text.
+const SHOWN: usize = 32;
+
+/// Shows node `id`.
+pub(crate) fn show(
+    image: &Image,
+    id: NodeId,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let at_image = |error: &betr_core::Error| failure(&image.path, Some(&image.device), error);
+    let entry = tree::table(image).get(id).map_err(|error| at_image(&error))?;
+    let Some(entry) = entry else {
+        let name = betr_cli::show::path(&image.path);
+        return Err(Failure::failed(format!(
+            "{name}: there is no node {id}: see 'betr dump {name} tree'"
+        )));
+    };
+    let start = entry.extent.start.byte();
+    let bytes =
+        image.disk.read(start, entry.extent.bytes() as usize).map_err(|error| at_image(&error))?;
+    let bytes = Bytes::from(bytes);
+    let head = bytes.slice(..entry.head_bytes as usize);
+    let shown = if entry.height.0 == 0 {
+        let title = format!("leaf {id}");
+        let head =
+            output.structure(io, &title, start, &head, |trace| LeafHead::decode(&head, trace))?;
+        head.map(|(seal, head)| (seal, leaf(start, &head, &bytes, output, io)))
+    } else {
+        let title = format!("internal node {id}");
+        let found = output
+            .structure(io, &title, start, &head, |trace| InternalHead::decode(&head, trace))?;
+        let rest =
+            padding("end of the extent", start, &bytes, entry.head_bytes as usize, output, io);
+        found.map(|(seal, head)| (seal, rest.and_then(|()| runs(image, &head, output, io))))
+    };
+    let Some((seal, result)) = shown else { return Ok(()) };
+    result?;
+    if seal.hash != entry.hash {
+        output.damage(io, &id.to_string(), "is not the node that the table means")?;
+    }
+    Ok(())
+}
+
+/// Bytes that must be zero, if there are any.
+fn padding(
+    title: &str,
+    start: u64,
+    bytes: &[u8],
+    from: usize,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let rest = bytes.get(from..).unwrap_or_default();
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let decode = |trace: Option<&mut dyn Trace>| Fields::traced(rest, trace).zeros_to_end();
+    output.structure(io, title, start + from as u64, rest, decode)?;
+    Ok(())
+}
+
+fn leaf(
+    start: u64,
+    head: &LeafHead,
+    bytes: &Bytes,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let mut ends = vec![head.basements.last().map_or(0, |b| b.offset + b.bytes)];
+    for (index, basement) in head.basements.iter().enumerate() {
+        let at = start + u64::from(basement.offset);
+        let range = basement.offset as usize..(basement.offset + basement.bytes) as usize;
+        let Some(section) = bytes.get(range) else {
+            output.damage(io, &format!("basement {index}"), "reaches past the leaf's extent")?;
+            continue;
+        };
+        let title = format!("basement {index}");
+        let decode = |trace: Option<&mut dyn Trace>| {
+            check_hash(section, &basement.hash)?;
+            KeySection::decode(section, head.tree, head.leaf_bytes, trace)
+        };
+        let Some(keys) = output.structure(io, &title, at, section, decode)? else { continue };
+        for (number, chunk) in keys.chunks.iter().enumerate() {
+            ends.push(chunk.offset + chunk.bytes);
+            let title = format!("chunk {index}/{number}");
+            let range = chunk.offset as usize..(chunk.offset + chunk.bytes) as usize;
+            let Some(values) = bytes.get(range) else {
+                output.damage(io, &title, "reaches past the leaf's extent")?;
+                continue;
+            };
+            let at = start + u64::from(chunk.offset);
+            if let Err(error) = check_hash(values, &chunk.hash) {
+                output.damage(io, &format!("{title}  b:{at:#x}+{}", chunk.bytes), error)?;
+                continue;
+            }
+            for entry in keys.entries.iter().filter(|entry| usize::from(entry.chunk) == number) {
+                let from = usize::from(entry.offset);
+                let value = &values[from..from + entry.bytes as usize];
+                show_value(head.tree, &entry.key, at + from as u64, value, output, io)?;
+            }
+        }
+    }
+    // Small chunks end where the blocks of files begin, or where the leaf ends.
+    let small = gap_before_blocks(head.tree, &mut ends);
+    if let Some((from, to)) = small {
+        let gap = bytes.slice(from as usize..to as usize);
+        padding("alignment of blocks", start + u64::from(from), &gap, 0, output, io)?;
+    }
+    padding("end of the extent", start, bytes, head.leaf_bytes as usize, output, io)
+}
+
+/// The zeros between what comes first in a leaf and its aligned blocks.
+fn gap_before_blocks(tree: TreeId, ends: &mut [u32]) -> Option<(u32, u32)> {
+    if tree != TreeId::Data {
+        return None;
+    }
+    ends.sort_unstable();
+    let block = BLOCK_SIZE as u32;
+    let first_block_end =
+        ends.windows(2).find(|pair| pair[1] % block == 0 && pair[1] - pair[0] >= block)?;
+    let blocks_at = first_block_end[1] - block;
+    (blocks_at > first_block_end[0]).then_some((first_block_end[0], blocks_at))
+}
+
+/// A value with its key, taken apart where the schema says how.
+fn show_value(
+    tree: TreeId,
+    key: &[u8],
+    at: u64,
+    value: &[u8],
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let title = format!("value of {}", key_text(tree, key));
+    let plain = tree == TreeId::Data || MetaKey::decode(key).is_none_or(|key| key.xattr.is_some());
+    if !plain {
+        output.structure(io, &title, at, value, |trace| MetaValue::decode(value, trace))?;
+        return Ok(());
+    }
+    let shown = &value[..value.len().min(SHOWN)];
+    let more = if value.len() > SHOWN { "…" } else { "" };
+    let text = format!("{title}  b:{at:#x}+{}  {}{more}", value.len(), json::hex(shown));
+    output.line(io, text, || {
+        json!({ "structure": title, "byte": at, "bytes": value.len(), "value": json::hex(value) })
+    })
+}
+
+/// A key in the words of the schema, and as it is.
+pub(crate) fn key_text(tree: TreeId, key: &[u8]) -> String {
+    let raw = json::hex(key);
+    match tree {
+        TreeId::Metadata => match MetaKey::decode(key) {
+            Some(meta) => {
+                let path = meta.path.join(&b'/');
+                let xattr = match &meta.xattr {
+                    Some(name) => format!(" xattr {}", Printable(name)),
+                    None => String::new(),
+                };
+                format!("{} /{}{xattr} (k#1:{raw})", meta.zone, Printable(&path))
+            }
+            None => format!("k#1:{raw}"),
+        },
+        TreeId::Data => match parse_data_key(key) {
+            Some((prefix, block)) if prefix.len() == 8 => {
+                let zone = prefix.try_into().map_or(0, u64::from_be_bytes);
+                format!("{} block {block} (k#2:{raw})", ZoneId(zone))
+            }
+            _ => format!("k#2:{raw}"),
+        },
+    }
+}
+
+/// A part must have the hash that the head says.
+fn check_hash(bytes: &[u8], expected: &Hash) -> Result<(), FormatError> {
+    let computed = Hash::of(bytes);
+    if computed == *expected {
+        return Ok(());
+    }
+    let fault = FormatFault::Hash { expected: *expected, computed };
+    Err(FormatError { at: 0, field: "part".into(), fault })
+}
+
+fn runs(
+    image: &Image,
+    head: &InternalHead,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    for run in &head.runs {
+        let start = run.extent.start.byte();
+        let title = format!("run {}", run.seq);
+        let bytes = match image.disk.read(start, run.extent.bytes() as usize) {
+            Ok(bytes) => Bytes::from(bytes),
+            Err(error) => {
+                output.damage(io, &title, error)?;
+                continue;
+            }
+        };
+        let header = &bytes[..RUN_HEADER_BYTES.min(bytes.len())];
+        output.structure(io, &title, start, header, |trace| RunHeader::decode(header, trace))?;
+        for slice in &run.slices {
+            let title = format!("run {} for {}", run.seq, slice.child);
+            let decode = |bytes: &Bytes, trace: Option<&mut dyn Trace>| {
+                decode_slice(bytes, slice.section.count as usize, trace).map(drop)
+            };
+            section(&title, start, &bytes, &slice.section, decode, output, io)?;
+        }
+        if run.ranges.count > 0 {
+            let title = format!("run {} range messages", run.seq);
+            let decode = |bytes: &Bytes, trace: Option<&mut dyn Trace>| {
+                decode_ranges(bytes, run.ranges.count as usize, trace).map(drop)
+            };
+            section(&title, start, &bytes, &run.ranges, decode, output, io)?;
+        }
+        flushed(run, start, &bytes, output, io)?;
+        padding("end of the run", start, &bytes, run.bytes as usize, output, io)?;
+    }
+    Ok(())
+}
+
+fn section(
+    title: &str,
+    start: u64,
+    run: &Bytes,
+    section: &SectionRef,
+    decode: impl FnOnce(&Bytes, Option<&mut dyn Trace>) -> Result<(), FormatError>,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let bytes = run.slice(section.offset as usize..(section.offset + section.bytes) as usize);
+    let at = start + u64::from(section.offset);
+    output.structure(io, title, at, &bytes, |trace| {
+        check_hash(&bytes, &section.hash)?;
+        decode(&bytes, trace)
+    })?;
+    Ok(())
+}
+
+/// The parts of a run that the head does not name any more: messages that have been flushed.
+fn flushed(
+    run: &RunRef,
+    start: u64,
+    bytes: &Bytes,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let mut live: Vec<(u32, u32)> = run
+        .slices
+        .iter()
+        .map(|slice| slice.section)
+        .chain([run.ranges])
+        .filter(|s| s.count > 0)
+        .map(|s| (s.offset, s.offset + s.bytes))
+        .collect();
+    live.push((run.bytes, run.bytes));
+    live.sort_unstable();
+    let mut at = RUN_HEADER_BYTES as u32;
+    for (from, to) in live {
+        if from > at {
+            let text = format!("flushed messages  b:{:#x}+{}", start + u64::from(at), from - at);
+            let raw = bytes.slice(at as usize..from as usize);
+            output.line(io, text, || {
+                json!({
+                    "structure": "flushed messages", "byte": start + u64::from(at),
+                    "bytes": raw.len(), "value": json::hex(&raw),
+                })
+            })?;
+        }
+        at = at.max(to);
+    }
+    Ok(())
+}

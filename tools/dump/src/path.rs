@@ -1,0 +1,68 @@
+//! What a path leads to.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use betr_cli::volume::{clock_now, failure};
+use betr_cli::{Failure, Io, json};
+use betr_core::cache::CacheBudget;
+use betr_core::format::{FileType, MetaValue};
+use betr_core::fs::Fs;
+use betr_core::ids::TreeId;
+use betr_core::text::Printable;
+use betr_core::volume::{Mode, OpenOptions, Volume};
+use serde_json::json;
+
+use crate::Image;
+use crate::node::key_text;
+use crate::structure::Output;
+
+/// Shows the inode, the extended attributes and the blocks of what `path` leads to.
+pub(crate) fn show(
+    image: &Image,
+    path: &Path,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let at_image = |error: betr_core::Error| match &error {
+        betr_core::Error::Refused(refusal) => {
+            let path = Printable(path.as_os_str().as_bytes());
+            Failure::failed(format!("{}: {path}: {refusal}", betr_cli::show::path(&image.path)))
+        }
+        _ => failure(&image.path, Some(&image.device), &error),
+    };
+    let options = OpenOptions {
+        mode: Mode::ReadOnly,
+        slot: Some(image.superblock.slot),
+        cache: CacheBudget::default(),
+        nonces: Box::new(|| 0),
+    };
+    let (volume, recovery) = Volume::open(image.device.clone(), options).map_err(at_image)?;
+    let fs = Fs::open(volume, Box::new(clock_now));
+    let object = fs.resolve(path.as_os_str().as_bytes()).map_err(at_image)?;
+    if recovery.records > 0 {
+        let text = format!("after a replay of {} log records", recovery.records);
+        output.line(io, text, || json!({ "replayed": recovery.records }))?;
+    }
+    let key = object.place.encode();
+    let title = format!("inode at {}", key_text(TreeId::Metadata, &key));
+    let value = fs.volume().get(TreeId::Metadata, &key).map_err(at_image)?.unwrap_or_default();
+    // The value is a copy from a chunk: offsets are those within it.
+    output.structure(io, &title, 0, &value, |trace| MetaValue::decode(&value, trace))?;
+    for (name, value) in fs.xattrs(&object).map_err(at_image)? {
+        let text =
+            format!("xattr {}: {} bytes: {}", Printable(&name), value.len(), Printable(&value));
+        output.line(io, text, || {
+            let name = json::text(&name, &Printable(&name).to_string());
+            json!({ "xattr": name, "value": json::hex(&value) })
+        })?;
+    }
+    if object.inode.kind == FileType::Regular {
+        let mut blocks = fs.blocks(&object);
+        while let Some((at, block)) = fs.next_block(&mut blocks).map_err(at_image)? {
+            let text = format!("block {} at {at}: {} bytes", at / 4096, block.len());
+            output.line(io, text, || json!({ "block": at / 4096, "bytes": block.len() }))?;
+        }
+    }
+    Ok(())
+}

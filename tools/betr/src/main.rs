@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 /// A file system in an image, built on Bε-trees, and its tools
 #[derive(Parser, Debug)]
-#[command(name = "betr", version, max_term_width = 100)]
+#[command(name = "betr", version, propagate_version = true, max_term_width = 100)]
 struct Betr {
     #[command(subcommand)]
     tool: Tool,
@@ -82,17 +82,21 @@ fn betr(args: &[OsString], fsck: bool) -> Exit {
             };
         }
     };
-    match Io::process(|io| betr.tool.run(io)) {
+    let failed = if fsck { Exit::OPERATIONAL } else { Exit::FAILED };
+    // What a tool found out counts even if nobody reads all of it.
+    let mut ended = if fsck { Exit::OPERATIONAL } else { Exit::DONE };
+    match Io::process(|io| betr.tool.run(io).inspect(|exit| ended = *exit)) {
         Ok(exit) => exit,
-        Err(failure) if failure.is_broken_pipe() => Exit::DONE,
+        Err(failure) if failure.is_broken_pipe() => ended,
         Err(failure) => {
             eprintln!("betr: {failure}");
-            failure.exit
+            // Output that could not be written has the general code, which fsck(8) reads as "corrected".
+            if failure.exit == Exit::FAILED { failed } else { failure.exit }
         }
     }
 }
 
-/// Called as `mkfs.betr` or `fsck.betr`, the tool's name stands for the subcommand.
+/// Called as `mkfs.betr` or `fsck.betr`, that name stands for `betr` and the subcommand.
 fn arguments(mut args: Vec<OsString>) -> Vec<OsString> {
     let name = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
     let tool = match name {
@@ -100,6 +104,6 @@ fn arguments(mut args: Vec<OsString>) -> Vec<OsString> {
         Some("fsck.betr") => "fsck",
         _ => return args,
     };
-    args.insert(1, tool.into());
+    args.splice(..1, ["betr".into(), tool.into()]);
     args
 }

@@ -130,8 +130,8 @@ fn open_file(path: &Path, access: Access, meta: &Metadata) -> Result<File, OpenE
         std::io::ErrorKind::ResourceBusy if exclusive => {
             OpenError::Busy { path: path.into(), users: busy::device_holders(meta.rdev()) }
         }
-        _ if access == Access::Write => doing(path, "open for writing")(source),
-        _ => doing(path, "open for reading")(source),
+        _ if access == Access::Write => doing(path, "write to")(source),
+        _ => doing(path, "read")(source),
     })
 }
 

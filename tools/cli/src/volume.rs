@@ -69,7 +69,7 @@ pub fn failure(path: &Path, device: Option<&Arc<dyn Device>>, error: &Error) -> 
                 Some(found) => format!("; this looks like {found}"),
                 None => String::new(),
             };
-            Failure::failed(format!("{name}: {error}{hint}"))
+            Failure::damaged(format!("{name}: {error}{hint}"))
         }
         Error::Corrupt(_) => Failure::damaged(format!(
             "{name}: {error}\nRun 'betr fsck -fn {name}' to see all damage."

@@ -1,10 +1,13 @@
 //! `betr export`: a tree of the image onto the host.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use betr_cli::volume::open_fs;
 use betr_cli::{Exit, Failure, Io};
+use betr_copy::CopyError;
 use betr_core::volume::Mode;
+use betr_host::HostError;
 
 use crate::{copy_failure, resolve};
 
@@ -32,8 +35,11 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let (_image, fs, _) = open_fs(&args.image, Mode::ReadOnly)?;
     let start = resolve(&fs, &args.image, path)?;
     let done = betr_copy::export(&fs, start, dest).map_err(|error| {
+        let dest_bytes = dest.as_os_str().as_bytes();
+        let refused =
+            matches!(&error, CopyError::Host(HostError::Exists { path }) if path == dest_bytes);
         let mut failure = copy_failure(&args.image, error);
-        if dest.exists() {
+        if dest.exists() && !refused {
             failure.message += &format!("\n{} is incomplete.", betr_cli::show::path(dest));
         }
         failure

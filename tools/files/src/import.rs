@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use betr_cli::volume::{failure, open_fs};
 use betr_cli::{Exit, Failure, Io, time};
 use betr_copy::{ImportOptions, import_entry};
+use betr_core::error::Refusal;
 use betr_core::volume::Mode;
 use betr_host::Source;
 
@@ -38,12 +39,15 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let survey = source.survey().map_err(host)?;
     let (_image, mut fs, _) = open_fs(&args.image, Mode::ReadWrite)?;
     let at = |error: &betr_core::Error| failure(&args.image, None, error);
+    let dest = args.dest.as_os_str().as_bytes();
+    let refused = |error: &betr_core::Error| at_path(&args.image, dest, error);
+    let (directory, name) = fs.resolve_parent(dest).map_err(|error| refused(&error))?;
+    if fs.find(&directory, name).map_err(|error| refused(&error))?.is_some() {
+        return Err(refused(&Refusal::Exists.into()));
+    }
     // What the log holds becomes durable first; from then on nothing is, until all is there.
     fs.checkpoint().map_err(|error| at(&error))?;
     fs.volume_mut().stop_logging().map_err(|error| at(&error))?;
-    let dest = args.dest.as_os_str().as_bytes();
-    let (directory, name) =
-        fs.resolve_parent(dest).map_err(|error| at_path(&args.image, dest, &error))?;
     let done = import_entry(&mut fs, &source, &survey, &directory, name, ImportOptions { epoch })
         .map_err(|error| copy_failure(&args.image, error))?;
     fs.checkpoint().map_err(|error| at(&error))?;

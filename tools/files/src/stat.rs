@@ -10,6 +10,7 @@ use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
 use betr_core::text::{Printable, printable};
 use betr_core::volume::Mode;
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::ls::{entry_json, mode_text};
 use crate::resolve;
@@ -91,7 +92,7 @@ fn volume(args: &Args, fs: &Fs, io: &mut Io) -> Result<Exit, Failure> {
     let volume = fs.volume();
     let (free, total) = volume.free_blocks();
     let (identity, superblock) = (volume.identity(), volume.superblock());
-    let uuid = json::hex(&identity.uuid);
+    let uuid = Uuid::from_bytes(identity.uuid).to_string();
     let hash = superblock.table.page.hash.to_string();
     if args.json {
         let value = json!({

@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use betr_cli::image::Access;
-use betr_cli::volume::{clock_now, nonces, open_device};
+use betr_cli::volume::{clock_now, failure, nonces, open_device};
 use betr_cli::{Exit, Failure, Io};
+use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Repair, Report, check, check_quickly, repair};
-use betr_core::device::Device;
+use betr_core::device::{Device, Disk};
+use betr_core::volume::read_identity;
 
 use progress::Meter;
 
@@ -78,6 +80,10 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     }
     let access = if args.no || interactive { Access::Read } else { Access::Write };
     let (_image, device) = open_device(path, access)?;
+    let identity = read_identity(&Disk::new(device.clone()));
+    if let Err(error @ Error::Unsupported(_)) = &identity {
+        return Err(failure(path, None, error));
+    }
     let options = CheckOptions { data: args.data, slot: args.slot };
     let mut meter = Meter::new(args.progress, path)?;
     if !args.force && !args.data {
@@ -89,6 +95,10 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     }
     let report = check(&device, options, &mut meter);
     meter.done();
+    // Without a superblock either it is not a damaged image but something else.
+    if let (Err(error @ Error::NotAnImage(_)), None) = (&identity, &report.superblock) {
+        return Err(failure(path, Some(&device), error));
+    }
     if args.no || interactive || report.findings.is_empty() {
         show::report(args.verbose, args.json, path, &report, None, io)?;
         if interactive && !report.findings.is_empty() {
@@ -115,7 +125,7 @@ fn mend(
         return Ok(outcome(report));
     }
     let done: Repair = repair(device, args.slot, clock_now(), nonces()?)
-        .map_err(|error| betr_cli::volume::failure(path, None, &error))?;
+        .map_err(|error| failure(path, None, &error))?;
     let again = check(device, CheckOptions { slot: None, ..options }, &mut ());
     show::report(args.verbose, args.json, path, report, Some((done, &again)), io)?;
     let corrected = if report.is_clean() { Exit::DONE } else { Exit::CORRECTED };

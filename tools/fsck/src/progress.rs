@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use betr_cli::{Failure, show};
@@ -23,7 +24,13 @@ impl Meter {
         match fd {
             Some(0) if std::io::stderr().is_terminal() => Ok(Meter::Terminal),
             Some(fd) if fd > 0 => {
-                let file = File::options().append(true).open(format!("/proc/self/fd/{fd}"));
+                // A file opened anew has a position of its own, and would be written over by what
+                // goes to the same file as the streams do.
+                let file = match fd {
+                    1 => std::io::stdout().as_fd().try_clone_to_owned().map(File::from),
+                    2 => std::io::stderr().as_fd().try_clone_to_owned().map(File::from),
+                    _ => File::options().append(true).open(format!("/proc/self/fd/{fd}")),
+                };
                 let file = file.map_err(|error| Failure::usage(format!("-C {fd}: {error}")))?;
                 Ok(Meter::Lines(file, show::path(image)))
             }

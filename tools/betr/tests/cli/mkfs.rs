@@ -1,0 +1,216 @@
+//! `betr mkfs`: sizes, what it refuses, and what it leaves behind when it fails.
+
+use std::fs;
+use std::process::Command;
+
+use betr_cli::skip::{need, program};
+use predicates::prelude::*;
+
+use crate::support::*;
+use crate::tree::set_mode;
+
+const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+#[test]
+fn sizes_are_read_with_their_units() {
+    let (_guard, dir) = scratch();
+    for (size, bytes) in [
+        ("2M", 2 << 20),
+        ("2097152", 2 << 20),
+        ("2MiB", 2 << 20),
+        ("2MB", 1_998_848),
+        ("512b", 2 << 20),
+        ("4096s", 2 << 20),
+        ("2048k", 2 << 20),
+        ("2097153", 2 << 20),
+        ("1M", 1 << 20),
+        ("1T", 1 << 40),
+    ] {
+        let image = dir.join(size);
+        run(&format!("mkfs IMG {size}"), &image, &dir, 0);
+        assert_eq!(fs::metadata(&image).unwrap().len(), bytes, "{size}");
+        run("fsck -fn IMG", &image, &dir, 0);
+    }
+    for (size, code) in [("2X", 2), ("", 2), ("1.5M", 2), ("0", 1), ("1020K", 1), ("17T", 1)] {
+        let image = dir.join("refused");
+        let code = if size.is_empty() { 2 } else { code };
+        let (out, err) = run(&format!("mkfs IMG {size}"), &image, &dir, code);
+        assert!(out.is_empty() && !err.is_empty() && !image.exists(), "{size}: {out}{err}");
+    }
+    // Without a size: that of the file that is there.
+    let image = dir.join("there");
+    fs::File::create(&image).unwrap().set_len(3 << 20).unwrap();
+    run("mkfs IMG", &image, &dir, 0);
+    assert_eq!(fs::metadata(&image).unwrap().len(), 3 << 20);
+}
+
+#[test]
+fn what_holds_data_is_replaced_with_force_alone() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    fs::write(dir.join("data"), "precious").unwrap();
+    let mut found = vec![(image, "betr file system"), (dir.join("data"), "data")];
+    let mkfs = program("mkfs.ext4");
+    if need("mkfs.ext4", mkfs.is_some()) {
+        let path = dir.join("ext4");
+        fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+        let made = Command::new(mkfs.unwrap()).args(["-q", "-F", "-L", "old"]).arg(&path).status();
+        assert!(made.unwrap().success());
+        found.push((path, "ext4 file system labelled \"old\""));
+    }
+    for (image, what) in found {
+        age(&image);
+        let before = fingerprint(&image);
+        for line in ["mkfs IMG 2M", "mkfs -q IMG 2M", "mkfs --json IMG 2M -d DIR/folder"] {
+            let (out, err) = run(line, &image, &dir, 1);
+            assert!(out.is_empty() && err.contains("-f"), "betr {line}: {err}");
+            assert!(err.contains(&format!("already holds {what}")), "betr {line}: {err}");
+        }
+        // A failure later on leaves the old image, too.
+        run("mkfs -f IMG 2M -d DIR/none", &image, &dir, 1);
+        run("mkfs -f IMG 64K", &image, &dir, 1);
+        assert!(fingerprint(&image) == before, "{image:?} was written to");
+        run("mkfs -f IMG 2M -L new", &image, &dir, 0);
+        let (out, _) = run("fsck -fn IMG", &image, &dir, 0);
+        assert!(out.starts_with("new: clean"), "{out}");
+    }
+}
+
+#[test]
+fn wrong_options_are_refused_before_anything_is_made() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("t.img");
+    let long = "x".repeat(65);
+    let two_bytes_each = "é".repeat(33);
+    let mkfs = |options: &[&str]| {
+        let mut command = betr(["mkfs".as_ref(), image.as_os_str()]);
+        command.arg("64M").args(options);
+        command
+    };
+    for (options, expected) in [
+        (&["-L", &long][..], "64 bytes"),
+        (&["-L", &two_bytes_each], "64 bytes"),
+        (&["-U", "nonsense"], "-U nonsense"),
+        (&["-U", "01234567-89ab-cdef-0123-456789abcde"], "-U"),
+        (&["--node-size", "2K"], "--node-size"),
+        (&["--node-size", "5000"], "power of two"),
+        (&["--node-size", "512K"], "1/256"),
+        (&["--node-size", "128M"], "--node-size"),
+        (&["--basement-size", "1"], "--basement-size"),
+        (&["--basement-size", "1G"], "--basement-size"),
+        (&["--log-size", "nonsense"], "log-size"),
+    ] {
+        mkfs(options).assert().code(2).stdout("").stderr(predicate::str::contains(expected));
+    }
+    for (options, expected) in
+        [(&["--log-size", "1"], "a log has"), (&["--log-size", "60M"], "too small")]
+    {
+        mkfs(options).assert().code(1).stdout("").stderr(predicate::str::contains(expected));
+    }
+    assert!(names(&dir).is_empty());
+    for options in [
+        &["-L", &long[..64], "-U", UUID][..],
+        &["-f", "-U", "clear", "--node-size", "4K", "--basement-size", "512"],
+        &["-f", "--node-size", "256K", "--basement-size", "4M", "--log-size", "64K"],
+    ] {
+        mkfs(options).assert().success();
+        run("fsck -fn IMG", &image, &dir, 0);
+    }
+    run("mkfs IMG", &dir.join("none"), &dir, 2);
+    let (_, err) = run("mkfs DIR/no/such/t.img 2M", &image, &dir, 1);
+    assert!(err.contains("there is no directory"), "{err}");
+}
+
+#[test]
+fn a_dry_run_makes_nothing_and_quiet_says_nothing() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("t.img");
+    fs::create_dir(dir.join("folder")).unwrap();
+    for line in ["mkfs -n IMG 2M", "mkfs --dry-run IMG -d DIR/folder", "mkfs -n --json IMG 2M"] {
+        let (out, _) = run(line, &image, &dir, 0);
+        assert!(out.contains("t.img"), "{out}");
+        assert_eq!(names(&dir), ["folder"], "betr {line}");
+    }
+    for line in ["mkfs -q IMG 2M", "mkfs -qf IMG -d DIR/folder", "mkfs -qn IMG 2M"] {
+        assert_eq!(run(line, &image, &dir, 0), (String::new(), String::new()), "betr {line}");
+    }
+}
+
+#[test]
+fn the_uuid_is_the_same_wherever_it_is_shown() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("t.img");
+    for line in [&format!("mkfs -U {UUID} IMG 2M"), "stat IMG", "stat --json IMG"] {
+        let (out, _) = run(line, &image, &dir, 0);
+        assert!(out.contains(UUID), "betr {line}: {out}");
+    }
+}
+
+#[test]
+fn a_source_that_cannot_be_read_leaves_nothing() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("out/t.img");
+    fs::create_dir_all(dir.join("tree/sub")).unwrap();
+    fs::create_dir(dir.join("out")).unwrap();
+    fs::write(dir.join("tree/sub/secret"), "secret").unwrap();
+    let (_, err) = run("mkfs IMG -d DIR/none", &image, &dir, 1);
+    assert!(err.contains("none") && names(&dir.join("out")).is_empty(), "{err}");
+    for (path, mode) in [("tree/sub/secret", 0), ("tree/sub", 0), ("tree", 0)] {
+        set_mode(&dir, 0o755);
+        set_mode(&dir.join("out"), 0o777);
+        set_mode(&dir.join(path), mode);
+        let Some(mut process) = powerless(&dir) else { return };
+        let output = process.args(words("mkfs IMG -d DIR/tree", &image, &dir)).output().unwrap();
+        set_mode(&dir.join(path), 0o755);
+        let (out, err) = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{out}{err}");
+        assert!(err.contains(path) && err.contains("Permission denied"), "{err}");
+        assert!(out.is_empty() && names(&dir.join("out")).is_empty(), "{out}");
+    }
+}
+
+#[test]
+fn a_target_without_room_leaves_nothing() {
+    let (_guard, dir) = scratch();
+    fs::create_dir_all(dir.join("tree")).unwrap();
+    fs::create_dir_all(dir.join("out")).unwrap();
+    fs::write(dir.join("tree/large"), pattern(6 << 20)).unwrap();
+    let image = dir.join("out/t.img");
+    for line in ["mkfs IMG 4M -d DIR/tree", "mkfs IMG 1M -d DIR/tree", "mkfs IMG 6M -d DIR/tree"] {
+        let (out, err) = run(line, &image, &dir, 1);
+        assert!(out.is_empty() && err.contains("no space left in the image"), "betr {line}: {err}");
+        assert!(names(&dir.join("out")).is_empty());
+    }
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, BETR]).args([dir.join("out"), dir.join("tree")]);
+        command
+    };
+    // A limit on the size of files, as an error and as a signal.
+    for script in [format!("trap '' XFSZ; {LIMITED}"), LIMITED.to_owned()] {
+        let output = shell(&script).output().unwrap();
+        let (out, err) = text(&output);
+        assert!(out.is_empty() && !output.status.success(), "{out}{err}");
+        assert!(output.status.code().is_none() || err.contains("File too large"), "{err}");
+        assert!(names(&dir.join("out")).is_empty());
+    }
+    // A file system that is full before the image is. Many machines do not let just anybody mount one.
+    let mut unshare = Command::new("unshare");
+    unshare.args(if is_root() { &["-m"][..] } else { &["-m", "-r"] });
+    let shell = shell(FULL);
+    let output = unshare.arg(shell.get_program()).args(shell.get_args()).output();
+    match output.ok().filter(|output| output.stdout.starts_with(b"mounted\n")) {
+        Some(output) => {
+            let (out, err) = text(&output);
+            assert_eq!((out.as_str(), output.status.code()), ("mounted\n", Some(1)), "{err}");
+            assert!(err.contains("No space left on device"), "{err}");
+        }
+        None => eprintln!("SKIPPED: a private mount of a tmpfs"),
+    }
+}
+
+/// Makes an image of `$2` in `$1` that is larger than it may be, and dies of it.
+const LIMITED: &str = r#"ulimit -c 0; ulimit -f 2048; exec "$0" mkfs "$1/t.img" -d "$2""#;
+/// Makes an image of `$2` in a small tmpfs at `$1`, and shows what is there afterwards.
+const FULL: &str = r#"mount -t tmpfs -o size=4M none "$1" || exit 77; echo mounted
+    "$0" mkfs "$1/t.img" -d "$2"; code=$?; ls -A "$1"; exit $code"#;

@@ -1,0 +1,73 @@
+//! Streams that end or fill up, and signals: what the process owes to those around it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::*;
+
+/// Runs a command line, reads so much of its output, and goes away; the tool must end with `code`.
+fn reader_leaves(line: &str, image: &Path, code: i32, read: impl FnOnce(&mut dyn BufRead)) {
+    let mut child = Command::new(BETR)
+        .args(words(line, image, image))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::with_capacity(16, child.stdout.take().unwrap());
+    read(&mut out);
+    drop(out);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output).1, "", "betr {line}");
+    assert_eq!(output.status.code(), Some(code), "betr {line}");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let (_guard, dir) = scratch();
+    let tree = dir.join("tree");
+    fs::create_dir(&tree).unwrap();
+    // More names than a pipe and the buffers before it take in.
+    for number in 0..1500 {
+        fs::write(tree.join(format!("{number:0200}")), "").unwrap();
+    }
+    fs::write(tree.join("large"), pattern(3 << 20)).unwrap();
+    let image = dir.join("t.img");
+    run("mkfs -q IMG -d DIR/tree", &image, &dir, 0);
+    for line in ["ls IMG", "ls -R IMG", "ls -lR IMG", "ls -R --json IMG"] {
+        reader_leaves(line, &image, 0, |out| {
+            let mut first = String::new();
+            out.read_line(&mut first).unwrap();
+            assert!(first.ends_with('\n'), "betr {line}");
+        });
+    }
+    reader_leaves("cat IMG /large", &image, 0, |out| out.read_exact(&mut [0; 3]).unwrap());
+    // What a check found counts, whoever reads it.
+    reader_leaves("fsck -fn IMG", &image, 0, |_| ());
+    fs::File::options().write(true).open(&image).unwrap().set_len(1 << 20).unwrap();
+    reader_leaves("fsck -fn IMG", &image, 4, |_| ());
+    reader_leaves("fsck -fn --json IMG", &image, 4, |_| ());
+}
+
+#[test]
+fn output_that_does_not_arrive_is_a_failure() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    for (line, code) in [
+        ("ls IMG", 1),
+        ("cat IMG /sub/inner", 1),
+        ("stat --json IMG", 1),
+        ("fsck -fn IMG", 8),
+        ("fsck -n --json IMG", 8),
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut process = Command::new(BETR);
+        let output =
+            process.args(words(line, &image, &dir)).stdout(full).stderr(Stdio::piped()).output();
+        let output = output.unwrap();
+        let err = text(&output).1;
+        assert_eq!(output.status.code(), Some(code), "betr {line}: {err}");
+        assert!(err.contains("No space left on device"), "betr {line}: {err}");
+    }
+}

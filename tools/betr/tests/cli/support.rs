@@ -1,0 +1,140 @@
+//! What the tests share: running the binary, small images, and looking at files.
+//!
+//! Every run has a clean environment, no terminal and a time limit, so that a tool that waits fails
+//! its test.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Output};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use assert_cmd::Command;
+use betr_cli::skip::need;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+/// The binary.
+pub const BETR: &str = env!("CARGO_BIN_EXE_betr");
+/// The user and group of nobody in particular.
+const NOBODY: u32 = 65534;
+/// What the environment of whoever runs the tests must not decide.
+const VARIABLES: [&str; 6] =
+    ["SOURCE_DATE_EPOCH", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TZ"];
+
+/// The binary with some arguments, ready to run.
+pub fn betr<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = assert_cmd::cargo::cargo_bin_cmd!("betr");
+    for name in VARIABLES {
+        command.env_remove(name);
+    }
+    command.timeout(Duration::from_secs(60)).args(args);
+    command
+}
+
+/// The words of a command line, where `IMG` stands for the image, and `DIR/…` for what is in `dir`.
+pub fn words(line: &str, image: &Path, dir: &Path) -> Vec<PathBuf> {
+    let word = |word: &str| match (word, word.strip_prefix("DIR/")) {
+        ("IMG", _) => image.to_owned(),
+        (_, Some(name)) => dir.join(name),
+        _ => PathBuf::from(word),
+    };
+    line.split_whitespace().map(word).collect()
+}
+
+/// Runs a command line that must end with `code`; returns both streams.
+pub fn run(line: &str, image: &Path, dir: &Path, code: i32) -> (String, String) {
+    let output = betr(words(line, image, dir)).output().unwrap();
+    let streams = text(&output);
+    assert_eq!(output.status.code(), Some(code), "betr {line}: {streams:?}");
+    streams
+}
+
+/// Both streams as text.
+pub fn text(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// A new directory, whose path has no symbolic links.
+pub fn scratch() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap();
+    (dir, path)
+}
+
+/// Puts an image of 2 MiB with a few files into `dir`, and a file and a directory of the host beside it.
+pub fn small_image(dir: &Path) -> PathBuf {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = BYTES.get_or_init(|| {
+        let (_guard, dir) = scratch();
+        let (tree, image) = (dir.join("tree"), dir.join("t.img"));
+        fs::create_dir_all(tree.join("sub")).unwrap();
+        fs::write(tree.join("hello"), "hello\n").unwrap();
+        fs::write(tree.join("sub/inner"), pattern(10_000)).unwrap();
+        std::os::unix::fs::symlink("hello", tree.join("link")).unwrap();
+        betr(words("mkfs -q IMG 2M -d DIR/tree", &image, &dir)).assert().success();
+        fs::read(&image).unwrap()
+    });
+    let image = dir.join("small.img");
+    fs::write(&image, bytes).unwrap();
+    fs::write(dir.join("file"), "from the host\n").unwrap();
+    fs::create_dir_all(dir.join("folder/below")).unwrap();
+    image
+}
+
+/// Bytes without a zero, that repeat with no small period.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1).collect()
+}
+
+/// The hash of a file and its time of last modification: what must not change where nothing is written.
+pub fn fingerprint(path: &Path) -> (String, SystemTime) {
+    let hash = Sha256::digest(fs::read(path).unwrap());
+    let hash = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    (hash, fs::metadata(path).unwrap().modified().unwrap())
+}
+
+/// Sets a time of last modification that no write can give by chance.
+pub fn age(path: &Path) {
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+}
+
+/// The names in a directory, sorted.
+pub fn names(dir: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        entry.unwrap().file_name().to_string_lossy().into_owned()
+    };
+    let mut names: Vec<String> = fs::read_dir(dir).unwrap().map(name).collect();
+    names.sort();
+    names
+}
+
+/// Whether the tests run as root, whom permissions do not stop.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The binary as run by somebody whom permissions stop; none, with a note, if that cannot be had.
+pub fn powerless(dir: &Path) -> Option<Process> {
+    if !is_root() {
+        return Some(Process::new(BETR));
+    }
+    let as_nobody = |binary: &Path| {
+        let mut process = Process::new(binary);
+        process.uid(NOBODY).gid(NOBODY);
+        process
+    };
+    let works = |binary: &Path| as_nobody(binary).arg("--version").output().is_ok();
+    let mut binary = PathBuf::from(BETR);
+    if !works(&binary) {
+        // A copy by another process: one that this process has open for writing could not be run.
+        binary = dir.join("betr-for-all");
+        Process::new("cp").args([Path::new(BETR), &binary]).status().unwrap();
+    }
+    need("a place where another user may run the binary", works(&binary))
+        .then(|| as_nobody(&binary))
+}

@@ -170,7 +170,7 @@ fn group() -> Vec<u8> {
     let mut writer = GroupWriter::default();
     writer.push(&record(100));
     writer.push(&record(103));
-    writer.seal(birth(), 12, 11)
+    writer.seal(birth(), Nonce(42), 12, 11)
 }
 
 fn inode(kind: FileType) -> Inode {
@@ -360,7 +360,8 @@ fn everything_has_one_encoding() {
         let (seal, group) = Group::decode(&Bytes::copy_from_slice(bytes), None).ok()?;
         let mut writer = GroupWriter::default();
         group.records.iter().for_each(|record| writer.push(record));
-        let mut again = writer.seal(birth_of(&seal), group.number, group.flushed);
+        let mut again =
+            writer.seal(birth_of(&seal), group.nonce_before, group.number, group.flushed);
         again.truncate(bytes.len());
         Some(again)
     });

@@ -10,7 +10,8 @@
 //!  92  length          4   bytes of header and records
 //!  96  first LSN       8
 //! 104  next LSN        8   of the record after the last
-//! 112  zero           16
+//! 112  nonce before    8   the nonce of the epoch before this one
+//! 120  zero            8
 //! ```
 //!
 //! A record:
@@ -145,6 +146,9 @@ pub struct Group {
     pub number: u64,
     /// The last group whose flush had returned when this one was written.
     pub flushed: u64,
+    /// The nonce of the epoch before: proof, to whoever has only that epoch's superblock, that the
+    /// group is what it seems and not a user's data.
+    pub nonce_before: Nonce,
     /// The LSN of its first record.
     pub first_lsn: Lsn,
     /// The LSN of the record after its last.
@@ -182,7 +186,8 @@ impl Group {
         }
         let first_lsn = Lsn(f.u64("first LSN")?);
         let next_lsn = Lsn(f.u64("next LSN")?);
-        f.zeros("reserved", 16)?;
+        let nonce_before = Nonce(f.u64("nonce before")?);
+        f.zeros("reserved", 8)?;
         let mut lsn = first_lsn;
         let mut records = Vec::with_capacity(count);
         for index in 0..count {
@@ -202,7 +207,7 @@ impl Group {
         if flushed >= number {
             return Err(f.wrong("flushed", format_args!("less than {number}"), flushed));
         }
-        Ok((seal, Group { number, flushed, first_lsn, next_lsn, records }))
+        Ok((seal, Group { number, flushed, nonce_before, first_lsn, next_lsn, records }))
     }
 }
 
@@ -354,7 +359,7 @@ impl GroupWriter {
     }
 
     /// The group's bytes, padded to whole log units.
-    pub fn seal(self, birth: Birth, number: u64, flushed: u64) -> Vec<u8> {
+    pub fn seal(self, birth: Birth, nonce_before: Nonce, number: u64, flushed: u64) -> Vec<u8> {
         let mut header = Writer::with_capacity(GROUP_HEADER_BYTES);
         Seal::open(&mut header, Magic::LogGroup, birth);
         header.u64(number);
@@ -363,6 +368,7 @@ impl GroupWriter {
         header.len32(self.w.len());
         header.u64(self.first.unwrap_or(self.next).0);
         header.u64(self.next.0);
+        header.u64(nonce_before.0);
         header.pad_to(GROUP_HEADER_BYTES);
         let mut group = self.w.finish();
         group[..GROUP_HEADER_BYTES].copy_from_slice(header.as_slice());

@@ -110,12 +110,12 @@ impl Log {
     }
 
     /// Makes the open group durable: one write, or two around the region's end, and one flush.
-    pub fn sync(&mut self, disk: &Disk, birth: Birth) -> Result<()> {
+    pub fn sync(&mut self, disk: &Disk, birth: Birth, nonce_before: Nonce) -> Result<()> {
         if self.open.is_empty() {
             return Ok(());
         }
         let number = self.next_group;
-        let group = std::mem::take(&mut self.open).seal(birth, number, self.flushed);
+        let group = std::mem::take(&mut self.open).seal(birth, nonce_before, number, self.flushed);
         let units = (group.len() / BLOCK_SIZE) as u64;
         if self.head - self.start + units > self.region.units {
             return Err(Error::Misuse("a log group outgrew the log".into()));

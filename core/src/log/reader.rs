@@ -1,8 +1,9 @@
 //! Reading the log after a checkpoint, and telling where and why it ends.
 //!
 //! A group that does not verify ends the log. It is a torn tail if no later group of the epoch says
-//! that it had been flushed; otherwise it is damage: something acknowledged is lost. A group of a
-//! later epoch than the superblock's means that a superblock is lost. The very last acknowledged group
+//! that it had been flushed; otherwise it is damage: something acknowledged is lost. A group of the
+//! next epoch, which carries the superblock's nonce as the one before its own, means that a superblock is
+//! lost. The very last acknowledged group
 //! cannot be told from a tail.
 
 use bytes::Bytes;
@@ -175,7 +176,8 @@ impl<'d> LogReader<'d> {
             }
             let same = (later.epoch, later.nonce) == (ours.epoch, ours.nonce);
             torn |= same && unit == self.unit % self.region.units;
-            let newer = later.epoch > ours.epoch;
+            // Contents of files stand in the log too: only who wrote the volume knows its nonces.
+            let newer = later.epoch.0 == ours.epoch.0 + 1 && later.nonce_before == ours.nonce;
             if (newer || same && later.number > self.number) && self.verifies(unit, &mut budget) {
                 torn |= same;
                 if newer && superseded.is_none_or(|(_, epoch)| epoch < later.epoch) {
@@ -235,6 +237,7 @@ struct Header {
     nonce: Nonce,
     number: u64,
     flushed: u64,
+    nonce_before: Nonce,
 }
 
 impl Header {
@@ -246,6 +249,7 @@ impl Header {
             nonce: Nonce(number(64)?),
             number: number(SEAL_BYTES)?,
             flushed: number(SEAL_BYTES + 8)?,
+            nonce_before: Nonce(number(GROUP_HEADER_BYTES - 16)?),
         })
     }
 }

@@ -70,6 +70,7 @@ impl Volume {
             store,
             log: Log::new(Region::of(&superblock), 0, 1),
             superblock,
+            nonce_before: Nonce(0),
             identity,
             unidentified: true,
             nonces: options.nonces,

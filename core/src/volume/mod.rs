@@ -50,6 +50,8 @@ pub struct Volume {
     store: Store,
     log: Log,
     superblock: Superblock,
+    /// The nonce of the epoch before the superblock's.
+    nonce_before: Nonce,
     /// Written after the first checkpoint of a new image.
     identity: Identity,
     unidentified: bool,
@@ -209,7 +211,7 @@ impl Volume {
             // The fence holds everything that the group would: it is dropped.
             return self.checkpoint();
         }
-        let result = self.log.sync(&self.store.disk, self.superblock.birth);
+        let result = self.log.sync(&self.store.disk, self.superblock.birth, self.nonce_before);
         self.or_fail(result)
     }
 
@@ -253,6 +255,7 @@ impl Volume {
         let at = slot_block(self.identity.ring, superblock.slot).byte();
         self.store.disk.write(at, &superblock.encode())?;
         self.store.disk.flush()?;
+        self.nonce_before = self.superblock.birth.nonce;
         self.superblock = superblock;
         if self.unidentified {
             self.store.disk.write(crate::format::IDENTITY_AT, &self.identity.encode())?;

@@ -232,6 +232,7 @@ impl Volume {
             next_zone: superblock.next_zone,
             next_ino: superblock.next_ino,
             superblock,
+            nonce_before: Nonce(0),
             identity,
             unidentified: false,
             nonces: options.nonces,

@@ -92,7 +92,7 @@ fn explore(story: &Story, at: usize, seed: u64) -> u64 {
 
 fn recover(story: &Story, at: usize, device: Arc<MemoryDevice>, name: &str) {
     let state: Arc<dyn Device> = device.clone();
-    // A slot of the ring that was being written may be torn: it cannot be told from rot, and is said.
+    // A second slot of the ring that was being written cannot be told from rot, and is said.
     let report = check(&state, CheckOptions { data: true, slot: None }, &mut ());
     let harmless = |code: Code| {
         code.severity() == Severity::Note

@@ -36,7 +36,7 @@ fn superblock() -> Superblock {
     let table = TableRoot { page: pointer(5), levels: 2 };
     Superblock {
         birth: birth(),
-        slot: 7,
+        slot: 14,
         features: Features { compatible: 1, read_only: 2, incompatible: 4 },
         node_size: 65536,
         leaf_size: 16384,

@@ -54,9 +54,13 @@ catalog! {
     ImageTruncated "I02" Error "image is shorter than it says"
         "The end of the image is missing, with everything that was there.";
     SlotInvalid "S01" Error "superblock slot does not verify"
-        "A slot of the ring holds neither zeros nor a superblock: rot, or a power cut while it was written. Another slot serves; repair clears this one.";
+        "A slot of the ring holds neither zeros nor a superblock. The other slot of the same epoch serves, and repair copies it.";
     NoSuperblock "S02" Error "no superblock slot verifies"
         "Without a superblock the trees cannot be found.";
+    SlotTorn "S04" Note "superblock slot was being written when the power went"
+        "The checkpoint that it belongs to was never durable; the one before it counts. The next checkpoint writes it afresh.";
+    CheckpointLost "S05" Error "newest checkpoint is lost"
+        "It was durable, but neither of its superblock slots verifies. What it held beyond the checkpoint before it is lost; -b chooses that one.";
     FeaturesUnknown "S03" Error "features that this version does not know"
         "The image was made by a newer version. Use that to check it.";
     LogReplayed "L01" Note "log holds records that are not in the trees yet"

@@ -6,29 +6,30 @@ use crate::error::{Error, Place};
 use crate::format::{IDENTITY_AT, Identity, Superblock};
 use crate::ids::*;
 use crate::log::{End, scan};
-use crate::volume::{Layout, SlotState, choose, read_identity, read_ring};
+use crate::volume::{Layout, Ring, SlotState, read_identity};
 
 /// Checks the fixed places; returns the superblock to go on with.
 pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> Option<Superblock> {
     let identity = identity(disk, report)?;
     report.label.clone_from(&identity.label);
-    let ring = match read_ring(disk, &identity) {
+    let ring = match Ring::read(disk, &identity) {
         Ok(ring) => ring,
         Err(error) => {
             report.add_error(Code::NoSuperblock, &error);
             return None;
         }
     };
-    for slot in &ring {
+    let torn = ring.torn().map(|slot| slot.slot);
+    for slot in ring.slots() {
         if let SlotState::Invalid(fault) = &slot.state {
-            report.add(
-                Code::SlotInvalid,
-                Place::Byte(slot.byte),
-                format!("slot {}: {fault}", slot.slot),
-            );
+            let code = if torn == Some(slot.slot) { Code::SlotTorn } else { Code::SlotInvalid };
+            report.add(code, Place::Byte(slot.byte), format!("slot {}: {fault}", slot.slot));
         }
     }
-    let superblock = match choose(&ring, options.slot) {
+    if let Some(epoch) = ring.lost() {
+        report.add(Code::CheckpointLost, Place::Image, format!("epoch {}", epoch.0));
+    }
+    let superblock = match ring.choose(options.slot.or_else(|| Some(ring.newest()?.slot))) {
         Ok(superblock) => superblock.clone(),
         Err(error) => {
             report.add_error(Code::NoSuperblock, &error);

@@ -83,6 +83,8 @@ pub struct Report {
     pub log: Option<Survey>,
     /// The label of the volume.
     pub label: String,
+    /// Whether the user chose the slot to start from.
+    pub slot_chosen: bool,
 }
 
 impl Report {
@@ -127,7 +129,7 @@ pub fn check(
     options: CheckOptions,
     progress: &mut dyn Progress,
 ) -> Report {
-    let mut report = Report::default();
+    let mut report = Report { slot_chosen: options.slot.is_some(), ..Report::default() };
     let disk = Disk::new(device.clone());
     let Some(superblock) = fixed::check(&disk, options, &mut report) else { return report };
     check_state(&disk, &superblock, options, &mut report, progress);
@@ -177,7 +179,7 @@ fn check_replayed(
 ) {
     let open = OpenOptions {
         mode: Mode::ReadOnly,
-        slot: options.slot,
+        slot: report.superblock.as_ref().map(|superblock| superblock.slot),
         cache: CacheBudget::default(),
         nonces: Box::new(|| 0),
     };

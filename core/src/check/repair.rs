@@ -7,53 +7,66 @@ use super::{Code, Report};
 use crate::cache::CacheBudget;
 use crate::device::{Device, Disk};
 use crate::error::Result;
+use crate::format::Superblock;
 use crate::ids::{BLOCK_SIZE, Time};
-use crate::volume::{Mode, NonceSource, OpenOptions, SlotState, Volume, read_identity, read_ring};
+use crate::volume::{Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, read_identity};
 
 /// What a repair did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
     /// Log records that were made durable in the trees.
     pub replayed: u64,
-    /// Slots of the superblock ring that were cleared.
-    pub slots_cleared: u32,
-}
-
-/// Whether everything in `report` is something that [`repair`] mends.
-pub(super) fn can_repair(report: &Report) -> bool {
-    let simple = |code| {
-        matches!(code, Code::LogReplayed | Code::LogTorn | Code::SlotInvalid | Code::MapSlotInvalid)
-    };
-    report.superblock.is_some() && report.findings.iter().all(|finding| simple(finding.code))
+    /// Slots of the superblock ring that did not verify and were written afresh.
+    pub slots_mended: u32,
 }
 
 impl Report {
     /// Whether there is something to repair, and all of it can be.
     pub fn is_repairable(&self) -> bool {
-        !self.findings.is_empty() && can_repair(self)
+        let simple = |code| match code {
+            Code::LogReplayed | Code::LogTorn | Code::MapSlotInvalid => true,
+            Code::SlotInvalid | Code::SlotTorn => true,
+            // Giving up a checkpoint is for whoever says so with -b.
+            Code::CheckpointLost => self.slot_chosen,
+            _ => false,
+        };
+        let all = self.findings.iter().all(|finding| simple(finding.code));
+        self.superblock.is_some() && !self.findings.is_empty() && all
     }
 }
 
-/// Makes a recovered state durable as a checkpoint, and clears slots that do not verify. The caller
-/// has seen that the report is repairable.
+/// Makes a recovered state durable as a checkpoint, and writes afresh the slots of the ring that do not
+/// verify: a copy of the other slot of the epoch, or nothing. The caller has seen that the report is
+/// repairable.
 pub fn repair(
     device: &Arc<dyn Device>,
     slot: Option<u32>,
     wall: Time,
     nonces: NonceSource,
 ) -> Result<Repair> {
+    let disk = Disk::new(device.clone());
+    let broken = mend_ring(&disk, false)?;
     let open = OpenOptions { mode: Mode::ReadWrite, slot, cache: CacheBudget::default(), nonces };
     let (mut volume, recovery) = Volume::open(device.clone(), open)?;
     volume.checkpoint_at(wall)?;
     drop(volume);
-    let disk = Disk::new(device.clone());
-    let mut slots_cleared = 0;
-    for slot in read_ring(&disk, &read_identity(&disk)?)? {
-        if let SlotState::Invalid(_) = slot.state {
-            disk.write(slot.byte, &[0; BLOCK_SIZE])?;
-            slots_cleared += 1;
+    mend_ring(&disk, true)?;
+    disk.flush()?;
+    Ok(Repair { replayed: recovery.records, slots_mended: broken })
+}
+
+/// Counts the slots that do not verify; and, if asked, writes them afresh.
+fn mend_ring(disk: &Disk, write: bool) -> Result<u32> {
+    let ring = Ring::read(disk, &read_identity(disk)?)?;
+    let mut broken = 0;
+    for slot in ring.slots() {
+        let SlotState::Invalid(_) = slot.state else { continue };
+        broken += 1;
+        if write {
+            let twin = ring.slots()[slot.slot as usize ^ 1].superblock();
+            let copy = twin.map(|twin| Superblock { slot: slot.slot, ..twin.clone() }.encode());
+            disk.write(slot.byte, &copy.unwrap_or_else(|| vec![0; BLOCK_SIZE]))?;
         }
     }
-    disk.flush()?;
-    Ok(Repair { replayed: recovery.records, slots_cleared })
+    Ok(broken)
 }

@@ -3,11 +3,11 @@
 //! ```text
 //! block 0    boot area, zero
 //!      16    identity block
-//!      32    superblock ring, first half: 16 slots
+//!      32    superblock ring, first half: the first slots of 16 epochs
 //!      64    log
 //!       …    space map: two slots a page
 //!       …    everything else
-//! end - 16   superblock ring, second half
+//! end - 16   superblock ring, second half: their second slots
 //! ```
 
 use crate::error::{Error, Result};
@@ -80,7 +80,7 @@ pub fn default_log_bytes(bytes: u64) -> u64 {
     (bytes / 64).clamp(128 << 10, 64 << 20).next_multiple_of(BLOCK_SIZE as u64)
 }
 
-/// The block of a slot of the ring: neighbouring slots are in different halves.
+/// The block of a slot of the ring: the two slots of an epoch are in different halves.
 pub fn slot_block(ring: [BlockNr; 2], slot: u32) -> BlockNr {
     BlockNr(ring[(slot % 2) as usize].0.saturating_add(u64::from(slot / 2)))
 }

@@ -11,6 +11,7 @@
 mod create;
 mod layout;
 mod open;
+mod ring;
 
 use bytes::Bytes;
 
@@ -24,9 +25,8 @@ use crate::tree::{self, Cursor, Scan};
 
 pub use create::CreateOptions;
 pub use layout::{Layout, default_log_bytes, slot_block};
-pub use open::{
-    Mode, OpenOptions, Recovery, RingSlot, SlotState, choose, read_identity, read_ring,
-};
+pub use open::{Mode, OpenOptions, Recovery, read_identity};
+pub use ring::{Ring, RingSlot, SlotState};
 
 /// A log group is sealed when it is this long, in bytes, or a quarter of the log.
 const GROUP_BYTES: u64 = 4 << 20;
@@ -238,7 +238,7 @@ impl Volume {
         roots.extend(self.superblock.roots.iter().copied().take(limits::ROOTS_MAX - 1));
         let superblock = Superblock {
             birth,
-            slot: (birth.epoch.0 % u64::from(limits::SUPERBLOCK_SLOTS)) as u32,
+            slot: ring::slots_of(birth.epoch)[0],
             log_head: self.log.head(),
             first_group: self.log.next_group(),
             map_hash,
@@ -252,9 +252,7 @@ impl Volume {
             roots,
             ..self.superblock.clone()
         };
-        let at = slot_block(self.identity.ring, superblock.slot).byte();
-        self.store.disk.write(at, &superblock.encode())?;
-        self.store.disk.flush()?;
+        self.write_superblock(&superblock)?;
         self.nonce_before = self.superblock.birth.nonce;
         self.superblock = superblock;
         if self.unidentified {
@@ -268,6 +266,21 @@ impl Volume {
         self.store.begin_epoch(Birth { epoch: Epoch(birth.epoch.0 + 1), nonce, ..birth });
         if let Access::ReadWrite { fenced, .. } = &mut self.access {
             *fenced = true;
+        }
+        Ok(())
+    }
+
+    /// Writes the slots of the epoch: the first, durably; then the second, which becomes durable with
+    /// the next flush, or at once where no log will bring one soon.
+    fn write_superblock(&mut self, superblock: &Superblock) -> Result<()> {
+        let disk = &self.store.disk;
+        let slots = ring::slots_of(superblock.birth.epoch);
+        for slot in slots {
+            let copy = Superblock { slot, ..superblock.clone() };
+            disk.write(slot_block(self.identity.ring, slot).byte(), &copy.encode())?;
+            if slot == slots[0] || !matches!(self.access, Access::ReadWrite { logged: true, .. }) {
+                disk.flush()?;
+            }
         }
         Ok(())
     }

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use super::{Access, Layout, NonceSource, Volume, slot_block};
+use super::{Access, NonceSource, Ring, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice};
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::{Birth, IDENTITY_AT, Identity, Magic, Superblock, limits};
+use crate::format::{Birth, IDENTITY_AT, Identity, Magic, Superblock};
 use crate::ids::*;
 use crate::log::{End, Log, LogReader, Region, Survey, scan};
 use crate::space::Space;
@@ -50,26 +50,6 @@ pub struct Recovery {
     pub end: End,
 }
 
-/// A slot of the superblock ring.
-pub struct RingSlot {
-    /// Its index.
-    pub slot: u32,
-    /// Where it is.
-    pub byte: u64,
-    /// What it holds.
-    pub state: SlotState,
-}
-
-/// What a slot of the ring holds.
-pub enum SlotState {
-    /// Zeros: it has not been written yet.
-    Empty,
-    /// A superblock that verifies.
-    Valid(Box<Superblock>),
-    /// Anything else.
-    Invalid(Fault),
-}
-
 /// Reads the identity block.
 pub fn read_identity(disk: &Disk) -> Result<Identity> {
     if disk.len() < IDENTITY_AT + BLOCK_SIZE as u64 {
@@ -91,83 +71,6 @@ pub fn read_identity(disk: &Disk) -> Result<Identity> {
     Ok(identity)
 }
 
-/// Reads all slots of the superblock ring.
-pub fn read_ring(disk: &Disk, identity: &Identity) -> Result<Vec<RingSlot>> {
-    (0..limits::SUPERBLOCK_SLOTS)
-        .map(|slot| {
-            let byte = slot_block(identity.ring, slot).byte();
-            let bytes = disk.read(byte, BLOCK_SIZE)?;
-            Ok(RingSlot { slot, byte, state: slot_state(&bytes, slot, identity) })
-        })
-        .collect()
-}
-
-fn slot_state(bytes: &[u8], slot: u32, identity: &Identity) -> SlotState {
-    if bytes.iter().all(|byte| *byte == 0) {
-        return SlotState::Empty;
-    }
-    match Superblock::decode(bytes, None) {
-        Err(error) => SlotState::Invalid(error.into()),
-        Ok(found) if found.birth.volume != identity.volume => {
-            SlotState::Invalid(Fault::mismatch("volume", identity.volume, found.birth.volume))
-        }
-        Ok(found) if found.slot != slot => {
-            SlotState::Invalid(Fault::mismatch("slot", slot, found.slot))
-        }
-        Ok(found)
-            if u64::from(slot) != found.birth.epoch.0 % u64::from(limits::SUPERBLOCK_SLOTS) =>
-        {
-            SlotState::Invalid(Fault::mismatch("epoch of this slot", slot, found.birth.epoch))
-        }
-        Ok(found) if found.image_blocks != identity.image_blocks => SlotState::Invalid(
-            Fault::mismatch("image blocks", identity.image_blocks, found.image_blocks),
-        ),
-        Ok(found) => match misplaced(&found, identity) {
-            Some(fault) => SlotState::Invalid(fault),
-            None => SlotState::Valid(Box::new(found)),
-        },
-    }
-}
-
-/// The fixed regions must be where the size of the image and of the log put them.
-fn misplaced(found: &Superblock, identity: &Identity) -> Option<Fault> {
-    let block = BLOCK_SIZE as u64;
-    let layout = match Layout::new(found.image_blocks * block, found.log_units * block) {
-        Ok(layout) => layout,
-        Err(error) => return Some(Fault::Missing(error.to_string())),
-    };
-    let places = [found.log_start, found.map_start, identity.ring[0], identity.ring[1]];
-    let expected = [layout.log_start, layout.map_start, layout.ring[0], layout.ring[1]];
-    let text = |places: [BlockNr; 4]| places.map(|place| place.0.to_string()).join(", ");
-    (places != expected).then(|| Fault::mismatch("fixed places", text(expected), text(places)))
-}
-
-/// The superblock to start from: that of `slot`, or the newest valid one.
-pub fn choose(ring: &[RingSlot], slot: Option<u32>) -> Result<&Superblock> {
-    let valid = |slot: &'_ &RingSlot| matches!(slot.state, SlotState::Valid(_));
-    let epoch = |slot: &'_ &RingSlot| match &slot.state {
-        SlotState::Valid(superblock) => superblock.birth.epoch,
-        _ => Epoch(0),
-    };
-    let chosen = ring
-        .iter()
-        .filter(valid)
-        .filter(|s| slot.is_none_or(|slot| slot == s.slot))
-        .max_by_key(epoch);
-    match chosen.map(|slot| &slot.state) {
-        Some(SlotState::Valid(superblock)) => Ok(superblock),
-        _ => {
-            let what = match slot {
-                Some(slot) => {
-                    format!("superblock slot {slot} does not verify: choose another with -b")
-                }
-                None => "no superblock slot verifies".into(),
-            };
-            Err(Error::corrupt(Place::Image, Fault::Missing(what)))
-        }
-    }
-}
-
 impl Volume {
     /// Opens the volume over `device` and recovers what its log holds.
     pub fn open(device: Arc<dyn Device>, options: OpenOptions) -> Result<(Volume, Recovery)> {
@@ -177,9 +80,9 @@ impl Volume {
         };
         let disk = Disk::new(device);
         let identity = read_identity(&disk)?;
-        let ring = read_ring(&disk, &identity)?;
-        let superblock = choose(&ring, options.slot)?.clone();
-        let newest = choose(&ring, None)?.birth.epoch;
+        let ring = Ring::read(&disk, &identity)?;
+        let superblock = ring.choose(options.slot)?.clone();
+        let newest = ring.newest().map_or(superblock.birth.epoch, |newest| newest.birth.epoch);
         check_features(&superblock, options.mode)?;
         let survey = match options.mode {
             Mode::Checkpoint => None,

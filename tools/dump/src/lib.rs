@@ -23,7 +23,7 @@ use betr_cli::{Exit, Failure, Io};
 use betr_core::device::{Device, Disk};
 use betr_core::format::Superblock;
 use betr_core::ids::NodeId;
-use betr_core::volume::{choose, read_identity, read_ring};
+use betr_core::volume::{Ring, read_identity};
 use clap::Subcommand;
 use serde_json::json;
 
@@ -36,7 +36,8 @@ pub struct Args {
     #[arg(long, global = true)]
     json: bool,
     /// Start from this slot of the superblock ring
-    #[arg(short = 'b', value_name = "SLOT", global = true)]
+    #[arg(short = 'b', value_name = "SLOT", global = true,
+        value_parser = clap::value_parser!(u32).range(..32))]
     slot: Option<u32>,
     /// The image
     image: PathBuf,
@@ -108,7 +109,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 
 fn chosen(disk: &Disk, slot: Option<u32>) -> betr_core::Result<Superblock> {
     let identity = read_identity(disk)?;
-    choose(&read_ring(disk, &identity)?, slot).cloned()
+    Ring::read(disk, &identity)?.choose(slot).cloned()
 }
 
 fn failure_of(args: &Args, device: &Arc<dyn Device>, error: superblock::ShowError) -> Failure {

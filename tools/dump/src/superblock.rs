@@ -4,7 +4,7 @@ use betr_cli::{Failure, Io, time};
 use betr_core::device::Disk;
 use betr_core::format::{IDENTITY_AT, Identity, Superblock};
 use betr_core::ids::BLOCK_SIZE;
-use betr_core::volume::{SlotState, choose, read_identity, read_ring};
+use betr_core::volume::{Ring, SlotState, read_identity};
 use serde_json::json;
 
 use crate::structure::Output;
@@ -39,9 +39,9 @@ pub(crate) fn show(
     output.structure(io, "identity block", IDENTITY_AT, &block, |trace| {
         Identity::decode(&block, trace)
     })?;
-    let ring = read_ring(disk, &identity)?;
-    let chosen = choose(&ring, slot).map(|superblock| superblock.slot);
-    for slot in &ring {
+    let ring = Ring::read(disk, &identity)?;
+    let chosen = ring.choose(slot).map(|superblock| superblock.slot);
+    for slot in ring.slots() {
         let text = match &slot.state {
             SlotState::Empty => "never written".to_owned(),
             SlotState::Valid(superblock) => format!(
@@ -61,7 +61,7 @@ pub(crate) fn show(
         output.line(io, line, || json!({ "slot": slot.slot, "byte": slot.byte, "state": text }))?;
     }
     let chosen = chosen?;
-    for slot in ring.iter().filter(|other| other.slot == chosen) {
+    for slot in ring.slots().iter().filter(|other| other.slot == chosen) {
         let block = disk.read(slot.byte, BLOCK_SIZE)?;
         let title = format!("superblock slot {chosen}");
         output

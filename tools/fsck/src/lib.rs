@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long)]
     data: bool,
     /// Start from this slot of the superblock ring
-    #[arg(short = 'b', value_name = "SLOT")]
+    #[arg(short = 'b', value_name = "SLOT", value_parser = clap::value_parser!(u32).range(..32))]
     slot: Option<u32>,
     /// Write progress to this file descriptor, as lines of pass, done, total and image; 0 draws a line on
     /// the terminal

@@ -46,8 +46,8 @@ pub(crate) fn report(
         Some((done, again)) => {
             writeln!(
                 io.out,
-                "{name}: repaired: {} log records made durable, {} superblock slots cleared",
-                done.replayed, done.slots_cleared
+                "{name}: repaired: {} log records made durable, {} superblock slots written afresh",
+                done.replayed, done.slots_mended
             )?;
             for finding in &again.findings {
                 writeln!(io.out, "{name}: still: {}", line(finding))?;
@@ -112,7 +112,7 @@ fn document(path: &Path, report: &Report, repaired: Option<(Repair, &Report)>) -
     if let Some((done, again)) = repaired {
         value["repair"] = json!({
             "log_records": done.replayed,
-            "superblock_slots": done.slots_cleared,
+            "superblock_slots": done.slots_mended,
             "left": findings(again),
         });
     }

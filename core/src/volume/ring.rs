@@ -1,0 +1,159 @@
+//! The superblock ring: 32 slots in two places far apart, two for each of the last 16 epochs.
+//!
+//! The superblock of epoch e stands in slots 2·(e mod 16), in the first place, and the one after it, in
+//! the second. A checkpoint writes the first, flushes, and then writes the second. So a first slot that
+//! does not verify beside a second that is older was being written when the power went, and nothing is
+//! lost; if neither verifies where the next epoch belongs, that epoch had been durable.
+
+use super::{Layout, slot_block};
+use crate::device::Disk;
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::limits::SUPERBLOCK_SLOTS;
+use crate::format::{Identity, Superblock};
+use crate::ids::*;
+
+/// Epochs that the ring has room for.
+const EPOCHS: u64 = SUPERBLOCK_SLOTS as u64 / 2;
+
+/// A slot of the superblock ring.
+pub struct RingSlot {
+    /// Its index.
+    pub slot: u32,
+    /// Where it is.
+    pub byte: u64,
+    /// What it holds.
+    pub state: SlotState,
+}
+
+/// What a slot of the ring holds.
+pub enum SlotState {
+    /// Zeros: it has not been written yet.
+    Empty,
+    /// A superblock that verifies.
+    Valid(Box<Superblock>),
+    /// Anything else.
+    Invalid(Fault),
+}
+
+/// All slots of the ring.
+pub struct Ring {
+    slots: Vec<RingSlot>,
+}
+
+/// The two slots of an epoch.
+pub fn slots_of(epoch: Epoch) -> [u32; 2] {
+    let first = 2 * (epoch.0 % EPOCHS) as u32;
+    [first, first + 1]
+}
+
+impl RingSlot {
+    /// The superblock in it, if there is one that verifies.
+    pub fn superblock(&self) -> Option<&Superblock> {
+        match &self.state {
+            SlotState::Valid(superblock) => Some(superblock),
+            SlotState::Empty | SlotState::Invalid(_) => None,
+        }
+    }
+
+    fn is_invalid(&self) -> bool {
+        matches!(self.state, SlotState::Invalid(_))
+    }
+}
+
+impl Ring {
+    /// Reads all slots.
+    pub fn read(disk: &Disk, identity: &Identity) -> Result<Ring> {
+        let read = |slot| {
+            let byte = slot_block(identity.ring, slot).byte();
+            let bytes = disk.read(byte, BLOCK_SIZE)?;
+            Ok(RingSlot { slot, byte, state: state_of(&bytes, slot, identity) })
+        };
+        let slots = (0..SUPERBLOCK_SLOTS).map(read).collect::<Result<_>>()?;
+        Ok(Ring { slots })
+    }
+
+    /// The slots, in order.
+    pub fn slots(&self) -> &[RingSlot] {
+        &self.slots
+    }
+
+    /// The valid superblock of the highest epoch.
+    pub fn newest(&self) -> Option<&Superblock> {
+        self.slots.iter().filter_map(RingSlot::superblock).max_by_key(|found| found.birth.epoch)
+    }
+
+    /// The slots where the superblock of the next epoch belongs.
+    fn next_pair(&self) -> Option<[&RingSlot; 2]> {
+        let next = Epoch(self.newest()?.birth.epoch.0 + 1);
+        Some(slots_of(next).map(|slot| &self.slots[slot as usize]))
+    }
+
+    /// The epoch of a checkpoint that was durable, and whose superblock does not verify in either slot.
+    pub fn lost(&self) -> Option<Epoch> {
+        let lost = self.next_pair()?.iter().all(|slot| slot.is_invalid());
+        lost.then(|| Epoch(self.newest().map_or(0, |newest| newest.birth.epoch.0) + 1))
+    }
+
+    /// The slot that was being written when the power went.
+    pub fn torn(&self) -> Option<&RingSlot> {
+        let [first, second] = self.next_pair()?;
+        (first.is_invalid() && !second.is_invalid()).then_some(first)
+    }
+
+    /// The superblock to start from: that of `slot`; or the newest, unless a newer one is lost.
+    pub fn choose(&self, slot: Option<u32>) -> Result<&Superblock> {
+        let missing = |what: String| Error::corrupt(Place::Image, Fault::Missing(what));
+        if let Some(slot) = slot {
+            let found = self.slots.get(slot as usize).and_then(RingSlot::superblock);
+            return found.ok_or_else(|| {
+                missing(format!("superblock slot {slot} does not verify: choose another with -b"))
+            });
+        }
+        let newest = self.newest().ok_or_else(|| missing("no superblock slot verifies".into()))?;
+        match self.lost() {
+            None => Ok(newest),
+            Some(lost) => Err(missing(format!(
+                "the superblock slots of epoch {} do not verify: the newest checkpoint is lost; \
+                 that of epoch {} can be used with -b {}",
+                lost.0, newest.birth.epoch.0, newest.slot
+            ))),
+        }
+    }
+}
+
+fn state_of(bytes: &[u8], slot: u32, identity: &Identity) -> SlotState {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return SlotState::Empty;
+    }
+    match Superblock::decode(bytes, None) {
+        Err(error) => SlotState::Invalid(error.into()),
+        Ok(found) => match misplaced(&found, slot, identity) {
+            Some(fault) => SlotState::Invalid(fault),
+            None => SlotState::Valid(Box::new(found)),
+        },
+    }
+}
+
+/// A superblock must be of this volume, in its own slot, and speak of the places that the size of the
+/// image and of the log give.
+fn misplaced(found: &Superblock, slot: u32, identity: &Identity) -> Option<Fault> {
+    if found.birth.volume != identity.volume {
+        return Some(Fault::mismatch("volume", identity.volume, found.birth.volume));
+    }
+    if found.slot != slot || !slots_of(found.birth.epoch).contains(&slot) {
+        let found = format_args!("slot {} of epoch {}", found.slot, found.birth.epoch.0);
+        return Some(Fault::mismatch("slot", slot, found));
+    }
+    if found.image_blocks != identity.image_blocks {
+        return Some(Fault::mismatch("image blocks", identity.image_blocks, found.image_blocks));
+    }
+    let block = BLOCK_SIZE as u64;
+    let layout = match Layout::new(found.image_blocks * block, found.log_units * block) {
+        Ok(layout) => layout,
+        Err(error) => return Some(Fault::Missing(error.to_string())),
+    };
+    let places = [found.log_start, found.map_start, identity.ring[0], identity.ring[1]];
+    let expected = [layout.log_start, layout.map_start, layout.ring[0], layout.ring[1]];
+    let text = |places: [BlockNr; 4]| places.map(|place| place.0.to_string()).join(", ");
+    (places != expected).then(|| Fault::mismatch("fixed places", text(expected), text(places)))
+}

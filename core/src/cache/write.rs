@@ -3,13 +3,14 @@
 use rayon::prelude::*;
 
 use super::Store;
+use crate::device::Disk;
 use crate::error::Result;
 use crate::format::Entry;
 use crate::ids::*;
-use crate::node::{Internal, Leaf, Node};
+use crate::node::{Internal, Leaf, LeafImage, Node};
 
-/// Leaves that are serialised and written side by side.
-const LEAVES_AT_ONCE: usize = 32;
+/// Leaves of a batch.
+const LEAVES_AT_ONCE: usize = 16;
 /// Sealed runs of an internal node before they are joined.
 const RUNS_MAX: usize = 16;
 
@@ -38,9 +39,7 @@ impl Store {
                 Node::Internal(internal) => internals.push(internal.id),
             }
         }
-        for leaves in leaves.chunks(LEAVES_AT_ONCE) {
-            self.write_leaves(leaves)?;
-        }
+        self.write_leaves(&leaves)?;
         drop(nodes);
         for id in internals {
             self.write_internal(id)?;
@@ -48,27 +47,32 @@ impl Store {
         Ok(())
     }
 
+    /// Serialises and hashes a batch of leaves on all cores while the batch before it is written: writes
+    /// to one file wait for one another, so there is nothing to gain from more than one at a time.
     fn write_leaves(&mut self, leaves: &[&Leaf]) -> Result<()> {
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
-        let first_seq = self.write_seq + 1;
-        self.write_seq += leaves.len() as u64;
-        let images: Vec<_> = leaves
-            .par_iter()
-            .enumerate()
-            .map(|(at, leaf)| leaf.image(birth, first_seq + at as u64, basement_size))
-            .collect();
-        let mut extents = Vec::with_capacity(leaves.len());
-        for (leaf, image) in leaves.iter().zip(&images) {
-            let extent = self.space.allocate((image.bytes.len() / BLOCK_SIZE) as u64)?;
-            extents.push(extent);
-            self.place(
-                leaf.id,
-                Some(self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash)),
-            )?;
+        let disk = self.disk.clone();
+        let mut placed: Vec<(Extent, LeafImage)> = Vec::new();
+        for batch in leaves.chunks(LEAVES_AT_ONCE) {
+            let first_seq = self.write_seq + 1;
+            self.write_seq += batch.len() as u64;
+            let image = |(at, leaf): (usize, &&Leaf)| {
+                leaf.image(birth, first_seq + at as u64, basement_size)
+            };
+            let (images, written) = rayon::join(
+                || batch.par_iter().enumerate().map(image).collect::<Vec<_>>(),
+                || write_images(&disk, &placed),
+            );
+            written?;
+            placed.clear();
+            for (leaf, image) in batch.iter().zip(images) {
+                let extent = self.space.allocate((image.bytes.len() / BLOCK_SIZE) as u64)?;
+                let entry = self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash);
+                self.place(leaf.id, Some(entry))?;
+                placed.push((extent, image));
+            }
         }
-        let disk = &self.disk;
-        let jobs = extents.par_iter().zip(&images);
-        jobs.try_for_each(|(extent, image)| disk.write(extent.start.byte(), &image.bytes))?;
+        write_images(&disk, &placed)?;
         let mut cache = self.lock();
         leaves.iter().for_each(|leaf| cache.cleaned(leaf.id));
         Ok(())
@@ -134,4 +138,8 @@ impl Store {
     ) -> Entry {
         Entry { extent, head_bytes, hash, birth: self.birth.epoch, references: 1, tree, height }
     }
+}
+
+fn write_images(disk: &Disk, images: &[(Extent, LeafImage)]) -> Result<()> {
+    images.iter().try_for_each(|(extent, image)| disk.write(extent.start.byte(), &image.bytes))
 }

@@ -1,6 +1,7 @@
 //! Tests that cross crates.
 
 mod crash;
+mod dumps;
 mod engine;
 mod files;
 mod format;

@@ -1,5 +1,6 @@
 //! `betr dev`: tools for those who develop or teach betr.
 
+mod pages;
 pub(crate) mod powercut;
 
 use betr_cli::{Exit, Failure, Io};
@@ -8,12 +9,16 @@ use betr_cli::{Exit, Failure, Io};
 #[derive(clap::Subcommand, Debug)]
 pub(crate) enum Dev {
     Powercut(powercut::Args),
+    Man(pages::ManArgs),
+    Completions(pages::CompletionsArgs),
 }
 
 impl Dev {
     pub(crate) fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
         match self {
             Dev::Powercut(args) => powercut::run(args, io),
+            Dev::Man(args) => pages::man(args, io),
+            Dev::Completions(args) => pages::completions(args, io),
         }
     }
 }

@@ -6,6 +6,7 @@ mod fsck;
 mod mkfs;
 mod names;
 mod process;
+mod readme;
 mod reproducible;
 mod round_trip;
 mod stopped;

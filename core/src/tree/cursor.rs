@@ -10,25 +10,29 @@ use crate::format::{Action, Key};
 use crate::ids::TreeId;
 use crate::node::{Batch, Leaf, Node};
 
-type Entries = Vec<(Key, Bytes)>;
-
-/// Where a scan stands. It holds no reference to the store, so that it can outlive a borrow; the
-/// entries that it yields are those of the moment when their leaf was read.
-pub struct Scan {
+/// Where a scan stands: in a range of keys, with what is ready of the leaf that was read last. It holds
+/// no reference to the store, so that it can outlive a borrow; what it yields is that of the moment when
+/// its leaf was read.
+struct Leaves<T> {
     tree: TreeId,
     next: Option<Key>,
     hi: Option<Key>,
-    ready: std::vec::IntoIter<(Key, Bytes)>,
+    ready: std::vec::IntoIter<(Key, T)>,
 }
 
-impl Scan {
-    /// The entries within `[lo, hi)`; no `hi` means to the end.
-    pub fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> Scan {
-        Scan { tree, next: Some(lo), hi, ready: Vec::new().into_iter() }
+impl<T> Leaves<T> {
+    fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> Leaves<T> {
+        Leaves { tree, next: Some(lo), hi, ready: Vec::new().into_iter() }
     }
 
-    /// The next entry.
-    pub fn next(&mut self, store: &Store) -> Result<Option<(Key, Bytes)>> {
+    /// The next entry. `stored` reads what a leaf holds of a range, `of` makes the same of a value that
+    /// is pending.
+    fn next(
+        &mut self,
+        store: &Store,
+        stored: impl Fn(&Leaf, &[u8], Option<&[u8]>) -> Result<Vec<(Key, T)>>,
+        of: impl Fn(&Bytes) -> T,
+    ) -> Result<Option<(Key, T)>> {
         loop {
             if let Some(entry) = self.ready.next() {
                 return Ok(Some(entry));
@@ -37,10 +41,41 @@ impl Scan {
             if self.hi.as_ref().is_some_and(|hi| *hi <= lo) {
                 return Ok(None);
             }
-            let (entries, end) = read_leaf(store, self.tree, &lo, self.hi.as_ref())?;
-            self.ready = entries.into_iter();
-            self.next = end;
+            let way = Way::down(store, self.tree, &lo, self.hi.as_ref())?;
+            let stored = stored(way.leaf(), &lo, way.end())?;
+            self.ready = lay_over(stored, &way.overlay(store, &lo)?, &of).into_iter();
+            self.next = way.leaf().bounds.hi.clone();
         }
+    }
+}
+
+/// A scan of entries.
+pub struct Scan(Leaves<Bytes>);
+
+impl Scan {
+    /// The entries within `[lo, hi)`; no `hi` means to the end.
+    pub fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> Scan {
+        Scan(Leaves::new(tree, lo, hi))
+    }
+
+    /// The next entry.
+    pub fn next(&mut self, store: &Store) -> Result<Option<(Key, Bytes)>> {
+        self.0.next(store, |leaf, lo, hi| leaf.scan(&store.disk, lo, hi), Bytes::clone)
+    }
+}
+
+/// A scan of keys alone, with the lengths of their values: leaves are read without values.
+pub struct KeyScan(Leaves<usize>);
+
+impl KeyScan {
+    /// The keys within `[lo, hi)`; no `hi` means to the end.
+    pub fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> KeyScan {
+        KeyScan(Leaves::new(tree, lo, hi))
+    }
+
+    /// The next key, and the length of its value.
+    pub fn next(&mut self, store: &Store) -> Result<Option<(Key, usize)>> {
+        self.0.next(store, |leaf, lo, hi| leaf.scan_keys(&store.disk, lo, hi), Bytes::len)
     }
 }
 
@@ -63,52 +98,6 @@ impl Iterator for Cursor<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.scan.next(self.store).transpose()
     }
-}
-
-/// A scan of keys alone, with the lengths of their values: leaves are read without values.
-pub struct KeyScan {
-    tree: TreeId,
-    next: Option<Key>,
-    hi: Option<Key>,
-    ready: std::vec::IntoIter<(Key, usize)>,
-}
-
-impl KeyScan {
-    /// The keys within `[lo, hi)`; no `hi` means to the end.
-    pub fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> KeyScan {
-        KeyScan { tree, next: Some(lo), hi, ready: Vec::new().into_iter() }
-    }
-
-    /// The next key, and the length of its value.
-    pub fn next(&mut self, store: &Store) -> Result<Option<(Key, usize)>> {
-        loop {
-            if let Some(entry) = self.ready.next() {
-                return Ok(Some(entry));
-            }
-            let Some(lo) = self.next.take() else { return Ok(None) };
-            if self.hi.as_ref().is_some_and(|hi| *hi <= lo) {
-                return Ok(None);
-            }
-            let way = Way::down(store, self.tree, &lo, self.hi.as_ref())?;
-            let stored = way.leaf().scan_keys(&store.disk, &lo, way.end())?;
-            self.ready =
-                lay_over(stored, &way.overlay(store, &lo)?, |value| value.len()).into_iter();
-            self.next = way.leaf().bounds.hi.clone();
-        }
-    }
-}
-
-/// The entries of one leaf within `[lo, hi)`, and where the next leaf begins.
-fn read_leaf(
-    store: &Store,
-    tree: TreeId,
-    lo: &Key,
-    hi: Option<&Key>,
-) -> Result<(Entries, Option<Key>)> {
-    let way = Way::down(store, tree, lo, hi)?;
-    let stored = way.leaf().scan(&store.disk, lo, way.end())?;
-    let entries = lay_over(stored, &way.overlay(store, lo)?, Bytes::clone);
-    Ok((entries, way.leaf().bounds.hi.clone()))
 }
 
 /// The way from the root to the leaf of a key: the internal nodes with the child taken, and the leaf.

@@ -161,7 +161,7 @@ impl Volume {
                 "an operation of {bytes} bytes, but the log holds {max}"
             )));
         }
-        self.admit(bytes)?;
+        self.admit(bytes, logged)?;
         let result = self.carry_out(transaction, bytes, logged);
         self.or_fail(result)
     }
@@ -286,7 +286,7 @@ impl Volume {
     }
 
     /// Refuses, before anything has changed, what the volume has no room for.
-    fn admit(&mut self, bytes: usize) -> Result<()> {
+    fn admit(&mut self, bytes: usize, logged: bool) -> Result<()> {
         for attempt in 0..3 {
             let need = self.need_blocks(bytes);
             let free = self.store.space.free_blocks();
@@ -294,7 +294,8 @@ impl Volume {
                 return Ok(());
             }
             let gain = self.store.space.held_blocks() > 0 || self.store.dirty_bytes() > 0;
-            if attempt == 2 || !gain || !self.is_formatted() {
+            // What is not logged becomes durable all at once, so no checkpoint may come in between.
+            if attempt == 2 || !gain || !logged {
                 return Err(Error::NoSpace { need_blocks: need, free_blocks: free });
             }
             self.checkpoint()?;

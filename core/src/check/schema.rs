@@ -147,9 +147,10 @@ impl Schema<'_> {
     }
 
     fn inode(&mut self, key: &[u8], place: &MetaKey, inode: Inode) {
-        self.report.counts.inodes += 1;
-        if inode.kind == FileType::Directory {
-            self.report.counts.directories += 1;
+        // The orphan directory is the volume's own.
+        if inode.ino != ORPHAN_INO {
+            self.report.counts.inodes += 1;
+            self.report.counts.directories += u64::from(inode.kind == FileType::Directory);
         }
         if !self.inodes.insert(inode.ino) {
             self.add(Code::InodeTwice, key, format!("inode {}", inode.ino));

@@ -60,17 +60,25 @@ fn command(words: &[&str], io: &mut Io) -> Result<Exit, Failure> {
 
 fn main() -> ExitCode {
     let args = arguments(std::env::args_os().collect());
-    let fsck = args.get(1).is_some_and(|tool| tool == "fsck");
+    let is = |name: &str| args.get(1).is_some_and(|tool| tool == name);
+    let fsck = is("fsck");
+    // What fsck(8) and mkfs(8) expect of a wrong command line; all others end with 2.
+    let usage = if fsck {
+        Exit::FSCK_USAGE
+    } else if is("mkfs") {
+        Exit::FAILED
+    } else {
+        Exit::USAGE
+    };
     // A panic is a mistake of ours, never the image's; its exit code must not look like bits of fsck.
-    match std::panic::catch_unwind(|| betr(&args, fsck)) {
+    match std::panic::catch_unwind(|| betr(&args, fsck, usage)) {
         Ok(exit) => exit.into(),
         Err(_) if fsck => Exit::OPERATIONAL.into(),
         Err(_) => Exit::FAILED.into(),
     }
 }
 
-fn betr(args: &[OsString], fsck: bool) -> Exit {
-    let usage = if fsck { Exit::FSCK_USAGE } else { Exit::USAGE };
+fn betr(args: &[OsString], fsck: bool, usage: Exit) -> Exit {
     let betr = match Betr::try_parse_from(args) {
         Ok(betr) => betr,
         Err(error) => {

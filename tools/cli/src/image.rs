@@ -137,8 +137,9 @@ fn open_file(path: &Path, access: Access, meta: &Metadata) -> Result<File, OpenE
 
 fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenError> {
     let meta = file.metadata().map_err(doing(path, "examine"))?;
-    // udev locks a block device for a moment each time somebody closes it after writing.
-    let attempts = if meta.file_type().is_block_device() { 40 } else { 1 };
+    // A lock may outlive its owner for a moment: udev looks at a block device that was closed, a child
+    // of the owner is between fork and exec, the server of a mount ends after umount has returned.
+    let attempts = 20;
     for attempt in 1..=attempts {
         let result = match access {
             Access::Read => file.try_lock_shared(),

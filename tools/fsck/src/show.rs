@@ -98,16 +98,7 @@ fn document(path: &Path, report: &Report, repaired: Option<(Repair, &Report)>) -
         "image": show::path(path),
         "clean": repaired.map_or(report.is_clean(), |(_, again)| again.is_clean()),
         "findings": findings(report),
-        "counts": {
-            "nodes": report.counts.nodes,
-            "leaves": report.counts.leaves,
-            "pending_messages": report.counts.pending,
-            "inodes": report.counts.inodes,
-            "directories": report.counts.directories,
-            "file_blocks": report.counts.file_blocks,
-            "used_blocks": report.counts.used_blocks,
-            "blocks": report.counts.image_blocks,
-        },
+        "counts": counts(report),
     });
     if let Some((done, again)) = repaired {
         value["repair"] = json!({
@@ -117,6 +108,24 @@ fn document(path: &Path, report: &Report, repaired: Option<(Repair, &Report)>) -
         });
     }
     value
+}
+
+/// Numbers about what was checked; nothing if only the fixed places were looked at.
+fn counts(report: &Report) -> Value {
+    let counts = report.counts;
+    if counts.nodes == 0 {
+        return Value::Null;
+    }
+    json!({
+        "nodes": counts.nodes,
+        "leaves": counts.leaves,
+        "pending_messages": counts.pending,
+        "inodes": counts.inodes,
+        "directories": counts.directories,
+        "file_blocks": counts.file_blocks,
+        "used_blocks": counts.used_blocks,
+        "blocks": counts.image_blocks,
+    })
 }
 
 fn findings(report: &Report) -> Value {

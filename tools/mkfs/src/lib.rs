@@ -85,12 +85,19 @@ struct Plan {
 
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    // mkfs(8) knows only success and failure.
+    make(args, io).map_err(|failure| failure.with_exit(Exit::FAILED))
+}
+
+fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let host = |error: betr_host::HostError| Failure::failed(error.to_string());
     let source = args.directory.as_deref().map(Source::open).transpose().map_err(host)?;
     let source = source.map(|source| source.exclude_caches(args.exclude_caches));
     let survey = source.as_ref().map(Source::survey).transpose().map_err(host)?;
     let plan = plan(args, survey.as_ref())?;
     if args.dry_run {
+        // What a real run would refuse is refused; dropped without a commit, nothing is left.
+        drop(image::create(&args.image, plan.bytes, args.force)?);
         return show(args, &plan, None, io);
     }
     let target = image::create(&args.image, plan.bytes, args.force)?;

@@ -51,7 +51,7 @@ pub const TOOLS: [Tool; 15] = [
 ];
 
 const NAMES: [(&str, i32); 7] =
-    [("mkfs", 2), ("fsck", 16), ("ls", 2), ("cat", 2), ("stat", 2), ("export", 2), ("import", 2)];
+    [("mkfs", 1), ("fsck", 16), ("ls", 2), ("cat", 2), ("stat", 2), ("export", 2), ("import", 2)];
 
 #[test]
 fn help_goes_to_standard_output_and_speaks_of_the_image() {

@@ -30,8 +30,8 @@ fn the_name_stands_for_the_tool() {
     for (program, line, code, expected) in [
         (&mkfs, "IMG 2M -L named", 0, "Label: named"),
         (&mkfs, "IMG 2M", 1, "already holds betr file system labelled \"named\""),
-        (&mkfs, "--no-such-option", 2, "Usage: betr mkfs"),
-        (&mkfs, "", 2, "Usage: betr mkfs"),
+        (&mkfs, "--no-such-option", 1, "Usage: betr mkfs"),
+        (&mkfs, "", 1, "Usage: betr mkfs"),
         (&mkfs, "--help", 0, "Usage: betr mkfs"),
         (&mkfs, "-V", 0, "0."),
         (&fsck, "-n IMG", 0, "named: clean"),

@@ -79,5 +79,5 @@ fn the_same_tree_gives_the_same_bytes() {
         build("c.img", "one", "022", "UTC", false),
         build("d.img", "one", "022", "UTC", false)
     );
-    betr(["mkfs", "-n", "x.img", "2M"]).env("SOURCE_DATE_EPOCH", "soon").assert().code(2);
+    betr(["mkfs", "-n", "x.img", "2M"]).env("SOURCE_DATE_EPOCH", "soon").assert().code(1);
 }

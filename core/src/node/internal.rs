@@ -133,7 +133,27 @@ impl Internal {
 
     /// The weight of child `at`'s buffer; 0 means that nothing is pending for it.
     pub fn pending(&self, at: usize) -> usize {
+        debug_assert!(
+            self.children[at].weight > 0 || self.is_silent(at),
+            "a buffer without weight"
+        );
         self.children[at].weight
+    }
+
+    /// Whether no run has a message for child `at`.
+    fn is_silent(&self, at: usize) -> bool {
+        let bounds = self.child_bounds(at);
+        let (child, hi) = (&self.children[at], bounds.hi.as_deref());
+        let live = |run: &Run| {
+            run.reference.seq >= child.first_run
+                && (run.reference.slices.iter().any(|slice| slice.child == child.id)
+                    || run.ranges.get().is_some_and(|ranges| {
+                        ranges.iter().any(|range| clip(range, &bounds.lo, hi).is_some())
+                    }))
+        };
+        self.open.points_within(&bounds.lo, hi).next().is_none()
+            && self.open.ranges().clip(&bounds.lo, hi).is_empty()
+            && !self.runs.iter().any(live)
     }
 
     /// The weight of all buffers.

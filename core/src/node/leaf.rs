@@ -328,6 +328,11 @@ impl Leaf {
         let Content::Open { entries, .. } = &self.content else {
             panic!("a leaf is opened before it is written");
         };
+        debug_assert_eq!(
+            self.bytes(),
+            entries.iter().map(|(key, value)| cost(self.tree, key, value)).sum::<usize>(),
+            "the size of a leaf is kept"
+        );
         let plan = Plan::new(self, entries, basement_size);
         plan.fill(self, birth, write_seq)
     }

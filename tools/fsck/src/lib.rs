@@ -20,8 +20,12 @@ use betr_core::volume::read_identity;
 
 use progress::Meter;
 
+const EXIT_CODES: &str = "Exit codes, which add up: 0 nothing wrong, 1 errors corrected, 4 errors left, \
+8 the check itself failed, 16 wrong usage. A log that was only replayed is no error.";
+
 /// Check a betr image, and repair it
 #[derive(clap::Args, Debug)]
+#[command(after_help = EXIT_CODES)]
 pub struct Args {
     /// Only check: write nothing
     #[arg(short = 'n', group = "mode")]

@@ -11,9 +11,13 @@ use betr_cli::{Exit, Failure, Io};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the image is damaged and \
+the output partial. mkfs ends with 0 or 1, fsck with the codes of fsck(8).";
+
 /// A file system in an image, built on Bε-trees, and its tools
 #[derive(Parser, Debug)]
-#[command(name = "betr", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "betr", version, propagate_version = true)]
+#[command(max_term_width = 100, after_help = EXIT_CODES)]
 struct Betr {
     #[command(subcommand)]
     tool: Tool,

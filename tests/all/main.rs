@@ -6,3 +6,4 @@ mod engine;
 mod files;
 mod format;
 mod hostile;
+mod placement;

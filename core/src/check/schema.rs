@@ -40,7 +40,7 @@ pub(super) fn check(
         report,
         zones: BTreeMap::new(),
         files: HashMap::new(),
-        inline: HashSet::new(),
+        inline: BTreeMap::new(),
         inodes: HashSet::new(),
     };
     if let Err(error) = schema.walk(&volume, progress) {
@@ -55,8 +55,17 @@ struct Schema<'s> {
     /// Sizes of regular files, by data prefix.
     files: HashMap<Vec<u8>, u64>,
     /// Directories that are not the root of a zone.
-    inline: HashSet<(ZoneId, Vec<Vec<u8>>)>,
+    inline: BTreeMap<InlinePath, Inline>,
     inodes: HashSet<Ino>,
+}
+
+/// Zone and path of a directory that is not the root of a zone.
+type InlinePath = (ZoneId, Vec<Vec<u8>>);
+
+/// What such a directory says of its links, and what it holds.
+struct Inline {
+    links: u32,
+    subdirectories: u32,
 }
 
 #[derive(Default)]
@@ -80,6 +89,7 @@ impl Schema<'_> {
             let (key, value) = entry?;
             self.metadata(&key, &value, &mut owner);
         }
+        self.check_inline();
         self.check_zones();
         self.check_reach();
         progress.step(4, 0, 1);
@@ -125,9 +135,18 @@ impl Schema<'_> {
         self.zones.entry(place.zone).or_default().has_entries |= parent.is_some();
         if let Some(parent) = &parent
             && !parent.is_empty()
-            && !self.inline.contains(&(place.zone, parent.clone()))
+            && !self.inline.contains_key(&(place.zone, parent.clone()))
         {
             self.add(Code::DirectoryUnreachable, key, "its directory does not exist");
+        }
+        let kind = match &decoded {
+            MetaValue::Inode(inode) => inode.kind,
+            MetaValue::ZoneRef(zone) => zone.kind,
+        };
+        if let Some(parent) = parent.clone()
+            && kind == FileType::Directory
+        {
+            self.count_subdirectory(place.zone, parent);
         }
         match decoded {
             MetaValue::Inode(inode) => self.inode(key, &place, inode),
@@ -136,9 +155,6 @@ impl Schema<'_> {
             }
             MetaValue::ZoneRef(zone) => {
                 let name = place.path.last().cloned().unwrap_or_default();
-                if zone.kind == FileType::Directory && place.path.len() == 1 {
-                    self.zones.entry(place.zone).or_default().subdirectories += 1;
-                }
                 let reference = Reference { from: place.zone, name, zone };
                 self.zones.entry(zone.zone).or_default().references.push(reference);
             }
@@ -179,9 +195,33 @@ impl Schema<'_> {
             self.zones.entry(place.zone).or_default().root = Some(inode);
         } else {
             if inode.kind == FileType::Directory {
-                self.inline.insert((place.zone, place.path.clone()));
+                if inode.parent.is_some() {
+                    self.add(Code::ZoneWrong, key, "a parent is for the roots of zones");
+                }
+                let inline = Inline { links: inode.links, subdirectories: 0 };
+                self.inline.insert((place.zone, place.path.clone()), inline);
             } else if inode.links != 1 {
                 self.add(Code::LinksWrong, key, format!("expected 1, found {}", inode.links));
+            }
+        }
+    }
+
+    /// A directory counts in the links of the one that holds it.
+    fn count_subdirectory(&mut self, zone: ZoneId, parent: Vec<Vec<u8>>) {
+        if parent.is_empty() {
+            self.zones.entry(zone).or_default().subdirectories += 1;
+        } else if let Some(parent) = self.inline.get_mut(&(zone, parent)) {
+            parent.subdirectories += 1;
+        }
+    }
+
+    fn check_inline(&mut self) {
+        for ((zone, path), found) in std::mem::take(&mut self.inline) {
+            let expected = 2 + found.subdirectories;
+            if found.links != expected {
+                let key = MetaKey { zone, path, xattr: None }.encode();
+                let detail = format!("expected {expected}, found {}", found.links);
+                self.add(Code::LinksWrong, &key, detail);
             }
         }
     }

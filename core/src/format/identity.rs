@@ -15,7 +15,7 @@
 //! ```
 
 use super::fields::{Fields, FormatError, Trace, Writer};
-use super::limits::{FORMAT_VERSION, LABEL_MAX, SUPERBLOCK_SLOTS};
+use super::limits::{FORMAT_VERSION, IMAGE_BLOCKS_MAX, LABEL_MAX, SUPERBLOCK_SLOTS};
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Nonce, VolumeId};
 
@@ -60,6 +60,10 @@ impl Identity {
         fields.zeros("reserved", 4)?;
         let ring = [BlockNr(fields.u64("ring place A")?), BlockNr(fields.u64("ring place B")?)];
         fields.zeros_to_block_end()?;
+        if (seal.birth.epoch, seal.birth.nonce) != (Epoch(0), Nonce(0)) {
+            return Err(fields.wrong("epoch", 0, seal.birth.epoch));
+        }
+        fields.within(160, "image blocks", image_blocks, IMAGE_BLOCKS_MAX)?;
         Ok(Identity { volume: seal.birth.volume, uuid, label, image_blocks, ring })
     }
 

@@ -1,6 +1,7 @@
 //! `betr mkfs`: sizes, what it refuses, and what it leaves behind when it fails.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use betr_cli::skip::{need, program};
@@ -216,3 +217,43 @@ const LIMITED: &str = r#"ulimit -c 0; ulimit -f 2048; exec "$0" mkfs "$1/t.img" 
 /// Makes an image of `$2` in a small tmpfs at `$1`, and shows what is there afterwards.
 const FULL: &str = r#"mount -t tmpfs -o size=4M none "$1" || exit 77; echo mounted
     "$0" mkfs "$1/t.img" -d "$2"; code=$?; ls -A "$1"; exit $code"#;
+
+#[test]
+fn a_block_device_is_refused_wiped_and_filled() {
+    let (_guard, dir) = scratch();
+    let backing = dir.join("backing");
+    fs::File::create(&backing).unwrap().set_len(32 << 20).unwrap();
+    fs::create_dir(dir.join("folder")).unwrap();
+    fs::write(dir.join("folder/file"), "contents").unwrap();
+    let tools = (program("losetup"), program("mkfs.ext4"), program("blkid"));
+    let (Some(losetup), Some(mkfs_ext4), Some(blkid)) = tools else {
+        need("losetup, mkfs.ext4 and blkid", false);
+        return;
+    };
+    let attached = Command::new(&losetup).args(["-f", "--show"]).arg(&backing).output().unwrap();
+    if !need("a loop device", attached.status.success()) {
+        return;
+    }
+    let device = Loop(losetup, String::from_utf8(attached.stdout).unwrap().trim().into());
+    let path = Path::new(&device.1);
+    assert!(Command::new(mkfs_ext4).arg("-q").arg(path).status().unwrap().success());
+    let (_, err) = run("mkfs -q IMG", path, &dir, 1);
+    assert!(err.contains("ext4"), "{err}");
+    run("mkfs -qf IMG -d DIR/folder", path, &dir, 0);
+    run("fsck -fn --data IMG", path, &dir, 0);
+    assert_eq!(run("cat IMG /file", path, &dir, 0).0, "contents");
+    let probe = Command::new(blkid).arg("-p").arg(path).output().unwrap();
+    assert!(!String::from_utf8_lossy(&probe.stdout).contains("ext4"));
+    // Whoever holds the device keeps its file from being written, and the other way round.
+    let (_, err) = run("fsck -p IMG", &backing, &dir, 8);
+    assert!(err.contains("loop device"), "{err}");
+}
+
+/// A loop device, which is given back when the test ends.
+struct Loop(PathBuf, String);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new(&self.0).arg("-d").arg(&self.1).status();
+    }
+}

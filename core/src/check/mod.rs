@@ -12,6 +12,7 @@ mod links;
 mod nodes;
 mod owners;
 mod repair;
+mod runs;
 mod schema;
 mod table;
 

@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use bytes::Bytes;
-
 use super::owners::Owners;
+use super::runs;
 use super::{CheckOptions, Code, Progress, Report, is_zero, node_place};
 use crate::device::Disk;
 use crate::error::{Place, Result};
@@ -50,13 +49,14 @@ pub(super) fn check(
     summaries
 }
 
-struct Checker<'c> {
-    disk: &'c Disk,
-    superblock: &'c Superblock,
-    id: NodeId,
-    entry: &'c Entry,
-    owners: &'c mut Owners,
-    report: &'c mut Report,
+/// One node, and what its check needs.
+pub(super) struct Checker<'c> {
+    pub disk: &'c Disk,
+    pub superblock: &'c Superblock,
+    pub id: NodeId,
+    pub entry: &'c Entry,
+    pub owners: &'c mut Owners,
+    pub report: &'c mut Report,
 }
 
 impl Checker<'_> {
@@ -88,7 +88,7 @@ impl Checker<'_> {
                     self.report.add(Code::EntryWrong, self.place(), detail);
                 }
                 self.padding(u64::from(self.entry.head_bytes), self.entry.extent);
-                self.runs(&head, internal);
+                runs::check(self, &head, internal);
                 let children = internal.children().iter().enumerate();
                 children.map(|(at, child)| (child.id, internal.child_bounds(at))).collect()
             }
@@ -105,7 +105,7 @@ impl Checker<'_> {
         node_place(self.id, self.entry.extent)
     }
 
-    fn part_place(&self, part: u64, byte: u64) -> Place {
+    pub fn part_place(&self, part: u64, byte: u64) -> Place {
         Place::Part { id: self.id, part, byte }
     }
 
@@ -215,117 +215,6 @@ impl Checker<'_> {
                     self.report.add_error(Code::ValueInvalid, &error);
                 }
             }
-        }
-    }
-
-    fn runs(&mut self, head: &InternalHead, internal: &crate::node::Internal) {
-        for run in &head.runs {
-            let place = self.part_place(run.seq.0, run.extent.start.byte());
-            if !self.owners.take(run.extent, || place, self.report) {
-                continue;
-            }
-            if let Err(error) = self.run(head, run, internal) {
-                self.report.add_error(Code::PartInvalid, &error);
-            }
-        }
-    }
-
-    fn run(
-        &mut self,
-        head: &InternalHead,
-        run: &RunRef,
-        internal: &crate::node::Internal,
-    ) -> Result<()> {
-        let start = run.extent.start.byte();
-        let bytes = Bytes::from(self.disk.read(start, run.extent.bytes() as usize)?);
-        self.run_header(run, &bytes)?;
-        if !is_zero(&bytes[run.bytes as usize..]) {
-            self.report.add(
-                Code::PaddingDirty,
-                self.part_place(run.seq.0, start),
-                "the end of a run",
-            );
-        }
-        if run.ranges.count > 0 {
-            let section = self.part(run, &bytes, &run.ranges)?;
-            let ranges = decode_ranges(&section, run.ranges.count as usize, None);
-            let ranges = ranges
-                .map_err(|e| crate::error::Error::corrupt(self.part_place(run.seq.0, start), e))?;
-            self.report.counts.pending += ranges.len() as u64;
-            let inside = |r: &RangeDelete| {
-                head.bounds.contains(&r.lo) && head.bounds.hi.as_ref().is_none_or(|hi| r.hi <= *hi)
-            };
-            let greatest = ranges.iter().map(|r| r.msn).max();
-            if !ranges.iter().all(inside) || greatest != Some(run.ranges.greatest) {
-                self.report.add(
-                    Code::MessageWrong,
-                    self.part_place(run.seq.0, start),
-                    "range messages",
-                );
-            }
-            self.msn(run, run.ranges.greatest);
-        }
-        for slice in &run.slices {
-            let section = self.part(run, &bytes, &slice.section)?;
-            let messages = decode_slice(&section, slice.section.count as usize, None)
-                .map_err(|e| crate::error::Error::corrupt(self.part_place(run.seq.0, start), e))?;
-            self.report.counts.pending += messages.len() as u64;
-            let at = internal.children().iter().position(|child| child.id == slice.child);
-            let bounds = at.map(|at| internal.child_bounds(at));
-            let inside = |key: &Key| bounds.as_ref().is_some_and(|bounds| bounds.contains(key));
-            let greatest = messages.iter().map(|(_, m)| m.msn).max();
-            if !messages.iter().all(|(key, _)| inside(key))
-                || greatest != Some(slice.section.greatest)
-            {
-                let detail = format!("messages for {}", slice.child);
-                self.report.add(Code::MessageWrong, self.part_place(run.seq.0, start), detail);
-            }
-            self.msn(run, slice.section.greatest);
-        }
-        Ok(())
-    }
-
-    fn run_header(&self, run: &RunRef, bytes: &Bytes) -> Result<()> {
-        let place = || self.part_place(run.seq.0, run.extent.start.byte());
-        let header = bytes.get(..RUN_HEADER_BYTES).unwrap_or(bytes);
-        let (seal, header) = RunHeader::decode(header, None)
-            .map_err(|e| crate::error::Error::corrupt(place(), e))?;
-        let expected =
-            RunHeader { node: self.id, seq: run.seq, tree: self.entry.tree, bytes: run.bytes };
-        if header != expected
-            || (seal.hash, seal.birth.epoch) != (run.header_hash, run.birth)
-            || seal.birth.volume != self.superblock.birth.volume
-        {
-            let fault = crate::error::Fault::mismatch(
-                "run header",
-                format!("{expected:?}"),
-                format!("{header:?}"),
-            );
-            return Err(crate::error::Error::corrupt(place(), fault));
-        }
-        Ok(())
-    }
-
-    fn part(&self, run: &RunRef, bytes: &Bytes, section: &SectionRef) -> Result<Bytes> {
-        let range = section.offset as usize..(section.offset + section.bytes) as usize;
-        let part = bytes.slice(range);
-        let computed = Hash::of(&part);
-        if computed != section.hash {
-            let byte = run.extent.start.byte() + u64::from(section.offset);
-            let fault = crate::error::Fault::mismatch("hash of messages", section.hash, computed);
-            return Err(crate::error::Error::corrupt(self.part_place(run.seq.0, byte), fault));
-        }
-        Ok(part)
-    }
-
-    fn msn(&mut self, run: &RunRef, msn: Msn) {
-        if msn >= self.superblock.next_msn {
-            let detail = format!("MSN {msn}, but the next is {}", self.superblock.next_msn);
-            self.report.add(
-                Code::MessageWrong,
-                self.part_place(run.seq.0, run.extent.start.byte()),
-                detail,
-            );
         }
     }
 }

@@ -40,8 +40,7 @@ const CHILD_BYTES: usize = 30;
 const SECTION_BYTES: usize = 52;
 const SLICE_BYTES: usize = 8 + SECTION_BYTES;
 const RUN_BYTES: usize = 64 + SECTION_BYTES + 8;
-const CHILDREN_MAX: usize = 1 << 16;
-const RUNS_MAX: usize = 1 << 12;
+const CHILDREN_MAX: usize = *FANOUT.end() as usize;
 
 /// An edge to a child.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,6 +32,8 @@ pub const LEAF_SIZE: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
 pub const BASEMENT_SIZE: std::ops::RangeInclusive<u32> = 512..=4 << 20;
 /// The smallest and greatest number of children before an internal node splits.
 pub const FANOUT: std::ops::RangeInclusive<u32> = 4..=1024;
+/// The most sealed runs of an internal node.
+pub const RUNS_MAX: usize = 64;
 /// The longest head of a node, in bytes.
 pub const HEAD_MAX: usize = 64 << 20;
 /// The longest leaf, in bytes: a leaf of the greatest size and one batch of messages more.

@@ -46,8 +46,38 @@ enum Content {
         leaf_bytes: u32,
         basements: Vec<(BasementRef, OnceLock<Arc<Entries>>)>,
     },
-    /// All entries, their size on disk, and whether the last change was at the end.
-    Open { entries: Entries, bytes: usize, appended: bool },
+    /// All entries, their size on disk, and where they grow.
+    Open { entries: Entries, bytes: usize, growth: Growth },
+}
+
+/// Where new entries come: a leaf that is filled in the order of keys is split where it grows, so that
+/// what is left behind stays full.
+#[derive(Clone, Copy, Default)]
+struct Growth {
+    /// The place behind the last new entry.
+    at: usize,
+    /// How many came one behind the other.
+    run: usize,
+}
+
+impl Growth {
+    /// A new entry comes at `at` among `len`.
+    fn grew(&mut self, at: usize, len: usize) {
+        if at == self.at {
+            self.run += 1;
+        } else if at == len && self.at < len && self.run > 1 {
+            // Making a directory puts the root of its zone behind everything, beside its entry.
+            return;
+        } else {
+            self.run = 1;
+        }
+        self.at = at + 1;
+    }
+
+    /// Where the leaf is to be split, if it is filled in order.
+    fn point(self) -> Option<usize> {
+        (self.run > 1).then_some(self.at)
+    }
 }
 
 /// A leaf as bytes, ready to be written.
@@ -68,7 +98,12 @@ impl Leaf {
 
     fn with_entries(id: NodeId, tree: TreeId, bounds: Bounds, entries: Entries) -> Leaf {
         let bytes = entries.iter().map(|(key, value)| cost(tree, key, value)).sum();
-        Leaf { id, tree, bounds, content: Content::Open { entries, bytes, appended: false } }
+        Leaf {
+            id,
+            tree,
+            bounds,
+            content: Content::Open { entries, bytes, growth: Growth::default() },
+        }
     }
 
     pub(super) fn stored(head: LeafHead, extent: Extent) -> Leaf {
@@ -202,12 +237,11 @@ impl Leaf {
     /// Applies a message to an open leaf.
     pub fn apply(&mut self, key: Key, action: &Action) {
         let tree = self.tree;
-        let (entries, bytes, appended) = self.opened();
+        let (entries, bytes, growth) = self.opened();
         let at = match entries.last() {
             Some((last, _)) if *last < key => Err(entries.len()),
             _ => entries.binary_search_by(|(k, _)| k.cmp(&key)),
         };
-        *appended = at == Err(entries.len());
         match (at, action) {
             (Ok(at), Action::Insert(value)) => {
                 *bytes += cost(tree, &key, value);
@@ -216,10 +250,12 @@ impl Leaf {
             }
             (Err(at), Action::Insert(value)) => {
                 *bytes += cost(tree, &key, value);
+                growth.grew(at, entries.len());
                 entries.insert(at, (key, value.clone()));
             }
             (Ok(at), Action::Delete) => {
                 *bytes -= cost(tree, &key, &entries[at].1);
+                *growth = Growth::default();
                 entries.remove(at);
             }
             (Err(_), Action::Delete) => {}
@@ -229,11 +265,11 @@ impl Leaf {
     /// Applies the messages of a buffer, which are younger than everything here, to an open leaf.
     pub fn apply_batch(&mut self, batch: &Batch) {
         let tree = self.tree;
-        let (entries, bytes, appended) = self.opened();
+        let (entries, bytes, growth) = self.opened();
+        *growth = Growth::default();
         let old = std::mem::take(entries);
         let mut old =
             old.into_iter().filter(|(key, _)| batch.ranges().covering(key).is_none()).peekable();
-        *appended = old.peek().is_some();
         for (key, message) in batch.points() {
             while let Some(entry) = old.next_if(|(k, _)| k < key) {
                 entries.push(entry);
@@ -243,14 +279,16 @@ impl Leaf {
                 entries.push((key.clone(), value.clone()));
             }
         }
-        *appended = *appended && old.peek().is_none();
+        if old.peek().is_none() && batch.points().len() > 1 {
+            *growth = Growth { at: entries.len(), run: batch.points().len() };
+        }
         entries.extend(old);
         *bytes = entries.iter().map(|(key, value)| cost(tree, key, value)).sum();
     }
 
-    fn opened(&mut self) -> (&mut Entries, &mut usize, &mut bool) {
+    fn opened(&mut self) -> (&mut Entries, &mut usize, &mut Growth) {
         match &mut self.content {
-            Content::Open { entries, bytes, appended } => (entries, bytes, appended),
+            Content::Open { entries, bytes, growth } => (entries, bytes, growth),
             Content::Stored { .. } => panic!("a leaf is opened before it is changed"),
         }
     }
@@ -277,20 +315,21 @@ impl Leaf {
     }
 
     /// Divides an open leaf that is larger than `limit`. What stays is the first piece; returned are
-    /// the others, each with its first key. A leaf that grows at its end keeps full pieces.
+    /// the others, each with its first key. A leaf that is filled in order is split where it grows.
     pub fn split(&mut self, limit: usize) -> Vec<(Key, SplitLeaf)> {
         let tree = self.tree;
-        let (entries, bytes, appended) = self.opened();
+        let (entries, bytes, growth) = self.opened();
         if *bytes <= limit || entries.len() < 2 {
             return Vec::new();
         }
         let pieces = bytes.div_ceil(limit);
-        let target = if *appended { limit } else { bytes.div_ceil(pieces) };
+        let point = growth.point();
+        let target = if point.is_some() { limit } else { bytes.div_ceil(pieces) };
         let mut cuts = Vec::new();
         let mut piece = 0;
         for (at, (key, value)) in entries.iter().enumerate() {
             let cost = cost(tree, key, value);
-            if piece > 0 && piece + cost > target {
+            if piece > 0 && (piece + cost > target || point == Some(at)) {
                 cuts.push(at);
                 piece = 0;
             }
@@ -303,7 +342,7 @@ impl Leaf {
         }
         parts.reverse();
         *bytes = entries.iter().map(|(key, value)| cost(tree, key, value)).sum();
-        *appended = false;
+        *growth = Growth::default();
         parts
     }
 

@@ -196,6 +196,9 @@ impl Group {
             if record.lsn != lsn {
                 return Err(f.wrong("LSN", lsn, record.lsn));
             }
+            if record.lsn.0.checked_add(record.messages.len() as u64).is_none() {
+                return Err(f.wrong("LSN", "one that leaves numbers for all messages", lsn));
+            }
             lsn = record.next_lsn();
             records.push(record);
             f.leave();

@@ -282,12 +282,13 @@ impl Internal {
         dead
     }
 
-    /// Whether more than half of what the sealed runs hold is dead, or there are too many of them.
+    /// Whether more than half of what the sealed runs hold is dead, or there are too many of them, or no
+    /// number is left for another.
     pub fn wants_compaction(&self, runs_max: usize) -> bool {
         let stored: usize =
             self.runs.iter().map(|run| run.reference.bytes as usize - RUN_HEADER_BYTES).sum();
         let live: usize = self.runs.iter().map(|run| run.live_bytes(&self.children)).sum();
-        self.runs.len() > runs_max || 2 * live < stored
+        self.runs.len() > runs_max || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
     }
 
     /// Replaces child `at`, whose buffer is empty, by itself and `more` to its right.

@@ -82,16 +82,19 @@ impl Ring {
         self.slots.iter().filter_map(RingSlot::superblock).max_by_key(|found| found.birth.epoch)
     }
 
+    fn next_epoch(&self) -> Option<Epoch> {
+        self.newest()?.birth.epoch.0.checked_add(1).map(Epoch)
+    }
+
     /// The slots where the superblock of the next epoch belongs.
     fn next_pair(&self) -> Option<[&RingSlot; 2]> {
-        let next = Epoch(self.newest()?.birth.epoch.0 + 1);
-        Some(slots_of(next).map(|slot| &self.slots[slot as usize]))
+        Some(slots_of(self.next_epoch()?).map(|slot| &self.slots[slot as usize]))
     }
 
     /// The epoch of a checkpoint that was durable, and whose superblock does not verify in either slot.
     pub fn lost(&self) -> Option<Epoch> {
         let lost = self.next_pair()?.iter().all(|slot| slot.is_invalid());
-        lost.then(|| Epoch(self.newest().map_or(0, |newest| newest.birth.epoch.0) + 1))
+        self.next_epoch().filter(|_| lost)
     }
 
     /// The slot that was being written when the power went.

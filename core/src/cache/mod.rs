@@ -194,7 +194,7 @@ impl Store {
         if let Node::Internal(internal) = &*node {
             for run in internal.runs() {
                 let reference = run.reference();
-                self.space.free(reference.extent, reference.birth, self.birth.epoch);
+                self.space.free(reference.extent, reference.birth, self.birth.epoch)?;
             }
         }
         self.place(id, None)
@@ -206,7 +206,7 @@ impl Store {
             return Ok(());
         }
         if let Some(old) = self.table.set(id, entry)? {
-            self.space.free(old.extent, old.birth, self.birth.epoch);
+            self.space.free(old.extent, old.birth, self.birth.epoch)?;
         }
         Ok(())
     }

@@ -126,7 +126,7 @@ impl Table {
         };
         if let Some(old) = old {
             let extent = Extent { start: old.block, blocks: 1 };
-            space.free(extent, old.birth, birth.epoch);
+            space.free(extent, old.birth, birth.epoch)?;
         }
         Ok(())
     }

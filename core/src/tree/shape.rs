@@ -147,8 +147,7 @@ fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
         Node::Leaf(_) => Ok(Vec::new()),
     })?;
     let now = store.birth().epoch;
-    freed.into_iter().for_each(|(extent, birth)| store.space.free(extent, birth, now));
-    Ok(())
+    freed.into_iter().try_for_each(|(extent, birth)| store.space.free(extent, birth, now))
 }
 
 /// Joins the node of this height on the way to `key` with a neighbour, if both are small.

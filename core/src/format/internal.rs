@@ -241,6 +241,9 @@ impl RunRef {
         f.within(f.at() - 8, "extent start", start.0, u64::MAX / BLOCK_SIZE as u64 - (1 << 32))?;
         let blocks = f.u32("extent blocks")?;
         let bytes = f.limited("run length", PART_MAX)? as u32;
+        if (bytes as usize) < RUN_HEADER_BYTES {
+            return Err(f.wrong("run length", format_args!("at least {RUN_HEADER_BYTES}"), bytes));
+        }
         if start.0 == 0 || u64::from(blocks) != u64::from(bytes).div_ceil(BLOCK_SIZE as u64) {
             return Err(f.wrong(
                 "extent",

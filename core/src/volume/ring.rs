@@ -68,7 +68,8 @@ impl Ring {
             let bytes = disk.read(byte, BLOCK_SIZE)?;
             Ok(RingSlot { slot, byte, state: state_of(&bytes, slot, identity) })
         };
-        let slots = (0..SUPERBLOCK_SLOTS).map(read).collect::<Result<_>>()?;
+        let mut slots = (0..SUPERBLOCK_SLOTS).map(read).collect::<Result<Vec<_>>>()?;
+        slots.chunks_mut(2).for_each(compare);
         Ok(Ring { slots })
     }
 
@@ -121,6 +122,18 @@ impl Ring {
                 lost.0, newest.birth.epoch.0, newest.slot
             ))),
         }
+    }
+}
+
+/// Two superblocks of one epoch must say the same: else only the one that was written first counts.
+fn compare(pair: &mut [RingSlot]) {
+    let [first, second] = pair else { return };
+    if let (SlotState::Valid(a), SlotState::Valid(b)) = (&first.state, &second.state)
+        && a.birth.epoch == b.birth.epoch
+        && **a != (Superblock { slot: a.slot, ..(**b).clone() })
+    {
+        let fault = Fault::mismatch("superblock", "that of the slot before", "another");
+        second.state = SlotState::Invalid(fault);
     }
 }
 

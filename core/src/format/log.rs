@@ -288,6 +288,17 @@ impl RecordMessage {
         }
     }
 
+    /// The length of a key or value that is longer than may be.
+    pub(crate) fn beyond_limits(&self) -> Option<usize> {
+        let (key, second) = self.parts();
+        let second_max = match self {
+            RecordMessage::Point(..) => VALUE_MAX,
+            RecordMessage::RangeDelete(..) => KEY_MAX,
+        };
+        let over = |bytes: usize, max: usize| (bytes > max).then_some(bytes);
+        over(key.len(), KEY_MAX).or_else(|| over(second.len(), second_max))
+    }
+
     fn kind(&self) -> u8 {
         match self {
             RecordMessage::Point(_, _, action) => action.kind(),

@@ -152,6 +152,9 @@ impl Volume {
         if count == 0 || count > limits::RECORD_MESSAGES_MAX as usize {
             return Err(Error::Misuse(format!("an operation of {count} messages")));
         }
+        if let Some(bytes) = transaction.messages.iter().find_map(RecordMessage::beyond_limits) {
+            return Err(Error::Misuse(format!("a message with a key or value of {bytes} bytes")));
+        }
         after("next MSN", self.next_msn.0.saturating_add(count as u64 - 1))?;
         let bytes = Record::encoded_bytes(&transaction.messages);
         if logged && bytes > self.log.record_max() {

@@ -220,12 +220,14 @@ impl Checker<'_> {
     }
 
     fn runs(&mut self, head: &InternalHead, internal: &crate::node::Internal) {
+        let children = internal.children().iter().enumerate();
+        let bounds = children.map(|(at, child)| (child.id, internal.child_bounds(at))).collect();
         for run in &head.runs {
             let place = self.part_place(run.seq.0, run.extent.start.byte());
             if !self.owners.take(run.extent, || place, self.report) {
                 continue;
             }
-            if let Err(error) = self.run(head, run, internal) {
+            if let Err(error) = self.run(head, run, &bounds) {
                 self.report.add_error(Code::PartInvalid, &error);
             }
         }
@@ -235,7 +237,7 @@ impl Checker<'_> {
         &mut self,
         head: &InternalHead,
         run: &RunRef,
-        internal: &crate::node::Internal,
+        bounds: &HashMap<NodeId, Bounds>,
     ) -> Result<()> {
         let start = run.extent.start.byte();
         let bytes = Bytes::from(self.disk.read(start, run.extent.bytes() as usize)?);
@@ -271,9 +273,8 @@ impl Checker<'_> {
             let messages = decode_slice(&section, slice.section.count as usize, None)
                 .map_err(|e| crate::error::Error::corrupt(self.part_place(run.seq.0, start), e))?;
             self.report.counts.pending += messages.len() as u64;
-            let at = internal.children().iter().position(|child| child.id == slice.child);
-            let bounds = at.map(|at| internal.child_bounds(at));
-            let inside = |key: &Key| bounds.as_ref().is_some_and(|bounds| bounds.contains(key));
+            let bounds = bounds.get(&slice.child);
+            let inside = |key: &Key| bounds.is_some_and(|bounds| bounds.contains(key));
             let greatest = messages.iter().map(|(_, m)| m.msn).max();
             if !messages.iter().all(|(key, _)| inside(key))
                 || greatest != Some(slice.section.greatest)

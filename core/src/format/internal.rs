@@ -147,6 +147,11 @@ impl InternalHead {
         let next_run = RunSeq(f.u64("next run")?);
         let bounds = Bounds::decode(&mut f)?;
         let children = decode_children(&mut f, child_count, height, &bounds, next_run)?;
+        let mut ids: Vec<NodeId> = children.iter().map(|child| child.id).collect();
+        ids.sort_unstable();
+        if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(f.wrong("children", "nodes that differ", twice[0]));
+        }
         let mut runs: Vec<RunRef> = Vec::with_capacity(run_count);
         for index in 0..run_count {
             f.enter("run", Some(index));

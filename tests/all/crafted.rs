@@ -546,7 +546,7 @@ const RUNS: &[Case] = &[
         let mut head = forge.internal(DATA.root());
         let last = head.children.last().unwrap().clone();
         let mut slices = Vec::new();
-        for number in 0..6000u32 {
+        for number in 0..10_000u32 {
             let pivot = key(&[&last.pivot[..], &number.to_be_bytes()].concat());
             let id = NodeId(1_000_000 + u64::from(number));
             head.children.push(ChildRef { id, first_run: RunSeq(0), pivot: pivot.clone() });
@@ -565,6 +565,16 @@ const RUNS: &[Case] = &[
 /// Changes the superblock alone.
 fn superblock(forge: Forge, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
     forge.seal_with(change)
+}
+
+/// Changes the identity block alone.
+fn identity(forge: Forge, change: impl FnOnce(&mut Identity)) -> Vec<u8> {
+    let mut bytes = forge.seal();
+    let block = &mut bytes[IDENTITY_AT as usize..][..BLOCK_SIZE];
+    let mut identity = Identity::decode(block, None).unwrap();
+    change(&mut identity);
+    block.copy_from_slice(&identity.encode());
+    bytes
 }
 
 fn epoch_becomes(mut forge: Forge, epoch: u64) -> Vec<u8> {
@@ -640,6 +650,40 @@ const TABLE: &[Case] = &[
         forge.superblock.roots[0].table = forge.superblock.table;
         forge.seal_superblock();
         forge.bytes
+    }),
+    ("the metadata root is not in the table", Finds(Code::NodeMissing), |mut forge| {
+        *forge.slot(META.root()) = None;
+        forge.seal()
+    }),
+    ("the data root is not in the table", Finds(Code::NodeMissing), |mut forge| {
+        *forge.slot(DATA.root()) = None;
+        forge.seal()
+    }),
+    ("a node 0", Finds(Code::EntryWrong), |mut forge| {
+        let (id, _) = leaf(&mut forge);
+        let bounds = forge.leaf(id).bounds;
+        forge.put_leaf(NodeId(0), DATA, bounds, &[], |_| (Vec::new(), Vec::new()));
+        forge.seal()
+    }),
+    ("the image says that it is longer", Finds(Code::ImageTruncated), |forge| {
+        let blocks = forge.superblock.image_blocks + 1;
+        identity(forge, |identity| {
+            identity.image_blocks = blocks;
+            identity.ring[1] = BlockNr(blocks - 16);
+        })
+    }),
+    ("the image says that it is shorter", Wrong, |forge| {
+        let blocks = forge.superblock.image_blocks - 100;
+        identity(forge, |identity| {
+            identity.image_blocks = blocks;
+            identity.ring[1] = BlockNr(blocks - 16);
+        })
+    }),
+    ("the ring is somewhere else", Wrong, |forge| {
+        identity(forge, |identity| identity.ring = [BlockNr(u64::MAX), BlockNr(u64::MAX - 20)])
+    }),
+    ("the log is longer than the image", Wrong, |forge| {
+        superblock(forge, |superblock| superblock.log_units = 1 << 20)
     }),
     ("a page of another index", Finds(Code::TablePageInvalid), |mut forge| {
         forge.pages.get_mut(&(0, 0)).unwrap().1.index = 1;
@@ -1184,6 +1228,38 @@ fn work(device: std::sync::Arc<dyn betr_core::device::Device>) -> Result<()> {
     fs.checkpoint()
 }
 
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: betr_dump::Args,
+}
+
+/// Dumps what can be dumped.
+fn dump(bytes: &[u8]) {
+    let path = std::env::temp_dir().join(format!(
+        "betr-crafted-{}-{:?}.img",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    std::fs::write(&path, bytes).unwrap();
+    let image = path.to_str().unwrap();
+    for words in [
+        &["super"][..],
+        &["table"],
+        &["tree"],
+        &["node", "1"],
+        &["node", "2"],
+        &["log"],
+        &["path", "/"],
+    ] {
+        let line = [&["dump", image][..], words].concat();
+        let args = <Line as clap::Parser>::try_parse_from(line).unwrap().args;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let _ = betr_dump::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
+    }
+    let _ = std::fs::remove_file(&path);
+}
+
 /// All of a case; what is wrong with it is a panic.
 fn run(says: Says, bytes: Vec<u8>) {
     let device = Forge::device(bytes.clone());
@@ -1197,6 +1273,7 @@ fn run(says: Says, bytes: Vec<u8>) {
     assert!(right, "expected {says:?}: {:?}", report.findings.iter().take(9).collect::<Vec<_>>());
     let read = super::hostile::read_all(device.clone());
     assert!(!matches!(says, Clean) || read.is_ok(), "{read:?}");
+    dump(&bytes);
     let _ = work(device.clone());
     // Whatever came of it can be looked at as well.
     check(&device, CheckOptions { data: true, slot: None }, &mut ());

@@ -437,9 +437,10 @@ fn with_run(
     forge.seal()
 }
 
-/// Changes the reference to a new, sound run of a node above leaves.
+/// Changes the reference to a new, sound run of the metadata root, which every writer writes anew.
 fn run_becomes(mut forge: Forge, change: impl FnOnce(&mut Forge, &mut RunRef)) -> Vec<u8> {
-    let (id, head) = parent(&mut forge);
+    let id = META.root();
+    let head = forge.internal(id);
     let points = vec![(head.bounds.lo.successor(), message(1, b"x"))];
     let slices = [(head.children[0].id, points)];
     let mut run = forge.run(id, head.tree, head.next_run, &slices, &[]);
@@ -514,7 +515,7 @@ const RUNS: &[Case] = &[
     ("a dead run over a node", Finds(Code::BlockTwice), |forge| {
         run_becomes(forge, |forge, run| {
             run.slices.clear();
-            run.extent.start = forge.entry(META.root()).extent.start;
+            run.extent.start = forge.entry(DATA.root()).extent.start;
         })
     }),
     ("a run without even a header", Wrong, |forge| {

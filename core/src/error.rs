@@ -73,6 +73,14 @@ pub struct Damage {
     pub fault: Fault,
 }
 
+/// The number after `number`. No honest volume ever comes to the last one, but an image may say so.
+pub(crate) fn after(what: &'static str, number: u64) -> Result<u64> {
+    number.checked_add(1).ok_or_else(|| {
+        let fault = Fault::mismatch(what, "a number that another can follow", number);
+        Error::corrupt(Place::Image, fault)
+    })
+}
+
 /// The refusals of POSIX, by the name of their error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

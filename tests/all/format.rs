@@ -93,11 +93,15 @@ fn section() -> KeySection {
         offset,
         bytes: lengths[at] as u32,
     };
+    let (mut small, mut blocks) = (64, 4096);
+    let chunk = |len: &usize| {
+        let at = if is_block(TreeId::Data, *len) { &mut blocks } else { &mut small };
+        let offset = *at;
+        *at += *len as u32;
+        ChunkRef { offset, bytes: *len as u32, hash: Hash([1; 32]) }
+    };
     KeySection {
-        chunks: chunks
-            .iter()
-            .map(|len| ChunkRef { offset: 64, bytes: *len as u32, hash: Hash([1; 32]) })
-            .collect(),
+        chunks: chunks.iter().map(chunk).collect(),
         entries: places.into_iter().enumerate().map(entry).collect(),
     }
 }
@@ -244,7 +248,7 @@ fn vectors() {
     assert_eq!(LeafHead::decode(&bytes, None).unwrap().1, leaf_head());
     insta::assert_snapshot!("leaf_head", hex(&bytes));
     let bytes = section().encode();
-    assert_eq!(KeySection::decode(&bytes, TreeId::Data, 9000, None).unwrap(), section());
+    assert_eq!(KeySection::decode(&bytes, TreeId::Data, 12288, None).unwrap(), section());
     insta::assert_snapshot!("key_section", hex(&bytes));
 
     let (bytes, _) = internal_head().encode(birth());
@@ -337,7 +341,7 @@ fn everything_has_one_encoding() {
         Some(head.encode(birth_of(&seal)).0)
     });
     accepted += mangle(5, &section().encode(), false, |bytes| {
-        Some(KeySection::decode(bytes, TreeId::Data, 9000, None).ok()?.encode())
+        Some(KeySection::decode(bytes, TreeId::Data, 12288, None).ok()?.encode())
     });
     let mut w = Writer::default();
     encode_slice(&mut w, messages().iter().map(|(key, message)| (key, message)));

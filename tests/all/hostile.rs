@@ -34,8 +34,8 @@ fn fill(fs: &mut Fs, from: u32, to: u32) {
 }
 
 /// An image with deep trees, pending messages, range deletes and a few checkpoints.
-fn image() -> Vec<u8> {
-    let device = Arc::new(MemoryDevice::new(IMAGE));
+pub(crate) fn image(len: u64) -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(len));
     let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
     let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
     fill(&mut fs, 0, 30);
@@ -78,7 +78,7 @@ fn bits(image: &[u8]) -> Vec<u64> {
 
 #[test]
 fn every_flipped_bit_is_found() {
-    let image = image();
+    let image = image(IMAGE);
     let sound: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.clone()));
     let report = check(&sound, ALL, &mut ());
     assert!(report.findings.is_empty(), "{:?}", report.findings);
@@ -120,7 +120,7 @@ fn missed(image: &[u8], bits: &[u64]) -> Vec<u64> {
 }
 
 /// Reads everything there is; an error is fine, a panic is not.
-fn read_all(device: Arc<dyn Device>) -> betr_core::Result<()> {
+pub(crate) fn read_all(device: Arc<dyn Device>) -> betr_core::Result<()> {
     let volume = open(device, Mode::ReadOnly, tight(), 3)?.0;
     let fs = Fs::open(volume, clock(0));
     let mut walk = Walk::new(fs.root()?);
@@ -137,7 +137,7 @@ fn read_all(device: Arc<dyn Device>) -> betr_core::Result<()> {
 
 #[test]
 fn readers_never_believe_a_flipped_bit() {
-    let image = image();
+    let image = image(IMAGE);
     let original: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.clone()));
     read_all(original).unwrap();
     let device = Arc::new(MemoryDevice::from(image.clone()));
@@ -152,7 +152,7 @@ fn readers_never_believe_a_flipped_bit() {
 
 #[test]
 fn damage_in_the_log_is_told_from_its_tail() {
-    let device = Arc::new(MemoryDevice::from(image()));
+    let device = Arc::new(MemoryDevice::from(image(IMAGE)));
     let volume = open(device.clone(), Mode::ReadWrite, tight(), 5).unwrap().0;
     let mut fs = Fs::open(volume, clock(5000));
     fs.checkpoint().unwrap();

@@ -1,5 +1,6 @@
 //! Tests that cross crates.
 
+mod crafted;
 mod crash;
 mod dumps;
 mod engine;

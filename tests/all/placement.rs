@@ -31,7 +31,7 @@ fn nested_directories_within_one_zone_are_read_and_checked() {
         path.iter().fold(MetaKey::root(ROOT_ZONE), |place, name| place.child(name.as_bytes()))
     };
     let mut inode = |kind, links, size| {
-        let ino: Ino = volume.take_ino();
+        let ino: Ino = volume.take_ino().unwrap();
         Inode { kind, links, size, ino, data_zone: None, ..model.inode.clone() }
     };
     let mut messages = Vec::new();

@@ -12,7 +12,7 @@ mod write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Disk;
-use crate::error::{Error, Fault, Place, Result};
+use crate::error::{Error, Fault, Place, Result, after};
 use crate::format::{Birth, Bounds, Entry};
 use crate::ids::*;
 use crate::node::Node;
@@ -105,10 +105,14 @@ impl Store {
     }
 
     /// A fresh node id.
-    pub fn new_id(&mut self) -> NodeId {
+    pub fn new_id(&mut self) -> Result<NodeId> {
         let id = self.next_node;
-        self.next_node = NodeId(id.0 + 1);
-        id
+        if self.table.get(id)?.is_some() {
+            let fault = Fault::mismatch("next node id", "one that is free", id);
+            return Err(Error::corrupt(Place::Node { id, byte: None }, fault));
+        }
+        self.next_node = NodeId(after("next node id", id.0)?);
+        Ok(id)
     }
 
     /// A node, from memory or from its place on disk.
@@ -190,7 +194,7 @@ impl Store {
         if let Node::Internal(internal) = &*node {
             for run in internal.runs() {
                 let reference = run.reference();
-                self.space.free(reference.extent, reference.birth, self.birth.epoch);
+                self.space.free(reference.extent, reference.birth, self.birth.epoch)?;
             }
         }
         self.place(id, None)
@@ -202,7 +206,7 @@ impl Store {
             return Ok(());
         }
         if let Some(old) = self.table.set(id, entry)? {
-            self.space.free(old.extent, old.birth, self.birth.epoch);
+            self.space.free(old.extent, old.birth, self.birth.epoch)?;
         }
         Ok(())
     }

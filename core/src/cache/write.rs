@@ -104,7 +104,7 @@ impl Store {
         let entry = self.entry(internal.tree, internal.height, extent, head_bytes, hash);
         self.place(id, Some(entry))?;
         for (extent, birth) in freed.drain(..) {
-            self.space.free(extent, birth, self.birth.epoch);
+            self.space.free(extent, birth, self.birth.epoch)?;
         }
         self.lock().cleaned(id);
         Ok(())

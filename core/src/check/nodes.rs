@@ -86,8 +86,9 @@ impl Checker<'_> {
                 if blocks != u64::from(self.entry.extent.blocks) {
                     let detail = format!("a head of {blocks} blocks in {}", self.entry.extent);
                     self.report.add(Code::EntryWrong, self.place(), detail);
+                } else {
+                    self.padding(u64::from(self.entry.head_bytes), self.entry.extent);
                 }
-                self.padding(u64::from(self.entry.head_bytes), self.entry.extent);
                 runs::check(self, &head, internal);
                 let children = internal.children().iter().enumerate();
                 children.map(|(at, child)| (child.id, internal.child_bounds(at))).collect()

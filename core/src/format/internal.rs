@@ -146,6 +146,11 @@ impl InternalHead {
         let next_run = RunSeq(f.u64("next run")?);
         let bounds = Bounds::decode(&mut f)?;
         let children = decode_children(&mut f, child_count, height, &bounds, next_run)?;
+        let mut ids: Vec<NodeId> = children.iter().map(|child| child.id).collect();
+        ids.sort_unstable();
+        if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(f.wrong("children", "nodes that differ", twice[0]));
+        }
         let mut runs: Vec<RunRef> = Vec::with_capacity(run_count);
         for index in 0..run_count {
             f.enter("run", Some(index));
@@ -240,6 +245,9 @@ impl RunRef {
         f.within(f.at() - 8, "extent start", start.0, u64::MAX / BLOCK_SIZE as u64 - (1 << 32))?;
         let blocks = f.u32("extent blocks")?;
         let bytes = f.limited("run length", PART_MAX)? as u32;
+        if (bytes as usize) < RUN_HEADER_BYTES {
+            return Err(f.wrong("run length", format_args!("at least {RUN_HEADER_BYTES}"), bytes));
+        }
         if start.0 == 0 || u64::from(blocks) != u64::from(bytes).div_ceil(BLOCK_SIZE as u64) {
             return Err(f.wrong(
                 "extent",

@@ -279,6 +279,15 @@ impl KeySection {
         let (places, lengths) = chunks_of(tree, self.entries.iter().map(|e| e.bytes as usize));
         let found = self.chunks.iter().map(|chunk| chunk.bytes as usize);
         let ordered = self.entries.windows(2).all(|pair| pair[0].key < pair[1].key);
+        let in_row = |block: bool| {
+            let chunks = self.chunks.iter();
+            let mut row = chunks.filter(|chunk| is_block(tree, chunk.bytes as usize) == block);
+            let mut at = row.next().map(|first| first.offset + first.bytes);
+            row.all(|chunk| at.replace(chunk.offset + chunk.bytes) == Some(chunk.offset))
+        };
+        if !in_row(false) || !in_row(true) {
+            return Err(f.wrong("chunks", "chunks one behind another", "others"));
+        }
         let placed = self.entries.iter().map(|e| (e.chunk, e.offset)).eq(places);
         if !ordered || !placed || !found.eq(lengths) {
             return Err(f.wrong("entries", "keys in order and values in their chunks", "others"));
@@ -348,7 +357,8 @@ impl ChunkRef {
         f.enter("chunk", Some(index));
         let offset = f.u32("offset")?;
         let bytes = f.limited("stored length", VALUE_MAX)? as u32;
-        f.within(f.at() - 8, "offset", offset.into(), leaf_bytes.saturating_sub(bytes).into())?;
+        let end = u64::from(offset) + u64::from(bytes);
+        f.within(f.at() - 8, "offset", end, leaf_bytes.into())?;
         let codec = f.u8("codec")?;
         if codec != 0 {
             return Err(f.wrong("codec", 0, codec));

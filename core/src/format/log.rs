@@ -196,6 +196,9 @@ impl Group {
             if record.lsn != lsn {
                 return Err(f.wrong("LSN", lsn, record.lsn));
             }
+            if record.lsn.0.checked_add(record.messages.len() as u64).is_none() {
+                return Err(f.wrong("LSN", "one that leaves numbers for all messages", lsn));
+            }
             lsn = record.next_lsn();
             records.push(record);
             f.leave();
@@ -283,6 +286,17 @@ impl RecordMessage {
         match self {
             RecordMessage::Point(tree, ..) | RecordMessage::RangeDelete(tree, ..) => *tree,
         }
+    }
+
+    /// The length of a key or value that is longer than may be.
+    pub(crate) fn beyond_limits(&self) -> Option<usize> {
+        let (key, second) = self.parts();
+        let second_max = match self {
+            RecordMessage::Point(..) => VALUE_MAX,
+            RecordMessage::RangeDelete(..) => KEY_MAX,
+        };
+        let over = |bytes: usize, max: usize| (bytes > max).then_some(bytes);
+        over(key.len(), KEY_MAX).or_else(|| over(second.len(), second_max))
     }
 
     fn kind(&self) -> u8 {

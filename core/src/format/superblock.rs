@@ -208,6 +208,15 @@ impl Superblock {
         if superblock.next_node <= TreeId::Data.root() || seal.birth.epoch == Epoch(0) {
             return Err(f.wrong("next node id", "more than the roots", superblock.next_node));
         }
+        let least = [
+            ("first group", superblock.first_group, 1),
+            ("next zone id", superblock.next_zone.0, 2),
+            ("next inode", superblock.next_ino.0, 3),
+            ("next MSN", superblock.next_msn.0, 1),
+        ];
+        if let Some((name, found, least)) = least.into_iter().find(|(_, found, min)| found < min) {
+            return Err(f.wrong(name, format_args!("at least {least}"), found));
+        }
         Ok(superblock)
     }
 

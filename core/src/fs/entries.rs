@@ -1,13 +1,12 @@
 //! Removing and renaming entries of directories.
 
+use std::collections::HashSet;
+
 use super::make::add_links;
 use super::{Fs, Object, check_name, delete, insert, insert_inode};
 use crate::error::{Error, Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
-
-/// The most directories on the way to the root; more means a cycle.
-const DEPTH_MAX: usize = 1 << 20;
 
 impl Fs {
     /// Removes a name of something that is not a directory; the last name takes the object with it.
@@ -158,7 +157,8 @@ impl Fs {
     /// A directory must not move below itself.
     fn check_not_below(&self, to: &Object, moved: &Object) -> Result<()> {
         let mut directory = to.clone();
-        for _ in 0..DEPTH_MAX {
+        let mut seen = HashSet::new();
+        while seen.insert(directory.inode.ino) {
             if directory.inode.ino == moved.inode.ino {
                 return Err(Refusal::Invalid.into());
             }

@@ -85,13 +85,13 @@ impl Fs {
         }
         let now = self.now();
         let entry = directory.place.child(name);
-        let ino = self.volume.take_ino();
+        let ino = self.volume.take_ino()?;
         let mut inode = new.attributes.inode(new.kind, ino, now);
         let is_directory = new.kind == FileType::Directory;
         let mut place = entry.clone();
         let mut messages = Vec::with_capacity(3);
         if is_directory || new.shared {
-            let zone = self.volume.take_zone();
+            let zone = self.volume.take_zone()?;
             let link = if is_directory { LinkKind::Own } else { LinkKind::Link };
             place = MetaKey::root(zone);
             messages.push(insert(&entry, ZoneRef { link, kind: new.kind, ino, zone }.encode()));
@@ -101,7 +101,7 @@ impl Fs {
                 inode.links = 2;
                 inode.parent = Some(Parent { zone: directory.place.zone, name: name.to_vec() });
             }
-            FileType::Regular => inode.data_zone = Some(self.volume.take_zone()),
+            FileType::Regular => inode.data_zone = Some(self.volume.take_zone()?),
             FileType::Symlink => {
                 inode.size = new.target.len() as u64;
                 inode.target = new.target;
@@ -153,7 +153,7 @@ impl Fs {
         let (kind, ino) = (inode.kind, inode.ino);
         let reference = |zone| ZoneRef { link: LinkKind::Link, kind, ino, zone }.encode();
         if !place.path.is_empty() {
-            let zone = self.volume.take_zone();
+            let zone = self.volume.take_zone()?;
             messages.push(insert(&place, reference(zone)));
             messages.extend(self.move_xattrs(&place, &MetaKey::root(zone))?);
             place = MetaKey::root(zone);

@@ -23,11 +23,14 @@ pub enum Visit {
 pub struct Walk {
     start: Option<Object>,
     open: Vec<Level>,
+    /// The path of the innermost directory: a path at each level would take the square of the depth.
+    path: Vec<u8>,
     seen: HashSet<Ino>,
 }
 
 struct Level {
-    path: Vec<u8>,
+    /// The length of the path of the directory above.
+    above: usize,
     directory: Object,
     scan: Scan,
 }
@@ -35,21 +38,23 @@ struct Level {
 impl Walk {
     /// A walk that begins with `start`.
     pub fn new(start: Object) -> Walk {
-        Walk { start: Some(start), open: Vec::new(), seen: HashSet::new() }
+        Walk { start: Some(start), open: Vec::new(), path: Vec::new(), seen: HashSet::new() }
     }
 
     /// The next step; nothing at the end.
     pub fn next(&mut self, fs: &Fs) -> Result<Option<Visit>> {
         if let Some(start) = self.start.take() {
-            self.enter(fs, Vec::new(), &start)?;
+            self.enter(fs, &[], &start)?;
             return Ok(Some(Visit::Object(Vec::new(), start)));
         }
         let Some(level) = self.open.last_mut() else { return Ok(None) };
         let Some(entry) = fs.next_entry(&mut level.scan)? else {
             let level = self.open.pop().expect("the level was just looked at");
-            return Ok(Some(Visit::Leave(level.path, level.directory)));
+            let path = self.path.clone();
+            self.path.truncate(level.above);
+            return Ok(Some(Visit::Leave(path, level.directory)));
         };
-        let mut path = level.path.clone();
+        let mut path = self.path.clone();
         if !path.is_empty() {
             path.push(b'/');
         }
@@ -58,15 +63,17 @@ impl Walk {
             return Ok(Some(Visit::Again(path, entry)));
         }
         let object = fs.entry_object(entry)?;
-        self.enter(fs, path.clone(), &object)?;
+        self.enter(fs, &path, &object)?;
         Ok(Some(Visit::Object(path, object)))
     }
 
-    fn enter(&mut self, fs: &Fs, path: Vec<u8>, object: &Object) -> Result<()> {
+    fn enter(&mut self, fs: &Fs, path: &[u8], object: &Object) -> Result<()> {
         if object.inode.kind == FileType::Directory {
             self.seen.insert(object.inode.ino);
             let scan = fs.scan_directory(object)?;
-            self.open.push(Level { path, directory: object.clone(), scan });
+            let above = self.path.len();
+            self.path = path.to_vec();
+            self.open.push(Level { above, directory: object.clone(), scan });
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ mod reader;
 pub use reader::{End, LogReader, Scanned, Survey, scan};
 
 use crate::device::Disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, after};
 use crate::format::{Birth, GroupWriter, Record, Superblock};
 use crate::ids::*;
 
@@ -115,6 +115,7 @@ impl Log {
             return Ok(());
         }
         let number = self.next_group;
+        let next_group = after("group number", number)?;
         let group = std::mem::take(&mut self.open).seal(birth, nonce_before, number, self.flushed);
         let units = (group.len() / BLOCK_SIZE) as u64;
         if self.head - self.start + units > self.region.units {
@@ -123,7 +124,7 @@ impl Log {
         self.region.write(disk, self.head, &group)?;
         disk.flush()?;
         self.head += units;
-        self.next_group += 1;
+        self.next_group = next_group;
         self.flushed = number;
         Ok(())
     }

@@ -130,6 +130,9 @@ impl<'d> LogReader<'d> {
         if padding.iter().any(|byte| *byte != 0) {
             return Ok(Err(Fault::Missing("the padding of the group is not zero".into())));
         }
+        let Some(number) = self.number.checked_add(1) else {
+            return Ok(Err(Fault::Missing("no number is left for another group".into())));
+        };
         let group = match self.decode(&bytes) {
             Ok(group) => group,
             Err(fault) => return Ok(Err(fault)),
@@ -138,7 +141,7 @@ impl<'d> LogReader<'d> {
         let units = length.div_ceil(BLOCK_SIZE) as u64;
         self.unit += units;
         self.used += units;
-        self.number += 1;
+        self.number = number;
         self.lsn = group.next_lsn;
         Ok(Ok(Scanned { unit, bytes, group }))
     }
@@ -177,7 +180,8 @@ impl<'d> LogReader<'d> {
             let same = (later.epoch, later.nonce) == (ours.epoch, ours.nonce);
             torn |= same && unit == self.unit % self.region.units;
             // Contents of files stand in the log too: only who wrote the volume knows its nonces.
-            let newer = later.epoch.0 == ours.epoch.0 + 1 && later.nonce_before == ours.nonce;
+            let newer = later.epoch.0.checked_sub(1) == Some(ours.epoch.0)
+                && later.nonce_before == ours.nonce;
             if (newer || same && later.number > self.number) && self.verifies(unit, &mut budget) {
                 torn |= same;
                 if newer && superseded.is_none_or(|(_, epoch)| epoch < later.epoch) {

@@ -4,6 +4,7 @@
 //! are still live. A child's buffer is its live share of all runs, oldest first, and of the open run.
 //! Every child's weight (the size of its buffer) is kept, so that the heaviest is found at once.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::batch::{Batch, range_weight, weight_of};
@@ -291,9 +292,9 @@ impl Internal {
     /// Drops runs without live messages; returns their extents and epochs.
     pub fn drop_dead_runs(&mut self) -> Vec<(Extent, Epoch)> {
         let mut dead = Vec::new();
-        let children = &self.children;
+        let firsts = self.first_runs();
         self.runs.retain(|run| {
-            let live = run.live_bytes(children) > 0;
+            let live = run.live_bytes(&firsts) > 0;
             if !live {
                 dead.push((run.reference.extent, run.reference.birth));
             }
@@ -302,12 +303,14 @@ impl Internal {
         dead
     }
 
-    /// Whether more than half of what the sealed runs hold is dead, or there are too many of them.
+    /// Whether more than half of what the sealed runs hold is dead, or there are too many of them, or no
+    /// number is left for another.
     pub fn wants_compaction(&self, runs_max: usize) -> bool {
         let stored: usize =
             self.runs.iter().map(|run| run.reference.bytes as usize - RUN_HEADER_BYTES).sum();
-        let live: usize = self.runs.iter().map(|run| run.live_bytes(&self.children)).sum();
-        self.runs.len() > runs_max || 2 * live < stored
+        let firsts = self.first_runs();
+        let live: usize = self.runs.iter().map(|run| run.live_bytes(&firsts)).sum();
+        self.runs.len() > runs_max || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
     }
 
     /// Replaces child `at`, whose buffer is empty, by itself and `more` to its right.
@@ -417,12 +420,12 @@ impl Internal {
     /// The head, which leaves flushed slices out.
     pub fn head(&self, write_seq: u64) -> InternalHead {
         let children = self.children.iter();
+        let firsts = self.first_runs();
         let live = |run: &Run| {
             let mut reference = run.reference.clone();
-            reference.slices.retain(|slice| {
-                let child = self.children.iter().find(|child| child.id == slice.child);
-                child.is_some_and(|child| reference.seq >= child.first_run)
-            });
+            reference
+                .slices
+                .retain(|slice| firsts.get(&slice.child).is_some_and(|seq| reference.seq >= *seq));
             reference
         };
         InternalHead {
@@ -482,14 +485,36 @@ impl Internal {
         Place::Part { id: self.id, part: run.reference.seq.0, byte }
     }
 
-    /// Computes all weights afresh.
+    /// The first live run of each child.
+    fn first_runs(&self) -> HashMap<NodeId, RunSeq> {
+        self.children.iter().map(|child| (child.id, child.first_run)).collect()
+    }
+
+    /// Computes all weights afresh, in one pass over the slices.
     fn weigh(&mut self) {
+        let firsts = self.first_runs();
+        let mut slices: HashMap<NodeId, usize> = HashMap::with_capacity(firsts.len());
+        for run in &self.runs {
+            for slice in run.live_slices(&firsts) {
+                *slices.entry(slice.child).or_default() += slice.section.bytes as usize;
+            }
+        }
         for at in 0..self.children.len() {
-            self.children[at].weight = self.weigh_child(at);
+            let sealed = slices.get(&self.children[at].id).copied().unwrap_or(0);
+            self.children[at].weight = sealed + self.weigh_rest(at);
         }
     }
 
     fn weigh_child(&self, at: usize) -> usize {
+        let child = &self.children[at];
+        let live = self.runs.iter().filter(|run| run.reference.seq >= child.first_run);
+        let slices = live.flat_map(|run| &run.reference.slices);
+        let sealed = slices.filter(|slice| slice.child == child.id);
+        sealed.map(|slice| slice.section.bytes as usize).sum::<usize>() + self.weigh_rest(at)
+    }
+
+    /// The weight of what is pending for child `at` besides the slices of sealed runs.
+    fn weigh_rest(&self, at: usize) -> usize {
         let bounds = self.child_bounds(at);
         let child = &self.children[at];
         let hi = bounds.hi.as_deref();
@@ -499,17 +524,14 @@ impl Internal {
         let ranges: usize = ranges.iter().map(range_weight).sum();
         let sealed =
             self.runs.iter().filter(|run| run.reference.seq >= child.first_run).map(|run| {
-                let slices = run.reference.slices.iter().filter(|slice| slice.child == child.id);
-                let points: usize = slices.map(|slice| slice.section.bytes as usize).sum();
                 // A range section speaks for all children; until it is read, each must reckon with it.
-                let ranges = match run.ranges.get() {
+                match run.ranges.get() {
                     Some(ranges) => {
                         let shares = ranges.iter().filter_map(|range| clip(range, &bounds.lo, hi));
                         shares.map(|share| range_weight(&share)).sum::<usize>()
                     }
                     None => (run.reference.ranges.bytes as usize).div_ceil(self.children.len()),
-                };
-                points + ranges
+                }
             });
         points + ranges + sealed.sum::<usize>()
     }
@@ -521,16 +543,18 @@ impl Run {
         &self.reference
     }
 
-    /// Bytes of messages that have not been flushed to all of these children.
-    fn live_bytes(&self, children: &[Child]) -> usize {
-        let first_run =
-            |id| children.iter().find(|child| child.id == id).map(|child| child.first_run);
-        let live = |slice: &&SliceRef| {
-            first_run(slice.child).is_some_and(|first| self.reference.seq >= first)
-        };
-        let points: usize =
-            self.reference.slices.iter().filter(live).map(|s| s.section.bytes as usize).sum();
-        let ranges_live = children.iter().any(|child| self.reference.seq >= child.first_run);
+    /// The slices that have not been flushed, where `firsts` has the first live run of each child.
+    fn live_slices(&self, firsts: &HashMap<NodeId, RunSeq>) -> impl Iterator<Item = &SliceRef> {
+        let seq = self.reference.seq;
+        let live =
+            move |slice: &&SliceRef| firsts.get(&slice.child).is_some_and(|first| seq >= *first);
+        self.reference.slices.iter().filter(live)
+    }
+
+    /// Bytes of messages that have not been flushed to all children.
+    fn live_bytes(&self, firsts: &HashMap<NodeId, RunSeq>) -> usize {
+        let points: usize = self.live_slices(firsts).map(|s| s.section.bytes as usize).sum();
+        let ranges_live = firsts.values().any(|first| self.reference.seq >= *first);
         points + if ranges_live { self.reference.ranges.bytes as usize } else { 0 }
     }
 }

@@ -4,13 +4,14 @@
 //! changed holds all of its entries in one sorted list, which is divided into basements when it is
 //! written. Layout: `format/SPEC.md`, "Leaf".
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
 use super::{Batch, read_part};
 use crate::device::Disk;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Fault, Place, Result};
 use crate::format::{
     Action, BasementRef, Birth, Bounds, ChunkRef, Key, KeySection, LeafHead, NO_CHUNK, StoredEntry,
     chunks_of, is_block,
@@ -45,6 +46,7 @@ enum Content {
         extent: Extent,
         leaf_bytes: u32,
         basements: Vec<(BasementRef, OnceLock<Arc<Entries>>)>,
+        loaded: Loaded,
     },
     /// All entries, their size on disk, and where they grow.
     Open { entries: Entries, bytes: usize, growth: Growth },
@@ -80,6 +82,17 @@ impl Growth {
     }
 }
 
+/// Bytes of values that were loaded: basements whose values overlap must not take more memory than the
+/// leaf has bytes.
+#[derive(Default)]
+struct Loaded(AtomicU64);
+
+impl Clone for Loaded {
+    fn clone(&self) -> Loaded {
+        Loaded(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
 /// A leaf as bytes, ready to be written.
 pub struct LeafImage {
     /// Head, keys and values, padded to whole blocks.
@@ -108,7 +121,12 @@ impl Leaf {
 
     pub(super) fn stored(head: LeafHead, extent: Extent) -> Leaf {
         let basements = head.basements.into_iter().map(|b| (b, OnceLock::new())).collect();
-        let content = Content::Stored { extent, leaf_bytes: head.leaf_bytes, basements };
+        let content = Content::Stored {
+            extent,
+            leaf_bytes: head.leaf_bytes,
+            basements,
+            loaded: Loaded::default(),
+        };
         Leaf { id: head.id, tree: head.tree, bounds: head.bounds, content }
     }
 
@@ -193,22 +211,35 @@ impl Leaf {
 
     /// Reads basement `at`, unless that was done before.
     fn basement(&self, disk: &Disk, at: usize) -> Result<Arc<Entries>> {
-        let Content::Stored { extent, basements, .. } = &self.content else {
+        let Content::Stored { extent, leaf_bytes, basements, loaded: so_far } = &self.content
+        else {
             return Err(Error::Misuse("an open leaf has no basements".into()));
         };
-        let loaded = &basements[at].1;
+        let (reference, loaded) = &basements[at];
         if let Some(entries) = loaded.get() {
             return Ok(entries.clone());
         }
         let section = self.section(disk, at)?;
+        let more = section.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
+        let all = so_far.0.load(Ordering::Relaxed) + more;
+        if all > u64::from(*leaf_bytes) && loaded.get().is_none() {
+            let byte = extent.start.byte() + u64::from(reference.offset);
+            let place = Place::Part { id: self.id, part: at as u64, byte };
+            let fault = Fault::mismatch("values of a leaf", format!("{leaf_bytes} bytes"), all);
+            return Err(Error::corrupt(place, fault));
+        }
         let values = read_values(disk, self.id, at, extent.start.byte(), &section)?;
         let entries = section.entries.into_iter().zip(values).map(|(e, value)| (e.key, value));
-        Ok(loaded.get_or_init(|| Arc::new(entries.collect())).clone())
+        let entries = || {
+            so_far.0.fetch_add(more, Ordering::Relaxed);
+            Arc::new(entries.collect())
+        };
+        Ok(loaded.get_or_init(entries).clone())
     }
 
     /// Reads the key section of basement `at`.
     fn section(&self, disk: &Disk, at: usize) -> Result<KeySection> {
-        let Content::Stored { extent, leaf_bytes, basements } = &self.content else {
+        let Content::Stored { extent, leaf_bytes, basements, .. } = &self.content else {
             return Err(Error::Misuse("an open leaf has no basements".into()));
         };
         let reference = &basements[at].0;

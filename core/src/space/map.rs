@@ -9,6 +9,7 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{BITS_PER_PAGE, Birth, MapPage, Superblock};
 use crate::ids::*;
+use crate::volume::Layout;
 
 /// What is known of a page's two slots.
 #[derive(Clone, Copy, Default)]
@@ -71,7 +72,9 @@ impl Space {
     /// Reads the space map that `superblock` counts on.
     pub fn load(disk: &Disk, superblock: &Superblock) -> Result<Space> {
         let blocks = superblock.image_blocks;
-        let mut space = Space::empty(blocks);
+        let layout =
+            Layout::new(blocks * BLOCK_SIZE as u64, superblock.log_units * BLOCK_SIZE as u64)?;
+        let mut space = Space::empty(blocks, layout.nodes());
         space.dirty.clear();
         for page in 0..superblock.map_pages {
             let (slot, map, hash, abandoned) = choose_slot(disk, superblock, page)?;
@@ -88,6 +91,12 @@ impl Space {
             let place = Place::Byte(superblock.map_start.byte());
             let fault = Fault::mismatch("space map hash", superblock.map_hash, found);
             return Err(Error::corrupt(place, fault));
+        }
+        for (start, count) in layout.fixed() {
+            if !(start.0..start.0 + count).all(|block| space.used.get(block)) {
+                let fault = Fault::mismatch("space map", "fixed regions in use", "free ones");
+                return Err(Error::corrupt(Place::Byte(start.byte()), fault));
+            }
         }
         space.busy = space.used.clone();
         Ok(space)

@@ -9,8 +9,9 @@ mod bitmap;
 pub mod map;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Place, Result};
 use crate::format::BITS_PER_PAGE;
 use crate::ids::{BlockNr, Epoch, Extent};
 
@@ -27,11 +28,13 @@ pub struct Space {
     rover: u64,
     dirty: BTreeSet<u64>,
     pages: Vec<map::PageState>,
+    /// Where nodes may be.
+    nodes: Range<u64>,
 }
 
 impl Space {
-    /// The space of a new image of `blocks` blocks of which nothing is used.
-    pub fn empty(blocks: u64) -> Space {
+    /// The space of a new image of `blocks` blocks of which nothing is used, with nodes in `nodes`.
+    pub fn empty(blocks: u64, nodes: Range<u64>) -> Space {
         let pages = blocks.div_ceil(BITS_PER_PAGE as u64);
         Space {
             used: Bitmap::new(blocks),
@@ -41,6 +44,7 @@ impl Space {
             rover: 0,
             dirty: (0..pages).collect(),
             pages: vec![map::PageState::default(); pages as usize],
+            nodes,
         }
     }
 
@@ -68,8 +72,15 @@ impl Space {
         Ok(Extent { start: BlockNr(start), blocks })
     }
 
-    /// Gives up an extent that was written for epoch `birth`, while `now` is in progress.
-    pub fn free(&mut self, extent: Extent, birth: Epoch, now: Epoch) {
+    /// Gives up an extent that was written for epoch `birth`, while `now` is in progress. An image may
+    /// name an extent that no node can have, or that something else has given up.
+    pub fn free(&mut self, extent: Extent, birth: Epoch, now: Epoch) -> Result<()> {
+        let (start, end) = (extent.start.0, extent.end().0);
+        let inside = self.nodes.contains(&start) && end <= self.nodes.end;
+        if !inside || !(start..end).all(|block| self.used.get(block)) {
+            let fault = Fault::mismatch("extent of a node", "blocks in use", extent);
+            return Err(Error::corrupt(Place::Byte(extent.start.byte()), fault));
+        }
         self.used.clear(extent.start.0, extent.blocks.into());
         self.touch(extent.start.0, extent.blocks.into());
         if birth == now {
@@ -77,6 +88,7 @@ impl Space {
         } else {
             self.leaving.push(extent);
         }
+        Ok(())
     }
 
     /// The checkpoint that was in progress is durable.

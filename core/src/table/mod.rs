@@ -63,6 +63,10 @@ impl Table {
     /// Changes where node `id` is; returns where it was.
     pub fn set(&mut self, id: NodeId, entry: Option<Entry>) -> Result<Option<Entry>> {
         let (page, at) = place_of(id);
+        if page >= capacity(TABLE_LEVELS_MAX) {
+            let fault = Fault::mismatch("node id", "one that the table has room for", id);
+            return Err(Error::corrupt(Place::Node { id, byte: None }, fault));
+        }
         while page >= capacity(self.levels) {
             self.grow();
         }
@@ -122,7 +126,7 @@ impl Table {
         };
         if let Some(old) = old {
             let extent = Extent { start: old.block, blocks: 1 };
-            space.free(extent, old.birth, birth.epoch);
+            space.free(extent, old.birth, birth.epoch)?;
         }
         Ok(())
     }

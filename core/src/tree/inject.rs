@@ -33,7 +33,7 @@ pub fn inject(store: &mut Store, first: Msn, messages: &[RecordMessage]) -> Resu
 
 /// The node that a message to `key` may go to at once.
 fn target_of(store: &Store, tree: TreeId, key: &[u8]) -> Result<NodeId> {
-    let mut node = store.node(tree.root())?;
+    let mut node = store.root(tree)?;
     while let Node::Internal(internal) = &*node {
         let at = internal.child_for(key);
         if internal.pending(at) > 0 || !store.is_dirty(internal.children()[at].id) {
@@ -109,6 +109,7 @@ fn owned_action(action: &Action) -> Action {
 fn inject_range(store: &mut Store, tree: TreeId, range: RangeDelete) -> Result<()> {
     let node_size = store.geometry.node_size as usize;
     let lo = range.lo.clone();
+    store.root(tree)?;
     let (height, full, empty) = store.edit(tree.root(), |node, disk| match node {
         Node::Internal(internal) => {
             internal.insert_range(range);

@@ -62,7 +62,7 @@ pub(super) fn split_leaf(store: &mut Store, tree: TreeId, key: &Key) -> Result<(
     let ends = pivots.iter().skip(1).cloned().map(Some).chain([bounds.hi.clone()]);
     let mut edges = Vec::with_capacity(pivots.len());
     for ((pivot, piece), hi) in pieces.into_iter().zip(ends) {
-        let id = store.new_id();
+        let id = store.new_id()?;
         let bounds = Bounds { lo: pivot.clone(), hi };
         store.add(Node::Leaf(Leaf::from_split(id, tree, bounds, piece)));
         edges.push((id, pivot));
@@ -99,7 +99,7 @@ fn grow(store: &mut Store, tree: TreeId, height: Height, edges: Vec<(NodeId, Key
     if height.0 >= crate::format::limits::HEIGHT_MAX {
         return Err(Error::Misuse(format!("the {tree} tree cannot grow higher")));
     }
-    let left = store.new_id();
+    let left = store.new_id()?;
     let root = tree.root();
     store
         .edit(root, |node, _| {
@@ -128,7 +128,7 @@ fn split_internal(store: &mut Store, tree: TreeId, key: &Key, height: Height) ->
     let mut edges = Vec::new();
     let lo = store.node(id)?.bounds().lo.clone();
     for piece in (1..pieces).rev() {
-        let new = store.new_id();
+        let new = store.new_id()?;
         let right = store.edit(id, |node, _| match node {
             Node::Internal(internal) => Ok(internal.split_off(count * piece / pieces, new)),
             Node::Leaf(_) => unreachable!("a node above height 0 is internal"),
@@ -147,8 +147,7 @@ fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
         Node::Leaf(_) => Ok(Vec::new()),
     })?;
     let now = store.birth().epoch;
-    freed.into_iter().for_each(|(extent, birth)| store.space.free(extent, birth, now));
-    Ok(())
+    freed.into_iter().try_for_each(|(extent, birth)| store.space.free(extent, birth, now))
 }
 
 /// Joins the node of this height on the way to `key` with a neighbour, if both are small.

@@ -64,6 +64,11 @@ impl Layout {
         Ok(Layout { image_blocks, ring, log_start, log_units, map_start, map_blocks })
     }
 
+    /// The blocks where nodes may be.
+    pub fn nodes(&self) -> std::ops::Range<u64> {
+        self.map_start.0 + self.map_blocks..self.ring[1].0
+    }
+
     /// The fixed regions, which no node may use: first block and length.
     pub fn fixed(&self) -> [(BlockNr, u64); 4] {
         [

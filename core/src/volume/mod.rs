@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::cache::Store;
 use crate::device::IoCounts;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, after};
 use crate::format::{Birth, Identity, Key, Op, Record, RecordMessage, RootRef, Superblock, limits};
 use crate::ids::*;
 use crate::log::Log;
@@ -105,17 +105,15 @@ impl Volume {
     }
 
     /// The next free inode number, which is taken.
-    pub fn take_ino(&mut self) -> Ino {
-        let ino = self.next_ino;
-        self.next_ino = Ino(ino.0 + 1);
-        ino
+    pub fn take_ino(&mut self) -> Result<Ino> {
+        let next = Ino(after("next inode", self.next_ino.0)?);
+        Ok(std::mem::replace(&mut self.next_ino, next))
     }
 
     /// The next free zone id, which is taken.
-    pub fn take_zone(&mut self) -> ZoneId {
-        let zone = self.next_zone;
-        self.next_zone = ZoneId(zone.0 + 1);
-        zone
+    pub fn take_zone(&mut self) -> Result<ZoneId> {
+        let next = ZoneId(after("next zone id", self.next_zone.0)?);
+        Ok(std::mem::replace(&mut self.next_zone, next))
     }
 
     /// The value of `key`.
@@ -154,6 +152,10 @@ impl Volume {
         if count == 0 || count > limits::RECORD_MESSAGES_MAX as usize {
             return Err(Error::Misuse(format!("an operation of {count} messages")));
         }
+        if let Some(bytes) = transaction.messages.iter().find_map(RecordMessage::beyond_limits) {
+            return Err(Error::Misuse(format!("a message with a key or value of {bytes} bytes")));
+        }
+        after("next MSN", self.next_msn.0.saturating_add(count as u64 - 1))?;
         let bytes = Record::encoded_bytes(&transaction.messages);
         if logged && bytes > self.log.record_max() {
             let max = self.log.record_max();
@@ -229,6 +231,7 @@ impl Volume {
 
     fn write_checkpoint(&mut self, wall: Time) -> Result<()> {
         let birth = self.store.birth();
+        let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
         self.store.write_all()?;
         let Store { table, space, disk, .. } = &mut self.store;
         let root = table.write(space, birth)?;
@@ -263,7 +266,7 @@ impl Volume {
         self.store.space.checkpointed();
         self.log.checkpointed();
         let nonce = Nonce((self.nonces)());
-        self.store.begin_epoch(Birth { epoch: Epoch(birth.epoch.0 + 1), nonce, ..birth });
+        self.store.begin_epoch(Birth { epoch: next_epoch, nonce, ..birth });
         if let Access::ReadWrite { fenced, .. } = &mut self.access {
             *fenced = true;
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Access, NonceSource, Ring, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice};
-use crate::error::{Error, Fault, Place, Result};
+use crate::error::{Error, Fault, Place, Result, after};
 use crate::format::{Birth, IDENTITY_AT, Identity, Magic, Superblock};
 use crate::ids::*;
 use crate::log::{End, Log, LogReader, Region, Survey, scan};
@@ -119,7 +119,7 @@ impl Volume {
             fanout: superblock.fanout,
         };
         // Whoever starts from an older slot must not be overtaken by the newer ones.
-        let epoch = Epoch(newest.0 + 1);
+        let epoch = Epoch(after("epoch", newest.0)?);
         let birth = Birth { epoch, nonce: Nonce((options.nonces)()), ..superblock.birth };
         let store =
             Store::new(disk, space, table, geometry, birth, superblock.next_node, options.cache);

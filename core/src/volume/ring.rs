@@ -68,7 +68,8 @@ impl Ring {
             let bytes = disk.read(byte, BLOCK_SIZE)?;
             Ok(RingSlot { slot, byte, state: state_of(&bytes, slot, identity) })
         };
-        let slots = (0..SUPERBLOCK_SLOTS).map(read).collect::<Result<_>>()?;
+        let mut slots = (0..SUPERBLOCK_SLOTS).map(read).collect::<Result<Vec<_>>>()?;
+        slots.chunks_mut(2).for_each(compare);
         Ok(Ring { slots })
     }
 
@@ -82,16 +83,19 @@ impl Ring {
         self.slots.iter().filter_map(RingSlot::superblock).max_by_key(|found| found.birth.epoch)
     }
 
+    fn next_epoch(&self) -> Option<Epoch> {
+        self.newest()?.birth.epoch.0.checked_add(1).map(Epoch)
+    }
+
     /// The slots where the superblock of the next epoch belongs.
     fn next_pair(&self) -> Option<[&RingSlot; 2]> {
-        let next = Epoch(self.newest()?.birth.epoch.0 + 1);
-        Some(slots_of(next).map(|slot| &self.slots[slot as usize]))
+        Some(slots_of(self.next_epoch()?).map(|slot| &self.slots[slot as usize]))
     }
 
     /// The epoch of a checkpoint that was durable, and whose superblock does not verify in either slot.
     pub fn lost(&self) -> Option<Epoch> {
         let lost = self.next_pair()?.iter().all(|slot| slot.is_invalid());
-        lost.then(|| Epoch(self.newest().map_or(0, |newest| newest.birth.epoch.0) + 1))
+        self.next_epoch().filter(|_| lost)
     }
 
     /// The slot that was being written when the power went.
@@ -118,6 +122,18 @@ impl Ring {
                 lost.0, newest.birth.epoch.0, newest.slot
             ))),
         }
+    }
+}
+
+/// Two superblocks of one epoch must say the same: else only the one that was written first counts.
+fn compare(pair: &mut [RingSlot]) {
+    let [first, second] = pair else { return };
+    if let (SlotState::Valid(a), SlotState::Valid(b)) = (&first.state, &second.state)
+        && a.birth.epoch == b.birth.epoch
+        && **a != (Superblock { slot: a.slot, ..(**b).clone() })
+    {
+        let fault = Fault::mismatch("superblock", "that of the slot before", "another");
+        second.state = SlotState::Invalid(fault);
     }
 }
 

@@ -1,0 +1,373 @@
+//! A forge: takes a sound image apart, lets its structures be changed, and seals all of it again, so
+//! that every hash is right and only the content is wrong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::format::*;
+use betr_core::ids::*;
+use betr_core::space::map::{map_hash, slot_at};
+use betr_core::volume::{Mode, slot_block};
+use betr_tests::{open, tight};
+
+/// A sound image, taken apart.
+#[derive(Clone)]
+pub struct Forge {
+    /// The image.
+    pub bytes: Vec<u8>,
+    /// The newest superblock.
+    pub superblock: Superblock,
+    /// The pages of the table, and the blocks where they are.
+    pub pages: BTreeMap<(u8, u64), (BlockNr, TablePage)>,
+    /// The page of the space map (there is but one), its slot, and when it was written.
+    pub map: MapPage,
+    map_slot: u8,
+    map_birth: Birth,
+    ring: [BlockNr; 2],
+}
+
+impl Forge {
+    /// Takes an image apart.
+    pub fn new(bytes: Vec<u8>) -> Forge {
+        let device = Arc::new(MemoryDevice::from(bytes.clone()));
+        let volume = open(device, Mode::Checkpoint, tight(), 1).unwrap().0;
+        let superblock = volume.superblock().clone();
+        let ring = volume.identity().ring;
+        assert_eq!(superblock.map_pages, 1, "a small image");
+        let slots = (0..2).filter_map(|slot| {
+            let at = slot_at(superblock.map_start, 0, slot) as usize;
+            let (seal, map) = MapPage::decode(&bytes[at..at + BLOCK_SIZE], None).ok()?;
+            Some((seal.birth.epoch, slot, map, seal.birth))
+        });
+        let (_, map_slot, map, map_birth) = slots.max_by_key(|slot| slot.0).unwrap();
+        let mut forge =
+            Forge { bytes, superblock, pages: BTreeMap::new(), map, map_slot, map_birth, ring };
+        let root = forge.superblock.table;
+        forge.load_page(root.levels as u8 - 1, 0, root.page.block);
+        forge
+    }
+
+    fn load_page(&mut self, level: u8, index: u64, block: BlockNr) {
+        let (_, page) = TablePage::decode(self.block(block), None).unwrap();
+        if let PageBody::Pointers(pointers) = &page.body {
+            for (at, pointer) in pointers.clone().iter().enumerate() {
+                if let Some(pointer) = pointer {
+                    let index = index * POINTERS_PER_PAGE as u64 + at as u64;
+                    self.load_page(level - 1, index, pointer.block);
+                }
+            }
+        }
+        self.pages.insert((level, index), (block, page));
+    }
+
+    /// The bytes of a block.
+    pub fn block(&self, block: BlockNr) -> &[u8] {
+        &self.bytes[block.byte() as usize..][..BLOCK_SIZE]
+    }
+
+    /// Writes bytes at a block.
+    pub fn write(&mut self, block: BlockNr, bytes: &[u8]) {
+        self.bytes[block.byte() as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> Vec<(NodeId, Entry)> {
+        let mut nodes = Vec::new();
+        for ((_, index), (_, page)) in &self.pages {
+            if let PageBody::Entries(entries) = &page.body {
+                let id = |at: usize| NodeId(index * ENTRIES_PER_PAGE as u64 + at as u64);
+                let found = entries.iter().enumerate();
+                nodes.extend(found.filter_map(|(at, entry)| Some((id(at), (*entry)?))));
+            }
+        }
+        nodes
+    }
+
+    /// The slot of a node in the table.
+    pub fn slot(&mut self, id: NodeId) -> &mut Option<Entry> {
+        let per_page = ENTRIES_PER_PAGE as u64;
+        let page = self.pages.get_mut(&(0, id.0 / per_page)).unwrap();
+        match &mut page.1.body {
+            PageBody::Entries(entries) => &mut entries[(id.0 % per_page) as usize],
+            PageBody::Pointers(_) => unreachable!(),
+        }
+    }
+
+    /// The entry of a node.
+    pub fn entry(&mut self, id: NodeId) -> &mut Entry {
+        self.slot(id).as_mut().unwrap()
+    }
+
+    fn head(&mut self, id: NodeId) -> Vec<u8> {
+        let entry = *self.entry(id);
+        self.bytes[entry.extent.start.byte() as usize..][..entry.head_bytes as usize].to_vec()
+    }
+
+    /// The head of an internal node.
+    pub fn internal(&mut self, id: NodeId) -> InternalHead {
+        InternalHead::decode(&self.head(id), None).unwrap().1
+    }
+
+    /// The head of a leaf.
+    pub fn leaf(&mut self, id: NodeId) -> LeafHead {
+        LeafHead::decode(&self.head(id), None).unwrap().1
+    }
+
+    /// The birth that everything is sealed with.
+    pub fn birth(&self) -> Birth {
+        self.superblock.birth
+    }
+
+    /// Whether a block is marked as used.
+    pub fn is_used(&self, block: u64) -> bool {
+        self.map.bitmap[(block / 8) as usize] >> (block % 8) & 1 == 1
+    }
+
+    /// Marks blocks as used, or as free.
+    pub fn mark(&mut self, blocks: std::ops::Range<u64>, used: bool) {
+        for block in blocks {
+            let byte = &mut self.map.bitmap[(block / 8) as usize];
+            *byte = *byte & !(1 << (block % 8)) | u8::from(used) << (block % 8);
+        }
+    }
+
+    /// Puts bytes into free blocks, which become used.
+    pub fn put(&mut self, bytes: &[u8]) -> Extent {
+        let blocks = bytes.len().div_ceil(BLOCK_SIZE) as u64;
+        let mut starts = 0..self.superblock.image_blocks - blocks;
+        let free = |start: &u64| (*start..start + blocks).all(|block| !self.is_used(block));
+        let start = starts.find(free).expect("room in the image");
+        self.mark(start..start + blocks, true);
+        let extent = Extent { start: BlockNr(start), blocks: blocks as u32 };
+        let mut padded = bytes.to_vec();
+        padded.resize(blocks as usize * BLOCK_SIZE, 0);
+        self.write(extent.start, &padded);
+        extent
+    }
+
+    fn release(&mut self, extent: Extent) {
+        self.mark(extent.start.0..extent.end().0, false);
+    }
+
+    /// Puts a head of an internal node in the place of node `id`.
+    pub fn put_internal(&mut self, id: NodeId, head: &InternalHead) {
+        let (bytes, hash) = head.encode(self.birth());
+        if let Some(old) = *self.slot(id) {
+            self.release(old.extent);
+        }
+        let extent = self.put(&bytes);
+        *self.slot(id) = Some(Entry {
+            extent,
+            head_bytes: bytes.len() as u32,
+            hash,
+            birth: self.birth().epoch,
+            references: 1,
+            tree: head.tree,
+            height: head.height,
+        });
+    }
+
+    /// Changes the head of an internal node.
+    pub fn change(&mut self, id: NodeId, change: impl FnOnce(&mut InternalHead)) {
+        let mut head = self.internal(id);
+        change(&mut head);
+        self.put_internal(id, &head);
+    }
+
+    /// Puts a leaf in the place of node `id`: key sections, which say where values are, and the rest.
+    /// `sections` is asked where they start.
+    pub fn put_leaf(
+        &mut self,
+        id: NodeId,
+        tree: TreeId,
+        bounds: Bounds,
+        firsts: &[Key],
+        sections: impl FnOnce(u32) -> (Vec<KeySection>, Vec<u8>),
+    ) {
+        let head_bytes = LeafHead::encoded_bytes(&bounds, firsts.iter().map(|key| key.len()));
+        let (sections, rest) = sections(head_bytes as u32);
+        let mut basements = Vec::new();
+        let mut body = Vec::new();
+        for (section, first) in sections.iter().zip(firsts) {
+            let bytes = section.encode();
+            basements.push(BasementRef {
+                offset: (head_bytes + body.len()) as u32,
+                bytes: bytes.len() as u32,
+                entries: section.entries.len() as u32,
+                hash: Hash::of(&bytes),
+                first: first.clone(),
+            });
+            body.extend(bytes);
+        }
+        body.extend(rest);
+        let leaf_bytes = (head_bytes + body.len()) as u32;
+        let head = LeafHead { id, tree, write_seq: 1, leaf_bytes, bounds, basements };
+        let (mut bytes, hash) = head.encode(self.birth());
+        bytes.extend(body);
+        if let Some(old) = *self.slot(id) {
+            self.release(old.extent);
+        }
+        let extent = self.put(&bytes);
+        *self.slot(id) = Some(Entry {
+            extent,
+            head_bytes: head_bytes as u32,
+            hash,
+            birth: self.birth().epoch,
+            references: 1,
+            tree,
+            height: Height(0),
+        });
+    }
+
+    /// A run with these messages, written to free blocks.
+    pub fn run(
+        &mut self,
+        node: NodeId,
+        tree: TreeId,
+        seq: RunSeq,
+        slices: &[(NodeId, Vec<(Key, Message)>)],
+        ranges: &[RangeDelete],
+    ) -> RunRef {
+        let mut w = Writer::default();
+        w.pad_to(RUN_HEADER_BYTES);
+        let section = |w: &Writer, start: usize, count: usize, greatest: Option<Msn>| SectionRef {
+            offset: start as u32,
+            bytes: (w.len() - start) as u32,
+            count: count as u32,
+            greatest: greatest.unwrap_or_default(),
+            hash: Hash::of(&w.as_slice()[start..]),
+        };
+        let mut references = Vec::new();
+        for (child, messages) in slices {
+            let start = w.len();
+            encode_slice(&mut w, messages.iter().map(|(key, message)| (key, message)));
+            let greatest = messages.iter().map(|(_, message)| message.msn).max();
+            let section = section(&w, start, messages.len(), greatest);
+            references.push(SliceRef { child: *child, section });
+        }
+        let mut range_section = SectionRef::default();
+        if !ranges.is_empty() {
+            let start = w.len();
+            encode_ranges(&mut w, ranges.iter());
+            let greatest = ranges.iter().map(|range| range.msn).max();
+            range_section = section(&w, start, ranges.len(), greatest);
+        }
+        let bytes = w.len() as u32;
+        let (header, header_hash) = RunHeader { node, seq, tree, bytes }.encode(self.birth());
+        w.patch(0, &header);
+        let extent = self.put(&w.finish());
+        let birth = self.birth().epoch;
+        RunRef { seq, extent, bytes, birth, header_hash, ranges: range_section, slices: references }
+    }
+
+    /// Gives a node one run more.
+    pub fn add_run(
+        &mut self,
+        id: NodeId,
+        slices: &[(NodeId, Vec<(Key, Message)>)],
+        ranges: &[RangeDelete],
+    ) {
+        let head = self.internal(id);
+        let run = self.run(id, head.tree, head.next_run, slices, ranges);
+        self.change(id, |head| {
+            head.next_run.0 += 1;
+            head.runs.push(run);
+        });
+    }
+
+    /// Seals table, map and superblock.
+    pub fn seal(self) -> Vec<u8> {
+        self.seal_with(|_| {})
+    }
+
+    /// Seals table and map, changes the superblock, and seals that.
+    pub fn seal_with(mut self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
+        self.seal_pages(|_, _| {});
+        self.seal_map();
+        change(&mut self.superblock);
+        self.seal_superblock();
+        self.bytes
+    }
+
+    /// Seals the pages of the table from the lowest to the root; `change` may spoil each pointer above.
+    pub fn seal_pages(&mut self, change: impl Fn((u8, u64), &mut PagePointer)) {
+        let birth = self.birth();
+        let places: Vec<(u8, u64)> = self.pages.keys().copied().collect();
+        for place @ (level, index) in places {
+            let (block, page) = self.pages[&place].clone();
+            let (bytes, hash) = page.encode(birth);
+            self.write(block, &bytes);
+            let mut pointer = PagePointer { block, birth: birth.epoch, hash };
+            change(place, &mut pointer);
+            let above = (level + 1, index / POINTERS_PER_PAGE as u64);
+            match self.pages.get_mut(&above) {
+                Some((_, TablePage { body: PageBody::Pointers(pointers), .. })) => {
+                    pointers[(index % POINTERS_PER_PAGE as u64) as usize] = Some(pointer);
+                }
+                _ => {
+                    self.superblock.table.page = pointer;
+                    self.superblock.roots[0].table = self.superblock.table;
+                }
+            }
+        }
+    }
+
+    /// Seals the space map.
+    pub fn seal_map(&mut self) {
+        let (bytes, hash) = self.map.encode(self.map_birth);
+        let at = slot_at(self.superblock.map_start, 0, self.map_slot) as usize;
+        self.bytes[at..at + BLOCK_SIZE].copy_from_slice(&bytes);
+        self.superblock.map_hash = map_hash([hash].into_iter());
+        self.superblock.used_blocks = self.map.used().into();
+    }
+
+    /// Writes the superblock to both slots of its epoch.
+    pub fn seal_superblock(&mut self) {
+        let first = 2 * (self.superblock.birth.epoch.0 % 16) as u32;
+        for slot in [first, first + 1] {
+            let superblock = Superblock { slot, ..self.superblock.clone() };
+            self.write(slot_block(self.ring, slot), &superblock.encode());
+        }
+    }
+
+    /// The block of a slot of the ring.
+    pub fn ring_block(&self, slot: u32) -> BlockNr {
+        slot_block(self.ring, slot)
+    }
+
+    /// The image as a device.
+    pub fn device(bytes: Vec<u8>) -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::from(bytes))
+    }
+
+    /// Puts a group with these records at the head of the log, or behind the group before it.
+    pub fn group(&mut self, unit: u64, number: u64, records: &[Record]) -> u64 {
+        let mut writer = GroupWriter::default();
+        records.iter().for_each(|record| writer.push(record));
+        let group = writer.seal(self.birth(), Nonce(0), number, 0);
+        for (at, block) in group.chunks(BLOCK_SIZE).enumerate() {
+            let unit = (unit + at as u64) % self.superblock.log_units;
+            self.write(BlockNr(self.superblock.log_start.0 + unit), block);
+        }
+        unit + (group.len() / BLOCK_SIZE) as u64
+    }
+
+    /// A record of messages.
+    pub fn record(&self, lsn: u64, messages: Vec<RecordMessage>) -> Record {
+        Record {
+            lsn: Lsn(lsn),
+            op: Op::Raw,
+            wall: Time::default(),
+            next_zone: self.superblock.next_zone,
+            next_ino: self.superblock.next_ino,
+            messages,
+        }
+    }
+
+    /// Puts one group of one record of messages into the log.
+    pub fn log(&mut self, messages: Vec<RecordMessage>) {
+        let record = self.record(self.superblock.next_msn.0, messages);
+        self.group(self.superblock.log_head, self.superblock.first_group, &[record]);
+    }
+}

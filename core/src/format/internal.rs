@@ -162,6 +162,9 @@ impl InternalHead {
             f.leave();
         }
         f.end()?;
+        if let Some(run) = runs.iter().find(|run| run.birth > seal.birth.epoch) {
+            return Err(f.wrong("birth epoch", "none beyond the head's own", run.birth));
+        }
         Ok((seal, InternalHead { id, tree, height, write_seq, next_run, bounds, children, runs }))
     }
 

@@ -205,6 +205,9 @@ impl Superblock {
         if superblock.roots.first().map(|root| RootRef { held: false, ..*root }) != Some(own) {
             return Err(f.wrong("roots", "this checkpoint's own root first", "another"));
         }
+        if superblock.table.page.birth > seal.birth.epoch {
+            return Err(f.wrong("birth epoch", "none beyond its own", superblock.table.page.birth));
+        }
         if superblock.next_node <= TreeId::Data.root() || seal.birth.epoch == Epoch(0) {
             return Err(f.wrong("next node id", "more than the roots", superblock.next_node));
         }

@@ -114,7 +114,19 @@ impl TablePage {
             }
         }
         f.zeros_to_block_end()?;
+        if page.youngest() > seal.birth.epoch {
+            return Err(f.wrong("birth epoch", "none beyond the page's own", page.youngest()));
+        }
         Ok((seal, page))
+    }
+
+    /// The latest birth of anything that the page names.
+    fn youngest(&self) -> Epoch {
+        let birth = match &self.body {
+            PageBody::Entries(entries) => entries.iter().flatten().map(|entry| entry.birth).max(),
+            PageBody::Pointers(pointers) => pointers.iter().flatten().map(|page| page.birth).max(),
+        };
+        birth.unwrap_or_default()
     }
 
     /// The whole block, and the hash in its seal.

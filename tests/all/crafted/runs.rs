@@ -1,0 +1,145 @@
+//! Crafted runs: messages for others, from the future, out of order; extents that are not theirs.
+
+use super::*;
+
+/// A node above leaves with a run that `change` makes from its bounds, its first child, and that
+/// child's upper bound.
+pub(super) fn with_run(
+    mut forge: Forge,
+    make: impl FnOnce(&InternalHead, &Key) -> (Vec<(Key, Message)>, Vec<RangeDelete>),
+) -> Vec<u8> {
+    let (id, head) = parent(&mut forge);
+    let hi = head.children[1].pivot.clone();
+    let (points, ranges) = make(&head, &hi);
+    let slices = vec![(head.children[0].id, points)];
+    let slices = if slices[0].1.is_empty() { Vec::new() } else { slices };
+    forge.add_run(id, &slices, &ranges);
+    forge.seal()
+}
+
+/// Changes the reference to a new, sound run of the metadata root, which every writer writes anew.
+pub(super) fn run_becomes(
+    mut forge: Forge,
+    change: impl FnOnce(&mut Forge, &mut RunRef),
+) -> Vec<u8> {
+    let id = META.root();
+    let head = forge.internal(id);
+    let points = vec![(head.bounds.lo.successor(), message(1, b"x"))];
+    let slices = [(head.children[0].id, points)];
+    let mut run = forge.run(id, head.tree, head.next_run, &slices, &[]);
+    change(&mut forge, &mut run);
+    forge.change(id, |head| {
+        head.next_run.0 += 1;
+        head.runs.push(run);
+    });
+    forge.seal()
+}
+
+pub(super) fn range(msn: u64, lo: &[u8], hi: &[u8]) -> RangeDelete {
+    RangeDelete { msn: Msn(msn), lo: key(lo), hi: key(hi) }
+}
+
+pub(super) const CASES: &[Case] = &[
+    ("messages outside their child", Finds(Code::MessageWrong), |forge| {
+        with_run(forge, |_, hi| (vec![(hi.successor(), message(1, b"x"))], vec![]))
+    }),
+    ("a message of the future", Finds(Code::MessageWrong), |forge| {
+        with_run(forge, |head, _| (vec![(head.bounds.lo.clone(), message(1 << 60, b"x"))], vec![]))
+    }),
+    ("a message of the far future at the root", Finds(Code::MessageWrong), |mut forge| {
+        let head = forge.internal(META.root());
+        let place = root().child(b"new-0").encode();
+        let at = head.children.partition_point(|child| child.pivot <= place) - 1;
+        let points = vec![(place, message(u64::MAX, &[1, 2, 3]))];
+        forge.add_run(META.root(), &[(head.children[at].id, points)], &[]);
+        forge.seal()
+    }),
+    ("runs whose messages grow older", Wrong, |mut forge| {
+        let head = forge.internal(DATA.root());
+        let place = head.children[1].pivot.clone();
+        for msn in [1 << 40, 1 << 30, 3] {
+            let points = vec![(place.clone(), message(msn, b"x"))];
+            forge.add_run(DATA.root(), &[(head.children[1].id, points)], &[]);
+        }
+        forge.seal()
+    }),
+    ("range messages outside the bounds", Finds(Code::MessageWrong), |forge| {
+        with_run(forge, |_, _| (vec![], vec![range(1, &[], &[0xff; 1024])]))
+    }),
+    ("a range message that covers all of the metadata", Wrong, |mut forge| {
+        let msn = forge.superblock.next_msn.0 - 1;
+        forge.add_run(META.root(), &[], &[range(msn, &[], &[0xff; 9])]);
+        forge.seal()
+    }),
+    ("a run past the image's end", Finds(Code::BlockOutside), |forge| {
+        run_becomes(forge, |_, run| run.extent.start = BlockNr(1 << 40))
+    }),
+    ("a dead run past the image's end", Finds(Code::BlockOutside), |forge| {
+        run_becomes(forge, |_, run| {
+            run.slices.clear();
+            run.extent.start = BlockNr(1 << 40);
+        })
+    }),
+    ("a run in the log", Finds(Code::BlockOutside), |forge| {
+        run_becomes(forge, |forge, run| run.extent.start = forge.superblock.log_start)
+    }),
+    ("a dead run in the log", Finds(Code::BlockOutside), |forge| {
+        run_becomes(forge, |forge, run| {
+            run.slices.clear();
+            run.extent.start = forge.superblock.log_start;
+        })
+    }),
+    ("a dead run over the superblocks", Finds(Code::BlockOutside), |forge| {
+        run_becomes(forge, |_, run| {
+            run.slices.clear();
+            run.extent.start = BlockNr(32);
+        })
+    }),
+    ("a dead run over a node", Finds(Code::BlockTwice), |forge| {
+        run_becomes(forge, |forge, run| {
+            run.slices.clear();
+            run.extent.start = forge.entry(DATA.root()).extent.start;
+        })
+    }),
+    ("a run without even a header", Wrong, |forge| {
+        run_becomes(forge, |_, run| {
+            run.slices.clear();
+            run.bytes = 0;
+            run.extent.blocks = 0;
+        })
+    }),
+    ("a run shorter than its header", Wrong, |forge| {
+        run_becomes(forge, |_, run| {
+            run.slices.clear();
+            run.bytes = 17;
+        })
+    }),
+    ("a run of another node", Finds(Code::PartInvalid), |mut forge| {
+        let (id, head) = parent(&mut forge);
+        let run = forge.run(NodeId(77), head.tree, head.next_run, &[], &[]);
+        forge.change(id, |head| {
+            head.next_run.0 += 1;
+            head.runs.push(run);
+        });
+        forge.seal()
+    }),
+    ("a slice of another length", Wrong, |forge| {
+        run_becomes(forge, |_, run| run.slices[0].section.count = 1 << 30)
+    }),
+    ("a run of many children and slices", Wrong, |mut forge| {
+        let mut head = forge.internal(DATA.root());
+        let last = head.children.last().unwrap().clone();
+        let mut slices = Vec::new();
+        for number in 0..10_000u32 {
+            let pivot = key(&[&last.pivot[..], &number.to_be_bytes()].concat());
+            let id = NodeId(1_000_000 + u64::from(number));
+            head.children.push(ChildRef { id, first_run: RunSeq(0), pivot: pivot.clone() });
+            slices.push((id, vec![(pivot, message(1, b""))]));
+        }
+        head.next_run.0 += 1;
+        let run = forge.run(DATA.root(), DATA, RunSeq(head.next_run.0 - 1), &slices, &[]);
+        head.runs.push(run);
+        forge.put_internal(DATA.root(), &head);
+        forge.seal()
+    }),
+];

@@ -110,21 +110,20 @@ fn inject_range(store: &mut Store, tree: TreeId, range: RangeDelete) -> Result<(
     let node_size = store.geometry.node_size as usize;
     let lo = range.lo.clone();
     store.root(tree)?;
-    let (height, full, empty) = store.edit(tree.root(), |node, disk| match node {
+    let (height, full) = store.edit(tree.root(), |node, disk| match node {
         Node::Internal(internal) => {
             internal.insert_range(range);
-            Ok((internal.height, internal.buffered() > node_size, false))
+            Ok((internal.height, internal.buffered() > node_size))
         }
         Node::Leaf(leaf) => {
             leaf.open(disk)?;
             let mut batch = crate::node::Batch::default();
             batch.insert_range(range);
             leaf.apply_batch(&batch);
-            Ok((Height(0), false, false))
+            Ok((Height(0), false))
         }
     })?;
-    debug_assert!(!empty);
-    if full && height > Height(0) {
+    if full {
         flush_node(store, tree, &lo, height)?;
     }
     Ok(())

@@ -9,6 +9,7 @@
 mod catalog;
 mod fixed;
 mod links;
+mod lost;
 mod nodes;
 mod owners;
 mod repair;
@@ -18,7 +19,6 @@ mod table;
 
 use std::sync::Arc;
 
-use crate::cache::CacheBudget;
 use crate::device::{Device, Disk};
 use crate::error::{Error, Place};
 use crate::format::Superblock;
@@ -134,6 +134,9 @@ pub fn check(
     let disk = Disk::new(device.clone());
     let Some(superblock) = fixed::check(&disk, options, &mut report) else { return report };
     check_state(&disk, &superblock, options, &mut report, progress);
+    if let Some(survey) = report.log.clone().filter(|survey| survey.damage().is_some()) {
+        lost::report(device, &survey, &mut report);
+    }
     if report.needs_replay() && report.is_clean() {
         check_replayed(device, options, &mut report, progress);
     }
@@ -178,12 +181,8 @@ fn check_replayed(
     report: &mut Report,
     progress: &mut dyn Progress,
 ) {
-    let open = OpenOptions {
-        mode: Mode::ReadOnly,
-        slot: report.superblock.as_ref().map(|superblock| superblock.slot),
-        cache: CacheBudget::default(),
-        nonces: Box::new(|| 0),
-    };
+    let slot = report.superblock.as_ref().map(|superblock| superblock.slot);
+    let open = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
     let settled = Volume::open(device.clone(), open).and_then(|(mut volume, _)| {
         let disk = volume.settle_in_memory()?;
         Ok((disk, volume.superblock().clone()))

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Code, Progress, Report};
-use crate::cache::CacheBudget;
 use crate::device::{Disk, OverlayDevice};
 use crate::error::{Place, Result};
 use crate::format::limits::{FILE_BLOCK, VALUE_MAX};
@@ -25,12 +24,8 @@ pub(super) fn check(
 ) {
     progress.step(3, 0, 1);
     let device = std::sync::Arc::new(OverlayDevice::new(disk.device().clone()));
-    let open = OpenOptions {
-        mode: Mode::Checkpoint,
-        slot: Some(superblock.slot),
-        cache: CacheBudget::default(),
-        nonces: Box::new(|| 0),
-    };
+    let slot = Some(superblock.slot);
+    let open = OpenOptions { slot, ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0)) };
     let volume = match Volume::open(device, open) {
         Ok((volume, _)) => volume,
         Err(error) => return report.add_error(Code::NoSuperblock, &error),

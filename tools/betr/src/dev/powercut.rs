@@ -10,7 +10,6 @@ use std::sync::Arc;
 use betr_cli::image::Access;
 use betr_cli::volume::{clock_now, failure, nonces, open_device};
 use betr_cli::{Exit, Failure, Io, show};
-use betr_core::cache::CacheBudget;
 use betr_core::device::{Event, Fate, OverlayDevice, RecordingDevice, cut_power};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object};
@@ -45,12 +44,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let overlay = Arc::new(OverlayDevice::new(device.clone()));
     let recorder = Arc::new(RecordingDevice::new(overlay));
     let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
-    let options = OpenOptions {
-        mode: Mode::ReadWrite,
-        slot: None,
-        cache: CacheBudget::default(),
-        nonces: nonces()?,
-    };
+    let options = OpenOptions::new(Mode::ReadWrite, nonces()?);
     let (volume, _) = Volume::open(recorder.clone(), options).map_err(failed)?;
     let mut fs = Fs::open(volume, Box::new(clock_now));
     work(&mut fs, args.files).map_err(failed)?;

@@ -52,7 +52,7 @@ const RECORD_HEADER: usize = 48;
 const MESSAGE_HEADER: usize = 8;
 
 /// What an operation was, for people; replay needs only its messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Op {
     Create,

@@ -6,7 +6,7 @@
 //! group of the next epoch, which carries the superblock's nonce as the one before its own, means that a
 //! superblock is lost. The very last acknowledged group cannot be told from a tail.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 
@@ -87,7 +87,13 @@ pub struct Survey {
     pub groups: u64,
     /// Their records.
     pub records: u64,
-    /// How their unbound entries are bound.
+    /// How many records there are of each operation.
+    pub operations: BTreeMap<Op, u64>,
+    /// Unbound entries in them; each stands for one or more values.
+    pub unbound: u64,
+    /// Binding entries.
+    pub bindings: u64,
+    /// Where the values are bound to.
     pub bound: Bound,
     /// The extents that must not be written before their group is unnecessary, by the group's number.
     pub pins: Vec<(u64, Extent)>,
@@ -97,6 +103,8 @@ pub struct Survey {
     pub beyond: Vec<LostRecord>,
     /// Why there are no more groups.
     pub end: End,
+    /// Where the log ends, in bytes.
+    pub end_byte: u64,
     /// The unit after the last group.
     pub next_unit: u64,
     /// The number after the last group's.
@@ -162,11 +170,15 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
     let mut survey = Survey {
         groups: 0,
         records: 0,
+        operations: BTreeMap::new(),
+        unbound: 0,
+        bindings: 0,
         bound: Bound::default(),
         pins: Vec::new(),
         lost: Vec::new(),
         beyond: Vec::new(),
         end: End::Clean,
+        end_byte: 0,
         next_unit: 0,
         next_group: 0,
     };
@@ -190,6 +202,7 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
         }
     };
     (survey.next_unit, survey.next_group) = reader.next_group();
+    survey.end_byte = reader.region.byte(survey.next_unit);
     if matches!(survey.end, End::Damaged { .. }) {
         survey.beyond = reader.beyond()?;
     }
@@ -234,12 +247,23 @@ impl Survey {
     fn add(&mut self, group: &Group, lost: Vec<Lost>) {
         self.groups += 1;
         self.records += group.records.len() as u64;
+        for record in &group.records {
+            *self.operations.entry(record.op).or_default() += 1;
+            self.unbound += record.unbound().count() as u64;
+        }
+        self.bindings += group.bindings.len() as u64;
         for binding in &group.bindings {
             let values = binding.values.iter().map(|range| u64::from(range.count)).sum();
             self.bound.add(&binding.to, values);
             self.pins.extend(binding.to.extent().map(|extent| (group.number, extent)));
         }
         self.lost.extend(lost);
+    }
+
+    /// The extents that are pinned, each once, and their bytes.
+    pub fn pinned(&self) -> (u64, u64) {
+        let extents: HashSet<Extent> = self.pins.iter().map(|(_, extent)| *extent).collect();
+        (extents.len() as u64, extents.iter().map(|extent| extent.bytes()).sum())
     }
 
     /// What was acknowledged and is lost, as an error.

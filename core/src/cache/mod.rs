@@ -21,6 +21,7 @@ use crate::node::Node;
 use crate::space::Space;
 use crate::table::Table;
 use lru::Lru;
+pub use write::Unplaced;
 
 /// The sizes that shape the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +37,10 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of node size and basement size: leaves of an eighth of a node, 64 children.
+    /// The geometry of node size and basement size: leaves of an eighth of a node, 64 children. Leaves of
+    /// less than 64 KiB would waste much of their last block.
     pub fn new(node_size: u32, basement_size: u32) -> Geometry {
-        let leaf_size = (node_size / 8).max(16 << 10).min(node_size.max(4096));
+        let leaf_size = (node_size / 8).max(64 << 10).min(node_size.max(4096));
         Geometry { node_size, leaf_size, basement_size: basement_size.min(leaf_size), fanout: 64 }
     }
 }
@@ -240,6 +242,13 @@ impl Store {
     /// The weight of nodes that are not on disk as they are in memory, in bytes.
     pub fn dirty_bytes(&self) -> usize {
         self.lock().dirty_bytes()
+    }
+
+    /// At most how many blocks a checkpoint takes now: for nodes that are dirty, and for pages of the
+    /// allocation table.
+    pub fn checkpoint_blocks(&self) -> u64 {
+        let (nodes, blocks) = self.lock().dirty();
+        blocks + self.table.blocks_max(nodes, self.next_node)
     }
 
     fn lock(&self) -> MutexGuard<'_, Lru> {

@@ -23,7 +23,7 @@ use crate::log::{
 };
 use crate::space::Space;
 use crate::table::Table;
-use crate::tree;
+use crate::tree::{self, Balance};
 
 /// Late-bound values that replay holds in memory at a time.
 const VALUES_AT_ONCE: usize = 256;
@@ -168,6 +168,7 @@ impl Volume {
         };
         Ok(Volume {
             store,
+            balance: Balance::default(),
             log: Log::new(Region::of(&superblock), head, group),
             next_msn: superblock.next_msn,
             next_zone: superblock.next_zone,
@@ -178,6 +179,7 @@ impl Volume {
             unidentified: false,
             nonces: options.nonces,
             late_bytes: options.late_bytes,
+            drained: Msn(0),
             access,
         })
     }
@@ -216,10 +218,9 @@ impl Volume {
     ) -> Result<bool> {
         let unbound = group.records.iter().flat_map(Record::unbound);
         let late: u64 = unbound.map(|range| u64::from(range.count)).sum();
-        let need = self.need_blocks(bytes) + late;
+        let need = self.needed((bytes / BLOCK_SIZE) as u64 + late, true);
         let gain = self.store.space.pinned_blocks() > 0 || self.store.dirty_bytes() > 0;
-        if need <= self.store.space.free_blocks() || number == self.superblock.first_group || !gain
-        {
+        if self.has_free(need) || number == self.superblock.first_group || !gain {
             return Ok(false);
         }
         let wall = self.superblock.wall;
@@ -275,9 +276,14 @@ impl Volume {
     }
 
     fn flush_waiting(&mut self, waiting: &mut Waiting) -> Result<()> {
-        tree::inject(&mut self.store, Msn(waiting.first.0), &waiting.messages)?;
+        let first = Msn(waiting.first.0);
+        tree::inject(&mut self.store, &mut self.balance, first, &waiting.messages)?;
         waiting.messages.clear();
-        self.store.make_room()
+        // Where space is short this waits for a checkpoint, which waits for the end of the group.
+        while !self.balance.is_settled() && self.has_room_for_step() {
+            self.balance.step(&mut self.store)?;
+        }
+        self.evict()
     }
 
     /// A lost value that a later message covers is missed by nobody.

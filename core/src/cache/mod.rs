@@ -6,20 +6,21 @@
 //! writing of leaves run on all cores, but places are given out in one order, so that the result does
 //! not depend on timing.
 
+mod lost;
 mod lru;
 mod write;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Disk;
-use crate::error::{Damage, Error, Fault, Place, Result, after};
-use crate::format::{Birth, Bounds, Entry, Key};
+use crate::error::{Error, Fault, Place, Result, after};
+use crate::format::{Birth, Bounds, Entry};
 use crate::ids::*;
 use crate::log::Late;
 use crate::node::Node;
 use crate::space::Space;
 use crate::table::Table;
+pub use lost::LostKeys;
 use lru::Lru;
 pub use write::Unplaced;
 
@@ -72,9 +73,8 @@ pub struct Store {
     pub geometry: Geometry,
     /// The values of the open log group that are to be written with their nodes.
     pub late: Late,
-    /// Keys of the data index whose values a damaged log has lost; whoever asks gets an error. Only a
-    /// volume that is read may have any.
-    pub lost: BTreeMap<Key, Damage>,
+    /// Keys whose values a damaged log has lost. Only a volume that is read may have any.
+    pub lost: LostKeys,
     birth: Birth,
     next_node: NodeId,
     write_seq: u64,
@@ -99,20 +99,12 @@ impl Store {
             table,
             geometry,
             late: Late::default(),
-            lost: BTreeMap::new(),
+            lost: LostKeys::default(),
             birth,
             next_node,
             write_seq: 0,
             budget,
             cache: Mutex::default(),
-        }
-    }
-
-    /// An error if the value of a key is lost.
-    pub fn check_lost(&self, tree: TreeId, key: &[u8]) -> Result<()> {
-        match (tree, self.lost.get(key)) {
-            (TreeId::Data, Some(damage)) => Err(Error::Corrupt(Box::new(damage.clone()))),
-            _ => Ok(()),
         }
     }
 

@@ -45,23 +45,12 @@ pub struct Space {
 /// Extents that the log needs.
 #[derive(Default)]
 struct Pins {
-    /// Written for the epoch in progress, by first block; and whether their node has moved on.
-    fresh: BTreeMap<BlockNr, (Extent, bool)>,
+    /// Written for the epoch in progress: block counts by first block.
+    fresh: BTreeMap<BlockNr, u32>,
     /// Found in the log when the volume was opened, with the number of the group that needs them.
     logged: Vec<(u64, Extent)>,
     /// The blocks of all of them.
     blocks: u64,
-}
-
-impl Pins {
-    /// The node of an extent moves on. Whether the extent is pinned.
-    fn give_up(&mut self, extent: Extent) -> bool {
-        let pin = self.fresh.get_mut(&extent.start);
-        pin.is_some_and(|(_, given_up)| {
-            *given_up = true;
-            true
-        })
-    }
 }
 
 impl Space {
@@ -130,7 +119,7 @@ impl Space {
         self.touch(extent.start.0, extent.blocks.into());
         if birth != now {
             self.leaving.push(extent);
-        } else if !self.pins.give_up(extent) {
+        } else if !self.pins.fresh.contains_key(&extent.start) {
             self.release(extent);
         }
         Ok(())
@@ -139,7 +128,7 @@ impl Space {
     /// The log is going to name an extent that was written for the epoch in progress: it is not reused
     /// before the next checkpoint is durable, whatever becomes of the node in it.
     pub fn pin(&mut self, extent: Extent) {
-        if self.pins.fresh.insert(extent.start, (extent, false)).is_none() {
+        if self.pins.fresh.insert(extent.start, extent.blocks).is_none() {
             self.pins.blocks += u64::from(extent.blocks);
         }
     }
@@ -170,19 +159,16 @@ impl Space {
             self.release(extent);
         }
         let Pins { fresh, logged, .. } = std::mem::take(&mut self.pins);
-        for (extent, _) in fresh.into_values().filter(|(_, given_up)| *given_up) {
-            self.release(extent);
-        }
+        let fresh = fresh.into_iter().map(|(start, blocks)| Extent { start, blocks });
         let (needed, gone): (Vec<_>, Vec<_>) =
             logged.into_iter().partition(|(group, _)| *group >= needed);
-        for (_, extent) in gone {
-            self.release(extent);
+        // What is pinned is not given out anew: if it is not used, its node has moved on.
+        for extent in fresh.chain(gone.into_iter().map(|(_, extent)| extent)) {
+            if !self.used.get(extent.start.0) {
+                self.release(extent);
+            }
         }
-        // Extents of a log that somebody made up may overlap.
-        for (_, extent) in &needed {
-            self.busy.set(extent.start.0, extent.blocks.into());
-            self.pins.blocks += u64::from(extent.blocks);
-        }
+        self.pins.blocks = needed.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
         self.pins.logged = needed;
     }
 

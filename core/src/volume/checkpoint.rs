@@ -29,6 +29,10 @@ impl Volume {
             // The fence holds everything that the group would: it is dropped.
             return self.checkpoint();
         }
+        // What the last records made obsolete takes room in the bindings, too.
+        if self.store.late.bytes_max() > self.log.room() {
+            return self.checkpoint();
+        }
         let result = self.seal_group();
         self.or_fail(result)
     }

@@ -58,6 +58,10 @@ impl Volume {
         if messages.iter().any(|message| matches!(message, RecordMessage::Unbound(..))) {
             return Err(Error::Misuse("a message without its value".into()));
         }
+        let empty = |message: &&RecordMessage| matches!(message, RecordMessage::RangeDelete(_, lo, hi) if lo >= hi);
+        if messages.iter().find(empty).is_some() {
+            return Err(Error::Misuse("a range delete of nothing".into()));
+        }
         if let Some(bytes) = messages.iter().find_map(RecordMessage::beyond_limits) {
             return Err(Error::Misuse(format!("a message with a key or value of {bytes} bytes")));
         }

@@ -5,6 +5,7 @@ mod crafted;
 mod crash;
 mod dumps;
 mod engine;
+mod faults;
 mod files;
 mod format;
 mod full;

@@ -77,8 +77,10 @@ impl Balance {
         {
             let at = internal.heaviest();
             drop(node);
-            self.draining.push(site.clone());
-            self.flush(store, site.tree, id, at)?;
+            let (_, pivot) = shape::move_buffer(store, id, at)?;
+            let below = Height(site.height.0 - 1);
+            self.look_at(site.tree, &pivot, below);
+            self.draining.push(site);
         }
         Ok(())
     }
@@ -101,10 +103,12 @@ impl Balance {
             // The tree may have become lower since.
             Node::Internal(internal) if internal.height < height => {}
             Node::Internal(internal) if internal.buffered() > geometry.node_size as usize => {
-                let at = internal.heaviest();
+                let (at, below) = (internal.heaviest(), Height(internal.height.0 - 1));
                 drop(node);
+                // If this fails the node is not looked at again.
+                let (_, pivot) = shape::move_buffer(store, id, at)?;
                 self.waiting.push(site);
-                self.flush(store, tree, id, at)?;
+                self.look_at(tree, &pivot, below);
             }
             Node::Internal(internal) => {
                 let few = internal.children().len() < (geometry.fanout as usize / 4).max(2);
@@ -114,14 +118,6 @@ impl Balance {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// Moves the buffer of child `at` of node `id` down.
-    fn flush(&mut self, store: &mut Store, tree: TreeId, id: NodeId, at: usize) -> Result<()> {
-        let height = store.node(id)?.height();
-        let (_, pivot) = shape::move_buffer(store, id, at)?;
-        self.look_at(tree, &pivot, Height(height.0 - 1));
         Ok(())
     }
 }

@@ -1,0 +1,322 @@
+//! Devices that fail: errors on any read, write or flush; writes that get lost or go astray; places that
+//! cannot be read. What was acknowledged can be read, or an error says which part cannot; after a failure
+//! nothing more is written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use betr_core::check::{CheckOptions, Code, check};
+use betr_core::device::{Call, Device, FaultyDevice, MemoryDevice, Trouble};
+use betr_core::format::FileType;
+use betr_core::fs::{Attributes, Changes, Fs, New};
+use betr_core::ids::{Msn, Time};
+use betr_core::volume::Mode;
+use betr_core::{Error, Result};
+use betr_tests::{Random, clock, create, open, rounds, tight, tiny};
+use bytes::Bytes;
+
+const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const IMAGE: u64 = 3 << 20;
+const STEPS: u64 = 60;
+
+/// Files by name.
+type Model = BTreeMap<Vec<u8>, Bytes>;
+
+/// The file system, what it should hold, and what it held at each operation boundary.
+struct Work {
+    fs: Fs,
+    random: Random,
+    model: Model,
+    /// What it is to hold after the operation under way.
+    next: Model,
+    history: Vec<(Msn, Model)>,
+    acknowledged: Msn,
+}
+
+impl Work {
+    /// Work on a volume that holds nothing yet.
+    fn begin(device: Arc<dyn Device>, seed: u64) -> Result<Work> {
+        let volume = open(device, Mode::ReadWrite, tight(), seed)?.0;
+        let (msn, model) = (volume.next_msn(), Model::new());
+        let fs = Fs::open(volume, clock(100));
+        let history = vec![(msn, model.clone())];
+        let (next, random) = (model.clone(), Random::new(seed));
+        Ok(Work { fs, random, model, next, history, acknowledged: msn })
+    }
+
+    fn step(&mut self, step: u64) -> Result<()> {
+        let root = self.fs.root()?;
+        let name = format!("file-{}", self.random.below(6)).into_bytes();
+        let len = [900, 6000, 40_000][self.random.below(3) as usize];
+        let data = Bytes::from(self.random.bytes(1 + self.random.clone().below(len) as usize));
+        self.next = self.model.clone();
+        let next = &mut self.next;
+        match (self.random.below(12), self.fs.find(&root, &name)?) {
+            (0 | 1, _) => {
+                self.fs.volume_mut().sync()?;
+                self.acknowledged = self.fs.volume().next_msn();
+            }
+            (2, _) if step > STEPS / 4 => {
+                self.fs.checkpoint()?;
+                self.acknowledged = self.fs.volume().next_msn();
+            }
+            (_, None) => {
+                let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+                next.insert(name.clone(), Bytes::new());
+                self.fs.make(&root, &name, new)?;
+            }
+            (3, Some(_)) => {
+                next.remove(&name);
+                self.fs.unlink(&root, &name)?;
+            }
+            (4, Some(file)) => {
+                let size = self.random.below(next[&name].len() as u64 + 1);
+                let contents = next[&name].slice(..size as usize);
+                next.insert(name, contents);
+                self.fs.truncate(&file, size)?;
+            }
+            (_, Some(file)) => {
+                let offset = self.random.below(next[&name].len() as u64 + 1) as usize;
+                let mut contents = next[&name].to_vec();
+                contents.resize(contents.len().max(offset + data.len()), 0);
+                contents[offset..offset + data.len()].copy_from_slice(&data);
+                next.insert(name, contents.into());
+                self.fs.write(&file, offset as u64, &data)?;
+            }
+        }
+        self.model = self.next.clone();
+        let msn = self.fs.volume().next_msn();
+        if self.history.last().is_some_and(|(last, _)| *last != msn) {
+            self.history.push((msn, self.model.clone()));
+        }
+        Ok(())
+    }
+
+    /// All steps, made durable; and one more group, a witness for those before it.
+    fn all(&mut self) -> Result<()> {
+        (0..STEPS).try_for_each(|step| self.step(step))?;
+        self.fs.volume_mut().sync()?;
+        self.acknowledged = self.fs.volume().next_msn();
+        let root = self.fs.root()?;
+        self.fs.set_attributes(&root, Changes { perm: Some(0o700), ..Changes::default() })?;
+        self.fs.volume_mut().sync()?;
+        self.history.push((self.fs.volume().next_msn(), self.model.clone()));
+        Ok(())
+    }
+}
+
+/// An empty file system.
+fn formatted(seed: u64) -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(IMAGE));
+    let volume = create(device.clone(), tiny(), tight(), seed).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    fs.checkpoint().unwrap();
+    drop(fs);
+    device.snapshot()
+}
+
+/// Work on a device that will be in trouble; and that device, and the one below.
+fn troubled(image: &[u8], plan: Option<(Call, Trouble)>) -> (Arc<FaultyDevice>, Arc<MemoryDevice>) {
+    let below = Arc::new(MemoryDevice::from(image.to_vec()));
+    let device = Arc::new(FaultyDevice::new(below.clone()));
+    if let Some((call, trouble)) = plan {
+        device.plan(call, trouble);
+    }
+    (device, below)
+}
+
+/// How many calls of each kind the work makes.
+fn calls(image: &[u8], seed: u64) -> (u64, u64, u64) {
+    let (device, _) = troubled(image, None);
+    Work::begin(device.clone(), seed).unwrap().all().unwrap();
+    device.calls()
+}
+
+/// What the file system holds, or the first error.
+fn contents(fs: &Fs) -> Result<Model> {
+    let root = fs.root()?;
+    let mut found = Model::new();
+    for entry in fs.list(&root)? {
+        let name = entry.name.clone();
+        let file = fs.entry_object(entry)?;
+        found.insert(name, fs.read(&file, 0, 1 << 20)?.into());
+    }
+    Ok(found)
+}
+
+#[test]
+fn an_error_on_any_call_stops_the_writing_and_loses_nothing() {
+    for seed in 0..rounds(2) {
+        let image = formatted(seed);
+        let (reads, writes, flushes) = calls(&image, seed);
+        let reads = (0..reads).map(Call::Read);
+        let writes = (0..writes).map(Call::Write);
+        let flushes = (0..flushes).map(Call::Flush);
+        let mut failed = 0;
+        for call in reads.chain(writes).chain(flushes) {
+            for trouble in [Trouble::Error, Trouble::HalfDone] {
+                failed += u64::from(fail(&image, seed, call, trouble));
+            }
+        }
+        assert!(failed > 100, "only {failed} failures");
+    }
+}
+
+/// Lets one call fail. Whether the work noticed.
+fn fail(image: &[u8], seed: u64, call: Call, trouble: Trouble) -> bool {
+    let name = format!("seed {seed}, {call:?}, {trouble:?}");
+    let (device, below) = troubled(image, Some((call, trouble)));
+    let mut work = match Work::begin(device.clone(), seed) {
+        Ok(work) => work,
+        Err(Error::Io { .. }) => return true,
+        Err(Error::Corrupt(_)) if matches!(call, Call::Read(_)) => return true,
+        // Half a slot is no slot: the volume looks damaged, or like nothing at all.
+        Err(Error::Corrupt(_) | Error::NotAnImage(_)) if trouble == Trouble::HalfDone => {
+            return true;
+        }
+        Err(error) => panic!("{name}: {error}"),
+    };
+    let result = work.all();
+    let Err(error) = result else { return false };
+    assert!(matches!(error, Error::Io { .. }), "{name}: {error}");
+    // What is in memory is right, or cannot be had.
+    if let Ok(found) = contents(&work.fs) {
+        let known = work.history.iter().any(|(_, model)| *model == found);
+        assert!(known || found == work.next, "{name}: memory holds half an operation");
+    }
+    // A read may fail before anything has changed; everything else ends the writing.
+    if !matches!(call, Call::Read(_)) {
+        let (_, writes, _) = device.calls();
+        assert!(work.fs.volume_mut().sync().is_err(), "{name}: sync after a failure");
+        assert!(work.fs.checkpoint().is_err(), "{name}: checkpoint after a failure");
+        assert_eq!(device.calls().1, writes, "{name}: something was written after a failure");
+    }
+    let (acknowledged, history) = (work.acknowledged, work.history.clone());
+    drop(work);
+    recovered(&name, below, acknowledged, &history);
+    true
+}
+
+/// The device recovers to a state that is not older than what was acknowledged.
+fn recovered(name: &str, device: Arc<MemoryDevice>, acknowledged: Msn, history: &[(Msn, Model)]) {
+    let volume = match open(device.clone(), Mode::ReadWrite, tight(), 99) {
+        Ok((volume, _)) => volume,
+        Err(error) => panic!("{name}: {error}"),
+    };
+    let msn = volume.next_msn();
+    assert!(msn >= acknowledged, "{name}: lost what was acknowledged");
+    let found = contents(&Fs::open(volume, clock(0))).unwrap();
+    // The operation that failed may have become durable, too.
+    let known = history.iter().find(|(at, _)| *at == msn);
+    if let Some((_, model)) = known {
+        assert!(found == *model, "{name}: another state");
+    }
+    let device: Arc<dyn Device> = device;
+    let report = check(&device, ALL, &mut ());
+    let harmless = |code: Code| matches!(code, Code::SlotInvalid | Code::MapSlotInvalid);
+    let bad: Vec<_> = report.findings.iter().filter(|f| !harmless(f.code)).collect();
+    assert!(bad.is_empty() || report.is_clean(), "{name}: {bad:?}");
+}
+
+#[test]
+fn a_write_that_is_lost_or_astray_is_never_read_as_something_else() {
+    for seed in 0..rounds(2) {
+        let image = formatted(seed);
+        let (_, writes, _) = calls(&image, seed);
+        let (mut noticed, mut harmless) = (0, 0);
+        for write in 0..writes {
+            for trouble in
+                [Trouble::Lost, Trouble::Astray(4096), Trouble::Astray(IMAGE / 3 / 4096 * 4096)]
+            {
+                match lose(&image, seed, write, trouble) {
+                    true => noticed += 1,
+                    false => harmless += 1,
+                }
+            }
+        }
+        println!("seed {seed}: {noticed} lost or stray writes were noticed, {harmless} harmless");
+        assert!(noticed > 20, "{noticed} noticed, {harmless} harmless");
+    }
+}
+
+/// Loses one write, or lets it go astray. Whether anything was said about it.
+fn lose(image: &[u8], seed: u64, write: u64, trouble: Trouble) -> bool {
+    let name = format!("seed {seed}, write {write}, {trouble:?}");
+    let (device, below) = troubled(image, Some((Call::Write(write), trouble)));
+    let mut work = Work::begin(device.clone(), seed).unwrap();
+    match work.all() {
+        Ok(()) => {}
+        Err(Error::Corrupt(_)) => return true,
+        Err(error) => panic!("{name}: {error}"),
+    }
+    let (acknowledged, history) = (work.acknowledged, work.history.clone());
+    drop(work);
+    let state: Arc<dyn Device> = below.clone();
+    let report = check(&state, ALL, &mut ());
+    let said = !report.is_clean();
+    let view = match open(below, Mode::ReadOnly, tight(), 5) {
+        Ok((volume, _)) => volume,
+        Err(Error::Corrupt(_)) => return true,
+        Err(error) => panic!("{name}: {error}"),
+    };
+    let msn = view.next_msn();
+    match contents(&Fs::open(view, clock(0))) {
+        Err(error) => assert!(error.is_damage() && said, "{name}: {error}, said: {said}"),
+        Ok(found) if said => {
+            // Other places of the image are damaged, or the log stops early, and that is said.
+            let model = history.iter().find(|(at, _)| *at == msn);
+            assert!(
+                model.is_some_and(|(_, model)| *model == found),
+                "{name}: {:?}",
+                report.findings
+            );
+        }
+        Ok(found) => {
+            let (_, model) = history.iter().find(|(at, _)| *at == msn).expect("a known state");
+            assert!(found == *model, "{name}: something else was read");
+            // That the last group ever had been acknowledged is written nowhere.
+            assert!(msn >= acknowledged, "{name}: silently lost");
+        }
+    }
+    said
+}
+
+#[test]
+fn a_read_error_in_the_last_group_is_no_torn_tail() {
+    let seed = 1;
+    let image = formatted(seed);
+    let (device, below) = troubled(&image, None);
+    let mut work = Work::begin(device, seed).unwrap();
+    work.all().unwrap();
+    let root = work.fs.root().unwrap();
+    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+    let file = work.fs.make(&root, b"late", new).unwrap();
+    let data = Bytes::from(work.random.bytes(60_000));
+    work.fs.write(&file, 0, &data).unwrap();
+    work.fs.volume_mut().sync().unwrap();
+    let expected = contents(&work.fs).unwrap();
+    drop(work);
+    let state: Arc<dyn Device> = below.clone();
+    let survey = check(&state, ALL, &mut ()).log.unwrap();
+    assert!(survey.pins.len() > 3);
+    let (_, extent) = *survey.pins.last().unwrap();
+
+    let bad = Arc::new(FaultyDevice::new(below.clone()));
+    bad.spoil(extent.start.byte()..extent.start.byte() + 512);
+    assert!(open(bad.clone(), Mode::ReadWrite, tight(), 8).is_err(), "nothing may be given up");
+    let view = Fs::open(open(bad.clone(), Mode::ReadOnly, tight(), 8).unwrap().0, clock(0));
+    let late = view.lookup(&view.root().unwrap(), b"late").unwrap();
+    assert!(view.read(&late, 0, 1 << 20).unwrap_err().is_damage());
+    for (name, contents) in expected.iter().filter(|(name, _)| **name != b"late"[..]) {
+        let file = view.lookup(&view.root().unwrap(), name).unwrap();
+        assert!(view.read(&file, 0, 1 << 20).unwrap() == *contents);
+    }
+    let state: Arc<dyn Device> = bad;
+    let report = check(&state, ALL, &mut ());
+    assert!(report.findings.iter().any(|f| f.code == Code::ReadFailed), "{:?}", report.findings);
+    assert!(!report.is_repairable());
+
+    // The device is well again: nothing was lost.
+    let volume = open(below, Mode::ReadWrite, tight(), 9).unwrap().0;
+    assert!(contents(&Fs::open(volume, clock(0))).unwrap() == expected);
+}

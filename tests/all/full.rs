@@ -29,6 +29,8 @@ struct Run {
     /// The longest write.
     write_max: u64,
     refused: u64,
+    /// Checkpoints in the middle of recoveries.
+    midway: u64,
     name: String,
 }
 
@@ -48,6 +50,7 @@ impl Run {
             random: Random::new(seed),
             write_max: bytes / 40,
             refused: 0,
+            midway: 0,
             name: format!("{name}, seed {seed}"),
         }
     }
@@ -187,7 +190,8 @@ impl Run {
         self.must("sync", result);
         let seed = self.random.next();
         let opened = open(self.device.clone(), Mode::ReadWrite, self.cache, seed);
-        let volume = self.must("recovery", opened).0;
+        let (volume, recovery) = self.must("recovery", opened);
+        self.midway += recovery.checkpoints;
         self.fs = Fs::open(volume, clock(1000));
     }
 
@@ -232,11 +236,13 @@ fn run(mut run: Run, steps: u64) {
     }
     let held: u64 = run.model.values().map(|contents| contents.len() as u64).sum();
     println!(
-        "{}: {} of {all} blocks left when full; after {steps} operations, {} refused: {} files, {held} bytes",
+        "{}: {} of {all} blocks left when full; after {steps} operations, {} refused: {} files, {held} bytes; \
+         {} checkpoints amid recoveries",
         run.name,
         free,
         run.refused,
-        run.model.len()
+        run.model.len(),
+        run.midway
     );
     assert!(run.refused > steps / 50, "{}: only {} refused", run.name, run.refused);
     run.reopen();
@@ -284,4 +290,57 @@ fn small_volumes_stay_full_for_long() {
         run(Run::new("tiny nodes", 2 << 20, tiny(), tight(), seed), 1500);
         run(Run::new("larger leaves", 6 << 20, middling(), roomy(), seed), 1500);
     }
+}
+
+/// How much of the volume is in use, in percent.
+fn in_use(fs: &Fs) -> u64 {
+    let space = &fs.volume().store().space;
+    let all = fs.volume().superblock().image_blocks;
+    100 * (all - space.free_blocks()) / all
+}
+
+/// A volume of 64 MiB, filled to 60 % by a checkpoint; and then large writes of 30 % more, which are bound
+/// late, made durable by one log group each.
+#[test]
+fn much_late_bound_data_is_recovered_beside_itself() {
+    let mut run = Run::new("60 + 30 %", 64 << 20, Geometry::new(256 << 10, 64 << 10), roomy(), 9);
+    let make = |run: &mut Run, name: &[u8]| {
+        let (root, new) = (run.root(), New::of(FileType::Regular, Attributes::at(Time::default())));
+        let made = run.fs.make(&root, name, new);
+        run.must("make", made);
+        run.model.insert(name.to_vec(), Bytes::new());
+    };
+    make(&mut run, b"first");
+    while in_use(&run.fs) < 60 {
+        let at = run.model[&b"first"[..]].len() as u64;
+        run.write(b"first", at, 1 << 20);
+    }
+    let result = run.fs.checkpoint();
+    run.must("checkpoint", result);
+    make(&mut run, b"second");
+    let mut late = 0;
+    for _ in 0..19 {
+        let at = run.model[&b"second"[..]].len() as u64;
+        run.write(b"second", at, 1 << 20);
+        let result = run.fs.volume_mut().sync();
+        run.must("sync", result);
+        // At any moment the power may go: what the log holds then must fit in beside what is pinned.
+        let image = Arc::new(MemoryDevice::from(run.device.snapshot()));
+        let opened = open(image.clone(), Mode::ReadWrite, roomy(), run.random.next());
+        let (volume, recovery) = run.must("recovery", opened);
+        late = late.max(recovery.bound.total());
+        let mut fs = Fs::open(volume, clock(500));
+        let result = fs.checkpoint();
+        run.must("checkpoint after recovery", result);
+        let file = fs.lookup(&fs.root().unwrap(), b"second").unwrap();
+        assert!(fs.read(&file, 0, 1 << 30).unwrap() == run.model[&b"second"[..]]);
+        let device: Arc<dyn Device> = image;
+        assert!(check(&device, ALL, &mut ()).is_clean());
+    }
+    assert_eq!(run.refused, 0);
+    assert!(in_use(&run.fs) > 85, "{} % in use", in_use(&run.fs));
+    assert!(late > 1000, "{late} late-bound values in one log");
+    println!("at most {late} late-bound values in one log");
+    run.all_same();
+    run.sound();
 }

@@ -109,7 +109,7 @@ fn judge(story: &Story, device: Arc<dyn Device>, number: usize, place: u64) -> b
     let survey = report.log.clone().unwrap();
     let view = open(device.clone(), Mode::ReadOnly, roomy(), 6).unwrap().0;
     let fs = Fs::open(view, clock(0));
-    let writable = open(device, Mode::ReadWrite, roomy(), 7);
+    let writable = open(device, Mode::ReadWrite, roomy(), 8);
     if survey.groups as usize == FILES && survey.lost.is_empty() {
         assert!(report.is_clean(), "{name}: {:?}", report.findings);
         assert!((0..FILES).all(|n| story.read(&fs, n).unwrap() == story.files[n].1), "{name}");

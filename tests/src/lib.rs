@@ -109,7 +109,11 @@ pub fn open(
     cache: CacheBudget,
     seed: u64,
 ) -> Result<(Volume, Recovery)> {
-    let late_bytes = LATE_BYTES;
-    let options = OpenOptions { cache, late_bytes, ..OpenOptions::new(mode, nonces(seed)) };
+    let options = OpenOptions {
+        cache,
+        late_bytes: LATE_BYTES,
+        eager_checkpoints: seed % 2 == 1,
+        ..OpenOptions::new(mode, nonces(seed))
+    };
     Volume::open(device, options)
 }

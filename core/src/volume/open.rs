@@ -47,6 +47,9 @@ pub struct OpenOptions {
     pub cache: CacheBudget,
     /// A write of so many bytes of consecutive blocks, or more, is bound late.
     pub late_bytes: usize,
+    /// Whether recovery makes a checkpoint between any two log groups, and not only where space is short:
+    /// what is rare otherwise, for tests.
+    pub eager_checkpoints: bool,
     /// The nonces of later epochs.
     pub nonces: NonceSource,
 }
@@ -55,7 +58,8 @@ impl OpenOptions {
     /// The newest superblock, with the usual sizes.
     pub fn new(mode: Mode, nonces: NonceSource) -> OpenOptions {
         let cache = CacheBudget::default();
-        OpenOptions { mode, slot: None, cache, late_bytes: LATE_BYTES, nonces }
+        let (late_bytes, eager_checkpoints) = (LATE_BYTES, false);
+        OpenOptions { mode, slot: None, cache, late_bytes, eager_checkpoints, nonces }
     }
 }
 
@@ -108,6 +112,7 @@ impl Volume {
         let superblock = ring.choose(options.slot)?.clone();
         let newest = ring.newest().map_or(superblock.birth.epoch, |newest| newest.birth.epoch);
         check_features(&superblock, options.mode)?;
+        let eager = options.eager_checkpoints;
         let survey = match options.mode {
             Mode::Checkpoint => None,
             Mode::ReadOnly | Mode::ReadWrite => Some(scan(&disk, &superblock)?),
@@ -128,7 +133,7 @@ impl Volume {
                 checkpoints: 0,
             },
             Some(survey) => {
-                let result = volume.replay(survey);
+                let result = volume.replay(survey, eager);
                 volume.or_fail(result)?
             }
         };
@@ -183,7 +188,7 @@ impl Volume {
     }
 
     /// Pass 2: injects the records of the groups that pass 1 found sound.
-    fn replay(&mut self, survey: &Survey) -> Result<Recovery> {
+    fn replay(&mut self, survey: &Survey, eager: bool) -> Result<Recovery> {
         let superblock = self.superblock.clone();
         let disk = self.store.disk.clone();
         let mut reader = LogReader::new(&disk, &superblock);
@@ -194,7 +199,13 @@ impl Volume {
                 Ok(scanned) => scanned,
                 Err(fault) => return Err(Error::corrupt(Place::Image, fault)),
             };
-            checkpoints += u64::from(self.make_replay_room(before, bytes.len(), &group)?);
+            if before.1 != superblock.first_group
+                && (eager || !self.has_replay_room(bytes.len(), &group))
+            {
+                let (unit, group) = before;
+                self.write_checkpoint(superblock.wall, Continued::Replay { unit, group })?;
+                checkpoints += 1;
+            }
             self.replay_group(&disk, &group, survey)?;
         }
         Ok(Recovery {
@@ -206,24 +217,13 @@ impl Volume {
         })
     }
 
-    /// Makes a checkpoint before a group if there may be too little space for it: what the groups before
+    /// Whether the space for a group is free. If not, a checkpoint before it helps: what the groups before
     /// it bound is not needed any more then.
-    fn make_replay_room(
-        &mut self,
-        (unit, number): (u64, u64),
-        bytes: usize,
-        group: &Group,
-    ) -> Result<bool> {
+    fn has_replay_room(&self, bytes: usize, group: &Group) -> bool {
         let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
         let late: u64 = extents.map(|extent| u64::from(extent.blocks)).sum();
-        let need = self.needed((bytes / BLOCK_SIZE) as u64 + late, true);
         let gain = self.store.space.pinned_blocks() > 0 || self.store.dirty_bytes() > 0;
-        if self.has_free(need) || number == self.superblock.first_group || !gain {
-            return Ok(false);
-        }
-        let wall = self.superblock.wall;
-        self.write_checkpoint(wall, Continued::Replay { unit, group: number })?;
-        Ok(true)
+        !gain || self.has_free(self.needed((bytes / BLOCK_SIZE) as u64 + late, true))
     }
 
     fn replay_group(&mut self, disk: &Disk, group: &Group, survey: &Survey) -> Result<()> {

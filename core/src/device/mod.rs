@@ -1,9 +1,10 @@
-//! Where bytes live: a regular file or block device, memory, an overlay, a recorder.
+//! Where bytes live: a regular file or block device, memory, an overlay, shared blocks, a recorder.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 //! [`Disk`] is what the rest of the core holds: a device with its counters, whose errors name a place.
 
 mod file;
+mod fork;
 mod memory;
 mod overlay;
 mod powercut;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use file::FileDevice;
+pub use fork::{Block, ForkDevice, placed};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use powercut::{Fate, SECTOR, cut_power};

@@ -102,6 +102,19 @@ impl Volume {
         Ok((volume, recovery))
     }
 
+    /// The state of a checkpoint, which the caller has chosen and found sound; only to be read.
+    pub(crate) fn of_checkpoint(disk: &Disk, superblock: Superblock) -> Result<Volume> {
+        let identity = read_identity(disk)?;
+        let newest = superblock.birth.epoch;
+        let options = OpenOptions {
+            mode: Mode::Checkpoint,
+            slot: None,
+            cache: CacheBudget::default(),
+            nonces: Box::new(|| 0),
+        };
+        Volume::at_checkpoint(disk.clone(), identity, superblock, newest, options, None)
+    }
+
     fn at_checkpoint(
         disk: Disk,
         identity: Identity,

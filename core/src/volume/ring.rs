@@ -138,7 +138,7 @@ fn compare(pair: &mut [RingSlot]) {
 }
 
 fn state_of(bytes: &[u8], slot: u32, identity: &Identity) -> SlotState {
-    if bytes.iter().all(|byte| *byte == 0) {
+    if is_zero(bytes) {
         return SlotState::Empty;
     }
     match Superblock::decode(bytes, None) {

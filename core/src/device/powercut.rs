@@ -79,8 +79,7 @@ mod tests {
         let write = |at: u64, byte: u8| Event::Write(at, Arc::from([byte; 1024]));
         let mut events = vec![write(0, 1), Event::Flush];
         events.extend((0..5).map(|at| write(at * 1024, at as u8 + 2)));
-        let fates =
-            [Fate::Lost, Fate::Torn(2), Fate::Whole, Fate::First(1), Fate::Without(1)];
+        let fates = [Fate::Lost, Fate::Torn(2), Fate::Whole, Fate::First(1), Fate::Without(1)];
         let device = MemoryDevice::new(8192);
         cut_power(&device, &events, |at| fates[at - 2].clone()).unwrap();
         let sectors: Vec<u8> = device.snapshot().iter().copied().step_by(SECTOR).collect();

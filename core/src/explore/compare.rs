@@ -59,9 +59,10 @@ impl Walk<'_> {
             FileType::Symlink => node.target.len() as u64,
             _ => node.size,
         };
-        let differ = |what: &str, expected: &dyn std::fmt::Display, found: &dyn std::fmt::Display| {
-            Ok(Some(format!("{what}: expected {expected}, found {found}")))
-        };
+        let differ =
+            |what: &str, expected: &dyn std::fmt::Display, found: &dyn std::fmt::Display| {
+                Ok(Some(format!("{what}: expected {expected}, found {found}")))
+            };
         if inode.kind != node.kind {
             return differ("type", &node.kind.name(), &inode.kind.name());
         }

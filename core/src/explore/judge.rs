@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Rules;
 use super::story::Story;
 use crate::check::{CheckOptions, Code, Severity, check};
 use crate::device::{Device, Event, ForkDevice, placed};
@@ -57,7 +58,8 @@ pub(super) struct Judge<'s> {
     /// helped last is the first.
     known: Vec<(Vec<u64>, HashMap<u128, Arc<Verdict>>)>,
     shortcuts: bool,
-    pub rules: std::collections::BTreeMap<&'static str, u64>,
+    /// How often what was recovered exercised each rule.
+    pub rules: Rules,
 }
 
 impl<'s> Judge<'s> {
@@ -256,7 +258,8 @@ impl Watch {
 
     /// What was written so far was the recovery.
     fn end_recovery(&self) {
-        let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
+        let events =
+            std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
         *self.recovery.lock().unwrap_or_else(PoisonError::into_inner) = Some(events);
     }
 
@@ -277,7 +280,8 @@ impl Device for Watch {
 
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         self.disk.read_at(at, buf)?;
-        let (first, end) = (at / BLOCK_SIZE as u64, (at + buf.len() as u64).div_ceil(BLOCK_SIZE as u64));
+        let (first, end) =
+            (at / BLOCK_SIZE as u64, (at + buf.len() as u64).div_ceil(BLOCK_SIZE as u64));
         for block in first..end {
             self.read[(block / 64) as usize].fetch_or(1 << (block % 64), Ordering::Relaxed);
         }

@@ -20,6 +20,7 @@ mod story;
 mod timeline;
 mod workloads;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -35,6 +36,9 @@ pub use shrink::Failure;
 pub use story::{Mishap, Story};
 pub use timeline::Cut;
 pub use workloads::{Workload, random_steps};
+
+/// How often each rule was exercised, by its name.
+pub type Rules = BTreeMap<&'static str, u64>;
 
 /// Distinct states that are taken from one story.
 const STATES_A_STORY: u64 = 4000;
@@ -157,12 +161,7 @@ fn jobs(workloads: &[Workload], options: Options) -> Vec<Job> {
     (0..rounds).flat_map(|round| (0..workloads.len()).map(move |at| job(round, at))).collect()
 }
 
-fn carry_out(
-    job: Job,
-    workloads: &[Workload],
-    options: Options,
-    stop: &dyn Fn() -> bool,
-) -> Done {
+fn carry_out(job: Job, workloads: &[Workload], options: Options, stop: &dyn Fn() -> bool) -> Done {
     let workload = &workloads[job.workload];
     let steps = workload.steps(job.seed);
     let mut tally = Tally::default();

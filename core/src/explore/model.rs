@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use super::{Path, Step};
 use crate::error::Refusal;
-use crate::format::limits::{FILE_BLOCK, FILE_MAX, NAME_MAX, SYMLINK_MAX, VALUE_MAX, XATTR_NAME_MAX};
+use crate::format::limits::{
+    FILE_BLOCK, FILE_MAX, NAME_MAX, SYMLINK_MAX, VALUE_MAX, XATTR_NAME_MAX,
+};
 use crate::format::{FileType, is_name};
 use crate::fs::components;
 
@@ -99,7 +101,10 @@ impl Model {
         let at = self.resolve(path)?;
         let node = self.regular(at)?;
         let end = offset.saturating_add(len as u64).min(node.size);
-        let mut bytes = vec![0; end.saturating_sub(offset) as usize];
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let mut bytes = vec![0; (end - offset) as usize];
         for (number, block) in node.blocks.range(offset / BLOCK..end.div_ceil(BLOCK)) {
             let start = number * BLOCK;
             let from = start.max(offset);

@@ -36,12 +36,7 @@ impl Setup {
         Setup {
             image_bytes,
             log_bytes: 64 << 10,
-            geometry: Geometry {
-                node_size: 4096,
-                leaf_size: 4096,
-                basement_size: 1024,
-                fanout: 4,
-            },
+            geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 },
             cache: CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 },
         }
     }
@@ -165,13 +160,27 @@ pub struct Run {
     acknowledged: usize,
 }
 
+impl Taken {
+    /// The rule that the step exercised, for the counters of a report.
+    pub(super) fn rule(self) -> Option<&'static str> {
+        match self {
+            Taken::Nothing | Taken::Operation | Taken::Acknowledged => None,
+            Taken::Refused => Some("step refused"),
+            Taken::NoRoom => Some("step without room in the image"),
+            Taken::Reopened => Some("volume opened again without a cut"),
+        }
+    }
+}
+
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Nothing, or nothing that a boundary shows.
     Nothing,
-    /// It was refused, by the file system and the model alike; or the image had no room.
+    /// It was refused, by the file system and the model alike.
     Refused,
+    /// The image had no room for it.
+    NoRoom,
     /// A new boundary was reached.
     Operation,
     /// Everything so far was acknowledged.
@@ -223,7 +232,7 @@ impl Run {
         let done = match perform(fs, step) {
             Ok(()) => Ok(()),
             Err(Error::Refused(refusal)) => Err(refusal),
-            Err(Error::NoSpace { .. }) => return Ok(Taken::Refused),
+            Err(Error::NoSpace { .. }) => return Ok(Taken::NoRoom),
             Err(error) => return Err(error.to_string()),
         };
         let msn = fs.volume().next_msn();

@@ -1,13 +1,12 @@
 //! Going through the states of one story.
 
-use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
 use super::judge::{Judge, Verdict};
 use super::story::Story;
 use super::timeline::{Cut, Timeline};
-use super::Random;
+use super::{Random, Rules};
 use crate::device::{Event, ForkDevice};
 
 /// One in so many recoveries is cut off itself.
@@ -56,8 +55,9 @@ pub struct Tally {
     pub groups: u64,
     /// Distinct states whose last log group was torn.
     pub torn: u64,
-    /// How often each rule was exercised by the states that were really recovered.
-    pub rules: BTreeMap<&'static str, u64>,
+    /// How often each rule was exercised: by the steps of the stories, and by the states that were really
+    /// recovered.
+    pub rules: Rules,
 }
 
 impl AddAssign<&Tally> for Tally {
@@ -111,6 +111,7 @@ pub(super) fn search(
         events: story.timeline.events.len() as u64,
         checkpoints,
         wraps,
+        rules: story.rules.clone(),
         ..Tally::default()
     };
     let mut search = Search { story, plan, judge, random, tally, last: None };
@@ -258,6 +259,29 @@ pub(super) fn fault_of(story: &Story, state: &State) -> Option<(String, Vec<u8>)
         Ok(_) => Some(("the second recovery leads elsewhere".into(), disk.snapshot())),
         Err(what) => Some((what.clone(), disk.snapshot())),
     }
+}
+
+/// A state of another story that fails, and in which the same became of as many writes.
+pub(super) fn find_like(story: &Story, pattern: &State, first_event: usize) -> Option<Found> {
+    let alike = |timeline: &Timeline, first: usize, cut: &Cut| {
+        let all = (first..=timeline.events.len()).rev();
+        let alike = all.filter(|at| timeline.in_doubt(*at).len() == cut.fates.len());
+        alike.map(|events| Cut { events, fates: cut.fates.clone() }).collect::<Vec<_>>()
+    };
+    let mut states = Vec::new();
+    for cut in alike(&story.timeline, first_event, &pattern.cut) {
+        match &pattern.inside {
+            None => states.push(State { cut, inside: None }),
+            Some(inner) => {
+                let Some(recovery) = recovery_of(story, &cut) else { continue };
+                let inside = alike(&recovery, 1, inner).into_iter().map(Some);
+                states.extend(inside.map(|inside| State { cut: cut.clone(), inside }));
+            }
+        }
+    }
+    states
+        .into_iter()
+        .find_map(|state| fault_of(story, &state).map(|(what, image)| Found { state, what, image }))
 }
 
 /// What the recovery of a state writes, to describe a cut inside it.

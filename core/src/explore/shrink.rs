@@ -3,14 +3,15 @@
 //! Steps are dropped in pieces, halves first, as long as some state of what is left still fails. Then the
 //! fates of the state are made plain, one by one.
 
-use super::search::{Found, Plan, State, Tally, fault_of, recovery_of, search};
+use super::search::{Found, Plan, State, Tally, fault_of, find_like, recovery_of, search};
 use super::{Failed, Mishap, Options, Step, Story, Workload};
 use crate::device::Fate;
 
 /// How many shorter scripts are tried.
-const TRIALS: u32 = 300;
-/// How many states of each.
-const STATES: u64 = 400;
+const TRIALS: u32 = 400;
+/// How many states of each are looked at, and how many of all of them.
+const STATES: u64 = 300;
+const ALL_STATES: u64 = 12_000;
 /// Only cuts in the last steps are tried: a failing state needs no steps behind its cut.
 const LAST_STEPS: usize = 2;
 
@@ -34,20 +35,18 @@ pub struct Failure {
 }
 
 pub(super) fn shrink(workload: &Workload, seed: u64, options: Options, failed: Failed) -> Failure {
-    let mut shrinker = Shrinker { workload, seed, options, inside: false, trials: TRIALS };
+    let mut shrinker =
+        Shrinker { workload, seed, options, pattern: None, trials: TRIALS, states: ALL_STATES };
     let failed = match failed {
         Failed::Mishap(mut steps, mishap) => {
             steps.truncate(mishap.step + 1);
             Failed::Mishap(steps, mishap)
         }
         Failed::State(story, found) => {
-            shrinker.inside = found.state.inside.is_some();
+            shrinker.pattern = Some(found.state.clone());
             let end = story.step_at(found.state.cut.events) + 1;
             let steps = &story.steps[..end.min(story.steps.len())];
-            match shrinker.attempt(steps) {
-                Some(shorter) => shorter,
-                None => Failed::State(story, found),
-            }
+            shrinker.attempt(steps).unwrap_or(Failed::State(story, found))
         }
     };
     let failed = shrinker.fewer_steps(failed);
@@ -78,30 +77,38 @@ struct Shrinker<'s> {
     workload: &'s Workload,
     seed: u64,
     options: Options,
-    /// Whether the failure needs a second power cut.
-    inside: bool,
+    /// The state that was found first.
+    pattern: Option<State>,
+    /// What is left of the budgets.
     trials: u32,
+    states: u64,
 }
 
 impl Shrinker<'_> {
     /// Whether these steps fail too, and how.
     fn attempt(&mut self, steps: &[Step]) -> Option<Failed> {
         self.trials = self.trials.checked_sub(1)?;
-        let story =
-            match Story::record(self.workload.setup, steps, self.seed, self.options.flaw) {
-                Ok(story) => story,
-                Err(mishap) => return Some(Failed::Mishap(steps.to_vec(), mishap)),
-            };
+        let story = match Story::record(self.workload.setup, steps, self.seed, self.options.flaw) {
+            Ok(story) => story,
+            Err(mishap) => return Some(Failed::Mishap(steps.to_vec(), mishap)),
+        };
+        let pattern = self.pattern.as_ref()?;
         let first_event = steps.len().checked_sub(LAST_STEPS + 1);
+        let first_event = first_event.map_or(0, |step| story.events_after(step));
+        if let Some(found) = find_like(&story, pattern, first_event) {
+            return Some(Failed::State(Box::new(story), found));
+        }
         let plan = Plan {
-            states: STATES,
-            first_event: first_event.map_or(0, |step| story.events_after(step)),
-            inside_all: self.inside,
+            states: STATES.min(self.states),
+            first_event,
+            inside_all: pattern.inside.is_some(),
             shortcuts: self.options.shortcuts,
             seed: self.seed,
         };
-        let found = search(&story, plan, &mut Tally::default(), &|| false)?;
-        Some(Failed::State(Box::new(story), found))
+        let mut tally = Tally::default();
+        let found = search(&story, plan, &mut tally, &|| false);
+        self.states = self.states.saturating_sub(tally.distinct);
+        found.map(|found| Failed::State(Box::new(story), found))
     }
 
     fn fewer_steps(&mut self, mut failed: Failed) -> Failed {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::run::{Boundary, Run, Setup, Taken};
 use super::timeline::Timeline;
-use super::{Flaw, Step};
+use super::{Flaw, Rules, Step};
 use crate::device::{Event, ForkDevice, RecordingDevice};
 use crate::error::Result;
 use crate::format::{Magic, Superblock};
@@ -24,6 +24,8 @@ pub struct Story {
     acknowledged: Vec<(usize, usize)>,
     /// How many events there had been after each step.
     positions: Vec<usize>,
+    /// How often its steps exercised each rule.
+    pub(super) rules: Rules,
 }
 
 /// When a boundary may be what is recovered, in numbers of events.
@@ -60,6 +62,7 @@ impl Story {
         let mut spans = vec![Span { begun: 0, abandoned: usize::MAX }];
         let mut acknowledged = vec![(0, 0)];
         let mut positions = Vec::with_capacity(steps.len());
+        let mut rules = Rules::new();
         for (at, step) in steps.iter().enumerate() {
             let begun = device.position();
             let taken = run.step(step).map_err(|what| Mishap { step: at, what })?;
@@ -67,7 +70,10 @@ impl Story {
                 Taken::Operation => spans.push(Span { begun, abandoned: usize::MAX }),
                 Taken::Acknowledged => acknowledged.push((device.position(), run.now())),
                 Taken::Reopened => abandon(&mut spans[run.now() + 1..], begun),
-                Taken::Nothing | Taken::Refused => {}
+                Taken::Nothing | Taken::Refused | Taken::NoRoom => {}
+            }
+            if let Some(rule) = taken.rule() {
+                *rules.entry(rule).or_default() += 1;
             }
             positions.push(device.position());
         }
@@ -79,6 +85,7 @@ impl Story {
             spans,
             acknowledged,
             positions,
+            rules,
         };
         let mut events = device.events();
         for at in flaw.spoils(&events, &story.layout().map_err(before)?) {
@@ -203,7 +210,9 @@ impl Flaw {
         match self {
             Flaw::None => Vec::new(),
             Flaw::SuperblockUnfenced => flushes
-                .filter(|at| write(at.checked_add(1)).is_some_and(|(_, bytes)| is_first_slot(bytes)))
+                .filter(|at| {
+                    write(at.checked_add(1)).is_some_and(|(_, bytes)| is_first_slot(bytes))
+                })
                 .collect(),
             Flaw::SyncUnflushed => flushes
                 .filter(|at| write(at.checked_sub(1)).is_some_and(|(at, _)| log.contains(&at)))

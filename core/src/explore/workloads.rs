@@ -67,18 +67,19 @@ impl Workload {
             seeded("repeat", "the same again after opening again", ROOMY, repeat),
             seeded("metadata", "directories, and checkpoints at odd moments", tiny, metadata),
             seeded("turns", "two files written in turns", ROOMY, turns),
-            seeded("full", "an image that is nearly full", tiny, full),
+            seeded(
+                "full",
+                "an image that is nearly full",
+                Setup { image_bytes: 1024 * KIB, ..ROOMY },
+                full,
+            ),
         ]
     }
 
-    /// Steps that somebody wrote.
-    pub fn script(steps: Vec<Step>, setup: Setup) -> Workload {
-        Workload { name: "script", about: "steps of a file", setup, plot: Plot::Fixed(steps) }
-    }
-
-    /// The volume that scripts run on: large enough for most.
-    pub fn script_setup() -> Setup {
-        LARGE
+    /// Steps that somebody wrote, on a volume that is large enough for most.
+    pub fn script(steps: Vec<Step>) -> Workload {
+        let plot = Plot::Fixed(steps);
+        Workload { name: "script", about: "steps of a file", setup: LARGE, plot }
     }
 
     /// The steps for a seed.
@@ -101,21 +102,28 @@ pub fn random_steps(seed: u64, count: usize) -> Vec<Step> {
     pen.steps
 }
 
-/// Writes steps. It knows what the file system is when all of them have been taken.
+/// Writes steps. It knows, about, what the file system is when all of them have been taken.
 struct Pen {
     random: Random,
     model: Model,
+    /// What comes back, about, when the volume is opened again.
+    synced: Model,
     steps: Vec<Step>,
 }
 
 impl Pen {
     fn new(random: Random) -> Pen {
-        Pen { random, model: Model::new(), steps: Vec::new() }
+        Pen { random, model: Model::new(), synced: Model::new(), steps: Vec::new() }
     }
 
     fn step(&mut self, step: Step) {
         // A step that is refused is a step too.
         let _ = self.model.apply(&step);
+        match step {
+            Step::Sync | Step::Checkpoint => self.synced = self.model.clone(),
+            Step::Reopen => self.model = self.synced.clone(),
+            _ => {}
+        }
         self.steps.push(step);
     }
 
@@ -232,7 +240,7 @@ impl Pen {
 }
 
 fn mix(pen: &mut Pen) {
-    pen.anything(160);
+    pen.anything(220);
     for _ in 0..3 {
         pen.anything(pen.steps.len() + 10);
         pen.step(Step::Checkpoint);
@@ -242,6 +250,7 @@ fn mix(pen: &mut Pen) {
 fn large(pen: &mut Pen) {
     pen.create("/big");
     pen.create("/other");
+    pen.step(Step::Sync);
     let mut end = 0;
     for turn in 0..26 {
         let len = pen.len_around_edge(300 << 10);
@@ -302,6 +311,7 @@ fn overwrite(pen: &mut Pen) {
 fn holes(pen: &mut Pen) {
     pen.create("/f");
     pen.write("/f", 0, 48_000);
+    pen.step(Step::Sync);
     for turn in 0..56 {
         let len = pen.len_around_edge(40 << 10);
         let offset = pen.offset(200_000);
@@ -321,6 +331,7 @@ fn small(pen: &mut Pen) {
     for directory in 0..4 {
         pen.step(Step::Mkdir(format!("/d{directory}").into()));
     }
+    pen.step(Step::Sync);
     for number in 0..60 {
         let path = format!("/d{}/file-{number}", pen.random.below(4));
         pen.create(&path);
@@ -358,6 +369,7 @@ fn recreate(pen: &mut Pen) {
 
 fn replace(pen: &mut Pen) {
     pen.step(Step::Mkdir(b"/d".to_vec()));
+    pen.step(Step::Sync);
     for turn in 0..30 {
         let target = ["/config", "/d/config"][pen.random.below(2) as usize];
         pen.create("/new");
@@ -376,7 +388,8 @@ fn replace(pen: &mut Pen) {
 
 fn links(pen: &mut Pen) {
     pen.step(Step::Mkdir(b"/d".to_vec()));
-    for turn in 0..90 {
+    pen.step(Step::Sync);
+    for turn in 0..130 {
         let path = pen.pick(false);
         match pen.random.below(8) {
             0 => {
@@ -432,7 +445,7 @@ fn repeat(pen: &mut Pen) {
 
 fn metadata(pen: &mut Pen) {
     pen.step(Step::Checkpoint);
-    for turn in 0..80 {
+    for turn in 0..150 {
         let (path, fresh) = (pen.pick(false), pen.fresh());
         let mode = pen.random.below(0o10000) as u32;
         match pen.random.below(8) {
@@ -445,12 +458,12 @@ fn metadata(pen: &mut Pen) {
         }
         pen.settle(3, 30, 40);
         match turn {
-            20 | 60 => {
+            20 | 60 | 120 => {
                 pen.step(Step::Sync);
                 pen.step(Step::Checkpoint);
                 pen.step(Step::Checkpoint);
             }
-            40 => {
+            40 | 90 => {
                 pen.step(Step::Reopen);
                 pen.step(Step::Checkpoint);
                 pen.step(Step::Sync);
@@ -464,6 +477,7 @@ fn turns(pen: &mut Pen) {
     let mut ends = [0; 2];
     pen.create("/left");
     pen.create("/right");
+    pen.step(Step::Sync);
     for turn in 0..36 {
         let which = turn % 2;
         let len = pen.len_around_edge(24 << 10);

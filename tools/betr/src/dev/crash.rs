@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Explore only this workload; may be given several times
-    #[arg(long, value_name = "NAME", conflicts_with = "script")]
+    #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
-    /// Explore the steps in a file, one a line, as a failure prints them
+    /// Explore the steps in a file, one a line; with --workload on the volume of that workload
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Decides the steps of the workloads, and which states are taken where there are too many
@@ -82,6 +82,9 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         shortcuts: !args.thorough,
         ..Options::default()
     };
+    if let Some(path) = args.keep.as_ref().filter(|path| path.symlink_metadata().is_ok()) {
+        return Err(Failure::failed(format!("{} exists already", show::path(path))));
+    }
     let found = explore::explore(&workloads, options);
     if args.json {
         io.json("betr.dev.crash", 1, document(&found))?;
@@ -100,14 +103,20 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 
 /// The workloads that are asked for.
 fn workloads(args: &Args) -> Result<Vec<Workload>, Failure> {
-    if let Some(path) = &args.script {
-        let failed = |what: &dyn std::fmt::Display| {
-            Failure::failed(format!("{}: {what}", show::path(path)))
-        };
-        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
-        let steps = explore::parse(&text).map_err(|error| failed(&error))?;
-        return Ok(vec![Workload::script(steps, Workload::script_setup())]);
+    let named = named(args)?;
+    let Some(path) = &args.script else { return Ok(named) };
+    let failed =
+        |what: &dyn std::fmt::Display| Failure::failed(format!("{}: {what}", show::path(path)));
+    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let mut script = Workload::script(explore::parse(&text).map_err(|error| failed(&error))?);
+    if let (Some(workload), false) = (named.first(), args.workload.is_empty()) {
+        script.setup = workload.setup;
     }
+    Ok(vec![script])
+}
+
+/// The built-in workloads that are named, or all.
+fn named(args: &Args) -> Result<Vec<Workload>, Failure> {
     let mut all = Workload::all();
     let names: Vec<&str> = all.iter().map(|workload| workload.name).collect();
     if let Some(unknown) = args.workload.iter().find(|name| !names.contains(&name.as_str())) {
@@ -180,18 +189,17 @@ fn explain(failure: &explore::Failure, io: &mut Io) -> Result<(), Failure> {
     for line in description {
         writeln!(io.out, "{line}")?;
     }
-    writeln!(io.out, "the steps, as a script:")?;
+    writeln!(io.out, "the steps, for --script FILE --workload {workload} --seed {seed}:")?;
     Ok(write!(io.out, "{}", explore::print(steps))?)
 }
 
 fn document(found: &Exploration) -> Value {
     let numbers = |tally: &Tally| {
-        let columns = COLUMNS.iter().map(|(title, number)| (title.replace('-', "_"), number(tally)));
+        let columns =
+            COLUMNS.iter().map(|(title, number)| (title.replace('-', "_"), number(tally)));
         columns.map(|(title, number)| (title, Value::from(number))).collect::<Value>()
     };
-    let one = |(name, tally): &(&str, Tally)| {
-        json!({ "name": name, "counts": numbers(tally), "rules": tally.rules })
-    };
+    let one = |(name, tally): &(&str, Tally)| json!({ "name": name, "counts": numbers(tally), "rules": tally.rules });
     let mut value = json!({
         "sound": found.failure.is_none(),
         "workloads": found.tallies.iter().map(one).collect::<Value>(),
@@ -209,12 +217,7 @@ fn document(found: &Exploration) -> Value {
 }
 
 /// Writes the image of a failure into a new file.
-fn keep(
-    path: &Path,
-    failure: &explore::Failure,
-    quiet: bool,
-    io: &mut Io,
-) -> Result<(), Failure> {
+fn keep(path: &Path, failure: &explore::Failure, quiet: bool, io: &mut Io) -> Result<(), Failure> {
     let failed = |error| Failure::failed(format!("{}: {error}", show::path(path)));
     let mut file = std::fs::File::create_new(path).map_err(failed)?;
     std::io::Write::write_all(&mut file, &failure.image).map_err(failed)?;

@@ -17,11 +17,11 @@ pub mod table;
 
 pub mod node;
 
+pub mod log;
+
 pub mod cache;
 
 pub mod tree;
-
-pub mod log;
 
 pub mod volume;
 

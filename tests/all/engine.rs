@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Finding, Severity, check};
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::format::{Action, Key, Op, RecordMessage};
+use betr_core::format::{Action, Key, Op, RecordMessage, data_key};
 use betr_core::ids::{Msn, Time, TreeId};
+use betr_core::log::Bound;
 use betr_core::volume::{Mode, Transaction, Volume};
-use betr_tests::{Random, create, open, rounds, tight, tiny};
+use betr_tests::{Random, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
-type Model = BTreeMap<(TreeId, Vec<u8>), Vec<u8>>;
+type Model = BTreeMap<(TreeId, Vec<u8>), Bytes>;
 
 fn random_key(random: &mut Random) -> Vec<u8> {
     let len = 1 + random.below(3) as usize;
@@ -51,10 +52,33 @@ fn random_message(random: &mut Random) -> RecordMessage {
     }
 }
 
+/// A large write to one of three files: a row of blocks, sometimes over a range delete of them, enough of
+/// them to be bound late.
+fn random_row(random: &mut Random) -> Vec<RecordMessage> {
+    let prefix = [b'f', b'i', b'l', b'e', 0, 0, 0, random.below(3) as u8];
+    let first = random.below(60);
+    let count = 1 + random.below(40);
+    let mut messages = Vec::new();
+    let key = |block| data_key(&prefix, block);
+    if random.below(3) == 0 {
+        messages.push(RecordMessage::RangeDelete(TreeId::Data, key(first), key(first + count)));
+    }
+    if random.below(6) == 0 {
+        return vec![RecordMessage::RangeDelete(TreeId::Data, key(first), key(first + count))];
+    }
+    for block in first..first + count {
+        let len = if random.below(9) == 0 { 1 + random.below(4096) } else { 4096 };
+        let value = Bytes::from(random.bytes(len as usize));
+        messages.push(RecordMessage::Point(TreeId::Data, key(block), Action::Insert(value)));
+    }
+    messages
+}
+
 fn apply(model: &mut Model, message: &RecordMessage) {
     match message {
+        RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
         RecordMessage::Point(tree, key, Action::Insert(value)) => {
-            model.insert((*tree, key.to_vec()), value.to_vec());
+            model.insert((*tree, key.to_vec()), value.clone());
         }
         RecordMessage::Point(tree, key, Action::Delete) => {
             model.remove(&(*tree, key.to_vec()));
@@ -72,7 +96,7 @@ fn contents(volume: &Volume) -> Model {
     for tree in TreeId::ALL {
         for entry in volume.cursor(tree, Key::default(), None) {
             let (key, value) = entry.unwrap();
-            assert!(found.insert((tree, key.to_vec()), value.to_vec()).is_none());
+            assert!(found.insert((tree, key.to_vec()), value).is_none());
         }
     }
     found
@@ -102,29 +126,42 @@ fn sound(device: Arc<MemoryDevice>, seed: u64) {
 
 #[test]
 fn agrees_with_a_map() {
+    let mut bound = [0; 4];
     for seed in 0..rounds(12) {
-        run(seed, 700);
+        let more = run(seed, 700);
+        let more = [more.in_leaves, more.in_runs, more.inline, more.null];
+        bound.iter_mut().zip(more).for_each(|(all, more)| *all += more);
     }
+    println!("late-bound values recovered from leaves, runs, the log, nowhere: {bound:?}");
+    assert!(bound.iter().all(|count| *count > 0), "{bound:?}");
 }
 
-fn run(seed: u64, steps: usize) {
+/// Returns where late-bound values were found by recoveries.
+fn run(seed: u64, steps: usize) -> Bound {
     let mut random = Random::new(seed);
     let device = Arc::new(MemoryDevice::new(24 << 20));
-    let mut volume = create(device.clone(), tiny(), tight(), seed).unwrap();
+    let (geometry, cache) = if seed % 3 == 2 { (middling(), roomy()) } else { (tiny(), tight()) };
+    let mut volume = create(device.clone(), geometry, cache, seed).unwrap();
     volume.checkpoint().unwrap();
     drop(volume);
-    let mut volume = open(device.clone(), Mode::ReadWrite, tight(), seed).unwrap().0;
+    let mut volume = open(device.clone(), Mode::ReadWrite, cache, seed).unwrap().0;
     let mut model = Model::new();
     // What the volume held at each MSN that a crash may fall back to.
     let mut history: Vec<(Msn, Model)> = vec![(volume.next_msn(), model.clone())];
+    let mut bound = Bound::default();
     for step in 0..steps {
         match random.below(40) {
             0 => volume.checkpoint().unwrap(),
             1 => volume.sync().unwrap(),
             2 => {
                 drop(volume);
-                volume =
-                    open(device.clone(), Mode::ReadWrite, tight(), seed + step as u64).unwrap().0;
+                let recovery;
+                (volume, recovery) =
+                    open(device.clone(), Mode::ReadWrite, cache, seed + step as u64).unwrap();
+                bound.in_leaves += recovery.bound.in_leaves;
+                bound.in_runs += recovery.bound.in_runs;
+                bound.inline += recovery.bound.inline;
+                bound.null += recovery.bound.null;
                 let msn = volume.next_msn();
                 // What came after is an abandoned future: its MSNs will be given out again.
                 history.retain(|(at, _)| *at <= msn);
@@ -134,7 +171,7 @@ fn run(seed: u64, steps: usize) {
                 same(&contents(&volume), &model, seed, step);
             }
             3 => {
-                let view = open(device.clone(), Mode::ReadOnly, tight(), seed).unwrap().0;
+                let view = open(device.clone(), Mode::ReadOnly, cache, seed).unwrap().0;
                 let msn = view.next_msn();
                 let expected = &history.iter().find(|(at, _)| *at == msn).unwrap().1;
                 same(&contents(&view), expected, seed, step);
@@ -147,14 +184,18 @@ fn run(seed: u64, steps: usize) {
                 }
                 let scan = volume.cursor(TreeId::Data, Key::copied(&lo), Some(Key::copied(&hi)));
                 let found: Vec<_> =
-                    scan.map(|e| e.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect();
+                    scan.map(|e| e.map(|(k, v)| (k.to_vec(), v)).unwrap()).collect();
                 let range = model.range((TreeId::Data, lo)..(TreeId::Data, hi));
                 let expected: Vec<_> = range.map(|((_, k), v)| (k.clone(), v.clone())).collect();
                 assert_eq!(found, expected);
             }
             _ => {
                 let count = 1 + random.below(12);
-                let messages: Vec<_> = (0..count).map(|_| random_message(&mut random)).collect();
+                let mut messages: Vec<_> =
+                    (0..count).map(|_| random_message(&mut random)).collect();
+                if random.below(5) == 0 {
+                    messages.extend(random_row(&mut random));
+                }
                 messages.iter().for_each(|message| apply(&mut model, message));
                 volume
                     .commit(Transaction { op: Op::Raw, wall: Time::default(), messages })
@@ -164,10 +205,11 @@ fn run(seed: u64, steps: usize) {
         }
         let key = random_key(&mut random);
         let tree = TreeId::ALL[random.below(2) as usize];
-        let found = volume.get(tree, &key).unwrap().map(|value| value.to_vec());
+        let found = volume.get(tree, &key).unwrap();
         assert_eq!(found, model.get(&(tree, key)).cloned(), "seed {seed}, step {step}");
     }
     same(&contents(&volume), &model, seed, steps);
     volume.sync().unwrap();
     sound(device, seed);
+    bound
 }

@@ -59,6 +59,8 @@ fn superblock() -> Superblock {
         zone_max: 1 << 19,
         wall: Time { secs: 1_700_000_000, nanos: 5 },
         used_blocks: 321,
+        log_epoch: Epoch(6),
+        log_nonce: Nonce(77),
         roots: vec![
             RootRef { epoch: Epoch(7), held: true, table },
             RootRef { epoch: Epoch(6), held: false, table },
@@ -170,11 +172,35 @@ fn record(lsn: u64) -> Record {
     }
 }
 
+fn bindings() -> Vec<Binding> {
+    let range = |first, count| MsnRange { first: Msn(first), count };
+    let extent = Extent { start: BlockNr(900), blocks: 3 };
+    let node = NodeId(12);
+    let leaf = BoundLeaf { node, extent, head_bytes: 700, birth: Epoch(8), hash: Hash([6; 32]) };
+    let (offset, bytes, count) = (128, 9000, 2);
+    let slice = BoundSlice { node, extent, offset, bytes, count, hash: Hash([7; 32]) };
+    let inline = Bytes::from_static(b"a value that stands in the log");
+    vec![
+        Binding { values: vec![range(106, 2), range(113, 1)], to: Bound::Leaf(leaf) },
+        Binding { values: vec![range(108, 2)], to: Bound::Slice(slice) },
+        Binding { values: vec![range(110, 1)], to: Bound::Inline(inline) },
+        Binding { values: vec![range(111, 1)], to: Bound::Null },
+    ]
+}
+
 fn group() -> Vec<u8> {
     let mut writer = GroupWriter::default();
     writer.push(&record(100));
     writer.push(&record(103));
-    writer.seal(birth(), Nonce(42), 12, 11)
+    writer.push(&Record {
+        messages: vec![
+            RecordMessage::Unbound(data_key(b"\0\0\0\0\0\0\0\x05", 7), 6),
+            RecordMessage::Point(TreeId::Data, Key::copied(b"k"), Action::Delete),
+            RecordMessage::Unbound(data_key(b"\0\0\0\0\0\0\0\x05", 3), 1),
+        ],
+        ..record(106)
+    });
+    writer.seal(&bindings(), birth(), Nonce(42), 12, 11)
 }
 
 fn inode(kind: FileType) -> Inode {
@@ -267,7 +293,8 @@ fn vectors() {
 
     let bytes = Bytes::from(group());
     let (_, decoded) = Group::decode(&bytes.slice(..group_length(&bytes).unwrap()), None).unwrap();
-    assert_eq!(decoded.records, [record(100), record(103)]);
+    assert_eq!(decoded.records[..2], [record(100), record(103)]);
+    assert_eq!(decoded.bindings, bindings());
     insta::assert_snapshot!("log_group", hex(&bytes));
 
     for (name, kind) in [
@@ -364,8 +391,8 @@ fn everything_has_one_encoding() {
         let (seal, group) = Group::decode(&Bytes::copy_from_slice(bytes), None).ok()?;
         let mut writer = GroupWriter::default();
         group.records.iter().for_each(|record| writer.push(record));
-        let mut again =
-            writer.seal(birth_of(&seal), group.nonce_before, group.number, group.flushed);
+        let Group { nonce_before, number, flushed, bindings, .. } = group;
+        let mut again = writer.seal(&bindings, birth_of(&seal), nonce_before, number, flushed);
         again.truncate(bytes.len());
         Some(again)
     });

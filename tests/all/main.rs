@@ -8,3 +8,4 @@ mod files;
 mod format;
 mod hostile;
 mod placement;
+mod rot;

@@ -16,9 +16,22 @@ pub fn tiny() -> Geometry {
     Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 }
 }
 
+/// Leaves of many blocks: a few late-bound values among them are not worth writing one.
+pub fn middling() -> Geometry {
+    Geometry { node_size: 64 << 10, leaf_size: 96 << 10, basement_size: 16 << 10, fanout: 8 }
+}
+
 /// A cache that evicts all the time.
 pub fn tight() -> CacheBudget {
     CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 }
+}
+
+/// Writes of so much are bound late.
+pub const LATE_BYTES: usize = 16 << 10;
+
+/// A cache that keeps much.
+pub fn roomy() -> CacheBudget {
+    CacheBudget { total_bytes: 2 << 20, dirty_bytes: 1 << 20 }
 }
 
 /// How many rounds a randomised test runs: `default`, or what the variable `BETR_ROUNDS` says.
@@ -68,5 +81,7 @@ pub fn open(
     cache: CacheBudget,
     seed: u64,
 ) -> Result<(Volume, Recovery)> {
-    Volume::open(device, OpenOptions { mode, slot: None, cache, nonces: nonces(seed) })
+    let late_bytes = LATE_BYTES;
+    let options = OpenOptions { cache, late_bytes, ..OpenOptions::new(mode, nonces(seed)) };
+    Volume::open(device, options)
 }

@@ -9,12 +9,14 @@
 mod lru;
 mod write;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Disk;
-use crate::error::{Error, Fault, Place, Result, after};
-use crate::format::{Birth, Bounds, Entry};
+use crate::error::{Damage, Error, Fault, Place, Result, after};
+use crate::format::{Birth, Bounds, Entry, Key};
 use crate::ids::*;
+use crate::log::Late;
 use crate::node::Node;
 use crate::space::Space;
 use crate::table::Table;
@@ -66,6 +68,11 @@ pub struct Store {
     pub table: Table,
     /// The sizes that shape the trees.
     pub geometry: Geometry,
+    /// The values of the open log group that are to be written with their nodes.
+    pub late: Late,
+    /// Keys of the data index whose values a damaged log has lost; whoever asks gets an error. Only a
+    /// volume that is read may have any.
+    pub lost: BTreeMap<Key, Damage>,
     birth: Birth,
     next_node: NodeId,
     write_seq: u64,
@@ -84,8 +91,27 @@ impl Store {
         next_node: NodeId,
         budget: CacheBudget,
     ) -> Store {
-        let cache = Mutex::default();
-        Store { disk, space, table, geometry, birth, next_node, write_seq: 0, budget, cache }
+        Store {
+            disk,
+            space,
+            table,
+            geometry,
+            late: Late::default(),
+            lost: BTreeMap::new(),
+            birth,
+            next_node,
+            write_seq: 0,
+            budget,
+            cache: Mutex::default(),
+        }
+    }
+
+    /// An error if the value of a key is lost.
+    pub fn check_lost(&self, tree: TreeId, key: &[u8]) -> Result<()> {
+        match (tree, self.lost.get(key)) {
+            (TreeId::Data, Some(damage)) => Err(Error::Corrupt(Box::new(damage.clone()))),
+            _ => Ok(()),
+        }
     }
 
     /// Volume, and number and nonce of the epoch in progress.

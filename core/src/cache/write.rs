@@ -1,18 +1,24 @@
-//! Writing nodes back.
+//! Writing nodes back, and binding the late-bound values that they hold.
 
+use bytes::Bytes;
 use rayon::prelude::*;
 
 use super::Store;
 use crate::device::Disk;
 use crate::error::Result;
-use crate::format::Entry;
+use crate::format::{Action, Bound, BoundLeaf, BoundSlice, Entry};
 use crate::ids::*;
-use crate::node::{Internal, Leaf, LeafImage, Node};
+use crate::log::Late;
+use crate::node::{Internal, Leaf, LeafImage, Node, RunImage};
 
 /// Leaves of a batch.
 const LEAVES_AT_ONCE: usize = 16;
 /// Sealed runs of an internal node before they are joined.
 const RUNS_MAX: usize = 16;
+/// A node is written for the sake of its late-bound values if it is at most so many times as long.
+const WORTH_WRITING: usize = 2;
+/// Bytes of an inline binding besides its value.
+const INLINE_BYTES: usize = 24;
 
 impl Store {
     /// Keeps the budget: writes the oldest dirty nodes and drops the oldest clean ones.
@@ -28,6 +34,44 @@ impl Store {
     /// Writes all dirty nodes.
     pub fn write_all(&mut self) -> Result<()> {
         self.write_oldest(usize::MAX >> 1)
+    }
+
+    /// Binds every value that waits: by writing the node that holds it, or, where that would write much
+    /// more than the values in it and `room` bytes of the log suffice, by taking them into the log.
+    pub fn bind_waiting(&mut self, mut room: usize) -> Result<()> {
+        if !self.late.is_waiting() {
+            return Ok(());
+        }
+        let nodes = self.lock().oldest_dirty(usize::MAX >> 1);
+        let (mut leaves, mut internals) = (Vec::new(), Vec::new());
+        for node in &nodes {
+            let waiting = waiting_in(node, &self.late);
+            if waiting.is_empty() {
+                continue;
+            }
+            let bytes: usize = waiting.iter().map(|(_, value)| value.len()).sum();
+            let inline = bytes + waiting.len() * INLINE_BYTES;
+            let (cost, full) = match &**node {
+                Node::Leaf(leaf) => (leaf.bytes(), false),
+                Node::Internal(internal) => {
+                    (internal.open().weight(), internal.runs().len() >= RUNS_MAX)
+                }
+            };
+            if inline <= room && (full || cost > WORTH_WRITING * bytes) {
+                room -= inline;
+                for (msn, value) in waiting {
+                    self.late.bind(Bound::Inline(value), &[msn]);
+                }
+            } else {
+                match &**node {
+                    Node::Leaf(leaf) => leaves.push(leaf),
+                    Node::Internal(internal) => internals.push(internal.id),
+                }
+            }
+        }
+        self.write_leaves(&leaves)?;
+        drop(nodes);
+        internals.into_iter().try_for_each(|id| self.seal_open_run(id))
     }
 
     fn write_oldest(&mut self, bytes: usize) -> Result<()> {
@@ -69,6 +113,7 @@ impl Store {
                 let extent = self.space.allocate((image.bytes.len() / BLOCK_SIZE) as u64)?;
                 let entry = self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash);
                 self.place(leaf.id, Some(entry))?;
+                self.bind_leaf(leaf, entry);
                 placed.push((extent, image));
             }
         }
@@ -120,12 +165,47 @@ impl Store {
         drop(node);
         let extent = self.space.allocate((image.bytes.len() / BLOCK_SIZE) as u64)?;
         self.disk.write(extent.start.byte(), &image.bytes)?;
+        self.bind_run(id, &image, extent);
         self.edit(id, |node, _| {
             if let Node::Internal(internal) = node {
                 internal.sealed(image, extent);
             }
             Ok(())
         })
+    }
+
+    /// A leaf has its place: the values in it that were waiting are bound to it.
+    fn bind_leaf(&mut self, leaf: &Leaf, entry: Entry) {
+        if leaf.tree != TreeId::Data || !self.late.is_waiting() {
+            return;
+        }
+        let fresh = leaf.fresh().map(|(msn, _)| msn);
+        let mut waiting: Vec<Msn> = fresh.filter(|msn| self.late.waits(*msn)).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        waiting.sort_unstable();
+        let Entry { extent, head_bytes, birth, hash, .. } = entry;
+        let bound = BoundLeaf { node: leaf.id, extent, head_bytes, birth, hash };
+        self.late.bind(Bound::Leaf(bound), &waiting);
+        self.space.pin(extent);
+    }
+
+    /// A run has its place: the values in its slices that were waiting are bound to them.
+    fn bind_run(&mut self, node: NodeId, image: &RunImage, extent: Extent) {
+        for (section, messages) in image.slices() {
+            let msns = messages.iter().map(|(_, message)| message.msn);
+            let mut waiting: Vec<Msn> = msns.filter(|msn| self.late.waits(*msn)).collect();
+            if waiting.is_empty() {
+                continue;
+            }
+            waiting.sort_unstable();
+            let (offset, bytes, count) = (section.offset, section.bytes, section.count);
+            let hash = section.hash;
+            let bound = BoundSlice { node, extent, offset, bytes, count, hash };
+            self.late.bind(Bound::Slice(bound), &waiting);
+            self.space.pin(extent);
+        }
     }
 
     fn entry(
@@ -137,6 +217,27 @@ impl Store {
         hash: Hash,
     ) -> Entry {
         Entry { extent, head_bytes, hash, birth: self.birth.epoch, references: 1, tree, height }
+    }
+}
+
+/// The values of a node that wait to be bound.
+fn waiting_in(node: &Node, late: &Late) -> Vec<(Msn, Bytes)> {
+    if node.tree() != TreeId::Data {
+        return Vec::new();
+    }
+    match node {
+        Node::Leaf(leaf) => {
+            let waiting = leaf.fresh().filter(|(msn, _)| late.waits(*msn));
+            waiting.map(|(msn, value)| (msn, value.clone())).collect()
+        }
+        Node::Internal(internal) => {
+            let messages = internal.open().points().values();
+            let inserts = messages.filter_map(|message| match &message.action {
+                Action::Insert(value) => Some((message.msn, value.clone())),
+                Action::Delete => None,
+            });
+            inserts.filter(|(msn, _)| late.waits(*msn)).collect()
+        }
     }
 }
 

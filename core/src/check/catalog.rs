@@ -73,6 +73,10 @@ catalog! {
         "A checkpoint was durable, but its superblock slot does not verify.";
     ReplayFailed "L05" Error "log cannot be replayed"
         "The records are whole, but the trees that they change are not.";
+    ValueLost "L06" Error "acknowledged bytes of a file are lost"
+        "The log says where they were written, but what stands there does not verify. The rest of the log was replayed.";
+    OperationLost "L07" Error "acknowledged operation is lost"
+        "It stands in the log behind a group that does not verify, and cannot be replayed without that.";
     MapSlotInvalid "M01" Error "space-map slot does not verify"
         "The other slot of the page may serve. Repair writes both afresh.";
     MapWrong "M02" Error "space map is not the one that the superblock means"

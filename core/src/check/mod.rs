@@ -9,6 +9,7 @@
 mod catalog;
 mod fixed;
 mod links;
+mod lost;
 mod nodes;
 mod owners;
 mod repair;
@@ -18,14 +19,13 @@ mod table;
 
 use std::sync::Arc;
 
-use crate::cache::CacheBudget;
 use crate::device::{Device, Disk};
 use crate::error::{Error, Place};
 use crate::format::Superblock;
 use crate::ids::*;
 use crate::log::Survey;
 use crate::space::Space;
-use crate::volume::{Mode, OpenOptions, Volume};
+use crate::volume::{Mode, OpenOptions, Recovery, Volume};
 
 pub use catalog::{CATALOG, Code, Problem, Severity};
 pub use repair::{Repair, repair};
@@ -80,8 +80,10 @@ pub struct Report {
     pub counts: Counts,
     /// The superblock that the check started from.
     pub superblock: Option<Superblock>,
-    /// What the log holds.
+    /// Pass 1: what the log holds.
     pub log: Option<Survey>,
+    /// Pass 2: what a replay in memory did, if there was one.
+    pub replay: Option<Recovery>,
     /// The label of the volume.
     pub label: String,
     /// Whether the user chose the slot to start from.
@@ -134,6 +136,9 @@ pub fn check(
     let disk = Disk::new(device.clone());
     let Some(superblock) = fixed::check(&disk, options, &mut report) else { return report };
     check_state(&disk, &superblock, options, &mut report, progress);
+    if let Some(survey) = report.log.clone().filter(|survey| survey.damage().is_some()) {
+        lost::report(device, &survey, &mut report);
+    }
     if report.needs_replay() && report.is_clean() {
         check_replayed(device, options, &mut report, progress);
     }
@@ -178,18 +183,15 @@ fn check_replayed(
     report: &mut Report,
     progress: &mut dyn Progress,
 ) {
-    let open = OpenOptions {
-        mode: Mode::ReadOnly,
-        slot: report.superblock.as_ref().map(|superblock| superblock.slot),
-        cache: CacheBudget::default(),
-        nonces: Box::new(|| 0),
-    };
-    let settled = Volume::open(device.clone(), open).and_then(|(mut volume, _)| {
+    let slot = report.superblock.as_ref().map(|superblock| superblock.slot);
+    let open = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
+    let settled = Volume::open(device.clone(), open).and_then(|(mut volume, recovery)| {
         let disk = volume.settle_in_memory()?;
-        Ok((disk, volume.superblock().clone()))
+        Ok((disk, volume.superblock().clone(), recovery))
     });
     match settled {
-        Ok((disk, superblock)) => {
+        Ok((disk, superblock, recovery)) => {
+            report.replay = Some(recovery);
             report.counts = Counts::default();
             check_state(&disk, &superblock, options, report, progress);
             report.superblock = Some(superblock);

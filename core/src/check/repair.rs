@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::{Code, Report};
-use crate::cache::CacheBudget;
 use crate::device::{Device, Disk};
 use crate::error::Result;
 use crate::format::Superblock;
@@ -46,7 +45,7 @@ pub fn repair(
 ) -> Result<Repair> {
     let disk = Disk::new(device.clone());
     let broken = mend_ring(&disk, false)?;
-    let open = OpenOptions { mode: Mode::ReadWrite, slot, cache: CacheBudget::default(), nonces };
+    let open = OpenOptions { slot, ..OpenOptions::new(Mode::ReadWrite, nonces) };
     let (mut volume, recovery) = Volume::open(device.clone(), open)?;
     volume.checkpoint_at(wall)?;
     drop(volume);

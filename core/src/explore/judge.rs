@@ -117,8 +117,10 @@ impl<'s> Judge<'s> {
         self.known[..=at].rotate_right(1);
     }
 
-    fn count(&mut self, rule: &'static str) {
-        *self.rules.entry(rule).or_default() += 1;
+    fn count(&mut self, rule: &'static str, times: u64) {
+        if times > 0 {
+            *self.rules.entry(rule).or_default() += times;
+        }
     }
 
     fn recover(&mut self, watch: &Arc<Watch>) -> Verdict {
@@ -144,7 +146,8 @@ impl<'s> Judge<'s> {
             return Err("reading wrote to the device".into());
         }
 
-        let (mut fs, _) = open(Mode::ReadWrite, NONCES[1]).map_err(said("open"))?;
+        let (mut fs, written) = open(Mode::ReadWrite, NONCES[1]).map_err(said("open"))?;
+        let during = written.checkpoints;
         let again = fs.volume().next_msn();
         if again != msn {
             return Err(format!("read-only, the MSN is {msn}; read-write, it is {again}"));
@@ -168,10 +171,15 @@ impl<'s> Judge<'s> {
         }
 
         let torn = matches!(recovery.end, End::Torn { .. });
-        self.count(if recovery.groups > 0 { "log replayed" } else { "log empty" });
-        if torn {
-            self.count("log tail torn");
-        }
+        self.count("log empty", u64::from(recovery.groups == 0));
+        self.count("log replayed", u64::from(recovery.groups > 0));
+        self.count("log tail torn", u64::from(torn));
+        let bound = recovery.bound;
+        self.count("value bound in a leaf", bound.in_leaves);
+        self.count("value bound in a run", bound.in_runs);
+        self.count("value bound inline", bound.inline);
+        self.count("value bound to nothing", bound.null);
+        self.count("checkpoint during a replay", during);
         Ok(Recovered { boundary, groups: recovery.groups, torn })
     }
 
@@ -184,7 +192,7 @@ impl<'s> Judge<'s> {
         let report = check(device, CheckOptions { data: true, slot: None }, &mut ());
         for finding in &report.findings {
             let problem = finding.code.problem();
-            self.count(problem.title);
+            self.count(problem.title, 1);
             if !allowed(finding.code) && problem.severity != Severity::Note {
                 let (name, place, detail) = (problem.name, &finding.place, &finding.detail);
                 return Err(format!("{who}: {name} {}: {place}: {detail}", problem.title));

@@ -27,6 +27,8 @@ pub struct Setup {
     pub geometry: Geometry,
     /// How much memory the cache may take.
     pub cache: CacheBudget,
+    /// Writes of so many bytes are bound late.
+    pub late_bytes: usize,
 }
 
 impl Setup {
@@ -38,6 +40,7 @@ impl Setup {
             log_bytes: 64 << 10,
             geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 },
             cache: CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 },
+            late_bytes: 16 << 10,
         }
     }
 
@@ -60,7 +63,8 @@ impl Setup {
 
     /// Opens the file system on `device`.
     pub fn open(&self, device: Arc<dyn Device>, mode: Mode, seed: u64) -> Result<(Fs, Recovery)> {
-        let options = OpenOptions { mode, slot: None, cache: self.cache, nonces: nonces(seed) };
+        let Setup { cache, late_bytes, .. } = *self;
+        let options = OpenOptions { cache, late_bytes, ..OpenOptions::new(mode, nonces(seed)) };
         let (volume, recovery) = Volume::open(device, options)?;
         Ok((Fs::open(volume, clock(1 << 20)), recovery))
     }

@@ -36,6 +36,7 @@ const ROOMY: Setup = Setup {
     log_bytes: 64 * KIB,
     geometry: Geometry { node_size: 16 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 8 },
     cache: CacheBudget { total_bytes: 256 << 10, dirty_bytes: 96 << 10 },
+    late_bytes: EDGE,
 };
 
 /// Writes of 300 KiB must fit into the log.
@@ -44,6 +45,7 @@ const LARGE: Setup = Setup {
     log_bytes: 400 * KIB,
     geometry: Geometry { node_size: 16 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 8 },
     cache: CacheBudget { total_bytes: 512 << 10, dirty_bytes: 192 << 10 },
+    late_bytes: EDGE,
 };
 
 impl Workload {

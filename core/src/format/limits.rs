@@ -1,7 +1,7 @@
 //! Every limit of the format, in one place. A reader refuses what lies beyond.
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// The longest key of either tree, in bytes.
 pub const KEY_MAX: usize = 1024;
 /// The longest value of either tree, in bytes.
@@ -56,3 +56,5 @@ pub const LOG_BYTES_MAX: u64 = 4 << 30;
 pub const LOG_BYTES_MIN: u64 = 64 << 10;
 /// The most messages in one log record.
 pub const RECORD_MESSAGES_MAX: u32 = 1 << 20;
+/// The most values that one log group binds.
+pub const LATE_VALUES_MAX: usize = 1 << 16;

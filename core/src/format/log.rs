@@ -11,7 +11,8 @@
 //!  96  first LSN       8
 //! 104  next LSN        8   of the record after the last
 //! 112  nonce before    8   the nonce of the epoch before this one
-//! 120  zero            8
+//! 120  binding count   4   binding entries, which follow the records
+//! 124  zero            4
 //! ```
 //!
 //! A record:
@@ -28,15 +29,19 @@
 //! 48  messages             each: tree 1, kind 1, key length 2, second length 4, key, second
 //! ```
 //!
-//! The second part is the value of an insert, nothing for a delete, the upper bound of a range delete.
-//! The n-th message of a record has MSN LSN+n.
+//! The second part is the value of an insert, nothing for a delete, the upper bound of a range delete,
+//! and for an unbound entry how many inserts it stands for, as four bytes: one to its key and to each of
+//! the keys that follow when the last eight bytes count up. Their values are where the bindings say.
+//! Messages take MSNs from the LSN on: an unbound entry as many as it stands for, any other one.
 
 use bytes::Bytes;
 
+use super::binding::{Binding, MsnRange, bind_all};
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::key::Key;
 use super::limits::*;
-use super::message::{Action, DELETE, INSERT, RANGE_DELETE};
+use super::message::{Action, DELETE, INSERT, RANGE_DELETE, UNBOUND};
+use super::names::{data_key, parse_data_key};
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
@@ -47,7 +52,7 @@ const RECORD_HEADER: usize = 48;
 const MESSAGE_HEADER: usize = 8;
 
 /// What an operation was, for people; replay needs only its messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Op {
     Create,
@@ -120,6 +125,8 @@ pub enum RecordMessage {
     Point(TreeId, Key, Action),
     /// A range delete of `[lo, hi)`.
     RangeDelete(TreeId, Key, Key),
+    /// Unbound inserts to so many consecutive blocks of the data index, of which this is the first.
+    Unbound(Key, u32),
 }
 
 /// One operation: all of it, or nothing.
@@ -155,6 +162,8 @@ pub struct Group {
     pub next_lsn: Lsn,
     /// Its records, oldest first.
     pub records: Vec<Record>,
+    /// Where the values of their unbound entries are.
+    pub bindings: Vec<Binding>,
 }
 
 /// The length of the group that begins with these bytes, if they look like the start of one.
@@ -187,22 +196,24 @@ impl Group {
         let first_lsn = Lsn(f.u64("first LSN")?);
         let next_lsn = Lsn(f.u64("next LSN")?);
         let nonce_before = Nonce(f.u64("nonce before")?);
-        f.zeros("reserved", 8)?;
+        let binding_count = f.limited("binding count", LATE_VALUES_MAX)?;
+        f.zeros("reserved", 4)?;
         let mut lsn = first_lsn;
-        let mut records = Vec::with_capacity(count);
+        let mut records: Vec<Record> = Vec::with_capacity(count);
         for index in 0..count {
             f.enter("record", Some(index));
             let record = Record::decode(&mut f, group)?;
             if record.lsn != lsn {
                 return Err(f.wrong("LSN", lsn, record.lsn));
             }
-            if record.lsn.0.checked_add(record.messages.len() as u64).is_none() {
+            if record.lsn.0.checked_add(record.width()).is_none() {
                 return Err(f.wrong("LSN", "one that leaves numbers for all messages", lsn));
             }
             lsn = record.next_lsn();
             records.push(record);
             f.leave();
         }
+        let bindings = decode_bindings(&mut f, group, binding_count, &records)?;
         f.end()?;
         if lsn != next_lsn || records.is_empty() {
             return Err(f.wrong("next LSN", lsn, next_lsn));
@@ -210,22 +221,65 @@ impl Group {
         if flushed >= number {
             return Err(f.wrong("flushed", format_args!("less than {number}"), flushed));
         }
-        Ok((seal, Group { number, flushed, nonce_before, first_lsn, next_lsn, records }))
+        let group = Group { number, flushed, nonce_before, first_lsn, next_lsn, records, bindings };
+        Ok((seal, group))
     }
+}
+
+/// Parses the bindings; they must bind every unbound entry of the records, and nothing else.
+fn decode_bindings(
+    f: &mut Fields<'_, '_>,
+    group: &Bytes,
+    count: usize,
+    records: &[Record],
+) -> Result<Vec<Binding>, FormatError> {
+    let unbound: Vec<MsnRange> = records.iter().flat_map(Record::unbound).collect();
+    let values: u64 = unbound.iter().map(|range| u64::from(range.count)).sum();
+    f.within(f.at(), "unbound entries", values, LATE_VALUES_MAX as u64)?;
+    let mut bindings = Vec::with_capacity(count.min(values as usize));
+    for index in 0..count {
+        f.enter("binding", Some(index));
+        bindings.push(Binding::decode(f, group)?);
+        f.leave();
+    }
+    if !bind_all(&bindings, &unbound) {
+        return Err(f.wrong("bindings", "one for each unbound entry", "others"));
+    }
+    Ok(bindings)
 }
 
 impl Record {
     /// The LSN of the record that follows.
     pub fn next_lsn(&self) -> Lsn {
-        Lsn(self.lsn.0.wrapping_add(self.messages.len() as u64))
+        Lsn(self.lsn.0.wrapping_add(self.width()))
     }
 
-    /// The length of the record in a group.
-    pub fn encoded_bytes(messages: &[RecordMessage]) -> usize {
-        let lengths = messages.iter().map(|message| {
-            let (key, second) = message.parts();
-            MESSAGE_HEADER + key.len() + second.len()
-        });
+    /// How many MSNs its messages take.
+    pub fn width(&self) -> u64 {
+        self.messages.iter().map(RecordMessage::width).sum()
+    }
+
+    /// Its messages, each with its first MSN.
+    pub fn numbered(&self) -> impl Iterator<Item = (Msn, &RecordMessage)> {
+        let mut next = self.lsn.0;
+        self.messages.iter().map(move |message| {
+            let msn = Msn(next);
+            next += message.width();
+            (msn, message)
+        })
+    }
+
+    /// The MSNs of its unbound entries.
+    pub fn unbound(&self) -> impl Iterator<Item = MsnRange> {
+        self.numbered().filter_map(|(first, message)| match message {
+            RecordMessage::Unbound(_, count) => Some(MsnRange { first, count: *count }),
+            _ => None,
+        })
+    }
+
+    /// The length of a record of these messages in a group.
+    pub fn encoded_bytes<'m>(messages: impl IntoIterator<Item = &'m RecordMessage>) -> usize {
+        let lengths = messages.into_iter().map(RecordMessage::encoded_bytes);
         RECORD_HEADER + lengths.sum::<usize>()
     }
 
@@ -246,9 +300,13 @@ impl Record {
         let next_zone = ZoneId(f.u64("next zone id")?);
         let next_ino = Ino(f.u64("next inode")?);
         let mut messages = Vec::with_capacity(count);
+        let mut width = 0;
         for index in 0..count {
             f.enter("message", Some(index));
-            messages.push(RecordMessage::decode(f, group)?);
+            let message = RecordMessage::decode(f, group)?;
+            width += message.width();
+            f.within(f.at(), "messages", width, RECORD_MESSAGES_MAX.into())?;
+            messages.push(message);
             f.leave();
         }
         if f.at() - start != length {
@@ -268,15 +326,7 @@ impl Record {
         w.len32(self.messages.len());
         w.u64(self.next_zone.0);
         w.u64(self.next_ino.0);
-        for message in &self.messages {
-            let (key, second) = message.parts();
-            w.u8(message.tree().code());
-            w.u8(message.kind());
-            w.len16(key.len());
-            w.len32(second.len());
-            w.bytes(key);
-            w.bytes(second);
-        }
+        self.messages.iter().for_each(|message| message.encode(w));
     }
 }
 
@@ -285,33 +335,64 @@ impl RecordMessage {
     pub fn tree(&self) -> TreeId {
         match self {
             RecordMessage::Point(tree, ..) | RecordMessage::RangeDelete(tree, ..) => *tree,
+            RecordMessage::Unbound(..) => TreeId::Data,
+        }
+    }
+
+    /// How many MSNs it takes.
+    pub fn width(&self) -> u64 {
+        match self {
+            RecordMessage::Unbound(_, count) => (*count).into(),
+            RecordMessage::Point(..) | RecordMessage::RangeDelete(..) => 1,
+        }
+    }
+
+    /// The length of the message in a record.
+    pub fn encoded_bytes(&self) -> usize {
+        let second = match self {
+            RecordMessage::Point(_, _, action) => action.value().len(),
+            RecordMessage::RangeDelete(_, _, hi) => hi.len(),
+            RecordMessage::Unbound(..) => 4,
+        };
+        MESSAGE_HEADER + self.key().len() + second
+    }
+
+    /// Its key; the lower bound of a range delete; the first key of unbound inserts.
+    pub fn key(&self) -> &Key {
+        match self {
+            RecordMessage::Point(_, key, _)
+            | RecordMessage::RangeDelete(_, key, _)
+            | RecordMessage::Unbound(key, _) => key,
         }
     }
 
     /// The length of a key or value that is longer than may be.
     pub(crate) fn beyond_limits(&self) -> Option<usize> {
-        let (key, second) = self.parts();
-        let second_max = match self {
-            RecordMessage::Point(..) => VALUE_MAX,
-            RecordMessage::RangeDelete(..) => KEY_MAX,
+        let (second, second_max) = match self {
+            RecordMessage::Point(_, _, action) => (action.value().len(), VALUE_MAX),
+            RecordMessage::RangeDelete(_, _, hi) => (hi.len(), KEY_MAX),
+            RecordMessage::Unbound(..) => (0, 0),
         };
         let over = |bytes: usize, max: usize| (bytes > max).then_some(bytes);
-        over(key.len(), KEY_MAX).or_else(|| over(second.len(), second_max))
+        over(self.key().len(), KEY_MAX).or_else(|| over(second, second_max))
     }
 
-    fn kind(&self) -> u8 {
-        match self {
-            RecordMessage::Point(_, _, action) => action.kind(),
-            RecordMessage::RangeDelete(..) => RANGE_DELETE,
-        }
-    }
-
-    /// Its key, and its value or upper bound.
-    fn parts(&self) -> (&[u8], &[u8]) {
-        match self {
-            RecordMessage::Point(_, key, action) => (key, action.value()),
-            RecordMessage::RangeDelete(_, lo, hi) => (lo, hi),
-        }
+    fn encode(&self, w: &mut Writer) {
+        let count;
+        let (kind, second): (u8, &[u8]) = match self {
+            RecordMessage::Point(_, _, action) => (action.kind(), action.value()),
+            RecordMessage::RangeDelete(_, _, hi) => (RANGE_DELETE, hi),
+            RecordMessage::Unbound(_, n) => {
+                count = n.to_le_bytes();
+                (UNBOUND, &count)
+            }
+        };
+        w.u8(self.tree().code());
+        w.u8(kind);
+        w.len16(self.key().len());
+        w.len32(second.len());
+        w.bytes(self.key());
+        w.bytes(second);
     }
 
     fn decode(f: &mut Fields<'_, '_>, group: &Bytes) -> Result<RecordMessage, FormatError> {
@@ -332,9 +413,22 @@ impl RecordMessage {
             RANGE_DELETE if second.len() <= KEY_MAX && *key < *second => {
                 Ok(RecordMessage::RangeDelete(tree, key, Key::new(second)))
             }
-            other => Err(f.wrong("kind", "1, 2 without a value, or 3 with a range", other)),
+            UNBOUND if tree == TreeId::Data => {
+                let count = second[..].try_into().map_or(0, u32::from_le_bytes);
+                match count > 0 && block_after(&key, count - 1).is_some() {
+                    true => Ok(RecordMessage::Unbound(key, count)),
+                    false => Err(f.wrong("second", "a count of blocks from the key on", count)),
+                }
+            }
+            other => Err(f.wrong("kind", "1, 2 without a value, 3 with a range, or 16", other)),
         }
     }
+}
+
+/// The key of the data index that is `blocks` blocks behind `key`.
+pub fn block_after(key: &[u8], blocks: u32) -> Option<Key> {
+    let (prefix, first) = parse_data_key(key)?;
+    Some(data_key(prefix, first.checked_add(blocks.into())?))
 }
 
 /// Builds a group in memory, record by record.
@@ -373,7 +467,15 @@ impl GroupWriter {
     }
 
     /// The group's bytes, padded to whole log units.
-    pub fn seal(self, birth: Birth, nonce_before: Nonce, number: u64, flushed: u64) -> Vec<u8> {
+    pub fn seal(
+        mut self,
+        bindings: &[Binding],
+        birth: Birth,
+        nonce_before: Nonce,
+        number: u64,
+        flushed: u64,
+    ) -> Vec<u8> {
+        bindings.iter().for_each(|binding| binding.encode(&mut self.w));
         let mut header = Writer::with_capacity(GROUP_HEADER_BYTES);
         Seal::open(&mut header, Magic::LogGroup, birth);
         header.u64(number);
@@ -383,6 +485,7 @@ impl GroupWriter {
         header.u64(self.first.unwrap_or(self.next).0);
         header.u64(self.next.0);
         header.u64(nonce_before.0);
+        header.len32(bindings.len());
         header.pad_to(GROUP_HEADER_BYTES);
         let mut group = self.w.finish();
         group[..GROUP_HEADER_BYTES].copy_from_slice(header.as_slice());

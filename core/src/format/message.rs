@@ -1,7 +1,7 @@
 //! Messages: changes on their way to a leaf.
 //!
 //! Kinds on disk: 1 insert, 2 delete, 3 range delete. Reserved: 4 patch, 5 add, 6 trim, 7 range
-//! clone; 16 unbound entry and 17 binding entry in the log.
+//! clone. Only in the log: 16 unbound entry, and 17 to 20 for what binds it.
 
 use bytes::Bytes;
 
@@ -11,6 +11,7 @@ use crate::ids::Msn;
 pub(super) const INSERT: u8 = 1;
 pub(super) const DELETE: u8 = 2;
 pub(super) const RANGE_DELETE: u8 = 3;
+pub(super) const UNBOUND: u8 = 16;
 
 /// What a message does to its key.
 #[derive(Clone, Debug, PartialEq, Eq)]

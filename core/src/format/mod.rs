@@ -7,6 +7,7 @@
 //! counts are compared with their limit and with the bytes left before use, padding must be zero,
 //! nothing may trail.
 
+mod binding;
 mod fields;
 mod identity;
 mod inode;
@@ -23,6 +24,7 @@ mod spacemap;
 mod superblock;
 mod table;
 
+pub use binding::{BINDING_BYTES_MAX, Binding, Bound, BoundLeaf, BoundSlice, MsnRange};
 pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
 pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{FileType, INODE_BYTES, Inode, LinkKind, MetaValue, Parent, ZoneRef};
@@ -31,7 +33,9 @@ pub use key::{Bounds, Key};
 pub use leaf::{
     BasementRef, ChunkRef, KeySection, LeafHead, NO_CHUNK, StoredEntry, chunks_of, is_block,
 };
-pub use log::{GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, group_length};
+pub use log::{
+    GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, block_after, group_length,
+};
 pub use message::{Action, Message, RangeDelete};
 pub use names::{MetaKey, data_key, is_name, parse_data_key};
 pub use run::{

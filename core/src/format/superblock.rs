@@ -32,9 +32,11 @@
 //! 336  wall time        12   of the checkpoint: seconds, nanoseconds
 //! 348  zero              4
 //! 352  used blocks       8
-//! 360  root count        4
-//! 364  zero              4
-//! 368  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
+//! 360  log epoch         8   epoch and nonce of the groups that continue this superblock
+//! 368  log nonce         8
+//! 376  root count        4
+//! 380  zero              4
+//! 384  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
 //!      zero to 4096
 //! ```
 
@@ -132,6 +134,11 @@ pub struct Superblock {
     pub wall: Time,
     /// Blocks in use.
     pub used_blocks: u64,
+    /// The epoch of the log groups that continue this superblock: its own; or, if it was made in the
+    /// middle of a recovery, that of the log which was being replayed.
+    pub log_epoch: Epoch,
+    /// The nonce of that epoch.
+    pub log_nonce: Nonce,
     /// The checkpoints that are remembered, this one first; at most [`ROOTS_MAX`].
     pub roots: Vec<RootRef>,
 }
@@ -197,6 +204,8 @@ impl Superblock {
                 f.zeros("reserved", 4)?;
                 f.u64("used blocks")?
             },
+            log_epoch: Epoch(f.u64("log epoch")?),
+            log_nonce: Nonce(f.u64("log nonce")?),
             roots: decode_roots(&mut f)?,
         };
         f.zeros_to_block_end()?;
@@ -210,6 +219,10 @@ impl Superblock {
         }
         if superblock.next_node <= TreeId::Data.root() || seal.birth.epoch == Epoch(0) {
             return Err(f.wrong("next node id", "more than the roots", superblock.next_node));
+        }
+        let (own, log) = (seal.birth, (superblock.log_epoch, superblock.log_nonce));
+        if log.0 > own.epoch || (log.0 == own.epoch && log.1 != own.nonce) {
+            return Err(f.wrong("log epoch", "its own or an earlier one", superblock.log_epoch));
         }
         let least = [
             ("first group", superblock.first_group, 1),
@@ -298,6 +311,8 @@ impl Superblock {
         w.u32(self.wall.nanos);
         w.u32(0);
         w.u64(self.used_blocks);
+        w.u64(self.log_epoch.0);
+        w.u64(self.log_nonce.0);
         w.len32(self.roots.len());
         w.u32(0);
         for root in &self.roots {

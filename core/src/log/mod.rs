@@ -1,15 +1,20 @@
 //! The log: records gather in an open group in memory; a sync seals the group, writes it and flushes.
 //!
 //! Groups follow one another around a circular region. Those that count continue the superblock:
-//! they carry its epoch and nonce, and numbers without a gap from its first group on.
+//! they carry its epoch and nonce, and numbers without a gap from its first group on. A group binds what
+//! its records name only by key; it counts only if that is there too.
 
+mod late;
 mod reader;
+mod values;
 
-pub use reader::{End, LogReader, Scanned, Survey, scan};
+pub use late::{Late, LogForm, log_form};
+pub use reader::{Bound, End, LogReader, Lost, LostRecord, Scanned, Survey, scan};
+pub use values::{Bindings, Values};
 
 use crate::device::Disk;
 use crate::error::{Error, Result, after};
-use crate::format::{Birth, GroupWriter, Record, Superblock};
+use crate::format::{Binding, Birth, GroupWriter, Record, Superblock};
 use crate::ids::*;
 
 /// The circular region.
@@ -88,10 +93,10 @@ impl Log {
         ((self.head - self.start) * BLOCK_SIZE as u64, self.region.units * BLOCK_SIZE as u64)
     }
 
-    /// Whether a record of `bytes` bytes fits into the open group and that into the region.
-    pub fn fits(&self, bytes: usize) -> bool {
-        let units = (self.open.bytes() + bytes).div_ceil(BLOCK_SIZE) as u64;
-        self.head - self.start + units <= self.region.units
+    /// How many bytes more the open group may take.
+    pub fn room(&self) -> usize {
+        let units = self.region.units - (self.head - self.start);
+        (units as usize * BLOCK_SIZE).saturating_sub(self.open.bytes())
     }
 
     /// The longest record that an empty log has room for, in bytes.
@@ -109,14 +114,22 @@ impl Log {
         self.open.push(record);
     }
 
-    /// Makes the open group durable: one write, or two around the region's end, and one flush.
-    pub fn sync(&mut self, disk: &Disk, birth: Birth, nonce_before: Nonce) -> Result<()> {
+    /// Makes the open group durable, with what its bindings lead to: one write, or two around the region's
+    /// end, and one flush.
+    pub fn sync(
+        &mut self,
+        disk: &Disk,
+        birth: Birth,
+        nonce_before: Nonce,
+        bindings: &[Binding],
+    ) -> Result<()> {
         if self.open.is_empty() {
             return Ok(());
         }
         let number = self.next_group;
         let next_group = after("group number", number)?;
-        let group = std::mem::take(&mut self.open).seal(birth, nonce_before, number, self.flushed);
+        let open = std::mem::take(&mut self.open);
+        let group = open.seal(bindings, birth, nonce_before, number, self.flushed);
         let units = (group.len() / BLOCK_SIZE) as u64;
         if self.head - self.start + units > self.region.units {
             return Err(Error::Misuse("a log group outgrew the log".into()));

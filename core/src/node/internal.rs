@@ -354,6 +354,11 @@ impl Internal {
         self.weigh();
     }
 
+    /// The messages of the open run.
+    pub fn open(&self) -> &Batch {
+        &self.open
+    }
+
     /// Whether the open run has messages.
     pub fn has_open(&self) -> bool {
         !self.open.is_empty()
@@ -534,6 +539,14 @@ impl Internal {
                 }
             });
         points + ranges + sealed.sum::<usize>()
+    }
+}
+
+impl RunImage {
+    /// Where each slice is in the run, and its messages.
+    pub fn slices(&self) -> impl Iterator<Item = (&SectionRef, &[(Key, Message)])> {
+        let slices = self.run.reference.slices.iter().zip(&self.run.slices);
+        slices.filter_map(|(reference, slice)| Some((&reference.section, slice.get()?.as_slice())))
     }
 }
 

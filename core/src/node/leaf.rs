@@ -23,9 +23,18 @@ const ENTRY_COST: usize = 16;
 /// What a block of a file takes in the key section besides its entry.
 const BLOCK_COST: usize = 44;
 /// What an entry takes in memory besides key and value.
-const ENTRY_MEMORY: usize = 64;
+const ENTRY_MEMORY: usize = 72;
 
-type Entries = Vec<(Key, Bytes)>;
+type Entries = Vec<Held>;
+
+/// An entry in memory.
+#[derive(Clone)]
+struct Held {
+    key: Key,
+    value: Bytes,
+    /// The message that gave the value; 0 if it was read.
+    msn: Msn,
+}
 
 /// A node of height 0.
 #[derive(Clone)]
@@ -110,7 +119,7 @@ impl Leaf {
     }
 
     fn with_entries(id: NodeId, tree: TreeId, bounds: Bounds, entries: Entries) -> Leaf {
-        let bytes = entries.iter().map(|(key, value)| cost(tree, key, value)).sum();
+        let bytes = entries.iter().map(|entry| entry.cost(tree)).sum();
         Leaf {
             id,
             tree,
@@ -132,8 +141,8 @@ impl Leaf {
 
     /// The value of `key`.
     pub fn get(&self, disk: &Disk, key: &[u8]) -> Result<Option<Bytes>> {
-        let find = |entries: &Entries| match entries.binary_search_by(|(k, _)| (**k).cmp(key)) {
-            Ok(at) => Some(entries[at].1.clone()),
+        let find = |entries: &Entries| match entries.binary_search_by(|e| (*e.key).cmp(key)) {
+            Ok(at) => Some(entries[at].value.clone()),
             Err(_) => None,
         };
         match &self.content {
@@ -149,13 +158,14 @@ impl Leaf {
     }
 
     /// The entries within `[lo, hi)`, in key order.
-    pub fn scan(&self, disk: &Disk, lo: &[u8], hi: Option<&[u8]>) -> Result<Entries> {
+    pub fn scan(&self, disk: &Disk, lo: &[u8], hi: Option<&[u8]>) -> Result<Vec<(Key, Bytes)>> {
         let mut found = Vec::new();
         let mut add = |entries: &Entries| {
-            let start = entries.partition_point(|(key, _)| **key < *lo);
+            let start = entries.partition_point(|entry| *entry.key < *lo);
             let end =
-                hi.map_or(entries.len(), |hi| entries.partition_point(|(key, _)| **key < *hi));
-            found.extend_from_slice(&entries[start..end.max(start)]);
+                hi.map_or(entries.len(), |hi| entries.partition_point(|entry| *entry.key < *hi));
+            let inside = &entries[start..end.max(start)];
+            found.extend(inside.iter().map(|entry| (entry.key.clone(), entry.value.clone())));
         };
         match &self.content {
             Content::Open { entries, .. } => add(entries),
@@ -187,13 +197,13 @@ impl Leaf {
         };
         match &self.content {
             Content::Open { entries, .. } => {
-                entries.iter().for_each(|(key, value)| add(key, value.len()))
+                entries.iter().for_each(|entry| add(&entry.key, entry.value.len()))
             }
             Content::Stored { basements, .. } => {
                 for (at, (_, loaded)) in basements.iter().enumerate() {
                     match loaded.get() {
                         Some(entries) => {
-                            entries.iter().for_each(|(key, value)| add(key, value.len()))
+                            entries.iter().for_each(|entry| add(&entry.key, entry.value.len()))
                         }
                         None => {
                             let section = self.section(disk, at)?;
@@ -229,7 +239,9 @@ impl Leaf {
             return Err(Error::corrupt(place, fault));
         }
         let values = read_values(disk, self.id, at, extent.start.byte(), &section)?;
-        let entries = section.entries.into_iter().zip(values).map(|(e, value)| (e.key, value));
+        let held =
+            |(entry, value): (StoredEntry, Bytes)| Held { key: entry.key, value, msn: Msn(0) };
+        let entries = section.entries.into_iter().zip(values).map(held);
         let entries = || {
             so_far.0.fetch_add(more, Ordering::Relaxed);
             Arc::new(entries.collect())
@@ -265,27 +277,27 @@ impl Leaf {
         Ok(())
     }
 
-    /// Applies a message to an open leaf.
-    pub fn apply(&mut self, key: Key, action: &Action) {
+    /// Applies message `msn` to an open leaf.
+    pub fn apply(&mut self, key: Key, msn: Msn, action: &Action) {
         let tree = self.tree;
         let (entries, bytes, growth) = self.opened();
         let at = match entries.last() {
-            Some((last, _)) if *last < key => Err(entries.len()),
-            _ => entries.binary_search_by(|(k, _)| k.cmp(&key)),
+            Some(last) if last.key < key => Err(entries.len()),
+            _ => entries.binary_search_by(|entry| entry.key.cmp(&key)),
         };
         match (at, action) {
             (Ok(at), Action::Insert(value)) => {
-                *bytes += cost(tree, &key, value);
-                *bytes -= cost(tree, &key, &entries[at].1);
-                entries[at].1 = value.clone();
+                *bytes -= entries[at].cost(tree);
+                entries[at] = Held { key, value: value.clone(), msn };
+                *bytes += entries[at].cost(tree);
             }
             (Err(at), Action::Insert(value)) => {
                 *bytes += cost(tree, &key, value);
                 growth.grew(at, entries.len());
-                entries.insert(at, (key, value.clone()));
+                entries.insert(at, Held { key, value: value.clone(), msn });
             }
             (Ok(at), Action::Delete) => {
-                *bytes -= cost(tree, &key, &entries[at].1);
+                *bytes -= entries[at].cost(tree);
                 *growth = Growth::default();
                 entries.remove(at);
             }
@@ -299,22 +311,32 @@ impl Leaf {
         let (entries, bytes, growth) = self.opened();
         *growth = Growth::default();
         let old = std::mem::take(entries);
-        let mut old =
-            old.into_iter().filter(|(key, _)| batch.ranges().covering(key).is_none()).peekable();
+        let alive = |entry: &Held| batch.ranges().covering(&entry.key).is_none();
+        let mut old = old.into_iter().filter(alive).peekable();
         for (key, message) in batch.points() {
-            while let Some(entry) = old.next_if(|(k, _)| k < key) {
+            while let Some(entry) = old.next_if(|entry| entry.key < *key) {
                 entries.push(entry);
             }
-            old.next_if(|(k, _)| k == key);
+            old.next_if(|entry| entry.key == *key);
             if let Action::Insert(value) = &message.action {
-                entries.push((key.clone(), value.clone()));
+                entries.push(Held { key: key.clone(), value: value.clone(), msn: message.msn });
             }
         }
         if old.peek().is_none() && batch.points().len() > 1 {
             *growth = Growth { at: entries.len(), run: batch.points().len() };
         }
         entries.extend(old);
-        *bytes = entries.iter().map(|(key, value)| cost(tree, key, value)).sum();
+        *bytes = entries.iter().map(|entry| entry.cost(tree)).sum();
+    }
+
+    /// Values that messages gave since the leaf was opened, with the MSNs of those messages.
+    pub fn fresh(&self) -> impl Iterator<Item = (Msn, &Bytes)> {
+        let entries = match &self.content {
+            Content::Open { entries, .. } => entries.as_slice(),
+            Content::Stored { .. } => &[],
+        };
+        let fresh = entries.iter().filter(|entry| entry.msn > Msn(0));
+        fresh.map(|entry| (entry.msn, &entry.value))
     }
 
     fn opened(&mut self) -> (&mut Entries, &mut usize, &mut Growth) {
@@ -358,8 +380,8 @@ impl Leaf {
         let target = if point.is_some() { limit } else { bytes.div_ceil(pieces) };
         let mut cuts = Vec::new();
         let mut piece = 0;
-        for (at, (key, value)) in entries.iter().enumerate() {
-            let cost = cost(tree, key, value);
+        for (at, entry) in entries.iter().enumerate() {
+            let cost = entry.cost(tree);
             if piece > 0 && (piece + cost > target || point == Some(at)) {
                 cuts.push(at);
                 piece = 0;
@@ -369,10 +391,10 @@ impl Leaf {
         let mut parts = Vec::with_capacity(cuts.len());
         for at in cuts.into_iter().rev() {
             let part = entries.split_off(at);
-            parts.push((part[0].0.clone(), SplitLeaf(part)));
+            parts.push((part[0].key.clone(), SplitLeaf(part)));
         }
         parts.reverse();
-        *bytes = entries.iter().map(|(key, value)| cost(tree, key, value)).sum();
+        *bytes = entries.iter().map(|entry| entry.cost(tree)).sum();
         *growth = Growth::default();
         parts
     }
@@ -400,7 +422,7 @@ impl Leaf {
         };
         debug_assert_eq!(
             self.bytes(),
-            entries.iter().map(|(key, value)| cost(self.tree, key, value)).sum::<usize>(),
+            entries.iter().map(|entry| entry.cost(self.tree)).sum::<usize>(),
             "the size of a leaf is kept"
         );
         let plan = Plan::new(self, entries, basement_size);
@@ -410,6 +432,12 @@ impl Leaf {
 
 /// The entries of a piece of a leaf that was split.
 pub struct SplitLeaf(Entries);
+
+impl Held {
+    fn cost(&self, tree: TreeId) -> usize {
+        cost(tree, &self.key, &self.value)
+    }
+}
 
 /// What an entry takes on disk, at the most.
 fn cost(tree: TreeId, key: &[u8], value: &[u8]) -> usize {
@@ -496,7 +524,7 @@ struct Plan<'l> {
 }
 
 struct BasementPlan<'l> {
-    entries: &'l [(Key, Bytes)],
+    entries: &'l [Held],
     places: Vec<(u16, u16)>,
     chunks: Vec<usize>,
     bytes: usize,
@@ -505,7 +533,7 @@ struct BasementPlan<'l> {
 impl<'l> Plan<'l> {
     fn new(leaf: &Leaf, entries: &'l Entries, basement_size: usize) -> Plan<'l> {
         let basements = divide(leaf.tree, entries, basement_size);
-        let firsts = basements.iter().map(|b| b.entries[0].0.len());
+        let firsts = basements.iter().map(|b| b.entries[0].key.len());
         let head_bytes = LeafHead::encoded_bytes(&leaf.bounds, firsts);
         let small_at = head_bytes + basements.iter().map(|b| b.bytes).sum::<usize>();
         let chunks = || basements.iter().flat_map(|b| &b.chunks).copied();
@@ -533,10 +561,10 @@ impl<'l> Plan<'l> {
                 });
                 *at += len;
             }
-            for ((_, value), (chunk, offset)) in basement.entries.iter().zip(&basement.places) {
+            for (entry, (chunk, offset)) in basement.entries.iter().zip(&basement.places) {
                 if *chunk != NO_CHUNK {
                     let at = chunks[usize::from(*chunk)].offset as usize + usize::from(*offset);
-                    bytes[at..at + value.len()].copy_from_slice(value);
+                    bytes[at..at + entry.value.len()].copy_from_slice(&entry.value);
                 }
             }
             for chunk in &mut chunks {
@@ -551,7 +579,7 @@ impl<'l> Plan<'l> {
                 bytes: section.len() as u32,
                 entries: basement.entries.len() as u32,
                 hash: Hash::of(&section),
-                first: basement.entries[0].0.clone(),
+                first: basement.entries[0].key.clone(),
             });
             section_at += section.len();
         }
@@ -571,11 +599,11 @@ impl<'l> Plan<'l> {
 
 impl BasementPlan<'_> {
     fn section(&self, chunks: Vec<ChunkRef>) -> KeySection {
-        let entry = |((key, value), (chunk, offset)): (&(Key, Bytes), &(u16, u16))| StoredEntry {
-            key: key.clone(),
+        let entry = |(held, (chunk, offset)): (&Held, &(u16, u16))| StoredEntry {
+            key: held.key.clone(),
             chunk: *chunk,
             offset: *offset,
-            bytes: value.len() as u32,
+            bytes: held.value.len() as u32,
         };
         KeySection { chunks, entries: self.entries.iter().zip(&self.places).map(entry).collect() }
     }
@@ -587,12 +615,14 @@ fn divide(tree: TreeId, entries: &Entries, size: usize) -> Vec<BasementPlan<'_>>
     let mut start = 0;
     let mut bytes = 0;
     for at in 0..=entries.len() {
-        let next = entries.get(at).map(|(key, value)| cost(tree, key, value));
+        let next = entries.get(at).map(|entry| entry.cost(tree));
         let full = next.is_none_or(|next| bytes + next > size);
         if full && at > start {
             let entries = &entries[start..at];
-            let (places, chunks) = chunks_of(tree, entries.iter().map(|(_, value)| value.len()));
-            let bytes = KeySection::encoded_bytes(entries.iter().map(|(key, _)| key), chunks.len());
+            let values = entries.iter().map(|entry| entry.value.len());
+            let (places, chunks) = chunks_of(tree, values);
+            let keys = entries.iter().map(|entry| &entry.key);
+            let bytes = KeySection::encoded_bytes(keys, chunks.len());
             basements.push(BasementPlan { entries, places, chunks, bytes });
             start = at;
         }

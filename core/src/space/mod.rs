@@ -3,12 +3,14 @@
 //! Two bitmaps are kept. `used` is what the next checkpoint uses, and becomes the space map. `busy`
 //! adds what that checkpoint no longer uses but must not be overwritten yet: a block that the last
 //! checkpoint used stays busy until the checkpoint after the next is durable, so the newest two
-//! checkpoints are whole at any time. A block that was never part of a checkpoint is free at once.
+//! checkpoints are whole at any time. A block that was never part of a checkpoint is free at once, unless
+//! the log has bound values to it: then it is pinned until a checkpoint makes that part of the log
+//! unnecessary.
 
 mod bitmap;
 pub mod map;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::error::{Error, Fault, Place, Result};
@@ -25,11 +27,35 @@ pub struct Space {
     leaving: Vec<Extent>,
     /// Freed in the epoch before.
     left: Vec<Extent>,
+    /// What the log needs until the checkpoint that is in progress is durable.
+    pins: Pins,
     rover: u64,
     dirty: BTreeSet<u64>,
     pages: Vec<map::PageState>,
     /// Where nodes may be.
     nodes: Range<u64>,
+}
+
+/// Extents that the log needs.
+#[derive(Default)]
+struct Pins {
+    /// Written for the epoch in progress, by first block; and whether their node has moved on.
+    fresh: BTreeMap<BlockNr, (Extent, bool)>,
+    /// Found in the log when the volume was opened, with the number of the group that needs them.
+    logged: Vec<(u64, Extent)>,
+    /// The blocks of all of them.
+    blocks: u64,
+}
+
+impl Pins {
+    /// The node of an extent moves on. Whether the extent is pinned.
+    fn give_up(&mut self, extent: Extent) -> bool {
+        let pin = self.fresh.get_mut(&extent.start);
+        pin.is_some_and(|(_, given_up)| {
+            *given_up = true;
+            true
+        })
+    }
 }
 
 impl Space {
@@ -41,6 +67,7 @@ impl Space {
             busy: Bitmap::new(blocks),
             leaving: Vec::new(),
             left: Vec::new(),
+            pins: Pins::default(),
             rover: 0,
             dirty: (0..pages).collect(),
             pages: vec![map::PageState::default(); pages as usize],
@@ -83,19 +110,62 @@ impl Space {
         }
         self.used.clear(extent.start.0, extent.blocks.into());
         self.touch(extent.start.0, extent.blocks.into());
-        if birth == now {
-            self.busy.clear(extent.start.0, extent.blocks.into());
-        } else {
+        if birth != now {
             self.leaving.push(extent);
+        } else if !self.pins.give_up(extent) {
+            self.busy.clear(extent.start.0, extent.blocks.into());
         }
         Ok(())
     }
 
-    /// The checkpoint that was in progress is durable.
-    pub fn checkpointed(&mut self) {
+    /// The log is going to name an extent that was written for the epoch in progress: it is not reused
+    /// before the next checkpoint is durable, whatever becomes of the node in it.
+    pub fn pin(&mut self, extent: Extent) {
+        if self.pins.fresh.insert(extent.start, (extent, false)).is_none() {
+            self.pins.blocks += u64::from(extent.blocks);
+        }
+    }
+
+    /// Group `group` of the log, which is going to be replayed, needs an extent that the checkpoint knows
+    /// nothing of.
+    pub fn pin_logged(&mut self, group: u64, extent: Extent) -> Result<()> {
+        let (start, end) = (extent.start.0, extent.end().0);
+        let inside = self.nodes.contains(&start) && end <= self.nodes.end;
+        if !inside || (start..end).any(|block| self.used.get(block)) {
+            let fault = Fault::mismatch("what a log group binds", "blocks that are free", extent);
+            return Err(Error::corrupt(Place::Byte(extent.start.byte()), fault));
+        }
+        self.busy.set(start, end - start);
+        self.pins.logged.push((group, extent));
+        self.pins.blocks += u64::from(extent.blocks);
+        Ok(())
+    }
+
+    /// Blocks that only the log needs, or will need as soon as their node moves.
+    pub fn pinned_blocks(&self) -> u64 {
+        self.pins.blocks
+    }
+
+    /// The checkpoint that was in progress is durable. Groups of the log from `needed` on are not in it.
+    pub fn checkpointed(&mut self, needed: u64) {
         for extent in std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving)) {
             self.busy.clear(extent.start.0, extent.blocks.into());
         }
+        let Pins { fresh, logged, .. } = std::mem::take(&mut self.pins);
+        for (extent, _) in fresh.into_values().filter(|(_, given_up)| *given_up) {
+            self.busy.clear(extent.start.0, extent.blocks.into());
+        }
+        let (needed, gone): (Vec<_>, Vec<_>) =
+            logged.into_iter().partition(|(group, _)| *group >= needed);
+        for (_, extent) in gone {
+            self.busy.clear(extent.start.0, extent.blocks.into());
+        }
+        // Extents of a log that somebody made up may overlap.
+        for (_, extent) in &needed {
+            self.busy.set(extent.start.0, extent.blocks.into());
+            self.pins.blocks += u64::from(extent.blocks);
+        }
+        self.pins.logged = needed;
     }
 
     /// Blocks that can be allocated now.

@@ -34,8 +34,9 @@ impl<T> Leaves<T> {
         of: impl Fn(&Bytes) -> T,
     ) -> Result<Option<(Key, T)>> {
         loop {
-            if let Some(entry) = self.ready.next() {
-                return Ok(Some(entry));
+            if let Some((key, value)) = self.ready.next() {
+                store.check_lost(self.tree, &key)?;
+                return Ok(Some((key, value)));
             }
             let Some(lo) = self.next.take() else { return Ok(None) };
             if self.hi.as_ref().is_some_and(|hi| *hi <= lo) {

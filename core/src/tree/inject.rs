@@ -7,12 +7,12 @@
 
 use super::shape;
 use crate::cache::Store;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Action, Key, Message, RangeDelete, RecordMessage};
 use crate::ids::*;
 use crate::node::Node;
 
-/// Injects the messages of a record, whose first has MSN `first`.
+/// Injects messages with their values; they have the MSNs from `first` on.
 pub fn inject(store: &mut Store, first: Msn, messages: &[RecordMessage]) -> Result<()> {
     let mut at = 0;
     while at < messages.len() {
@@ -25,6 +25,9 @@ pub fn inject(store: &mut Store, first: Msn, messages: &[RecordMessage]) -> Resu
             RecordMessage::RangeDelete(tree, lo, hi) => {
                 inject_range(store, *tree, RangeDelete { msn, lo: lo.clone(), hi: hi.clone() })?;
                 1
+            }
+            RecordMessage::Unbound(..) => {
+                return Err(Error::Misuse("a message without its value".into()));
             }
         };
     }
@@ -73,11 +76,11 @@ fn apply_points(
                 if *other != tree || !leaf.bounds.contains(key) || leaf.bytes() > leaf_size {
                     break;
                 }
-                leaf.apply(owned(key), &owned_action(action));
+                leaf.apply(owned(key), Msn(first.0 + applied as u64), &owned_action(action));
                 applied += 1;
             }
             if applied == 0 {
-                leaf.apply(owned(first_key), &owned_action(first_action));
+                leaf.apply(owned(first_key), first, &owned_action(first_action));
                 applied = 1;
             }
             Ok((applied, Height(0), leaf.bytes() > leaf_size))

@@ -25,6 +25,7 @@ pub fn create(store: &mut Store, tree: TreeId) {
 ///
 /// Walking down, the first message for the key is the youngest, and decides.
 pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
+    store.check_lost(tree, key)?;
     let mut node = store.root(tree)?;
     loop {
         let next = match &*node {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Access, Layout, NonceSource, Volume};
+use super::{Access, LATE_BYTES, Layout, NonceSource, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Result};
@@ -77,6 +77,7 @@ impl Volume {
             next_msn: Msn(1),
             next_zone: options.first_zone,
             next_ino: options.first_ino,
+            late_bytes: LATE_BYTES,
             access: Access::ReadWrite { logged: false, fenced: false },
         })
     }
@@ -110,6 +111,8 @@ fn unborn(layout: &Layout, geometry: Geometry, birth: Birth) -> Superblock {
         zone_max: 0,
         wall: Time::default(),
         used_blocks: 0,
+        log_epoch: Epoch(0),
+        log_nonce: Nonce(0),
         roots: Vec::new(),
     }
 }

@@ -1,20 +1,32 @@
 //! Opening a volume, and recovery in its two passes.
 //!
-//! Pass 1 walks the log groups after the checkpoint and verifies them; pass 2 injects their records in
-//! LSN order. Nothing is written in place: where the device may not be written, an overlay in memory
-//! takes what the replay has no room for.
+//! Pass 1 walks the log groups after the checkpoint, verifies them and the extents that they bind, and
+//! pins those; pass 2 injects their records in LSN order. Where space is short, it makes a checkpoint
+//! between two groups, from which the rest of the log goes on. Nothing is written in place: a crash at any
+//! moment leaves what recovery can start from again. Where the device may not be written, an overlay in
+//! memory takes what the replay writes.
 
 use std::sync::Arc;
 
-use super::{Access, NonceSource, Ring, Volume};
+use super::checkpoint::Continued;
+use super::{Access, LATE_BYTES, NonceSource, Ring, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice};
 use crate::error::{Error, Fault, Place, Result, after};
-use crate::format::{Birth, IDENTITY_AT, Identity, Magic, Superblock};
+use crate::format::{
+    Action, Birth, Group, IDENTITY_AT, Identity, Magic, Record, RecordMessage, Superblock,
+    block_after,
+};
 use crate::ids::*;
-use crate::log::{End, Log, LogReader, Region, Survey, scan};
+use crate::log::{
+    Bindings, Bound, End, Log, LogReader, Lost, Region, Scanned, Survey, Values, scan,
+};
 use crate::space::Space;
 use crate::table::Table;
+use crate::tree;
+
+/// Late-bound values that replay holds in memory at a time.
+const VALUES_AT_ONCE: usize = 256;
 
 /// What an open volume shows, and whether it may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +47,18 @@ pub struct OpenOptions {
     pub slot: Option<u32>,
     /// How much memory the cache may take.
     pub cache: CacheBudget,
+    /// A write of so many bytes of consecutive blocks, or more, is bound late.
+    pub late_bytes: usize,
     /// The nonces of later epochs.
     pub nonces: NonceSource,
+}
+
+impl OpenOptions {
+    /// The newest superblock, with the usual sizes.
+    pub fn new(mode: Mode, nonces: NonceSource) -> OpenOptions {
+        let cache = CacheBudget::default();
+        OpenOptions { mode, slot: None, cache, late_bytes: LATE_BYTES, nonces }
+    }
 }
 
 /// What recovery did.
@@ -46,8 +68,12 @@ pub struct Recovery {
     pub groups: u64,
     /// Records that were replayed.
     pub records: u64,
+    /// Where the late-bound values of those records were.
+    pub bound: Bound,
     /// Why the log ends.
     pub end: End,
+    /// Checkpoints that were made on the way, because space was short.
+    pub checkpoints: u64,
 }
 
 /// Reads the identity block.
@@ -89,15 +115,24 @@ impl Volume {
             Mode::ReadOnly | Mode::ReadWrite => Some(scan(&disk, &superblock)?),
         };
         if let (Mode::ReadWrite, Some(damage)) =
-            (options.mode, survey.as_ref().and_then(|s| s.end.damage()))
+            (options.mode, survey.as_ref().and_then(Survey::damage))
         {
             return Err(damage);
         }
         let mut volume =
             Volume::at_checkpoint(disk, identity, superblock, newest, options, survey.as_ref())?;
         let recovery = match &survey {
-            None => Recovery { groups: 0, records: 0, end: End::Clean },
-            Some(survey) => volume.replay(survey)?,
+            None => Recovery {
+                groups: 0,
+                records: 0,
+                bound: Bound::default(),
+                end: End::Clean,
+                checkpoints: 0,
+            },
+            Some(survey) => {
+                let result = volume.replay(survey);
+                volume.or_fail(result)?
+            }
         };
         Ok((volume, recovery))
     }
@@ -106,12 +141,7 @@ impl Volume {
     pub(crate) fn of_checkpoint(disk: &Disk, superblock: Superblock) -> Result<Volume> {
         let identity = read_identity(disk)?;
         let newest = superblock.birth.epoch;
-        let options = OpenOptions {
-            mode: Mode::Checkpoint,
-            slot: None,
-            cache: CacheBudget::default(),
-            nonces: Box::new(|| 0),
-        };
+        let options = OpenOptions::new(Mode::Checkpoint, Box::new(|| 0));
         Volume::at_checkpoint(disk.clone(), identity, superblock, newest, options, None)
     }
 
@@ -123,7 +153,10 @@ impl Volume {
         mut options: OpenOptions,
         survey: Option<&Survey>,
     ) -> Result<Volume> {
-        let space = Space::load(&disk, &superblock)?;
+        let mut space = Space::load(&disk, &superblock)?;
+        for (group, extent) in survey.iter().flat_map(|survey| &survey.pins) {
+            space.pin_logged(*group, *extent)?;
+        }
         let table = Table::open(disk.clone(), identity.volume, superblock.table);
         let geometry = Geometry {
             node_size: superblock.node_size,
@@ -152,6 +185,7 @@ impl Volume {
             identity,
             unidentified: false,
             nonces: options.nonces,
+            late_bytes: options.late_bytes,
             access,
         })
     }
@@ -161,19 +195,113 @@ impl Volume {
         let superblock = self.superblock.clone();
         let disk = self.store.disk.clone();
         let mut reader = LogReader::new(&disk, &superblock);
+        let mut checkpoints = 0;
         for _ in 0..survey.groups {
-            let group = match reader.next()? {
-                Ok(scanned) => scanned.group,
+            let before = reader.next_group();
+            let Scanned { bytes, group, .. } = match reader.next()? {
+                Ok(scanned) => scanned,
                 Err(fault) => return Err(Error::corrupt(Place::Image, fault)),
             };
-            for record in &group.records {
-                self.inject(record)?;
-                self.next_zone = self.next_zone.max(record.next_zone);
-                self.next_ino = self.next_ino.max(record.next_ino);
-                self.store.make_room()?;
+            checkpoints += u64::from(self.make_replay_room(before, bytes.len(), &group)?);
+            self.replay_group(&disk, &group, &survey.lost)?;
+        }
+        Ok(Recovery {
+            groups: survey.groups,
+            records: survey.records,
+            bound: survey.bound,
+            end: survey.end.clone(),
+            checkpoints,
+        })
+    }
+
+    /// Makes a checkpoint before a group if there may be too little space for it: what the groups before
+    /// it bound is not needed any more then.
+    fn make_replay_room(
+        &mut self,
+        (unit, number): (u64, u64),
+        bytes: usize,
+        group: &Group,
+    ) -> Result<bool> {
+        let unbound = group.records.iter().flat_map(Record::unbound);
+        let late: u64 = unbound.map(|range| u64::from(range.count)).sum();
+        let need = self.need_blocks(bytes) + late;
+        let gain = self.store.space.pinned_blocks() > 0 || self.store.dirty_bytes() > 0;
+        if need <= self.store.space.free_blocks() || number == self.superblock.first_group || !gain
+        {
+            return Ok(false);
+        }
+        let wall = self.superblock.wall;
+        self.write_checkpoint(wall, Continued::Replay { unit, group: number })?;
+        Ok(true)
+    }
+
+    fn replay_group(&mut self, disk: &Disk, group: &Group, lost: &[Lost]) -> Result<()> {
+        let bindings = Bindings::new(&group.bindings);
+        let mut values = Values::new(disk, self.identity.volume);
+        for record in &group.records {
+            let mut waiting = Waiting { first: record.lsn, messages: Vec::new() };
+            for (first, message) in record.numbered() {
+                self.forget_lost(message);
+                let RecordMessage::Unbound(key, count) = message else {
+                    self.inject(&mut waiting, first, message.clone())?;
+                    continue;
+                };
+                for at in 0..*count {
+                    let msn = Msn(first.0 + u64::from(at));
+                    let key = block_after(key, at).expect("the decoder has looked at the last");
+                    let known = lost.binary_search_by_key(&msn, |lost| lost.msn).ok();
+                    let value = match known.map(|at| &lost[at]) {
+                        Some(lost) => {
+                            self.store.lost.insert(key.clone(), lost.damage.clone());
+                            Some(Default::default())
+                        }
+                        None => values.get(bindings.of(msn), &key, msn)?,
+                    };
+                    if let Some(value) = value {
+                        let insert = RecordMessage::Point(TreeId::Data, key, Action::Insert(value));
+                        self.inject(&mut waiting, msn, insert)?;
+                    }
+                }
+            }
+            self.flush_waiting(&mut waiting)?;
+            self.next_msn = Msn(record.next_lsn().0);
+            self.next_zone = self.next_zone.max(record.next_zone);
+            self.next_ino = self.next_ino.max(record.next_ino);
+        }
+        Ok(())
+    }
+
+    /// Adds a message to those that are injected together, which have MSNs without a gap.
+    fn inject(&mut self, waiting: &mut Waiting, msn: Msn, message: RecordMessage) -> Result<()> {
+        let next = waiting.first.0 + waiting.messages.len() as u64;
+        if next != msn.0 || waiting.messages.len() == VALUES_AT_ONCE {
+            self.flush_waiting(waiting)?;
+            waiting.first = Lsn(msn.0);
+        }
+        waiting.messages.push(message);
+        Ok(())
+    }
+
+    fn flush_waiting(&mut self, waiting: &mut Waiting) -> Result<()> {
+        tree::inject(&mut self.store, Msn(waiting.first.0), &waiting.messages)?;
+        waiting.messages.clear();
+        self.store.make_room()
+    }
+
+    /// A lost value that a later message covers is missed by nobody.
+    fn forget_lost(&mut self, message: &RecordMessage) {
+        let lost = &mut self.store.lost;
+        if lost.is_empty() || message.tree() != TreeId::Data {
+            return;
+        }
+        match message {
+            RecordMessage::Point(_, key, _) => drop(lost.remove(key)),
+            RecordMessage::RangeDelete(_, lo, hi) => lost.retain(|key, _| key < lo || key >= hi),
+            RecordMessage::Unbound(first, count) => {
+                let last = block_after(first, count - 1).unwrap_or_default();
+                lost.retain(|key, _| key < first || *key > last || key.len() != first.len());
             }
         }
-        Ok(Recovery { groups: survey.groups, records: survey.records, end: survey.end.clone() })
     }
 
     /// Makes a recovered state durable in the overlay of a volume that is only read, so that the
@@ -187,6 +315,12 @@ impl Volume {
         }
         Ok(self.store.disk.clone())
     }
+}
+
+/// Messages of one record that are injected together, the first of which has this MSN.
+struct Waiting {
+    first: Lsn,
+    messages: Vec<RecordMessage>,
 }
 
 /// Features that this code does not know forbid writing, or everything.

@@ -345,7 +345,7 @@ impl Forge {
     pub fn group(&mut self, unit: u64, number: u64, records: &[Record]) -> u64 {
         let mut writer = GroupWriter::default();
         records.iter().for_each(|record| writer.push(record));
-        let group = writer.seal(self.birth(), Nonce(0), number, 0);
+        let group = writer.seal(&[], self.birth(), Nonce(0), number, 0);
         for (at, block) in group.chunks(BLOCK_SIZE).enumerate() {
             let unit = (unit + at as u64) % self.superblock.log_units;
             self.write(BlockNr(self.superblock.log_start.0 + unit), block);

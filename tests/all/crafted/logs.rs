@@ -64,7 +64,7 @@ pub(super) const CASES: &[Case] = &[
             let mut writer = GroupWriter::default();
             writer.push(&record);
             let number = forge.superblock.first_group + unit;
-            let group = writer.seal(forge.birth(), Nonce(0), number, number - 1);
+            let group = writer.seal(&[], forge.birth(), Nonce(0), number, number - 1);
             let unit = (forge.superblock.log_head + unit) % forge.superblock.log_units;
             forge.write(BlockNr(forge.superblock.log_start.0 + unit), &group);
         }

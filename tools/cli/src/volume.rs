@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, FileDevice};
 use betr_core::fs::Fs;
 use betr_core::ids::Time;
@@ -27,8 +26,7 @@ pub fn open_device(path: &Path, access: Access) -> Result<(OpenImage, Arc<dyn De
 pub fn open_fs(path: &Path, mode: Mode) -> Result<(OpenImage, Fs, Recovery), Failure> {
     let access = if mode == Mode::ReadWrite { Access::Write } else { Access::Read };
     let (image, device) = open_device(path, access)?;
-    let cache = CacheBudget::default();
-    let options = OpenOptions { mode, slot: None, cache, nonces: nonces()? };
+    let options = OpenOptions::new(mode, nonces()?);
     let (volume, recovery) = Volume::open(device.clone(), options)
         .map_err(|error| failure(path, Some(&device), &error))?;
     Ok((image, Fs::open(volume, Box::new(clock_now)), recovery))

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use betr_cli::volume::{clock_now, failure};
 use betr_cli::{Failure, Io, json};
-use betr_core::cache::CacheBudget;
 use betr_core::format::{FileType, MetaValue};
 use betr_core::fs::Fs;
 use betr_core::ids::TreeId;
@@ -31,12 +30,8 @@ pub(crate) fn show(
         }
         _ => failure(&image.path, Some(&image.device), &error),
     };
-    let options = OpenOptions {
-        mode: Mode::ReadOnly,
-        slot: Some(image.superblock.slot),
-        cache: CacheBudget::default(),
-        nonces: Box::new(|| 0),
-    };
+    let slot = Some(image.superblock.slot);
+    let options = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
     let (volume, recovery) = Volume::open(image.device.clone(), options).map_err(at_image)?;
     let fs = Fs::open(volume, Box::new(clock_now));
     let object = fs.resolve(path.as_os_str().as_bytes()).map_err(at_image)?;

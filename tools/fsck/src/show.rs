@@ -4,8 +4,10 @@ use std::path::Path;
 
 use betr_cli::size::human;
 use betr_cli::{Failure, Io, show};
+use betr_core::Place;
 use betr_core::check::{Finding, Repair, Report, Severity};
 use betr_core::ids::BLOCK_SIZE;
+use betr_core::log::{End, Survey};
 use betr_core::text::Printable;
 use serde_json::{Value, json};
 
@@ -38,6 +40,9 @@ pub(crate) fn report(
         return Ok(io.json("betr.fsck", 1, document(path, report, repaired))?);
     }
     let name = name(path, report);
+    if verbose {
+        passes(report, io)?;
+    }
     for finding in &report.findings {
         writeln!(io.out, "{name}: {}", line(finding))?;
     }
@@ -73,6 +78,46 @@ fn line(finding: &Finding) -> String {
     format!("{}: {} at {}: {}", problem.name, problem.title, finding.place, finding.detail)
 }
 
+/// What the two passes over the log found and did.
+fn passes(report: &Report, io: &mut Io) -> Result<(), Failure> {
+    let Some(log) = &report.log else { return Ok(()) };
+    writeln!(
+        io.out,
+        "Pass 1: {} log groups, {} records, {} unbound entries, {} binding entries",
+        log.groups, log.records, log.unbound, log.bindings
+    )?;
+    if log.bound.total() > 0 {
+        let bound = log.bound;
+        let (extents, bytes) = log.pinned();
+        writeln!(
+            io.out,
+            "        {} late-bound values: {} in leaves, {} in runs, {} in the log, {} obsolete",
+            bound.total(),
+            bound.in_leaves,
+            bound.in_runs,
+            bound.inline,
+            bound.null
+        )?;
+        let lost = log.lost.len();
+        let verdict = if lost == 0 { String::new() } else { format!("; {lost} values are lost") };
+        writeln!(io.out, "        {extents} extents read and pinned ({}){verdict}", human(bytes))?;
+    }
+    let at = Place::Byte(log.end_byte);
+    match &log.end {
+        End::Clean => writeln!(io.out, "        the log ends at {at}")?,
+        End::Torn { why, .. } => writeln!(io.out, "        the log ends at {at}, torn: {why}")?,
+        End::Damaged { .. } | End::Superseded { .. } => {
+            writeln!(io.out, "        the log is damaged at {at}")?;
+        }
+    }
+    if let Some(replay) = &report.replay {
+        let each = log.operations.iter().map(|(op, count)| format!("{count} {}", op.name()));
+        let each = each.collect::<Vec<_>>().join(", ");
+        writeln!(io.out, "Pass 2: {} operations replayed: {each}", replay.records)?;
+    }
+    Ok(())
+}
+
 fn numbers(report: &Report, io: &mut Io) -> Result<(), Failure> {
     let counts = report.counts;
     let size = |blocks: u64| human(blocks * BLOCK_SIZE as u64);
@@ -100,6 +145,9 @@ fn document(path: &Path, report: &Report, repaired: Option<(Repair, &Report)>) -
         "findings": findings(report),
         "counts": counts(report),
     });
+    if let Some(log) = &report.log {
+        value["log"] = log_numbers(log, report);
+    }
     if let Some((done, again)) = repaired {
         value["repair"] = json!({
             "log_records": done.replayed,
@@ -108,6 +156,38 @@ fn document(path: &Path, report: &Report, repaired: Option<(Repair, &Report)>) -
         });
     }
     value
+}
+
+/// The two passes over the log.
+fn log_numbers(log: &Survey, report: &Report) -> Value {
+    let (extents, bytes) = log.pinned();
+    let end = match &log.end {
+        End::Clean => "clean",
+        End::Torn { .. } => "torn",
+        End::Damaged { .. } => "damaged",
+        End::Superseded { .. } => "superseded",
+    };
+    let operations: serde_json::Map<String, Value> =
+        log.operations.iter().map(|(op, count)| (op.name().into(), json!(count))).collect();
+    json!({
+        "groups": log.groups,
+        "records": log.records,
+        "operations": operations,
+        "unbound_entries": log.unbound,
+        "binding_entries": log.bindings,
+        "values": {
+            "in_leaves": log.bound.in_leaves,
+            "in_runs": log.bound.in_runs,
+            "in_log": log.bound.inline,
+            "obsolete": log.bound.null,
+            "lost": log.lost.len(),
+        },
+        "pinned_extents": extents,
+        "pinned_bytes": bytes,
+        "end": end,
+        "end_at": Place::Byte(log.end_byte).to_string(),
+        "replayed": report.replay.as_ref().map(|replay| replay.records),
+    })
 }
 
 /// Numbers about what was checked; nothing if only the fixed places were looked at.

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use betr_cli::image::Access;
 use betr_cli::volume::{clock_now, failure, nonces, open_device};
 use betr_cli::{Exit, Failure, Io, show};
-use betr_core::cache::CacheBudget;
 use betr_core::device::{Event, Fate, OverlayDevice, RecordingDevice, cut_power};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object};
-use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_core::volume::{LATE_BYTES, Mode, OpenOptions, Volume};
 use bytes::Bytes;
 
 /// Where the work happens.
@@ -23,11 +22,14 @@ pub(crate) const DIRECTORY: &[u8] = b"powercut";
 pub(crate) const FILES: u32 = 42;
 /// Files that are written between two syncs.
 const FILES_A_SYNC: u32 = 4;
+/// Every so many files one is large enough to be bound late.
+const LARGE_EVERY: u32 = 10;
 
 /// Work on an image, and cut the power in the middle of writing
 ///
 /// Makes files in the directory /powercut of the image, with a sync after every fourth, and cuts the
-/// power while the last sync is under way. The image is left as the cut leaves it.
+/// power while the last sync is under way. Every tenth file is large, and bound late. The image is left as
+/// the cut leaves it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Decides what becomes of the writes that were under way
@@ -45,12 +47,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let overlay = Arc::new(OverlayDevice::new(device.clone()));
     let recorder = Arc::new(RecordingDevice::new(overlay));
     let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
-    let options = OpenOptions {
-        mode: Mode::ReadWrite,
-        slot: None,
-        cache: CacheBudget::default(),
-        nonces: nonces()?,
-    };
+    let options = OpenOptions::new(Mode::ReadWrite, nonces()?);
     let (volume, _) = Volume::open(recorder.clone(), options).map_err(failed)?;
     let mut fs = Fs::open(volume, Box::new(clock_now));
     work(&mut fs, args.files).map_err(failed)?;
@@ -109,9 +106,10 @@ pub(crate) fn file_name(number: u32) -> String {
 
 /// What a file of the work holds.
 pub(crate) fn contents(number: u32) -> Vec<u8> {
-    format!("This is file {number} of the work before the power cut.\n")
-        .repeat(40 + number as usize)
-        .into_bytes()
+    let line = format!("This is file {number} of the work before the power cut.\n");
+    let large = number % LARGE_EVERY == LARGE_EVERY - 1;
+    let bytes = if large { LATE_BYTES } else { 40 * line.len() } + number as usize * line.len();
+    line.repeat(bytes.div_ceil(line.len())).into_bytes()
 }
 
 /// Decides what becomes of writes, by a seed.

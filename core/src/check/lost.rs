@@ -1,0 +1,99 @@
+//! What a damaged log has lost, by path.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{Code, Report};
+use crate::device::Device;
+use crate::error::{Place, Result};
+use crate::format::limits::FILE_BLOCK;
+use crate::format::{FileType, Key, MetaKey, parse_data_key};
+use crate::fs::{Fs, Visit, Walk};
+use crate::ids::*;
+use crate::log::Survey;
+use crate::volume::{Mode, OpenOptions, Volume};
+
+/// Adds a finding for each value and operation that the log acknowledged and that cannot be had.
+pub(super) fn report(device: &Arc<dyn Device>, survey: &Survey, report: &mut Report) {
+    let values = survey.lost.iter().map(|lost| (TreeId::Data, &lost.key));
+    let operations = survey.beyond.iter().map(|record| (record.tree, &record.key));
+    let zones = values.chain(operations).filter_map(|(tree, key)| zone_of(tree, key)).collect();
+    let slot = report.superblock.as_ref().map(|superblock| superblock.slot);
+    let names = Names::of(device, slot, zones).unwrap_or_default();
+    for lost in &survey.lost {
+        let place = names.place(TreeId::Data, &lost.key);
+        report.add(Code::ValueLost, place, format!("{}, {}", bytes_of(&lost.key), lost.damage));
+    }
+    for record in &survey.beyond {
+        let detail = format!("{} {}", Place::Record(record.lsn), record.op.name());
+        report.add(Code::OperationLost, names.place(record.tree, &record.key), detail);
+    }
+}
+
+/// Which bytes of its file a key of the data index stands for.
+fn bytes_of(key: &Key) -> String {
+    let block = parse_data_key(key).map_or(0, |(_, block)| block);
+    let first = u128::from(block) * FILE_BLOCK as u128;
+    format!("bytes {first} to {}", first + FILE_BLOCK as u128 - 1)
+}
+
+/// The zone that a key belongs to.
+fn zone_of(tree: TreeId, key: &Key) -> Option<(TreeId, ZoneId)> {
+    let zone = key.first_chunk::<8>()?;
+    Some((tree, ZoneId(u64::from_be_bytes(*zone))))
+}
+
+/// Paths of the zones that somebody asks for.
+#[derive(Default)]
+struct Names(HashMap<(TreeId, ZoneId), Vec<u8>>);
+
+impl Names {
+    /// Looks the zones up in what can still be replayed.
+    fn of(
+        device: &Arc<dyn Device>,
+        slot: Option<u32>,
+        wanted: HashSet<(TreeId, ZoneId)>,
+    ) -> Result<Names> {
+        let open = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
+        let (volume, _) = Volume::open(device.clone(), open)?;
+        let fs = Fs::open(volume, Box::new(Time::default));
+        let mut names = Names::default();
+        let mut walk = Walk::new(fs.root()?);
+        while let Some(visit) = walk.next(&fs)? {
+            let Visit::Object(path, object) = visit else { continue };
+            let path = [b"/", &path[..]].concat();
+            let data = object.inode.data_zone.map(|zone| (TreeId::Data, zone));
+            if let Some(data) = data.filter(|zone| wanted.contains(zone)) {
+                names.0.insert(data, path.clone());
+            }
+            let own = (TreeId::Metadata, object.place.zone);
+            let is_root = object.place.path.is_empty();
+            if is_root && wanted.contains(&own) && object.inode.kind == FileType::Directory {
+                names.0.insert(own, path);
+            }
+        }
+        Ok(names)
+    }
+
+    /// The path of a key where it is known, else the key.
+    fn place(&self, tree: TreeId, key: &Key) -> Place {
+        let found = zone_of(tree, key).and_then(|zone| self.0.get(&zone));
+        let below = match tree {
+            TreeId::Data => Some(Vec::new()),
+            TreeId::Metadata => MetaKey::decode(key).map(|place| place.path),
+        };
+        match (found, below) {
+            (Some(path), Some(names)) => {
+                let mut path = path.clone();
+                for name in names {
+                    if path.last() != Some(&b'/') {
+                        path.push(b'/');
+                    }
+                    path.extend_from_slice(&name);
+                }
+                Place::Path(path)
+            }
+            _ => Place::Key(tree, key.to_vec()),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Binding entries: where the values are that a log group names only by key (BetrFS 0.2 §3).
+//!
+//! They follow the records of a group. Each binds one or more ranges of MSNs, which are those of the
+//! group's unbound entries:
+//!
+//! ```text
+//!  0  kind          1   17 leaf, 18 slice, 19 inline, 20 NULL
+//!  1  zero          3
+//!  4  range count   4
+//!  8  ranges       12 each: first MSN 8, count 4
+//! ```
+//!
+//! and then, for a leaf, which holds the values under their keys:
+//!
+//! ```text
+//!  0  node id       8
+//!  8  extent start  8
+//! 16  blocks        4
+//! 20  head length   4
+//! 24  birth epoch   8
+//! 32  hash         32   of the head
+//! ```
+//!
+//! for a slice of a run, which holds them as messages with these MSNs:
+//!
+//! ```text
+//!  0  node id       8
+//!  8  extent start  8
+//! 16  blocks        4
+//! 20  offset        4   in the extent
+//! 24  length        4
+//! 28  messages      4
+//! 32  hash         32   of the slice
+//! ```
+//!
+//! for an inline binding, of one MSN, length 4 and the value. A NULL binding has nothing more: an
+//! operation of the same group made the value obsolete.
+
+use bytes::Bytes;
+
+use super::fields::{Fields, FormatError, Writer};
+use super::limits::*;
+use crate::ids::*;
+
+const LEAF: u8 = 17;
+const SLICE: u8 = 18;
+const INLINE: u8 = 19;
+const NULL: u8 = 20;
+/// Bytes of a binding besides its ranges.
+const HEADER: usize = 8;
+const RANGE: usize = 12;
+const PLACE: usize = 64;
+
+/// The most bytes that binding one value takes, if the value is not inline.
+pub const BINDING_BYTES_MAX: usize = HEADER + RANGE + PLACE;
+
+/// MSNs in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MsnRange {
+    /// The first.
+    pub first: Msn,
+    /// How many; at least 1.
+    pub count: u32,
+}
+
+impl MsnRange {
+    /// The MSN after the last.
+    pub fn end(&self) -> Msn {
+        Msn(self.first.0.saturating_add(u64::from(self.count)))
+    }
+
+    /// Every MSN of the range.
+    pub fn iter(&self) -> impl Iterator<Item = Msn> + use<> {
+        (self.first.0..self.end().0).map(Msn)
+    }
+
+    /// Adds `msn` to ranges that grow in order.
+    pub fn extend(ranges: &mut Vec<MsnRange>, msn: Msn) {
+        match ranges.last_mut() {
+            Some(last) if last.end() == msn && last.count < u32::MAX => last.count += 1,
+            _ => ranges.push(MsnRange { first: msn, count: 1 }),
+        }
+    }
+}
+
+/// A leaf that was written: what its entry in the allocation table would say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundLeaf {
+    /// The leaf's name.
+    pub node: NodeId,
+    /// Where it was written.
+    pub extent: Extent,
+    /// The length of its head.
+    pub head_bytes: u32,
+    /// The epoch that it was written for.
+    pub birth: Epoch,
+    /// The hash of its head.
+    pub hash: Hash,
+}
+
+/// A slice of a run that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundSlice {
+    /// The node that the run was written for.
+    pub node: NodeId,
+    /// Where the run was written.
+    pub extent: Extent,
+    /// Where the slice starts in the extent.
+    pub offset: u32,
+    /// The length of the slice.
+    pub bytes: u32,
+    /// How many messages it holds.
+    pub count: u32,
+    /// Its hash.
+    pub hash: Hash,
+}
+
+/// Where values are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// In a leaf, under their keys.
+    Leaf(BoundLeaf),
+    /// In a slice of a run, as messages of their MSNs.
+    Slice(BoundSlice),
+    /// Here.
+    Inline(Bytes),
+    /// Nowhere: an operation of the same group made them obsolete.
+    Null,
+}
+
+/// A binding entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The unbound entries that it binds, by MSN, in order.
+    pub values: Vec<MsnRange>,
+    /// Where their values are.
+    pub to: Bound,
+}
+
+impl Bound {
+    /// The extent that must not be reused as long as the log is needed.
+    pub fn extent(&self) -> Option<Extent> {
+        match self {
+            Bound::Leaf(leaf) => Some(leaf.extent),
+            Bound::Slice(slice) => Some(slice.extent),
+            Bound::Inline(_) | Bound::Null => None,
+        }
+    }
+
+    /// The length of a binding of so many ranges.
+    pub fn encoded_bytes(&self, ranges: usize) -> usize {
+        let place = match self {
+            Bound::Leaf(_) | Bound::Slice(_) => PLACE,
+            Bound::Inline(value) => 4 + value.len(),
+            Bound::Null => 0,
+        };
+        HEADER + RANGE * ranges + place
+    }
+}
+
+impl Binding {
+    /// The length of the binding in a group.
+    pub fn encoded_bytes(&self) -> usize {
+        self.to.encoded_bytes(self.values.len())
+    }
+
+    pub(super) fn decode(f: &mut Fields<'_, '_>, group: &Bytes) -> Result<Binding, FormatError> {
+        let kind = f.u8("kind")?;
+        f.zeros("reserved", 3)?;
+        let count = f.count("range count", LATE_VALUES_MAX, RANGE)?;
+        if count == 0 || (kind == INLINE && count != 1) {
+            return Err(f.wrong("range count", "at least 1; 1 for an inline binding", count));
+        }
+        let mut values: Vec<MsnRange> = Vec::with_capacity(count);
+        for index in 0..count {
+            f.enter("values", Some(index));
+            let first = Msn(f.u64("first MSN")?);
+            let count = f.limited("count", LATE_VALUES_MAX)? as u32;
+            let range = MsnRange { first, count };
+            let fits = first.0.checked_add(count.into()).is_some();
+            if count == 0 || !fits || values.last().is_some_and(|before| before.end() >= first) {
+                return Err(f.wrong("values", "ranges in order and apart", first));
+            }
+            if kind == INLINE && count != 1 {
+                return Err(f.wrong("count", "1 for an inline binding", count));
+            }
+            values.push(range);
+            f.leave();
+        }
+        let to = match kind {
+            LEAF => Bound::Leaf(BoundLeaf::decode(f)?),
+            SLICE => Bound::Slice(BoundSlice::decode(f)?),
+            INLINE => {
+                let len = f.limited("value length", VALUE_MAX)?;
+                let at = f.at();
+                f.hex("value", len)?;
+                Bound::Inline(group.slice(at..at + len))
+            }
+            NULL => Bound::Null,
+            other => return Err(f.wrong("kind", "17 to 20", other)),
+        };
+        Ok(Binding { values, to })
+    }
+
+    pub(super) fn encode(&self, w: &mut Writer) {
+        w.u8(match self.to {
+            Bound::Leaf(_) => LEAF,
+            Bound::Slice(_) => SLICE,
+            Bound::Inline(_) => INLINE,
+            Bound::Null => NULL,
+        });
+        w.bytes(&[0; 3]);
+        w.len32(self.values.len());
+        for range in &self.values {
+            w.u64(range.first.0);
+            w.u32(range.count);
+        }
+        match &self.to {
+            Bound::Leaf(leaf) => leaf.encode(w),
+            Bound::Slice(slice) => slice.encode(w),
+            Bound::Inline(value) => {
+                w.len32(value.len());
+                w.bytes(value);
+            }
+            Bound::Null => {}
+        }
+    }
+}
+
+fn decode_extent(f: &mut Fields<'_, '_>) -> Result<Extent, FormatError> {
+    let start = BlockNr(f.u64("extent start")?);
+    f.within(f.at() - 8, "extent start", start.0, IMAGE_BLOCKS_MAX)?;
+    let blocks = f.limited("blocks", LEAF_MAX / BLOCK_SIZE)? as u32;
+    if start.0 == 0 || blocks == 0 {
+        return Err(f.wrong("extent", "a place", format_args!("{}+{blocks}", start.0)));
+    }
+    Ok(Extent { start, blocks })
+}
+
+impl BoundLeaf {
+    fn decode(f: &mut Fields<'_, '_>) -> Result<BoundLeaf, FormatError> {
+        let node = NodeId(f.u64("node id")?);
+        let extent = decode_extent(f)?;
+        let head_bytes = f.limited("head length", extent.bytes() as usize)? as u32;
+        let birth = Epoch(f.u64("birth epoch")?);
+        let hash = f.hash("hash")?;
+        Ok(BoundLeaf { node, extent, head_bytes, birth, hash })
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        w.u64(self.node.0);
+        w.u64(self.extent.start.0);
+        w.u32(self.extent.blocks);
+        w.u32(self.head_bytes);
+        w.u64(self.birth.0);
+        w.hash(&self.hash);
+    }
+}
+
+impl BoundSlice {
+    fn decode(f: &mut Fields<'_, '_>) -> Result<BoundSlice, FormatError> {
+        let node = NodeId(f.u64("node id")?);
+        let extent = decode_extent(f)?;
+        let offset = f.u32("offset")?;
+        let bytes = f.u32("length")?;
+        let end = u64::from(offset) + u64::from(bytes);
+        f.within(f.at() - 8, "offset", end, extent.bytes())?;
+        let count = f.limited("messages", bytes as usize)? as u32;
+        let hash = f.hash("hash")?;
+        Ok(BoundSlice { node, extent, offset, bytes, count, hash })
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        w.u64(self.node.0);
+        w.u64(self.extent.start.0);
+        w.u32(self.extent.blocks);
+        w.u32(self.offset);
+        w.u32(self.bytes);
+        w.u32(self.count);
+        w.hash(&self.hash);
+    }
+}
+
+/// Whether the bindings bind every one of `unbound`, which are in order, exactly once.
+pub(super) fn bind_all(bindings: &[Binding], unbound: &[MsnRange]) -> bool {
+    let mut bound: Vec<MsnRange> = bindings.iter().flat_map(|b| b.values.iter().copied()).collect();
+    bound.sort_unstable();
+    let apart = bound.windows(2).all(|pair| pair[0].end() <= pair[1].first);
+    apart && join(&bound) == join(unbound)
+}
+
+/// Ranges in order, as intervals that do not touch.
+fn join(ranges: &[MsnRange]) -> Vec<(Msn, Msn)> {
+    let mut joined: Vec<(Msn, Msn)> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some((_, end)) if *end == range.first => *end = range.end(),
+            _ => joined.push((range.first, range.end())),
+        }
+    }
+    joined
+}

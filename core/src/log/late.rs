@@ -1,0 +1,263 @@
+//! Late binding: which values of the open group the log names only by key, and where each of them has
+//! been written (BetrFS 0.2 §3).
+//!
+//! A value is *waiting* until a node that holds it is written, or until the group is sealed and takes it
+//! in. One that a later operation of the group makes obsolete is bound to NULL, wherever it is then.
+
+use std::collections::BTreeMap;
+use std::ops::Bound as End;
+
+use crate::error::{Error, Result};
+use crate::format::limits::LATE_VALUES_MAX;
+use crate::format::{
+    Action, BINDING_BYTES_MAX, Binding, Bound, Key, MsnRange, RecordMessage, block_after,
+};
+use crate::ids::{Msn, TreeId};
+
+/// Bytes of one more range of MSNs in a binding.
+const RANGE_BYTES: usize = 12;
+
+/// The late-bound values of the open group.
+#[derive(Default)]
+pub struct Late {
+    /// The youngest unbound entry of each key, as long as nothing younger covers the key.
+    current: BTreeMap<Key, Msn>,
+    values: BTreeMap<Msn, Fate>,
+    /// What values are bound to.
+    places: Vec<Bound>,
+    waiting: usize,
+    waiting_bytes: u64,
+    /// At most how long the bindings of what is no longer waiting are.
+    bound_bytes: usize,
+}
+
+enum Fate {
+    /// In memory only; so many bytes.
+    Waiting(usize),
+    /// Bound to this place.
+    At(usize),
+    /// Obsolete.
+    Null,
+}
+
+impl Late {
+    /// Whether the open group has no unbound entries.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// How many unbound entries the open group has.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Bytes of values that are in memory only.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes
+    }
+
+    /// Whether any value is in memory only.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Whether the value of this message is in memory only, and still wanted.
+    pub fn waits(&self, msn: Msn) -> bool {
+        matches!(self.values.get(&msn), Some(Fate::Waiting(_)))
+    }
+
+    /// At most how many bytes the bindings of the group take, if none of those waiting becomes inline.
+    pub fn bytes_max(&self) -> usize {
+        self.bound_bytes + self.waiting * BINDING_BYTES_MAX
+    }
+
+    /// A message joins the group: what it covers is obsolete.
+    pub fn supersede(&mut self, message: &RecordMessage) {
+        if self.current.is_empty() || message.tree() != TreeId::Data {
+            return;
+        }
+        match message {
+            RecordMessage::Point(_, key, _) => {
+                if let Some(msn) = self.current.remove(key) {
+                    self.forget(msn);
+                }
+            }
+            RecordMessage::RangeDelete(_, lo, hi) => {
+                let range = (End::Included(lo.clone()), End::Excluded(hi.clone()));
+                let covered: Vec<Key> =
+                    self.current.range(range).map(|(key, _)| key.clone()).collect();
+                for key in covered {
+                    if let Some(msn) = self.current.remove(&key) {
+                        self.forget(msn);
+                    }
+                }
+            }
+            RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
+        }
+    }
+
+    /// An insert of `bytes` bytes has been logged without its value.
+    pub fn enter(&mut self, key: Key, msn: Msn, bytes: usize) {
+        self.current.insert(key, msn);
+        self.values.insert(msn, Fate::Waiting(bytes));
+        self.waiting += 1;
+        self.waiting_bytes += bytes as u64;
+    }
+
+    fn forget(&mut self, msn: Msn) {
+        let Some(fate) = self.values.get_mut(&msn) else { return };
+        if let Fate::Waiting(bytes) = fate {
+            self.waiting -= 1;
+            self.waiting_bytes -= *bytes as u64;
+        }
+        *fate = Fate::Null;
+        // It may leave a gap in a range of a place, and be a NULL binding on its own.
+        self.bound_bytes += 2 * RANGE_BYTES + BINDING_BYTES_MAX;
+    }
+
+    /// Waiting values, in the order of their MSNs, have been written to, or taken into, `place`.
+    pub fn bind(&mut self, place: Bound, values: &[Msn]) {
+        let mut ranges = Vec::new();
+        for msn in values {
+            MsnRange::extend(&mut ranges, *msn);
+            if let Some(Fate::Waiting(bytes)) =
+                self.values.insert(*msn, Fate::At(self.places.len()))
+            {
+                self.waiting -= 1;
+                self.waiting_bytes -= bytes as u64;
+            }
+        }
+        self.bound_bytes += place.encoded_bytes(ranges.len());
+        self.places.push(place);
+    }
+
+    /// The bindings of all values; the group is sealed with them.
+    pub fn seal(&mut self) -> Result<Vec<Binding>> {
+        if self.waiting > 0 {
+            return Err(Error::Misuse(format!("{} values were never written", self.waiting)));
+        }
+        let late = std::mem::take(self);
+        let mut ranges: Vec<Vec<MsnRange>> = vec![Vec::new(); late.places.len() + 1];
+        for (msn, fate) in &late.values {
+            let at = match fate {
+                Fate::At(place) => *place,
+                Fate::Waiting(_) | Fate::Null => late.places.len(),
+            };
+            MsnRange::extend(&mut ranges[at], *msn);
+        }
+        let places = late.places.into_iter().chain([Bound::Null]);
+        let bindings = ranges.into_iter().zip(places).map(|(values, to)| Binding { values, to });
+        Ok(bindings.filter(|binding| !binding.values.is_empty()).collect())
+    }
+
+    /// A checkpoint has made the group unnecessary.
+    pub fn clear(&mut self) {
+        *self = Late::default();
+    }
+}
+
+/// How a record of `messages` stands in the log: inserts to consecutive blocks of the data index whose
+/// values have `late_bytes` bytes together, or more, become unbound entries.
+pub fn log_form(messages: &[RecordMessage], late_bytes: usize) -> LogForm {
+    let mut form = LogForm { messages: Vec::new(), late: 0, late_bytes: 0 };
+    let mut at = 0;
+    while at < messages.len() {
+        let (count, bytes) = blocks_in_a_row(&messages[at..]);
+        let late = count > 0 && bytes >= late_bytes && count <= LATE_VALUES_MAX;
+        if late {
+            form.messages.push(RecordMessage::Unbound(messages[at].key().clone(), count as u32));
+            form.late += count;
+            form.late_bytes += bytes;
+        } else {
+            form.messages.extend_from_slice(&messages[at..at + count.max(1)]);
+        }
+        at += count.max(1);
+    }
+    form
+}
+
+/// A record as it stands in the log.
+pub struct LogForm {
+    /// Its messages, some of them without their values.
+    pub messages: Vec<RecordMessage>,
+    /// How many values are left out.
+    pub late: usize,
+    /// Their bytes.
+    pub late_bytes: usize,
+}
+
+/// How many of the messages, from the first on, are inserts to consecutive blocks; and the bytes of their
+/// values.
+fn blocks_in_a_row(messages: &[RecordMessage]) -> (usize, usize) {
+    let (mut count, mut bytes) = (0, 0);
+    let mut expected: Option<Key> = None;
+    for message in messages {
+        let RecordMessage::Point(TreeId::Data, key, Action::Insert(value)) = message else { break };
+        let in_a_row = expected.as_ref().is_none_or(|expected| expected == key);
+        if !in_a_row || block_after(key, 0).is_none() {
+            break;
+        }
+        count += 1;
+        bytes += value.len();
+        match block_after(key, 1) {
+            Some(next) => expected = Some(next),
+            None => break,
+        }
+    }
+    (count, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::data_key;
+    use bytes::Bytes;
+
+    fn block(number: u64) -> Key {
+        data_key(b"\0\0\0\0\0\0\0\x09", number)
+    }
+
+    fn put(number: u64, bytes: usize) -> RecordMessage {
+        let value = Bytes::from(vec![1; bytes]);
+        RecordMessage::Point(TreeId::Data, block(number), Action::Insert(value))
+    }
+
+    #[test]
+    fn only_long_rows_of_blocks_go_late() {
+        let meta = RecordMessage::Point(TreeId::Metadata, block(9), Action::Delete);
+        let messages: Vec<RecordMessage> =
+            [put(1, 4096), put(2, 4096), put(3, 10), put(5, 4096), meta.clone(), put(6, 4096)]
+                .into();
+        let form = log_form(&messages, 8000);
+        let expected = [RecordMessage::Unbound(block(1), 3), put(5, 4096), meta, put(6, 4096)];
+        assert_eq!(form.messages, expected);
+        assert_eq!((form.late, form.late_bytes), (3, 8202));
+        assert_eq!(log_form(&messages, 9000).messages, messages);
+        let last = [put(u64::MAX - 1, 4096), put(u64::MAX, 4096)];
+        assert_eq!(log_form(&last, 1).messages, [RecordMessage::Unbound(block(u64::MAX - 1), 2)]);
+    }
+
+    #[test]
+    fn every_value_is_bound_once_and_obsolete_ones_to_null() {
+        let mut late = Late::default();
+        for number in 0..6 {
+            late.enter(block(number), Msn(10 + number), 100);
+        }
+        late.bind(Bound::Inline(Bytes::from_static(b"x")), &[Msn(12)]);
+        late.supersede(&put(1, 5));
+        late.supersede(&RecordMessage::RangeDelete(TreeId::Data, block(2), block(4)));
+        assert!(late.seal().is_err());
+        assert!(!late.waits(Msn(11)) && late.waits(Msn(14)));
+        assert_eq!(late.waiting_bytes(), 300);
+        late.bind(Bound::Inline(Bytes::from_static(b"y")), &[Msn(10), Msn(14), Msn(15)]);
+        let room = late.bytes_max();
+        let bindings = late.seal().unwrap();
+        let range = |first, count| MsnRange { first: Msn(first), count };
+        assert_eq!(bindings[0].values, [range(10, 1), range(14, 2)]);
+        assert_eq!(bindings[1].to, Bound::Null);
+        assert_eq!(bindings[1].values, [range(11, 3)]);
+        assert_eq!(bindings.len(), 2);
+        assert!(bindings.iter().map(Binding::encoded_bytes).sum::<usize>() <= room);
+        assert!(late.is_empty());
+    }
+}

@@ -18,6 +18,7 @@ use super::story::Story;
 use crate::check::{CheckOptions, Code, Severity, check};
 use crate::device::{Device, Event, ForkDevice, placed};
 use crate::error::Error;
+use crate::fs::Fs;
 use crate::ids::BLOCK_SIZE;
 use crate::log::End;
 use crate::volume::Mode;
@@ -30,8 +31,8 @@ const NONCES: [u64; 3] = [0x5eed_0001, 0x5eed_0002, 0x5eed_0003];
 /// What recovers from a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recovered {
-    /// The operation boundary.
-    pub boundary: usize,
+    /// The operation boundary; all of them, if the same was done again after some were abandoned.
+    pub boundaries: Vec<usize>,
     /// Groups of the log that were replayed.
     pub groups: u64,
     /// Whether a group was torn.
@@ -129,18 +130,7 @@ impl<'s> Judge<'s> {
         let open = |mode, seed| self.story.setup.open(device.clone(), mode, seed);
         let (view, recovery) = open(Mode::ReadOnly, NONCES[0]).map_err(said("read-only open"))?;
         let msn = view.volume().next_msn();
-        let mut difference = None;
-        let boundary = self.story.boundaries_at(msn).find(|at| {
-            difference = self.story.boundary(*at).model.difference(&view).transpose();
-            difference.is_none()
-        });
-        let Some(boundary) = boundary else {
-            return Err(match difference {
-                None => format!("MSN {msn} is half an operation"),
-                Some(Ok(what)) => format!("recovered, MSN {msn}: {what}"),
-                Some(Err(error)) => format!("recovered, MSN {msn}: {error}"),
-            });
-        };
+        let boundaries = self.same(&view)?;
         drop(view);
         if !watch.is_untouched() {
             return Err("reading wrote to the device".into());
@@ -164,7 +154,7 @@ impl<'s> Judge<'s> {
             let groups = second.groups;
             return Err(format!("a second recovery replays {groups} groups, MSN {again}"));
         }
-        let model = &self.story.boundary(boundary).model;
+        let model = &self.story.boundary(boundaries[0]).model;
         match model.difference(&view).map_err(said("second recovery"))? {
             Some(what) => return Err(format!("after a second recovery: {what}")),
             None => drop(view),
@@ -180,7 +170,21 @@ impl<'s> Judge<'s> {
         self.count("value bound inline", bound.inline);
         self.count("value bound to nothing", bound.null);
         self.count("checkpoint during a replay", during);
-        Ok(Recovered { boundary, groups: recovery.groups, torn })
+        Ok(Recovered { boundaries, groups: recovery.groups, torn })
+    }
+
+    /// The boundaries that a file system is at: one at least.
+    fn same(&self, fs: &Fs) -> Result<Vec<usize>, String> {
+        let msn = fs.volume().next_msn();
+        let (mut same, mut different) = (Vec::new(), format!("MSN {msn} is half an operation"));
+        for at in self.story.boundaries_at(msn) {
+            match self.story.boundary(at).model.difference(fs) {
+                Ok(None) => same.push(at),
+                Ok(Some(what)) => different = format!("recovered, MSN {msn}: {what}"),
+                Err(error) => return Err(format!("recovered, MSN {msn}: {error}")),
+            }
+        }
+        if same.is_empty() { Err(different) } else { Ok(same) }
     }
 
     fn check(

@@ -171,6 +171,7 @@ impl Taken {
             Taken::Nothing | Taken::Operation | Taken::Acknowledged => None,
             Taken::Refused => Some("step refused"),
             Taken::NoRoom => Some("step without room in the image"),
+            Taken::Failed => Some("step that failed half way for want of room"),
             Taken::Reopened => Some("volume opened again without a cut"),
         }
     }
@@ -185,6 +186,8 @@ pub enum Taken {
     Refused,
     /// The image had no room for it.
     NoRoom,
+    /// The image had no room for it, which showed only half way: the volume had to be opened again.
+    Failed,
     /// A new boundary was reached.
     Operation,
     /// Everything so far was acknowledged.
@@ -236,7 +239,8 @@ impl Run {
         let done = match perform(fs, step) {
             Ok(()) => Ok(()),
             Err(Error::Refused(refusal)) => Err(refusal),
-            Err(Error::NoSpace { .. }) => return Ok(Taken::NoRoom),
+            Err(Error::NoSpace { .. }) if !fs.volume().has_failed() => return Ok(Taken::NoRoom),
+            Err(Error::NoSpace { .. }) => return self.reopen().map(|_| Taken::Failed),
             Err(error) => return Err(error.to_string()),
         };
         let msn = fs.volume().next_msn();

@@ -170,22 +170,22 @@ impl Search<'_> {
             Ok(recovered) => recovered,
             Err(what) => return failed(what, cut),
         };
-        if let Err(what) = self.story.admits(cut.events, recovered.boundary) {
+        if let Err(what) = self.story.admits(cut.events, &recovered.boundaries) {
             return failed(&what, cut);
         }
         let events = recovery?;
         let chosen = self.plan.inside_all || self.random.below(INSIDE_EVERY) == 0;
-        if chosen { self.inside(disk, events, cut, recovered.boundary) } else { None }
+        if chosen { self.inside(disk, events, cut, &recovered.boundaries) } else { None }
     }
 
     /// Looks at states that a power cut inside the recovery of `disk` leaves: they must recover to the
-    /// same boundary.
+    /// same.
     fn inside(
         &mut self,
         disk: &ForkDevice,
         events: Vec<Event>,
         cut: Cut,
-        boundary: usize,
+        boundaries: &[usize],
     ) -> Option<Found> {
         let timeline = Timeline::new(disk.fork(), events);
         for _ in 0..INSIDE_STATES {
@@ -198,10 +198,10 @@ impl Search<'_> {
             self.last = None;
             self.tally.inside += self.tally.distinct - before;
             let what = match &*verdict {
-                Ok(recovered) if recovered.boundary == boundary => continue,
+                Ok(recovered) if recovered.boundaries == boundaries => continue,
                 Ok(recovered) => {
-                    let [found, expected] =
-                        [recovered.boundary, boundary].map(|at| self.story.boundary(at).msn);
+                    let [found, expected] = [&recovered.boundaries[..], boundaries]
+                        .map(|boundaries| self.story.boundary(boundaries[0]).msn);
                     format!("the first recovery leads to MSN {expected}, the second to {found}")
                 }
                 Err(what) => what.clone(),
@@ -243,7 +243,7 @@ pub(super) fn fault_of(story: &Story, state: &State) -> Option<(String, Vec<u8>)
         Err(_) => return None,
     };
     let Some(inner) = &state.inside else {
-        let refused = story.admits(state.cut.events, recovered.boundary).err();
+        let refused = story.admits(state.cut.events, &recovered.boundaries).err();
         return refused.map(|what| (what, disk.snapshot()));
     };
     let timeline = Timeline::new(disk, judged.recovery?);
@@ -255,7 +255,7 @@ pub(super) fn fault_of(story: &Story, state: &State) -> Option<(String, Vec<u8>)
     let disk = timeline.state(inner);
     let verdict = judge.judge(&disk, disk.digest()).verdict;
     match &*verdict {
-        Ok(second) if second.boundary == recovered.boundary => None,
+        Ok(second) if second.boundaries == recovered.boundaries => None,
         Ok(_) => Some(("the second recovery leads elsewhere".into(), disk.snapshot())),
         Err(what) => Some((what.clone(), disk.snapshot())),
     }

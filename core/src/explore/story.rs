@@ -69,7 +69,7 @@ impl Story {
             match taken {
                 Taken::Operation => spans.push(Span { begun, abandoned: usize::MAX }),
                 Taken::Acknowledged => acknowledged.push((device.position(), run.now())),
-                Taken::Reopened => abandon(&mut spans[run.now() + 1..], begun),
+                Taken::Reopened | Taken::Failed => abandon(&mut spans[run.now() + 1..], begun),
                 Taken::Nothing | Taken::Refused | Taken::NoRoom => {}
             }
             if let Some(rule) = taken.rule() {
@@ -135,22 +135,31 @@ impl Story {
         (0..self.boundaries.len()).filter(move |at| self.boundaries[*at].msn == msn)
     }
 
-    /// Whether a power cut after so many events may leave the state of a boundary; if not, why.
-    pub(super) fn admits(&self, events: usize, boundary: usize) -> std::result::Result<(), String> {
+    /// Whether a power cut after so many events may leave one of these boundaries, which are the same; if
+    /// not, why.
+    pub(super) fn admits(
+        &self,
+        events: usize,
+        boundaries: &[usize],
+    ) -> std::result::Result<(), String> {
         let acknowledged = self.acknowledged.iter().rev().find(|(at, _)| *at <= events);
         let oldest = acknowledged.map_or(0, |(_, boundary)| *boundary);
-        let span = &self.spans[boundary];
-        if boundary < oldest {
-            let lost = self.boundary(oldest).msn.0 - self.boundary(boundary).msn.0;
-            return Err(format!("what was acknowledged is lost: {lost} messages"));
+        let mut refused = Ok(());
+        for at in boundaries {
+            let span = &self.spans[*at];
+            let msn = self.boundary(*at).msn;
+            refused = Err(if *at < oldest {
+                let expected = self.boundary(oldest).msn;
+                format!("what was acknowledged, MSN {expected}, is lost: MSN {msn} came back")
+            } else if span.abandoned < events {
+                format!("a future that was abandoned came back, MSN {msn}")
+            } else if span.begun > events {
+                format!("an operation that had not begun came back, MSN {msn}")
+            } else {
+                return Ok(());
+            });
         }
-        if span.abandoned < events {
-            return Err("a future that was abandoned came back".into());
-        }
-        if span.begun > events {
-            return Err("an operation that had not begun".into());
-        }
-        Ok(())
+        refused
     }
 
     /// Superblocks of new epochs, and how often the log came back to its beginning.

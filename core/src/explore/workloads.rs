@@ -39,10 +39,10 @@ const ROOMY: Setup = Setup {
     late_bytes: EDGE,
 };
 
-/// Writes of 300 KiB must fit into the log.
+/// Room for large files.
 const LARGE: Setup = Setup {
     image_bytes: 3072 * KIB,
-    log_bytes: 400 * KIB,
+    log_bytes: 64 * KIB,
     geometry: Geometry { node_size: 16 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 8 },
     cache: CacheBudget { total_bytes: 512 << 10, dirty_bytes: 192 << 10 },
     late_bytes: EDGE,
@@ -254,7 +254,7 @@ fn large(pen: &mut Pen) {
     pen.create("/other");
     pen.step(Step::Sync);
     let mut end = 0;
-    for turn in 0..26 {
+    for turn in 0..34 {
         let len = pen.len_around_edge(300 << 10);
         if end + len as u64 > 600 * KIB {
             pen.step(Step::Truncate(b"/big".to_vec(), 0));
@@ -265,7 +265,7 @@ fn large(pen: &mut Pen) {
         if pen.chance(6) {
             pen.write("/other", 0, 100);
         }
-        pen.settle(4, 15, 12);
+        pen.settle(3, 30, 15);
         if turn % 8 == 7 {
             pen.step(Step::Checkpoint);
         }
@@ -299,7 +299,7 @@ fn overwrite(pen: &mut Pen) {
         pen.write("/f", part * 40_000, 40_000);
     }
     pen.step(Step::Checkpoint);
-    for turn in 0..32 {
+    for turn in 0..44 {
         let len = pen.len_around_edge(44 << 10);
         let offset = pen.offset(200_000 - len as u64);
         pen.write("/f", offset, len);
@@ -351,7 +351,7 @@ fn small(pen: &mut Pen) {
 }
 
 fn recreate(pen: &mut Pen) {
-    for turn in 0..22 {
+    for turn in 0..34 {
         let path = ["/a", "/b", "/c"][pen.random.below(3) as usize];
         if pen.chance(2) {
             pen.step(Step::Unlink(path.into()));
@@ -362,8 +362,8 @@ fn recreate(pen: &mut Pen) {
         if pen.chance(4) {
             pen.step(Step::Unlink(path.into()));
         }
-        pen.settle(3, 20, 12);
-        if turn % 7 == 6 {
+        pen.settle(2, 40, 20);
+        if turn % 11 == 10 {
             pen.step(Step::Checkpoint);
         }
     }
@@ -422,7 +422,7 @@ fn links(pen: &mut Pen) {
 }
 
 fn repeat(pen: &mut Pen) {
-    for round in 0..5 {
+    for round in 0..6 {
         pen.create("/f");
         pen.step(Step::Sync);
         let again = pen.steps.len();
@@ -430,7 +430,7 @@ fn repeat(pen: &mut Pen) {
             let len = pen.len_around_edge(30 << 10);
             let offset = pen.offset(60_000);
             pen.write("/f", offset, len);
-            pen.settle(4, 1000, 1000);
+            pen.settle(2, 1000, 1000);
         }
         pen.step(Step::Rename(b"/f".to_vec(), b"/g".to_vec()));
         let steps = pen.steps[again..].to_vec();
@@ -480,30 +480,35 @@ fn turns(pen: &mut Pen) {
     pen.create("/left");
     pen.create("/right");
     pen.step(Step::Sync);
-    for turn in 0..36 {
+    for turn in 0..50 {
         let which = turn % 2;
         let len = pen.len_around_edge(24 << 10);
         pen.write(["/left", "/right"][which], ends[which], len);
         ends[which] = (ends[which] + len as u64) % 200_000;
-        pen.settle(4, 30, 20);
-        if turn % 11 == 10 {
+        pen.settle(3, 30, 20);
+        if turn % 16 == 15 {
             pen.step(Step::Checkpoint);
         }
     }
 }
 
 fn full(pen: &mut Pen) {
-    for turn in 0..60 {
-        let path = format!("/f{}", pen.random.below(14));
+    for turn in 0..90 {
+        let path = format!("/f{}", pen.random.below(12));
         if pen.chance(4) {
-            pen.step(Step::Unlink(path.into()));
+            pen.step(Step::Unlink(path.clone().into()));
         } else {
             pen.create(&path);
-            let len = pen.between(20_000, 45_000);
+            let len = pen.between(4_000, 45_000);
             pen.write(&path, 0, len);
         }
-        pen.settle(3, 30, 30);
-        if turn % 20 == 19 {
+        if pen.chance(3) {
+            pen.step(Step::Sync);
+            pen.step(Step::Chmod(path.into(), 0o640));
+            pen.step(Step::Sync);
+        }
+        pen.settle(2, 50, 40);
+        if turn % 30 == 29 {
             pen.step(Step::Checkpoint);
         }
     }

@@ -119,6 +119,9 @@ impl Volume {
         {
             return Err(damage);
         }
+        if options.mode == Mode::ReadWrite {
+            ring.spoil_torn(&disk)?;
+        }
         let mut volume =
             Volume::at_checkpoint(disk, identity, superblock, newest, options, survey.as_ref())?;
         let recovery = match &survey {

@@ -6,7 +6,7 @@
 //! lost; if neither verifies where the next epoch belongs, that epoch had been durable.
 
 use super::{Layout, slot_block};
-use crate::device::Disk;
+use crate::device::{Disk, SECTOR};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::SUPERBLOCK_SLOTS;
 use crate::format::{Identity, Superblock};
@@ -102,6 +102,15 @@ impl Ring {
     pub fn torn(&self) -> Option<&RingSlot> {
         let [first, second] = self.next_pair()?;
         (first.is_invalid() && !second.is_invalid()).then_some(first)
+    }
+
+    /// Makes the slot that was being written when the power went useless for good. What its superblock
+    /// leads to is about to be written over, and if the slot is torn once more, sectors of both times
+    /// must not come together to that superblock. One sector is written, which cannot tear.
+    pub fn spoil_torn(&self, disk: &Disk) -> Result<()> {
+        let Some(slot) = self.torn() else { return Ok(()) };
+        disk.write(slot.byte, &[0; SECTOR])?;
+        disk.flush()
     }
 
     /// The superblock to start from: that of `slot`; or the newest, unless a newer one is lost.

@@ -1,8 +1,9 @@
 //! Crash exploration: every event of every workload, and many of the states that a power cut may leave
 //! there. What each state must satisfy stands in `betr_core::explore`.
 
+use betr_core::device::Fate;
 use betr_core::explore::{
-    Exploration, Failure, Flaw, Options, Story, Workload, explore, parse, print,
+    Cut, Exploration, Failure, Flaw, Options, Setup, State, Story, Workload, explore, parse, print,
 };
 use betr_tests::rounds;
 
@@ -60,6 +61,23 @@ fn a_flaw_is_found_and_made_small() {
         script.setup = volume.expect("a workload of that name").setup;
         let again = explore(&[script], options).failure.expect("it is found again");
         assert_eq!(again.steps, failure.steps);
+    }
+}
+
+#[test]
+fn a_superblock_that_is_torn_twice_does_not_come_together() {
+    let steps =
+        parse("create /f\nsync\nwrite /f 0 20000 1\nsync\nreopen\nwrite /f 0 9000 2\nsync\n");
+    let setup = Setup::tiny(1 << 20);
+    let story = Story::record(setup, &steps.unwrap(), 1, Flaw::None).ok().expect("it is recorded");
+    for first in [0b1, 0b11, 0b1001, 0b10] {
+        for events in 1..=story.events() {
+            for inner in 1..30 {
+                let cut = |events, mask| Cut { events, fates: vec![Fate::Torn(mask)] };
+                let state = State { cut: cut(events, first), inside: Some(cut(inner, !first)) };
+                assert_eq!(story.fault(&state), None, "{state:?}");
+            }
+        }
     }
 }
 

@@ -234,7 +234,7 @@ impl Search<'_> {
 /// What a state does wrong, and its image; nothing if it recovers as it must. The cut inside a recovery is
 /// made in the recovery of the state as it is now.
 pub(super) fn fault_of(story: &Story, state: &State) -> Option<(String, Vec<u8>)> {
-    let disk = story.timeline.state(&state.cut);
+    let disk = story.timeline.possible(&state.cut)?;
     let mut judge = Judge::new(story, false);
     let judged = judge.judge(&disk, disk.digest());
     let recovered = match &*judged.verdict {
@@ -247,12 +247,7 @@ pub(super) fn fault_of(story: &Story, state: &State) -> Option<(String, Vec<u8>)
         return refused.map(|what| (what, disk.snapshot()));
     };
     let timeline = Timeline::new(disk, judged.recovery?);
-    if inner.events > timeline.events.len()
-        || timeline.in_doubt(inner.events).len() != inner.fates.len()
-    {
-        return None;
-    }
-    let disk = timeline.state(inner);
+    let disk = timeline.possible(inner)?;
     let verdict = judge.judge(&disk, disk.digest()).verdict;
     match &*verdict {
         Ok(second) if second.boundaries == recovered.boundaries => None,

@@ -153,7 +153,7 @@ fn plainer(story: &Story, mut found: Found) -> Found {
     let levels = if found.state.inside.is_some() { 2 } else { 1 };
     for level in 0..levels {
         for at in 0..fates(&mut found.state, level).len() {
-            for plain in [Fate::Whole, Fate::Lost] {
+            for plain in plain_fates() {
                 let mut state = found.state.clone();
                 let fate = &mut fates(&mut state, level)[at];
                 if *fate == plain {
@@ -168,6 +168,12 @@ fn plainer(story: &Story, mut found: Found) -> Found {
         }
     }
     found
+}
+
+/// Fates, the plainest first.
+fn plain_fates() -> impl Iterator<Item = Fate> {
+    let torn = (1..8).flat_map(|sectors| [Fate::First(sectors), Fate::Without(sectors)]);
+    [Fate::Whole, Fate::Lost].into_iter().chain(torn)
 }
 
 fn fates(state: &mut State, level: usize) -> &mut Vec<Fate> {

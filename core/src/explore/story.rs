@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::run::{Boundary, Run, Setup, Taken};
 use super::timeline::Timeline;
-use super::{Flaw, Rules, Step};
+use super::{Flaw, Rules, State, Step};
 use crate::device::{Event, ForkDevice, RecordingDevice};
 use crate::error::Result;
 use crate::format::{Magic, Superblock};
@@ -113,6 +113,16 @@ impl Story {
 
     fn layout(&self) -> Result<Layout> {
         Layout::new(self.setup.image_bytes, self.setup.log_bytes)
+    }
+
+    /// How many writes and flushes there were.
+    pub fn events(&self) -> usize {
+        self.timeline.events.len()
+    }
+
+    /// What is wrong with what recovers from a state; nothing, too, if there is no such state.
+    pub fn fault(&self, state: &State) -> Option<String> {
+        super::search::fault_of(self, state).map(|(what, _)| what)
     }
 
     /// The step that was under way after so many events.

@@ -103,6 +103,13 @@ impl Timeline {
         self.leave(&device, cut)
     }
 
+    /// The device that a cut leaves; nothing if no such cut is possible.
+    pub fn possible(&self, cut: &Cut) -> Option<ForkDevice> {
+        let within = cut.events <= self.events.len();
+        let fits = within && self.in_doubt(cut.events).len() == cut.fates.len();
+        fits.then(|| self.state(cut))
+    }
+
     /// The device that a cut leaves, from the device as it was at the last flush.
     pub fn leave(&self, ground: &ForkDevice, cut: &Cut) -> ForkDevice {
         let device = ground.fork();
@@ -181,7 +188,9 @@ fn some(count: usize, random: &mut Random) -> Vec<Fate> {
 
 /// One of three ways to tear a write of so many sectors.
 fn tear(way: u64, sectors: usize, random: &mut Random) -> Fate {
-    let cut = 1 + random.below((sectors as u64 - 1).max(1)) as usize;
+    // What matters of a structure is often in its first sectors.
+    let most = if random.below(2) == 0 { sectors.min(4) } else { sectors } as u64;
+    let cut = 1 + random.below((most - 1).max(1)) as usize;
     match way {
         0 => Fate::First(cut),
         1 => Fate::Without(cut),

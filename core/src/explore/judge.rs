@@ -2,29 +2,22 @@
 //!
 //! The checker must find nothing, reading must write nothing, the state must be that of an operation
 //! boundary, a recovery made durable must be sound and the same, and recovering again must change nothing.
-//!
-//! A judgement is a function of the blocks that it reads. So a state that agrees with an earlier one in
-//! all blocks that were read for that one has the same verdict, whatever else is on the disk: most states
-//! differ only in blocks that no recovery looks at.
 
 use std::collections::HashMap;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::Rules;
+use super::memo::Memo;
 use super::story::Story;
+use super::watch::Watch;
 use crate::check::{CheckOptions, Code, Severity, check};
-use crate::device::{Device, Event, ForkDevice, placed};
+use crate::device::{Device, Event, ForkDevice};
 use crate::error::Error;
 use crate::fs::Fs;
-use crate::ids::BLOCK_SIZE;
 use crate::log::End;
-use crate::volume::Mode;
+use crate::volume::{Mode, Recovery};
 
-/// How many sets of blocks that were read are kept.
-const KEPT_SETS: usize = 24;
 /// Seeds of the nonces of the recoveries.
 const NONCES: [u64; 3] = [0x5eed_0001, 0x5eed_0002, 0x5eed_0003];
 
@@ -55,10 +48,8 @@ pub(super) struct Judge<'s> {
     story: &'s Story,
     /// By the digest of the whole disk.
     seen: HashMap<u128, Arc<Verdict>>,
-    /// Sets of blocks that were read, with the verdicts by the digest of what they held; the one that
-    /// helped last is the first.
-    known: Vec<(Vec<u64>, HashMap<u128, Arc<Verdict>>)>,
-    shortcuts: bool,
+    /// By what was read; not used without shortcuts.
+    memo: Option<Memo>,
     /// How often what was recovered exercised each rule.
     pub rules: Rules,
 }
@@ -66,8 +57,8 @@ pub(super) struct Judge<'s> {
 impl<'s> Judge<'s> {
     /// A judge that knows nothing yet. Without `shortcuts` it really recovers every distinct state.
     pub fn new(story: &'s Story, shortcuts: bool) -> Judge<'s> {
-        let (seen, known, rules) = Default::default();
-        Judge { story, seen, known, shortcuts, rules }
+        let memo = shortcuts.then(Memo::default);
+        Judge { story, seen: HashMap::new(), memo, rules: Rules::new() }
     }
 
     /// The verdict on a disk that was judged before.
@@ -77,7 +68,7 @@ impl<'s> Judge<'s> {
 
     /// The verdict on a disk that was not seen before.
     pub fn judge(&mut self, disk: &ForkDevice, digest: u128) -> Judgement {
-        if let Some(verdict) = self.known(disk) {
+        if let Some(verdict) = self.memo.as_mut().and_then(|memo| memo.get(disk)) {
             self.seen.insert(digest, verdict.clone());
             return Judgement { verdict, recovered: false, recovery: None };
         }
@@ -85,37 +76,10 @@ impl<'s> Judge<'s> {
         let judged = catch_unwind(AssertUnwindSafe(|| self.recover(&watch)));
         let verdict = Arc::new(judged.unwrap_or_else(|panic| Err(panic_text(&*panic))));
         self.seen.insert(digest, verdict.clone());
-        if self.shortcuts {
-            self.remember(disk, &watch, &verdict);
+        if let Some(memo) = &mut self.memo {
+            memo.put(disk, watch.read_set(), verdict.clone());
         }
-        let recovery = watch.recovery.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Judgement { verdict, recovered: true, recovery }
-    }
-
-    fn known(&mut self, disk: &ForkDevice) -> Option<Arc<Verdict>> {
-        if self.known.is_empty() {
-            return None;
-        }
-        let contents = Contents::of(disk);
-        let found = self.known.iter().enumerate().find_map(|(at, (set, verdicts))| {
-            verdicts.get(&contents.digest(set)).map(|verdict| (at, verdict.clone()))
-        });
-        let (at, verdict) = found?;
-        self.known[..=at].rotate_right(1);
-        Some(verdict)
-    }
-
-    fn remember(&mut self, disk: &ForkDevice, watch: &Watch, verdict: &Arc<Verdict>) {
-        let set = watch.read_set();
-        let digest = Contents::of(disk).digest(&set);
-        let at = self.known.iter().position(|(other, _)| *other == set);
-        let at = at.unwrap_or_else(|| {
-            self.known.truncate(KEPT_SETS - 1);
-            self.known.push((set, HashMap::new()));
-            self.known.len() - 1
-        });
-        self.known[at].1.insert(digest, verdict.clone());
-        self.known[..=at].rotate_right(1);
+        Judgement { verdict, recovered: true, recovery: watch.take_recovery() }
     }
 
     fn count(&mut self, rule: &'static str, times: u64) {
@@ -127,50 +91,59 @@ impl<'s> Judge<'s> {
     fn recover(&mut self, watch: &Arc<Watch>) -> Verdict {
         let device: Arc<dyn Device> = watch.clone();
         self.check(&device, harmless, "the checker")?;
-        let open = |mode, seed| self.story.setup.open(device.clone(), mode, seed);
-        let (view, recovery) = open(Mode::ReadOnly, NONCES[0]).map_err(said("read-only open"))?;
-        let msn = view.volume().next_msn();
-        let boundaries = self.same(&view)?;
-        drop(view);
+        let (boundaries, recovery) = self.look(&device)?;
         if !watch.is_untouched() {
             return Err("reading wrote to the device".into());
         }
-
-        let (mut fs, written) = open(Mode::ReadWrite, NONCES[1]).map_err(said("open"))?;
-        let during = written.checkpoints;
-        let again = fs.volume().next_msn();
-        if again != msn {
-            return Err(format!("read-only, the MSN is {msn}; read-write, it is {again}"));
-        }
-        fs.checkpoint().map_err(said("checkpoint after the recovery"))?;
-        drop(fs);
+        let checkpoints = self.recover_for_good(&device, boundaries[0])?;
         watch.end_recovery();
-
         self.check(&device, |code| code == Code::SlotInvalid, "after recovery, the checker")?;
-        let open = |mode, seed| self.story.setup.open(device.clone(), mode, seed);
-        let (view, second) = open(Mode::ReadOnly, NONCES[2]).map_err(said("second recovery"))?;
-        let again = view.volume().next_msn();
-        if again != msn || second.groups > 0 {
-            let groups = second.groups;
-            return Err(format!("a second recovery replays {groups} groups, MSN {again}"));
-        }
-        let model = &self.story.boundary(boundaries[0]).model;
-        match model.difference(&view).map_err(said("second recovery"))? {
-            Some(what) => return Err(format!("after a second recovery: {what}")),
-            None => drop(view),
-        }
+        self.look_again(&device, boundaries[0])?;
 
         let torn = matches!(recovery.end, End::Torn { .. });
         self.count("log empty", u64::from(recovery.groups == 0));
         self.count("log replayed", u64::from(recovery.groups > 0));
         self.count("log tail torn", u64::from(torn));
-        let bound = recovery.bound;
-        self.count("value bound in a leaf", bound.in_leaves);
-        self.count("value bound in a run", bound.in_runs);
-        self.count("value bound inline", bound.inline);
-        self.count("value bound to nothing", bound.null);
-        self.count("checkpoint during a replay", during);
+        self.count("value bound in a leaf", recovery.bound.in_leaves);
+        self.count("value bound in a run", recovery.bound.in_runs);
+        self.count("value bound inline", recovery.bound.inline);
+        self.count("value bound to nothing", recovery.bound.null);
+        self.count("checkpoint during a replay", checkpoints);
         Ok(Recovered { boundaries, groups: recovery.groups, torn })
+    }
+
+    /// What a recovery in memory shows.
+    fn look(&self, device: &Arc<dyn Device>) -> Result<(Vec<usize>, Recovery), String> {
+        let view = self.story.setup.open(device.clone(), Mode::ReadOnly, NONCES[0]);
+        let (view, recovery) = view.map_err(said("reading"))?;
+        Ok((self.same(&view)?, recovery))
+    }
+
+    /// Recovers, and makes the result durable. Returns how many checkpoints that took on the way.
+    fn recover_for_good(&self, device: &Arc<dyn Device>, boundary: usize) -> Result<u64, String> {
+        let open = self.story.setup.open(device.clone(), Mode::ReadWrite, NONCES[1]);
+        let (mut fs, recovery) = open.map_err(said("recovery"))?;
+        let (expected, msn) = (self.story.boundary(boundary).msn, fs.volume().next_msn());
+        if msn != expected {
+            return Err(format!("read-only, the MSN is {expected}; read-write, it is {msn}"));
+        }
+        fs.checkpoint().map_err(said("checkpoint after the recovery"))?;
+        Ok(recovery.checkpoints)
+    }
+
+    /// There is nothing left to recover, and the file system is the same.
+    fn look_again(&self, device: &Arc<dyn Device>, boundary: usize) -> Result<(), String> {
+        let view = self.story.setup.open(device.clone(), Mode::ReadOnly, NONCES[2]);
+        let (view, recovery) = view.map_err(said("second recovery"))?;
+        let boundary = self.story.boundary(boundary);
+        let (groups, msn) = (recovery.groups, view.volume().next_msn());
+        if msn != boundary.msn || groups > 0 {
+            return Err(format!("a second recovery replays {groups} groups, MSN {msn}"));
+        }
+        match boundary.model.difference(&view).map_err(said("second recovery"))? {
+            Some(what) => Err(format!("after a second recovery: {what}")),
+            None => Ok(()),
+        }
     }
 
     /// The boundaries that a file system is at: one at least.
@@ -220,94 +193,4 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     format!("panic: {}", text.unwrap_or("without a message"))
-}
-
-/// The digests of all blocks of a disk, each for its place.
-struct Contents(Vec<u128>);
-
-impl Contents {
-    fn of(disk: &ForkDevice) -> Contents {
-        let blocks = disk.blocks();
-        Contents(blocks.iter().enumerate().map(|(at, block)| placed(at, block.digest())).collect())
-    }
-
-    /// What tells apart what a set of blocks holds.
-    fn digest(&self, set: &[u64]) -> u128 {
-        let mut sum: u128 = 0;
-        for (at, word) in set.iter().enumerate() {
-            let mut word = *word;
-            while word != 0 {
-                let bit = word.trailing_zeros() as usize;
-                sum = sum.wrapping_add(self.0[at * 64 + bit]);
-                word &= word - 1;
-            }
-        }
-        sum
-    }
-}
-
-/// A disk that knows which of its blocks were read, and what a recovery wrote.
-struct Watch {
-    disk: ForkDevice,
-    /// One bit a block.
-    read: Vec<AtomicU64>,
-    touched: AtomicBool,
-    events: Mutex<Vec<Event>>,
-    recovery: Mutex<Option<Vec<Event>>>,
-}
-
-impl Watch {
-    fn new(disk: ForkDevice) -> Watch {
-        let words = disk.len().div_ceil(64 * BLOCK_SIZE as u64);
-        let read = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let (touched, events, recovery) = Default::default();
-        Watch { disk, read, touched, events, recovery }
-    }
-
-    fn is_untouched(&self) -> bool {
-        !self.touched.load(Ordering::Relaxed)
-    }
-
-    /// What was written so far was the recovery.
-    fn end_recovery(&self) {
-        let events =
-            std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
-        *self.recovery.lock().unwrap_or_else(PoisonError::into_inner) = Some(events);
-    }
-
-    fn read_set(&self) -> Vec<u64> {
-        self.read.iter().map(|word| word.load(Ordering::Relaxed)).collect()
-    }
-
-    fn push(&self, event: Event) {
-        self.touched.store(true, Ordering::Relaxed);
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-    }
-}
-
-impl Device for Watch {
-    fn len(&self) -> u64 {
-        self.disk.len()
-    }
-
-    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.disk.read_at(at, buf)?;
-        let (first, end) =
-            (at / BLOCK_SIZE as u64, (at + buf.len() as u64).div_ceil(BLOCK_SIZE as u64));
-        for block in first..end {
-            self.read[(block / 64) as usize].fetch_or(1 << (block % 64), Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.disk.write_at(at, bytes)?;
-        self.push(Event::Write(at, bytes.into()));
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.push(Event::Flush);
-        Ok(())
-    }
 }

@@ -10,6 +10,7 @@
 
 mod compare;
 mod judge;
+mod memo;
 mod model;
 mod random;
 mod run;
@@ -18,6 +19,7 @@ mod search;
 mod shrink;
 mod story;
 mod timeline;
+mod watch;
 mod workloads;
 
 use std::collections::BTreeMap;

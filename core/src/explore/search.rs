@@ -114,7 +114,8 @@ pub(super) fn search(
         rules: story.rules.clone(),
         ..Tally::default()
     };
-    let mut search = Search { story, plan, judge, random, tally, last: None };
+    let end = tally.distinct + plan.states;
+    let mut search = Search { story, plan, judge, random, tally, end, last: None };
     let found = search.all(stop);
     let rules = std::mem::take(&mut search.judge.rules);
     *tally += &Tally { rules, ..Tally::default() };
@@ -127,6 +128,8 @@ struct Search<'s> {
     judge: Judge<'s>,
     random: Random,
     tally: &'s mut Tally,
+    /// How many distinct states there are, of all stories, when the plan is done.
+    end: u64,
     /// What the recovery wrote that was judged last.
     last: Option<Vec<Event>>,
 }
@@ -188,7 +191,7 @@ impl Search<'_> {
         boundaries: &[usize],
     ) -> Option<Found> {
         let timeline = Timeline::new(disk.fork(), events);
-        for _ in 0..INSIDE_STATES {
+        for _ in 0..INSIDE_STATES.min(self.end.saturating_sub(self.tally.distinct)) {
             let events = 1 + self.random.below(timeline.events.len() as u64) as usize;
             let mut cuts = timeline.cuts(events, &mut self.random);
             let inner = cuts.swap_remove(self.random.below(cuts.len() as u64) as usize);

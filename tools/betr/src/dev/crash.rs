@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         }
     }
     let Some(failure) = &found.failure else { return Ok(Exit::DONE) };
-    if let Some(path) = &args.keep {
+    if let Some(path) = args.keep.as_ref().filter(|_| failure.state.is_some()) {
         keep(path, failure, args.json, io)?;
     }
     Ok(Exit::FAILED)
@@ -141,8 +141,10 @@ fn list(workloads: &[Workload], as_json: bool, io: &mut Io) -> Result<Exit, Fail
     Ok(Exit::DONE)
 }
 
-/// The columns of the table: what is over them, and what is in them.
-const COLUMNS: [(&str, fn(&Tally) -> u64); 11] = [
+/// A column of the table: what is over it, and what is in it.
+type Column = (&'static str, fn(&Tally) -> u64);
+
+const COLUMNS: [Column; 11] = [
     ("steps", |tally| tally.steps),
     ("events", |tally| tally.events),
     ("checkpoints", |tally| tally.checkpoints),

@@ -69,6 +69,16 @@ impl ForkDevice {
         placed.fold(0, u128::wrapping_add)
     }
 
+    /// Writes onto `device` whatever is other here.
+    pub fn write_difference(&self, device: &dyn Device, before: &ForkDevice) -> io::Result<()> {
+        for (number, (wanted, had)) in self.blocks().iter().zip(before.blocks()).enumerate() {
+            if wanted.bytes != had.bytes {
+                device.write_at((number * BLOCK_SIZE) as u64, &wanted.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A copy of all bytes.
     pub fn snapshot(&self) -> Vec<u8> {
         self.blocks().iter().flat_map(|block| block.bytes).collect()

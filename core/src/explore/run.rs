@@ -83,7 +83,7 @@ fn clock(start: i64) -> Clock {
     })
 }
 
-/// Takes a step of a file system. `Sync` and `Checkpoint` are taken too, `Reopen` is not.
+/// Takes a step of a file system. `Sync` and `Checkpoint` are taken too, `Reopen` and `Crash` are not.
 pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
     match step {
         Step::Mkdir(path) => make(fs, path, FileType::Directory, b""),
@@ -131,7 +131,7 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
         }
         Step::Sync => fs.volume_mut().sync(),
         Step::Checkpoint => fs.checkpoint(),
-        Step::Reopen => Ok(()),
+        Step::Reopen | Step::Crash(_) => Ok(()),
     }
 }
 
@@ -172,7 +172,7 @@ impl Taken {
             Taken::Refused => Some("step refused"),
             Taken::NoRoom => Some("step without room in the image"),
             Taken::Failed => Some("step that failed half way for want of room"),
-            Taken::Reopened => Some("volume opened again without a cut"),
+            Taken::Reopened => Some("volume opened again on the way"),
         }
     }
 }
@@ -230,9 +230,10 @@ impl Run {
         self.boundaries
     }
 
-    /// Takes a step. The error says how the file system went another way than the model.
+    /// Takes a step. The error says how the file system went another way than the model. Before a `Crash`
+    /// whoever owns the device takes from it what is lost.
     pub fn step(&mut self, step: &Step) -> std::result::Result<Taken, String> {
-        if *step == Step::Reopen {
+        if matches!(step, Step::Reopen | Step::Crash(_)) {
             return self.reopen();
         }
         let fs = self.fs.as_mut().expect("it is open between steps");

@@ -70,6 +70,9 @@ pub enum Step {
     Checkpoint,
     /// The volume is dropped as it is, and opened again.
     Reopen,
+    /// The power fails, and the volume is opened again. The seed says what becomes of each write that was
+    /// not flushed.
+    Crash(u64),
 }
 
 /// A line that is no step.
@@ -152,6 +155,7 @@ impl Words<'_> {
             "sync" => Step::Sync,
             "checkpoint" => Step::Checkpoint,
             "reopen" => Step::Reopen,
+            "crash" => Step::Crash(self.number("a seed")?),
             other => return Err(format!("'{other}' is no step")),
         };
         match self.0.next() {
@@ -249,6 +253,7 @@ impl fmt::Display for Step {
             Step::Sync => f.write_str("sync"),
             Step::Checkpoint => f.write_str("checkpoint"),
             Step::Reopen => f.write_str("reopen"),
+            Step::Crash(seed) => write!(f, "crash {seed}"),
         }
     }
 }
@@ -281,6 +286,7 @@ mod tests {
             Step::Sync,
             Step::Checkpoint,
             Step::Reopen,
+            Step::Crash(17),
         ];
         assert_eq!(parse(&print(&steps)).as_deref(), Ok(&steps[..]));
     }

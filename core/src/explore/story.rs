@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::run::{Boundary, Run, Setup, Taken};
 use super::timeline::Timeline;
-use super::{Flaw, Rules, State, Step};
-use crate::device::{Event, ForkDevice, RecordingDevice};
+use super::{Flaw, Random, Rules, State, Step};
+use crate::device::{Device, Event, ForkDevice, RecordingDevice};
 use crate::error::Result;
 use crate::format::{Magic, Superblock};
 use crate::ids::{BLOCK_SIZE, BlockNr, Msn};
@@ -57,13 +57,17 @@ impl Story {
         let memory = Arc::new(ForkDevice::new(setup.image_bytes as usize / BLOCK_SIZE));
         setup.format(memory.clone(), seed).map_err(before)?;
         let base = memory.fork();
-        let device = Arc::new(RecordingDevice::new(memory));
+        let device = Arc::new(RecordingDevice::new(memory.clone()));
         let mut run = Run::start(setup, device.clone(), seed).map_err(before)?;
         let mut spans = vec![Span { begun: 0, abandoned: usize::MAX }];
         let mut acknowledged = vec![(0, 0)];
         let mut positions = Vec::with_capacity(steps.len());
         let mut rules = Rules::new();
         for (at, step) in steps.iter().enumerate() {
+            if let Step::Crash(seed) = step {
+                lose(&base, &memory, &device, *seed)
+                    .map_err(|error| Mishap { step: at, what: error.to_string() })?;
+            }
             let begun = device.position();
             let taken = run.step(step).map_err(|what| Mishap { step: at, what })?;
             match taken {
@@ -186,6 +190,20 @@ impl Story {
         }
         (checkpoints, wraps)
     }
+}
+
+/// Cuts the power: takes from `memory`, through its recorder, what the cut loses of the writes since the
+/// last flush. A cut among the writes that do this leaves a state that the first one might have left.
+fn lose(
+    base: &ForkDevice,
+    memory: &ForkDevice,
+    device: &RecordingDevice,
+    seed: u64,
+) -> std::io::Result<()> {
+    let timeline = Timeline::new(base.fork(), device.events());
+    let left = timeline.state(&timeline.any_cut(&mut Random::new(seed)));
+    left.write_difference(device, &memory.fork())?;
+    device.flush()
 }
 
 fn abandon(spans: &mut [Span], events: usize) {

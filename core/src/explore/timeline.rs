@@ -157,6 +157,17 @@ impl Timeline {
         fates.into_iter().map(|fates| Cut { events, fates }).collect()
     }
 
+    /// A random cut after all events.
+    pub fn any_cut(&self, random: &mut Random) -> Cut {
+        let events = self.events.len();
+        let fate = |write: &Arrival| match random.below(4) {
+            0 => Fate::Lost,
+            1 => tear(random.below(3), write.sectors(), random),
+            _ => Fate::Whole,
+        };
+        Cut { events, fates: self.in_doubt(events).iter().map(fate).collect() }
+    }
+
     /// A cut in words: each write in doubt, what it is, and what became of it.
     pub fn describe(&self, cut: &Cut) -> Vec<String> {
         let doubt = self.in_doubt(cut.events).iter().zip(&cut.fates);

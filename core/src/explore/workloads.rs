@@ -123,7 +123,7 @@ impl Pen {
         let _ = self.model.apply(&step);
         match step {
             Step::Sync | Step::Checkpoint => self.synced = self.model.clone(),
-            Step::Reopen => self.model = self.synced.clone(),
+            Step::Reopen | Step::Crash(_) => self.model = self.synced.clone(),
             _ => {}
         }
         self.steps.push(step);
@@ -170,7 +170,7 @@ impl Pen {
         if self.chance(2) { at & !4095 } else { at }
     }
 
-    /// After a step: a sync, a checkpoint or opening again, now and then.
+    /// After a step: a sync, a checkpoint, or opening again, with a power cut or without, now and then.
     fn settle(&mut self, sync: u64, checkpoint: u64, reopen: u64) {
         if self.chance(sync) {
             self.step(Step::Sync);
@@ -179,7 +179,16 @@ impl Pen {
             self.step(Step::Checkpoint);
         }
         if self.chance(reopen) {
-            self.step(Step::Reopen);
+            let step = self.reopen();
+            self.step(step);
+        }
+    }
+
+    /// Opening again, after a power cut or without one.
+    fn reopen(&mut self) -> Step {
+        match self.random.below(3) {
+            0 => Step::Reopen,
+            _ => Step::Crash(self.random.below(1 << 20)),
         }
     }
 
@@ -210,7 +219,7 @@ impl Pen {
         match self.random.below(44) {
             0..=3 => Step::Sync,
             4 => Step::Checkpoint,
-            5 => Step::Reopen,
+            5 => self.reopen(),
             6..=8 => Step::Mkdir(self.fresh()),
             9..=13 => Step::Create(self.fresh()),
             14 => Step::Symlink(self.fresh(), b"some/where".to_vec()),
@@ -435,7 +444,8 @@ fn repeat(pen: &mut Pen) {
         pen.step(Step::Rename(b"/f".to_vec(), b"/g".to_vec()));
         let steps = pen.steps[again..].to_vec();
         for _ in 0..2 {
-            pen.step(Step::Reopen);
+            let reopen = pen.reopen();
+            pen.step(reopen);
             steps.iter().for_each(|step| pen.step(step.clone()));
             pen.settle(2, 1000, 1000);
         }

@@ -8,7 +8,7 @@ use betr_core::check::{CheckOptions, Finding, Severity, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::{Action, Key, Op, RecordMessage, data_key};
 use betr_core::ids::{Msn, Time, TreeId};
-use betr_core::log::Bound;
+use betr_core::log::BoundCounts;
 use betr_core::volume::{Mode, Transaction, Volume};
 use betr_tests::{Random, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
@@ -137,7 +137,7 @@ fn agrees_with_a_map() {
 }
 
 /// Returns where late-bound values were found by recoveries.
-fn run(seed: u64, steps: usize) -> Bound {
+fn run(seed: u64, steps: usize) -> BoundCounts {
     let mut random = Random::new(seed);
     let device = Arc::new(MemoryDevice::new(24 << 20));
     let (geometry, cache) = if seed % 3 == 2 { (middling(), roomy()) } else { (tiny(), tight()) };
@@ -148,7 +148,7 @@ fn run(seed: u64, steps: usize) -> Bound {
     let mut model = Model::new();
     // What the volume held at each MSN that a crash may fall back to.
     let mut history: Vec<(Msn, Model)> = vec![(volume.next_msn(), model.clone())];
-    let mut bound = Bound::default();
+    let mut bound = BoundCounts::default();
     for step in 0..steps {
         match random.below(40) {
             0 => volume.checkpoint().unwrap(),

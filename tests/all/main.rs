@@ -6,6 +6,7 @@ mod dumps;
 mod engine;
 mod files;
 mod format;
+mod full;
 mod hostile;
 mod placement;
 mod rot;

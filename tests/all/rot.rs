@@ -131,6 +131,7 @@ fn judge(story: &Story, device: Arc<dyn Device>, number: usize, place: u64) -> b
     }
     let said = report.findings.iter().filter(|f| f.code == Code::ValueLost).count();
     assert_eq!(said, survey.lost.len(), "{name}: {:?}", report.findings);
+    assert!(survey.lost_values() >= said as u64);
     for other in 0..FILES {
         match story.read(&fs, other) {
             Ok(data) => assert!(other != number && data == story.files[other].1, "{name}"),

@@ -14,12 +14,16 @@ pub(super) struct Lru {
     tick: u64,
     bytes: usize,
     dirty_bytes: usize,
+    dirty_blocks: u64,
+    dirty_nodes: u64,
 }
 
 struct Slot {
     node: Arc<Node>,
     dirty: bool,
     weight: usize,
+    /// What writing it takes at most; 0 for a clean one.
+    blocks: u64,
     tick: u64,
 }
 
@@ -27,6 +31,11 @@ impl Lru {
     /// The weight of dirty nodes.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty_bytes
+    }
+
+    /// How many nodes are dirty, and at most how many blocks writing them takes.
+    pub fn dirty(&self) -> (u64, u64) {
+        (self.dirty_nodes, self.dirty_blocks)
     }
 
     /// A node, which becomes the youngest, and whether it is dirty. What a clean node has loaded since
@@ -57,9 +66,12 @@ impl Lru {
         let weight = node.weight();
         self.tick += 1;
         self.bytes += weight;
+        let blocks = if dirty { node.blocks_max() } else { 0 };
         self.dirty_bytes += if dirty { weight } else { 0 };
+        self.dirty_blocks += blocks;
+        self.dirty_nodes += u64::from(dirty);
         self.order.insert(self.tick, id);
-        self.slots.insert(id, Slot { node, dirty, weight, tick: self.tick });
+        self.slots.insert(id, Slot { node, dirty, weight, blocks, tick: self.tick });
     }
 
     /// Takes a node out.
@@ -68,6 +80,8 @@ impl Lru {
         self.order.remove(&slot.tick);
         self.bytes -= slot.weight;
         self.dirty_bytes -= if slot.dirty { slot.weight } else { 0 };
+        self.dirty_blocks -= slot.blocks;
+        self.dirty_nodes -= u64::from(slot.dirty);
         Some((slot.node, slot.dirty))
     }
 
@@ -78,6 +92,8 @@ impl Lru {
         {
             slot.dirty = false;
             self.dirty_bytes -= slot.weight;
+            self.dirty_blocks -= std::mem::take(&mut slot.blocks);
+            self.dirty_nodes -= 1;
         }
     }
 

@@ -6,21 +6,23 @@
 //! writing of leaves run on all cores, but places are given out in one order, so that the result does
 //! not depend on timing.
 
+mod lost;
 mod lru;
 mod write;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Disk;
-use crate::error::{Damage, Error, Fault, Place, Result, after};
-use crate::format::{Birth, Bounds, Entry, Key};
+use crate::error::{Error, Fault, Place, Result, after};
+use crate::format::{Birth, Bounds, Entry};
 use crate::ids::*;
 use crate::log::Late;
 use crate::node::Node;
 use crate::space::Space;
 use crate::table::Table;
+pub use lost::LostKeys;
 use lru::Lru;
+pub use write::Unplaced;
 
 /// The sizes that shape the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +38,10 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of node size and basement size: leaves of an eighth of a node, 64 children.
+    /// The geometry of node size and basement size: leaves of an eighth of a node, 64 children. Leaves of
+    /// less than 64 KiB would waste much of their last block.
     pub fn new(node_size: u32, basement_size: u32) -> Geometry {
-        let leaf_size = (node_size / 8).max(16 << 10).min(node_size.max(4096));
+        let leaf_size = (node_size / 8).max(64 << 10).min(node_size.max(4096));
         Geometry { node_size, leaf_size, basement_size: basement_size.min(leaf_size), fanout: 64 }
     }
 }
@@ -70,9 +73,8 @@ pub struct Store {
     pub geometry: Geometry,
     /// The values of the open log group that are to be written with their nodes.
     pub late: Late,
-    /// Keys of the data index whose values a damaged log has lost; whoever asks gets an error. Only a
-    /// volume that is read may have any.
-    pub lost: BTreeMap<Key, Damage>,
+    /// Keys whose values a damaged log has lost. Only a volume that is read may have any.
+    pub lost: LostKeys,
     birth: Birth,
     next_node: NodeId,
     write_seq: u64,
@@ -97,20 +99,12 @@ impl Store {
             table,
             geometry,
             late: Late::default(),
-            lost: BTreeMap::new(),
+            lost: LostKeys::default(),
             birth,
             next_node,
             write_seq: 0,
             budget,
             cache: Mutex::default(),
-        }
-    }
-
-    /// An error if the value of a key is lost.
-    pub fn check_lost(&self, tree: TreeId, key: &[u8]) -> Result<()> {
-        match (tree, self.lost.get(key)) {
-            (TreeId::Data, Some(damage)) => Err(Error::Corrupt(Box::new(damage.clone()))),
-            _ => Ok(()),
         }
     }
 
@@ -240,6 +234,13 @@ impl Store {
     /// The weight of nodes that are not on disk as they are in memory, in bytes.
     pub fn dirty_bytes(&self) -> usize {
         self.lock().dirty_bytes()
+    }
+
+    /// At most how many blocks a checkpoint takes now: for nodes that are dirty, and for pages of the
+    /// allocation table.
+    pub fn checkpoint_blocks(&self) -> u64 {
+        let (nodes, blocks) = self.lock().dirty();
+        blocks + self.table.blocks_max(nodes, self.next_node)
     }
 
     fn lock(&self) -> MutexGuard<'_, Lru> {

@@ -5,11 +5,11 @@ use rayon::prelude::*;
 
 use super::Store;
 use crate::device::Disk;
-use crate::error::Result;
-use crate::format::{Action, Bound, BoundLeaf, BoundSlice, Entry};
+use crate::error::{Error, Result};
+use crate::format::{Action, Bound, BoundLeaf, BoundSlice, Entry, Key};
 use crate::ids::*;
 use crate::log::Late;
-use crate::node::{Internal, Leaf, LeafImage, Node, RunImage};
+use crate::node::{Leaf, LeafImage, Node, RunImage};
 
 /// Leaves of a batch.
 const LEAVES_AT_ONCE: usize = 16;
@@ -20,27 +20,38 @@ const WORTH_WRITING: usize = 2;
 /// Bytes of an inline binding besides its value.
 const INLINE_BYTES: usize = 24;
 
+/// Leaves that could not be written, because no free blocks in a row are so many.
+#[derive(Default)]
+#[must_use]
+pub struct Unplaced {
+    /// The leaves; they are still dirty.
+    pub leaves: Vec<NodeId>,
+    /// What the longest of them takes.
+    pub blocks: u64,
+}
+
 impl Store {
     /// Keeps the budget: writes the oldest dirty nodes and drops the oldest clean ones.
-    pub fn make_room(&mut self) -> Result<()> {
+    pub fn make_room(&mut self) -> Result<Unplaced> {
         let dirty = self.dirty_bytes();
+        let mut unplaced = Unplaced::default();
         if dirty > self.budget.dirty_bytes {
-            self.write_oldest(dirty - self.budget.dirty_bytes / 2)?;
+            unplaced = self.write_oldest(dirty - self.budget.dirty_bytes / 2)?;
         }
         self.lock().shrink_to(self.budget.total_bytes);
-        Ok(())
+        Ok(unplaced)
     }
 
     /// Writes all dirty nodes.
-    pub fn write_all(&mut self) -> Result<()> {
+    pub fn write_all(&mut self) -> Result<Unplaced> {
         self.write_oldest(usize::MAX >> 1)
     }
 
     /// Binds every value that waits: by writing the node that holds it, or, where that would write much
     /// more than the values in it and `room` bytes of the log suffice, by taking them into the log.
-    pub fn bind_waiting(&mut self, mut room: usize) -> Result<()> {
+    pub fn bind_waiting(&mut self, mut room: usize) -> Result<Unplaced> {
         if !self.late.is_waiting() {
-            return Ok(());
+            return Ok(Unplaced::default());
         }
         let nodes = self.lock().oldest_dirty(usize::MAX >> 1);
         let (mut leaves, mut internals) = (Vec::new(), Vec::new());
@@ -69,12 +80,25 @@ impl Store {
                 }
             }
         }
-        self.write_leaves(&leaves)?;
+        let unplaced = self.write_leaves(&leaves)?;
         drop(nodes);
-        internals.into_iter().try_for_each(|id| self.seal_open_run(id))
+        for id in internals {
+            match self.runs_of(id)? < RUNS_MAX {
+                true => self.seal_open_run(id)?,
+                false => self.write_internal(id)?,
+            }
+        }
+        Ok(unplaced)
     }
 
-    fn write_oldest(&mut self, bytes: usize) -> Result<()> {
+    fn runs_of(&self, id: NodeId) -> Result<usize> {
+        Ok(match &*self.node(id)? {
+            Node::Internal(internal) => internal.runs().len(),
+            Node::Leaf(_) => 0,
+        })
+    }
+
+    fn write_oldest(&mut self, bytes: usize) -> Result<Unplaced> {
         let nodes = self.lock().oldest_dirty(bytes);
         let (mut leaves, mut internals) = (Vec::new(), Vec::new());
         for node in &nodes {
@@ -83,20 +107,21 @@ impl Store {
                 Node::Internal(internal) => internals.push(internal.id),
             }
         }
-        self.write_leaves(&leaves)?;
+        let unplaced = self.write_leaves(&leaves)?;
         drop(nodes);
         for id in internals {
             self.write_internal(id)?;
         }
-        Ok(())
+        Ok(unplaced)
     }
 
     /// Serialises and hashes a batch of leaves on all cores while the batch before it is written: writes
     /// to one file wait for one another, so there is nothing to gain from more than one at a time.
-    fn write_leaves(&mut self, leaves: &[&Leaf]) -> Result<()> {
+    fn write_leaves(&mut self, leaves: &[&Leaf]) -> Result<Unplaced> {
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
         let disk = self.disk.clone();
         let mut placed: Vec<(Extent, LeafImage)> = Vec::new();
+        let mut unplaced = Unplaced::default();
         for batch in leaves.chunks(LEAVES_AT_ONCE) {
             let first_seq = self.write_seq + 1;
             self.write_seq += batch.len() as u64;
@@ -110,7 +135,12 @@ impl Store {
             written?;
             placed.clear();
             for (leaf, image) in batch.iter().zip(images) {
-                let extent = self.space.allocate((image.bytes.len() / BLOCK_SIZE) as u64)?;
+                let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
+                let Some(extent) = self.space.find(blocks) else {
+                    unplaced.leaves.push(leaf.id);
+                    unplaced.blocks = unplaced.blocks.max(blocks);
+                    continue;
+                };
                 let entry = self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash);
                 self.place(leaf.id, Some(entry))?;
                 self.bind_leaf(leaf, entry);
@@ -119,8 +149,10 @@ impl Store {
         }
         write_images(&disk, &placed)?;
         let mut cache = self.lock();
-        leaves.iter().for_each(|leaf| cache.cleaned(leaf.id));
-        Ok(())
+        let written = leaves.iter().filter(|leaf| !unplaced.leaves.contains(&leaf.id));
+        written.for_each(|leaf| cache.cleaned(leaf.id));
+        drop(cache);
+        Ok(unplaced)
     }
 
     fn write_internal(&mut self, id: NodeId) -> Result<()> {
@@ -155,20 +187,43 @@ impl Store {
         Ok(())
     }
 
+    /// Writes the open run; in several, where there are not so many free blocks in a row.
     fn seal_open_run(&mut self, id: NodeId) -> Result<()> {
-        let node = self.node(id)?;
-        let Node::Internal(internal) = &*node else { return Ok(()) };
-        if !Internal::has_open(internal) {
-            return Ok(());
+        let mut share = 1;
+        loop {
+            let node = self.node(id)?;
+            let Node::Internal(internal) = &*node else { return Ok(()) };
+            if !internal.has_open() {
+                return Ok(());
+            }
+            let end = (share > 1).then(|| internal.open().nth_key(share)).flatten();
+            let image = internal.seal_image(self.birth, end.as_ref());
+            drop(node);
+            let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
+            match self.space.find(blocks) {
+                Some(extent) => self.place_run(id, image, extent, end.as_ref())?,
+                // Another try with half as many messages, as long as that makes a difference.
+                None if share == 1 || end.is_some() => share *= 2,
+                None => {
+                    let free_blocks = self.space.free_blocks();
+                    return Err(Error::NoSpace { need_blocks: blocks, free_blocks });
+                }
+            }
         }
-        let image = internal.seal_image(self.birth);
-        drop(node);
-        let extent = self.space.allocate((image.bytes.len() / BLOCK_SIZE) as u64)?;
+    }
+
+    fn place_run(
+        &mut self,
+        id: NodeId,
+        image: RunImage,
+        extent: Extent,
+        end: Option<&Key>,
+    ) -> Result<()> {
         self.disk.write(extent.start.byte(), &image.bytes)?;
         self.bind_run(id, &image, extent);
         self.edit(id, |node, _| {
             if let Node::Internal(internal) = node {
-                internal.sealed(image, extent);
+                internal.sealed(image, extent, end);
             }
             Ok(())
         })

@@ -111,6 +111,7 @@ fn log(disk: &Disk, superblock: &Superblock, report: &mut Report) {
             let detail = survey.end.damage().map_or_else(String::new, |error| error.to_string());
             report.add(Code::LogDamaged, Place::Byte(*byte), detail);
         }
+        End::Unreadable { byte, why } => report.add(Code::ReadFailed, Place::Byte(*byte), why),
         End::Superseded { byte, epoch } => {
             report.add(
                 Code::SuperblockLost,

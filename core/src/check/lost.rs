@@ -22,7 +22,9 @@ pub(super) fn report(device: &Arc<dyn Device>, survey: &Survey, report: &mut Rep
     let names = Names::of(device, slot, zones).unwrap_or_default();
     for lost in &survey.lost {
         let place = names.place(TreeId::Data, &lost.key);
-        report.add(Code::ValueLost, place, format!("{}, {}", bytes_of(&lost.key), lost.damage));
+        let bytes = bytes_of(&lost.key, lost.messages.count);
+        let code = if lost.unreadable { Code::ReadFailed } else { Code::ValueLost };
+        report.add(code, place, format!("{bytes}, {}", lost.damage));
     }
     for record in &survey.beyond {
         let detail = format!("{} {}", Place::Record(record.lsn), record.op.name());
@@ -30,11 +32,11 @@ pub(super) fn report(device: &Arc<dyn Device>, survey: &Survey, report: &mut Rep
     }
 }
 
-/// Which bytes of its file a key of the data index stands for.
-fn bytes_of(key: &Key) -> String {
+/// Which bytes of its file so many keys of the data index stand for.
+fn bytes_of(key: &Key, count: u32) -> String {
     let block = parse_data_key(key).map_or(0, |(_, block)| block);
     let first = u128::from(block) * FILE_BLOCK as u128;
-    format!("bytes {first} to {}", first + FILE_BLOCK as u128 - 1)
+    format!("bytes {first} to {}", first + u128::from(count) * FILE_BLOCK as u128 - 1)
 }
 
 /// The zone that a key belongs to.

@@ -147,6 +147,15 @@ impl Bound {
         }
     }
 
+    /// The byte address of what is bound; 0 if it is nowhere outside the log.
+    pub fn place(&self) -> u64 {
+        match self {
+            Bound::Leaf(leaf) => leaf.extent.start.byte(),
+            Bound::Slice(slice) => slice.extent.start.byte() + u64::from(slice.offset),
+            Bound::Inline(_) | Bound::Null => 0,
+        }
+    }
+
     /// The length of a binding of so many ranges.
     pub fn encoded_bytes(&self, ranges: usize) -> usize {
         let place = match self {
@@ -191,7 +200,7 @@ impl Binding {
             LEAF => Bound::Leaf(BoundLeaf::decode(f)?),
             SLICE => Bound::Slice(BoundSlice::decode(f)?),
             INLINE => {
-                let len = f.limited("value length", VALUE_MAX)?;
+                let len = f.limited("value length", FILE_BLOCK)?;
                 let at = f.at();
                 f.hex("value", len)?;
                 Bound::Inline(group.slice(at..at + len))
@@ -241,7 +250,8 @@ impl BoundLeaf {
     fn decode(f: &mut Fields<'_, '_>) -> Result<BoundLeaf, FormatError> {
         let node = NodeId(f.u64("node id")?);
         let extent = decode_extent(f)?;
-        let head_bytes = f.limited("head length", extent.bytes() as usize)? as u32;
+        let head_max = HEAD_MAX.min(extent.bytes() as usize);
+        let head_bytes = f.limited("head length", head_max)? as u32;
         let birth = Epoch(f.u64("birth epoch")?);
         let hash = f.hash("hash")?;
         Ok(BoundLeaf { node, extent, head_bytes, birth, hash })
@@ -262,7 +272,7 @@ impl BoundSlice {
         let node = NodeId(f.u64("node id")?);
         let extent = decode_extent(f)?;
         let offset = f.u32("offset")?;
-        let bytes = f.u32("length")?;
+        let bytes = f.limited("length", PART_MAX)? as u32;
         let end = u64::from(offset) + u64::from(bytes);
         f.within(f.at() - 8, "offset", end, extent.bytes())?;
         let count = f.limited("messages", bytes as usize)? as u32;

@@ -36,10 +36,13 @@ use super::run::RUN_HEADER_BYTES;
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
-const CHILD_BYTES: usize = 30;
+/// Bytes of one in the head, besides its key.
+pub(crate) const CHILD_BYTES: usize = 30;
 const SECTION_BYTES: usize = 52;
-const SLICE_BYTES: usize = 8 + SECTION_BYTES;
-const RUN_BYTES: usize = 64 + SECTION_BYTES + 8;
+/// Bytes of one in the head.
+pub(crate) const SLICE_BYTES: usize = 8 + SECTION_BYTES;
+/// Bytes of one in the head.
+pub(crate) const RUN_BYTES: usize = 64 + SECTION_BYTES + 8;
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
 
 /// An edge to a child.

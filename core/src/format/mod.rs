@@ -28,6 +28,7 @@ pub use binding::{BINDING_BYTES_MAX, Binding, Bound, BoundLeaf, BoundSlice, MsnR
 pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
 pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{FileType, INODE_BYTES, Inode, LinkKind, MetaValue, Parent, ZoneRef};
+pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_BYTES};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};
 pub use key::{Bounds, Key};
 pub use leaf::{

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound as End;
 
 use crate::error::{Error, Result};
-use crate::format::limits::LATE_VALUES_MAX;
+use crate::format::limits::{FILE_BLOCK, LATE_VALUES_MAX};
 use crate::format::{
     Action, BINDING_BYTES_MAX, Binding, Bound, Key, MsnRange, RecordMessage, block_after,
 };
@@ -163,7 +163,7 @@ pub fn log_form(messages: &[RecordMessage], late_bytes: usize) -> LogForm {
     let mut at = 0;
     while at < messages.len() {
         let (count, bytes) = blocks_in_a_row(&messages[at..]);
-        let late = count > 0 && bytes >= late_bytes && count <= LATE_VALUES_MAX;
+        let late = count > 0 && bytes >= late_bytes && form.late + count <= LATE_VALUES_MAX;
         if late {
             form.messages.push(RecordMessage::Unbound(messages[at].key().clone(), count as u32));
             form.late += count;
@@ -194,7 +194,7 @@ fn blocks_in_a_row(messages: &[RecordMessage]) -> (usize, usize) {
     for message in messages {
         let RecordMessage::Point(TreeId::Data, key, Action::Insert(value)) = message else { break };
         let in_a_row = expected.as_ref().is_none_or(|expected| expected == key);
-        if !in_a_row || block_after(key, 0).is_none() {
+        if !in_a_row || value.len() > FILE_BLOCK || block_after(key, 0).is_none() {
             break;
         }
         count += 1;

@@ -6,11 +6,15 @@
 
 mod late;
 mod reader;
+mod survey;
+mod tail;
 mod values;
 
 pub use late::{Late, LogForm, log_form};
-pub use reader::{Bound, End, LogReader, Lost, LostRecord, Scanned, Survey, scan};
-pub use values::{Bindings, Values};
+pub use reader::{LogReader, Scanned};
+pub use survey::{BoundCounts, Lost, Survey, scan};
+pub use tail::{End, LostRecord};
+pub use values::Values;
 
 use crate::device::Disk;
 use crate::error::{Error, Result, after};

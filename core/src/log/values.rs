@@ -4,93 +4,48 @@ use bytes::Bytes;
 
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
+use crate::format::limits::FILE_BLOCK;
 use crate::format::{
-    Action, Binding, Bound, BoundLeaf, BoundSlice, Entry, Key, Message, MsnRange, decode_slice,
+    Action, Binding, Bound as Target, BoundLeaf, BoundSlice, Entry, Key, Message, MsnRange,
+    block_after, decode_slice,
 };
 use crate::ids::*;
-use crate::node::{Node, read_part};
+use crate::node::{Leaf, Node, read_part};
 
-/// Nodes that stay in memory for the next value; more than one, because files written in turns are in
-/// several.
-const LOADED_MAX: usize = 4;
-
-/// Where each unbound entry of a group has its value.
-pub struct Bindings<'g> {
-    ranges: Vec<(MsnRange, &'g Bound)>,
+/// Something that holds bound values, loaded and verified as far as it has been looked at.
+pub(super) enum Bound {
+    Leaf(Leaf, u64),
+    Slice(Vec<(Key, Message)>, u64),
+    Inline(Bytes),
 }
 
-impl<'g> Bindings<'g> {
-    /// The bindings of a group, by MSN.
-    pub fn new(bindings: &'g [Binding]) -> Bindings<'g> {
-        let of = |binding: &'g Binding| binding.values.iter().map(|range| (*range, &binding.to));
-        let mut ranges: Vec<_> = bindings.iter().flat_map(of).collect();
-        ranges.sort_unstable_by_key(|(range, _)| *range);
-        Bindings { ranges }
-    }
-
-    /// What the unbound entry with this MSN is bound to. A group that decodes binds all of its own.
-    pub fn of(&self, msn: Msn) -> &'g Bound {
-        let at = self.ranges.partition_point(|(range, _)| range.end() <= msn);
-        self.ranges.get(at).map_or(&Bound::Null, |(_, bound)| *bound)
-    }
-}
-
-/// Reads bound values.
-pub struct Values<'d> {
-    disk: &'d Disk,
-    volume: VolumeId,
-    loaded: Vec<(u64, Source)>,
-}
-
-enum Source {
-    Leaf(Node),
-    Slice(Vec<(Key, Message)>),
-}
-
-impl<'d> Values<'d> {
-    /// A reader of the values of this volume.
-    pub fn new(disk: &'d Disk, volume: VolumeId) -> Values<'d> {
-        Values { disk, volume, loaded: Vec::new() }
-    }
-
-    /// The value that message `msn` gives to `key`; nothing if it was obsolete at once.
-    pub fn get(&mut self, bound: &Bound, key: &Key, msn: Msn) -> Result<Option<Bytes>> {
-        let at = match bound {
-            Bound::Null => return Ok(None),
-            Bound::Inline(value) => return Ok(Some(value.clone())),
-            Bound::Leaf(leaf) => leaf.extent.start.byte(),
-            Bound::Slice(slice) => slice.extent.start.byte() + u64::from(slice.offset),
-        };
-        let (disk, volume) = (self.disk, self.volume);
-        let source = match self.loaded.iter().position(|(place, _)| *place == at) {
-            Some(found) => {
-                let recent = self.loaded.remove(found);
-                self.loaded.push(recent);
-                &self.loaded.last().expect("it was just put there").1
+impl Bound {
+    /// Loads what a binding leads to; nothing for NULL.
+    pub fn load(disk: &Disk, volume: VolumeId, target: &Target) -> Result<Option<Bound>> {
+        Ok(match target {
+            Target::Leaf(bound) => {
+                Some(Bound::Leaf(load_leaf(disk, volume, bound)?, target.place()))
             }
-            None => {
-                let source = match bound {
-                    Bound::Leaf(leaf) => Source::Leaf(load_leaf(disk, volume, leaf)?),
-                    Bound::Slice(slice) => Source::Slice(load_slice(disk, slice)?),
-                    Bound::Null | Bound::Inline(_) => unreachable!("they were answered above"),
-                };
-                if self.loaded.len() == LOADED_MAX {
-                    self.loaded.remove(0);
-                }
-                self.loaded.push((at, source));
-                &self.loaded.last().expect("it was just put there").1
+            Target::Slice(bound) => Some(Bound::Slice(load_slice(disk, bound)?, target.place())),
+            Target::Inline(value) => Some(Bound::Inline(value.clone())),
+            Target::Null => None,
+        })
+    }
+
+    /// The value that message `msn` gives to `key`.
+    pub fn value(&self, disk: &Disk, key: &Key, msn: Msn) -> Result<Bytes> {
+        let (value, at) = match self {
+            Bound::Inline(value) => return Ok(value.clone()),
+            Bound::Leaf(leaf, at) => (leaf.get(disk, key)?, *at),
+            Bound::Slice(messages, at) => (value_in(messages, key, msn), *at),
+        };
+        match value {
+            Some(value) if value.len() <= FILE_BLOCK => Ok(value),
+            _ => {
+                let text = format!("what is bound for {} is not there", Place::Record(Lsn(msn.0)));
+                Err(Error::corrupt(Place::Byte(at), Fault::Missing(text)))
             }
-        };
-        let value = match source {
-            Source::Leaf(Node::Leaf(leaf)) => leaf.get(disk, key)?,
-            Source::Leaf(Node::Internal(_)) => None,
-            Source::Slice(messages) => value_in(messages, key, msn),
-        };
-        let missing = || {
-            let text = format!("what is bound for {} is not there", Place::Record(Lsn(msn.0)));
-            Error::corrupt(Place::Byte(at), Fault::Missing(text))
-        };
-        value.map(Some).ok_or_else(missing)
+        }
     }
 }
 
@@ -104,11 +59,19 @@ fn value_in(messages: &[(Key, Message)], key: &Key, msn: Msn) -> Option<Bytes> {
     }
 }
 
-fn load_leaf(disk: &Disk, volume: VolumeId, bound: &BoundLeaf) -> Result<Node> {
+fn load_leaf(disk: &Disk, volume: VolumeId, bound: &BoundLeaf) -> Result<Leaf> {
     let BoundLeaf { node, extent, head_bytes, birth, hash } = *bound;
     let (tree, height) = (TreeId::Data, Height(0));
     let entry = Entry { extent, head_bytes, hash, birth, references: 1, tree, height };
-    Node::load(disk, volume, node, &entry)
+    let wrong = |fault| Error::corrupt(Place::Byte(extent.start.byte()), fault);
+    match Node::load(disk, volume, node, &entry)? {
+        Node::Leaf(leaf) if leaf.bytes().div_ceil(BLOCK_SIZE) == extent.blocks as usize => Ok(leaf),
+        Node::Leaf(leaf) => {
+            let bytes = format!("{} bytes", leaf.bytes());
+            Err(wrong(Fault::mismatch("length of a bound leaf", extent, bytes)))
+        }
+        Node::Internal(_) => Err(wrong(Fault::mismatch("bound node", "a leaf", "another"))),
+    }
 }
 
 fn load_slice(disk: &Disk, bound: &BoundSlice) -> Result<Vec<(Key, Message)>> {
@@ -117,4 +80,49 @@ fn load_slice(disk: &Disk, bound: &BoundSlice) -> Result<Vec<(Key, Message)>> {
     let slice = read_part(disk, place, at, bound.bytes, &bound.hash)?;
     decode_slice(&slice.into(), bound.count as usize, None)
         .map_err(|error| Error::corrupt(place(), error))
+}
+
+/// The values of the unbound entries of a group.
+pub struct Values<'g> {
+    disk: &'g Disk,
+    volume: VolumeId,
+    targets: Vec<(MsnRange, &'g Target)>,
+    /// What the last values came from: the next ones may, too.
+    last: Option<(*const Target, Bound)>,
+}
+
+impl<'g> Values<'g> {
+    /// Those that `bindings` bind.
+    pub fn new(disk: &'g Disk, volume: VolumeId, bindings: &'g [Binding]) -> Values<'g> {
+        let of = |binding: &'g Binding| binding.values.iter().map(|range| (*range, &binding.to));
+        let mut targets: Vec<_> = bindings.iter().flat_map(of).collect();
+        targets.sort_unstable_by_key(|(range, _)| *range);
+        Values { disk, volume, targets, last: None }
+    }
+
+    /// The values of consecutive blocks from `key` on, whose messages are `messages`: nothing where they
+    /// were obsolete at once. Each node that holds any is read once.
+    pub fn fetch(&mut self, key: &Key, messages: MsnRange) -> Result<Vec<Option<Bytes>>> {
+        let mut values = vec![None; messages.count as usize];
+        let first = self.targets.partition_point(|(range, _)| range.end() <= messages.first);
+        let inside = |(range, _): &&(MsnRange, &Target)| range.first < messages.end();
+        let mut parts: Vec<(MsnRange, &'g Target)> =
+            self.targets[first..].iter().take_while(inside).copied().collect();
+        parts.sort_by_key(|(range, target)| (target.place(), *range));
+        for (range, target) in parts {
+            let known = self.last.as_ref().is_some_and(|(last, _)| std::ptr::eq(*last, target));
+            if !known {
+                let bound = Bound::load(self.disk, self.volume, target)?;
+                self.last = bound.map(|bound| (std::ptr::from_ref(target), bound));
+            }
+            let Some((_, bound)) = &self.last else { continue };
+            let first = range.first.max(messages.first);
+            for msn in (first.0..range.end().min(messages.end()).0).map(Msn) {
+                let at = (msn.0 - messages.first.0) as u32;
+                let key = block_after(key, at).expect("the decoder has looked at the last key");
+                values[at as usize] = Some(bound.value(self.disk, &key, msn)?);
+            }
+        }
+        Ok(values)
+    }
 }

@@ -114,6 +114,12 @@ impl Batch {
         self.points_within(lo, hi).map(|(key, _)| key.clone()).collect()
     }
 
+    /// The key that so many parts of the point messages come before, if the first part is not empty.
+    pub fn nth_key(&self, parts: usize) -> Option<Key> {
+        let at = self.points.len() / parts;
+        self.points.keys().nth(at).filter(|_| at > 0).cloned()
+    }
+
     /// What the batch says about `key`; nothing if it is silent.
     pub fn get(&self, key: &[u8]) -> Option<(Msn, Option<&Action>)> {
         match self.points.get(key) {

@@ -12,9 +12,9 @@ use super::read_part;
 use crate::device::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::{
-    Action, Birth, Bounds, ChildRef, InternalHead, Key, Message, RUN_HEADER_BYTES, RangeDelete,
-    RunHeader, RunRef, SectionRef, SliceRef, Writer, decode_ranges, decode_slice, encode_ranges,
-    encode_slice,
+    Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Message, RUN_BYTES,
+    RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_BYTES, SectionRef, SliceRef, Writer,
+    decode_ranges, decode_slice, encode_ranges, encode_slice,
 };
 use crate::ids::*;
 
@@ -171,6 +171,16 @@ impl Internal {
     /// About how much memory the node takes.
     pub fn weight(&self) -> usize {
         1024 + self.children.len() * 128 + 2 * self.buffered() + self.runs.len() * 1024
+    }
+
+    /// At most how many bytes writing the head, and all buffers as one run, takes.
+    pub fn bytes_max(&self) -> usize {
+        let edges: usize = self.children.iter().map(|child| CHILD_BYTES + child.pivot.len()).sum();
+        let slices: usize = self.runs.iter().map(|run| run.reference.slices.len()).sum();
+        let slices = (slices + self.children.len()) * SLICE_BYTES;
+        let runs = (self.runs.len() + 1) * RUN_BYTES;
+        let bounds = self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| hi.len());
+        256 + bounds + edges + slices + runs + RUN_HEADER_BYTES + self.buffered()
     }
 
     /// Adds a message to the open run.
@@ -364,8 +374,8 @@ impl Internal {
         !self.open.is_empty()
     }
 
-    /// The open run as bytes of a sealed one.
-    pub fn seal_image(&self, birth: Birth) -> RunImage {
+    /// The open run, or what of it lies before `end`, as bytes of a sealed one.
+    pub fn seal_image(&self, birth: Birth, end: Option<&Key>) -> RunImage {
         let seq = self.next_run;
         let mut w = Writer::default();
         w.pad_to(RUN_HEADER_BYTES);
@@ -373,7 +383,11 @@ impl Internal {
         let mut slices = Vec::new();
         for at in 0..self.children.len() {
             let bounds = self.child_bounds(at);
-            let (points, _) = self.open.copy_within(&bounds.lo, bounds.hi.as_deref());
+            let hi = match (&bounds.hi, end) {
+                (Some(hi), Some(end)) => Some(hi.min(end)),
+                (hi, end) => hi.as_ref().or(end),
+            };
+            let (points, _) = self.open.copy_within(&bounds.lo, hi.map(|hi| &**hi));
             if points.is_empty() {
                 continue;
             }
@@ -384,7 +398,7 @@ impl Internal {
             references.push(SliceRef { child: self.children[at].id, section });
             slices.push(OnceLock::from(Arc::new(points)));
         }
-        let ranges: Vec<RangeDelete> = self.open.ranges().iter().collect();
+        let ranges = self.open.ranges().clip(&[], end.map(|end| &**end));
         let start = w.len();
         encode_ranges(&mut w, ranges.iter());
         let range_section = match ranges.is_empty() {
@@ -413,13 +427,14 @@ impl Internal {
         }
     }
 
-    /// The open run has been written to `extent`: it becomes a sealed one, still in memory.
-    pub fn sealed(&mut self, image: RunImage, extent: Extent) {
+    /// What of the open run lies before `end` has been written to `extent`: it becomes a sealed run, still
+    /// in memory.
+    pub fn sealed(&mut self, image: RunImage, extent: Extent, end: Option<&Key>) {
         let mut run = image.run;
         run.reference.extent = extent;
         self.runs.push(run);
         self.next_run = RunSeq(self.next_run.0 + 1);
-        self.open = Batch::default();
+        self.open.take(&Key::default(), end);
     }
 
     /// The head, which leaves flushed slices out.

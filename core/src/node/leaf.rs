@@ -305,6 +305,18 @@ impl Leaf {
         }
     }
 
+    /// Applies the messages of a buffer to a leaf that need not be open. If a range delete of the buffer
+    /// covers the whole leaf, nothing of it is read (leaf pruning, BetrFS 0.2 §5.2).
+    pub fn take_in(&mut self, disk: &Disk, batch: &Batch) -> Result<()> {
+        if batch.ranges().covers(&self.bounds) {
+            let (id, tree, bounds) = (self.id, self.tree, self.bounds.clone());
+            *self = Leaf::empty(id, tree, bounds);
+        }
+        self.open(disk)?;
+        self.apply_batch(batch);
+        Ok(())
+    }
+
     /// Applies the messages of a buffer, which are younger than everything here, to an open leaf.
     pub fn apply_batch(&mut self, batch: &Batch) {
         let tree = self.tree;
@@ -343,6 +355,14 @@ impl Leaf {
         match &mut self.content {
             Content::Open { entries, bytes, growth } => (entries, bytes, growth),
             Content::Stored { .. } => panic!("a leaf is opened before it is changed"),
+        }
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        match &self.content {
+            Content::Open { entries, .. } => entries.is_empty(),
+            Content::Stored { basements, .. } => basements.is_empty(),
         }
     }
 

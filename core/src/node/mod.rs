@@ -71,6 +71,20 @@ impl Node {
         }
     }
 
+    /// At most how many blocks writing the node takes.
+    pub fn blocks_max(&self) -> u64 {
+        match self {
+            // The head takes some, and basements of few entries take a little more than their entries.
+            // Keys and small values together end within a block, and blocks of files follow.
+            Node::Leaf(leaf) => {
+                let (keys, bytes) = (3 * leaf.bounds.lo.len(), leaf.bytes());
+                ((bytes + bytes / 32 + 512 + keys) / BLOCK_SIZE) as u64 + 1
+            }
+            // A head and a run.
+            Node::Internal(internal) => (internal.bytes_max() / BLOCK_SIZE) as u64 + 2,
+        }
+    }
+
     /// Reads the head of node `id`, which the allocation table says is at `entry`.
     pub fn load(disk: &Disk, volume: VolumeId, id: NodeId, entry: &Entry) -> Result<Node> {
         let at = entry.extent.start.byte();

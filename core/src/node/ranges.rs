@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::format::{Key, RangeDelete};
+use crate::format::{Bounds, Key, RangeDelete};
 use crate::ids::Msn;
 
 /// Disjoint ranges, each with the MSN of the range delete that it comes from.
@@ -37,6 +37,14 @@ impl RangeSet {
         let (_, (hi, msn)) =
             self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
         (*key < **hi).then_some(*msn)
+    }
+
+    /// Whether one range covers all keys within the bounds.
+    pub fn covers(&self, bounds: &Bounds) -> bool {
+        let lo: &[u8] = &bounds.lo;
+        let mut before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(lo)));
+        let end = before.next_back().map(|(_, (end, _))| end);
+        matches!((end, &bounds.hi), (Some(end), Some(hi)) if end >= hi)
     }
 
     /// The shares of all ranges within `[lo, hi)`, in key order.

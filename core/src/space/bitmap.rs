@@ -75,6 +75,30 @@ impl Bitmap {
         }
     }
 
+    /// The lengths of all rows of clear bits.
+    pub fn clear_runs(&self) -> impl Iterator<Item = u64> + '_ {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let start = self.find_clear(at, 1)?;
+            let end = self.find_set(start).unwrap_or(self.len);
+            at = end;
+            Some(end - start)
+        })
+    }
+
+    /// The first set bit at or after `from`.
+    fn find_set(&self, from: u64) -> Option<u64> {
+        let mut at = from;
+        while at < self.len {
+            let word = self.words[(at / 64) as usize] >> (at % 64);
+            if word != 0 {
+                return Some(at + u64::from(word.trailing_zeros()));
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
     /// The first of `count` clear bits in a row, at or after `from`.
     pub fn find_clear(&self, from: u64, count: u64) -> Option<u64> {
         let mut start = from;
@@ -139,6 +163,8 @@ mod tests {
             let slow = (from..=200usize.saturating_sub(want))
                 .find(|s| !plain[*s..s + want].contains(&true));
             assert_eq!(bits.find_clear(from as u64, want as u64), slow.map(|s| s as u64));
+            let runs = plain.split(|set| *set).map(|run| run.len() as u64).filter(|len| *len > 0);
+            assert!(bits.clear_runs().eq(runs));
         }
     }
 }

@@ -19,6 +19,9 @@ use crate::ids::{BlockNr, Epoch, Extent};
 
 pub use bitmap::Bitmap;
 
+/// So few blocks come from the first gap that holds them.
+const SMALL_BLOCKS: u64 = 3;
+
 /// The allocator, and the state of the space map's slots.
 pub struct Space {
     used: Bitmap,
@@ -29,7 +32,10 @@ pub struct Space {
     left: Vec<Extent>,
     /// What the log needs until the checkpoint that is in progress is durable.
     pins: Pins,
+    /// Where the search for a long row of blocks goes on.
     rover: u64,
+    /// No block before this one is free.
+    lowest: u64,
     dirty: BTreeSet<u64>,
     pages: Vec<map::PageState>,
     /// Where nodes may be.
@@ -39,23 +45,12 @@ pub struct Space {
 /// Extents that the log needs.
 #[derive(Default)]
 struct Pins {
-    /// Written for the epoch in progress, by first block; and whether their node has moved on.
-    fresh: BTreeMap<BlockNr, (Extent, bool)>,
+    /// Written for the epoch in progress: block counts by first block.
+    fresh: BTreeMap<BlockNr, u32>,
     /// Found in the log when the volume was opened, with the number of the group that needs them.
     logged: Vec<(u64, Extent)>,
     /// The blocks of all of them.
     blocks: u64,
-}
-
-impl Pins {
-    /// The node of an extent moves on. Whether the extent is pinned.
-    fn give_up(&mut self, extent: Extent) -> bool {
-        let pin = self.fresh.get_mut(&extent.start);
-        pin.is_some_and(|(_, given_up)| {
-            *given_up = true;
-            true
-        })
-    }
 }
 
 impl Space {
@@ -69,6 +64,7 @@ impl Space {
             left: Vec::new(),
             pins: Pins::default(),
             rover: 0,
+            lowest: 0,
             dirty: (0..pages).collect(),
             pages: vec![map::PageState::default(); pages as usize],
             nodes,
@@ -84,19 +80,30 @@ impl Space {
 
     /// Takes `blocks` blocks in a row.
     pub fn allocate(&mut self, blocks: u64) -> Result<Extent> {
-        let found = self.busy.find_clear(self.rover, blocks);
-        let Some(start) = found.or_else(|| self.busy.find_clear(0, blocks)) else {
-            return Err(Error::NoSpace {
-                need_blocks: blocks,
-                free_blocks: self.busy.clear_count(),
-            });
+        let free_blocks = self.busy.clear_count();
+        self.find(blocks).ok_or(Error::NoSpace { need_blocks: blocks, free_blocks })
+    }
+
+    /// Takes `blocks` blocks in a row, if there are so many. A few come from the first gap, so that long
+    /// rows stay whole.
+    pub fn find(&mut self, blocks: u64) -> Option<Extent> {
+        let start = if blocks <= SMALL_BLOCKS {
+            let start = self.busy.find_clear(self.lowest, blocks)?;
+            if blocks == 1 {
+                self.lowest = start + 1;
+            }
+            start
+        } else {
+            let found = self.busy.find_clear(self.rover, blocks);
+            let start = found.or_else(|| self.busy.find_clear(0, blocks))?;
+            self.rover = start + blocks;
+            start
         };
-        self.rover = start + blocks;
         self.used.set(start, blocks);
         self.busy.set(start, blocks);
         self.touch(start, blocks);
         let blocks = u32::try_from(blocks).expect("extents are bounded by the limits of nodes");
-        Ok(Extent { start: BlockNr(start), blocks })
+        Some(Extent { start: BlockNr(start), blocks })
     }
 
     /// Gives up an extent that was written for epoch `birth`, while `now` is in progress. An image may
@@ -112,8 +119,8 @@ impl Space {
         self.touch(extent.start.0, extent.blocks.into());
         if birth != now {
             self.leaving.push(extent);
-        } else if !self.pins.give_up(extent) {
-            self.busy.clear(extent.start.0, extent.blocks.into());
+        } else if !self.pins.fresh.contains_key(&extent.start) {
+            self.release(extent);
         }
         Ok(())
     }
@@ -121,7 +128,7 @@ impl Space {
     /// The log is going to name an extent that was written for the epoch in progress: it is not reused
     /// before the next checkpoint is durable, whatever becomes of the node in it.
     pub fn pin(&mut self, extent: Extent) {
-        if self.pins.fresh.insert(extent.start, (extent, false)).is_none() {
+        if self.pins.fresh.insert(extent.start, extent.blocks).is_none() {
             self.pins.blocks += u64::from(extent.blocks);
         }
     }
@@ -149,23 +156,30 @@ impl Space {
     /// The checkpoint that was in progress is durable. Groups of the log from `needed` on are not in it.
     pub fn checkpointed(&mut self, needed: u64) {
         for extent in std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving)) {
-            self.busy.clear(extent.start.0, extent.blocks.into());
+            self.release(extent);
         }
         let Pins { fresh, logged, .. } = std::mem::take(&mut self.pins);
-        for (extent, _) in fresh.into_values().filter(|(_, given_up)| *given_up) {
-            self.busy.clear(extent.start.0, extent.blocks.into());
-        }
+        let fresh = fresh.into_iter().map(|(start, blocks)| Extent { start, blocks });
         let (needed, gone): (Vec<_>, Vec<_>) =
             logged.into_iter().partition(|(group, _)| *group >= needed);
-        for (_, extent) in gone {
-            self.busy.clear(extent.start.0, extent.blocks.into());
+        // What is pinned is not given out anew: if it is not used, its node has moved on.
+        for extent in fresh.chain(gone.into_iter().map(|(_, extent)| extent)) {
+            if !self.used.get(extent.start.0) {
+                self.release(extent);
+            }
         }
-        // Extents of a log that somebody made up may overlap.
-        for (_, extent) in &needed {
-            self.busy.set(extent.start.0, extent.blocks.into());
-            self.pins.blocks += u64::from(extent.blocks);
-        }
+        self.pins.blocks = needed.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
         self.pins.logged = needed;
+    }
+
+    fn release(&mut self, extent: Extent) {
+        self.busy.clear(extent.start.0, extent.blocks.into());
+        self.lowest = self.lowest.min(extent.start.0);
+    }
+
+    /// Free blocks that have at least `row - 1` others beside them. Looks at the whole map.
+    pub fn free_in_rows(&self, row: u64) -> u64 {
+        self.busy.clear_runs().filter(|count| *count >= row).sum()
     }
 
     /// Blocks that can be allocated now.

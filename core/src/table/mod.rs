@@ -25,6 +25,8 @@ pub struct Table {
     volume: VolumeId,
     root: Option<PagePointer>,
     levels: u32,
+    /// Pages that differ from what is on disk.
+    dirty: u64,
     pages: Mutex<BTreeMap<(u8, u64), Slot>>,
 }
 
@@ -38,13 +40,13 @@ impl Table {
     pub fn empty(disk: Disk, volume: VolumeId) -> Table {
         let slot = Slot { page: TablePage::empty(0, 0), dirty: true };
         let pages = Mutex::new(BTreeMap::from([((0, 0), slot)]));
-        Table { disk, volume, root: None, levels: 1, pages }
+        Table { disk, volume, root: None, levels: 1, dirty: 1, pages }
     }
 
     /// The table that begins at `root`.
     pub fn open(disk: Disk, volume: VolumeId, root: TableRoot) -> Table {
         let pages = Mutex::default();
-        Table { disk, volume, root: Some(root.page), levels: root.levels, pages }
+        Table { disk, volume, root: Some(root.page), levels: root.levels, dirty: 0, pages }
     }
 
     /// Where node `id` is; nothing if there is no such node.
@@ -72,13 +74,29 @@ impl Table {
         }
         let mut pages = self.lock();
         if !self.load(&mut pages, 0, page)? {
-            pages.insert((0, page), Slot { page: TablePage::empty(0, page), dirty: true });
+            pages.insert((0, page), Slot { page: TablePage::empty(0, page), dirty: false });
         }
+        let mut fresh = 0;
         if let Some(slot) = pages.get_mut(&(0, page)) {
-            slot.dirty = true;
+            fresh = u64::from(!std::mem::replace(&mut slot.dirty, true));
         }
         let entries = entries(&mut pages, page).expect("the page was just put there");
-        Ok(std::mem::replace(&mut entries[at], entry))
+        let old = std::mem::replace(&mut entries[at], entry);
+        drop(pages);
+        self.dirty += fresh;
+        Ok(old)
+    }
+
+    /// At most how many pages are written if `more` nodes move, none of them named `end` or beyond.
+    pub fn blocks_max(&self, more: u64, end: NodeId) -> u64 {
+        let mut pages = end.0.div_ceil(ENTRIES_PER_PAGE as u64);
+        let mut all = 0;
+        // One page of each level may come into being.
+        for _ in 0..=self.levels {
+            all += pages.min(self.dirty + more) + 1;
+            pages = pages.div_ceil(POINTERS_PER_PAGE as u64);
+        }
+        all
     }
 
     /// Writes dirty pages and their ancestors to new places; returns the new root.
@@ -93,6 +111,7 @@ impl Table {
                 self.write_page(space, birth, level, index)?;
             }
         }
+        self.dirty = 0;
         self.trim();
         let page = self.root.expect("a table that was written has a root");
         Ok(TableRoot { page, levels: self.levels })
@@ -140,6 +159,7 @@ impl Table {
         }
         self.lock().insert((level, 0), Slot { page, dirty: true });
         self.levels += 1;
+        self.dirty += 1;
         assert!(self.levels <= TABLE_LEVELS_MAX, "node ids are below the table's capacity");
     }
 

@@ -34,15 +34,15 @@ impl<T> Leaves<T> {
         of: impl Fn(&Bytes) -> T,
     ) -> Result<Option<(Key, T)>> {
         loop {
-            if let Some((key, value)) = self.ready.next() {
-                store.check_lost(self.tree, &key)?;
-                return Ok(Some((key, value)));
+            if let Some(entry) = self.ready.next() {
+                return Ok(Some(entry));
             }
             let Some(lo) = self.next.take() else { return Ok(None) };
             if self.hi.as_ref().is_some_and(|hi| *hi <= lo) {
                 return Ok(None);
             }
             let way = Way::down(store, self.tree, &lo, self.hi.as_ref())?;
+            store.lost.check(self.tree, &lo, way.end())?;
             let stored = stored(way.leaf(), &lo, way.end())?;
             self.ready = lay_over(stored, &way.overlay(store, &lo)?, &of).into_iter();
             self.next = way.leaf().bounds.hi.clone();

@@ -1,29 +1,35 @@
-//! Injection and flushing.
+//! Injection: messages enter a tree.
 //!
 //! A message goes into the root. It may skip levels where nothing is pending for its path, if the
 //! child is in memory and dirty: then it overtakes nothing older, and dirties nothing new (promotion,
-//! BetrFS 0.2 §2.1). A sequential write so reaches its leaf at once, and is written once. When the
-//! buffers of a node weigh more than its size, the heaviest goes down one level.
+//! BetrFS 0.2 §2.1). A sequential write so reaches its leaf at once, and is written once. Nodes that
+//! become too large wait in the [`Balance`].
 
-use super::shape;
+use super::Balance;
 use crate::cache::Store;
 use crate::error::{Error, Result};
 use crate::format::{Action, Key, Message, RangeDelete, RecordMessage};
 use crate::ids::*;
-use crate::node::Node;
+use crate::node::{Batch, Node};
 
 /// Injects messages with their values; they have the MSNs from `first` on.
-pub fn inject(store: &mut Store, first: Msn, messages: &[RecordMessage]) -> Result<()> {
+pub fn inject(
+    store: &mut Store,
+    balance: &mut Balance,
+    first: Msn,
+    messages: &[RecordMessage],
+) -> Result<()> {
     let mut at = 0;
     while at < messages.len() {
         let msn = Msn(first.0 + at as u64);
         at += match &messages[at] {
             RecordMessage::Point(tree, key, _) => {
                 let target = target_of(store, *tree, key)?;
-                apply_points(store, *tree, target, msn, &messages[at..])?
+                apply_points(store, balance, *tree, target, msn, &messages[at..])?
             }
             RecordMessage::RangeDelete(tree, lo, hi) => {
-                inject_range(store, *tree, RangeDelete { msn, lo: lo.clone(), hi: hi.clone() })?;
+                let range = RangeDelete { msn, lo: lo.clone(), hi: hi.clone() };
+                inject_range(store, balance, *tree, range)?;
                 1
             }
             RecordMessage::Unbound(..) => {
@@ -49,9 +55,10 @@ fn target_of(store: &Store, tree: TreeId, key: &[u8]) -> Result<NodeId> {
 }
 
 /// Applies the first of `messages` to node `id`, and those after it for as long as they are points
-/// for the same leaf and the leaf is not too large. Returns how many were applied.
+/// for the same leaf, or for the same child of an internal node. Returns how many were applied.
 fn apply_points(
     store: &mut Store,
+    balance: &mut Balance,
     tree: TreeId,
     id: NodeId,
     first: Msn,
@@ -59,37 +66,36 @@ fn apply_points(
 ) -> Result<usize> {
     let leaf_size = store.geometry.leaf_size as usize;
     let node_size = store.geometry.node_size as usize;
-    let RecordMessage::Point(_, first_key, first_action) = &messages[0] else {
-        unreachable!("the caller found a point message")
-    };
-    let (applied, height, full) = store.edit(id, |node, disk| match node {
-        Node::Internal(internal) => {
-            let message = Message { msn: first, action: first_action.clone() };
-            internal.insert(owned(first_key), message);
-            Ok((1, internal.height, internal.buffered() > node_size))
-        }
-        Node::Leaf(leaf) => {
-            leaf.open(disk)?;
-            let mut applied = 0;
-            for message in messages {
-                let RecordMessage::Point(other, key, action) = message else { break };
-                if *other != tree || !leaf.bounds.contains(key) || leaf.bytes() > leaf_size {
-                    break;
-                }
-                leaf.apply(owned(key), Msn(first.0 + applied as u64), &owned_action(action));
-                applied += 1;
+    let first_key = messages[0].key();
+    let (applied, height, full) = store.edit(id, |node, disk| {
+        let bounds = match node {
+            Node::Leaf(leaf) => {
+                leaf.open(disk)?;
+                leaf.bounds.clone()
             }
-            if applied == 0 {
-                leaf.apply(owned(first_key), first, &owned_action(first_action));
-                applied = 1;
+            Node::Internal(internal) => internal.child_bounds(internal.child_for(first_key)),
+        };
+        let mut applied = 0;
+        for message in messages {
+            let RecordMessage::Point(other, key, action) = message else { break };
+            if *other != tree || (applied > 0 && !bounds.contains(key)) {
+                break;
             }
-            Ok((applied, Height(0), leaf.bytes() > leaf_size))
+            let (msn, action) = (Msn(first.0 + applied as u64), owned_action(action));
+            match node {
+                Node::Leaf(leaf) => leaf.apply(owned(key), msn, &action),
+                Node::Internal(internal) => internal.insert(owned(key), Message { msn, action }),
+            }
+            applied += 1;
         }
+        let full = match node {
+            Node::Leaf(leaf) => leaf.bytes() > leaf_size,
+            Node::Internal(internal) => internal.buffered() > node_size,
+        };
+        Ok((applied, node.height(), full))
     })?;
-    if full && height == Height(0) {
-        shape::split_leaf(store, tree, first_key)?;
-    } else if full {
-        flush_node(store, tree, first_key, height)?;
+    if full {
+        balance.look_at(tree, first_key, height);
     }
     Ok(applied)
 }
@@ -109,7 +115,12 @@ fn owned_action(action: &Action) -> Action {
     }
 }
 
-fn inject_range(store: &mut Store, tree: TreeId, range: RangeDelete) -> Result<()> {
+fn inject_range(
+    store: &mut Store,
+    balance: &mut Balance,
+    tree: TreeId,
+    range: RangeDelete,
+) -> Result<()> {
     let node_size = store.geometry.node_size as usize;
     let lo = range.lo.clone();
     store.root(tree)?;
@@ -120,93 +131,14 @@ fn inject_range(store: &mut Store, tree: TreeId, range: RangeDelete) -> Result<(
         }
         Node::Leaf(leaf) => {
             leaf.open(disk)?;
-            let mut batch = crate::node::Batch::default();
+            let mut batch = Batch::default();
             batch.insert_range(range);
             leaf.apply_batch(&batch);
             Ok((Height(0), false))
         }
     })?;
     if full {
-        flush_node(store, tree, &lo, height)?;
+        balance.look_at(tree, &lo, height);
     }
     Ok(())
-}
-
-/// Flushes the node of this height on the way to `key` until its buffers fit.
-fn flush_node(store: &mut Store, tree: TreeId, key: &Key, height: Height) -> Result<()> {
-    let node_size = store.geometry.node_size as usize;
-    loop {
-        let id = shape::node_at(store, tree, key, height)?;
-        let node = store.node(id)?;
-        match &*node {
-            Node::Internal(internal)
-                if internal.buffered() > node_size && internal.height == height =>
-            {
-                let at = internal.heaviest();
-                drop(node);
-                flush_child(store, tree, id, at)?;
-            }
-            _ => return Ok(()),
-        }
-    }
-}
-
-/// Moves the buffer of child `at` of node `id` down, and then whatever has become too large.
-pub(super) fn flush_child(store: &mut Store, tree: TreeId, id: NodeId, at: usize) -> Result<()> {
-    let (child, pivot) = move_buffer(store, id, at)?;
-    let node = store.node(child)?;
-    let (leaf_size, fanout) = (store.geometry.leaf_size as usize, store.geometry.fanout as usize);
-    match &*node {
-        Node::Leaf(leaf) => {
-            let bytes = leaf.bytes();
-            drop(node);
-            if bytes > leaf_size {
-                shape::split_leaf(store, tree, &pivot)?;
-            } else if bytes < leaf_size / 4 {
-                shape::merge(store, tree, &pivot, Height(0))?;
-            }
-        }
-        Node::Internal(internal) => {
-            let height = internal.height;
-            drop(node);
-            flush_node(store, tree, &pivot, height)?;
-            let id = shape::node_at(store, tree, &pivot, height)?;
-            if let Node::Internal(internal) = &*store.node(id)?
-                && internal.children().len() < fanout / 4
-            {
-                shape::merge(store, tree, &pivot, height)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Takes the buffer of child `at` out of node `id` and applies it to the child.
-pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(NodeId, Key)> {
-    let parent = store.node(id)?;
-    let Node::Internal(internal) = &*parent else {
-        unreachable!("only internal nodes have buffers")
-    };
-    let (child, pivot) = (internal.children()[at].id, internal.children()[at].pivot.clone());
-    let pending = internal.pending(at) > 0;
-    store.child(internal, at)?;
-    drop(parent);
-    if !pending {
-        return Ok((child, pivot));
-    }
-    let batch = store.edit(id, |node, disk| match node {
-        Node::Internal(internal) => internal.take_buffer(disk, at),
-        Node::Leaf(_) => unreachable!("only internal nodes have buffers"),
-    })?;
-    store.edit(child, |node, disk| {
-        match node {
-            Node::Leaf(leaf) => {
-                leaf.open(disk)?;
-                leaf.apply_batch(&batch);
-            }
-            Node::Internal(internal) => internal.absorb(batch),
-        }
-        Ok(())
-    })?;
-    Ok((child, pivot))
 }

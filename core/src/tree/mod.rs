@@ -1,6 +1,7 @@
 //! The Bε-tree: messages go in at the root and move down in batches; queries overlay what is pending
 //! on what the leaves hold, and change nothing.
 
+mod balance;
 mod cursor;
 mod inject;
 mod shape;
@@ -13,8 +14,10 @@ use crate::format::{Action, Bounds};
 use crate::ids::*;
 use crate::node::{Leaf, Node};
 
+pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, Scan};
 pub use inject::inject;
+pub use shape::halve;
 
 /// Puts an empty tree into a new store.
 pub fn create(store: &mut Store, tree: TreeId) {
@@ -25,7 +28,7 @@ pub fn create(store: &mut Store, tree: TreeId) {
 ///
 /// Walking down, the first message for the key is the youngest, and decides.
 pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
-    store.check_lost(tree, key)?;
+    store.lost.check(tree, key, Some(&[key, &[0]].concat()))?;
     let mut node = store.root(tree)?;
     loop {
         let next = match &*node {

@@ -4,7 +4,7 @@
 //! goes stale when an ancestor splits on the way. The buffer above a node is empty when it splits, and
 //! the buffers above both are emptied before two nodes merge. The root's id never changes.
 
-use super::inject::move_buffer;
+use super::Balance;
 use crate::cache::Store;
 use crate::error::{Error, Result};
 use crate::format::{Bounds, Key};
@@ -39,9 +39,73 @@ fn parent_of(
     }
 }
 
+/// Takes the buffer of child `at` out of node `id` and applies it to the child. Returns the child and its
+/// pivot.
+pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(NodeId, Key)> {
+    let parent = store.node(id)?;
+    let Node::Internal(internal) = &*parent else {
+        unreachable!("only internal nodes have buffers")
+    };
+    let (child, pivot) = (internal.children()[at].id, internal.children()[at].pivot.clone());
+    let pending = internal.pending(at) > 0;
+    store.child(internal, at)?;
+    drop(parent);
+    if !pending {
+        return Ok((child, pivot));
+    }
+    let batch = store.edit(id, |node, disk| match node {
+        Node::Internal(internal) => internal.take_buffer(disk, at),
+        Node::Leaf(_) => unreachable!("only internal nodes have buffers"),
+    })?;
+    store.edit(child, |node, disk| {
+        match node {
+            Node::Leaf(leaf) => leaf.take_in(disk, &batch)?,
+            Node::Internal(internal) => internal.absorb(batch),
+        }
+        Ok(())
+    })?;
+    Ok((child, pivot))
+}
+
+/// Empties the buffer above the node of this height on the way to `key`: it is going to be split, and
+/// messages are kept by child.
+fn empty_above(store: &mut Store, tree: TreeId, key: &[u8], height: Height) -> Result<()> {
+    if let Some((parent, at)) = parent_of(store, tree, key, height)? {
+        move_buffer(store, parent, at)?;
+    }
+    Ok(())
+}
+
 /// Splits the leaf that `key` belongs to if it is too large.
-pub(super) fn split_leaf(store: &mut Store, tree: TreeId, key: &Key) -> Result<()> {
+pub(super) fn split_leaf(
+    store: &mut Store,
+    balance: &mut Balance,
+    tree: TreeId,
+    key: &Key,
+) -> Result<()> {
     let limit = store.geometry.leaf_size as usize;
+    split_leaf_at(store, balance, tree, key, limit).map(|_| ())
+}
+
+/// Divides a leaf in two, whatever its size; false if it cannot be.
+pub fn halve(store: &mut Store, balance: &mut Balance, id: NodeId) -> Result<bool> {
+    let node = store.node(id)?;
+    let Node::Leaf(leaf) = &*node else { return Ok(false) };
+    let (tree, key, bytes) = (leaf.tree, leaf.bounds.lo.clone(), leaf.bytes());
+    drop(node);
+    split_leaf_at(store, balance, tree, &key, bytes / 2)
+}
+
+/// Splits the leaf that `key` belongs to into pieces of `limit` bytes at the most; false if it stays
+/// as it is.
+pub(super) fn split_leaf_at(
+    store: &mut Store,
+    balance: &mut Balance,
+    tree: TreeId,
+    key: &Key,
+    limit: usize,
+) -> Result<bool> {
+    empty_above(store, tree, key, Height(0))?;
     let id = node_at(store, tree, key, Height(0))?;
     let (bounds, pieces) = store.edit(id, |node, disk| match node {
         Node::Leaf(leaf) => {
@@ -56,7 +120,7 @@ pub(super) fn split_leaf(store: &mut Store, tree: TreeId, key: &Key) -> Result<(
         Node::Internal(_) => unreachable!("a node of height 0 is a leaf"),
     })?;
     if pieces.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let pivots: Vec<Key> = pieces.iter().map(|(pivot, _)| pivot.clone()).collect();
     let ends = pivots.iter().skip(1).cloned().map(Some).chain([bounds.hi.clone()]);
@@ -67,12 +131,14 @@ pub(super) fn split_leaf(store: &mut Store, tree: TreeId, key: &Key) -> Result<(
         store.add(Node::Leaf(Leaf::from_split(id, tree, bounds, piece)));
         edges.push((id, pivot));
     }
-    link(store, tree, &bounds.lo, Height(0), edges)
+    link(store, balance, tree, &bounds.lo, Height(0), edges)?;
+    Ok(true)
 }
 
 /// Hangs new nodes of this height in beside the one that `key` belongs to.
 fn link(
     store: &mut Store,
+    balance: &mut Balance,
     tree: TreeId,
     key: &Key,
     height: Height,
@@ -89,7 +155,7 @@ fn link(
         Node::Leaf(_) => unreachable!("a parent is an internal node"),
     })?;
     if children > store.geometry.fanout as usize {
-        split_internal(store, tree, key, Height(height.0 + 1))?;
+        split_internal(store, balance, tree, key, Height(height.0 + 1))?;
     }
     Ok(())
 }
@@ -116,8 +182,15 @@ fn grow(store: &mut Store, tree: TreeId, height: Height, edges: Vec<(NodeId, Key
         .map(|moved| store.add(moved))
 }
 
-fn split_internal(store: &mut Store, tree: TreeId, key: &Key, height: Height) -> Result<()> {
+fn split_internal(
+    store: &mut Store,
+    balance: &mut Balance,
+    tree: TreeId,
+    key: &Key,
+    height: Height,
+) -> Result<()> {
     let fanout = store.geometry.fanout as usize;
+    empty_above(store, tree, key, height)?;
     let id = node_at(store, tree, key, height)?;
     unseal(store, id)?;
     let count = match &*store.node(id)? {
@@ -137,7 +210,11 @@ fn split_internal(store: &mut Store, tree: TreeId, key: &Key, height: Height) ->
         store.add(Node::Internal(right));
     }
     edges.reverse();
-    link(store, tree, &lo, height, edges)
+    for (_, pivot) in &edges {
+        balance.look_at(tree, pivot, height);
+    }
+    balance.look_at(tree, &lo, height);
+    link(store, balance, tree, &lo, height, edges)
 }
 
 /// Brings the messages of sealed runs into memory and frees their places.
@@ -150,24 +227,46 @@ fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
     freed.into_iter().try_for_each(|(extent, birth)| store.space.free(extent, birth, now))
 }
 
-/// Joins the node of this height on the way to `key` with a neighbour, if both are small.
-pub(super) fn merge(store: &mut Store, tree: TreeId, key: &Key, height: Height) -> Result<()> {
+/// Joins the node of this height on the way to `key` with a neighbour, if there is one that fits.
+pub(super) fn merge(
+    store: &mut Store,
+    balance: &mut Balance,
+    tree: TreeId,
+    key: &Key,
+    height: Height,
+) -> Result<()> {
     let Some((parent, at)) = parent_of(store, tree, key, height)? else { return Ok(()) };
     let count = children_of(store, parent)?;
     if count < 2 {
+        // It has no neighbour before its parent finds one.
+        balance.look_at(tree, key, Height(height.0 + 1));
         return shrink(store, tree);
     }
-    let left = if at + 1 < count { at } else { at - 1 };
-    if !fit_together(store, parent, left)? {
-        return Ok(());
+    let right = (at + 1 < count).then_some(at);
+    for left in right.into_iter().chain(at.checked_sub(1)) {
+        if fit_together(store, parent, left)? {
+            return join(store, balance, tree, parent, left);
+        }
     }
+    Ok(())
+}
+
+/// Joins children `left` and `left + 1` of node `parent`.
+fn join(
+    store: &mut Store,
+    balance: &mut Balance,
+    tree: TreeId,
+    parent: NodeId,
+    left: usize,
+) -> Result<()> {
     let (left_id, _) = move_buffer(store, parent, left)?;
-    let (right_id, _) = move_buffer(store, parent, left + 1)?;
+    let (right_id, boundary) = move_buffer(store, parent, left + 1)?;
     for id in [left_id, right_id] {
         unseal(store, id)?;
     }
     let right = store.node(right_id)?;
-    let right = store.edit(left_id, |node, disk| {
+    let height = right.height();
+    store.edit(left_id, |node, disk| {
         match (node, (*right).clone()) {
             (Node::Leaf(left), Node::Leaf(mut right)) => {
                 left.open(disk)?;
@@ -177,9 +276,9 @@ pub(super) fn merge(store: &mut Store, tree: TreeId, key: &Key, height: Height) 
             (Node::Internal(left), Node::Internal(right)) => left.merge(right),
             _ => unreachable!("siblings are of one height"),
         }
-        Ok(right_id)
+        Ok(())
     })?;
-    store.discard(right)?;
+    store.discard(right_id)?;
     store.edit(parent, |node, _| {
         if let Node::Internal(internal) = node {
             internal.remove_right_of(left);
@@ -187,23 +286,32 @@ pub(super) fn merge(store: &mut Store, tree: TreeId, key: &Key, height: Height) 
         Ok(())
     })?;
     let lo = store.node(left_id)?.bounds().lo.clone();
-    if height == Height(0) {
-        split_leaf(store, tree, &lo)?;
+    if let Some(below) = height.0.checked_sub(1) {
+        // A child that had no neighbour may have one now.
+        balance.look_at(tree, &boundary, Height(below));
+        balance.look_at(tree, &lo, Height(below));
+        if children_of(store, left_id)? > store.geometry.fanout as usize {
+            split_internal(store, balance, tree, &lo, height)?;
+        }
     }
+    balance.look_at(tree, &lo, height);
     if children_of(store, parent)? == 1 { shrink(store, tree) } else { Ok(()) }
 }
 
-/// Whether children `left` and `left + 1` would make one node of three quarters at the most.
+/// Whether children `left` and `left + 1` would make one node of three quarters at the most. One that is
+/// empty fits to any, and so does a node with a single child: both are divided anew.
 fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
     let node = store.node(parent)?;
     let Node::Internal(internal) = &*node else { return Ok(false) };
     let pair = (store.child(internal, left)?, store.child(internal, left + 1)?);
     Ok(match (&*pair.0, &*pair.1) {
         (Node::Leaf(a), Node::Leaf(b)) => {
-            a.bytes() + b.bytes() <= store.geometry.leaf_size as usize / 4 * 3
+            let fits = a.bytes() + b.bytes() <= store.geometry.leaf_size as usize / 4 * 3;
+            fits || a.is_empty() || b.is_empty()
         }
         (Node::Internal(a), Node::Internal(b)) => {
-            a.children().len() + b.children().len() <= store.geometry.fanout as usize / 4 * 3
+            let (a, b) = (a.children().len(), b.children().len());
+            a.min(b) == 1 || a + b <= store.geometry.fanout as usize / 4 * 3
         }
         _ => false,
     })

@@ -29,6 +29,10 @@ impl Volume {
             // The fence holds everything that the group would: it is dropped.
             return self.checkpoint();
         }
+        // What the last records made obsolete takes room in the bindings, too.
+        if self.store.late.bytes_max() > self.log.room() {
+            return self.checkpoint();
+        }
         let result = self.seal_group();
         self.or_fail(result)
     }
@@ -37,7 +41,7 @@ impl Volume {
     /// the group counts only with all that it binds (the transactional checksum of SwimStore).
     fn seal_group(&mut self) -> Result<()> {
         let room = self.log.room().saturating_sub(self.store.late.bytes_max());
-        self.store.bind_waiting(room)?;
+        self.write_all(|store| store.bind_waiting(room))?;
         let bindings = self.store.late.seal()?;
         let (birth, disk) = (self.superblock.birth, &self.store.disk);
         self.log.sync(disk, birth, self.nonce_before, &bindings)
@@ -58,7 +62,7 @@ impl Volume {
     pub(super) fn write_checkpoint(&mut self, wall: Time, continued: Continued) -> Result<()> {
         let birth = self.store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
-        self.store.write_all()?;
+        self.write_all(Store::write_all)?;
         let Store { table, space, disk, .. } = &mut self.store;
         let root = table.write(space, birth)?;
         let map_hash = space.write_map(disk, self.superblock.map_start, birth)?;

@@ -1,5 +1,5 @@
-//! Carrying out transactions: how each becomes durable, room for it in the log and on the device, and its
-//! way into the log and the trees.
+//! Carrying out transactions: how each becomes durable, room for it in the log, and its way into the log
+//! and the trees.
 
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
@@ -15,7 +15,7 @@ const GROUP_BYTES: usize = 4 << 20;
 const LATE_LIMIT: u64 = 1 << 30;
 
 /// How a transaction becomes durable.
-enum Way {
+pub(super) enum Way {
     /// With the next checkpoint; nothing is logged.
     Unlogged,
     /// With the next log group.
@@ -44,9 +44,8 @@ impl Volume {
     pub fn commit(&mut self, transaction: Transaction) -> Result<Lsn> {
         let logged = self.writable()?;
         self.validate(&transaction.messages)?;
-        let bytes = Record::encoded_bytes(&transaction.messages);
-        let way = if logged { self.choose(&transaction.messages)? } else { Way::Unlogged };
-        self.admit(bytes, logged)?;
+        let way = if logged { self.choose(&transaction.messages) } else { Way::Unlogged };
+        let way = self.admit(&transaction, way)?;
         let result = self.carry_out(transaction, way);
         self.or_fail(result)
     }
@@ -59,6 +58,10 @@ impl Volume {
         if messages.iter().any(|message| matches!(message, RecordMessage::Unbound(..))) {
             return Err(Error::Misuse("a message without its value".into()));
         }
+        let empty = |message: &&RecordMessage| matches!(message, RecordMessage::RangeDelete(_, lo, hi) if lo >= hi);
+        if messages.iter().find(empty).is_some() {
+            return Err(Error::Misuse("a range delete of nothing".into()));
+        }
         if let Some(bytes) = messages.iter().find_map(RecordMessage::beyond_limits) {
             return Err(Error::Misuse(format!("a message with a key or value of {bytes} bytes")));
         }
@@ -66,35 +69,14 @@ impl Volume {
         Ok(())
     }
 
-    /// How a transaction of these messages is to become durable. Makes room for what is bound late.
-    fn choose(&mut self, messages: &[RecordMessage]) -> Result<Way> {
-        let fits = |form: &LogForm| form.log_bytes() <= self.log.record_max();
+    /// How a transaction of these messages is to become durable, if there is space enough.
+    fn choose(&self, messages: &[RecordMessage]) -> Way {
+        let fits = |form: &LogForm| {
+            form.log_bytes() <= self.log.record_max() && form.late_bytes as u64 <= LATE_LIMIT
+        };
         let form = log_form(messages, self.late_bytes);
         let form = if fits(&form) { form } else { log_form(messages, 1) };
-        if !fits(&form) {
-            return Ok(Way::Whole);
-        }
-        let late = form.late_bytes as u64;
-        if late > 0 && self.late_blocks(late) > self.late_limit() {
-            self.checkpoint()?;
-            if self.late_blocks(late) > self.late_limit() {
-                return Ok(Way::Whole);
-            }
-        }
-        Ok(Way::Logged(form))
-    }
-
-    /// Blocks that a recovery would have to leave alone, with `more` bytes of late-bound values.
-    fn late_blocks(&self, more: u64) -> u64 {
-        let bytes = more + self.store.late.waiting_bytes();
-        self.store.space.pinned_blocks() + bytes.div_ceil(BLOCK_SIZE as u64)
-    }
-
-    /// What is bound late is written a second time when it is recovered: it may take half of what is free.
-    fn late_limit(&self) -> u64 {
-        let space = &self.store.space;
-        let free = space.free_blocks() + space.pinned_blocks();
-        (free.saturating_sub(self.need_blocks(0)) / 2).min(LATE_LIMIT / BLOCK_SIZE as u64)
+        if fits(&form) { Way::Logged(form) } else { Way::Whole }
     }
 
     fn carry_out(&mut self, transaction: Transaction, way: Way) -> Result<Lsn> {
@@ -110,9 +92,10 @@ impl Volume {
             self.log.append(&record);
             self.enter_late(&record, &messages);
         }
-        tree::inject(&mut self.store, Msn(lsn.0), &messages)?;
+        tree::inject(&mut self.store, &mut self.balance, Msn(lsn.0), &messages)?;
         self.next_msn = Msn(lsn.0 + messages.len() as u64);
-        self.store.make_room()?;
+        self.settle()?;
+        self.evict()?;
         if whole {
             self.checkpoint()?;
         }
@@ -146,35 +129,8 @@ impl Volume {
             self.sync()?;
         }
         let need = self.store.late.bytes_max() + bytes;
-        if need > self.log.room() { self.checkpoint() } else { Ok(()) }
-    }
-
-    /// Refuses, before anything has changed, what the volume has no room for.
-    fn admit(&mut self, bytes: usize, logged: bool) -> Result<()> {
-        for attempt in 0..3 {
-            let need = self.need_blocks(bytes);
-            let free = self.store.space.free_blocks();
-            if need <= free {
-                return Ok(());
-            }
-            let gain = self.store.space.held_blocks() > 0 || self.store.dirty_bytes() > 0;
-            // What is not logged becomes durable all at once, so no checkpoint may come in between.
-            if attempt == 2 || !gain || !logged {
-                return Err(Error::NoSpace { need_blocks: need, free_blocks: free });
-            }
-            self.checkpoint()?;
-        }
-        Ok(())
-    }
-
-    /// Blocks that must be free: for what is dirty, for the operation, and for the flushes and the
-    /// checkpoint that follow.
-    pub(super) fn need_blocks(&self, bytes: usize) -> u64 {
-        let geometry = self.store.geometry;
-        let dirty = self.store.dirty_bytes() as u64;
-        let reserve =
-            4 * u64::from(geometry.leaf_size) + u64::from(geometry.node_size) + (64 << 10);
-        (dirty + dirty / 8 + bytes as u64 + reserve) / BLOCK_SIZE as u64
+        let late = self.late_blocks() * BLOCK_SIZE as u64 + form.late_bytes as u64;
+        if need > self.log.room() || late > LATE_LIMIT { self.checkpoint() } else { Ok(()) }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::ids::*;
 use crate::log::{Log, Region};
 use crate::space::Space;
 use crate::table::Table;
-use crate::tree;
+use crate::tree::{self, Balance};
 
 /// What a new volume is to be.
 pub struct CreateOptions {
@@ -68,6 +68,7 @@ impl Volume {
         };
         Ok(Volume {
             store,
+            balance: Balance::default(),
             log: Log::new(Region::of(&superblock), 0, 1),
             superblock,
             nonce_before: Nonce(0),
@@ -78,6 +79,7 @@ impl Volume {
             next_zone: options.first_zone,
             next_ino: options.first_ino,
             late_bytes: LATE_BYTES,
+            drained: Msn(0),
             access: Access::ReadWrite { logged: false, fenced: false },
         })
     }

@@ -17,6 +17,7 @@ mod create;
 mod layout;
 mod open;
 mod ring;
+mod room;
 
 use bytes::Bytes;
 
@@ -26,7 +27,7 @@ use crate::error::{Error, Result, after};
 use crate::format::{Identity, Key, Op, RecordMessage, Superblock};
 use crate::ids::*;
 use crate::log::Log;
-use crate::tree::{self, Cursor, Scan};
+use crate::tree::{self, Balance, Cursor, Scan};
 
 pub use create::CreateOptions;
 pub use layout::{Layout, default_log_bytes, slot_block};
@@ -53,6 +54,7 @@ pub type NonceSource = Box<dyn FnMut() -> u64 + Send>;
 /// An open volume.
 pub struct Volume {
     store: Store,
+    balance: Balance,
     log: Log,
     superblock: Superblock,
     /// The nonce of the epoch before the superblock's.
@@ -66,6 +68,8 @@ pub struct Volume {
     next_ino: Ino,
     /// From so many bytes of consecutive blocks on, values are written with their nodes, not to the log.
     late_bytes: usize,
+    /// The MSN that was next when everything pending had been moved to the leaves for lack of space.
+    drained: Msn,
     access: Access,
 }
 
@@ -170,6 +174,7 @@ impl Volume {
     /// Free and total blocks of the image, as statfs shows them.
     pub fn free_blocks(&self) -> (u64, u64) {
         let space = &self.store.space;
-        (space.free_blocks() + space.held_blocks(), self.superblock.image_blocks)
+        let free = space.free_blocks() + space.held_blocks();
+        (free.saturating_sub(self.reserve_blocks() * 3 / 2), self.superblock.image_blocks)
     }
 }

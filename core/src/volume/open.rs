@@ -14,19 +14,17 @@ use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice};
 use crate::error::{Error, Fault, Place, Result, after};
 use crate::format::{
-    Action, Birth, Group, IDENTITY_AT, Identity, Magic, Record, RecordMessage, Superblock,
+    Action, Birth, Group, IDENTITY_AT, Identity, Key, Magic, MsnRange, RecordMessage, Superblock,
     block_after,
 };
 use crate::ids::*;
-use crate::log::{
-    Bindings, Bound, End, Log, LogReader, Lost, Region, Scanned, Survey, Values, scan,
-};
+use crate::log::{BoundCounts, End, Log, LogReader, Region, Scanned, Survey, Values, scan};
 use crate::space::Space;
 use crate::table::Table;
-use crate::tree;
+use crate::tree::{self, Balance};
 
 /// Late-bound values that replay holds in memory at a time.
-const VALUES_AT_ONCE: usize = 256;
+const VALUES_AT_ONCE: u32 = 4096;
 
 /// What an open volume shows, and whether it may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +67,7 @@ pub struct Recovery {
     /// Records that were replayed.
     pub records: u64,
     /// Where the late-bound values of those records were.
-    pub bound: Bound,
+    pub bound: BoundCounts,
     /// Why the log ends.
     pub end: End,
     /// Checkpoints that were made on the way, because space was short.
@@ -128,7 +126,7 @@ impl Volume {
             None => Recovery {
                 groups: 0,
                 records: 0,
-                bound: Bound::default(),
+                bound: BoundCounts::default(),
                 end: End::Clean,
                 checkpoints: 0,
             },
@@ -179,6 +177,7 @@ impl Volume {
         };
         Ok(Volume {
             store,
+            balance: Balance::default(),
             log: Log::new(Region::of(&superblock), head, group),
             next_msn: superblock.next_msn,
             next_zone: superblock.next_zone,
@@ -189,6 +188,7 @@ impl Volume {
             unidentified: false,
             nonces: options.nonces,
             late_bytes: options.late_bytes,
+            drained: Msn(0),
             access,
         })
     }
@@ -206,7 +206,7 @@ impl Volume {
                 Err(fault) => return Err(Error::corrupt(Place::Image, fault)),
             };
             checkpoints += u64::from(self.make_replay_room(before, bytes.len(), &group)?);
-            self.replay_group(&disk, &group, &survey.lost)?;
+            self.replay_group(&disk, &group, survey)?;
         }
         Ok(Recovery {
             groups: survey.groups,
@@ -225,12 +225,11 @@ impl Volume {
         bytes: usize,
         group: &Group,
     ) -> Result<bool> {
-        let unbound = group.records.iter().flat_map(Record::unbound);
-        let late: u64 = unbound.map(|range| u64::from(range.count)).sum();
-        let need = self.need_blocks(bytes) + late;
+        let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
+        let late: u64 = extents.map(|extent| u64::from(extent.blocks)).sum();
+        let need = self.needed((bytes / BLOCK_SIZE) as u64 + late, true);
         let gain = self.store.space.pinned_blocks() > 0 || self.store.dirty_bytes() > 0;
-        if need <= self.store.space.free_blocks() || number == self.superblock.first_group || !gain
-        {
+        if self.has_free(need) || number == self.superblock.first_group || !gain {
             return Ok(false);
         }
         let wall = self.superblock.wall;
@@ -238,9 +237,8 @@ impl Volume {
         Ok(true)
     }
 
-    fn replay_group(&mut self, disk: &Disk, group: &Group, lost: &[Lost]) -> Result<()> {
-        let bindings = Bindings::new(&group.bindings);
-        let mut values = Values::new(disk, self.identity.volume);
+    fn replay_group(&mut self, disk: &Disk, group: &Group, survey: &Survey) -> Result<()> {
+        let mut values = Values::new(disk, self.identity.volume, &group.bindings);
         for record in &group.records {
             let mut waiting = Waiting { first: record.lsn, messages: Vec::new() };
             for (first, message) in record.numbered() {
@@ -249,22 +247,7 @@ impl Volume {
                     self.inject(&mut waiting, first, message.clone())?;
                     continue;
                 };
-                for at in 0..*count {
-                    let msn = Msn(first.0 + u64::from(at));
-                    let key = block_after(key, at).expect("the decoder has looked at the last");
-                    let known = lost.binary_search_by_key(&msn, |lost| lost.msn).ok();
-                    let value = match known.map(|at| &lost[at]) {
-                        Some(lost) => {
-                            self.store.lost.insert(key.clone(), lost.damage.clone());
-                            Some(Default::default())
-                        }
-                        None => values.get(bindings.of(msn), &key, msn)?,
-                    };
-                    if let Some(value) = value {
-                        let insert = RecordMessage::Point(TreeId::Data, key, Action::Insert(value));
-                        self.inject(&mut waiting, msn, insert)?;
-                    }
-                }
+                self.replay_unbound(&mut waiting, &mut values, survey, first, key, *count)?;
             }
             self.flush_waiting(&mut waiting)?;
             self.next_msn = Msn(record.next_lsn().0);
@@ -274,10 +257,48 @@ impl Volume {
         Ok(())
     }
 
+    /// Injects the inserts of an unbound entry, a few at a time; those that are lost are noted instead.
+    fn replay_unbound(
+        &mut self,
+        waiting: &mut Waiting,
+        values: &mut Values<'_>,
+        survey: &Survey,
+        first: Msn,
+        key: &Key,
+        count: u32,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < count {
+            let first = Msn(first.0 + u64::from(done));
+            let key = block_after(key, done).expect("the decoder has looked at the last");
+            let mut few = VALUES_AT_ONCE.min(count - done);
+            if let Some(lost) = survey.lost_at(first) {
+                few = (lost.messages.end().0 - first.0).min((count - done).into()) as u32;
+                let last = block_after(&key, few - 1).expect("the decoder has looked at the last");
+                self.store.lost.insert(key, last.successor(), lost.damage.clone());
+                done += few;
+                continue;
+            }
+            if let Some(lost) = survey.lost_after(first) {
+                few = few.min((lost.messages.first.0 - first.0).min(u32::MAX.into()) as u32);
+            }
+            let fetched = values.fetch(&key, MsnRange { first, count: few })?;
+            for (at, value) in fetched.into_iter().enumerate() {
+                let Some(value) = value else { continue };
+                let msn = Msn(first.0 + at as u64);
+                let key = block_after(&key, at as u32).expect("the decoder has looked at the last");
+                let insert = RecordMessage::Point(TreeId::Data, key, Action::Insert(value));
+                self.inject(waiting, msn, insert)?;
+            }
+            done += few;
+        }
+        Ok(())
+    }
+
     /// Adds a message to those that are injected together, which have MSNs without a gap.
     fn inject(&mut self, waiting: &mut Waiting, msn: Msn, message: RecordMessage) -> Result<()> {
         let next = waiting.first.0 + waiting.messages.len() as u64;
-        if next != msn.0 || waiting.messages.len() == VALUES_AT_ONCE {
+        if next != msn.0 || waiting.messages.len() == VALUES_AT_ONCE as usize {
             self.flush_waiting(waiting)?;
             waiting.first = Lsn(msn.0);
         }
@@ -286,23 +307,27 @@ impl Volume {
     }
 
     fn flush_waiting(&mut self, waiting: &mut Waiting) -> Result<()> {
-        tree::inject(&mut self.store, Msn(waiting.first.0), &waiting.messages)?;
+        let first = Msn(waiting.first.0);
+        tree::inject(&mut self.store, &mut self.balance, first, &waiting.messages)?;
         waiting.messages.clear();
-        self.store.make_room()
+        // Where space is short this waits for a checkpoint, which waits for the end of the group.
+        while !self.balance.is_settled() && self.has_room_for_step() {
+            self.balance.step(&mut self.store)?;
+        }
+        self.evict()
     }
 
     /// A lost value that a later message covers is missed by nobody.
     fn forget_lost(&mut self, message: &RecordMessage) {
         let lost = &mut self.store.lost;
-        if lost.is_empty() || message.tree() != TreeId::Data {
-            return;
-        }
         match message {
-            RecordMessage::Point(_, key, _) => drop(lost.remove(key)),
-            RecordMessage::RangeDelete(_, lo, hi) => lost.retain(|key, _| key < lo || key >= hi),
+            _ if message.tree() != TreeId::Data => {}
+            RecordMessage::Point(_, key, _) => lost.forget(key, &key.successor()),
+            RecordMessage::RangeDelete(_, lo, hi) => lost.forget(lo, hi),
             RecordMessage::Unbound(first, count) => {
-                let last = block_after(first, count - 1).unwrap_or_default();
-                lost.retain(|key, _| key < first || *key > last || key.len() != first.len());
+                if let Some(last) = block_after(first, count - 1) {
+                    lost.forget(first, &last.successor());
+                }
             }
         }
     }

@@ -88,7 +88,7 @@ fn passes(report: &Report, io: &mut Io) -> Result<(), Failure> {
     )?;
     if log.bound.total() > 0 {
         let bound = log.bound;
-        let (extents, bytes) = log.pinned();
+        let (extents, bytes) = pinned(log);
         writeln!(
             io.out,
             "        {} late-bound values: {} in leaves, {} in runs, {} in the log, {} obsolete",
@@ -98,7 +98,7 @@ fn passes(report: &Report, io: &mut Io) -> Result<(), Failure> {
             bound.inline,
             bound.null
         )?;
-        let lost = log.lost.len();
+        let lost = log.lost_values();
         let verdict = if lost == 0 { String::new() } else { format!("; {lost} values are lost") };
         writeln!(io.out, "        {extents} extents read and pinned ({}){verdict}", human(bytes))?;
     }
@@ -106,7 +106,7 @@ fn passes(report: &Report, io: &mut Io) -> Result<(), Failure> {
     match &log.end {
         End::Clean => writeln!(io.out, "        the log ends at {at}")?,
         End::Torn { why, .. } => writeln!(io.out, "        the log ends at {at}, torn: {why}")?,
-        End::Damaged { .. } | End::Superseded { .. } => {
+        End::Damaged { .. } | End::Unreadable { .. } | End::Superseded { .. } => {
             writeln!(io.out, "        the log is damaged at {at}")?;
         }
     }
@@ -116,6 +116,11 @@ fn passes(report: &Report, io: &mut Io) -> Result<(), Failure> {
         writeln!(io.out, "Pass 2: {} operations replayed: {each}", replay.records)?;
     }
     Ok(())
+}
+
+/// The extents that are pinned, and their bytes.
+fn pinned(log: &Survey) -> (usize, u64) {
+    (log.pins.len(), log.pins.iter().map(|(_, extent)| extent.bytes()).sum())
 }
 
 fn numbers(report: &Report, io: &mut Io) -> Result<(), Failure> {
@@ -160,11 +165,12 @@ fn document(path: &Path, report: &Report, repaired: Option<(Repair, &Report)>) -
 
 /// The two passes over the log.
 fn log_numbers(log: &Survey, report: &Report) -> Value {
-    let (extents, bytes) = log.pinned();
+    let (extents, bytes) = pinned(log);
     let end = match &log.end {
         End::Clean => "clean",
         End::Torn { .. } => "torn",
         End::Damaged { .. } => "damaged",
+        End::Unreadable { .. } => "unreadable",
         End::Superseded { .. } => "superseded",
     };
     let operations: serde_json::Map<String, Value> =
@@ -180,7 +186,7 @@ fn log_numbers(log: &Survey, report: &Report) -> Value {
             "in_runs": log.bound.in_runs,
             "in_log": log.bound.inline,
             "obsolete": log.bound.null,
-            "lost": log.lost.len(),
+            "lost": log.lost_values(),
         },
         "pinned_extents": extents,
         "pinned_bytes": bytes,

@@ -190,8 +190,8 @@ fn contents_are_verified_when_that_is_asked_for() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);
     let mut bytes = fs::read(&image).unwrap();
-    let contents = &pattern(10_000)[..64];
-    let at = bytes.windows(64).position(|window| window == contents).unwrap();
+    let contents = &pattern(10_000)[..4096];
+    let at = bytes.windows(4096).position(|window| window == contents).unwrap();
     bytes[at + 5] ^= 1;
     fs::write(&image, &bytes).unwrap();
     let (out, _) = run("fsck -n --data IMG", &image, &dir, 4);

@@ -1,0 +1,307 @@
+//! Pass 1 of recovery: which groups count, and what they bind.
+//!
+//! A group counts if it verifies and everything that it binds does. Each extent that is bound belongs to one
+//! binding (or, as the slices of a run, to bindings of one group), so nothing is read twice, whatever an
+//! image says.
+
+use std::collections::BTreeMap;
+
+use super::tail::{Tail, beyond};
+use super::values::Bound;
+use super::{End, LogReader, LostRecord, Scanned};
+use crate::device::Disk;
+use crate::error::{Damage, Error, Fault, Result};
+use crate::format::{
+    Binding, Bound as Target, Group, Key, MsnRange, Op, RecordMessage, Superblock, block_after,
+};
+use crate::ids::*;
+
+/// What pass 1 found: how many groups and records count, and where the next group belongs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Groups that count.
+    pub groups: u64,
+    /// Their records.
+    pub records: u64,
+    /// How many records there are of each operation.
+    pub operations: BTreeMap<Op, u64>,
+    /// Unbound entries in them; each stands for one or more values.
+    pub unbound: u64,
+    /// Binding entries.
+    pub bindings: u64,
+    /// Where the values are bound to.
+    pub bound: BoundCounts,
+    /// The extents that must not be written before their group is unnecessary, each once, with the group's
+    /// number.
+    pub pins: Vec<(u64, Extent)>,
+    /// Acknowledged values that are lost, in the order of their messages.
+    pub lost: Vec<Lost>,
+    /// Records of later groups that verify, but cannot be replayed, because one before them is damaged.
+    pub beyond: Vec<LostRecord>,
+    /// Why there are no more groups.
+    pub end: End,
+    /// Where the log ends, in bytes.
+    pub end_byte: u64,
+    /// The unit after the last group.
+    pub next_unit: u64,
+    /// The number after the last group's.
+    pub next_group: u64,
+}
+
+/// How many late-bound values were found where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BoundCounts {
+    /// In leaves.
+    pub in_leaves: u64,
+    /// In runs of internal nodes.
+    pub in_runs: u64,
+    /// In the log itself.
+    pub inline: u64,
+    /// Nowhere: obsolete at once.
+    pub null: u64,
+}
+
+impl BoundCounts {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.in_leaves + self.in_runs + self.inline + self.null
+    }
+
+    fn add(&mut self, to: &Target, values: u64) {
+        *match to {
+            Target::Leaf(_) => &mut self.in_leaves,
+            Target::Slice(_) => &mut self.in_runs,
+            Target::Inline(_) => &mut self.inline,
+            Target::Null => &mut self.null,
+        } += values;
+    }
+}
+
+/// Acknowledged values of consecutive blocks that do not verify, or cannot be read, where their binding
+/// says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Their messages.
+    pub messages: MsnRange,
+    /// The first of their keys in the data index.
+    pub key: Key,
+    /// Where they should be, and why they do not count.
+    pub damage: Damage,
+    /// Whether the device failed to read them: they may be whole.
+    pub unreadable: bool,
+}
+
+impl Lost {
+    /// The key after the last.
+    pub fn end(&self) -> Key {
+        let last = block_after(&self.key, self.messages.count - 1);
+        last.unwrap_or_else(|| self.key.clone()).successor()
+    }
+}
+
+/// Pass 1: walks the groups after the checkpoint and verifies each, and what it binds.
+pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
+    let mut reader = LogReader::new(disk, superblock);
+    let mut survey = Survey::default();
+    let mut extents = Extents::default();
+    let mut tail: Option<Tail> = None;
+    survey.end = loop {
+        let mut ahead = reader.clone();
+        let group = match ahead.next() {
+            Ok(Ok(Scanned { group, .. })) => group,
+            Ok(Err(why)) => {
+                break tail.unwrap_or_else(|| Tail::look(&reader)).end(&reader, &why);
+            }
+            Err(Error::Io { source, .. }) => {
+                let byte = reader.region.byte(reader.unit);
+                break End::Unreadable { byte, why: source.to_string() };
+            }
+            Err(other) => return Err(other),
+        };
+        if let Err(why) = extents.take(&group) {
+            break tail.unwrap_or_else(|| Tail::look(&reader)).end(&reader, &why);
+        }
+        let lost = verify(disk, superblock.birth.volume, &group)?;
+        // What merely cannot be read now says nothing against the group.
+        if let Some(first) = lost.iter().find(|lost| !lost.unreadable) {
+            let tail = tail.get_or_insert_with(|| Tail::look(&reader));
+            if tail.vouched(group.number).is_none() {
+                let why = format!("what it binds does not verify: {}", first.damage);
+                break tail.end(&reader, &Fault::Missing(why));
+            }
+        }
+        survey.add(&group, lost);
+        reader = ahead;
+    };
+    (survey.next_unit, survey.next_group) = reader.next_group();
+    survey.end_byte = reader.region.byte(survey.next_unit);
+    if matches!(survey.end, End::Damaged { .. } | End::Unreadable { .. }) {
+        survey.beyond = beyond(&reader);
+    }
+    Ok(survey)
+}
+
+/// The extents that are bound so far, by first block: the block after, and the group.
+#[derive(Default)]
+struct Extents(BTreeMap<BlockNr, (BlockNr, u64)>);
+
+impl Extents {
+    /// Adds those of a group: none may be bound already, or lie across another.
+    fn take(&mut self, group: &Group) -> std::result::Result<(), Fault> {
+        let mut places = Vec::new();
+        for binding in &group.bindings {
+            let Some(extent) = binding.to.extent() else { continue };
+            let slice = matches!(binding.to, Target::Slice(_));
+            let (start, end) = (extent.start, extent.end());
+            let before = self.0.range(..end).next_back().map(|(start, rest)| (*start, *rest));
+            match before {
+                // Slices of one run share its extent.
+                Some((first, rest)) if slice && (first, rest) == (start, (end, group.number)) => {}
+                Some((_, (past, _))) if past > start => {
+                    let what = "extent that is bound";
+                    return Err(Fault::mismatch(what, "one that nothing else binds", extent));
+                }
+                _ => drop(self.0.insert(start, (end, group.number))),
+            }
+            places.push(binding.to.place());
+        }
+        places.sort_unstable();
+        match places.windows(2).find(|pair| pair[0] == pair[1]) {
+            None => Ok(()),
+            Some(_) => Err(Fault::Missing("one place is bound twice".into())),
+        }
+    }
+}
+
+/// Reads every value that the group binds outside itself; returns those that do not verify.
+fn verify(disk: &Disk, volume: VolumeId, group: &Group) -> Result<Vec<Lost>> {
+    let mut entries: Vec<(MsnRange, &Key)> = Vec::new();
+    for (first, message) in group.records.iter().flat_map(|record| record.numbered()) {
+        if let RecordMessage::Unbound(key, count) = message {
+            entries.push((MsnRange { first, count: *count }, key));
+        }
+    }
+    let mut lost = Vec::new();
+    for binding in &group.bindings {
+        verify_binding(disk, volume, binding, &entries, &mut lost)?;
+    }
+    lost.sort_by_key(|lost| lost.messages);
+    Ok(lost)
+}
+
+fn verify_binding(
+    disk: &Disk,
+    volume: VolumeId,
+    binding: &Binding,
+    entries: &[(MsnRange, &Key)],
+    lost: &mut Vec<Lost>,
+) -> Result<()> {
+    let bound = match Bound::load(disk, volume, &binding.to) {
+        Ok(Some(bound)) => bound,
+        Ok(None) => return Ok(()),
+        Err(error) => {
+            let (damage, unreadable) = damage_of(error)?;
+            for (range, key) in pieces(binding, entries) {
+                lost.push(Lost { messages: range, key, damage: damage.clone(), unreadable });
+            }
+            return Ok(());
+        }
+    };
+    for (range, first) in pieces(binding, entries) {
+        let mut run: Option<Lost> = None;
+        for at in 0..range.count {
+            let key = block_after(&first, at).expect("the decoder has looked at the last key");
+            let msn = Msn(range.first.0 + u64::from(at));
+            let Err(error) = bound.value(disk, &key, msn) else {
+                lost.extend(run.take());
+                continue;
+            };
+            let (damage, unreadable) = damage_of(error)?;
+            match &mut run {
+                Some(run) if run.unreadable == unreadable => run.messages.count += 1,
+                _ => {
+                    let messages = MsnRange { first: msn, count: 1 };
+                    lost.extend(run.replace(Lost { messages, key, damage, unreadable }));
+                }
+            }
+        }
+        lost.extend(run);
+    }
+    Ok(())
+}
+
+/// The values of a binding by unbound entry: MSNs in a row, and the first key.
+fn pieces(binding: &Binding, entries: &[(MsnRange, &Key)]) -> Vec<(MsnRange, Key)> {
+    let mut pieces = Vec::new();
+    for range in &binding.values {
+        let mut next = range.first;
+        let mut at = entries.partition_point(|(entry, _)| entry.end() <= next);
+        while next < range.end() && at < entries.len() {
+            let (entry, key) = &entries[at];
+            let count = (entry.end().min(range.end()).0 - next.0) as u32;
+            let offset = (next.0 - entry.first.0) as u32;
+            let key = block_after(key, offset).expect("the decoder has looked at the last key");
+            pieces.push((MsnRange { first: next, count }, key));
+            next = Msn(next.0 + u64::from(count));
+            at += 1;
+        }
+    }
+    pieces
+}
+
+/// What is wrong with a value; and whether that is only that the device failed.
+fn damage_of(error: Error) -> Result<(Damage, bool)> {
+    match error {
+        Error::Corrupt(damage) => Ok((*damage, false)),
+        Error::Io { place, source, .. } => {
+            let past_end = source.kind() == std::io::ErrorKind::UnexpectedEof;
+            let fault = Fault::Missing(format!("it cannot be read: {source}"));
+            Ok((Damage { place, fault }, !past_end))
+        }
+        other => Err(other),
+    }
+}
+
+impl Survey {
+    fn add(&mut self, group: &Group, lost: Vec<Lost>) {
+        self.groups += 1;
+        self.records += group.records.len() as u64;
+        for record in &group.records {
+            *self.operations.entry(record.op).or_default() += 1;
+            self.unbound += record.unbound().count() as u64;
+        }
+        self.bindings += group.bindings.len() as u64;
+        let mut extents: Vec<Extent> = Vec::new();
+        for binding in &group.bindings {
+            let values = binding.values.iter().map(|range| u64::from(range.count)).sum();
+            self.bound.add(&binding.to, values);
+            extents.extend(binding.to.extent());
+        }
+        extents.sort_unstable();
+        extents.dedup();
+        self.pins.extend(extents.into_iter().map(|extent| (group.number, extent)));
+        self.lost.extend(lost);
+    }
+
+    /// How many values are lost.
+    pub fn lost_values(&self) -> u64 {
+        self.lost.iter().map(|lost| u64::from(lost.messages.count)).sum()
+    }
+
+    /// What was lost with message `msn`, if it was.
+    pub fn lost_at(&self, msn: Msn) -> Option<&Lost> {
+        let at = self.lost.partition_point(|lost| lost.messages.end() <= msn);
+        self.lost.get(at).filter(|lost| lost.messages.first <= msn)
+    }
+
+    /// What was lost next after message `msn`.
+    pub fn lost_after(&self, msn: Msn) -> Option<&Lost> {
+        self.lost.get(self.lost.partition_point(|lost| lost.messages.first <= msn))
+    }
+
+    /// What was acknowledged and is lost, or cannot be read, as an error.
+    pub fn damage(&self) -> Option<Error> {
+        let lost = self.lost.first().map(|lost| Error::Corrupt(Box::new(lost.damage.clone())));
+        self.end.damage().or(lost)
+    }
+}

@@ -1,0 +1,268 @@
+//! Why the log ends where it does.
+//!
+//! A group that does not verify, or that binds something which does not, ends the log. It is a torn tail
+//! if no later group of the epoch says that it had been flushed; otherwise it is damage: something
+//! acknowledged is lost. A group of the next epoch, which carries the superblock's nonce as the one before
+//! its own, means that a superblock is lost. The very last acknowledged group cannot be told from a tail.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::LogReader;
+use crate::error::{Error, Fault, Place};
+use crate::format::{GROUP_HEADER_BYTES, Group, Key, Magic, Op, Record, SEAL_BYTES, group_length};
+use crate::ids::*;
+
+/// Why the log ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// What follows is not of this epoch.
+    #[default]
+    Clean,
+    /// The next group was being written when the power went: it was never acknowledged.
+    Torn {
+        /// Where it starts.
+        byte: u64,
+        /// Why it does not count.
+        why: String,
+    },
+    /// A group that had been acknowledged does not verify.
+    Damaged {
+        /// Where it should start.
+        byte: u64,
+        /// Why it does not count.
+        why: String,
+        /// The number of the later group that vouches for it.
+        vouched_by: u64,
+    },
+    /// The place where the next group would stand cannot be read: nobody can say whether one does.
+    Unreadable {
+        /// Where it should start.
+        byte: u64,
+        /// The device's reason.
+        why: String,
+    },
+    /// A group of a later epoch exists: the superblock of that epoch is lost.
+    Superseded {
+        /// Where that group starts.
+        byte: u64,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+}
+
+/// A record that cannot be replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostRecord {
+    /// The MSN of its first message.
+    pub lsn: Lsn,
+    /// What it was.
+    pub op: Op,
+    /// The tree of its first message.
+    pub tree: TreeId,
+    /// The key of its first message.
+    pub key: Key,
+}
+
+/// What stands in the log behind the groups that count. Looked at once, for the first group that fails,
+/// it answers for all that come after.
+#[derive(Default)]
+pub(super) struct Tail {
+    /// Where a group of the next epoch starts.
+    superseded: Option<u64>,
+    /// The greatest number that a group of this epoch calls flushed, and the number of that group.
+    vouched: Option<(u64, u64)>,
+    /// The greatest number of a group of this epoch.
+    greatest: Option<u64>,
+    /// Something that could not be read; it might have been any of these.
+    unreadable: Option<(u64, String)>,
+}
+
+impl Tail {
+    /// Looks at every unit that could hold a group behind the one that the reader stands at.
+    pub fn look(reader: &LogReader<'_>) -> Tail {
+        let mut tail = Tail::default();
+        let superblock = reader.superblock;
+        let log = (superblock.log_epoch, superblock.log_nonce);
+        let mut budget = budget(reader);
+        let unreadable = each_header(reader, |unit, later| {
+            let same = (later.epoch, later.nonce) == log;
+            // Contents of files stand in the log too: only who wrote the volume knows its nonces.
+            let newer = later.epoch.0.checked_sub(1) == Some(superblock.birth.epoch.0)
+                && later.nonce_before == superblock.birth.nonce;
+            if !newer && !same || group_at(reader, unit, &mut budget).is_none() {
+                return;
+            }
+            if newer {
+                tail.superseded = Some(reader.region.byte(unit));
+            } else {
+                tail.vouched = tail.vouched.max(Some((later.flushed, later.number)));
+                tail.greatest = tail.greatest.max(Some(later.number));
+            }
+        });
+        tail.unreadable = unreadable;
+        tail
+    }
+
+    /// Whether a later group says that group `number` had been flushed; which.
+    pub fn vouched(&self, number: u64) -> Option<u64> {
+        self.vouched.filter(|(flushed, _)| *flushed >= number).map(|(_, by)| by)
+    }
+
+    /// Why the log ends where the reader stands: `why` says what is wrong with the group there.
+    pub fn end(&self, reader: &LogReader<'_>, why: &Fault) -> End {
+        let byte = reader.region.byte(reader.unit);
+        let why = why.to_string();
+        if let Some(byte) = self.superseded {
+            let epoch = Epoch(reader.superblock.birth.epoch.0.saturating_add(1));
+            return End::Superseded { byte, epoch };
+        }
+        if let Some(vouched_by) = self.vouched(reader.number) {
+            return End::Damaged { byte, why, vouched_by };
+        }
+        if let Some((byte, why)) = self.unreadable.clone() {
+            return End::Unreadable { byte, why };
+        }
+        match starts_here(reader) || self.greatest.is_some_and(|number| number > reader.number) {
+            true => End::Torn { byte, why },
+            false => End::Clean,
+        }
+    }
+}
+
+/// Whether a header of this epoch stands where the reader does.
+fn starts_here(reader: &LogReader<'_>) -> bool {
+    let superblock = reader.superblock;
+    let log = (superblock.log_epoch, superblock.log_nonce);
+    let block = match reader.used < reader.region.units {
+        true => reader.region.read(reader.disk, reader.unit, BLOCK_SIZE).ok(),
+        false => None,
+    };
+    let header = block.filter(|block| Magic::of(block) == Some(Magic::LogGroup));
+    header.and_then(|block| Header::read(&block)).is_some_and(|header| {
+        header.volume == superblock.birth.volume && (header.epoch, header.nonce) == log
+    })
+}
+
+/// The records of the groups of this epoch behind the one that the reader stands at.
+pub(super) fn beyond(reader: &LogReader<'_>) -> Vec<LostRecord> {
+    let superblock = reader.superblock;
+    let log = (superblock.log_epoch, superblock.log_nonce);
+    let mut groups = BTreeMap::new();
+    let mut budget = budget(reader);
+    each_header(reader, |unit, later| {
+        if (later.epoch, later.nonce) == log
+            && later.number > reader.number
+            && let Some(group) = group_at(reader, unit, &mut budget)
+        {
+            groups.insert(group.number, group.records.iter().filter_map(lost).collect::<Vec<_>>());
+        }
+    });
+    groups.into_values().flatten().collect()
+}
+
+fn lost(record: &Record) -> Option<LostRecord> {
+    let first = record.messages.first()?;
+    let (tree, key) = (first.tree(), Key::copied(first.key()));
+    Some(LostRecord { lsn: record.lsn, op: record.op, tree, key })
+}
+
+/// How many bytes are read to look at groups out of order: they do not overlap, so honest ones fit
+/// into the region.
+fn budget(reader: &LogReader<'_>) -> u64 {
+    4 * reader.region.units * BLOCK_SIZE as u64
+}
+
+/// Shows every unit that looks like the start of a group of this volume and does not belong to a group
+/// that counts. Returns the first place that could not be read.
+fn each_header(reader: &LogReader<'_>, mut show: impl FnMut(u64, Header)) -> Option<(u64, String)> {
+    const AT_ONCE: u64 = 256;
+    let (region, units) = (reader.region, reader.region.units);
+    let mut unreadable = None;
+    let mut done = reader.used;
+    let mut step = AT_ONCE;
+    while done < units {
+        let unit = (reader.superblock.log_head + done) % units;
+        let count = step.min(units - done).min(units - unit);
+        match reader.disk.read(region.byte(unit), count as usize * BLOCK_SIZE) {
+            Ok(bytes) => {
+                for (at, block) in bytes.chunks(BLOCK_SIZE).enumerate() {
+                    if Magic::of(block) == Some(Magic::LogGroup)
+                        && let Some(header) = Header::read(block)
+                        && header.volume == reader.superblock.birth.volume
+                    {
+                        show(unit + at as u64, header);
+                    }
+                }
+                done += count;
+                step = AT_ONCE;
+            }
+            // Block by block, so that the others are seen.
+            Err(_) if count > 1 => step = 1,
+            Err(error) => {
+                unreadable.get_or_insert((region.byte(unit), error.to_string()));
+                done += 1;
+            }
+        }
+    }
+    unreadable
+}
+
+/// The group that starts at `unit`, if it is whole.
+fn group_at(reader: &LogReader<'_>, unit: u64, budget: &mut u64) -> Option<Group> {
+    let region = reader.region;
+    let header = region.read(reader.disk, unit, BLOCK_SIZE).ok()?;
+    let fits = |len: &usize| *len as u64 <= region.units * BLOCK_SIZE as u64;
+    let length = group_length(&header).filter(fits)?;
+    *budget = budget.checked_sub(length as u64)?;
+    let bytes = Bytes::from(region.read(reader.disk, unit, length).ok()?);
+    Group::decode(&bytes, None).ok().map(|(_, group)| group)
+}
+
+/// The fields of a group's header that say where it belongs, before anything is verified.
+struct Header {
+    volume: VolumeId,
+    epoch: Epoch,
+    nonce: Nonce,
+    number: u64,
+    flushed: u64,
+    nonce_before: Nonce,
+}
+
+impl Header {
+    fn read(block: &[u8]) -> Option<Header> {
+        let number = |at: usize| Some(u64::from_le_bytes(block.get(at..at + 8)?.try_into().ok()?));
+        Some(Header {
+            volume: VolumeId(block.get(40..56)?.try_into().ok()?),
+            epoch: Epoch(number(56)?),
+            nonce: Nonce(number(64)?),
+            number: number(SEAL_BYTES)?,
+            flushed: number(SEAL_BYTES + 8)?,
+            nonce_before: Nonce(number(GROUP_HEADER_BYTES - 16)?),
+        })
+    }
+}
+
+impl End {
+    /// The end as an error, if it means that something acknowledged is lost.
+    pub fn damage(&self) -> Option<Error> {
+        match self {
+            End::Clean | End::Torn { .. } => None,
+            End::Damaged { byte, why, vouched_by } => {
+                let text = format!(
+                    "a log group that group {vouched_by} calls flushed does not verify: {why}"
+                );
+                Some(Error::corrupt(Place::Byte(*byte), Fault::Missing(text)))
+            }
+            End::Unreadable { byte, why } => {
+                let text = format!("the log cannot be read here: {why}");
+                Some(Error::corrupt(Place::Byte(*byte), Fault::Missing(text)))
+            }
+            End::Superseded { byte, epoch } => {
+                let text = format!("a log group of epoch {}, but no superblock of it", epoch.0);
+                Some(Error::corrupt(Place::Byte(*byte), Fault::Missing(text)))
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! A volume that is full to the last block: what does not fit is refused and changes nothing; what frees
+//! space always works, and the space comes back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use betr_core::cache::{CacheBudget, Geometry};
+use betr_core::check::{CheckOptions, check};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::format::FileType;
+use betr_core::fs::{Attributes, Changes, Fs, New, Object};
+use betr_core::ids::Time;
+use betr_core::volume::Mode;
+use betr_core::{Error, Result};
+use betr_tests::{Random, clock, create, middling, open, roomy, rounds, tight, tiny};
+use bytes::Bytes;
+
+const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+
+/// Files by name.
+type Model = BTreeMap<Vec<u8>, Bytes>;
+
+struct Run {
+    device: Arc<MemoryDevice>,
+    cache: CacheBudget,
+    fs: Fs,
+    model: Model,
+    random: Random,
+    /// The longest write.
+    write_max: u64,
+    refused: u64,
+    name: String,
+}
+
+impl Run {
+    fn new(name: &str, bytes: u64, geometry: Geometry, cache: CacheBudget, seed: u64) -> Run {
+        let device = Arc::new(MemoryDevice::new(bytes));
+        let volume = create(device.clone(), geometry, cache, seed).unwrap();
+        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+        fs.checkpoint().unwrap();
+        drop(fs);
+        let volume = open(device.clone(), Mode::ReadWrite, cache, seed).unwrap().0;
+        Run {
+            device,
+            cache,
+            fs: Fs::open(volume, clock(100)),
+            model: Model::new(),
+            random: Random::new(seed),
+            write_max: bytes / 40,
+            refused: 0,
+            name: format!("{name}, seed {seed}"),
+        }
+    }
+
+    /// Whether an operation was carried out; if it was refused for lack of space, nothing may have changed.
+    fn done<T>(&mut self, result: Result<T>) -> bool {
+        match result {
+            Ok(_) => true,
+            Err(Error::NoSpace { .. }) => {
+                self.refused += 1;
+                false
+            }
+            Err(error) => panic!("{}: {error}", self.name),
+        }
+    }
+
+    /// What must always work.
+    fn must<T>(&self, what: &str, result: Result<T>) -> T {
+        result.unwrap_or_else(|error| panic!("{}: {what}: {error}", self.name))
+    }
+
+    fn root(&self) -> Object {
+        self.fs.root().unwrap()
+    }
+
+    fn pick(&mut self) -> Option<Vec<u8>> {
+        let at = self.random.below(self.model.len().max(1) as u64) as usize;
+        self.model.keys().nth(at).cloned()
+    }
+
+    fn same(&self, name: &[u8]) {
+        let file = self.fs.lookup(&self.root(), name).unwrap();
+        let found = self.fs.read(&file, 0, 1 << 30).unwrap();
+        assert!(found == self.model[name], "{}: contents differ", self.name);
+    }
+
+    fn all_same(&self) {
+        let names: Vec<_> =
+            self.fs.list(&self.root()).unwrap().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, self.model.keys().cloned().collect::<Vec<_>>(), "{}", self.name);
+        names.iter().for_each(|name| self.same(name));
+    }
+
+    fn write(&mut self, name: &[u8], offset: u64, len: u64) {
+        let data = Bytes::from(self.random.bytes(len as usize));
+        let file = self.fs.lookup(&self.root(), name).unwrap();
+        let result = self.fs.write(&file, offset, &data);
+        if self.done(result) {
+            let mut contents = self.model[name].to_vec();
+            contents.resize(contents.len().max((offset + len) as usize), 0);
+            contents[offset as usize..(offset + len) as usize].copy_from_slice(&data);
+            self.model.insert(name.to_vec(), contents.into());
+        }
+        self.same(name);
+    }
+
+    fn make(&mut self) {
+        let name = format!("file-{:05}", self.random.below(4000)).into_bytes();
+        if self.model.contains_key(&name) {
+            return;
+        }
+        let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+        let root = self.root();
+        let result = self.fs.make(&root, &name, new);
+        if self.done(result) {
+            self.model.insert(name.clone(), Bytes::new());
+            let len = self.len();
+            self.write(&name, 0, len);
+        } else {
+            assert!(self.fs.find(&root, &name).unwrap().is_none());
+        }
+    }
+
+    fn len(&mut self) -> u64 {
+        let max = [3000, 20_000, self.write_max][self.random.below(3) as usize];
+        1 + self.random.below(max)
+    }
+
+    fn step(&mut self) {
+        let Some(name) = self.pick() else { return self.make() };
+        let root = self.root();
+        let file = self.fs.lookup(&root, &name).unwrap();
+        let size = self.model[&name].len() as u64;
+        match self.random.below(40) {
+            0..=12 => self.make(),
+            13..=17 => {
+                let len = self.len();
+                self.write(&name, size, len);
+            }
+            18..=24 => {
+                let (offset, len) = (self.random.below(size + 1), self.len());
+                self.write(&name, offset, len);
+            }
+            25..=28 => {
+                let size = self.random.below(size + 1);
+                let result = self.fs.truncate(&file, size);
+                self.must("truncate", result);
+                let contents = self.model[&name].slice(..size as usize);
+                self.model.insert(name.clone(), contents);
+                self.same(&name);
+            }
+            29..=33 => {
+                let result = self.fs.unlink(&root, &name);
+                self.must("unlink", result);
+                self.model.remove(&name);
+            }
+            34 => {
+                let new = format!("file-{:05}", self.random.below(4000)).into_bytes();
+                let result = self.fs.rename(&root, &name, &root, &new);
+                if self.done(result) {
+                    let contents = self.model.remove(&name).unwrap();
+                    self.model.insert(new, contents);
+                } else {
+                    self.same(&name);
+                }
+            }
+            35 => {
+                let changes = Changes { perm: Some(0o640), ..Changes::default() };
+                let result = self.fs.set_attributes(&file, changes);
+                self.must("chmod", result);
+            }
+            36 | 37 => {
+                let result = self.fs.volume_mut().sync();
+                self.must("sync", result);
+            }
+            38 => {
+                let result = self.fs.checkpoint();
+                self.must("checkpoint", result);
+            }
+            _ => self.reopen(),
+        }
+    }
+
+    /// Makes everything durable through the log, and recovers it.
+    fn reopen(&mut self) {
+        let result = self.fs.volume_mut().sync();
+        self.must("sync", result);
+        let seed = self.random.next();
+        let opened = open(self.device.clone(), Mode::ReadWrite, self.cache, seed);
+        let volume = self.must("recovery", opened).0;
+        self.fs = Fs::open(volume, clock(1000));
+    }
+
+    /// Fills the volume until not even a small file fits.
+    fn fill(&mut self) {
+        for len in [self.write_max, 50_000, 5000, 100] {
+            let before = self.refused;
+            while self.refused < before + 3 {
+                let name = format!("fill-{:06}", self.random.below(1_000_000)).into_bytes();
+                if self.model.contains_key(&name) {
+                    continue;
+                }
+                let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+                let root = self.root();
+                let result = self.fs.make(&root, &name, new);
+                if self.done(result) {
+                    self.model.insert(name.clone(), Bytes::new());
+                    self.write(&name, 0, len);
+                }
+            }
+        }
+    }
+
+    fn sound(&mut self) {
+        let result = self.fs.volume_mut().sync();
+        self.must("sync", result);
+        let device: Arc<dyn Device> = self.device.clone();
+        let report = check(&device, ALL, &mut ());
+        let few = &report.findings[..report.findings.len().min(5)];
+        assert!(report.is_clean(), "{}: {few:?}", self.name);
+    }
+}
+
+fn run(mut run: Run, steps: u64) {
+    run.fill();
+    let (free, all) = run.fs.volume().free_blocks();
+    for step in 0..steps {
+        run.step();
+        if step % 1000 == 999 {
+            run.all_same();
+        }
+    }
+    let held: u64 = run.model.values().map(|contents| contents.len() as u64).sum();
+    println!(
+        "{}: {} of {all} blocks left when full; after {steps} operations, {} refused: {} files, {held} bytes",
+        run.name,
+        free,
+        run.refused,
+        run.model.len()
+    );
+    assert!(run.refused > steps / 50, "{}: only {} refused", run.name, run.refused);
+    run.reopen();
+    run.all_same();
+    run.sound();
+    empty(run);
+}
+
+/// Deletes everything; then as much fits in as at first.
+fn empty(mut run: Run) {
+    let root = run.root();
+    for name in run.model.keys().cloned().collect::<Vec<_>>() {
+        let result = run.fs.unlink(&root, &name);
+        run.must("unlink", result);
+    }
+    run.model.clear();
+    run.all_same();
+    let all = run.fs.volume().free_blocks().1;
+    let name = b"large".to_vec();
+    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+    let made = run.fs.make(&root, &name, new);
+    run.must("make", made);
+    run.model.insert(name.clone(), Bytes::new());
+    let refused = run.refused;
+    while run.refused == refused {
+        let at = run.model[&name].len() as u64;
+        run.write(&name, at, run.write_max);
+    }
+    let held = run.model[&name].len() as u64 / 4096;
+    // A block of a file in a leaf of one block takes two, and a share of a node with few children.
+    let expected = if run.name.starts_with("tiny") { all / 6 } else { all / 2 };
+    assert!(held > expected, "{}: only {held} of {all} blocks came back", run.name);
+    run.sound();
+}
+
+#[test]
+fn ten_thousand_operations_on_a_full_volume() {
+    let geometry = Geometry::new(256 << 10, 64 << 10);
+    run(Run::new("64 MiB", 64 << 20, geometry, CacheBudget::default(), 1), 10_000);
+}
+
+#[test]
+fn small_volumes_stay_full_for_long() {
+    for seed in 0..rounds(4) {
+        run(Run::new("tiny nodes", 2 << 20, tiny(), tight(), seed), 1500);
+        run(Run::new("larger leaves", 6 << 20, middling(), roomy(), seed), 1500);
+    }
+}

@@ -118,7 +118,7 @@ impl Volume {
             return Err(damage);
         }
         if options.mode == Mode::ReadWrite {
-            ring.spoil_torn(&disk)?;
+            ring.settle(&disk)?;
         }
         let mut volume =
             Volume::at_checkpoint(disk, identity, superblock, newest, options, survey.as_ref())?;

@@ -83,6 +83,17 @@ fn a_superblock_that_is_torn_twice_does_not_come_together() {
 }
 
 #[test]
+fn a_torn_second_slot_is_no_loss_sixteen_epochs_later() {
+    for seed in 0..8 {
+        let mut script = format!("create /f\ncheckpoint\ncheckpoint\ncrash {seed}\n");
+        (0..17).for_each(|_| script.push_str("checkpoint\n"));
+        let mut workload = Workload::script(parse(&script).unwrap());
+        workload.setup = Setup::tiny(1 << 20);
+        sound(&explore(&[workload], Options { states: 600, seed, ..Options::default() }));
+    }
+}
+
+#[test]
 fn threads_and_shortcuts_change_no_verdict() {
     let some = || {
         let mut all = Workload::all();

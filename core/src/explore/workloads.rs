@@ -32,7 +32,7 @@ const EDGE: usize = 16 << 10;
 
 /// Leaves of several blocks, and room for them.
 const ROOMY: Setup = Setup {
-    image_bytes: 2048 * KIB,
+    image_bytes: 3072 * KIB,
     log_bytes: 64 * KIB,
     geometry: Geometry { node_size: 16 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 8 },
     cache: CacheBudget { total_bytes: 256 << 10, dirty_bytes: 96 << 10 },
@@ -41,7 +41,7 @@ const ROOMY: Setup = Setup {
 
 /// Room for large files.
 const LARGE: Setup = Setup {
-    image_bytes: 3072 * KIB,
+    image_bytes: 4096 * KIB,
     log_bytes: 64 * KIB,
     geometry: Geometry { node_size: 16 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 8 },
     cache: CacheBudget { total_bytes: 512 << 10, dirty_bytes: 192 << 10 },
@@ -51,13 +51,13 @@ const LARGE: Setup = Setup {
 impl Workload {
     /// The built-in workloads.
     pub fn all() -> Vec<Workload> {
-        let tiny = Setup::tiny(1024 * KIB);
+        let tiny = Setup::tiny(2048 * KIB);
         let seeded = |name, about, setup, plot| {
             let plot = Plot::Seeded(plot);
             Workload { name, about, setup, plot }
         };
         vec![
-            seeded("mix", "everything, at random", Setup::tiny(2048 * KIB), mix),
+            seeded("mix", "everything, at random", tiny, mix),
             seeded("large", "large sequential writes, few syncs", LARGE, large),
             seeded("append", "appends, each synced", tiny, append),
             seeded("overwrite", "overwrites of large contents", ROOMY, overwrite),
@@ -72,7 +72,7 @@ impl Workload {
             seeded(
                 "full",
                 "an image that is nearly full",
-                Setup { image_bytes: 1024 * KIB, ..ROOMY },
+                Setup { image_bytes: 1536 * KIB, ..ROOMY },
                 full,
             ),
         ]
@@ -504,7 +504,7 @@ fn turns(pen: &mut Pen) {
 
 fn full(pen: &mut Pen) {
     for turn in 0..90 {
-        let path = format!("/f{}", pen.random.below(12));
+        let path = format!("/f{}", pen.random.below(24));
         if pen.chance(4) {
             pen.step(Step::Unlink(path.clone().into()));
         } else {

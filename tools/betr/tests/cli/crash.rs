@@ -48,7 +48,7 @@ fn a_sound_exploration_is_a_table_and_the_same_every_time() {
 fn a_failure_is_small_can_be_seen_again_and_kept() {
     let (_guard, dir) = scratch();
     let (image, script) = (dir.join("failed.img"), dir.join("steps"));
-    let line = "dev crash --workload append --states 300 --flaw sync-unflushed";
+    let line = "dev crash --workload append --states 1000 --flaw sync-unflushed";
     let (out, _) = run(&format!("{line} --keep IMG"), &image, &dir, 1);
     assert!(out.contains("workload append, seed 1, fails: "), "{out}");
     assert!(out.contains("power cut after event ") && out.contains(": lost\n"), "{out}");

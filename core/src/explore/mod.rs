@@ -6,6 +6,9 @@
 //! state must recover to an operation boundary that is not older than what was acknowledged and not younger
 //! than the cut; the checker must find nothing; a power cut inside the recovery must change nothing.
 //!
+//! A script may have power cuts of its own, after which it goes on: what one cut leaves behind must not
+//! harm later. And what goes wrong without any cut is a failure too.
+//!
 //! Nothing here depends on time, threads or chance: the same options give the same result.
 
 mod compare;

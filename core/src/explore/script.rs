@@ -8,6 +8,7 @@
 //! write /d/f 0 8192 zeros
 //! symlink /d/s some/where
 //! sync
+//! crash 12                     what becomes of what was not flushed follows from the seed 12
 //! ```
 //!
 //! Names are escaped as they are printed everywhere, a space as `\x20`; a dash alone stands for no bytes.

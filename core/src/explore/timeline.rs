@@ -208,3 +208,52 @@ fn tear(way: u64, sectors: usize, random: &mut Random) -> Fate {
         _ => Fate::Torn(random.next()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    fn timeline() -> Timeline {
+        let write = |block: u64, byte: u8| {
+            Event::Write(block * BLOCK_SIZE as u64, Arc::from([byte; BLOCK_SIZE]))
+        };
+        let events = vec![write(0, 1), Event::Flush, write(1, 2), write(2, 3), write(0, 4)];
+        Timeline::new(ForkDevice::new(3), events)
+    }
+
+    #[test]
+    fn every_subset_and_every_torn_write_is_a_state() {
+        let timeline = timeline();
+        let cuts = timeline.cuts(5, &mut Random::new(1));
+        let mut whole: Vec<u128> = Vec::new();
+        let mut torn = [false; 3];
+        for cut in &cuts {
+            if cut.fates.iter().all(|fate| matches!(fate, Fate::Lost | Fate::Whole)) {
+                whole.push(timeline.state(cut).digest());
+            }
+            for (at, fate) in cut.fates.iter().enumerate() {
+                torn[at] |= !matches!(fate, Fate::Lost | Fate::Whole);
+            }
+        }
+        whole.sort_unstable();
+        whole.dedup();
+        assert_eq!((whole.len(), torn), (8, [true; 3]));
+        assert_eq!(timeline.cuts(2, &mut Random::new(1)).len(), 1);
+    }
+
+    #[test]
+    fn a_state_is_what_was_flushed_and_what_arrived() {
+        let timeline = timeline();
+        let fates = vec![Fate::Lost, Fate::First(1), Fate::Whole];
+        let device = timeline.possible(&Cut { events: 5, fates: fates.clone() }).unwrap();
+        let byte = |at: u64| {
+            let mut byte = [9];
+            device.read_at(at, &mut byte).unwrap();
+            byte[0]
+        };
+        assert_eq!([0, 4096, 8192, 8192 + 512].map(byte), [4, 0, 3, 0]);
+        assert!(timeline.possible(&Cut { events: 4, fates: fates.clone() }).is_none());
+        assert!(timeline.possible(&Cut { events: 6, fates }).is_none());
+    }
+}

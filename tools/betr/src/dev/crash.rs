@@ -8,6 +8,12 @@ use betr_cli::{Exit, Failure, Io, show};
 use betr_core::explore::{self, Exploration, Flaw, Options, Tally, Workload};
 use serde_json::{Value, json};
 
+const STEPS: &str = "Steps of a script, one a line: mkdir PATH; create PATH; symlink PATH TARGET; \
+mkfifo PATH; write PATH OFFSET LENGTH SEED; truncate PATH SIZE; unlink PATH; rmdir PATH; rename FROM TO; \
+link PATH NEW; setxattr PATH NAME LENGTH SEED; rmxattr PATH NAME; chmod PATH MODE; sync; checkpoint; \
+reopen; crash SEED. Contents follow from the seed, and are zeros if it is 'zeros'. A line that begins with # is a \
+comment.";
+
 /// Cut the power everywhere in a workload, and see what recovers
 ///
 /// Workloads are run in memory, and every write and flush is recorded. For each moment the states are built
@@ -17,6 +23,7 @@ use serde_json::{Value, json};
 /// failure is reduced to few steps, and printed with what became of each write. The same options always
 /// give the same result.
 #[derive(clap::Args, Debug)]
+#[command(after_help = STEPS)]
 pub(crate) struct Args {
     /// Explore only this workload; may be given several times
     #[arg(long, value_name = "NAME")]

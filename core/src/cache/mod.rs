@@ -75,6 +75,8 @@ pub struct Store {
     pub late: Late,
     /// Keys whose values a damaged log has lost. Only a volume that is read may have any.
     pub lost: LostKeys,
+    /// A change failed half way: what the nodes in memory say is not to be believed.
+    half_changed: bool,
     birth: Birth,
     next_node: NodeId,
     write_seq: u64,
@@ -100,6 +102,7 @@ impl Store {
             geometry,
             late: Late::default(),
             lost: LostKeys::default(),
+            half_changed: false,
             birth,
             next_node,
             write_seq: 0,
@@ -151,8 +154,17 @@ impl Store {
         Ok(node)
     }
 
+    /// A change failed half way: nothing can be read any more.
+    pub fn give_up(&mut self) {
+        self.half_changed = true;
+    }
+
     /// The root of a tree, which is responsible for every key.
     pub fn root(&self, tree: TreeId) -> Result<Arc<Node>> {
+        if self.half_changed {
+            let text = "an operation failed half way: open the image again";
+            return Err(Error::Misuse(text.into()));
+        }
         let node = self.node(tree.root())?;
         if node.tree() != tree || *node.bounds() != Bounds::default() {
             let found = format!("a {} node with bounds", node.tree());
@@ -200,6 +212,17 @@ impl Store {
         let result = change(Arc::make_mut(&mut node), &self.disk);
         self.lock().put(node, true);
         result
+    }
+
+    /// Makes sure that a node stays in memory: it is going to be changed, and that must not fail.
+    pub fn keep(&mut self, id: NodeId) -> Result<()> {
+        self.edit(id, |_, _| Ok(()))
+    }
+
+    /// Reads what [`Store::discard`] needs to know.
+    pub fn prepare_to_discard(&mut self, id: NodeId) -> Result<()> {
+        self.keep(id)?;
+        self.table.get(id).map(|_| ())
     }
 
     /// Puts a new node in; an edge to it comes into being at the same time.

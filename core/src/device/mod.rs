@@ -1,8 +1,10 @@
-//! Where bytes live: a regular file or block device, memory, an overlay, shared blocks, a recorder.
+//! Where bytes live: a regular file or block device, memory, an overlay, shared blocks, a recorder, a
+//! device that fails.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 //! [`Disk`] is what the rest of the core holds: a device with its counters, whose errors name a place.
 
+mod faulty;
 mod file;
 mod fork;
 mod memory;
@@ -14,6 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use faulty::{Call, FaultyDevice, Trouble};
 pub use file::FileDevice;
 pub use fork::{Block, ForkDevice, placed};
 pub use memory::MemoryDevice;

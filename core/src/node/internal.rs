@@ -268,6 +268,21 @@ impl Internal {
         Ok(())
     }
 
+    /// Whether a range delete that is pending for child `at` covers all of its keys, and nothing that is
+    /// read from disk has to be looked at to know.
+    pub fn is_pruned(&self, at: usize) -> bool {
+        let bounds = self.child_bounds(at);
+        let first = self.children[at].first_run;
+        let live = self.runs.iter().filter(|run| run.reference.seq >= first);
+        let covers = |run: &Run| {
+            let ranges = run.ranges.get().map_or(&[][..], |ranges| ranges.as_slice());
+            ranges.iter().any(|range| {
+                range.lo <= bounds.lo && bounds.hi.as_ref().is_some_and(|hi| range.hi >= *hi)
+            })
+        };
+        self.open.ranges().covers(&bounds) || live.into_iter().any(covers)
+    }
+
     /// Takes the buffer of child `at` out of the node.
     pub fn take_buffer(&mut self, disk: &Disk, at: usize) -> Result<Batch> {
         let bounds = self.child_bounds(at);

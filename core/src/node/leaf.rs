@@ -305,16 +305,10 @@ impl Leaf {
         }
     }
 
-    /// Applies the messages of a buffer to a leaf that need not be open. If a range delete of the buffer
-    /// covers the whole leaf, nothing of it is read (leaf pruning, BetrFS 0.2 §5.2).
-    pub fn take_in(&mut self, disk: &Disk, batch: &Batch) -> Result<()> {
-        if batch.ranges().covers(&self.bounds) {
-            let (id, tree, bounds) = (self.id, self.tree, self.bounds.clone());
-            *self = Leaf::empty(id, tree, bounds);
-        }
-        self.open(disk)?;
-        self.apply_batch(batch);
-        Ok(())
+    /// Forgets all entries, without reading them.
+    pub fn clear(&mut self) {
+        let (id, tree, bounds) = (self.id, self.tree, self.bounds.clone());
+        *self = Leaf::empty(id, tree, bounds);
     }
 
     /// Applies the messages of a buffer, which are younger than everything here, to an open leaf.
@@ -387,11 +381,11 @@ impl Leaf {
         }
     }
 
-    /// Divides an open leaf that is larger than `limit`. What stays is the first piece; returned are
-    /// the others, each with its first key. A leaf that is filled in order is split where it grows.
-    pub fn split(&mut self, limit: usize) -> Vec<(Key, SplitLeaf)> {
+    /// Where to divide an open leaf that is larger than `limit`: the places of the first entries of all
+    /// pieces but the first. A leaf that is filled in order is split where it grows.
+    pub fn cuts(&self, limit: usize) -> Vec<usize> {
         let tree = self.tree;
-        let (entries, bytes, growth) = self.opened();
+        let Content::Open { entries, bytes, growth } = &self.content else { return Vec::new() };
         if *bytes <= limit || entries.len() < 2 {
             return Vec::new();
         }
@@ -408,9 +402,17 @@ impl Leaf {
             }
             piece += cost;
         }
+        cuts
+    }
+
+    /// Divides an open leaf. What stays is the first piece; returned are the others, each with its first
+    /// key.
+    pub fn split(&mut self, cuts: &[usize]) -> Vec<(Key, SplitLeaf)> {
+        let tree = self.tree;
+        let (entries, bytes, growth) = self.opened();
         let mut parts = Vec::with_capacity(cuts.len());
-        for at in cuts.into_iter().rev() {
-            let part = entries.split_off(at);
+        for at in cuts.iter().rev() {
+            let part = entries.split_off(*at);
             parts.push((part[0].key.clone(), SplitLeaf(part)));
         }
         parts.reverse();

@@ -40,31 +40,56 @@ fn parent_of(
 }
 
 /// Takes the buffer of child `at` out of node `id` and applies it to the child. Returns the child and its
-/// pivot.
+/// pivot. A leaf that a range delete covers as a whole is not read (leaf pruning, BetrFS 0.2 §5.2).
 pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(NodeId, Key)> {
     let parent = store.node(id)?;
     let Node::Internal(internal) = &*parent else {
         unreachable!("only internal nodes have buffers")
     };
     let (child, pivot) = (internal.children()[at].id, internal.children()[at].pivot.clone());
-    let pending = internal.pending(at) > 0;
+    if internal.pending(at) == 0 {
+        store.child(internal, at)?;
+        return Ok((child, pivot));
+    }
+    let pruned = internal.is_pruned(at);
     store.child(internal, at)?;
     drop(parent);
-    if !pending {
-        return Ok((child, pivot));
+    // Whatever can fail comes first: a message that is in neither node would be lost. What a pending
+    // message deletes may go before it.
+    match pruned {
+        true => clear_leaf(store, child)?,
+        false => open_leaf(store, child)?,
     }
     let batch = store.edit(id, |node, disk| match node {
         Node::Internal(internal) => internal.take_buffer(disk, at),
         Node::Leaf(_) => unreachable!("only internal nodes have buffers"),
     })?;
-    store.edit(child, |node, disk| {
+    store.edit(child, |node, _| {
         match node {
-            Node::Leaf(leaf) => leaf.take_in(disk, &batch)?,
+            Node::Leaf(leaf) => leaf.apply_batch(&batch),
             Node::Internal(internal) => internal.absorb(batch),
         }
         Ok(())
     })?;
     Ok((child, pivot))
+}
+
+/// Brings all entries of a leaf into memory.
+fn open_leaf(store: &mut Store, id: NodeId) -> Result<()> {
+    store.edit(id, |node, disk| match node {
+        Node::Leaf(leaf) => leaf.open(disk),
+        Node::Internal(_) => Ok(()),
+    })
+}
+
+/// Forgets all entries of a leaf.
+fn clear_leaf(store: &mut Store, id: NodeId) -> Result<()> {
+    store.edit(id, |node, _| {
+        if let Node::Leaf(leaf) = node {
+            leaf.clear();
+        }
+        Ok(())
+    })
 }
 
 /// Empties the buffer above the node of this height on the way to `key`: it is going to be split, and
@@ -107,32 +132,54 @@ pub(super) fn split_leaf_at(
 ) -> Result<bool> {
     empty_above(store, tree, key, Height(0))?;
     let id = node_at(store, tree, key, Height(0))?;
-    let (bounds, pieces) = store.edit(id, |node, disk| match node {
+    open_leaf(store, id)?;
+    let (cuts, bounds) = match &*store.node(id)? {
+        Node::Leaf(leaf) => (leaf.cuts(limit), leaf.bounds.clone()),
+        Node::Internal(_) => unreachable!("a node of height 0 is a leaf"),
+    };
+    if cuts.is_empty() {
+        return Ok(false);
+    }
+    let ids = cuts.iter().map(|_| store.new_id()).collect::<Result<Vec<_>>>()?;
+    let parent = parent_to_change(store, tree, &bounds.lo, Height(0))?;
+    let pieces = store.edit(id, |node, _| match node {
         Node::Leaf(leaf) => {
-            leaf.open(disk)?;
-            let bounds = leaf.bounds.clone();
-            let pieces = leaf.split(limit);
-            if let Some((pivot, _)) = pieces.first() {
-                leaf.bounds.hi = Some(pivot.clone());
-            }
-            Ok((bounds, pieces))
+            let pieces = leaf.split(&cuts);
+            leaf.bounds.hi = pieces.first().map(|(pivot, _)| pivot.clone());
+            Ok(pieces)
         }
         Node::Internal(_) => unreachable!("a node of height 0 is a leaf"),
     })?;
-    if pieces.is_empty() {
-        return Ok(false);
-    }
     let pivots: Vec<Key> = pieces.iter().map(|(pivot, _)| pivot.clone()).collect();
     let ends = pivots.iter().skip(1).cloned().map(Some).chain([bounds.hi.clone()]);
     let mut edges = Vec::with_capacity(pivots.len());
-    for ((pivot, piece), hi) in pieces.into_iter().zip(ends) {
-        let id = store.new_id()?;
+    for ((id, (pivot, piece)), hi) in ids.into_iter().zip(pieces).zip(ends) {
         let bounds = Bounds { lo: pivot.clone(), hi };
         store.add(Node::Leaf(Leaf::from_split(id, tree, bounds, piece)));
         edges.push((id, pivot));
     }
-    link(store, balance, tree, &bounds.lo, Height(0), edges)?;
+    link(store, balance, tree, &bounds.lo, Height(0), parent, edges)?;
     Ok(true)
+}
+
+/// Where new nodes beside one of this height are to be hung in: its parent, which stays in memory, and its
+/// place there; or the name for a node that takes over the root's content.
+enum Above {
+    Parent(NodeId, usize),
+    Nothing(NodeId),
+}
+
+fn parent_to_change(store: &mut Store, tree: TreeId, key: &[u8], height: Height) -> Result<Above> {
+    match parent_of(store, tree, key, height)? {
+        Some((parent, at)) => {
+            store.keep(parent)?;
+            Ok(Above::Parent(parent, at))
+        }
+        None if height.0 >= crate::format::limits::HEIGHT_MAX => {
+            Err(Error::Misuse(format!("the {tree} tree cannot grow higher")))
+        }
+        None => Ok(Above::Nothing(store.new_id()?)),
+    }
 }
 
 /// Hangs new nodes of this height in beside the one that `key` belongs to.
@@ -142,10 +189,12 @@ fn link(
     tree: TreeId,
     key: &Key,
     height: Height,
+    above: Above,
     edges: Vec<(NodeId, Key)>,
 ) -> Result<()> {
-    let Some((parent, at)) = parent_of(store, tree, key, height)? else {
-        return grow(store, tree, height, edges);
+    let (parent, at) = match above {
+        Above::Parent(parent, at) => (parent, at),
+        Above::Nothing(left) => return grow(store, tree, height, left, edges),
     };
     let children = store.edit(parent, |node, _| match node {
         Node::Internal(internal) => {
@@ -160,12 +209,14 @@ fn link(
     Ok(())
 }
 
-/// The root has been split: its content moves to a new node, and the root goes up one level.
-fn grow(store: &mut Store, tree: TreeId, height: Height, edges: Vec<(NodeId, Key)>) -> Result<()> {
-    if height.0 >= crate::format::limits::HEIGHT_MAX {
-        return Err(Error::Misuse(format!("the {tree} tree cannot grow higher")));
-    }
-    let left = store.new_id()?;
+/// The root has been split: its content moves to a new node, `left`, and the root goes up one level.
+fn grow(
+    store: &mut Store,
+    tree: TreeId,
+    height: Height,
+    left: NodeId,
+    edges: Vec<(NodeId, Key)>,
+) -> Result<()> {
     let root = tree.root();
     store
         .edit(root, |node, _| {
@@ -198,10 +249,11 @@ fn split_internal(
         Node::Leaf(_) => unreachable!("a node above height 0 is internal"),
     };
     let pieces = count.div_ceil(fanout).max(2);
-    let mut edges = Vec::new();
     let lo = store.node(id)?.bounds().lo.clone();
-    for piece in (1..pieces).rev() {
-        let new = store.new_id()?;
+    let ids = (1..pieces).map(|_| store.new_id()).collect::<Result<Vec<_>>>()?;
+    let parent = parent_to_change(store, tree, &lo, height)?;
+    let mut edges = Vec::new();
+    for (piece, new) in (1..pieces).zip(ids).rev() {
         let right = store.edit(id, |node, _| match node {
             Node::Internal(internal) => Ok(internal.split_off(count * piece / pieces, new)),
             Node::Leaf(_) => unreachable!("a node above height 0 is internal"),
@@ -214,7 +266,7 @@ fn split_internal(
         balance.look_at(tree, pivot, height);
     }
     balance.look_at(tree, &lo, height);
-    link(store, balance, tree, &lo, height, edges)
+    link(store, balance, tree, &lo, height, parent, edges)
 }
 
 /// Brings the messages of sealed runs into memory and frees their places.
@@ -264,15 +316,16 @@ fn join(
     for id in [left_id, right_id] {
         unseal(store, id)?;
     }
+    // Whatever can fail comes first: entries that are in neither node would be lost.
+    open_leaf(store, left_id)?;
+    open_leaf(store, right_id)?;
+    store.prepare_to_discard(right_id)?;
+    store.keep(parent)?;
     let right = store.node(right_id)?;
     let height = right.height();
-    store.edit(left_id, |node, disk| {
+    store.edit(left_id, |node, _| {
         match (node, (*right).clone()) {
-            (Node::Leaf(left), Node::Leaf(mut right)) => {
-                left.open(disk)?;
-                right.open(disk)?;
-                left.merge(right);
-            }
+            (Node::Leaf(left), Node::Leaf(right)) => left.merge(right),
             (Node::Internal(left), Node::Internal(right)) => left.merge(right),
             _ => unreachable!("siblings are of one height"),
         }

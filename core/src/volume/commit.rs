@@ -92,7 +92,11 @@ impl Volume {
             self.log.append(&record);
             self.enter_late(&record, &messages);
         }
-        tree::inject(&mut self.store, &mut self.balance, Msn(lsn.0), &messages)?;
+        if let Err(error) = tree::inject(&mut self.store, &mut self.balance, Msn(lsn.0), &messages)
+        {
+            self.store.give_up();
+            return Err(error);
+        }
         self.next_msn = Msn(lsn.0 + messages.len() as u64);
         self.settle()?;
         self.evict()?;

@@ -312,7 +312,13 @@ impl Volume {
         waiting.messages.clear();
         // Where space is short this waits for a checkpoint, which waits for the end of the group.
         while !self.balance.is_settled() && self.has_room_for_step() {
-            self.balance.step(&mut self.store)?;
+            match self.balance.step(&mut self.store) {
+                // What cannot be moved down stays where it is: the rest can still be read.
+                Err(error)
+                    if self.access == Access::ReadOnly
+                        && !matches!(error, Error::NoSpace { .. }) => {}
+                result => result?,
+            }
         }
         self.evict()
     }

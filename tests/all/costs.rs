@@ -1,0 +1,129 @@
+//! What things cost, counted exactly by the device.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use betr_core::cache::{CacheBudget, Geometry};
+use betr_core::device::{Device, FileDevice, IoCounts, MemoryDevice};
+use betr_core::format::FileType;
+use betr_core::fs::{Attributes, Fs, New, Object};
+use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_core::volume::{CreateOptions, Mode, OpenOptions, Volume};
+use betr_tests::{Random, clock};
+use bytes::Bytes;
+
+const MIB: u64 = 1 << 20;
+
+/// A volume as `mkfs` makes it, open for writing.
+fn volume(device: Arc<dyn Device>, geometry: Geometry) -> Fs {
+    let options = CreateOptions {
+        uuid: *b"test volume uuid",
+        label: String::new(),
+        log_bytes: betr_core::volume::default_log_bytes(device.len()),
+        geometry,
+        cache: CacheBudget::default(),
+        first_zone: betr_core::fs::FIRST_ZONE,
+        first_ino: betr_core::fs::FIRST_INO,
+        nonces: Box::new(|| 7),
+    };
+    let volume = Volume::create(device.clone(), options).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let mut nonce = 100;
+    let nonces = Box::new(move || {
+        nonce += 1;
+        nonce
+    });
+    let volume = Volume::open(device, OpenOptions::new(Mode::ReadWrite, nonces)).unwrap().0;
+    let mut fs = Fs::open(volume, clock(10));
+    fs.checkpoint().unwrap();
+    fs
+}
+
+fn make(fs: &mut Fs, name: &[u8]) -> Object {
+    let root = fs.root().unwrap();
+    fs.make(&root, name, New::of(FileType::Regular, Attributes::at(Time::default()))).unwrap()
+}
+
+/// What was asked of the device since `before`.
+fn since(fs: &Fs, before: IoCounts) -> IoCounts {
+    let now = fs.volume().io_counts();
+    IoCounts {
+        reads: now.reads - before.reads,
+        read_bytes: now.read_bytes - before.read_bytes,
+        writes: now.writes - before.writes,
+        written_bytes: now.written_bytes - before.written_bytes,
+        flushes: now.flushes - before.flushes,
+    }
+}
+
+/// Writes `bytes` bytes in pieces, one behind the other, and makes them durable. Returns how many times
+/// its bytes were written to the device, everything counted.
+fn sequential(device: Arc<dyn Device>, bytes: u64, piece: u64) -> f64 {
+    let mut fs = volume(device, Geometry::new(4 << 20, 128 << 10));
+    let file = make(&mut fs, b"large");
+    fs.volume_mut().sync().unwrap();
+    let before = fs.volume().io_counts();
+    let data = Bytes::from(Random::new(1).bytes(piece as usize));
+    for at in (0..bytes).step_by(piece as usize) {
+        fs.write(&file, at, &data).unwrap();
+    }
+    fs.volume_mut().sync().unwrap();
+    fs.checkpoint().unwrap();
+    let counts = since(&fs, before);
+    println!("{bytes} bytes in pieces of {piece}: {counts:?}");
+    counts.written_bytes as f64 / bytes as f64
+}
+
+#[test]
+fn a_sequential_write_is_written_once() {
+    let file = tempfile::tempfile().unwrap();
+    let device = |len: u64| -> Arc<dyn Device> {
+        let file: File = file.try_clone().unwrap();
+        file.set_len(0).unwrap();
+        file.set_len(len).unwrap();
+        Arc::new(FileDevice::new(file, len))
+    };
+    let large = sequential(device(5 << 30), 4 << 30, MIB);
+    assert!(large <= 1.02, "4 GiB are written {large} times");
+    let small = sequential(device(1 << 30), 256 * MIB, 4 * MIB);
+    assert!(small <= 1.03, "256 MiB are written {small} times");
+}
+
+#[test]
+fn a_sync_after_a_small_write_costs_one_write_and_one_flush() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    let mut fs = volume(device, Geometry::new(256 << 10, 64 << 10));
+    let file = make(&mut fs, b"small");
+    // The roots are read when they are first asked for.
+    fs.write(&file, 0, &Bytes::from_static(b"first")).unwrap();
+    fs.volume_mut().sync().unwrap();
+    for round in 0..20u64 {
+        let before = fs.volume().io_counts();
+        fs.write(&file, 100 * round, &Bytes::from(vec![7; 100])).unwrap();
+        assert_eq!(since(&fs, before), IoCounts::default(), "a write asks nothing of the device");
+        fs.volume_mut().sync().unwrap();
+        let counts = since(&fs, before);
+        assert_eq!((counts.reads, counts.writes, counts.flushes), (0, 1, 1), "round {round}");
+        assert!(counts.written_bytes <= 2 * BLOCK_SIZE as u64, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_sync_after_a_large_write_costs_one_flush() {
+    let device = Arc::new(MemoryDevice::new(256 * MIB));
+    let mut fs = volume(device, Geometry::new(1 << 20, 64 << 10));
+    let file = make(&mut fs, b"large");
+    fs.volume_mut().sync().unwrap();
+    let data = Bytes::from(Random::new(2).bytes(4 << 20));
+    for round in 0..8u64 {
+        let before = fs.volume().io_counts();
+        fs.write(&file, round * data.len() as u64, &data).unwrap();
+        fs.volume_mut().sync().unwrap();
+        let counts = since(&fs, before);
+        assert_eq!(counts.flushes, 1, "round {round}");
+        let share = counts.written_bytes as f64 / data.len() as f64;
+        assert!(share < 1.2, "round {round}: {share} times its bytes: {counts:?}");
+    }
+}

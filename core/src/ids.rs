@@ -5,6 +5,12 @@ use std::fmt;
 /// Bytes in a block: the unit of addresses, allocation and tearing.
 pub const BLOCK_SIZE: usize = 4096;
 
+/// Whether all bytes are zero: compares with zeros, a block at a time.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    const ZEROS: [u8; BLOCK_SIZE] = [0; BLOCK_SIZE];
+    bytes.chunks(BLOCK_SIZE).all(|piece| *piece == ZEROS[..piece.len()])
+}
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $inner:ty, $prefix:literal) => {
         $(#[$doc])*

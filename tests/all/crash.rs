@@ -1,129 +1,134 @@
-//! Crash exploration: every write boundary of a few workloads, and at each several of the states that a
-//! power cut may leave there.
-//!
-//! Each state must recover to what the file system was after some operation between the last sync that
-//! had returned and the cut; the checker must find nothing then; a second recovery must give the same.
+//! Crash exploration: every event of every workload, and many of the states that a power cut may leave
+//! there. What each state must satisfy stands in `betr_core::explore`.
 
-use std::sync::Arc;
+use betr_core::device::Fate;
+use betr_core::explore::{
+    Cut, Exploration, Failure, Fill, Flaw, Options, Setup, State, Step, Story, Workload, explore,
+    parse, print,
+};
+use betr_tests::rounds;
 
-use betr_core::check::{CheckOptions, Code, Severity, check};
-use betr_core::device::{Device, Event, Fate, MemoryDevice, RecordingDevice, cut_power};
-use betr_core::fs::{Attributes, Fs};
-use betr_core::ids::{Msn, Time};
-use betr_core::volume::Mode;
-use betr_tests::{Random, clock, create, open, rounds, tight, tiny};
-
-use crate::files::{Model, Run, same};
-
-/// A workload as it reached the device.
-struct Story {
-    /// The device before the first event.
-    base: Vec<u8>,
-    events: Vec<Event>,
-    /// What the file system was at each operation boundary.
-    states: Vec<(Msn, Model)>,
-    /// After how many events which operations had been acknowledged.
-    acknowledged: Vec<(usize, Msn)>,
+/// How a failure is shown: what went wrong, where, and how to see it again.
+fn text(failure: &Failure) -> String {
+    let Failure { workload, seed, verdict, description, steps, .. } = failure;
+    let description = description.join("\n");
+    format!("{workload}, seed {seed}: {verdict}\n{description}\n{}", print(steps))
 }
 
-fn tell(seed: u64, steps: u64) -> Story {
-    let memory = Arc::new(MemoryDevice::new(3 << 20));
-    let volume = create(memory.clone(), tiny(), tight(), seed).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
-    fs.checkpoint().unwrap();
-    drop(fs);
-    let base = memory.snapshot();
-    let device = Arc::new(RecordingDevice::new(memory));
-    let volume = open(device.clone(), Mode::ReadWrite, tight(), seed).unwrap().0;
-    let start = volume.next_msn();
-    let mut run =
-        Run { fs: Fs::open(volume, clock(100)), model: Model::new(), random: Random::new(seed) };
-    let mut states = vec![(start, run.model.clone())];
-    let mut acknowledged = vec![(0, start)];
-    for _ in 0..steps {
-        match run.random.below(14) {
-            0 => run.fs.checkpoint().unwrap(),
-            1..=3 => run.fs.volume_mut().sync().unwrap(),
-            _ => {
-                run.step();
-                let msn = run.fs.volume().next_msn();
-                if states.last().is_some_and(|(last, _)| *last != msn) {
-                    states.push((msn, run.model.clone()));
-                }
-                continue;
-            }
-        }
-        acknowledged.push((device.position(), run.fs.volume().next_msn()));
+fn sound(exploration: &Exploration) {
+    if let Some(failure) = &exploration.failure {
+        panic!("{}", text(failure));
     }
-    Story { base, events: device.events(), states, acknowledged }
 }
 
 #[test]
-fn every_cut_recovers_to_an_operation_boundary() {
-    let mut explored = 0;
-    for seed in 0..rounds(3) {
-        let story = tell(seed, 120);
-        for at in 0..=story.events.len() {
-            explored += explore(&story, at, seed);
+fn every_state_recovers_to_an_operation_boundary() {
+    let states = 1500 * rounds(1);
+    let explored = explore(&Workload::all(), Options { states, ..Options::default() });
+    sound(&explored);
+    for (name, tally) in &explored.tallies {
+        assert!(tally.distinct > 800, "{name}: only {} states", tally.distinct);
+        assert!(tally.inside > 100, "{name}: only {} inside recoveries", tally.inside);
+        assert!(tally.torn > 0 && tally.groups > 100, "{name}: {tally:?}");
+    }
+}
+
+#[test]
+fn workloads_checkpoint_and_go_round_the_log() {
+    for seed in 1..6 {
+        let explored = explore(&Workload::all(), Options { states: 1, seed, ..Options::default() });
+        sound(&explored);
+        for (name, tally) in &explored.tallies {
+            assert!(tally.checkpoints >= 3, "{name}, seed {seed}: {tally:?}");
+            assert!(tally.wraps >= 1, "{name}, seed {seed}: {tally:?}");
+        }
+        for workload in Workload::all() {
+            let steps = workload.steps(seed);
+            assert_eq!(parse(&print(&steps)).unwrap(), steps);
         }
     }
-    assert!(explored > 100, "only {explored} states");
 }
 
-/// Several states after `at` events: nothing since the last flush arrived, all of it, and random parts.
-fn explore(story: &Story, at: usize, seed: u64) -> u64 {
-    let events = &story.events[..at];
-    let open_writes = events.iter().rev().take_while(|event| **event != Event::Flush).count();
-    let samples = if open_writes == 0 { 1 } else { 2 + rounds(3).min(50) };
-    for sample in 0..samples {
-        let mut random = Random::new(seed ^ (at as u64) << 8 ^ sample);
-        let device = Arc::new(MemoryDevice::from(story.base.clone()));
-        let fate = |_| match (sample, random.below(4)) {
-            (0, _) => Fate::Lost,
-            (1, _) | (_, 0) => Fate::Whole,
-            (_, 1) => Fate::Lost,
-            _ => Fate::Torn(random.next()),
-        };
-        cut_power(&*device, events, fate).unwrap();
-        recover(story, at, device, &format!("seed {seed}, event {at}, sample {sample}"));
+#[test]
+fn a_flaw_is_found_and_made_small() {
+    for flaw in [Flaw::SuperblockUnfenced, Flaw::SyncUnflushed] {
+        let options = Options { states: 1000, flaw, ..Options::default() };
+        let failure = explore(&Workload::all(), options).failure.expect("it is found");
+        assert!(failure.steps.len() <= 8, "{}", text(&failure));
+        assert!(failure.state.is_some() && !failure.image.is_empty());
+        // The steps alone are enough to find it again.
+        let mut script = Workload::script(failure.steps.clone());
+        let volume = Workload::all().into_iter().find(|w| w.name == failure.workload);
+        script.setup = volume.expect("a workload of that name").setup;
+        let again = explore(&[script], options).failure.expect("it is found again");
+        assert_eq!(again.steps, failure.steps);
     }
-    samples
 }
 
-fn recover(story: &Story, at: usize, device: Arc<MemoryDevice>, name: &str) {
-    let state: Arc<dyn Device> = device.clone();
-    // A second slot of the ring that was being written cannot be told from rot, and is said.
-    let report = check(&state, CheckOptions { data: true, slot: None }, &mut ());
-    let harmless = |code: Code| {
-        code.severity() == Severity::Note
-            || matches!(code, Code::SlotInvalid | Code::MapSlotInvalid)
+#[test]
+fn a_superblock_that_is_torn_twice_does_not_come_together() {
+    let steps =
+        parse("create /f\nsync\nwrite /f 0 20000 1\nsync\nreopen\nwrite /f 0 9000 2\nsync\n");
+    let setup = Setup::tiny(1 << 20);
+    let story = Story::record(setup, &steps.unwrap(), 1, Flaw::None).expect("it is recorded");
+    for first in [0b1, 0b11, 0b1001, 0b10] {
+        for events in 1..=story.events() {
+            for inner in 1..30 {
+                let cut = |events, mask| Cut { events, fates: vec![Fate::Torn(mask)] };
+                let state = State { cut: cut(events, first), inside: Some(cut(inner, !first)) };
+                assert_eq!(story.fault(&state), None, "{state:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_torn_second_slot_is_no_loss_sixteen_epochs_later() {
+    for seed in 0..8 {
+        let mut script = format!("create /f\ncheckpoint\ncheckpoint\ncrash {seed}\n");
+        (0..17).for_each(|_| script.push_str("checkpoint\n"));
+        let mut workload = Workload::script(parse(&script).unwrap());
+        workload.setup = Setup::tiny(1 << 20);
+        sound(&explore(&[workload], Options { states: 600, seed, ..Options::default() }));
+    }
+}
+
+#[test]
+fn threads_and_shortcuts_change_no_verdict() {
+    let some = || {
+        let mut all = Workload::all();
+        all.retain(|workload| ["append", "repeat", "links"].contains(&workload.name));
+        all
     };
-    assert!(report.findings.iter().all(|f| harmless(f.code)), "{name}: {:?}", report.findings);
+    let options = Options { states: 150, threads: 1, ..Options::default() };
+    let first = explore(&some(), options);
+    sound(&first);
+    let second = explore(&some(), Options { threads: 3, ..options });
+    assert_eq!(first.tallies, second.tallies);
+    let thorough = explore(&some(), Options { shortcuts: false, ..options });
+    sound(&thorough);
+    for ((_, quick), (_, slow)) in first.tallies.iter().zip(&thorough.tallies) {
+        assert_eq!(slow.recovered, slow.distinct);
+        assert!(quick.recovered < quick.distinct);
+    }
+    for flaw in [Flaw::SuperblockUnfenced, Flaw::SyncUnflushed] {
+        for shortcuts in [true, false] {
+            let options = Options { states: 1000, flaw, shortcuts, ..options };
+            assert!(explore(&some(), options).failure.is_some(), "{flaw:?}, {shortcuts}");
+        }
+    }
+}
 
-    let before = device.snapshot();
-    let view = open(device.clone(), Mode::ReadOnly, tight(), 7).unwrap().0;
-    let msn = view.next_msn();
-    assert!(device.snapshot() == before, "{name}: a read-only recovery wrote");
-    let acknowledged = story.acknowledged.iter().rev().find(|(events, _)| *events <= at);
-    assert!(
-        acknowledged.is_some_and(|(_, acknowledged)| msn >= *acknowledged),
-        "{name}: lost what was acknowledged"
-    );
-    let (_, model) = story
-        .states
-        .iter()
-        .find(|(at, _)| *at == msn)
-        .unwrap_or_else(|| panic!("{name}: half an operation"));
-    same(&Fs::open(view, clock(0)), model);
-
-    let mut volume = open(device.clone(), Mode::ReadWrite, tight(), 9).unwrap().0;
-    assert_eq!(volume.next_msn(), msn, "{name}: a second recovery differs");
-    volume.checkpoint().unwrap();
-    same(&Fs::open(volume, clock(0)), model);
-    let report = check(&state, CheckOptions { data: true, slot: None }, &mut ());
-    assert!(
-        report.findings.is_empty() || report.findings.iter().all(|f| f.code == Code::SlotInvalid),
-        "{name}: {:?}",
-        report.findings
-    );
+#[test]
+fn a_step_that_goes_wrong_without_a_cut_is_a_failure_too() {
+    let mut steps = parse("create /a\ncreate /f\nmkdir /d\nsync\n").unwrap();
+    // More than one operation may write: no script that is parsed has it.
+    let (path, fill) = (b"/f".to_vec(), Fill::Zeros);
+    steps.insert(3, Step::Write { path, offset: 0, len: (16 << 20) + 1, fill });
+    let setup = Workload::script(Vec::new()).setup;
+    let mishap = Story::record(setup, &steps, 1, Flaw::None).err().expect("it goes wrong");
+    assert_eq!(mishap.step, 3);
+    let failure = explore(&[Workload::script(steps)], Options::default()).failure.unwrap();
+    assert_eq!(print(&failure.steps), "create /f\nwrite /f 0 16777217 zeros\n");
+    assert!(failure.state.is_none());
 }

@@ -1,6 +1,6 @@
 //! What stands at fixed places: identity block, superblock ring, log, and the boot area.
 
-use super::{CheckOptions, Code, Report, is_zero};
+use super::{CheckOptions, Code, Report};
 use crate::device::Disk;
 use crate::error::{Error, Place};
 use crate::format::{IDENTITY_AT, Identity, Superblock};

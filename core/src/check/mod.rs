@@ -200,11 +200,6 @@ fn check_replayed(
     }
 }
 
-/// Bytes that must be zero.
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
-}
-
 /// A node at its place.
 fn node_place(id: NodeId, extent: Extent) -> Place {
     Place::Node { id, byte: Some(extent.start.byte()) }

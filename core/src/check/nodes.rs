@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::owners::Owners;
 use super::runs;
-use super::{CheckOptions, Code, Progress, Report, is_zero, node_place};
+use super::{CheckOptions, Code, Progress, Report, node_place};
 use crate::device::Disk;
 use crate::error::{Place, Result};
 use crate::format::*;

@@ -1,6 +1,6 @@
 //! Who owns which block, and whether the space map says the same.
 
-use super::{Code, Report, is_zero};
+use super::{Code, Report};
 use crate::device::Disk;
 use crate::error::Place;
 use crate::format::{MapPage, Superblock};

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
+use super::Code;
 use super::nodes::Checker;
-use super::{Code, is_zero};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::*;
 use crate::ids::*;

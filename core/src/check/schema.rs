@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Code, Progress, Report};
-use crate::device::{Disk, OverlayDevice};
+use crate::device::Disk;
 use crate::error::{Place, Result};
 use crate::format::limits::{FILE_BLOCK, VALUE_MAX};
 use crate::format::*;
 use crate::fs::{ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE};
 use crate::ids::*;
 use crate::tree::KeyScan;
-use crate::volume::{Mode, OpenOptions, Volume};
+use crate::volume::Volume;
 
 /// Checks the file system of the checkpoint of `superblock`, whose structure is sound.
 pub(super) fn check(
@@ -23,11 +23,8 @@ pub(super) fn check(
     progress: &mut dyn Progress,
 ) {
     progress.step(3, 0, 1);
-    let device = std::sync::Arc::new(OverlayDevice::new(disk.device().clone()));
-    let slot = Some(superblock.slot);
-    let open = OpenOptions { slot, ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0)) };
-    let volume = match Volume::open(device, open) {
-        Ok((volume, _)) => volume,
+    let volume = match Volume::of_checkpoint(disk, superblock.clone()) {
+        Ok(volume) => volume,
         Err(error) => return report.add_error(Code::NoSuperblock, &error),
     };
     let mut schema = Schema {

@@ -1,10 +1,12 @@
-//! Where bytes live: a regular file or block device, memory, an overlay, a recorder, a device that fails.
+//! Where bytes live: a regular file or block device, memory, an overlay, shared blocks, a recorder, a
+//! device that fails.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 //! [`Disk`] is what the rest of the core holds: a device with its counters, whose errors name a place.
 
 mod faulty;
 mod file;
+mod fork;
 mod memory;
 mod overlay;
 mod powercut;
@@ -16,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use faulty::{Call, FaultyDevice, Trouble};
 pub use file::FileDevice;
+pub use fork::{Block, ForkDevice, placed};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use powercut::{Fate, SECTOR, cut_power};

@@ -7,7 +7,7 @@ use nom::IResult;
 use nom::bytes::complete::take;
 use nom::number::complete::{le_i64, le_u8, le_u16, le_u32, le_u64};
 
-use crate::ids::{BLOCK_SIZE, Hash};
+use crate::ids::{BLOCK_SIZE, Hash, is_zero};
 use crate::text::Printable;
 
 /// Listens to a decoder: which field lies where, and what it holds.
@@ -301,7 +301,7 @@ impl<'a, 't> Fields<'a, 't> {
     pub fn zeros(&mut self, name: &'static str, len: usize) -> Result<(), FormatError> {
         let at = self.at;
         let (range, bytes) = self.parse(name, len, take(len))?;
-        if bytes.iter().any(|byte| *byte != 0) {
+        if !is_zero(bytes) {
             return Err(self.fail_at(at, name, FormatFault::Padding));
         }
         if len > 0 {

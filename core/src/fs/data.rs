@@ -131,7 +131,7 @@ impl Fs {
             let exists = block * BLOCK < old_size;
             let whole = len == FILE_BLOCK || !exists && within == 0;
             let value = if whole { fresh } else { self.merged(&key, exists, within, &fresh)? };
-            if value.iter().any(|byte| *byte != 0) {
+            if !is_zero(&value) {
                 messages.push(RecordMessage::Point(TreeId::Data, key, Action::Insert(value)));
             } else if exists && self.volume.get(TreeId::Data, &key)?.is_some() {
                 messages.push(RecordMessage::Point(TreeId::Data, key, Action::Delete));
@@ -181,9 +181,9 @@ impl Fs {
             return Ok(None);
         }
         let value = value.slice(..keep);
-        let action = match value.iter().any(|byte| *byte != 0) {
-            true => Action::Insert(value),
-            false => Action::Delete,
+        let action = match is_zero(&value) {
+            true => Action::Delete,
+            false => Action::Insert(value),
         };
         Ok(Some(RecordMessage::Point(TreeId::Data, key, action)))
     }

@@ -68,7 +68,7 @@ impl<'d> LogReader<'d> {
         let whole = length.next_multiple_of(BLOCK_SIZE);
         let mut bytes = Bytes::from(self.region.read(self.disk, self.unit, whole)?);
         let padding = bytes.split_off(length);
-        if padding.iter().any(|byte| *byte != 0) {
+        if !is_zero(&padding) {
             return Ok(Err(Fault::Missing("the padding of the group is not zero".into())));
         }
         let Some(number) = self.number.checked_add(1) else {

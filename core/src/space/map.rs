@@ -48,7 +48,7 @@ pub fn choose_slot(
                 }
             }
             Ok(_) => fault = Some(Fault::Missing("a page of another place or volume".into())),
-            Err(_) if block.iter().all(|byte| *byte == 0) => {}
+            Err(_) if is_zero(&block) => {}
             Err(error) => fault = Some(error.into()),
         }
     }
@@ -124,18 +124,17 @@ impl Space {
 pub fn load_bits(bits: &mut Bitmap, map: &MapPage) -> std::result::Result<(), Fault> {
     let first = map.page * BITS_PER_PAGE as u64;
     let count = (bits.len() - first).min(BITS_PER_PAGE as u64);
-    for at in 0..BITS_PER_PAGE as u64 {
-        if map.bitmap[(at / 8) as usize] >> (at % 8) & 1 == 0 {
-            continue;
+    for (at, byte) in map.bitmap.iter().enumerate() {
+        let mut left = *byte;
+        while left != 0 {
+            let at = at as u64 * 8 + u64::from(left.trailing_zeros());
+            left &= left - 1;
+            if at >= count {
+                let expected = "nothing past the image's end";
+                return Err(Fault::mismatch("space map", expected, "a used block"));
+            }
+            bits.set(first + at, 1);
         }
-        if at >= count {
-            return Err(Fault::mismatch(
-                "space map",
-                "nothing past the image's end",
-                "a used block",
-            ));
-        }
-        bits.set(first + at, 1);
     }
     Ok(())
 }

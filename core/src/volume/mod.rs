@@ -95,6 +95,11 @@ impl Volume {
         &self.superblock
     }
 
+    /// Whether an operation failed half way, so that nothing more may be written.
+    pub fn has_failed(&self) -> bool {
+        self.access == Access::Failed
+    }
+
     /// Whether there has been a checkpoint at all.
     pub fn is_formatted(&self) -> bool {
         self.superblock.birth.epoch > Epoch(0)

@@ -122,6 +122,9 @@ impl Volume {
         {
             return Err(damage);
         }
+        if options.mode == Mode::ReadWrite {
+            ring.settle(&disk)?;
+        }
         let mut volume =
             Volume::at_checkpoint(disk, identity, superblock, newest, options, survey.as_ref())?;
         let recovery = match &survey {
@@ -138,6 +141,14 @@ impl Volume {
             }
         };
         Ok((volume, recovery))
+    }
+
+    /// The state of a checkpoint, which the caller has chosen and found sound; only to be read.
+    pub(crate) fn of_checkpoint(disk: &Disk, superblock: Superblock) -> Result<Volume> {
+        let identity = read_identity(disk)?;
+        let newest = superblock.birth.epoch;
+        let options = OpenOptions::new(Mode::Checkpoint, Box::new(|| 0));
+        Volume::at_checkpoint(disk.clone(), identity, superblock, newest, options, None)
     }
 
     fn at_checkpoint(

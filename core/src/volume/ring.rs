@@ -6,7 +6,7 @@
 //! lost; if neither verifies where the next epoch belongs, that epoch had been durable.
 
 use super::{Layout, slot_block};
-use crate::device::Disk;
+use crate::device::{Disk, SECTOR};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::SUPERBLOCK_SLOTS;
 use crate::format::{Identity, Superblock};
@@ -104,6 +104,27 @@ impl Ring {
         (first.is_invalid() && !second.is_invalid()).then_some(first)
     }
 
+    /// Puts right what a power cut left, before anything else is written.
+    ///
+    /// A torn first slot is made useless for good: what its superblock leads to is about to be written
+    /// over, and if the slot is torn once more, sectors of both times must not come together to that
+    /// superblock. One sector is written, which cannot tear. And a bad slot beside the newest superblock is
+    /// written afresh: left as it is, it would make a torn first slot of a later epoch look like a loss.
+    pub fn settle(&self, disk: &Disk) -> Result<()> {
+        let torn = self.torn();
+        if let Some(slot) = torn {
+            disk.write(slot.byte, &[0; SECTOR])?;
+        }
+        let newest = self.newest();
+        let pair = newest.map_or([0, 1], |newest| slots_of(newest.birth.epoch));
+        let bad = self.slots.iter().find(|slot| pair.contains(&slot.slot) && slot.is_invalid());
+        if let (Some(newest), Some(bad)) = (newest, bad) {
+            let copy = Superblock { slot: bad.slot, ..newest.clone() };
+            disk.write(bad.byte, &copy.encode())?;
+        }
+        if torn.is_some() || bad.is_some() { disk.flush() } else { Ok(()) }
+    }
+
     /// The superblock to start from: that of `slot`; or the newest, unless a newer one is lost.
     pub fn choose(&self, slot: Option<u32>) -> Result<&Superblock> {
         let missing = |what: String| Error::corrupt(Place::Image, Fault::Missing(what));
@@ -138,7 +159,7 @@ fn compare(pair: &mut [RingSlot]) {
 }
 
 fn state_of(bytes: &[u8], slot: u32, identity: &Identity) -> SlotState {
-    if bytes.iter().all(|byte| *byte == 0) {
+    if is_zero(bytes) {
         return SlotState::Empty;
     }
     match Superblock::decode(bytes, None) {

@@ -1,5 +1,6 @@
 //! `betr dev`: tools for those who develop or teach betr.
 
+mod crash;
 mod pages;
 pub(crate) mod powercut;
 
@@ -8,6 +9,7 @@ use betr_cli::{Exit, Failure, Io};
 /// Tools for developers
 #[derive(clap::Subcommand, Debug)]
 pub(crate) enum Dev {
+    Crash(crash::Args),
     Powercut(powercut::Args),
     Man(pages::ManArgs),
     Completions(pages::CompletionsArgs),
@@ -16,6 +18,7 @@ pub(crate) enum Dev {
 impl Dev {
     pub(crate) fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
         match self {
+            Dev::Crash(args) => crash::run(args, io),
             Dev::Powercut(args) => powercut::run(args, io),
             Dev::Man(args) => pages::man(args, io),
             Dev::Completions(args) => pages::completions(args, io),

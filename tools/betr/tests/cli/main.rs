@@ -1,6 +1,7 @@
 //! The binary as its users meet it: options, exit codes, streams, and what becomes of files.
 
 mod contract;
+mod crash;
 mod damaged;
 mod fsck;
 mod mkfs;

@@ -1,0 +1,164 @@
+//! Whether a file system says what the model says, and where not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::model::{Model, ROOT, join, without_zeros};
+use crate::error::Result;
+use crate::format::FileType;
+use crate::format::limits::FILE_BLOCK;
+use crate::fs::{Fs, Object};
+use crate::ids::Ino;
+use crate::text::{Printable, printable};
+
+impl Model {
+    /// The first difference between the file system and the model, by path: types, permissions, links,
+    /// sizes, contents, extended attributes, targets, and which names lead to one object.
+    pub fn difference(&self, fs: &Fs) -> Result<Option<String>> {
+        let mut walk = Walk { model: self, fs, known: HashMap::new(), inos: HashMap::new() };
+        let mut waiting = vec![(b"/".to_vec(), fs.root()?, ROOT)];
+        while let Some((path, object, at)) = waiting.pop() {
+            let found = match walk.known.get(&at) {
+                Some(ino) if *ino == object.inode.ino => continue,
+                Some(_) => Some("is not the object that another name of it leads to".into()),
+                None => walk.object(&path, &object, at, &mut waiting)?,
+            };
+            if let Some(what) = found {
+                return Ok(Some(format!("{}: {what}", Printable(&path))));
+            }
+        }
+        Ok(None)
+    }
+}
+
+struct Walk<'w> {
+    model: &'w Model,
+    fs: &'w Fs,
+    /// The inode number of each node of the model that was met.
+    known: HashMap<usize, Ino>,
+    inos: HashMap<Ino, usize>,
+}
+
+type Waiting = Vec<(Vec<u8>, Object, usize)>;
+
+impl Walk<'_> {
+    /// What is different about an object that is met for the first time.
+    fn object(
+        &mut self,
+        path: &[u8],
+        object: &Object,
+        at: usize,
+        waiting: &mut Waiting,
+    ) -> Result<Option<String>> {
+        self.known.insert(at, object.inode.ino);
+        if self.inos.insert(object.inode.ino, at).is_some() {
+            return Ok(Some("is one object with another name".into()));
+        }
+        let (node, inode) = (self.model.node(at), &object.inode);
+        let size = match node.kind {
+            FileType::Symlink => node.target.len() as u64,
+            _ => node.size,
+        };
+        let differ =
+            |what: &str, expected: &dyn std::fmt::Display, found: &dyn std::fmt::Display| {
+                Ok(Some(format!("{what}: expected {expected}, found {found}")))
+            };
+        if inode.kind != node.kind {
+            return differ("type", &node.kind.name(), &inode.kind.name());
+        }
+        if inode.perm != node.perm {
+            let octal = |perm| format!("{perm:o}");
+            return differ("permissions", &octal(node.perm), &octal(inode.perm));
+        }
+        if inode.links != node.links {
+            return differ("links", &node.links, &inode.links);
+        }
+        if inode.size != size && node.kind != FileType::Directory {
+            return differ("size", &size, &inode.size);
+        }
+        if inode.target != node.target {
+            return differ("target", &printable(&node.target), &printable(&inode.target));
+        }
+        if let Some(what) = self.xattrs(object, at)? {
+            return Ok(Some(what));
+        }
+        match node.kind {
+            FileType::Regular => self.contents(object, at),
+            FileType::Directory => self.entries(path, object, at, waiting),
+            _ => Ok(None),
+        }
+    }
+
+    fn xattrs(&self, object: &Object, at: usize) -> Result<Option<String>> {
+        let mut expected = self.model.node(at).xattrs.iter();
+        for (name, value) in self.fs.xattrs(object)? {
+            match expected.next() {
+                Some((other, wanted)) if *other == name && **wanted == *value => {}
+                Some((other, _)) if *other == name => {
+                    return Ok(Some(format!("attribute {}: another value", Printable(&name))));
+                }
+                Some((other, _)) if *other < name => {
+                    return Ok(Some(format!("attribute {} is missing", Printable(other))));
+                }
+                _ => return Ok(Some(format!("attribute {} is too much", Printable(&name)))),
+            }
+        }
+        Ok(expected.next().map(|(name, _)| format!("attribute {} is missing", Printable(name))))
+    }
+
+    fn contents(&self, object: &Object, at: usize) -> Result<Option<String>> {
+        let differ = |offset: u64, what: &str| Ok(Some(format!("contents at {offset}: {what}")));
+        let mut expected = self.model.node(at).blocks.iter();
+        let mut blocks = self.fs.blocks(object);
+        while let Some((offset, value)) = self.fs.next_block(&mut blocks)? {
+            let value = without_zeros(&value);
+            if value.is_empty() {
+                continue;
+            }
+            match expected.next() {
+                Some((block, wanted)) if block * FILE_BLOCK as u64 == offset => {
+                    if **wanted != *value {
+                        return differ(offset + first_difference(wanted, value), "other bytes");
+                    }
+                }
+                Some((block, _)) if block * (FILE_BLOCK as u64) < offset => {
+                    return differ(block * FILE_BLOCK as u64, "a block is missing");
+                }
+                _ => return differ(offset, "a block is too much"),
+            }
+        }
+        match expected.next() {
+            Some((block, _)) => differ(block * FILE_BLOCK as u64, "a block is missing"),
+            None => Ok(None),
+        }
+    }
+
+    fn entries(
+        &self,
+        path: &[u8],
+        object: &Object,
+        at: usize,
+        waiting: &mut Waiting,
+    ) -> Result<Option<String>> {
+        let mut expected = self.model.node(at).entries.iter();
+        for entry in self.fs.list(object)? {
+            match expected.next() {
+                Some((name, child)) if *name == entry.name => {
+                    let path = join(path, name);
+                    waiting.push((path, self.fs.entry_object(entry)?, *child));
+                }
+                Some((name, _)) if *name < entry.name => {
+                    return Ok(Some(format!("entry {} is missing", Printable(name))));
+                }
+                _ => return Ok(Some(format!("entry {} is too much", Printable(&entry.name)))),
+            }
+        }
+        Ok(expected.next().map(|(name, _)| format!("entry {} is missing", Printable(name))))
+    }
+}
+
+/// Where two blocks that are not the same begin to differ.
+fn first_difference(a: &Arc<[u8]>, b: &[u8]) -> u64 {
+    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    same as u64
+}

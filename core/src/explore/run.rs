@@ -1,0 +1,295 @@
+//! Taking steps: a file system on a device, and the model beside it.
+//!
+//! A run keeps the model's state at every operation boundary since the last that was acknowledged, and
+//! before: what is dropped without a sync may come back as any of them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Model, Random, Step};
+use crate::cache::{CacheBudget, Geometry};
+use crate::device::Device;
+use crate::error::{Error, Refusal, Result};
+use crate::format::FileType;
+use crate::fs::{Attributes, Changes, Clock, FIRST_INO, FIRST_ZONE, Fs, New};
+use crate::ids::{Msn, Time};
+use crate::volume::{CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Volume};
+
+/// How the volumes of an exploration are made and opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The size of the image, in bytes.
+    pub image_bytes: u64,
+    /// The length of the log, in bytes.
+    pub log_bytes: u64,
+    /// The sizes that shape the trees.
+    pub geometry: Geometry,
+    /// How much memory the cache may take.
+    pub cache: CacheBudget,
+    /// Writes of so many bytes are bound late.
+    pub late_bytes: usize,
+}
+
+impl Setup {
+    /// Tiny nodes, which make deep trees from little data, a cache that evicts all the time, and the
+    /// smallest log.
+    pub const fn tiny(image_bytes: u64) -> Setup {
+        Setup {
+            image_bytes,
+            log_bytes: 64 << 10,
+            geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 },
+            cache: CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 },
+            late_bytes: 16 << 10,
+        }
+    }
+
+    /// Makes a file system on `device`, with one checkpoint.
+    pub fn format(&self, device: Arc<dyn Device>, seed: u64) -> Result<()> {
+        let options = CreateOptions {
+            uuid: *b"crash explorer's",
+            label: "explore".into(),
+            log_bytes: self.log_bytes,
+            geometry: self.geometry,
+            cache: self.cache,
+            first_zone: FIRST_ZONE,
+            first_ino: FIRST_INO,
+            nonces: nonces(seed),
+        };
+        let volume = Volume::create(device, options)?;
+        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default()))?;
+        fs.checkpoint()
+    }
+
+    /// Opens the file system on `device`.
+    pub fn open(&self, device: Arc<dyn Device>, mode: Mode, seed: u64) -> Result<(Fs, Recovery)> {
+        let Setup { cache, late_bytes, .. } = *self;
+        let options = OpenOptions { cache, late_bytes, ..OpenOptions::new(mode, nonces(seed)) };
+        let (volume, recovery) = Volume::open(device, options)?;
+        Ok((Fs::open(volume, clock(1 << 20)), recovery))
+    }
+}
+
+fn nonces(seed: u64) -> NonceSource {
+    let mut random = Random::new(seed ^ 0xabcd);
+    Box::new(move || random.next())
+}
+
+fn clock(start: i64) -> Clock {
+    let mut secs = start;
+    Box::new(move || {
+        secs += 1;
+        Time { secs, nanos: 0 }
+    })
+}
+
+/// Takes a step of a file system. `Sync` and `Checkpoint` are taken too, `Reopen` and `Crash` are not.
+pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
+    match step {
+        Step::Mkdir(path) => make(fs, path, FileType::Directory, b""),
+        Step::Create(path) => make(fs, path, FileType::Regular, b""),
+        Step::Symlink(path, target) => make(fs, path, FileType::Symlink, target),
+        Step::Mkfifo(path) => make(fs, path, FileType::Fifo, b""),
+        Step::Write { path, offset, len, fill } => {
+            let object = fs.resolve(path)?;
+            fs.write(&object, *offset, &Bytes::from(fill.bytes(*len))).map(drop)
+        }
+        Step::Truncate(path, size) => {
+            let object = fs.resolve(path)?;
+            fs.truncate(&object, *size).map(drop)
+        }
+        Step::Unlink(path) => {
+            let (directory, name) = fs.resolve_parent(path)?;
+            fs.unlink(&directory, name)
+        }
+        Step::Rmdir(path) => {
+            let (directory, name) = fs.resolve_parent(path)?;
+            fs.rmdir(&directory, name)
+        }
+        Step::Rename(from, to) => {
+            let (from, name) = fs.resolve_parent(from)?;
+            let (to, new_name) = fs.resolve_parent(to)?;
+            fs.rename(&from, name, &to, new_name)
+        }
+        Step::Link(from, to) => {
+            let object = fs.resolve(from)?;
+            let (directory, name) = fs.resolve_parent(to)?;
+            fs.link(&object, &directory, name).map(drop)
+        }
+        Step::SetXattr { path, name, len, fill } => {
+            let object = fs.resolve(path)?;
+            fs.set_xattrs(&object, &[(name.clone(), fill.bytes(*len))])
+        }
+        Step::RemoveXattr(path, name) => {
+            let object = fs.resolve(path)?;
+            fs.remove_xattr(&object, name)
+        }
+        Step::Chmod(path, perm) => {
+            let object = fs.resolve(path)?;
+            let changes = Changes { perm: Some(*perm), ..Changes::default() };
+            fs.set_attributes(&object, changes).map(drop)
+        }
+        Step::Sync => fs.volume_mut().sync(),
+        Step::Checkpoint => fs.checkpoint(),
+        Step::Reopen | Step::Crash(_) => Ok(()),
+    }
+}
+
+fn make(fs: &mut Fs, path: &[u8], kind: FileType, target: &[u8]) -> Result<()> {
+    let (directory, name) = fs.resolve_parent(path)?;
+    let attributes = Attributes::at(Time::default());
+    let new = New { target: target.to_vec(), ..New::of(kind, attributes) };
+    fs.make(&directory, name, new).map(drop)
+}
+
+/// The state between two operations.
+pub struct Boundary {
+    /// The MSN that the next message takes.
+    pub msn: Msn,
+    /// What the file system is.
+    pub model: Model,
+}
+
+/// A file system and its model, taking steps together.
+pub struct Run {
+    setup: Setup,
+    device: Arc<dyn Device>,
+    /// None only while it is being opened again.
+    fs: Option<Fs>,
+    opened: u64,
+    seed: u64,
+    boundaries: Vec<Boundary>,
+    /// The boundary that the file system is at; after a reopen those behind it are abandoned.
+    now: usize,
+    acknowledged: usize,
+}
+
+impl Taken {
+    /// The rule that the step exercised, for the counters of a report.
+    pub(super) fn rule(self) -> Option<&'static str> {
+        match self {
+            Taken::Nothing | Taken::Operation | Taken::Acknowledged => None,
+            Taken::Refused => Some("step refused"),
+            Taken::NoRoom => Some("step without room in the image"),
+            Taken::Failed => Some("step that failed half way for want of room"),
+            Taken::Reopened => Some("volume opened again on the way"),
+        }
+    }
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Nothing, or nothing that a boundary shows.
+    Nothing,
+    /// It was refused, by the file system and the model alike.
+    Refused,
+    /// The image had no room for it.
+    NoRoom,
+    /// The image had no room for it, which showed only half way: the volume had to be opened again.
+    Failed,
+    /// A new boundary was reached.
+    Operation,
+    /// Everything so far was acknowledged.
+    Acknowledged,
+    /// The volume was opened again; the boundaries behind the present one are abandoned.
+    Reopened,
+}
+
+impl Run {
+    /// Starts on a device that [`Setup::format`] has made.
+    pub fn start(setup: Setup, device: Arc<dyn Device>, seed: u64) -> Result<Run> {
+        let (fs, _) = setup.open(device.clone(), Mode::ReadWrite, seed)?;
+        let boundaries = vec![Boundary { msn: fs.volume().next_msn(), model: Model::new() }];
+        let fs = Some(fs);
+        Ok(Run { setup, device, fs, opened: 0, seed, boundaries, now: 0, acknowledged: 0 })
+    }
+
+    /// The file system.
+    pub fn fs(&self) -> &Fs {
+        self.fs.as_ref().expect("it is open between steps")
+    }
+
+    /// What it must be.
+    pub fn model(&self) -> &Model {
+        &self.boundaries[self.now].model
+    }
+
+    /// All boundaries that there were, abandoned ones too, in the order in which they were reached.
+    pub fn boundaries(&self) -> &[Boundary] {
+        &self.boundaries
+    }
+
+    /// The boundary that the file system is at.
+    pub fn now(&self) -> usize {
+        self.now
+    }
+
+    /// Gives up the file system, and keeps what it must have been.
+    pub fn into_boundaries(self) -> Vec<Boundary> {
+        self.boundaries
+    }
+
+    /// Takes a step. The error says how the file system went another way than the model. Before a `Crash`
+    /// whoever owns the device takes from it what is lost.
+    pub fn step(&mut self, step: &Step) -> std::result::Result<Taken, String> {
+        if matches!(step, Step::Reopen | Step::Crash(_)) {
+            return self.reopen();
+        }
+        let fs = self.fs.as_mut().expect("it is open between steps");
+        let done = match perform(fs, step) {
+            Ok(()) => Ok(()),
+            Err(Error::Refused(refusal)) => Err(refusal),
+            Err(Error::NoSpace { .. }) if !fs.volume().has_failed() => return Ok(Taken::NoRoom),
+            Err(Error::NoSpace { .. }) => return self.reopen().map(|_| Taken::Failed),
+            Err(error) => return Err(error.to_string()),
+        };
+        let msn = fs.volume().next_msn();
+        let mut model = self.model().clone();
+        let expected = model.apply(step);
+        if done != expected {
+            let said = |answer: std::result::Result<(), Refusal>| match answer {
+                Ok(()) => "done".into(),
+                Err(refusal) => refusal.to_string(),
+            };
+            return Err(format!("expected: {}, found: {}", said(expected), said(done)));
+        }
+        if matches!(step, Step::Sync | Step::Checkpoint) {
+            self.acknowledged = self.now;
+            return Ok(Taken::Acknowledged);
+        }
+        if msn == self.boundaries[self.now].msn {
+            return Ok(if done.is_ok() { Taken::Nothing } else { Taken::Refused });
+        }
+        self.now = self.boundaries.len();
+        self.boundaries.push(Boundary { msn, model });
+        Ok(Taken::Operation)
+    }
+
+    fn reopen(&mut self) -> std::result::Result<Taken, String> {
+        self.fs = None;
+        self.opened += 1;
+        let seed = self.seed ^ self.opened << 32;
+        let (fs, _) = self
+            .setup
+            .open(self.device.clone(), Mode::ReadWrite, seed)
+            .map_err(|error| format!("it does not open again: {error}"))?;
+        let msn = fs.volume().next_msn();
+        self.fs = Some(fs);
+        // The newest one of that MSN: those that were abandoned are older.
+        let back = (self.acknowledged..=self.now).rev().find(|at| self.boundaries[*at].msn == msn);
+        self.now = back.ok_or_else(|| format!("it came back with MSN {msn}, half an operation"))?;
+        match self.difference() {
+            None => Ok(Taken::Reopened),
+            Some(what) => Err(format!("opened again, it is not what it was: {what}")),
+        }
+    }
+
+    /// What the file system says otherwise than the model, now.
+    pub fn difference(&self) -> Option<String> {
+        match self.model().difference(self.fs()) {
+            Ok(difference) => difference,
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}

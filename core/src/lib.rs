@@ -7,6 +7,7 @@
 
 pub mod error;
 pub mod ids;
+pub mod mutation;
 pub mod text;
 
 pub mod device;

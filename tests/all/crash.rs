@@ -30,8 +30,43 @@ fn every_state_recovers_to_an_operation_boundary() {
         assert!(tally.distinct > 800, "{name}: only {} states", tally.distinct);
         assert!(tally.inside > 100, "{name}: only {} inside recoveries", tally.inside);
         assert!(tally.torn > 0 && tally.groups > 100, "{name}: {tally:?}");
+        let spread = tally.rules.get("recovery: entry spread over several nodes");
+        assert!(spread.is_some_and(|count| *count > 10), "{name}: {tally:?}");
+    }
+    let count = |rule| explored.tallies.iter().filter_map(|(_, tally)| tally.rules.get(rule)).sum();
+    for rule in RULES {
+        let count: u64 = count(rule);
+        println!("{count:>10} × {rule}");
+        assert!(count > 0, "nothing exercised the rule '{rule}'");
     }
 }
+
+/// The rules of durability, as far as a power cut can exercise them.
+const RULES: [&str; 23] = [
+    "checker: superblock slot bad beside a good one",
+    "checker: superblock slot torn",
+    "checkpoint because space is short",
+    "checkpoint because the log is full",
+    "everything pending carried out for space",
+    "extent pinned after its node moved on",
+    "fence before the first group",
+    "operation through a checkpoint of its own",
+    "recovery: checkpoint between two groups",
+    "recovery: entry spread over several nodes",
+    "recovery: extent pinned",
+    "recovery: group replayed",
+    "recovery: log empty",
+    "recovery: node with values of several entries",
+    "recovery: tail torn in the group",
+    "recovery: tail torn in what it binds",
+    "recovery: value bound to NULL",
+    "recovery: value from a leaf",
+    "recovery: value from a run",
+    "recovery: value from the log",
+    "step refused",
+    "step without room in the image",
+    "volume opened again on the way",
+];
 
 #[test]
 fn workloads_checkpoint_and_go_round_the_log() {

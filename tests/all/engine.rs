@@ -158,10 +158,10 @@ fn run(seed: u64, steps: usize) -> BoundCounts {
                 let recovery;
                 (volume, recovery) =
                     open(device.clone(), Mode::ReadWrite, cache, seed + step as u64).unwrap();
-                bound.in_leaves += recovery.bound.in_leaves;
-                bound.in_runs += recovery.bound.in_runs;
-                bound.inline += recovery.bound.inline;
-                bound.null += recovery.bound.null;
+                bound.in_leaves += recovery.survey.bound.in_leaves;
+                bound.in_runs += recovery.survey.bound.in_runs;
+                bound.inline += recovery.survey.bound.inline;
+                bound.null += recovery.survey.bound.null;
                 let msn = volume.next_msn();
                 // What came after is an abandoned future: its MSNs will be given out again.
                 history.retain(|(at, _)| *at <= msn);

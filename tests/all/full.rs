@@ -328,7 +328,7 @@ fn much_late_bound_data_is_recovered_beside_itself() {
         let image = Arc::new(MemoryDevice::from(run.device.snapshot()));
         let opened = open(image.clone(), Mode::ReadWrite, roomy(), run.random.next());
         let (volume, recovery) = run.must("recovery", opened);
-        late = late.max(recovery.bound.total());
+        late = late.max(recovery.survey.bound.total());
         let mut fs = Fs::open(volume, clock(500));
         let result = fs.checkpoint();
         run.must("checkpoint after recovery", result);

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::{Action, Bound, BoundLeaf, BoundSlice, Entry, Key};
 use crate::ids::*;
 use crate::log::Late;
+use crate::mutation::{Mutation, is_broken};
 use crate::node::{Leaf, LeafImage, Node, RunImage};
 
 /// Leaves of a batch.
@@ -70,7 +71,10 @@ impl Store {
             };
             if inline <= room && (full || cost > WORTH_WRITING * bytes) {
                 room -= inline;
-                for (msn, value) in waiting {
+                for (msn, mut value) in waiting {
+                    if is_broken(Mutation::InlineEmpty) {
+                        value.clear();
+                    }
                     self.late.bind(Bound::Inline(value), &[msn]);
                 }
             } else {

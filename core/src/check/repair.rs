@@ -51,7 +51,7 @@ pub fn repair(
     drop(volume);
     mend_ring(&disk, true)?;
     disk.flush()?;
-    Ok(Repair { replayed: recovery.records, slots_mended: broken })
+    Ok(Repair { replayed: recovery.survey.records, slots_mended: broken })
 }
 
 /// Counts the slots that do not verify; and, if asked, writes them afresh.

@@ -25,7 +25,7 @@ mod timeline;
 mod watch;
 mod workloads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -65,6 +65,8 @@ pub enum Flaw {
 pub struct Options {
     /// How many distinct states of each workload to look at, at most.
     pub states: u64,
+    /// Go on, with other seeds, until there are so many distinct states of all workloads together.
+    pub at_least: u64,
     /// Decides the workloads' steps and everything random.
     pub seed: u64,
     /// The mistake to put in.
@@ -78,7 +80,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Options { states: 2000, seed: 1, flaw: Flaw::None, shortcuts: true, threads }
+        let flaw = Flaw::None;
+        Options { states: 2000, at_least: 0, seed: 1, flaw, shortcuts: true, threads }
     }
 }
 
@@ -86,6 +89,8 @@ impl Default for Options {
 pub struct Exploration {
     /// What was looked at, a workload each.
     pub tallies: Vec<(&'static str, Tally)>,
+    /// Disks that differ from all others somewhere, over all workloads.
+    pub distinct: u64,
     /// The first failure, in its smallest form.
     pub failure: Option<Failure>,
 }
@@ -101,6 +106,8 @@ struct Job {
 /// What came of a job.
 struct Done {
     tally: Tally,
+    /// The digests of the disks that were looked at.
+    digests: Vec<u128>,
     failed: Option<Failed>,
 }
 
@@ -114,7 +121,33 @@ enum Failed {
 
 /// Explores workloads.
 pub fn explore(workloads: &[Workload], options: Options) -> Exploration {
-    let jobs = jobs(workloads, options);
+    let mut exploration = Exploration {
+        tallies: workloads.iter().map(|workload| (workload.name, Tally::default())).collect(),
+        distinct: 0,
+        failure: None,
+    };
+    let mut digests = HashSet::new();
+    let mut options = options;
+    loop {
+        let jobs = jobs(workloads, options);
+        explore_more(workloads, options, &jobs, &mut exploration, &mut digests);
+        let more = digests.len() as u64 - exploration.distinct;
+        exploration.distinct = digests.len() as u64;
+        let enough = exploration.distinct >= options.at_least || more == 0;
+        if enough || exploration.failure.is_some() {
+            return exploration;
+        }
+        options.seed = options.seed.wrapping_add(rounds(options.states));
+    }
+}
+
+fn explore_more(
+    workloads: &[Workload],
+    options: Options,
+    jobs: &[Job],
+    exploration: &mut Exploration,
+    digests: &mut HashSet<u128>,
+) {
     let next = AtomicUsize::new(0);
     let failed_at = AtomicUsize::new(usize::MAX);
     let results: Mutex<Vec<Option<Done>>> = Mutex::new(jobs.iter().map(|_| None).collect());
@@ -135,20 +168,16 @@ pub fn explore(workloads: &[Workload], options: Options) -> Exploration {
         }
     });
     let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut exploration = Exploration {
-        tallies: workloads.iter().map(|workload| (workload.name, Tally::default())).collect(),
-        failure: None,
-    };
     for (job, done) in jobs.iter().zip(results) {
         let Some(done) = done else { continue };
         exploration.tallies[job.workload].1 += &done.tally;
+        digests.extend(done.digests);
         if let Some(failed) = done.failed {
             let workload = &workloads[job.workload];
             exploration.failure = Some(alone(|| shrink(workload, job.seed, options, failed)));
             break;
         }
     }
-    exploration
 }
 
 /// Runs `work` where the engine finds no other threads: a tiny volume is faster without.
@@ -159,8 +188,13 @@ fn alone<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
+/// How many stories of each workload give so many states.
+fn rounds(states: u64) -> u64 {
+    states.div_ceil(STATES_A_STORY).max(1)
+}
+
 fn jobs(workloads: &[Workload], options: Options) -> Vec<Job> {
-    let rounds = options.states.div_ceil(STATES_A_STORY).max(1);
+    let rounds = rounds(options.states);
     let states = options.states.div_ceil(rounds);
     let job = |round, workload| Job { workload, seed: options.seed.wrapping_add(round), states };
     (0..rounds).flat_map(|round| (0..workloads.len()).map(move |at| job(round, at))).collect()
@@ -172,7 +206,10 @@ fn carry_out(job: Job, workloads: &[Workload], options: Options, stop: &dyn Fn()
     let mut tally = Tally::default();
     let story = match Story::record(workload.setup, &steps, job.seed, options.flaw) {
         Ok(story) => story,
-        Err(mishap) => return Done { tally, failed: Some(Failed::Mishap(steps, mishap)) },
+        Err(mishap) => {
+            let failed = Some(Failed::Mishap(steps, mishap));
+            return Done { tally, digests: Vec::new(), failed };
+        }
     };
     let plan = Plan {
         states: job.states,
@@ -181,6 +218,6 @@ fn carry_out(job: Job, workloads: &[Workload], options: Options, stop: &dyn Fn()
         shortcuts: options.shortcuts,
         seed: job.seed,
     };
-    let found = search(&story, plan, &mut tally, stop);
-    Done { tally, failed: found.map(|found| Failed::State(Box::new(story), found)) }
+    let (found, digests) = search(&story, plan, &mut tally, stop);
+    Done { tally, digests, failed: found.map(|found| Failed::State(Box::new(story), found)) }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Model, Random, Step};
+use super::{Model, Random, Rules, Step};
 use crate::cache::{CacheBudget, Geometry};
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
@@ -29,6 +29,8 @@ pub struct Setup {
     pub cache: CacheBudget,
     /// Writes of so many bytes are bound late.
     pub late_bytes: usize,
+    /// Whether a recovery makes a checkpoint between any two groups.
+    pub eager_checkpoints: bool,
 }
 
 impl Setup {
@@ -41,6 +43,7 @@ impl Setup {
             geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 },
             cache: CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 },
             late_bytes: 16 << 10,
+            eager_checkpoints: false,
         }
     }
 
@@ -63,8 +66,9 @@ impl Setup {
 
     /// Opens the file system on `device`.
     pub fn open(&self, device: Arc<dyn Device>, mode: Mode, seed: u64) -> Result<(Fs, Recovery)> {
-        let Setup { cache, late_bytes, .. } = *self;
-        let options = OpenOptions { cache, late_bytes, ..OpenOptions::new(mode, nonces(seed)) };
+        let Setup { cache, late_bytes, eager_checkpoints, .. } = *self;
+        let usual = OpenOptions::new(mode, nonces(seed));
+        let options = OpenOptions { cache, late_bytes, eager_checkpoints, ..usual };
         let (volume, recovery) = Volume::open(device, options)?;
         Ok((Fs::open(volume, clock(1 << 20)), recovery))
     }
@@ -159,6 +163,8 @@ pub struct Run {
     opened: u64,
     seed: u64,
     boundaries: Vec<Boundary>,
+    /// What volumes did that are closed again.
+    rules: Rules,
     /// The boundary that the file system is at; after a reopen those behind it are abandoned.
     now: usize,
     acknowledged: usize,
@@ -202,7 +208,8 @@ impl Run {
         let (fs, _) = setup.open(device.clone(), Mode::ReadWrite, seed)?;
         let boundaries = vec![Boundary { msn: fs.volume().next_msn(), model: Model::new() }];
         let fs = Some(fs);
-        Ok(Run { setup, device, fs, opened: 0, seed, boundaries, now: 0, acknowledged: 0 })
+        let rules = Rules::new();
+        Ok(Run { setup, device, fs, opened: 0, seed, boundaries, rules, now: 0, acknowledged: 0 })
     }
 
     /// The file system.
@@ -225,9 +232,19 @@ impl Run {
         self.now
     }
 
-    /// Gives up the file system, and keeps what it must have been.
-    pub fn into_boundaries(self) -> Vec<Boundary> {
-        self.boundaries
+    /// Gives up the file system, and keeps what it must have been, and how often it needed each rule.
+    pub fn finish(mut self) -> (Vec<Boundary>, Rules) {
+        self.close();
+        (self.boundaries, self.rules)
+    }
+
+    fn close(&mut self) {
+        let Some(fs) = self.fs.take() else { return };
+        for (rule, count) in fs.volume().counters().named() {
+            if count > 0 {
+                *self.rules.entry(rule).or_default() += count;
+            }
+        }
     }
 
     /// Takes a step. The error says how the file system went another way than the model. Before a `Crash`
@@ -267,7 +284,7 @@ impl Run {
     }
 
     fn reopen(&mut self) -> std::result::Result<Taken, String> {
-        self.fs = None;
+        self.close();
         self.opened += 1;
         let seed = self.seed ^ self.opened << 32;
         let (fs, _) = self

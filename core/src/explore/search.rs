@@ -95,13 +95,14 @@ pub(super) struct Found {
     pub image: Vec<u8>,
 }
 
-/// Looks at states of a story until one fails, the plan is done, or `stop` says so.
+/// Looks at states of a story until one fails, the plan is done, or `stop` says so. Also returns the digests
+/// of all disks that were looked at.
 pub(super) fn search(
     story: &Story,
     plan: Plan,
     tally: &mut Tally,
     stop: &dyn Fn() -> bool,
-) -> Option<Found> {
+) -> (Option<Found>, Vec<u128>) {
     let random = Random::new(plan.seed ^ 0x0007_ca5e);
     let judge = Judge::new(story, plan.shortcuts);
     let (checkpoints, wraps) = story.checkpoints_and_wraps();
@@ -118,8 +119,9 @@ pub(super) fn search(
     let mut search = Search { story, plan, judge, random, tally, end, last: None };
     let found = search.all(stop);
     let rules = std::mem::take(&mut search.judge.rules);
+    let digests = search.judge.digests();
     *tally += &Tally { rules, ..Tally::default() };
-    found
+    (found, digests)
 }
 
 struct Search<'s> {

@@ -106,7 +106,7 @@ impl Shrinker<'_> {
             seed: self.seed,
         };
         let mut tally = Tally::default();
-        let found = search(&story, plan, &mut tally, &|| false);
+        let (found, _) = search(&story, plan, &mut tally, &|| false);
         self.states = self.states.saturating_sub(tally.distinct);
         found.map(|found| Failed::State(Box::new(story), found))
     }

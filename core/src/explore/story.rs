@@ -81,11 +81,13 @@ impl Story {
             }
             positions.push(device.position());
         }
+        let (boundaries, needed) = run.finish();
+        rules.extend(needed);
         let mut story = Story {
             setup,
             steps: steps.to_vec(),
             timeline: Timeline::new(base, Vec::new()),
-            boundaries: run.into_boundaries(),
+            boundaries,
             spans,
             acknowledged,
             positions,

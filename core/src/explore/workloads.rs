@@ -37,6 +37,7 @@ const ROOMY: Setup = Setup {
     geometry: Geometry { node_size: 16 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 8 },
     cache: CacheBudget { total_bytes: 256 << 10, dirty_bytes: 96 << 10 },
     late_bytes: EDGE,
+    eager_checkpoints: false,
 };
 
 /// Room for large files.
@@ -46,6 +47,7 @@ const LARGE: Setup = Setup {
     geometry: Geometry { node_size: 16 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 8 },
     cache: CacheBudget { total_bytes: 512 << 10, dirty_bytes: 192 << 10 },
     late_bytes: EDGE,
+    eager_checkpoints: false,
 };
 
 impl Workload {
@@ -155,6 +157,13 @@ impl Pen {
     }
 
     /// A length below, around or above what counts as large.
+    /// A write that is bound late, over what the file held before.
+    fn large(&mut self, path: &str) {
+        self.create(path);
+        let len = self.between(EDGE, 3 * EDGE);
+        self.write(path, 0, len);
+    }
+
     fn len_around_edge(&mut self, max: usize) -> usize {
         match self.random.below(5) {
             0 => self.between(1, 4096),
@@ -352,6 +361,9 @@ fn small(pen: &mut Pen) {
             let victim = pen.pick(false);
             pen.step(Step::Unlink(victim));
         }
+        if number % 12 == 7 {
+            pen.large("/d0/large");
+        }
         pen.settle(2, 60, 40);
         if number % 20 == 19 {
             pen.step(Step::Checkpoint);
@@ -423,6 +435,9 @@ fn links(pen: &mut Pen) {
                 pen.step(Step::SetXattr { path, name, len, fill });
             }
         }
+        if turn % 25 == 12 {
+            pen.large("/d/large");
+        }
         pen.settle(3, 60, 40);
         if turn % 28 == 27 {
             pen.step(Step::Checkpoint);
@@ -467,6 +482,9 @@ fn metadata(pen: &mut Pen) {
             5 => pen.step(Step::Rmdir(path)),
             6 => pen.step(Step::Create(fresh)),
             _ => pen.step(Step::Chmod(path, mode)),
+        }
+        if turn % 30 == 12 {
+            pen.large("/large");
         }
         pen.settle(3, 30, 40);
         match turn {

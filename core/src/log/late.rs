@@ -13,6 +13,7 @@ use crate::format::{
     Action, BINDING_BYTES_MAX, Binding, Bound, Key, MsnRange, RecordMessage, block_after,
 };
 use crate::ids::{Msn, TreeId};
+use crate::mutation::{Mutation, is_broken};
 
 /// Bytes of one more range of MSNs in a binding.
 const RANGE_BYTES: usize = 12;
@@ -147,7 +148,8 @@ impl Late {
         }
         let places = late.places.into_iter().chain([Bound::Null]);
         let bindings = ranges.into_iter().zip(places).map(|(values, to)| Binding { values, to });
-        Ok(bindings.filter(|binding| !binding.values.is_empty()).collect())
+        let skipped = |to: &Bound| *to == Bound::Null && is_broken(Mutation::NullSkipped);
+        Ok(bindings.filter(|b| !b.values.is_empty() && !skipped(&b.to)).collect())
     }
 
     /// A checkpoint has made the group unnecessary.

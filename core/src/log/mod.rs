@@ -20,6 +20,7 @@ use crate::device::Disk;
 use crate::error::{Error, Result, after};
 use crate::format::{Binding, Birth, GroupWriter, Record, Superblock};
 use crate::ids::*;
+use crate::mutation::{Mutation, is_broken};
 
 /// The circular region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,8 @@ impl Log {
 
     /// How many bytes more the open group may take.
     pub fn room(&self) -> usize {
-        let units = self.region.units - (self.head - self.start);
+        let used = if is_broken(Mutation::LogOverrun) { 0 } else { self.head - self.start };
+        let units = self.region.units - used;
         (units as usize * BLOCK_SIZE).saturating_sub(self.open.bytes())
     }
 
@@ -135,11 +137,13 @@ impl Log {
         let open = std::mem::take(&mut self.open);
         let group = open.seal(bindings, birth, nonce_before, number, self.flushed);
         let units = (group.len() / BLOCK_SIZE) as u64;
-        if self.head - self.start + units > self.region.units {
+        if self.head - self.start + units > self.region.units && !is_broken(Mutation::LogOverrun) {
             return Err(Error::Misuse("a log group outgrew the log".into()));
         }
         self.region.write(disk, self.head, &group)?;
-        disk.flush()?;
+        if !is_broken(Mutation::SyncUnflushed) {
+            disk.flush()?;
+        }
         self.head += units;
         self.next_group = next_group;
         self.flushed = number;

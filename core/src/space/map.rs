@@ -9,6 +9,7 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{BITS_PER_PAGE, Birth, MapPage, Superblock};
 use crate::ids::*;
+use crate::mutation::{Mutation, is_broken};
 use crate::volume::Layout;
 
 /// What is known of a page's two slots.
@@ -106,7 +107,7 @@ impl Space {
     pub fn write_map(&mut self, disk: &Disk, map_start: BlockNr, birth: Birth) -> Result<Hash> {
         for page in std::mem::take(&mut self.dirty) {
             let state = &mut self.pages[page as usize];
-            let slot = 1 - state.slot;
+            let slot = if is_broken(Mutation::MapInPlace) { state.slot } else { 1 - state.slot };
             let (block, hash) = page_of(&self.used, page).encode(birth);
             disk.write(slot_at(map_start, page, slot), &block)?;
             *state = PageState { slot, hash };

@@ -16,6 +16,7 @@ use std::ops::Range;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::BITS_PER_PAGE;
 use crate::ids::{BlockNr, Epoch, Extent};
+use crate::mutation::{Mutation, is_broken};
 
 pub use bitmap::Bitmap;
 
@@ -32,6 +33,8 @@ pub struct Space {
     left: Vec<Extent>,
     /// What the log needs until the checkpoint that is in progress is durable.
     pins: Pins,
+    /// Pinned extents that were given up.
+    kept: u64,
     /// Where the search for a long row of blocks goes on.
     rover: u64,
     /// No block before this one is free.
@@ -63,6 +66,7 @@ impl Space {
             leaving: Vec::new(),
             left: Vec::new(),
             pins: Pins::default(),
+            kept: 0,
             rover: 0,
             lowest: 0,
             dirty: (0..pages).collect(),
@@ -117,9 +121,11 @@ impl Space {
         }
         self.used.clear(extent.start.0, extent.blocks.into());
         self.touch(extent.start.0, extent.blocks.into());
-        if birth != now {
+        if birth != now && !is_broken(Mutation::ReusedEarly) {
             self.leaving.push(extent);
-        } else if !self.pins.fresh.contains_key(&extent.start) {
+        } else if self.pins.fresh.contains_key(&extent.start) {
+            self.kept += 1;
+        } else {
             self.release(extent);
         }
         Ok(())
@@ -128,6 +134,9 @@ impl Space {
     /// The log is going to name an extent that was written for the epoch in progress: it is not reused
     /// before the next checkpoint is durable, whatever becomes of the node in it.
     pub fn pin(&mut self, extent: Extent) {
+        if is_broken(Mutation::ExtentUnpinned) {
+            return;
+        }
         if self.pins.fresh.insert(extent.start, extent.blocks).is_none() {
             self.pins.blocks += u64::from(extent.blocks);
         }
@@ -142,10 +151,18 @@ impl Space {
             let fault = Fault::mismatch("what a log group binds", "blocks that are free", extent);
             return Err(Error::corrupt(Place::Byte(extent.start.byte()), fault));
         }
+        if is_broken(Mutation::LoggedExtentUnpinned) {
+            return Ok(());
+        }
         self.busy.set(start, end - start);
         self.pins.logged.push((group, extent));
         self.pins.blocks += u64::from(extent.blocks);
         Ok(())
+    }
+
+    /// How many extents their nodes have left that the log kept from reuse.
+    pub fn kept(&self) -> u64 {
+        self.kept
     }
 
     /// Blocks that only the log needs, or will need as soon as their node moves.

@@ -6,6 +6,7 @@ use crate::cache::Store;
 use crate::error::{Result, after};
 use crate::format::{Birth, IDENTITY_AT, RootRef, Superblock, limits};
 use crate::ids::*;
+use crate::mutation::{Mutation, is_broken};
 
 /// Which log groups continue a checkpoint.
 #[derive(Clone, Copy)]
@@ -27,10 +28,12 @@ impl Volume {
         }
         if self.access == (Access::ReadWrite { logged: true, fenced: false }) {
             // The fence holds everything that the group would: it is dropped.
+            self.counters.fences += 1;
             return self.checkpoint();
         }
         // What the last records made obsolete takes room in the bindings, too.
         if self.store.late.bytes_max() > self.log.room() {
+            self.counters.for_log += 1;
             return self.checkpoint();
         }
         let result = self.seal_group();
@@ -43,6 +46,8 @@ impl Volume {
         let room = self.log.room().saturating_sub(self.store.late.bytes_max());
         self.write_all(|store| store.bind_waiting(room))?;
         let bindings = self.store.late.seal()?;
+        self.counters.bound(&bindings);
+        self.counters.groups += 1;
         let (birth, disk) = (self.superblock.birth, &self.store.disk);
         self.log.sync(disk, birth, self.nonce_before, &bindings)
     }
@@ -66,7 +71,9 @@ impl Volume {
         let Store { table, space, disk, .. } = &mut self.store;
         let root = table.write(space, birth)?;
         let map_hash = space.write_map(disk, self.superblock.map_start, birth)?;
-        disk.flush()?;
+        if !is_broken(Mutation::SuperblockBeforeFlush) {
+            disk.flush()?;
+        }
         let mut roots = vec![RootRef { epoch: birth.epoch, held: false, table: root }];
         roots.extend(self.superblock.roots.iter().copied().take(limits::ROOTS_MAX - 1));
         let (log_head, first_group) = match continued {
@@ -75,7 +82,14 @@ impl Volume {
         };
         let (log_epoch, log_nonce) = match continued {
             Continued::Afresh => (birth.epoch, birth.nonce),
+            Continued::Replay { .. } if is_broken(Mutation::ReplayCutOff) => {
+                (birth.epoch, birth.nonce)
+            }
             Continued::Replay { .. } => (self.superblock.log_epoch, self.superblock.log_nonce),
+        };
+        let next_msn = match is_broken(Mutation::MsnStale) {
+            true => self.superblock.next_msn,
+            false => self.next_msn,
         };
         let superblock = Superblock {
             birth,
@@ -87,7 +101,7 @@ impl Volume {
             next_node: self.store.next_node(),
             next_zone: self.next_zone,
             next_ino: self.next_ino,
-            next_msn: self.next_msn,
+            next_msn,
             wall,
             used_blocks: self.store.space.used_blocks(),
             log_epoch,
@@ -96,6 +110,7 @@ impl Volume {
             ..self.superblock.clone()
         };
         self.write_superblock(&superblock)?;
+        self.counters.checkpoints += 1;
         self.nonce_before = self.superblock.birth.nonce;
         self.superblock = superblock;
         if self.unidentified {
@@ -124,6 +139,9 @@ impl Volume {
         for slot in slots {
             let copy = Superblock { slot, ..superblock.clone() };
             disk.write(slot_block(self.identity.ring, slot).byte(), &copy.encode())?;
+            if slot == slots[0] && is_broken(Mutation::SlotsAtOnce) {
+                continue;
+            }
             if slot == slots[0] || !matches!(self.access, Access::ReadWrite { logged: true, .. }) {
                 disk.flush()?;
             }

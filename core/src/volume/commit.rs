@@ -101,6 +101,7 @@ impl Volume {
         self.settle()?;
         self.evict()?;
         if whole {
+            self.counters.whole += 1;
             self.checkpoint()?;
         }
         Ok(lsn)
@@ -134,7 +135,11 @@ impl Volume {
         }
         let need = self.store.late.bytes_max() + bytes;
         let late = self.late_blocks() * BLOCK_SIZE as u64 + form.late_bytes as u64;
-        if need > self.log.room() || late > LATE_LIMIT { self.checkpoint() } else { Ok(()) }
+        if need <= self.log.room() && late <= LATE_LIMIT {
+            return Ok(());
+        }
+        self.counters.for_log += 1;
+        self.checkpoint()
     }
 }
 

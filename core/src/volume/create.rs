@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Access, LATE_BYTES, Layout, NonceSource, Volume};
+use super::{Access, Counters, LATE_BYTES, Layout, NonceSource, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Result};
@@ -80,6 +80,7 @@ impl Volume {
             next_ino: options.first_ino,
             late_bytes: LATE_BYTES,
             drained: Msn(0),
+            counters: Counters::default(),
             access: Access::ReadWrite { logged: false, fenced: false },
         })
     }

@@ -13,6 +13,7 @@
 
 mod checkpoint;
 mod commit;
+mod counters;
 mod create;
 mod layout;
 mod open;
@@ -29,6 +30,7 @@ use crate::ids::*;
 use crate::log::Log;
 use crate::tree::{self, Balance, Cursor, Scan};
 
+pub use counters::Counters;
 pub use create::CreateOptions;
 pub use layout::{Layout, default_log_bytes, slot_block};
 pub use open::{Mode, OpenOptions, Recovery, read_identity};
@@ -71,6 +73,7 @@ pub struct Volume {
     /// The MSN that was next when everything pending had been moved to the leaves for lack of space.
     drained: Msn,
     access: Access,
+    counters: Counters,
 }
 
 /// What may be done to the volume.
@@ -113,6 +116,11 @@ impl Volume {
     /// The MSN that the next message will take.
     pub fn next_msn(&self) -> Msn {
         self.next_msn
+    }
+
+    /// What has been done since the volume was opened.
+    pub fn counters(&self) -> Counters {
+        Counters { kept: self.store.space.kept(), ..self.counters }
     }
 
     /// What has been asked of the device.

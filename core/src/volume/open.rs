@@ -2,14 +2,15 @@
 //!
 //! Pass 1 walks the log groups after the checkpoint, verifies them and the extents that they bind, and
 //! pins those; pass 2 injects their records in LSN order. Where space is short, it makes a checkpoint
-//! between two groups, from which the rest of the log goes on. Nothing is written in place: a crash at any
-//! moment leaves what recovery can start from again. Where the device may not be written, an overlay in
+//! between two groups, from which the rest of the log goes on. But for slots of the ring that a
+//! power cut has spoiled, nothing is written in place: a crash at any moment leaves what recovery can start
+//! from again. Where the device may not be written, an overlay in
 //! memory takes what the replay writes.
 
 use std::sync::Arc;
 
 use super::checkpoint::Continued;
-use super::{Access, LATE_BYTES, NonceSource, Ring, Volume};
+use super::{Access, Counters, LATE_BYTES, NonceSource, Ring, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice};
 use crate::error::{Error, Fault, Place, Result, after};
@@ -18,7 +19,8 @@ use crate::format::{
     block_after,
 };
 use crate::ids::*;
-use crate::log::{BoundCounts, End, Log, LogReader, Region, Scanned, Survey, Values, scan};
+use crate::log::{Log, LogReader, Region, Scanned, Survey, Values, scan};
+use crate::mutation::{Mutation, is_broken};
 use crate::space::Space;
 use crate::table::Table;
 use crate::tree::{self, Balance};
@@ -63,18 +65,12 @@ impl OpenOptions {
     }
 }
 
-/// What recovery did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What recovery found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Groups that were replayed.
-    pub groups: u64,
-    /// Records that were replayed.
-    pub records: u64,
-    /// Where the late-bound values of those records were.
-    pub bound: BoundCounts,
-    /// Why the log ends.
-    pub end: End,
-    /// Checkpoints that were made on the way, because space was short.
+    /// Pass 1: the groups that count, all of which were replayed, and why there are no more.
+    pub survey: Survey,
+    /// Checkpoints that were made between them, because space was short.
     pub checkpoints: u64,
 }
 
@@ -127,17 +123,11 @@ impl Volume {
         }
         let mut volume =
             Volume::at_checkpoint(disk, identity, superblock, newest, options, survey.as_ref())?;
-        let recovery = match &survey {
-            None => Recovery {
-                groups: 0,
-                records: 0,
-                bound: BoundCounts::default(),
-                end: End::Clean,
-                checkpoints: 0,
-            },
+        let recovery = match survey {
+            None => Recovery::default(),
             Some(survey) => {
-                let result = volume.replay(survey, eager);
-                volume.or_fail(result)?
+                let result = volume.replay(&survey, eager);
+                Recovery { checkpoints: volume.or_fail(result)?, survey }
             }
         };
         Ok((volume, recovery))
@@ -194,12 +184,14 @@ impl Volume {
             nonces: options.nonces,
             late_bytes: options.late_bytes,
             drained: Msn(0),
+            counters: Counters::default(),
             access,
         })
     }
 
-    /// Pass 2: injects the records of the groups that pass 1 found sound.
-    fn replay(&mut self, survey: &Survey, eager: bool) -> Result<Recovery> {
+    /// Pass 2: injects the records of the groups that pass 1 found sound. Returns how many checkpoints were
+    /// made on the way.
+    fn replay(&mut self, survey: &Survey, eager: bool) -> Result<u64> {
         let superblock = self.superblock.clone();
         let disk = self.store.disk.clone();
         let mut reader = LogReader::new(&disk, &superblock);
@@ -219,13 +211,7 @@ impl Volume {
             }
             self.replay_group(&disk, &group, survey)?;
         }
-        Ok(Recovery {
-            groups: survey.groups,
-            records: survey.records,
-            bound: survey.bound,
-            end: survey.end.clone(),
-            checkpoints,
-        })
+        Ok(checkpoints)
     }
 
     /// Whether the space for a group is free. If not, a checkpoint before it helps: what the groups before
@@ -239,7 +225,8 @@ impl Volume {
 
     fn replay_group(&mut self, disk: &Disk, group: &Group, survey: &Survey) -> Result<()> {
         let mut values = Values::new(disk, self.identity.volume, &group.bindings);
-        for record in &group.records {
+        let forgotten = usize::from(is_broken(Mutation::RecordForgotten));
+        for record in &group.records[..group.records.len() - forgotten] {
             let mut waiting = Waiting { first: record.lsn, messages: Vec::new() };
             for (first, message) in record.numbered() {
                 self.forget_lost(message);

@@ -11,6 +11,7 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::SUPERBLOCK_SLOTS;
 use crate::format::{Identity, Superblock};
 use crate::ids::*;
+use crate::mutation::{Mutation, is_broken};
 
 /// Epochs that the ring has room for.
 const EPOCHS: u64 = SUPERBLOCK_SLOTS as u64 / 2;
@@ -111,6 +112,9 @@ impl Ring {
     /// superblock. One sector is written, which cannot tear. And a bad slot beside the newest superblock is
     /// written afresh: left as it is, it would make a torn first slot of a later epoch look like a loss.
     pub fn settle(&self, disk: &Disk) -> Result<()> {
+        if is_broken(Mutation::TornSlotKept) {
+            return Ok(());
+        }
         let torn = self.torn();
         if let Some(slot) = torn {
             disk.write(slot.byte, &[0; SECTOR])?;

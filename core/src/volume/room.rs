@@ -76,6 +76,7 @@ impl Volume {
             if !gain {
                 return Ok(false);
             }
+            self.counters.for_space += 1;
             self.checkpoint()?;
         }
         Ok(true)
@@ -83,6 +84,7 @@ impl Volume {
 
     /// Carries out everything that is pending in buffers: range deletes free what they cover.
     fn drain(&mut self) -> Result<()> {
+        self.counters.drains += 1;
         self.settle()?;
         self.balance.drain(&self.store)?;
         self.settle()
@@ -98,6 +100,7 @@ impl Volume {
                 if !gain {
                     return Ok(());
                 }
+                self.counters.for_space += 1;
                 self.checkpoint()?;
             }
             self.balance.step(&mut self.store)?;
@@ -122,6 +125,7 @@ impl Volume {
                 return Ok(());
             }
             for leaf in leaves {
+                self.counters.divided += 1;
                 if !tree::halve(&mut self.store, &mut self.balance, leaf)? {
                     let free_blocks = self.store.space.free_blocks();
                     return Err(Error::NoSpace { need_blocks: blocks, free_blocks });

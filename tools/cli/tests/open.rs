@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fn image(dir: &Path, len: u64) -> PathBuf {
     let path = dir.join("disk.img");
@@ -115,15 +116,19 @@ fn an_odd_name_cannot_disturb_the_terminal() {
     assert!(message.starts_with("/nowhere/\\x1b[2Jx\\x0a does not exist"), "{message}");
 }
 
+/// Who looks for a free loop device may hold another's for a moment: one test at a time.
+static LOOPS: Mutex<()> = Mutex::new(());
+
 /// A loop device that is detached when the test ends, however it ends.
-struct Loop(String);
+struct Loop(String, #[allow(dead_code)] MutexGuard<'static, ()>);
 
 impl Loop {
     fn attach(path: &Path) -> Option<Loop> {
         let losetup = skip::program("losetup")?;
+        let alone = LOOPS.lock().unwrap_or_else(PoisonError::into_inner);
         let output = Command::new(losetup).args(["-f", "--show"]).arg(path).output().ok()?;
         let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        (output.status.success() && !device.is_empty()).then_some(Loop(device))
+        (output.status.success() && !device.is_empty()).then_some(Loop(device, alone))
     }
 }
 
@@ -177,7 +182,8 @@ fn a_loop_device_protects_its_file_and_can_be_written_itself() {
     assert_eq!(&fs::read(&path).unwrap()[..4], b"data");
     let message = create(&device.0, 1 << 20, false).unwrap_err().to_string();
     assert!(message.contains("holds data") && message.contains("-f"), "{message}");
-    assert!(matches!(create(&device.0, 5 << 20, true), Err(OpenError::TooSmall { .. })));
+    let error = create(&device.0, 5 << 20, true).map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::TooSmall { .. }), "{error}");
     create(&device.0, 1 << 20, true).unwrap();
 }
 

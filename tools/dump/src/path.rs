@@ -35,9 +35,9 @@ pub(crate) fn show(
     let (volume, recovery) = Volume::open(image.device.clone(), options).map_err(at_image)?;
     let fs = Fs::open(volume, Box::new(clock_now));
     let object = fs.resolve(path.as_os_str().as_bytes()).map_err(at_image)?;
-    if recovery.records > 0 {
-        let text = format!("after a replay of {} log records", recovery.records);
-        output.line(io, text, || json!({ "replayed": recovery.records }))?;
+    if recovery.survey.records > 0 {
+        let text = format!("after a replay of {} log records", recovery.survey.records);
+        output.line(io, text, || json!({ "replayed": recovery.survey.records }))?;
     }
     let key = object.place.encode();
     let title = format!("inode at {}", key_text(TreeId::Metadata, &key));

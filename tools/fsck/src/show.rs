@@ -113,7 +113,7 @@ fn passes(report: &Report, io: &mut Io) -> Result<(), Failure> {
     if let Some(replay) = &report.replay {
         let each = log.operations.iter().map(|(op, count)| format!("{count} {}", op.name()));
         let each = each.collect::<Vec<_>>().join(", ");
-        writeln!(io.out, "Pass 2: {} operations replayed: {each}", replay.records)?;
+        writeln!(io.out, "Pass 2: {} operations replayed: {each}", replay.survey.records)?;
     }
     Ok(())
 }
@@ -192,7 +192,7 @@ fn log_numbers(log: &Survey, report: &Report) -> Value {
         "pinned_bytes": bytes,
         "end": end,
         "end_at": Place::Byte(log.end_byte).to_string(),
-        "replayed": report.replay.as_ref().map(|replay| replay.records),
+        "replayed": report.replay.as_ref().map(|replay| replay.survey.records),
     })
 }
 

@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// How many distinct states to look at, in each workload, at most
     #[arg(long, value_name = "N", default_value_t = 2000)]
     states: u64,
+    /// Go on, with other seeds, until there are so many distinct states of all workloads together
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    at_least: u64,
     /// Write the image of a failure to this file, which must not exist
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
@@ -80,6 +83,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     }
     let options = Options {
         states: args.states,
+        at_least: args.at_least,
         seed: args.seed,
         flaw: match args.flaw {
             None => Flaw::None,
@@ -177,6 +181,7 @@ fn table(found: &Exploration, io: &mut Io) -> Result<(), Failure> {
     }
     row("all", &sum, io)?;
     writeln!(io.out)?;
+    writeln!(io.out, "{:>10} distinct states, over all workloads", found.distinct)?;
     for (rule, count) in &sum.rules {
         writeln!(io.out, "{count:>10} × {rule}")?;
     }
@@ -211,6 +216,7 @@ fn document(found: &Exploration) -> Value {
     let one = |(name, tally): &(&str, Tally)| json!({ "name": name, "counts": numbers(tally), "rules": tally.rules });
     let mut value = json!({
         "sound": found.failure.is_none(),
+        "distinct": found.distinct,
         "workloads": found.tallies.iter().map(one).collect::<Value>(),
     });
     if let Some(failure) = &found.failure {

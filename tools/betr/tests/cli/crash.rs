@@ -34,7 +34,7 @@ fn a_sound_exploration_is_a_table_and_the_same_every_time() {
     let (out, err) = crash(line, 0);
     assert_eq!(err, "");
     assert!(out.starts_with("workload "), "{out}");
-    for name in ["\nsmall ", "\nlinks ", "\nall ", " × log replayed\n"] {
+    for name in ["\nsmall ", "\nlinks ", "\nall ", " × recovery: group replayed\n"] {
         assert!(out.contains(name), "{name}: {out}");
     }
     assert_eq!(crash(line, 0).0, out);

@@ -1,0 +1,57 @@
+//! What a volume has done since it was opened: how often each rule of durability was needed.
+
+use crate::format::Binding;
+use crate::log::BoundCounts;
+
+/// Numbers that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Checkpoints of all kinds.
+    pub checkpoints: u64,
+    /// Of these, before the first log group.
+    pub fences: u64,
+    /// Of these, because the log was full.
+    pub for_log: u64,
+    /// Of these, because free blocks were short.
+    pub for_space: u64,
+    /// Log groups.
+    pub groups: u64,
+    /// Where late-bound values have been bound to.
+    pub bound: BoundCounts,
+    /// Transactions that went through a checkpoint of their own.
+    pub whole: u64,
+    /// Times when everything pending was carried out to free space.
+    pub drains: u64,
+    /// Leaves that were divided because free blocks lay scattered.
+    pub divided: u64,
+    /// Extents that the log keeps from reuse after their node has moved on.
+    pub kept: u64,
+}
+
+impl Counters {
+    pub(super) fn bound(&mut self, bindings: &[Binding]) {
+        for binding in bindings {
+            let values = binding.values.iter().map(|range| u64::from(range.count)).sum();
+            self.bound.add(&binding.to, values);
+        }
+    }
+
+    /// Each number with what it counts.
+    pub fn named(&self) -> [(&'static str, u64); 13] {
+        [
+            ("checkpoint", self.checkpoints),
+            ("fence before the first group", self.fences),
+            ("checkpoint because the log is full", self.for_log),
+            ("checkpoint because space is short", self.for_space),
+            ("group sealed", self.groups),
+            ("value bound to a leaf", self.bound.in_leaves),
+            ("value bound to a run", self.bound.in_runs),
+            ("value bound inline", self.bound.inline),
+            ("value bound to NULL", self.bound.null),
+            ("operation through a checkpoint of its own", self.whole),
+            ("everything pending carried out for space", self.drains),
+            ("leaf divided for scattered space", self.divided),
+            ("extent pinned after its node moved on", self.kept),
+        ]
+    }
+}

@@ -1,0 +1,36 @@
+//! Rules of durability broken on purpose, one at a time: the crash explorer must find each.
+//!
+//! A rule is broken for the whole process, so this is one test, in a binary of its own.
+
+use std::time::Instant;
+
+use betr_core::explore::{Options, Workload, explore, print};
+use betr_core::mutation::{Mutation, break_rule};
+
+/// Distinct states of each workload that are looked at, at most. Most rules are missed much sooner.
+const STATES: u64 = 2500;
+
+#[test]
+fn every_broken_rule_is_found() {
+    let options = Options { states: STATES, ..Options::default() };
+    let mut missed = Vec::new();
+    for mutation in Mutation::ALL {
+        let start = Instant::now();
+        break_rule(Some(mutation));
+        let explored = explore(&Workload::all(), options);
+        break_rule(None);
+        let states: u64 = explored.tallies.iter().map(|(_, tally)| tally.distinct).sum();
+        let seconds = start.elapsed().as_secs_f32();
+        match explored.failure {
+            None => missed.push(mutation),
+            Some(failure) => println!(
+                "{mutation:?}: found among {states} states of '{}' in {seconds:.1} s, {} steps: {}\n{}",
+                failure.workload,
+                failure.steps.len(),
+                failure.verdict,
+                print(&failure.steps),
+            ),
+        }
+    }
+    assert!(missed.is_empty(), "nobody noticed {missed:?}");
+}

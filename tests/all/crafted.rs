@@ -1,6 +1,7 @@
 //! Crafted images: every hash is right, and something else is not. The checker says so where it can, and
 //! neither it nor a reader nor a writer panics, hangs, or takes memory that the image does not warrant.
 
+mod bindings;
 #[path = "crafted/forge.rs"]
 mod forge;
 mod leaves;
@@ -314,6 +315,11 @@ fn crafted_tables_and_superblocks() {
 #[test]
 fn crafted_logs() {
     run_all(logs::CASES);
+}
+
+#[test]
+fn crafted_bindings() {
+    run_all(bindings::CASES);
 }
 
 #[test]

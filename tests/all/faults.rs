@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Code, check};
-use betr_core::device::{Call, Device, FaultyDevice, MemoryDevice, Trouble};
+use betr_core::device::{Call, Device, FaultyDevice, FileDevice, MemoryDevice, Trouble};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Changes, Fs, New};
 use betr_core::ids::{Msn, Time};
@@ -319,4 +319,30 @@ fn a_read_error_in_the_last_group_is_no_torn_tail() {
     // The device is well again: nothing was lost.
     let volume = open(below, Mode::ReadWrite, tight(), 9).unwrap().0;
     assert!(contents(&Fs::open(volume, clock(0))).unwrap() == expected);
+}
+
+#[test]
+fn a_file_that_became_shorter_is_no_torn_tail() {
+    let file = tempfile::tempfile().unwrap();
+    let image = formatted(2);
+    file.set_len(IMAGE).unwrap();
+    let device = Arc::new(FileDevice::new(file.try_clone().unwrap(), IMAGE));
+    device.write_at(0, &image).unwrap();
+    let mut work = Work::begin(device.clone(), 2).unwrap();
+    work.all().unwrap();
+    drop(work);
+    for len in (0..IMAGE).step_by(64 << 10) {
+        let all = std::os::unix::fs::FileExt::read_exact_at;
+        let mut kept = vec![0; IMAGE as usize];
+        all(&file, &mut kept, 0).unwrap();
+        file.set_len(len).unwrap();
+        let error = open(device.clone(), Mode::ReadWrite, tight(), 4).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Io { .. } | Error::Corrupt(_)), "{len} bytes: {error}");
+        let mut short = vec![0; IMAGE as usize];
+        assert!(all(&file, &mut short, 0).is_err());
+        assert_eq!(file.metadata().unwrap().len(), len, "nothing is written");
+        file.set_len(IMAGE).unwrap();
+        device.write_at(0, &kept).unwrap();
+    }
+    open(device, Mode::ReadWrite, tight(), 4).unwrap();
 }

@@ -1,5 +1,7 @@
 //! Writing nodes back, and binding the late-bound values that they hold.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rayon::prelude::*;
 
@@ -55,7 +57,7 @@ impl Store {
             return Ok(Unplaced::default());
         }
         let nodes = self.lock().oldest_dirty(usize::MAX >> 1);
-        let (mut leaves, mut internals) = (Vec::new(), Vec::new());
+        let mut worth = Vec::new();
         for node in &nodes {
             let waiting = waiting_in(node, &self.late);
             if waiting.is_empty() {
@@ -78,12 +80,10 @@ impl Store {
                     self.late.bind(Bound::Inline(value), &[msn]);
                 }
             } else {
-                match &**node {
-                    Node::Leaf(leaf) => leaves.push(leaf),
-                    Node::Internal(internal) => internals.push(internal.id),
-                }
+                worth.push(node);
             }
         }
+        let (leaves, internals) = by_kind(worth);
         let unplaced = self.write_leaves(&leaves)?;
         drop(nodes);
         for id in internals {
@@ -104,13 +104,7 @@ impl Store {
 
     fn write_oldest(&mut self, bytes: usize) -> Result<Unplaced> {
         let nodes = self.lock().oldest_dirty(bytes);
-        let (mut leaves, mut internals) = (Vec::new(), Vec::new());
-        for node in &nodes {
-            match &**node {
-                Node::Leaf(leaf) => leaves.push(leaf),
-                Node::Internal(internal) => internals.push(internal.id),
-            }
-        }
+        let (leaves, internals) = by_kind(&nodes);
         let unplaced = self.write_leaves(&leaves)?;
         drop(nodes);
         for id in internals {
@@ -298,6 +292,18 @@ fn waiting_in(node: &Node, late: &Late) -> Vec<(Msn, Bytes)> {
             inserts.filter(|(msn, _)| late.waits(*msn)).collect()
         }
     }
+}
+
+/// Leaves, which are written together, and the names of internal nodes, which are changed for it.
+fn by_kind<'n>(nodes: impl IntoIterator<Item = &'n Arc<Node>>) -> (Vec<&'n Leaf>, Vec<NodeId>) {
+    let (mut leaves, mut internals) = (Vec::new(), Vec::new());
+    for node in nodes {
+        match &**node {
+            Node::Leaf(leaf) => leaves.push(leaf),
+            Node::Internal(internal) => internals.push(internal.id),
+        }
+    }
+    (leaves, internals)
 }
 
 fn write_images(disk: &Disk, images: &[(Extent, LeafImage)]) -> Result<()> {

@@ -31,7 +31,11 @@ impl Device for FileDevice {
 
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         super::checked_end(at, buf.len(), self.len)?;
-        self.file.read_exact_at(buf, at)
+        self.file.read_exact_at(buf, at).map_err(|error| match error.kind() {
+            // Not the end of the image, but of what is left of it.
+            io::ErrorKind::UnexpectedEof => io::Error::other("the file has become shorter"),
+            _ => error,
+        })
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {

@@ -3,10 +3,9 @@
 //! Each block remembers its hash, so that the digest of a whole disk costs a hash of what changed.
 
 use std::io;
-use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use super::{Device, checked_end};
+use super::{Device, checked_end, pieces};
 use crate::ids::{BLOCK_SIZE, Hash};
 
 /// A block, whose hash is computed at most once.
@@ -85,19 +84,6 @@ impl ForkDevice {
     }
 }
 
-/// The pieces of `[at, at + len)` that lie in one block each: number, range within it, range of the whole.
-fn pieces(at: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let here = at as usize + done;
-        let offset = here % BLOCK_SIZE;
-        let size = (BLOCK_SIZE - offset).min(len - done);
-        let range = done..done + size;
-        done += size;
-        (size > 0).then_some((here / BLOCK_SIZE, offset..offset + size, range))
-    })
-}
-
 impl Device for ForkDevice {
     fn len(&self) -> u64 {
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner).len();
@@ -108,7 +94,7 @@ impl Device for ForkDevice {
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
         checked_end(at, buf.len(), (blocks.len() * BLOCK_SIZE) as u64)?;
         for (number, within, range) in pieces(at, buf.len()) {
-            buf[range].copy_from_slice(&blocks[number].bytes[within]);
+            buf[range].copy_from_slice(&blocks[number as usize].bytes[within]);
         }
         Ok(())
     }
@@ -117,9 +103,10 @@ impl Device for ForkDevice {
         let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
         checked_end(at, bytes.len(), (blocks.len() * BLOCK_SIZE) as u64)?;
         for (number, within, range) in pieces(at, bytes.len()) {
-            let mut block = blocks[number].bytes;
+            let shared = &mut blocks[number as usize];
+            let mut block = shared.bytes;
             block[within].copy_from_slice(&bytes[range]);
-            blocks[number] = Arc::new(Block::new(&block));
+            *shared = Arc::new(Block::new(&block));
         }
         Ok(())
     }

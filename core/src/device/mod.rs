@@ -13,6 +13,7 @@ mod powercut;
 mod recording;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +26,7 @@ pub use powercut::{Fate, SECTOR, cut_power};
 pub use recording::{Event, RecordingDevice};
 
 use crate::error::{Error, Place, Result};
+use crate::ids::BLOCK_SIZE;
 
 /// Bytes at positions.
 pub trait Device: Send + Sync {
@@ -138,6 +140,20 @@ impl Disk {
             flushes: get(&self.counters.flushes),
         }
     }
+}
+
+/// The pieces of `[at, at + len)` that lie in one block each: its number, the range within it, the range
+/// of the whole.
+fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let here = at + done as u64;
+        let offset = (here % BLOCK_SIZE as u64) as usize;
+        let size = (BLOCK_SIZE - offset).min(len - done);
+        let range = done..done + size;
+        done += size;
+        (size > 0).then_some((here / BLOCK_SIZE as u64, offset..offset + size, range))
+    })
 }
 
 /// The position past `len` bytes at `at`, if that is within `end`.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Device, checked_end};
+use super::{Device, checked_end, pieces};
 use crate::ids::BLOCK_SIZE;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -32,19 +32,6 @@ impl OverlayDevice {
     }
 }
 
-/// The pieces of `[at, at + len)` that lie in one block each: block, offset in it, range of the whole.
-fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let here = at + done as u64;
-        let offset = (here % BLOCK) as usize;
-        let size = (BLOCK_SIZE - offset).min(len - done);
-        let range = done..done + size;
-        done += size;
-        (size > 0).then_some((here / BLOCK, offset, range))
-    })
-}
-
 impl Device for OverlayDevice {
     fn len(&self) -> u64 {
         self.base.len()
@@ -57,10 +44,9 @@ impl Device for OverlayDevice {
         if blocks.is_empty() {
             return Ok(());
         }
-        for (block, offset, range) in pieces(at, buf.len()) {
+        for (block, within, range) in pieces(at, buf.len()) {
             if let Some(bytes) = blocks.get(&block) {
-                let len = range.len();
-                buf[range].copy_from_slice(&bytes[offset..offset + len]);
+                buf[range].copy_from_slice(&bytes[within]);
             }
         }
         Ok(())
@@ -69,12 +55,12 @@ impl Device for OverlayDevice {
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         checked_end(at, bytes.len(), self.len())?;
         let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
-        for (block, offset, range) in pieces(at, bytes.len()) {
+        for (block, within, range) in pieces(at, bytes.len()) {
             let mut copy = match blocks.remove(&block) {
                 Some(copy) => copy,
                 None => self.base_block(block)?,
             };
-            copy[offset..offset + range.len()].copy_from_slice(&bytes[range]);
+            copy[within].copy_from_slice(&bytes[range]);
             blocks.insert(block, copy);
         }
         Ok(())

@@ -11,8 +11,9 @@ use crate::tree;
 
 /// A log group is sealed when it is this long, in bytes, or a quarter of the log.
 const GROUP_BYTES: usize = 4 << 20;
-/// The most bytes that are bound late between two checkpoints.
-const LATE_LIMIT: u64 = 1 << 30;
+/// The most bytes that are bound late between two checkpoints: a recovery brings them into memory when the
+/// image is only read.
+const LATE_LIMIT: u64 = 256 << 20;
 
 /// How a transaction becomes durable.
 pub(super) enum Way {

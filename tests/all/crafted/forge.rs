@@ -343,9 +343,20 @@ impl Forge {
 
     /// Puts a group with these records at the head of the log, or behind the group before it.
     pub fn group(&mut self, unit: u64, number: u64, records: &[Record]) -> u64 {
+        self.binding_group(unit, number, records, &[])
+    }
+
+    /// The same with bindings.
+    pub fn binding_group(
+        &mut self,
+        unit: u64,
+        number: u64,
+        records: &[Record],
+        bindings: &[Binding],
+    ) -> u64 {
         let mut writer = GroupWriter::default();
         records.iter().for_each(|record| writer.push(record));
-        let group = writer.seal(&[], self.birth(), Nonce(0), number, 0);
+        let group = writer.seal(bindings, self.birth(), Nonce(0), number, number - 1);
         for (at, block) in group.chunks(BLOCK_SIZE).enumerate() {
             let unit = (unit + at as u64) % self.superblock.log_units;
             self.write(BlockNr(self.superblock.log_start.0 + unit), block);

@@ -12,3 +12,4 @@ mod full;
 mod hostile;
 mod placement;
 mod rot;
+mod sweeps;

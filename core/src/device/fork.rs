@@ -46,6 +46,14 @@ impl ForkDevice {
         ForkDevice { blocks: RwLock::new(vec![zero; blocks]) }
     }
 
+    /// A copy of bytes, in whole blocks.
+    pub fn of(bytes: &[u8]) -> ForkDevice {
+        let (blocks, rest) = bytes.as_chunks::<BLOCK_SIZE>();
+        assert!(rest.is_empty(), "whole blocks");
+        let blocks = blocks.iter().map(|block| Arc::new(Block::new(block))).collect();
+        ForkDevice { blocks: RwLock::new(blocks) }
+    }
+
     /// A device that says the same and goes its own way from here.
     pub fn fork(&self) -> ForkDevice {
         ForkDevice { blocks: RwLock::new(self.blocks()) }

@@ -21,6 +21,7 @@ mod script;
 mod search;
 mod shrink;
 mod story;
+mod sweep;
 mod timeline;
 mod watch;
 mod workloads;
@@ -39,6 +40,7 @@ pub use script::{Fill, Path, ScriptError, Step, parse, print};
 pub use search::{State, Tally};
 pub use shrink::Failure;
 pub use story::{Mishap, Story};
+pub use sweep::{Broken, Sweep};
 pub use timeline::Cut;
 pub use workloads::{Workload, random_steps};
 

@@ -1,0 +1,167 @@
+//! Power cuts in what writes beside the log: making an image, importing in bulk, repairing.
+
+use std::sync::Arc;
+
+use betr_core::Error;
+use betr_core::check::{CheckOptions, check, repair};
+use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
+use betr_core::explore::{Broken, Model, Step, Sweep, parse, perform};
+use betr_core::fs::{Attributes, Fs};
+use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_core::volume::Mode;
+use betr_tests::{clock, create, open, tight, tiny};
+
+const IMAGE: u64 = 2 << 20;
+const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+
+const SOME: &str = "
+mkdir /d
+create /d/large
+write /d/large 0 60000 1
+create /d/small
+write /d/small 0 900 2
+link /d/small /other
+symlink /link d/small
+";
+
+const MORE: &str = "
+mkdir /more
+create /more/large
+write /more/large 0 90000 3
+create /more/small
+write /more/small 100 5000 4
+unlink /other
+write /d/large 30000 20000 5
+";
+
+fn steps(script: &str) -> Vec<Step> {
+    parse(script).unwrap()
+}
+
+fn model(steps: &[Step]) -> Model {
+    let mut model = Model::new();
+    steps.iter().for_each(|step| model.apply(step).unwrap());
+    model
+}
+
+fn take(fs: &mut Fs, steps: &[Step]) {
+    steps.iter().for_each(|step| perform(fs, step).unwrap());
+}
+
+/// An image with some files in it, closed cleanly.
+fn image() -> ForkDevice {
+    let device = Arc::new(ForkDevice::new(IMAGE as usize / BLOCK_SIZE));
+    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    take(&mut fs, &steps(SOME));
+    fs.checkpoint().unwrap();
+    device.fork()
+}
+
+/// What a device holds, as one of these models; an error says why it is none.
+fn holds(device: &Arc<dyn Device>, models: &[&Model]) -> Result<usize, String> {
+    let report = check(device, ALL, &mut ());
+    if !report.is_repairable() && !report.is_clean() {
+        return Err(format!("{:?}", report.findings));
+    }
+    let view = open(device.clone(), Mode::ReadOnly, tight(), 4).map_err(|e| e.to_string())?.0;
+    let fs = Fs::open(view, clock(0));
+    let same = |model: &&&Model| model.difference(&fs).is_ok_and(|difference| difference.is_none());
+    match models.iter().position(|model| same(&model)) {
+        Some(at) => Ok(at),
+        None => Err(format!("another state: {:?}", models[0].difference(&fs))),
+    }
+}
+
+fn sound(swept: Result<u64, Box<Broken>>) {
+    match swept {
+        Ok(states) => {
+            println!("{states} distinct states");
+            assert!(states > 30, "only {states} states");
+        }
+        Err(broken) => {
+            let Broken { cut, description, what, .. } = *broken;
+            panic!("after event {}: {what}\n{}", cut.events, description.join("\n"));
+        }
+    }
+}
+
+#[test]
+fn an_image_is_made_as_a_whole_or_not_at_all() {
+    let base = ForkDevice::new(IMAGE as usize / BLOCK_SIZE);
+    let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    take(&mut fs, &steps(SOME));
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let made = model(&steps(SOME));
+    let events = device.events();
+    let last = events.len();
+    let sweep = Sweep { base, events, seed: 1, states: 12 };
+    sound(sweep.run(|device, at| {
+        match open(device.clone(), Mode::ReadOnly, tight(), 2) {
+            Err(Error::NotAnImage(_)) if at < last => return Ok(()),
+            // Half of the identity block: it was not made either.
+            Err(Error::Corrupt(_)) if at < last => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+            Ok(_) => {}
+        }
+        holds(&device, &[&made]).map(drop)
+    }));
+}
+
+#[test]
+fn an_import_is_there_as_a_whole_or_not_at_all() {
+    let base = image();
+    let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    let volume = open(device.clone(), Mode::ReadWrite, tight(), 2).unwrap().0;
+    let mut fs = Fs::open(volume, clock(100));
+    fs.volume_mut().stop_logging().unwrap();
+    take(&mut fs, &steps(MORE));
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let (before, after) = (model(&steps(SOME)), model(&steps(&format!("{SOME}{MORE}"))));
+    let events = device.events();
+    let last = events.len();
+    let sweep = Sweep { base, events, seed: 2, states: 12 };
+    let mut found = [0; 2];
+    sound(sweep.run(|device, at| {
+        let state = holds(&device, &[&before, &after])?;
+        found[state] += 1;
+        if at == last && state == 0 { Err("it was acknowledged".into()) } else { Ok(()) }
+    }));
+    assert!(found.iter().all(|count| *count > 0), "{found:?}");
+}
+
+#[test]
+fn a_repair_can_be_cut_off_and_made_again() {
+    // The power goes while a log group is on its way.
+    let memory = Arc::new(MemoryDevice::from(image().snapshot()));
+    let volume = open(memory.clone(), Mode::ReadWrite, tight(), 3).unwrap().0;
+    let mut fs = Fs::open(volume, clock(100));
+    for step in steps(MORE) {
+        perform(&mut fs, &step).unwrap();
+        fs.volume_mut().sync().unwrap();
+    }
+    drop(fs);
+    let expected = model(&steps(&format!("{SOME}{MORE}")));
+    let base = ForkDevice::of(&memory.snapshot());
+    let recorder = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    let device: Arc<dyn Device> = recorder.clone();
+    assert!(check(&device, ALL, &mut ()).needs_replay());
+    repair(&device, None, Time::default(), Box::new(|| 11)).unwrap();
+    let sweep = Sweep { base, events: recorder.events(), seed: 3, states: 12 };
+    sound(sweep.run(|device, _| {
+        holds(&device, &[&expected])?;
+        let report = check(&device, ALL, &mut ());
+        if !report.findings.is_empty() {
+            repair(&device, None, Time::default(), Box::new(|| 12)).map_err(|e| e.to_string())?;
+        }
+        let report = check(&device, ALL, &mut ());
+        if !report.findings.is_empty() {
+            return Err(format!("after a second repair: {:?}", report.findings));
+        }
+        holds(&device, &[&expected]).map(drop)
+    }));
+}

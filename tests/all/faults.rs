@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Code, check};
-use betr_core::device::{Call, Device, FaultyDevice, FileDevice, MemoryDevice, Trouble};
-use betr_core::format::FileType;
+use betr_core::device::{Call, Device, Disk, FaultyDevice, FileDevice, MemoryDevice, Trouble};
+use betr_core::format::{FileType, Superblock};
 use betr_core::fs::{Attributes, Changes, Fs, New};
 use betr_core::ids::{Msn, Time};
-use betr_core::volume::Mode;
+use betr_core::volume::{Mode, read_identity, slot_block};
 use betr_core::{Error, Result};
 use betr_tests::{Random, clock, create, open, rounds, tight, tiny};
 use bytes::Bytes;
@@ -345,4 +345,98 @@ fn a_file_that_became_shorter_is_no_torn_tail() {
         device.write_at(0, &kept).unwrap();
     }
     open(device, Mode::ReadWrite, tight(), 4).unwrap();
+}
+
+#[test]
+fn a_rotten_leaf_that_a_replay_comes_by_hurts_nobody_else() {
+    let seed = 3;
+    let below = Arc::new(MemoryDevice::from(formatted(seed)));
+    let work =
+        || Fs::open(open(below.clone(), Mode::ReadWrite, tight(), seed).unwrap().0, clock(5));
+    let mut fs = work();
+    let root = fs.root().unwrap();
+    let new = || New::of(FileType::Regular, Attributes::at(Time::default()));
+    let (bad, good) = (vec![0xb5; 4096 * 4], vec![0x6a; 5000]);
+    for (name, data) in [(&b"bad"[..], &bad), (b"good", &good)] {
+        let file = fs.make(&root, name, new()).unwrap();
+        fs.write(&file, 0, &Bytes::from(data.clone())).unwrap();
+    }
+    fs.checkpoint().unwrap();
+    drop(fs);
+    // Small changes to every block wait in the log, and then in a buffer: more than a node holds.
+    let mut fs = work();
+    fs.checkpoint().unwrap();
+    let file = fs.lookup(&root, b"bad").unwrap();
+    for round in 0..12u64 {
+        fs.write(&file, 1000 * round, &Bytes::from(vec![0xb5; 900])).unwrap();
+        fs.volume_mut().sync().unwrap();
+    }
+    drop(fs);
+    let image = below.snapshot();
+    let rotten: Vec<usize> =
+        (0..image.len() / 4096).filter(|at| image[at * 4096..][..4096] == [0xb5; 4096]).collect();
+    assert!(!rotten.is_empty());
+    for block in rotten {
+        let at = block as u64 * 4096 + 77;
+        below.write_at(at, &[0]).unwrap();
+        let device: Arc<dyn Device> = below.clone();
+        for data in [false, true] {
+            let report = check(&device, CheckOptions { data, slot: None }, &mut ());
+            let failed = report.findings.iter().any(|f| f.code == Code::ReplayFailed);
+            assert!(!failed, "block {block}: {:?}", report.findings);
+        }
+        let view = open(device, Mode::ReadOnly, tight(), 2).unwrap().0;
+        let fs = Fs::open(view, clock(0));
+        let file = fs.lookup(&root, b"good").unwrap();
+        assert!(fs.read(&file, 0, 1 << 20).unwrap() == good, "block {block}");
+        let file = fs.lookup(&root, b"bad").unwrap();
+        match fs.read(&file, 0, 1 << 20) {
+            Ok(found) => assert!(found == bad, "block {block}"),
+            Err(error) => assert!(error.is_damage(), "block {block}: {error}"),
+        }
+        below.write_at(at, &[0xb5]).unwrap();
+    }
+}
+
+#[test]
+fn a_superblock_that_stands_once_is_written_again() {
+    let device = Arc::new(MemoryDevice::from(formatted(4)));
+    let newest = open(device.clone(), Mode::ReadOnly, tight(), 2).unwrap().0.superblock().clone();
+    let identity = read_identity(&Disk::new(device.clone())).unwrap();
+    // The second slot was on its way, and never arrived.
+    let second = slot_block(identity.ring, newest.slot | 1).byte();
+    device.write_at(second, &[0; 4096]).unwrap();
+    drop(open(device.clone(), Mode::ReadWrite, tight(), 2).unwrap());
+    let mut block = vec![0; 4096];
+    device.read_at(second, &mut block).unwrap();
+    assert_eq!(Superblock::decode(&block, None).unwrap().birth, newest.birth);
+    // Rot of the first one costs nothing now.
+    device.write_at(slot_block(identity.ring, newest.slot & !1).byte() + 100, &[0x55]).unwrap();
+    let again = open(device, Mode::ReadOnly, tight(), 2).unwrap().0;
+    assert_eq!(again.superblock().birth, newest.birth);
+}
+
+#[test]
+fn a_superblock_slot_that_cannot_be_read_stops_writers_only() {
+    let below = Arc::new(MemoryDevice::from(formatted(6)));
+    let newest = open(below.clone(), Mode::ReadOnly, tight(), 2).unwrap().0.superblock().clone();
+    let identity = read_identity(&Disk::new(below.clone())).unwrap();
+    for slot in 0..32 {
+        let device = Arc::new(FaultyDevice::new(below.clone()));
+        let byte = slot_block(identity.ring, slot).byte();
+        device.spoil(byte..byte + 512);
+        let epoch = u64::from(slot / 2);
+        let near = (newest.birth.epoch.0..=newest.birth.epoch.0 + 1).contains(&epoch);
+        assert_eq!(open(device.clone(), Mode::ReadWrite, tight(), 2).is_err(), near, "slot {slot}");
+        let view = open(device.clone(), Mode::ReadOnly, tight(), 2).unwrap().0;
+        assert_eq!(view.superblock().birth, newest.birth);
+        let device: Arc<dyn Device> = device;
+        let report = check(&device, ALL, &mut ());
+        assert!(
+            report.findings.iter().all(|f| f.code == Code::ReadFailed),
+            "{:?}",
+            report.findings
+        );
+        assert_eq!(report.findings.len(), 1);
+    }
 }

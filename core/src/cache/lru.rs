@@ -14,17 +14,47 @@ pub(super) struct Lru {
     tick: u64,
     bytes: usize,
     dirty_bytes: usize,
-    dirty_blocks: u64,
-    dirty_nodes: u64,
+    dirty: Dirty,
+}
+
+/// What is dirty.
+#[derive(Clone, Copy, Default)]
+pub struct Dirty {
+    /// Nodes.
+    pub nodes: u64,
+    /// At most how many blocks writing them takes.
+    pub blocks: u64,
+    /// The part of internal nodes: their runs want long rows of blocks.
+    pub internal_blocks: u64,
 }
 
 struct Slot {
     node: Arc<Node>,
     dirty: bool,
     weight: usize,
-    /// What writing it takes at most; 0 for a clean one.
-    blocks: u64,
+    /// What it adds to what is dirty; nothing for a clean one.
+    part: Dirty,
     tick: u64,
+}
+
+impl Dirty {
+    fn of(node: &Node) -> Dirty {
+        let blocks = node.blocks_max();
+        let internal_blocks = if node.height().0 > 0 { blocks } else { 0 };
+        Dirty { nodes: 1, blocks, internal_blocks }
+    }
+
+    fn add(&mut self, part: Dirty) {
+        self.nodes += part.nodes;
+        self.blocks += part.blocks;
+        self.internal_blocks += part.internal_blocks;
+    }
+
+    fn take_off(&mut self, part: Dirty) {
+        self.nodes -= part.nodes;
+        self.blocks -= part.blocks;
+        self.internal_blocks -= part.internal_blocks;
+    }
 }
 
 impl Lru {
@@ -33,9 +63,9 @@ impl Lru {
         self.dirty_bytes
     }
 
-    /// How many nodes are dirty, and at most how many blocks writing them takes.
-    pub fn dirty(&self) -> (u64, u64) {
-        (self.dirty_nodes, self.dirty_blocks)
+    /// What is dirty.
+    pub fn dirty(&self) -> Dirty {
+        self.dirty
     }
 
     /// A node, which becomes the youngest, and whether it is dirty. What a clean node has loaded since
@@ -66,12 +96,11 @@ impl Lru {
         let weight = node.weight();
         self.tick += 1;
         self.bytes += weight;
-        let blocks = if dirty { node.blocks_max() } else { 0 };
+        let part = if dirty { Dirty::of(&node) } else { Dirty::default() };
         self.dirty_bytes += if dirty { weight } else { 0 };
-        self.dirty_blocks += blocks;
-        self.dirty_nodes += u64::from(dirty);
+        self.dirty.add(part);
         self.order.insert(self.tick, id);
-        self.slots.insert(id, Slot { node, dirty, weight, blocks, tick: self.tick });
+        self.slots.insert(id, Slot { node, dirty, weight, part, tick: self.tick });
     }
 
     /// Takes a node out.
@@ -80,8 +109,7 @@ impl Lru {
         self.order.remove(&slot.tick);
         self.bytes -= slot.weight;
         self.dirty_bytes -= if slot.dirty { slot.weight } else { 0 };
-        self.dirty_blocks -= slot.blocks;
-        self.dirty_nodes -= u64::from(slot.dirty);
+        self.dirty.take_off(slot.part);
         Some((slot.node, slot.dirty))
     }
 
@@ -92,8 +120,7 @@ impl Lru {
         {
             slot.dirty = false;
             self.dirty_bytes -= slot.weight;
-            self.dirty_blocks -= std::mem::take(&mut slot.blocks);
-            self.dirty_nodes -= 1;
+            self.dirty.take_off(std::mem::take(&mut slot.part));
         }
     }
 

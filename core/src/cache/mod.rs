@@ -200,7 +200,7 @@ impl Store {
         self.lock().is_dirty(id)
     }
 
-    /// Changes a node, which becomes dirty.
+    /// Changes a node, which becomes dirty. A change that fails leaves the node as it was.
     pub fn edit<T>(
         &mut self,
         id: NodeId,
@@ -208,9 +208,10 @@ impl Store {
     ) -> Result<T> {
         let mut node = self.node(id)?;
         // Without the cache's reference the node is ours alone, and changes in place.
+        let was_dirty = self.is_dirty(id);
         drop(self.lock().remove(id));
         let result = change(Arc::make_mut(&mut node), &self.disk);
-        self.lock().put(node, true);
+        self.lock().put(node, was_dirty || result.is_ok());
         result
     }
 
@@ -262,8 +263,13 @@ impl Store {
     /// At most how many blocks a checkpoint takes now: for nodes that are dirty, and for pages of the
     /// allocation table.
     pub fn checkpoint_blocks(&self) -> u64 {
-        let (nodes, blocks) = self.lock().dirty();
-        blocks + self.table.blocks_max(nodes, self.next_node)
+        let dirty = self.lock().dirty();
+        dirty.blocks + self.table.blocks_max(dirty.nodes, self.next_node)
+    }
+
+    /// How many of them are for internal nodes.
+    pub fn internal_blocks(&self) -> u64 {
+        self.lock().dirty().internal_blocks
     }
 
     fn lock(&self) -> MutexGuard<'_, Lru> {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::Store;
 use crate::device::Disk;
 use crate::error::{Error, Result};
-use crate::format::{Action, Bound, BoundLeaf, BoundSlice, Entry, Key};
+use crate::format::{Action, Bound, BoundLeaf, BoundSlice, Entry, Key, limits};
 use crate::ids::*;
 use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
@@ -123,6 +123,12 @@ impl Store {
         for batch in leaves.chunks(LEAVES_AT_ONCE) {
             let first_seq = self.write_seq + 1;
             self.write_seq += batch.len() as u64;
+            if let Some(leaf) = batch.iter().find(|leaf| !leaf.is_open()) {
+                return Err(Error::Misuse(format!(
+                    "{} is to be written, but was not read",
+                    leaf.id
+                )));
+            }
             let image = |(at, leaf): (usize, &&Leaf)| {
                 leaf.image(birth, first_seq + at as u64, basement_size)
             };
@@ -187,21 +193,24 @@ impl Store {
 
     /// Writes the open run; in several, where there are not so many free blocks in a row.
     fn seal_open_run(&mut self, id: NodeId) -> Result<()> {
-        let mut share = 1;
+        // How many bytes a piece may have: all pieces about the same, so that they stay few.
+        let mut limit = usize::MAX;
         loop {
             let node = self.node(id)?;
             let Node::Internal(internal) = &*node else { return Ok(()) };
             if !internal.has_open() {
                 return Ok(());
             }
-            let end = (share > 1).then(|| internal.open().nth_key(share)).flatten();
+            let end = internal.open().end_of_piece(limit);
+            let full = internal.runs().len() >= limits::RUNS_MAX;
             let image = internal.seal_image(self.birth, end.as_ref());
             drop(node);
             let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
-            match self.space.find(blocks) {
+            match self.space.find(blocks).filter(|_| !full) {
                 Some(extent) => self.place_run(id, image, extent, end.as_ref())?,
-                // Another try with half as many messages, as long as that makes a difference.
-                None if share == 1 || end.is_some() => share *= 2,
+                None if !full && blocks > 1 && limit >= BLOCK_SIZE => {
+                    limit = limit.min(image.bytes.len()) / 2;
+                }
                 None => {
                     let free_blocks = self.space.free_blocks();
                     return Err(Error::NoSpace { need_blocks: blocks, free_blocks });

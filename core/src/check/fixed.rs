@@ -22,7 +22,11 @@ pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> 
     let torn = ring.torn().map(|slot| slot.slot);
     for slot in ring.slots() {
         if let SlotState::Invalid(fault) = &slot.state {
-            let code = if torn == Some(slot.slot) { Code::SlotTorn } else { Code::SlotInvalid };
+            let code = match torn == Some(slot.slot) {
+                _ if slot.unreadable => Code::ReadFailed,
+                true => Code::SlotTorn,
+                false => Code::SlotInvalid,
+            };
             report.add(code, Place::Byte(slot.byte), format!("slot {}: {fault}", slot.slot));
         }
     }

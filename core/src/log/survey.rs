@@ -10,7 +10,7 @@ use super::tail::{Tail, beyond};
 use super::values::Bound;
 use super::{End, LogReader, LostRecord, Scanned};
 use crate::device::Disk;
-use crate::error::{Damage, Error, Fault, Result};
+use crate::error::{Damage, Error, Fault, Place, Result};
 use crate::format::{
     Binding, Bound as Target, Group, Key, MsnRange, Op, RecordMessage, Superblock, block_after,
 };
@@ -152,29 +152,36 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
 struct Extents(BTreeMap<BlockNr, (BlockNr, u64)>);
 
 impl Extents {
-    /// Adds those of a group: none may be bound already, or lie across another.
+    /// Adds those of a group: none may be bound already, or lie across another; and no byte may be bound
+    /// twice.
     fn take(&mut self, group: &Group) -> std::result::Result<(), Fault> {
-        let mut places = Vec::new();
+        let mut places: Vec<(u64, u64)> = Vec::new();
         for binding in &group.bindings {
             let Some(extent) = binding.to.extent() else { continue };
-            let slice = matches!(binding.to, Target::Slice(_));
             let (start, end) = (extent.start, extent.end());
             let before = self.0.range(..end).next_back().map(|(start, rest)| (*start, *rest));
             match before {
                 // Slices of one run share its extent.
-                Some((first, rest)) if slice && (first, rest) == (start, (end, group.number)) => {}
+                Some((first, rest)) if (first, rest) == (start, (end, group.number)) => {}
                 Some((_, (past, _))) if past > start => {
                     let what = "extent that is bound";
                     return Err(Fault::mismatch(what, "one that nothing else binds", extent));
                 }
                 _ => drop(self.0.insert(start, (end, group.number))),
             }
-            places.push(binding.to.place());
+            let bytes = match &binding.to {
+                Target::Slice(slice) => u64::from(slice.bytes),
+                _ => extent.bytes(),
+            };
+            places.push((binding.to.place(), bytes));
         }
         places.sort_unstable();
-        match places.windows(2).find(|pair| pair[0] == pair[1]) {
+        match places.windows(2).find(|pair| pair[0].0 + pair[0].1.max(1) > pair[1].0) {
             None => Ok(()),
-            Some(_) => Err(Fault::Missing("one place is bound twice".into())),
+            Some(pair) => {
+                let place = Place::Byte(pair[1].0);
+                Err(Fault::Missing(format!("{place} is bound twice")))
+            }
         }
     }
 }
@@ -225,16 +232,27 @@ fn verify_binding(
             return Ok(());
         }
     };
+    // What made the last value fail, and up to which key everything fails for the same reason: a part of a
+    // leaf is read as a whole, and only once.
+    let mut failed: Option<(Damage, bool, Option<Key>)> = None;
     for (range, first) in pieces(binding, entries) {
         let mut run: Option<Lost> = None;
         for at in 0..range.count {
             let key = block_after(&first, at).expect("the decoder has looked at the last key");
             let msn = Msn(range.first.0 + u64::from(at));
-            let Err(error) = bound.value(disk, &key, msn) else {
-                lost.extend(run.take());
-                continue;
-            };
-            let (damage, unreadable) = damage_of(error)?;
+            let known = failed.as_ref().is_some_and(|(_, _, end)| {
+                bound.is_leaf() && end.as_ref().is_none_or(|end| key < *end)
+            });
+            if !known {
+                let Err(error) = bound.value(disk, &key, msn) else {
+                    lost.extend(run.take());
+                    failed = None;
+                    continue;
+                };
+                let (damage, unreadable) = damage_of(error)?;
+                failed = Some((damage, unreadable, bound.part_end(&key)));
+            }
+            let (damage, unreadable, _) = failed.clone().expect("it was just seen to fail");
             match &mut run {
                 Some(run) if run.unreadable == unreadable => run.messages.count += 1,
                 _ => {

@@ -12,6 +12,9 @@ use crate::format::{
 use crate::ids::*;
 use crate::node::{Leaf, Node, read_part};
 
+/// Nodes that stay in memory for the next values: files written in turns are in several.
+const LOADED_MAX: usize = 4;
+
 /// Something that holds bound values, loaded and verified as far as it has been looked at.
 pub(super) enum Bound {
     Leaf(Leaf, u64),
@@ -30,6 +33,19 @@ impl Bound {
             Target::Inline(value) => Some(Bound::Inline(value.clone())),
             Target::Null => None,
         })
+    }
+
+    /// Whether it is a leaf, whose parts are read one by one.
+    pub fn is_leaf(&self) -> bool {
+        matches!(self, Bound::Leaf(..))
+    }
+
+    /// The first key behind the part of a leaf that `key` belongs to; nothing if it is the last.
+    pub fn part_end(&self, key: &Key) -> Option<Key> {
+        match self {
+            Bound::Leaf(leaf, _) => leaf.part_end(key),
+            Bound::Slice(..) | Bound::Inline(_) => None,
+        }
     }
 
     /// The value that message `msn` gives to `key`.
@@ -87,8 +103,8 @@ pub struct Values<'g> {
     disk: &'g Disk,
     volume: VolumeId,
     targets: Vec<(MsnRange, &'g Target)>,
-    /// What the last values came from: the next ones may, too.
-    last: Option<(*const Target, Bound)>,
+    /// What the last values came from, the latest last: the next ones may, too.
+    loaded: Vec<(u64, Bound)>,
 }
 
 impl<'g> Values<'g> {
@@ -97,7 +113,7 @@ impl<'g> Values<'g> {
         let of = |binding: &'g Binding| binding.values.iter().map(|range| (*range, &binding.to));
         let mut targets: Vec<_> = bindings.iter().flat_map(of).collect();
         targets.sort_unstable_by_key(|(range, _)| *range);
-        Values { disk, volume, targets, last: None }
+        Values { disk, volume, targets, loaded: Vec::new() }
     }
 
     /// The values of consecutive blocks from `key` on, whose messages are `messages`: nothing where they
@@ -110,12 +126,21 @@ impl<'g> Values<'g> {
             self.targets[first..].iter().take_while(inside).copied().collect();
         parts.sort_by_key(|(range, target)| (target.place(), *range));
         for (range, target) in parts {
-            let known = self.last.as_ref().is_some_and(|(last, _)| std::ptr::eq(*last, target));
-            if !known {
-                let bound = Bound::load(self.disk, self.volume, target)?;
-                self.last = bound.map(|bound| (std::ptr::from_ref(target), bound));
-            }
-            let Some((_, bound)) = &self.last else { continue };
+            let inline;
+            let bound = match target {
+                Target::Null => continue,
+                Target::Inline(value) => {
+                    inline = Bound::Inline(value.clone());
+                    &inline
+                }
+                Target::Leaf(_) | Target::Slice(_) => {
+                    self.load(target)?;
+                    match self.loaded.last() {
+                        Some((_, bound)) => bound,
+                        None => continue,
+                    }
+                }
+            };
             let first = range.first.max(messages.first);
             for msn in (first.0..range.end().min(messages.end()).0).map(Msn) {
                 let at = (msn.0 - messages.first.0) as u32;
@@ -124,5 +149,24 @@ impl<'g> Values<'g> {
             }
         }
         Ok(values)
+    }
+
+    /// Brings what a binding leads to to the end of what is loaded, where it was not needed a moment ago
+    /// from the disk.
+    fn load(&mut self, target: &Target) -> Result<()> {
+        let place = target.place();
+        match self.loaded.iter().position(|(known, _)| *known == place) {
+            Some(at) => self.loaded[at..].rotate_left(1),
+            None => {
+                let Some(bound) = Bound::load(self.disk, self.volume, target)? else {
+                    return Ok(());
+                };
+                if self.loaded.len() == LOADED_MAX {
+                    self.loaded.remove(0);
+                }
+                self.loaded.push((place, bound));
+            }
+        }
+        Ok(())
     }
 }

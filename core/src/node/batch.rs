@@ -114,10 +114,24 @@ impl Batch {
         self.points_within(lo, hi).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The key that so many parts of the point messages come before, if the first part is not empty.
-    pub fn nth_key(&self, parts: usize) -> Option<Key> {
-        let at = self.points.len() / parts;
-        self.points.keys().nth(at).filter(|_| at > 0).cloned()
+    /// Where the batch is to be cut so that what comes before takes about `bytes` bytes in a run: a key
+    /// behind that of the first message. Nothing if there is no need, or only one key.
+    pub fn end_of_piece(&self, bytes: usize) -> Option<Key> {
+        let points =
+            self.points.iter().map(|(key, message)| (key.clone(), weight_of(key, message)));
+        let ranges = self.ranges.iter().map(|range| (range.lo.clone(), range_weight(&range)));
+        let mut items: Vec<(Key, usize)> = points.chain(ranges).collect();
+        items.sort_unstable();
+        let first = items.first()?.0.clone();
+        let mut taken = 0;
+        let mut items = items.into_iter();
+        items
+            .find(|(key, weight)| {
+                let full = taken + weight > bytes && *key != first;
+                taken += weight;
+                full
+            })
+            .map(|(key, _)| key)
     }
 
     /// What the batch says about `key`; nothing if it is silent.
@@ -149,4 +163,35 @@ pub(super) fn range_weight(range: &RangeDelete) -> usize {
 /// What a point message weighs: about its bytes in a run.
 pub(super) fn weight_of(key: &[u8], message: &Message) -> usize {
     MESSAGE_WEIGHT + key.len() + message.action.value().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn pieces_are_few_and_none_is_empty() {
+        let key = |number: u32| Key::new(number.to_be_bytes().to_vec());
+        for (points, ranges, limit) in [(1000, 0, 40 * 4096), (300, 300, 9000), (0, 900, 4096)] {
+            let mut batch = Batch::default();
+            for number in 0..ranges {
+                let (lo, hi) = (key(10 * number), key(10 * number + 7));
+                batch.insert_range(RangeDelete { msn: Msn(u64::from(number) + 1), lo, hi });
+            }
+            for number in 0..points {
+                let action = Action::Insert(Bytes::from(vec![1; 4096]));
+                batch.insert(key(10 * number + 3), Message { msn: Msn(5000), action });
+            }
+            let (whole, mut pieces) = (batch.weight(), 0);
+            while !batch.is_empty() {
+                let end = batch.end_of_piece(limit);
+                let piece = batch.take(&Key::default(), end.as_ref());
+                assert!(!piece.is_empty());
+                assert!(piece.weight() <= limit + 64, "{} bytes", piece.weight());
+                pieces += 1;
+            }
+            assert!(pieces <= 2 * whole / limit + 2, "{pieces} pieces of {whole} bytes");
+        }
+    }
 }

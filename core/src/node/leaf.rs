@@ -352,6 +352,19 @@ impl Leaf {
         }
     }
 
+    /// The first key of the basement behind that of `key`; nothing if there is none, or if no part has to be
+    /// read.
+    pub fn part_end(&self, key: &[u8]) -> Option<Key> {
+        let Content::Stored { basements, .. } = &self.content else { return None };
+        let next = basements.partition_point(|(basement, _)| *basement.first <= *key);
+        basements.get(next).map(|(basement, _)| basement.first.clone())
+    }
+
+    /// Whether all entries are in memory, in a list that can be changed.
+    pub fn is_open(&self) -> bool {
+        matches!(self.content, Content::Open { .. })
+    }
+
     /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         match &self.content {

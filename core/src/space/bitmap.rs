@@ -75,14 +75,14 @@ impl Bitmap {
         }
     }
 
-    /// The lengths of all rows of clear bits.
-    pub fn clear_runs(&self) -> impl Iterator<Item = u64> + '_ {
+    /// All rows of clear bits: first bit and length.
+    pub fn clear_runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut at = 0;
         std::iter::from_fn(move || {
             let start = self.find_clear(at, 1)?;
             let end = self.find_set(start).unwrap_or(self.len);
             at = end;
-            Some(end - start)
+            Some((start, end - start))
         })
     }
 
@@ -164,7 +164,7 @@ mod tests {
                 .find(|s| !plain[*s..s + want].contains(&true));
             assert_eq!(bits.find_clear(from as u64, want as u64), slow.map(|s| s as u64));
             let runs = plain.split(|set| *set).map(|run| run.len() as u64).filter(|len| *len > 0);
-            assert!(bits.clear_runs().eq(runs));
+            assert!(bits.clear_runs().map(|(_, count)| count).eq(runs));
         }
     }
 }

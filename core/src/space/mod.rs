@@ -22,6 +22,8 @@ pub use bitmap::Bitmap;
 
 /// So few blocks come from the first gap that holds them.
 const SMALL_BLOCKS: u64 = 3;
+/// Where less than one block in so many is free, it matters where each is taken.
+const TIGHT: u64 = 8;
 
 /// The allocator, and the state of the space map's slots.
 pub struct Space {
@@ -98,8 +100,14 @@ impl Space {
             }
             start
         } else {
-            let found = self.busy.find_clear(self.rover, blocks);
-            let start = found.or_else(|| self.busy.find_clear(0, blocks))?;
+            // Near the limit the shortest row that is long enough, so that long ones stay whole.
+            let start = if self.busy.clear_count() < self.busy.len() / TIGHT {
+                let rows = self.busy.clear_runs().filter(|(_, count)| *count >= blocks);
+                rows.min_by_key(|(_, count)| *count)?.0
+            } else {
+                let found = self.busy.find_clear(self.rover, blocks);
+                found.or_else(|| self.busy.find_clear(0, blocks))?
+            };
             self.rover = start + blocks;
             start
         };
@@ -196,7 +204,7 @@ impl Space {
 
     /// Free blocks that have at least `row - 1` others beside them. Looks at the whole map.
     pub fn free_in_rows(&self, row: u64) -> u64 {
-        self.busy.clear_runs().filter(|count| *count >= row).sum()
+        self.busy.clear_runs().map(|(_, count)| count).filter(|count| *count >= row).sum()
     }
 
     /// Blocks that can be allocated now.

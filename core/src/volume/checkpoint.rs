@@ -43,8 +43,8 @@ impl Volume {
     /// Binds what is bound late and writes the group; the order of these writes does not matter, because
     /// the group counts only with all that it binds (the transactional checksum of SwimStore).
     fn seal_group(&mut self) -> Result<()> {
-        let room = self.log.room().saturating_sub(self.store.late.bytes_max());
-        self.write_all(|store| store.bind_waiting(room))?;
+        let room = self.log.room();
+        self.write_all(|store| store.bind_waiting(room.saturating_sub(store.late.bytes_max())))?;
         let bindings = self.store.late.seal()?;
         self.counters.bound(&bindings);
         self.counters.groups += 1;

@@ -119,6 +119,7 @@ impl Volume {
             return Err(damage);
         }
         if options.mode == Mode::ReadWrite {
+            ring.check_readable()?;
             ring.settle(&disk)?;
         }
         let mut volume =

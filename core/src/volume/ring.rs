@@ -24,6 +24,8 @@ pub struct RingSlot {
     pub byte: u64,
     /// What it holds.
     pub state: SlotState,
+    /// Whether the device failed to read it: it may hold anything.
+    pub unreadable: bool,
 }
 
 /// What a slot of the ring holds.
@@ -66,12 +68,31 @@ impl Ring {
     pub fn read(disk: &Disk, identity: &Identity) -> Result<Ring> {
         let read = |slot| {
             let byte = slot_block(identity.ring, slot).byte();
-            let bytes = disk.read(byte, BLOCK_SIZE)?;
-            Ok(RingSlot { slot, byte, state: state_of(&bytes, slot, identity) })
+            let (state, unreadable) = match disk.read(byte, BLOCK_SIZE) {
+                Ok(bytes) => (state_of(&bytes, slot, identity), false),
+                Err(error) => (SlotState::Invalid(Fault::Missing(error.to_string())), true),
+            };
+            RingSlot { slot, byte, state, unreadable }
         };
-        let mut slots = (0..SUPERBLOCK_SLOTS).map(read).collect::<Result<Vec<_>>>()?;
+        let mut slots = (0..SUPERBLOCK_SLOTS).map(read).collect::<Vec<_>>();
         slots.chunks_mut(2).for_each(compare);
         Ok(Ring { slots })
+    }
+
+    /// An error if a slot cannot be read that may hold the newest superblock: a writer must not go on from
+    /// an older one.
+    pub fn check_readable(&self) -> Result<()> {
+        let newest = self.newest().map_or(Epoch(0), |newest| newest.birth.epoch);
+        let next = self.next_epoch().unwrap_or(newest);
+        let near = [slots_of(newest), slots_of(next)].concat();
+        let bad = self.slots.iter().find(|slot| slot.unreadable && near.contains(&slot.slot));
+        match bad {
+            None => Ok(()),
+            Some(slot) => {
+                let text = format!("superblock slot {} cannot be read", slot.slot);
+                Err(Error::corrupt(Place::Byte(slot.byte), Fault::Missing(text)))
+            }
+        }
     }
 
     /// The slots, in order.
@@ -109,8 +130,9 @@ impl Ring {
     ///
     /// A torn first slot is made useless for good: what its superblock leads to is about to be written
     /// over, and if the slot is torn once more, sectors of both times must not come together to that
-    /// superblock. One sector is written, which cannot tear. And a bad slot beside the newest superblock is
-    /// written afresh: left as it is, it would make a torn first slot of a later epoch look like a loss.
+    /// superblock. One sector is written, which cannot tear. And where the newest superblock stands only
+    /// once, its other slot is written: rot of the one that is there would lose it, and a bad slot beside it
+    /// would make a torn first slot of a later epoch look like a loss.
     pub fn settle(&self, disk: &Disk) -> Result<()> {
         if is_broken(Mutation::TornSlotKept) {
             return Ok(());
@@ -121,7 +143,10 @@ impl Ring {
         }
         let newest = self.newest();
         let pair = newest.map_or([0, 1], |newest| slots_of(newest.birth.epoch));
-        let bad = self.slots.iter().find(|slot| pair.contains(&slot.slot) && slot.is_invalid());
+        let of_newest = |slot: &RingSlot| {
+            slot.superblock().map(|found| found.birth.epoch) == newest.map(|n| n.birth.epoch)
+        };
+        let bad = self.slots.iter().find(|slot| pair.contains(&slot.slot) && !of_newest(slot));
         if let (Some(newest), Some(bad)) = (newest, bad) {
             let copy = Superblock { slot: bad.slot, ..newest.clone() };
             disk.write(bad.byte, &copy.encode())?;

@@ -22,6 +22,10 @@ const SLACK_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
 const PLENTY: u64 = 4;
 /// A row of so many free blocks takes a leaf, if a small one.
 const ROW: u64 = 4;
+/// What cannot be divided takes at most so many blocks.
+const LONG_ROW: u64 = 18;
+/// So many such rows are kept besides those for runs.
+const LONG_ROWS: u64 = 4;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;
 
@@ -65,7 +69,9 @@ impl Volume {
         }
         let result = self.drain();
         self.or_fail(result)?;
-        self.drained = self.next_msn;
+        if self.balance.is_settled() {
+            self.drained = self.next_msn;
+        }
         self.release(blocks, frees)
     }
 
@@ -151,7 +157,19 @@ impl Volume {
         if blocks.saturating_mul(PLENTY) <= space.free_blocks() {
             return true;
         }
+        // Runs, heads and leaves of one large value cannot be divided so far.
+        let long = self.long_row();
         blocks + blocks / 2 <= space.free_in_rows(ROW)
+            && self.store.internal_blocks() + LONG_ROWS * long <= space.free_in_rows(long)
+    }
+
+    /// How many free blocks in a row everything that is written finds enough: a run is divided into 32
+    /// pieces at the most; heads are shorter than that, and a value has 64 KiB. (Where a leaf is less than a
+    /// value may be, such values are not expected.)
+    fn long_row(&self) -> u64 {
+        let blocks = |bytes: u32| u64::from(bytes) / BLOCK_SIZE as u64;
+        let geometry = self.store.geometry;
+        (blocks(geometry.node_size) / 32).max(blocks(geometry.leaf_size).min(LONG_ROW))
     }
 
     /// Blocks that must be free before an operation of so many begins.

@@ -417,6 +417,30 @@ fn a_superblock_that_stands_once_is_written_again() {
 }
 
 #[test]
+fn a_slot_of_the_space_map_that_cannot_be_read_is_written_again_if_the_other_counts() {
+    let below = Arc::new(MemoryDevice::from(formatted(6)));
+    let newest = open(below.clone(), Mode::ReadOnly, tight(), 2).unwrap().0.superblock().clone();
+    let mut opened = 0;
+    for slot in 0..2 * newest.map_pages {
+        let copy = Arc::new(MemoryDevice::from(below.snapshot()));
+        let device = Arc::new(FaultyDevice::new(copy.clone()));
+        let byte = newest.map_start.byte() + slot * 4096;
+        device.spoil(byte..byte + 512);
+        match open(device, Mode::ReadWrite, tight(), 2) {
+            Ok((mut volume, _)) => {
+                opened += 1;
+                volume.checkpoint().unwrap();
+                let whole: Arc<dyn Device> = copy;
+                let report = check(&whole, ALL, &mut ());
+                assert!(report.is_clean(), "slot {slot}: {:?}", report.findings);
+            }
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "slot {slot}: {error}"),
+        }
+    }
+    assert_eq!(opened, newest.map_pages);
+}
+
+#[test]
 fn a_superblock_slot_that_cannot_be_read_stops_writers_only() {
     let below = Arc::new(MemoryDevice::from(formatted(6)));
     let newest = open(below.clone(), Mode::ReadOnly, tight(), 2).unwrap().0.superblock().clone();

@@ -292,6 +292,62 @@ fn small_volumes_stay_full_for_long() {
     }
 }
 
+/// Large nodes and values find room between files that were deleted here and there, or are refused before
+/// anything has changed.
+#[test]
+fn what_is_large_finds_room_on_a_scattered_volume() {
+    let geometry = Geometry::new(1 << 20, 64 << 10);
+    let mut run = Run::new("scattered", 96 << 20, geometry, CacheBudget::default(), 5);
+    let root = run.root();
+    for round in 0..3 {
+        let before = run.refused;
+        while run.refused == before {
+            // Files of about one leaf, each with a checkpoint's other writes around it.
+            let len = 40_000 + run.random.below(40_000);
+            let name = format!("file-{round}-{:06}", run.model.len()).into_bytes();
+            let made = run.fs.make(
+                &root,
+                &name,
+                New::of(FileType::Regular, Attributes::at(Time::default())),
+            );
+            if run.done(made) {
+                run.model.insert(name.clone(), Bytes::new());
+                run.write(&name, 0, len);
+            }
+            if run.random.below(20) == 0 {
+                let result = run.fs.checkpoint();
+                run.must("checkpoint", result);
+            }
+        }
+        let gone: Vec<_> = run.model.keys().cloned().collect();
+        for name in gone.into_iter().filter(|_| run.random.below(3) > 0).collect::<Vec<_>>() {
+            let result = run.fs.unlink(&root, &name);
+            run.must("unlink", result);
+            run.model.remove(&name);
+        }
+        let (result, refused) = (run.fs.checkpoint(), run.refused);
+        run.must("checkpoint", result);
+        let mut set = 0;
+        for name in run.model.keys().cloned().collect::<Vec<_>>() {
+            let file = run.fs.lookup(&root, &name).unwrap();
+            let value = run.random.bytes(64 << 10);
+            let result = run.fs.set_xattrs(&file, &[(b"user.large".to_vec(), value.clone())]);
+            if !run.done(result) {
+                break;
+            }
+            set += 1;
+            assert!(run.fs.xattr(&file, b"user.large").unwrap() == value);
+        }
+        println!("round {round}: {set} values, {} refused", run.refused - refused);
+        assert!(set > 50, "only {set} values");
+        run.refused = refused;
+        run.reopen();
+        run.all_same();
+        run.sound();
+    }
+    empty(run);
+}
+
 /// How much of the volume is in use, in percent.
 fn in_use(fs: &Fs) -> u64 {
     let space = &fs.volume().store().space;

@@ -1,5 +1,7 @@
 //! Reading the values that bindings lead to: each is verified by the hash that its binding carries.
 
+use std::collections::{HashMap, HashSet};
+
 use bytes::Bytes;
 
 use crate::device::Disk;
@@ -12,8 +14,8 @@ use crate::format::{
 use crate::ids::*;
 use crate::node::{Leaf, Node, read_part};
 
-/// Nodes that stay in memory for the next values: files written in turns are in several.
-const LOADED_MAX: usize = 4;
+/// Leaves that stay open for the next values: files written in turns are in several.
+const LEAVES_MAX: usize = 16;
 
 /// Something that holds bound values, loaded and verified as far as it has been looked at.
 pub(super) enum Bound {
@@ -57,12 +59,14 @@ impl Bound {
         };
         match value {
             Some(value) if value.len() <= FILE_BLOCK => Ok(value),
-            _ => {
-                let text = format!("what is bound for {} is not there", Place::Record(Lsn(msn.0)));
-                Err(Error::corrupt(Place::Byte(at), Fault::Missing(text)))
-            }
+            _ => Err(not_there(msn, at)),
         }
     }
+}
+
+fn not_there(msn: Msn, at: u64) -> Error {
+    let text = format!("what is bound for {} is not there", Place::Record(Lsn(msn.0)));
+    Error::corrupt(Place::Byte(at), Fault::Missing(text))
 }
 
 fn value_in(messages: &[(Key, Message)], key: &Key, msn: Msn) -> Option<Bytes> {
@@ -103,8 +107,12 @@ pub struct Values<'g> {
     disk: &'g Disk,
     volume: VolumeId,
     targets: Vec<(MsnRange, &'g Target)>,
-    /// What the last values came from, the latest last: the next ones may, too.
-    loaded: Vec<(u64, Bound)>,
+    /// The leaves that the last values came from, the latest last: the next ones may, too.
+    leaves: Vec<(u64, Bound)>,
+    /// The slices that have been read: each is, once.
+    slices: HashSet<u64>,
+    /// What was bound in them and has not been fetched yet.
+    kept: HashMap<Msn, (Key, Bytes)>,
 }
 
 impl<'g> Values<'g> {
@@ -113,11 +121,12 @@ impl<'g> Values<'g> {
         let of = |binding: &'g Binding| binding.values.iter().map(|range| (*range, &binding.to));
         let mut targets: Vec<_> = bindings.iter().flat_map(of).collect();
         targets.sort_unstable_by_key(|(range, _)| *range);
-        Values { disk, volume, targets, loaded: Vec::new() }
+        let (leaves, slices, kept) = Default::default();
+        Values { disk, volume, targets, leaves, slices, kept }
     }
 
     /// The values of consecutive blocks from `key` on, whose messages are `messages`: nothing where they
-    /// were obsolete at once. Each node that holds any is read once.
+    /// were obsolete at once. Each may be fetched once.
     pub fn fetch(&mut self, key: &Key, messages: MsnRange) -> Result<Vec<Option<Bytes>>> {
         let mut values = vec![None; messages.count as usize];
         let first = self.targets.partition_point(|(range, _)| range.end() <= messages.first);
@@ -126,45 +135,66 @@ impl<'g> Values<'g> {
             self.targets[first..].iter().take_while(inside).copied().collect();
         parts.sort_by_key(|(range, target)| (target.place(), *range));
         for (range, target) in parts {
-            let inline;
-            let bound = match target {
+            match target {
                 Target::Null => continue,
-                Target::Inline(value) => {
-                    inline = Bound::Inline(value.clone());
-                    &inline
-                }
-                Target::Leaf(_) | Target::Slice(_) => {
-                    self.load(target)?;
-                    match self.loaded.last() {
-                        Some((_, bound)) => bound,
-                        None => continue,
-                    }
-                }
-            };
+                Target::Inline(_) => {}
+                Target::Leaf(bound) => self.load_leaf(bound, target.place())?,
+                Target::Slice(bound) => self.load_slice(bound, target.place())?,
+            }
             let first = range.first.max(messages.first);
             for msn in (first.0..range.end().min(messages.end()).0).map(Msn) {
                 let at = (msn.0 - messages.first.0) as u32;
                 let key = block_after(key, at).expect("the decoder has looked at the last key");
-                values[at as usize] = Some(bound.value(self.disk, &key, msn)?);
+                values[at as usize] = Some(self.value(target, &key, msn)?);
             }
         }
         Ok(values)
     }
 
-    /// Brings what a binding leads to to the end of what is loaded, where it was not needed a moment ago
-    /// from the disk.
-    fn load(&mut self, target: &Target) -> Result<()> {
-        let place = target.place();
-        match self.loaded.iter().position(|(known, _)| *known == place) {
-            Some(at) => self.loaded[at..].rotate_left(1),
-            None => {
-                let Some(bound) = Bound::load(self.disk, self.volume, target)? else {
-                    return Ok(());
-                };
-                if self.loaded.len() == LOADED_MAX {
-                    self.loaded.remove(0);
+    fn value(&mut self, target: &Target, key: &Key, msn: Msn) -> Result<Bytes> {
+        match target {
+            Target::Inline(value) => return Ok(value.clone()),
+            Target::Leaf(_) => {
+                if let Some((_, leaf)) = self.leaves.last() {
+                    return leaf.value(self.disk, key, msn);
                 }
-                self.loaded.push((place, bound));
+            }
+            Target::Slice(_) | Target::Null => {}
+        }
+        match self.kept.remove(&msn) {
+            Some((found, value)) if found == *key && value.len() <= FILE_BLOCK => Ok(value),
+            _ => Err(not_there(msn, target.place())),
+        }
+    }
+
+    /// Brings a leaf to the end of what is loaded, where it was not needed a moment ago from the disk.
+    fn load_leaf(&mut self, bound: &BoundLeaf, place: u64) -> Result<()> {
+        match self.leaves.iter().position(|(known, _)| *known == place) {
+            Some(at) => self.leaves[at..].rotate_left(1),
+            None => {
+                let leaf = load_leaf(self.disk, self.volume, bound)?;
+                if self.leaves.len() == LEAVES_MAX {
+                    self.leaves.remove(0);
+                }
+                self.leaves.push((place, Bound::Leaf(leaf, place)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a slice, unless it has been, and keeps what is bound in it: files that were written in turns
+    /// have their values in many, but together those are no more than a group may bind.
+    fn load_slice(&mut self, bound: &BoundSlice, place: u64) -> Result<()> {
+        if !self.slices.insert(place) {
+            return Ok(());
+        }
+        for (key, message) in load_slice(self.disk, bound)? {
+            let at = self.targets.partition_point(|(range, _)| range.end() <= message.msn);
+            let bound = self.targets.get(at).is_some_and(|(range, target)| {
+                range.first <= message.msn && target.place() == place
+            });
+            if let (true, Action::Insert(value)) = (bound, message.action) {
+                self.kept.insert(message.msn, (key, Bytes::copy_from_slice(&value)));
             }
         }
         Ok(())

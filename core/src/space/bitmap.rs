@@ -75,9 +75,9 @@ impl Bitmap {
         }
     }
 
-    /// All rows of clear bits: first bit and length.
-    pub fn clear_runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let mut at = 0;
+    /// All rows of clear bits at or after `from`: first bit and length.
+    pub fn clear_runs(&self, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut at = from;
         std::iter::from_fn(move || {
             let start = self.find_clear(at, 1)?;
             let end = self.find_set(start).unwrap_or(self.len);
@@ -164,7 +164,7 @@ mod tests {
                 .find(|s| !plain[*s..s + want].contains(&true));
             assert_eq!(bits.find_clear(from as u64, want as u64), slow.map(|s| s as u64));
             let runs = plain.split(|set| *set).map(|run| run.len() as u64).filter(|len| *len > 0);
-            assert!(bits.clear_runs().map(|(_, count)| count).eq(runs));
+            assert!(bits.clear_runs(0).map(|(_, count)| count).eq(runs));
         }
     }
 }

@@ -28,7 +28,7 @@ pub fn slot_at(map_start: BlockNr, page: u64, slot: u8) -> u64 {
 
 /// Which of a page's slots counts: the newest that verifies and is not younger than the superblock.
 /// Also whether the other slot holds something younger, left by a checkpoint that never became durable,
-/// or something that does not verify: the next checkpoint must write over it.
+/// or something that cannot be read or does not verify: the next checkpoint must write over it.
 pub fn choose_slot(
     disk: &Disk,
     superblock: &Superblock,
@@ -37,8 +37,16 @@ pub fn choose_slot(
     let mut best: Option<(Epoch, u8, MapPage, Hash)> = None;
     let mut abandoned = false;
     let mut fault = None;
+    let mut unreadable = None;
     for slot in 0..2 {
-        let block = disk.read(slot_at(superblock.map_start, page, slot), BLOCK_SIZE)?;
+        let block = match disk.read(slot_at(superblock.map_start, page, slot), BLOCK_SIZE) {
+            Ok(block) => block,
+            // The hash over all pages tells whether this was the one that counts.
+            Err(error) => {
+                unreadable = Some(error);
+                continue;
+            }
+        };
         match MapPage::decode(&block, None) {
             Ok((seal, map)) if seal.birth.volume == superblock.birth.volume && map.page == page => {
                 let epoch = seal.birth.epoch;
@@ -54,8 +62,13 @@ pub fn choose_slot(
         }
     }
     match best {
-        Some((_, slot, map, hash)) => Ok((slot, map, hash, abandoned || fault.is_some())),
+        Some((_, slot, map, hash)) => {
+            Ok((slot, map, hash, abandoned || fault.is_some() || unreadable.is_some()))
+        }
         None => {
+            if let Some(error) = unreadable {
+                return Err(error);
+            }
             let place = Place::Byte(slot_at(superblock.map_start, page, 0));
             Err(Error::corrupt(place, fault.unwrap_or(Fault::Missing("no space-map page".into()))))
         }

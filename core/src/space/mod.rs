@@ -102,7 +102,7 @@ impl Space {
         } else {
             // Near the limit the shortest row that is long enough, so that long ones stay whole.
             let start = if self.busy.clear_count() < self.busy.len() / TIGHT {
-                let rows = self.busy.clear_runs().filter(|(_, count)| *count >= blocks);
+                let rows = self.busy.clear_runs(0).filter(|(_, count)| *count >= blocks);
                 rows.min_by_key(|(_, count)| *count)?.0
             } else {
                 let found = self.busy.find_clear(self.rover, blocks);
@@ -202,9 +202,18 @@ impl Space {
         self.lowest = self.lowest.min(extent.start.0);
     }
 
-    /// Free blocks that have at least `row - 1` others beside them. Looks at the whole map.
-    pub fn free_in_rows(&self, row: u64) -> u64 {
-        self.busy.clear_runs().map(|(_, count)| count).filter(|count| *count >= row).sum()
+    /// Whether `blocks` free blocks have at least `row - 1` others beside them. Looks first where the
+    /// last long row was found, and no further than it must.
+    pub fn has_in_rows(&self, row: u64, blocks: u64) -> bool {
+        let behind = self.busy.clear_runs(self.rover);
+        let before = self.busy.clear_runs(0).take_while(|(start, _)| *start < self.rover);
+        let before = before.map(|(start, count)| (start, count.min(self.rover - start)));
+        let mut found = 0;
+        blocks == 0
+            || behind.chain(before).filter(|(_, count)| *count >= row).any(|(_, count)| {
+                found += count;
+                found >= blocks
+            })
     }
 
     /// Blocks that can be allocated now.

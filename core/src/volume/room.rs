@@ -18,12 +18,12 @@ use crate::tree;
 const SLACK_SHARE: u64 = 64;
 /// The most blocks set aside for that.
 const SLACK_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
-/// Where so many times the blocks are free that are needed, it does not matter where they lie.
-const PLENTY: u64 = 4;
 /// A row of so many free blocks takes a leaf, if a small one.
 const ROW: u64 = 4;
-/// What cannot be divided takes at most so many blocks.
+/// A leaf with one value of the most bytes takes so many blocks.
 const LONG_ROW: u64 = 18;
+/// Where leaves have so many blocks, such values are expected.
+const LONG_LEAF: u64 = 16;
 /// So many such rows are kept besides those for runs.
 const LONG_ROWS: u64 = 4;
 /// Blocks that an operation may take besides its bytes.
@@ -56,7 +56,8 @@ impl Volume {
         // What is not logged becomes durable all at once, so no checkpoint may come in between; and it is
         // written in rows.
         if matches!(way, Way::Unlogged) {
-            return Ok(self.needed(blocks, frees) <= self.store.space.free_blocks());
+            let needed = self.needed(blocks, frees);
+            return Ok(needed <= self.store.space.free_blocks() && self.has_long_rows());
         }
         if self.has_room(blocks, frees) {
             return Ok(true);
@@ -153,23 +154,23 @@ impl Volume {
     /// Whether so many blocks can be written. Near the limit free blocks lie scattered: single ones do not
     /// count, and nodes that are divided to fit in between take more.
     pub(super) fn has_free(&self, blocks: u64) -> bool {
-        let space = &self.store.space;
-        if blocks.saturating_mul(PLENTY) <= space.free_blocks() {
-            return true;
-        }
-        // Runs, heads and leaves of one large value cannot be divided so far.
+        self.store.space.has_in_rows(ROW, blocks + blocks / 2) && self.has_long_rows()
+    }
+
+    /// Whether there is room for runs, heads and leaves of one large value, which cannot be divided so far.
+    fn has_long_rows(&self) -> bool {
         let long = self.long_row();
-        blocks + blocks / 2 <= space.free_in_rows(ROW)
-            && self.store.internal_blocks() + LONG_ROWS * long <= space.free_in_rows(long)
+        self.store.space.has_in_rows(long, self.store.internal_blocks() + LONG_ROWS * long)
     }
 
     /// How many free blocks in a row everything that is written finds enough: a run is divided into 32
-    /// pieces at the most; heads are shorter than that, and a value has 64 KiB. (Where a leaf is less than a
-    /// value may be, such values are not expected.)
+    /// pieces at the most; heads are shorter than that, and a value has 64 KiB. (Where a leaf is much less
+    /// than a value may be, such values are not expected.)
     fn long_row(&self) -> u64 {
         let blocks = |bytes: u32| u64::from(bytes) / BLOCK_SIZE as u64;
         let geometry = self.store.geometry;
-        (blocks(geometry.node_size) / 32).max(blocks(geometry.leaf_size).min(LONG_ROW))
+        let leaf = blocks(geometry.leaf_size);
+        (blocks(geometry.node_size) / 32).max(if leaf >= LONG_LEAF { LONG_ROW } else { leaf })
     }
 
     /// Blocks that must be free before an operation of so many begins.

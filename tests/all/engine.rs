@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Finding, Severity, check};
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::format::{Action, Key, Op, RecordMessage, data_key};
+use betr_core::format::{Action, Key, Op, RecordMessage, Update, data_key};
 use betr_core::ids::{Msn, Time, TreeId};
 use betr_core::log::BoundCounts;
+use betr_core::tree::KeyScan;
 use betr_core::volume::{Mode, Transaction, Volume};
 use betr_tests::{Random, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
@@ -44,12 +45,46 @@ fn random_message(random: &mut Random) -> RecordMessage {
             RecordMessage::RangeDelete(tree, lo, hi)
         }
         1..=5 => RecordMessage::Point(tree, Key::new(key), Action::Delete),
+        6..=10 => RecordMessage::Point(tree, Key::new(key), random_update(random, tree)),
         _ => RecordMessage::Point(
             tree,
             Key::new(key),
             Action::Insert(Bytes::from(random_value(random))),
         ),
     }
+}
+
+fn random_update(random: &mut Random, tree: TreeId) -> Action {
+    let offset = match random.below(8) {
+        0 => random.below(4000),
+        _ => random.below(50),
+    } as usize;
+    Action::Update(match random.below(5) {
+        0 => Update::trim(offset),
+        1 if tree == TreeId::Metadata => Update::add(offset / 8 * 8, random.next() as i64),
+        kind => {
+            let len = random.below(30) as usize;
+            Update::patch(offset, &random.bytes(len), kind > 2)
+        }
+    })
+}
+
+/// What a patch, an add or a trim does.
+fn updated(value: Option<&Bytes>, update: &Update) -> Option<Bytes> {
+    let [step] = &update.stages()[..] else { panic!("one at a time") };
+    let mut value = value.map(|value| value.to_vec()).or(step.create.then(Vec::new))?;
+    value.truncate(step.trim.unwrap_or(usize::MAX));
+    value.resize(value.len().max(step.extend), 0);
+    for (offset, bytes) in &step.pieces {
+        value[*offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+    for (offset, delta) in &step.adds {
+        if let Some(cell) = value.get_mut(*offset..offset + 8) {
+            let sum = i64::from_le_bytes((*cell).try_into().unwrap()).wrapping_add(*delta);
+            cell.copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+    Some(value.into())
 }
 
 /// A large write to one of three files: a row of blocks, sometimes over a range delete of them, enough of
@@ -65,6 +100,13 @@ fn random_row(random: &mut Random) -> Vec<RecordMessage> {
     }
     if random.below(6) == 0 {
         return vec![RecordMessage::RangeDelete(TreeId::Data, key(first), key(first + count))];
+    }
+    if random.below(4) == 0 {
+        let update = |random: &mut Random, block| {
+            let action = random_update(random, TreeId::Data);
+            RecordMessage::Point(TreeId::Data, key(block), action)
+        };
+        return (first..first + count).map(|block| update(random, block)).collect();
     }
     for block in first..first + count {
         let len = if random.below(9) == 0 { 1 + random.below(4096) } else { 4096 };
@@ -83,6 +125,13 @@ fn apply(model: &mut Model, message: &RecordMessage) {
         RecordMessage::Point(tree, key, Action::Delete) => {
             model.remove(&(*tree, key.to_vec()));
         }
+        RecordMessage::Point(tree, key, Action::Update(update)) => {
+            let key = (*tree, key.to_vec());
+            match updated(model.get(&key), update) {
+                Some(value) => drop(model.insert(key, value)),
+                None => drop(model.remove(&key)),
+            }
+        }
         RecordMessage::RangeDelete(tree, lo, hi) => {
             let covered =
                 |key: &(TreeId, Vec<u8>)| key.0 == *tree && key.1[..] >= **lo && key.1[..] < **hi;
@@ -100,6 +149,19 @@ fn contents(volume: &Volume) -> Model {
         }
     }
     found
+}
+
+/// A scan of keys alone finds the lengths of all values.
+fn lengths(volume: &Volume, model: &Model) {
+    for tree in TreeId::ALL {
+        let mut scan = KeyScan::new(tree, Key::default(), None);
+        let mut expected = model.iter().filter(|((other, _), _)| *other == tree);
+        while let Some((key, len)) = scan.next(volume.store()).unwrap() {
+            let ((_, other), value) = expected.next().unwrap();
+            assert_eq!((&*key, len), (other.as_slice(), value.len()));
+        }
+        assert!(expected.next().is_none());
+    }
 }
 
 /// Both hold the same; if not, says which keys differ.
@@ -176,7 +238,10 @@ fn run(seed: u64, steps: usize) -> BoundCounts {
                 let expected = &history.iter().find(|(at, _)| *at == msn).unwrap().1;
                 same(&contents(&view), expected, seed, step);
             }
-            4 => assert_eq!(contents(&volume), model, "seed {seed}, step {step}"),
+            4 => {
+                assert_eq!(contents(&volume), model, "seed {seed}, step {step}");
+                lengths(&volume, &model);
+            }
             5 => {
                 let (mut lo, mut hi) = (random_key(&mut random), random_key(&mut random));
                 if lo > hi {

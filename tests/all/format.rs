@@ -108,6 +108,13 @@ fn section() -> KeySection {
     }
 }
 
+/// One of every kind of change.
+fn update() -> Update {
+    let patch = Update::patch(30, b"bytes", false).after(&Update::trim(20));
+    let add = Update::add(16, -9).after(&patch);
+    Update::patch(3, b"more", true).after(&add)
+}
+
 fn messages() -> Vec<(Key, Message)> {
     let insert = |value: &[u8]| Action::Insert(Bytes::copy_from_slice(value));
     let message = |key: &[u8], msn, action| (Key::copied(key), Message { msn: Msn(msn), action });
@@ -115,6 +122,7 @@ fn messages() -> Vec<(Key, Message)> {
         message(b"alpha", 5, insert(b"one")),
         message(b"alphabet", 3, Action::Delete),
         message(b"beta", 9, insert(b"")),
+        message(b"gamma", 7, Action::Update(update())),
     ]
 }
 
@@ -197,6 +205,7 @@ fn group() -> Vec<u8> {
             RecordMessage::Unbound(data_key(b"\0\0\0\0\0\0\0\x05", 7), 6),
             RecordMessage::Point(TreeId::Data, Key::copied(b"k"), Action::Delete),
             RecordMessage::Unbound(data_key(b"\0\0\0\0\0\0\0\x05", 3), 1),
+            RecordMessage::Point(TreeId::Metadata, Key::copied(b"k"), Action::Update(update())),
         ],
         ..record(106)
     });
@@ -283,7 +292,7 @@ fn vectors() {
     let mut w = Writer::default();
     let all = messages();
     encode_slice(&mut w, all.iter().map(|(key, message)| (key, message)));
-    assert_eq!(decode_slice(&Bytes::copy_from_slice(w.as_slice()), 3, None).unwrap(), all);
+    assert_eq!(decode_slice(&Bytes::copy_from_slice(w.as_slice()), all.len(), None).unwrap(), all);
     encode_ranges(&mut w, ranges().iter());
     insta::assert_snapshot!("messages", hex(w.as_slice()));
     let header = RunHeader { node: NodeId(1), seq: RunSeq(2), tree: TreeId::Metadata, bytes: 300 };

@@ -296,7 +296,7 @@ fn waiting_in(node: &Node, late: &Late) -> Vec<(Msn, Bytes)> {
             let messages = internal.open().points().values();
             let inserts = messages.filter_map(|message| match &message.action {
                 Action::Insert(value) => Some((message.msn, value.clone())),
-                Action::Delete => None,
+                Action::Delete | Action::Update(_) => None,
             });
             inserts.filter(|(msn, _)| late.waits(*msn)).collect()
         }

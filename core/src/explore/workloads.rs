@@ -63,6 +63,7 @@ impl Workload {
             seeded("large", "large sequential writes, few syncs", LARGE, large),
             seeded("append", "appends, each synced", tiny, append),
             seeded("overwrite", "overwrites of large contents", ROOMY, overwrite),
+            seeded("patches", "small writes and cuts over large ones", ROOMY, patches),
             seeded("holes", "truncating, extending, punching holes", ROOMY, holes),
             seeded("small", "many small files in directories", tiny, small),
             seeded("recreate", "large files deleted and made again", LARGE, recreate),
@@ -296,7 +297,7 @@ fn append(pen: &mut Pen) {
     pen.create("/b");
     for turn in 0..70 {
         let which = pen.random.below(2) as usize;
-        let len = if pen.chance(8) { EDGE } else { pen.between(1, 5000) };
+        let len = if pen.chance(6) { pen.between(EDGE, EDGE + 8192) } else { pen.between(1, 5000) };
         pen.write(["/a", "/b"][which], ends[which], len);
         ends[which] += len as u64;
         pen.step(Step::Sync);
@@ -323,6 +324,31 @@ fn overwrite(pen: &mut Pen) {
         pen.write("/f", offset, len);
         pen.settle(3, 25, 20);
         if turn % 12 == 11 {
+            pen.step(Step::Checkpoint);
+        }
+    }
+}
+
+fn patches(pen: &mut Pen) {
+    pen.create("/f");
+    let mut size = 0;
+    for turn in 0..40 {
+        let len = pen.len_around_edge(40 << 10);
+        let offset = pen.offset(120_000);
+        pen.write("/f", offset, len);
+        size = size.max(offset + len as u64);
+        for _ in 0..pen.between(1, 6) {
+            if pen.chance(7) {
+                size = pen.offset(size);
+                pen.step(Step::Truncate("/f".into(), size));
+            } else {
+                let (offset, len) = (pen.offset(size + 1), pen.between(1, 400));
+                pen.write("/f", offset, len);
+                size = size.max(offset + len as u64);
+            }
+        }
+        pen.settle(2, 30, 20);
+        if turn % 11 == 10 {
             pen.step(Step::Checkpoint);
         }
     }

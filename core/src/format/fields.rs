@@ -31,6 +31,13 @@ pub struct FormatError {
     pub fault: FormatFault,
 }
 
+impl FormatError {
+    /// The same error, of a structure that lies at offset `at` of a larger one.
+    pub fn within(self, at: usize) -> FormatError {
+        FormatError { at: self.at + at, ..self }
+    }
+}
+
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at offset {:#x}: {}", self.field, self.at, self.fault)

@@ -1,11 +1,13 @@
 //! Every limit of the format, in one place. A reader refuses what lies beyond.
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// The longest key of either tree, in bytes.
 pub const KEY_MAX: usize = 1024;
 /// The longest value of either tree, in bytes.
 pub const VALUE_MAX: usize = 64 * 1024;
+/// The longest update in a log record, in bytes.
+pub const UPDATE_MAX: usize = 1 << 20;
 /// The bytes of a block of a file: the longest value of the data index.
 pub const FILE_BLOCK: usize = 4096;
 /// Small values share chunks of at most this many bytes.

@@ -29,8 +29,8 @@
 //! 48  messages             each: tree 1, kind 1, key length 2, second length 4, key, second
 //! ```
 //!
-//! The second part is the value of an insert, nothing for a delete, the upper bound of a range delete,
-//! and for an unbound entry how many inserts it stands for, as four bytes: one to its key and to each of
+//! The second part is the value of an insert, nothing for a delete, the upper bound of a range delete, an
+//! update (which adds to nothing in the data index: there it may be carried out twice), and for an unbound entry how many inserts it stands for, as four bytes: one to its key and to each of
 //! the keys that follow when the last eight bytes count up. Their values are where the bindings say.
 //! Messages take MSNs from the LSN on: an unbound entry as many as it stands for, any other one.
 
@@ -40,9 +40,10 @@ use super::binding::{Binding, MsnRange, bind_all};
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::key::Key;
 use super::limits::*;
-use super::message::{Action, DELETE, INSERT, RANGE_DELETE, UNBOUND};
+use super::message::{Action, DELETE, INSERT, RANGE_DELETE, UNBOUND, UPDATE};
 use super::names::{data_key, parse_data_key};
 use super::seal::{Birth, Magic, Seal};
+use super::update::Update;
 use crate::ids::*;
 
 /// Bytes of a group's header.
@@ -369,6 +370,10 @@ impl RecordMessage {
     /// The length of a key or value that is longer than may be.
     pub(crate) fn beyond_limits(&self) -> Option<usize> {
         let (second, second_max) = match self {
+            RecordMessage::Point(_, _, Action::Update(update)) => {
+                let beyond = !update.fits(VALUE_MAX) || update.bytes().len() > UPDATE_MAX;
+                return beyond.then_some(update.bytes().len());
+            }
             RecordMessage::Point(_, _, action) => (action.value().len(), VALUE_MAX),
             RecordMessage::RangeDelete(_, _, hi) => (hi.len(), KEY_MAX),
             RecordMessage::Unbound(..) => (0, 0),
@@ -400,7 +405,8 @@ impl RecordMessage {
         let tree = TreeId::from_code(code).ok_or_else(|| f.wrong("tree", "1 or 2", code))?;
         let kind = f.u8("kind")?;
         let key_bytes = f.short_limited("key length", KEY_MAX)?;
-        let second_bytes = f.limited("second length", VALUE_MAX)?;
+        let second_max = if kind == UPDATE { UPDATE_MAX } else { VALUE_MAX };
+        let second_bytes = f.limited("second length", second_max)?;
         let key_at = f.at();
         f.hex("key", key_bytes)?;
         let second_at = f.at();
@@ -410,6 +416,12 @@ impl RecordMessage {
         match kind {
             INSERT => Ok(RecordMessage::Point(tree, key, Action::Insert(second))),
             DELETE if second.is_empty() => Ok(RecordMessage::Point(tree, key, Action::Delete)),
+            UPDATE => match Update::decode(&second).map_err(|error| error.within(second_at))? {
+                update if tree == TreeId::Data && update.adds() => {
+                    Err(f.wrong("update", "one without additions in the data index", "an addition"))
+                }
+                update => Ok(RecordMessage::Point(tree, key, Action::Update(update))),
+            },
             RANGE_DELETE if second.len() <= KEY_MAX && *key < *second => {
                 Ok(RecordMessage::RangeDelete(tree, key, Key::new(second)))
             }
@@ -420,7 +432,7 @@ impl RecordMessage {
                     false => Err(f.wrong("second", "a count of blocks from the key on", count)),
                 }
             }
-            other => Err(f.wrong("kind", "1, 2 without a value, 3 with a range, or 16", other)),
+            other => Err(f.wrong("kind", "1, 2 without a value, 3 with a range, 4 or 16", other)),
         }
     }
 }

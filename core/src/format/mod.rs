@@ -23,6 +23,7 @@ mod seal;
 mod spacemap;
 mod superblock;
 mod table;
+mod update;
 
 pub use binding::{BINDING_BYTES_MAX, Binding, Bound, BoundLeaf, BoundSlice, MsnRange};
 pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
@@ -46,3 +47,4 @@ pub use seal::{Birth, Magic, SEAL_BYTES, Seal};
 pub use spacemap::{BITS_PER_PAGE, MapPage};
 pub use superblock::{Features, HASH_SHA256, RootRef, Superblock, TableRoot};
 pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};
+pub use update::{Stage, Update};

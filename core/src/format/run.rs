@@ -16,14 +16,14 @@
 //! A message of a slice, in the order of keys, one a key:
 //!
 //! ```text
-//!  0  kind           1   1 insert, 2 delete
+//!  0  kind           1   1 insert, 2 delete, 4 update
 //!  1  zero           1
 //!  2  shared         2   bytes of the key before it that it begins with
 //!  4  suffix length  2
 //!  6  zero           2
-//!  8  value length   4
+//!  8  value length   4   or that of the update
 //! 12  MSN            8
-//! 20  suffix, value
+//! 20  suffix, value or update
 //! ```
 //!
 //! A range message, in the order of keys and apart from one another:
@@ -40,8 +40,9 @@ use bytes::Bytes;
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::key::{Key, shared_prefix};
 use super::limits::{KEY_MAX, KEYS_MAX, PART_MAX, VALUE_MAX};
-use super::message::{Action, DELETE, INSERT, Message, RANGE_DELETE, RangeDelete};
+use super::message::{Action, DELETE, INSERT, Message, RANGE_DELETE, RangeDelete, UPDATE};
 use super::seal::{Birth, Magic, Seal};
+use super::update::Update;
 use crate::ids::*;
 
 /// Bytes of a run's header.
@@ -113,7 +114,8 @@ pub fn decode_slice(
         let shared = f.short_limited("shared", before.len())?;
         let suffix = f.short_limited("suffix length", KEY_MAX - shared)?;
         f.zeros("reserved", 2)?;
-        let value = f.limited("value length", VALUE_MAX)?;
+        let value_max = if kind == UPDATE { PART_MAX } else { VALUE_MAX };
+        let value = f.limited("value length", value_max)?;
         let msn = Msn(f.u64("MSN")?);
         let suffix = f.hex("suffix", suffix)?;
         unfolded += shared + suffix.len();
@@ -127,7 +129,11 @@ pub fn decode_slice(
         let action = match kind {
             INSERT => Action::Insert(slice.slice(at..at + value)),
             DELETE if value == 0 => Action::Delete,
-            other => return Err(f.wrong("kind", "1, or 2 without a value", other)),
+            UPDATE => {
+                let update = Update::decode(&slice.slice(at..at + value));
+                Action::Update(update.map_err(|error| error.within(at))?)
+            }
+            other => return Err(f.wrong("kind", "1, 2 without a value, or 4", other)),
         };
         messages.push((key, Message { msn, action }));
         f.leave();

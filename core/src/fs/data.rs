@@ -1,7 +1,8 @@
 //! The contents of regular files.
 //!
 //! A file is blocks of 4 KiB under its data prefix; an absent block is a hole, and a value ends at its
-//! last stored byte. A block of zeros is stored as a hole. No value reaches past the file's size.
+//! last stored byte. No value reaches past the file's size. A block that is written as a whole with zeros
+//! becomes a hole. Nothing is read to write: a part of a block is a patch, its end is cut off by a trim.
 
 use bytes::Bytes;
 
@@ -104,49 +105,10 @@ impl Fs {
         let now = self.now();
         inode.modified = now;
         inode.changed = now;
-        let mut messages = self.block_messages(object, old_size, offset, data)?;
+        let mut messages = block_messages(object, old_size, offset, data);
         messages.push(insert_inode(&object.place, &inode));
         self.commit(Op::Write, now, messages)?;
         Ok(Object { inode, ..object.clone() })
-    }
-
-    /// The messages that put `data` at `offset` of a file of `old_size` bytes.
-    fn block_messages(
-        &self,
-        object: &Object,
-        old_size: u64,
-        offset: u64,
-        data: &Bytes,
-    ) -> Result<Vec<RecordMessage>> {
-        let prefix = data_prefix(object);
-        let mut messages = Vec::with_capacity(data.len() / FILE_BLOCK + 3);
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
-            let len = (FILE_BLOCK - within).min(data.len() - done);
-            let fresh = data.slice(done..done + len);
-            done += len;
-            let key = data_key(&prefix, block);
-            let exists = block * BLOCK < old_size;
-            let whole = len == FILE_BLOCK || !exists && within == 0;
-            let value = if whole { fresh } else { self.merged(&key, exists, within, &fresh)? };
-            if !is_zero(&value) {
-                messages.push(RecordMessage::Point(TreeId::Data, key, Action::Insert(value)));
-            } else if exists && self.volume.get(TreeId::Data, &key)?.is_some() {
-                messages.push(RecordMessage::Point(TreeId::Data, key, Action::Delete));
-            }
-        }
-        Ok(messages)
-    }
-
-    /// The value of a block of which only a part is written.
-    fn merged(&self, key: &Key, exists: bool, within: usize, fresh: &[u8]) -> Result<Bytes> {
-        let old = if exists { self.volume.get(TreeId::Data, key)? } else { None };
-        let mut value = old.map_or_else(Vec::new, |old| old.to_vec());
-        value.resize(value.len().max(within + fresh.len()), 0);
-        value[within..within + fresh.len()].copy_from_slice(fresh);
-        Ok(Bytes::from(value))
     }
 
     /// Sets the size of a file. What is cut off is gone; what is added reads as zero.
@@ -159,7 +121,7 @@ impl Fs {
         let mut messages = Vec::new();
         if size < inode.size {
             messages.push(delete_blocks(object, size.div_ceil(BLOCK)));
-            messages.extend(self.cut_block(object, size)?);
+            messages.extend(cut_block(object, size));
         }
         inode.size = size;
         inode.modified = now;
@@ -167,25 +129,6 @@ impl Fs {
         messages.push(insert_inode(&object.place, &inode));
         self.commit(Op::Truncate, now, messages)?;
         Ok(Object { inode, ..object.clone() })
-    }
-
-    /// Shortens the value of the block that `size` falls into.
-    fn cut_block(&self, object: &Object, size: u64) -> Result<Option<RecordMessage>> {
-        let keep = (size % BLOCK) as usize;
-        if keep == 0 {
-            return Ok(None);
-        }
-        let key = data_key(&data_prefix(object), size / BLOCK);
-        let Some(value) = self.volume.get(TreeId::Data, &key)? else { return Ok(None) };
-        if value.len() <= keep {
-            return Ok(None);
-        }
-        let value = value.slice(..keep);
-        let action = match is_zero(&value) {
-            true => Action::Delete,
-            false => Action::Insert(value),
-        };
-        Ok(Some(RecordMessage::Point(TreeId::Data, key, action)))
     }
 
     /// The current inode of a regular file.
@@ -197,4 +140,37 @@ impl Fs {
             _ => Err(Refusal::Invalid.into()),
         }
     }
+}
+
+/// The messages that put `data` at `offset` of a file of `old_size` bytes.
+fn block_messages(object: &Object, old_size: u64, offset: u64, data: &Bytes) -> Vec<RecordMessage> {
+    let prefix = data_prefix(object);
+    let mut messages = Vec::with_capacity(data.len() / FILE_BLOCK + 3);
+    let mut done = 0;
+    while done < data.len() {
+        let at = offset + done as u64;
+        let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
+        let len = (FILE_BLOCK - within).min(data.len() - done);
+        let fresh = data.slice(done..done + len);
+        done += len;
+        let may_exist = block * BLOCK < old_size;
+        let zero = is_zero(&fresh);
+        let action = match (may_exist, len == FILE_BLOCK) {
+            (false, _) if zero => continue,
+            (true, true) if zero => Action::Delete,
+            (_, true) => Action::Insert(fresh),
+            (false, false) if within == 0 => Action::Insert(fresh),
+            // Zeros don't fill a hole.
+            (_, false) => Action::Update(Update::patch(within, &fresh, !zero)),
+        };
+        messages.push(RecordMessage::Point(TreeId::Data, data_key(&prefix, block), action));
+    }
+    messages
+}
+
+/// Cuts off what the block that `size` falls into holds behind it.
+fn cut_block(object: &Object, size: u64) -> Option<RecordMessage> {
+    let keep = (size % BLOCK) as usize;
+    let key = data_key(&data_prefix(object), size / BLOCK);
+    (keep > 0).then(|| RecordMessage::Point(TreeId::Data, key, Action::Update(Update::trim(keep))))
 }

@@ -78,6 +78,8 @@ impl Late {
             return;
         }
         match message {
+            // The value is bound as it is then; a recovery updates it again, which changes nothing.
+            RecordMessage::Point(_, _, Action::Update(_)) => {}
             RecordMessage::Point(_, key, _) => {
                 if let Some(msn) = self.current.remove(key) {
                     self.forget(msn);

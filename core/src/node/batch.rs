@@ -39,17 +39,23 @@ impl Batch {
         &self.ranges
     }
 
-    /// Adds a point message that is younger than all for its key; returns the change in weight.
+    /// Adds a point message that is younger than all for its key, and combines with them; returns the
+    /// change in weight.
     pub fn insert(&mut self, key: Key, message: Message) -> isize {
-        let weight = weight_of(&key, &message) as isize;
         match self.points.entry(key) {
             Entry::Vacant(slot) => {
+                let covered = self.ranges.covering(slot.key()).is_some();
+                let message = if covered { message.after_range() } else { message };
+                let weight = weight_of(slot.key(), &message) as isize;
                 slot.insert(message);
                 weight
             }
             Entry::Occupied(mut slot) => {
-                let old = slot.insert(message);
-                weight - weight_of(slot.key(), &old) as isize
+                let before = weight_of(slot.key(), slot.get()) as isize;
+                let message = message.after(slot.get());
+                let weight = weight_of(slot.key(), &message) as isize;
+                slot.insert(message);
+                weight - before
             }
         }
     }
@@ -135,10 +141,10 @@ impl Batch {
     }
 
     /// What the batch says about `key`; nothing if it is silent.
-    pub fn get(&self, key: &[u8]) -> Option<(Msn, Option<&Action>)> {
+    pub fn get(&self, key: &[u8]) -> Option<&Action> {
         match self.points.get(key) {
-            Some(message) => Some((message.msn, Some(&message.action))),
-            None => self.ranges.covering(key).map(|msn| (msn, None)),
+            Some(message) => Some(&message.action),
+            None => self.ranges.covering(key).map(|_| &Action::Delete),
         }
     }
 

@@ -213,28 +213,44 @@ impl Internal {
         }
     }
 
-    /// What the node's messages say about `key`: the youngest message's MSN and action, where no
-    /// action means that a range delete covers it.
-    pub fn lookup(&self, disk: &Disk, key: &[u8]) -> Result<Option<(Msn, Option<Action>)>> {
-        if let Some((msn, action)) = self.open.get(key) {
-            return Ok(Some((msn, action.cloned())));
+    /// What the node's messages do to `key`, on top of what is pending above; no further than to what says
+    /// everything. A range delete is a delete here.
+    pub fn lookup(
+        &self,
+        disk: &Disk,
+        key: &[u8],
+        mut above: Option<Action>,
+    ) -> Result<Option<Action>> {
+        let decided = |above: &mut Option<Action>, older: &Action| {
+            let action = match above.take() {
+                Some(above) => above.after(older),
+                None => older.clone(),
+            };
+            !matches!(above.insert(action), Action::Update(_))
+        };
+        if let Some(action) = self.open.get(key)
+            && decided(&mut above, action)
+        {
+            return Ok(above);
         }
         let child = &self.children[self.child_for(key)];
         for run in self.runs.iter().rev().take_while(|run| run.reference.seq >= child.first_run) {
             if let Some(slice) = self.slice(disk, run, child.id)?
                 && let Ok(at) = slice.binary_search_by(|(k, _)| (**k).cmp(key))
+                && decided(&mut above, &slice[at].1.action)
             {
-                return Ok(Some((slice[at].1.msn, Some(slice[at].1.action.clone()))));
+                return Ok(above);
             }
             let ranges = self.ranges(disk, run)?;
             let at = ranges.partition_point(|range| *range.lo <= *key);
             if let Some(range) = at.checked_sub(1).map(|at| &ranges[at])
                 && *key < *range.hi
             {
-                return Ok(Some((range.msn, None)));
+                decided(&mut above, &Action::Delete);
+                return Ok(above);
             }
         }
-        Ok(None)
+        Ok(above)
     }
 
     /// Adds what is pending for child `at` within `[lo, hi)` to `overlay`, which holds older messages.

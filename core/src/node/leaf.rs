@@ -285,23 +285,26 @@ impl Leaf {
             Some(last) if last.key < key => Err(entries.len()),
             _ => entries.binary_search_by(|entry| entry.key.cmp(&key)),
         };
-        match (at, action) {
-            (Ok(at), Action::Insert(value)) => {
+        let old = at.ok().map(|at| &entries[at]);
+        let value = action.apply(old.map(|old| &old.value));
+        let msn = action.msn_over(old.map(|old| old.msn), msn);
+        match (at, value) {
+            (Ok(at), Some(value)) => {
                 *bytes -= entries[at].cost(tree);
-                entries[at] = Held { key, value: value.clone(), msn };
+                entries[at] = Held { key, value, msn };
                 *bytes += entries[at].cost(tree);
             }
-            (Err(at), Action::Insert(value)) => {
-                *bytes += cost(tree, &key, value);
+            (Err(at), Some(value)) => {
+                *bytes += cost(tree, &key, &value);
                 growth.grew(at, entries.len());
-                entries.insert(at, Held { key, value: value.clone(), msn });
+                entries.insert(at, Held { key, value, msn });
             }
-            (Ok(at), Action::Delete) => {
+            (Ok(at), None) => {
                 *bytes -= entries[at].cost(tree);
                 *growth = Growth::default();
                 entries.remove(at);
             }
-            (Err(_), Action::Delete) => {}
+            (Err(_), None) => {}
         }
     }
 
@@ -323,9 +326,11 @@ impl Leaf {
             while let Some(entry) = old.next_if(|entry| entry.key < *key) {
                 entries.push(entry);
             }
-            old.next_if(|entry| entry.key == *key);
-            if let Action::Insert(value) = &message.action {
-                entries.push(Held { key: key.clone(), value: value.clone(), msn: message.msn });
+            let here = old.next_if(|entry| entry.key == *key);
+            let value = message.action.apply(here.as_ref().map(|here| &here.value));
+            let msn = message.action.msn_over(here.map(|here| here.msn), message.msn);
+            if let Some(value) = value {
+                entries.push(Held { key: key.clone(), value, msn });
             }
         }
         if old.peek().is_none() && batch.points().len() > 1 {

@@ -25,13 +25,13 @@ impl<T> Leaves<T> {
         Leaves { tree, next: Some(lo), hi, ready: Vec::new().into_iter() }
     }
 
-    /// The next entry. `stored` reads what a leaf holds of a range, `of` makes the same of a value that
-    /// is pending.
+    /// The next entry. `stored` reads what a leaf holds of a range, `after` says what becomes of it when a
+    /// pending message is carried out.
     fn next(
         &mut self,
         store: &Store,
         stored: impl Fn(&Leaf, &[u8], Option<&[u8]>) -> Result<Vec<(Key, T)>>,
-        of: impl Fn(&Bytes) -> T,
+        after: impl Fn(&Action, Option<&T>) -> Option<T>,
     ) -> Result<Option<(Key, T)>> {
         loop {
             if let Some(entry) = self.ready.next() {
@@ -44,7 +44,7 @@ impl<T> Leaves<T> {
             let way = Way::down(store, self.tree, &lo, self.hi.as_ref())?;
             store.lost.check(self.tree, &lo, way.end())?;
             let stored = stored(way.leaf(), &lo, way.end())?;
-            self.ready = lay_over(stored, &way.overlay(store, &lo)?, &of).into_iter();
+            self.ready = lay_over(stored, &way.overlay(store, &lo)?, &after).into_iter();
             self.next = way.leaf().bounds.hi.clone();
         }
     }
@@ -61,7 +61,7 @@ impl Scan {
 
     /// The next entry.
     pub fn next(&mut self, store: &Store) -> Result<Option<(Key, Bytes)>> {
-        self.0.next(store, |leaf, lo, hi| leaf.scan(&store.disk, lo, hi), Bytes::clone)
+        self.0.next(store, |leaf, lo, hi| leaf.scan(&store.disk, lo, hi), Action::apply)
     }
 }
 
@@ -76,7 +76,8 @@ impl KeyScan {
 
     /// The next key, and the length of its value.
     pub fn next(&mut self, store: &Store) -> Result<Option<(Key, usize)>> {
-        self.0.next(store, |leaf, lo, hi| leaf.scan_keys(&store.disk, lo, hi), Bytes::len)
+        let after = |action: &Action, len: Option<&usize>| action.apply_len(len.copied());
+        self.0.next(store, |leaf, lo, hi| leaf.scan_keys(&store.disk, lo, hi), after)
     }
 }
 
@@ -152,7 +153,11 @@ impl Way {
 }
 
 /// Entries with younger messages applied.
-fn lay_over<T>(stored: Vec<(Key, T)>, overlay: &Batch, of: impl Fn(&Bytes) -> T) -> Vec<(Key, T)> {
+fn lay_over<T>(
+    stored: Vec<(Key, T)>,
+    overlay: &Batch,
+    after: impl Fn(&Action, Option<&T>) -> Option<T>,
+) -> Vec<(Key, T)> {
     if overlay.is_empty() {
         return stored;
     }
@@ -163,9 +168,9 @@ fn lay_over<T>(stored: Vec<(Key, T)>, overlay: &Batch, of: impl Fn(&Bytes) -> T)
         while let Some(entry) = stored.next_if(|(k, _)| k < key) {
             entries.push(entry);
         }
-        stored.next_if(|(k, _)| k == key);
-        if let Action::Insert(value) = &message.action {
-            entries.push((key.clone(), of(value)));
+        let here = stored.next_if(|(k, _)| k == key).map(|(_, value)| value);
+        if let Some(value) = after(&message.action, here.as_ref()) {
+            entries.push((key.clone(), value));
         }
     }
     entries.extend(stored);

@@ -111,6 +111,7 @@ fn owned_action(action: &Action) -> Action {
         Action::Insert(value) if value.len() < 1024 => {
             Action::Insert(bytes::Bytes::copy_from_slice(value))
         }
+        Action::Update(update) => Action::Update(update.owned()),
         other => other.clone(),
     }
 }

@@ -26,18 +26,26 @@ pub fn create(store: &mut Store, tree: TreeId) {
 
 /// The value of `key`.
 ///
-/// Walking down, the first message for the key is the youngest, and decides.
+/// Walking down, the youngest messages come first: updates gather, and whatever else there is decides.
 pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
     store.lost.check(tree, key, Some(&[key, &[0]].concat()))?;
     let mut node = store.root(tree)?;
+    let mut above = None;
     loop {
         let next = match &*node {
-            Node::Leaf(leaf) => return leaf.get(&store.disk, key),
-            Node::Internal(internal) => match internal.lookup(&store.disk, key)? {
-                Some((_, Some(Action::Insert(value)))) => return Ok(Some(value)),
-                Some(_) => return Ok(None),
-                None => store.child(internal, internal.child_for(key))?,
-            },
+            Node::Leaf(leaf) => {
+                let value = leaf.get(&store.disk, key)?;
+                return Ok(above.map_or(value.clone(), |above: Action| above.apply(value.as_ref())));
+            }
+            Node::Internal(internal) => {
+                above = internal.lookup(&store.disk, key, above)?;
+                match &above {
+                    Some(Action::Insert(value)) => return Ok(Some(value.clone())),
+                    Some(Action::Delete) => return Ok(None),
+                    Some(Action::Update(_)) | None => {}
+                }
+                store.child(internal, internal.child_for(key))?
+            }
         };
         node = next;
     }

@@ -4,7 +4,7 @@
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
-use crate::format::{BINDING_BYTES_MAX, Record, RecordMessage};
+use crate::format::{Action, BINDING_BYTES_MAX, Record, RecordMessage};
 use crate::ids::*;
 use crate::log::{LogForm, log_form};
 use crate::tree;
@@ -62,6 +62,13 @@ impl Volume {
         let empty = |message: &&RecordMessage| matches!(message, RecordMessage::RangeDelete(_, lo, hi) if lo >= hi);
         if messages.iter().find(empty).is_some() {
             return Err(Error::Misuse("a range delete of nothing".into()));
+        }
+        let adds = |message: &RecordMessage| match message {
+            RecordMessage::Point(TreeId::Data, _, Action::Update(update)) => update.adds(),
+            _ => false,
+        };
+        if messages.iter().any(adds) {
+            return Err(Error::Misuse("an addition in the data index".into()));
         }
         if let Some(bytes) = messages.iter().find_map(RecordMessage::beyond_limits) {
             return Err(Error::Misuse(format!("a message with a key or value of {bytes} bytes")));

@@ -316,6 +316,7 @@ impl Volume {
         let lost = &mut self.store.lost;
         match message {
             _ if message.tree() != TreeId::Data => {}
+            RecordMessage::Point(_, _, Action::Update(_)) => {}
             RecordMessage::Point(_, key, _) => lost.forget(key, &key.successor()),
             RecordMessage::RangeDelete(_, lo, hi) => lost.forget(lo, hi),
             RecordMessage::Unbound(first, count) => {

@@ -202,11 +202,10 @@ impl Volume {
 
 /// Whether an operation gives back more than it takes, or at least changes only what is there.
 fn frees(transaction: &Transaction) -> bool {
-    let deletes = |message: &RecordMessage| {
-        matches!(
-            message,
-            RecordMessage::RangeDelete(..) | RecordMessage::Point(_, _, Action::Delete)
-        )
+    let deletes = |message: &RecordMessage| match message {
+        RecordMessage::RangeDelete(..) | RecordMessage::Point(_, _, Action::Delete) => true,
+        RecordMessage::Point(_, _, Action::Update(update)) => update.only_trims(),
+        RecordMessage::Point(_, _, Action::Insert(_)) | RecordMessage::Unbound(..) => false,
     };
     match transaction.op {
         Op::Unlink | Op::Rmdir | Op::Truncate | Op::RemoveXattr | Op::SetAttributes => true,

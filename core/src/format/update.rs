@@ -1,0 +1,460 @@
+//! Updates: changes of a value that nobody has read (the upserts of BetrFS 0.2 §2).
+//!
+//! Three are made: *patch* writes bytes at an offset, *add* adds to a counter, *trim* cuts the end off. What
+//! they do to one value combines into one update, which takes no more room than the value, however many
+//! they were. All are harmless where there is no value: nothing happens, unless a patch says *create*.
+//!
+//! ```text
+//! stages, each applied to what the one before has left:
+//!  0  flags        1   1 create: an absent value counts as an empty one; 2 trim
+//!  1  zero         1
+//!  2  piece count  2
+//!  4  add count    2
+//!  6  zero         2
+//!  8  trim         4   the value is cut to this length, if flag 2 is set; otherwise 0
+//! 12  extend       4   then filled up with zeros to this length, if it is shorter
+//! 16  pieces           offset 4, length 4, bytes: then written over it; in order, apart, within `extend`
+//!     adds             offset 4 (a multiple of 8), zero 4, delta 8: then added to the eight bytes there,
+//!                      wrapping around, if the value has them; in order
+//! ```
+
+use bytes::Bytes;
+
+use super::fields::{Fields, FormatError, Writer};
+use super::limits::VALUE_MAX;
+
+const CREATE: u8 = 1;
+const TRIM: u8 = 2;
+const STAGE_BYTES: usize = 16;
+/// Bytes of a counter; its offset is a multiple of it.
+const CELL: usize = 8;
+
+/// One or more patches, adds and trims, combined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update(Bytes);
+
+/// A part of an update, whose changes happen in the order of the fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stage {
+    /// Whether an absent value counts as an empty one.
+    pub create: bool,
+    /// What the value is cut to.
+    pub trim: Option<usize>,
+    /// What it is filled up to with zeros.
+    pub extend: usize,
+    /// What is written over it, by offset: in order and apart.
+    pub pieces: Vec<(usize, Bytes)>,
+    /// What is added to the counters at these offsets, where the value has them.
+    pub adds: Vec<(usize, i64)>,
+}
+
+impl Update {
+    /// Writes `bytes` at `offset`; what is missing before them is zero. An absent value stays absent unless
+    /// `create`.
+    pub fn patch(offset: usize, bytes: &[u8], create: bool) -> Update {
+        let extend = offset + bytes.len();
+        let piece = (offset, Bytes::copy_from_slice(bytes));
+        let pieces = if bytes.is_empty() { Vec::new() } else { vec![piece] };
+        Update::of(&[Stage { create, extend, pieces, ..Stage::default() }])
+    }
+
+    /// Adds `delta` to the little-endian number in the eight bytes at `offset`, a multiple of eight, if the
+    /// value has them.
+    pub fn add(offset: usize, delta: i64) -> Update {
+        Update::of(&[Stage { adds: vec![(offset, delta)], ..Stage::default() }])
+    }
+
+    /// Cuts the value to `len` bytes, if it has more.
+    pub fn trim(len: usize) -> Update {
+        Update::of(&[Stage { trim: Some(len), ..Stage::default() }])
+    }
+
+    /// Parses and verifies an update.
+    pub fn decode(bytes: &Bytes) -> Result<Update, FormatError> {
+        let mut f = Fields::new(bytes);
+        let mut stages = 0;
+        while stages == 0 || f.left() > 0 {
+            f.enter("stage", Some(stages));
+            Stage::decode(&mut f, bytes)?;
+            f.leave();
+            stages += 1;
+        }
+        Ok(Update(bytes.clone()))
+    }
+
+    fn of(stages: &[Stage]) -> Update {
+        let mut w = Writer::with_capacity(stages.iter().map(Stage::bytes).sum());
+        stages.iter().for_each(|stage| stage.encode(&mut w));
+        Update(w.finish().into())
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The same in memory of its own.
+    pub fn owned(&self) -> Update {
+        Update(Bytes::copy_from_slice(&self.0))
+    }
+
+    /// Its parts, in the order in which they happen.
+    pub fn stages(&self) -> Vec<Stage> {
+        let mut f = Fields::new(&self.0);
+        let mut stages = Vec::with_capacity(1);
+        while f.left() > 0 {
+            stages.push(
+                Stage::decode(&mut f, &self.0).expect("an update is verified when it is made"),
+            );
+        }
+        stages
+    }
+
+    /// Whether it stays within values of `limit` bytes.
+    pub fn fits(&self, limit: usize) -> bool {
+        let fits = |stage: &Stage| {
+            stage.extend <= limit && stage.adds.iter().all(|(at, _)| at + CELL <= limit)
+        };
+        self.stages().iter().all(fits)
+    }
+
+    /// Whether it adds to counters: unlike everything else, that must not happen twice.
+    pub fn adds(&self) -> bool {
+        self.stages().iter().any(|stage| !stage.adds.is_empty())
+    }
+
+    /// Whether it only cuts.
+    pub fn only_trims(&self) -> bool {
+        self.stages().iter().all(|stage| stage.extend == 0 && stage.adds.is_empty())
+    }
+
+    /// The one update that does what `older` does, and then this one.
+    pub fn after(&self, older: &Update) -> Update {
+        let mut stages = older.stages();
+        for stage in self.stages() {
+            let joined = match stages.last_mut() {
+                Some(last) => last.join(&stage),
+                None => false,
+            };
+            if !joined {
+                stages.push(stage);
+            }
+        }
+        Update::of(&stages)
+    }
+
+    /// What becomes of a value, or of its absence.
+    pub fn apply(&self, value: Option<&[u8]>) -> Option<Bytes> {
+        let mut value = value.map(<[u8]>::to_vec);
+        for stage in self.stages() {
+            if value.is_none() && stage.create {
+                value = Some(Vec::new());
+            }
+            if let Some(value) = &mut value {
+                stage.apply(value);
+            }
+        }
+        value.map(Bytes::from)
+    }
+
+    /// What becomes of the length of a value, or of its absence.
+    pub fn apply_len(&self, mut len: Option<usize>) -> Option<usize> {
+        for stage in self.stages() {
+            if stage.create {
+                len = Some(len.unwrap_or(0));
+            }
+            len = len.map(|len| len.min(stage.trim.unwrap_or(len)).max(stage.extend));
+        }
+        len
+    }
+}
+
+impl Stage {
+    fn decode(f: &mut Fields<'_, '_>, bytes: &Bytes) -> Result<Stage, FormatError> {
+        let flags = f.u8("flags")?;
+        if flags & !(CREATE | TRIM) != 0 {
+            return Err(f.wrong("flags", "1 and 2 only", flags));
+        }
+        f.zeros("reserved", 1)?;
+        let pieces = usize::from(f.u16("piece count")?);
+        let adds = usize::from(f.u16("add count")?);
+        f.zeros("reserved", 2)?;
+        let cut = f.limited("trim", VALUE_MAX)?;
+        if flags & TRIM == 0 && cut != 0 {
+            return Err(f.wrong("trim", 0, cut));
+        }
+        let trim = (flags & TRIM != 0).then_some(cut);
+        let extend = f.limited("extend", VALUE_MAX)?;
+        let mut stage = Stage { create: flags & CREATE != 0, trim, extend, ..Stage::default() };
+        let mut end = None;
+        for _ in 0..pieces {
+            let offset = f.limited("offset", extend)?;
+            let len = f.limited("length", extend - offset)?;
+            if len == 0 || end.is_some_and(|end| offset <= end) {
+                return Err(f.wrong("offset", "pieces in order, apart and not empty", offset));
+            }
+            let at = f.at();
+            f.hex("bytes", len)?;
+            stage.pieces.push((offset, bytes.slice(at..at + len)));
+            end = Some(offset + len);
+        }
+        let mut last = None;
+        for _ in 0..adds {
+            let offset = f.limited("offset", VALUE_MAX - CELL)?;
+            if offset % CELL != 0 || last.is_some_and(|last| offset <= last) {
+                return Err(f.wrong("offset", "growing multiples of 8", offset));
+            }
+            f.zeros("reserved", 4)?;
+            stage.adds.push((offset, f.i64("delta")?));
+            last = Some(offset);
+        }
+        Ok(stage)
+    }
+
+    fn bytes(&self) -> usize {
+        let pieces: usize = self.pieces.iter().map(|(_, bytes)| 8 + bytes.len()).sum();
+        STAGE_BYTES + pieces + 16 * self.adds.len()
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        w.u8(flag(self.create, CREATE) | flag(self.trim.is_some(), TRIM));
+        w.u8(0);
+        w.len16(self.pieces.len());
+        w.len16(self.adds.len());
+        w.u16(0);
+        w.len32(self.trim.unwrap_or(0));
+        w.len32(self.extend);
+        for (offset, bytes) in &self.pieces {
+            w.len32(*offset);
+            w.len32(bytes.len());
+            w.bytes(bytes);
+        }
+        for (offset, delta) in &self.adds {
+            w.len32(*offset);
+            w.u32(0);
+            w.i64(*delta);
+        }
+    }
+
+    fn apply(&self, value: &mut Vec<u8>) {
+        if let Some(len) = self.trim {
+            value.truncate(len);
+        }
+        if value.len() < self.extend {
+            value.resize(self.extend, 0);
+        }
+        for (offset, bytes) in &self.pieces {
+            value[*offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+        for (offset, delta) in &self.adds {
+            if let Some(cell) = value.get_mut(*offset..offset + CELL) {
+                add_to(cell, *delta);
+            }
+        }
+    }
+
+    /// Takes a younger stage in, if one stage can say both.
+    fn join(&mut self, younger: &Stage) -> bool {
+        // What is absent would be created too early.
+        if younger.create && !self.create || self.is_mixed_with(younger) {
+            return false;
+        }
+        if let Some(len) = younger.trim {
+            self.trim = Some(self.trim.map_or(len, |trim| trim.min(len)));
+            self.extend = self.extend.min(len);
+            self.pieces.retain(|(offset, _)| *offset < len);
+            if let Some((offset, bytes)) = self.pieces.last_mut() {
+                bytes.truncate(len - *offset);
+            }
+            self.adds.retain(|(offset, _)| *offset < len);
+        }
+        for (offset, bytes) in &younger.pieces {
+            self.adds.retain(|(at, _)| *at < *offset || at + CELL > offset + bytes.len());
+            self.write(*offset, bytes);
+        }
+        self.extend = self.extend.max(younger.extend);
+        younger.adds.iter().for_each(|(offset, delta)| self.add(*offset, *delta));
+        true
+    }
+
+    /// Whether the younger stage cuts or writes a part of a counter that this one adds to, or brings it
+    /// into being: then the order matters.
+    fn is_mixed_with(&self, younger: &Stage) -> bool {
+        self.adds.iter().any(|(at, _)| {
+            let (start, end) = (*at, at + CELL);
+            let within = |from: usize, to: usize| from <= start && end <= to;
+            let cut = younger.trim.is_some_and(|len| start < len && len < end);
+            let written = younger.pieces.iter().any(|(offset, bytes)| {
+                let (from, to) = (*offset, offset + bytes.len());
+                from < end && start < to && !within(from, to)
+            });
+            let made = self.extend < end && younger.extend > start;
+            cut || written || made
+        })
+    }
+
+    /// Writes a piece over the others; those that it touches become one with it.
+    fn write(&mut self, offset: usize, bytes: &Bytes) {
+        let end = offset + bytes.len();
+        let first = self.pieces.partition_point(|(at, piece)| at + piece.len() < offset);
+        let last = self.pieces.partition_point(|(at, _)| *at <= end);
+        if first == last {
+            self.pieces.insert(first, (offset, bytes.clone()));
+            return;
+        }
+        let start = self.pieces[first].0.min(offset);
+        let (at, piece) = &self.pieces[last - 1];
+        let mut joined = vec![0; end.max(at + piece.len()) - start];
+        for (at, piece) in &self.pieces[first..last] {
+            joined[at - start..at - start + piece.len()].copy_from_slice(piece);
+        }
+        joined[offset - start..end - start].copy_from_slice(bytes);
+        self.pieces.splice(first..last, [(start, Bytes::from(joined))]);
+    }
+
+    fn add(&mut self, offset: usize, delta: i64) {
+        let known = self
+            .pieces
+            .iter_mut()
+            .find(|(at, piece)| *at <= offset && offset + CELL <= at + piece.len());
+        if let Some((at, piece)) = known {
+            let mut bytes = piece.to_vec();
+            add_to(&mut bytes[offset - *at..][..CELL], delta);
+            *piece = bytes.into();
+            return;
+        }
+        match self.adds.binary_search_by_key(&offset, |(at, _)| *at) {
+            Ok(at) => self.adds[at].1 = self.adds[at].1.wrapping_add(delta),
+            Err(at) => self.adds.insert(at, (offset, delta)),
+        }
+    }
+}
+
+fn add_to(cell: &mut [u8], delta: i64) {
+    let mut number = [0; CELL];
+    number.copy_from_slice(cell);
+    cell.copy_from_slice(&u64::from_le_bytes(number).wrapping_add_signed(delta).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(seed: &mut u64, n: u64) -> usize {
+        *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((*seed >> 33) % n) as usize
+    }
+
+    /// What single updates do to a value, as they are described.
+    fn plain(update: &Stage, value: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let mut value = value.or(update.create.then(Vec::new))?;
+        if let Some(len) = update.trim {
+            value.truncate(len);
+        }
+        value.resize(value.len().max(update.extend), 0);
+        for (offset, bytes) in &update.pieces {
+            value[*offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+        for (offset, delta) in &update.adds {
+            if value.len() >= offset + 8 {
+                let number = i64::from_le_bytes(value[*offset..offset + 8].try_into().unwrap());
+                value[*offset..offset + 8]
+                    .copy_from_slice(&number.wrapping_add(*delta).to_le_bytes());
+            }
+        }
+        Some(value)
+    }
+
+    fn any(seed: &mut u64) -> Update {
+        match random(seed, 6) {
+            0 => Update::trim(random(seed, 50)),
+            1 => Update::add(8 * random(seed, 6), random(seed, 1000) as i64 - 500),
+            kind => {
+                let bytes: Vec<u8> =
+                    (0..random(seed, 14)).map(|_| 1 + random(seed, 255) as u8).collect();
+                Update::patch(random(seed, 40), &bytes, kind < 4)
+            }
+        }
+    }
+
+    #[test]
+    fn combined_in_any_order_they_do_what_they_do_one_by_one() {
+        let mut seed = 5;
+        for round in 0..30_000 {
+            let updates: Vec<Update> =
+                (0..1 + random(&mut seed, 8)).map(|_| any(&mut seed)).collect();
+            // Any way to pair neighbours off must come to the same.
+            let mut combined = updates.clone();
+            while combined.len() > 1 {
+                let at = random(&mut seed, combined.len() as u64 - 1);
+                let younger = combined.remove(at + 1);
+                combined[at] = younger.after(&combined[at]);
+            }
+            let combined = &combined[0];
+            assert_eq!(Update::decode(combined.bytes()).as_ref(), Ok(combined));
+            for len in [None, Some(0), Some(random(&mut seed, 60))] {
+                let start = len.map(|len| vec![0xee; len]);
+                let expected = updates
+                    .iter()
+                    .fold(start.clone(), |value, update| plain(&update.stages()[0], value));
+                let found = combined.apply(start.as_deref());
+                assert_eq!(found.as_deref(), expected.as_deref(), "round {round}: {updates:?}");
+                assert_eq!(combined.apply_len(len), expected.map(|value| value.len()));
+                // What a recovery does again to a value that was bound as patched.
+                if len.is_some() && !updates.iter().any(Update::adds) {
+                    assert_eq!(combined.apply(found.as_deref()), found);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_writer_makes_is_refused() {
+        let sound = Update::patch(8, b"12345678", false).after(&Update::patch(20, b"x", false));
+        let sound = Update::add(24, 5).after(&sound);
+        assert!(Update::decode(sound.bytes()).is_ok());
+        // Flags, both counts, trim without its flag, extend, both offsets, both lengths, the add's offset.
+        for (at, byte) in [
+            (0, 4),
+            (1, 1),
+            (2, 3),
+            (4, 2),
+            (6, 1),
+            (8, 1),
+            (12, 20),
+            (14, 2),
+            (16, 12),
+            (20, 0),
+            (20, 12),
+            (32, 16),
+            (36, 0),
+            (41, 25),
+            (43, 1),
+            (45, 1),
+        ] {
+            let mut bytes = sound.bytes().to_vec();
+            assert_ne!(bytes[at], byte);
+            bytes[at] = byte;
+            assert!(Update::decode(&bytes.into()).is_err(), "byte {at} = {byte}");
+        }
+        for cut in 0..sound.bytes().len() {
+            assert!(Update::decode(&sound.bytes().slice(..cut)).is_err(), "cut to {cut} bytes");
+        }
+    }
+
+    #[test]
+    fn patches_and_trims_take_no_more_room_than_the_value() {
+        let mut seed = 9;
+        let mut update = Update::trim(4096);
+        for _ in 0..20_000 {
+            let more = match random(&mut seed, 10) {
+                0 => Update::trim(random(&mut seed, 4096)),
+                _ => Update::patch(random(&mut seed, 4092), &[7; 4], true),
+            };
+            update = more.after(&update);
+            assert!(update.stages().len() <= 2);
+        }
+        assert!(update.bytes().len() < 3 * 4096);
+    }
+}

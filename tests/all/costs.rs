@@ -8,7 +8,7 @@ use betr_core::device::{Device, FileDevice, IoCounts, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::ids::{BLOCK_SIZE, Time};
-use betr_core::volume::{CreateOptions, Mode, OpenOptions, Volume};
+use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
 use betr_tests::{Random, clock};
 use bytes::Bytes;
 
@@ -20,6 +20,7 @@ fn volume(device: Arc<dyn Device>, geometry: Geometry) -> Fs {
         uuid: *b"test volume uuid",
         label: String::new(),
         log_bytes: betr_core::volume::default_log_bytes(device.len()),
+        content: Content::Files,
         geometry,
         cache: CacheBudget::default(),
         first_zone: betr_core::fs::FIRST_ZONE,

@@ -10,6 +10,7 @@ mod files;
 mod format;
 mod full;
 mod hostile;
+mod keys;
 mod placement;
 mod rot;
 mod sweeps;

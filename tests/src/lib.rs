@@ -7,7 +7,7 @@ use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::device::Device;
 use betr_core::fs::{FIRST_INO, FIRST_ZONE};
 use betr_core::ids::Time;
-use betr_core::volume::{CreateOptions, Mode, OpenOptions, Recovery, Volume};
+use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Recovery, Volume};
 
 pub use betr_core::explore::Random;
 
@@ -65,6 +65,7 @@ pub fn create(
         uuid: *b"test volume uuid",
         label: "test".into(),
         log_bytes: 128 << 10,
+        content: Content::Files,
         geometry,
         cache,
         first_zone: FIRST_ZONE,

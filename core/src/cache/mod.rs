@@ -38,6 +38,12 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// What suits an image of `bytes` bytes: nodes of at most a 256th of it, and of 4 MiB.
+    pub fn of_image(bytes: u64) -> Geometry {
+        let largest = (1u64 << (bytes / 256).max(4096).ilog2()).min(4 << 20);
+        Geometry::new(u32::try_from(largest).unwrap_or(4 << 20), BASEMENT_SIZE)
+    }
+
     /// The geometry of node size and basement size: leaves of an eighth of a node, 64 children. Leaves of
     /// less than 64 KiB would waste much of their last block.
     pub fn new(node_size: u32, basement_size: u32) -> Geometry {
@@ -45,6 +51,9 @@ impl Geometry {
         Geometry { node_size, leaf_size, basement_size: basement_size.min(leaf_size), fanout: 64 }
     }
 }
+
+/// The usual size of a basement.
+pub const BASEMENT_SIZE: u32 = 128 << 10;
 
 /// How much memory the cache may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

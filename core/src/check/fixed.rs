@@ -3,7 +3,7 @@
 use super::{CheckOptions, Code, Report};
 use crate::device::Disk;
 use crate::error::{Error, Place};
-use crate::format::{IDENTITY_AT, Identity, Superblock};
+use crate::format::{Features, IDENTITY_AT, Identity, Superblock};
 use crate::ids::*;
 use crate::log::{End, scan};
 use crate::volume::{Layout, Ring, SlotState, read_identity};
@@ -42,7 +42,7 @@ pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> 
     };
     report.superblock = Some(superblock.clone());
     let features = superblock.features;
-    if features.incompatible | features.read_only != 0 {
+    if features.incompatible & !Features::KEYS | features.read_only != 0 {
         let detail = format!(
             "incompatible {:#x}, read-only {:#x}",
             features.incompatible, features.read_only

@@ -25,7 +25,7 @@ use crate::format::Superblock;
 use crate::ids::*;
 use crate::log::Survey;
 use crate::space::Space;
-use crate::volume::{Mode, OpenOptions, Recovery, Volume};
+use crate::volume::{Content, Mode, OpenOptions, Recovery, Volume, content_of};
 
 pub use catalog::{CATALOG, Code, Problem, Severity};
 pub use repair::{Repair, repair};
@@ -171,7 +171,7 @@ fn check_state(
     let nodes = nodes::check(disk, superblock, &entries, options, &mut owners, report, progress);
     links::check(&entries, &nodes, report);
     owners.compare(disk, superblock, report);
-    if report.is_clean() {
+    if report.is_clean() && content_of(superblock) == Content::Files {
         schema::check(disk, superblock, report, progress);
     }
 }
@@ -184,7 +184,8 @@ fn check_replayed(
     progress: &mut dyn Progress,
 ) {
     let slot = report.superblock.as_ref().map(|superblock| superblock.slot);
-    let open = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
+    let open =
+        OpenOptions { slot, content: None, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
     let settled = Volume::open(device.clone(), open).and_then(|(mut volume, recovery)| {
         let disk = volume.settle_in_memory()?;
         Ok((disk, volume.superblock().clone(), recovery))

@@ -45,7 +45,7 @@ pub fn repair(
 ) -> Result<Repair> {
     let disk = Disk::new(device.clone());
     let broken = mend_ring(&disk, false)?;
-    let open = OpenOptions { slot, ..OpenOptions::new(Mode::ReadWrite, nonces) };
+    let open = OpenOptions { slot, content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
     let (mut volume, recovery) = Volume::open(device.clone(), open)?;
     volume.checkpoint_at(wall)?;
     drop(volume);

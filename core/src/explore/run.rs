@@ -14,7 +14,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::format::FileType;
 use crate::fs::{Attributes, Changes, Clock, FIRST_INO, FIRST_ZONE, Fs, New};
 use crate::ids::{Msn, Time};
-use crate::volume::{CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Volume};
+use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Volume};
 
 /// How the volumes of an exploration are made and opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,7 @@ impl Setup {
             uuid: *b"crash explorer's",
             label: "explore".into(),
             log_bytes: self.log_bytes,
+            content: Content::Files,
             geometry: self.geometry,
             cache: self.cache,
             first_zone: FIRST_ZONE,

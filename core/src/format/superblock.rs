@@ -63,6 +63,11 @@ pub struct Features {
     pub incompatible: u64,
 }
 
+impl Features {
+    /// Incompatible: the trees hold keys and values of a program's own, not a file system.
+    pub const KEYS: u64 = 1;
+}
+
 /// Where an allocation table begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableRoot {

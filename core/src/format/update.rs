@@ -26,6 +26,8 @@ use super::limits::VALUE_MAX;
 const CREATE: u8 = 1;
 const TRIM: u8 = 2;
 const STAGE_BYTES: usize = 16;
+/// No value is so long: what is beyond the limits of values is refused when it is committed.
+const BEYOND: usize = 1 << 30;
 /// Bytes of a counter; its offset is a multiple of it.
 const CELL: usize = 8;
 
@@ -52,6 +54,7 @@ impl Update {
     /// Writes `bytes` at `offset`; what is missing before them is zero. An absent value stays absent unless
     /// `create`.
     pub fn patch(offset: usize, bytes: &[u8], create: bool) -> Update {
+        let offset = offset.min(BEYOND);
         let extend = offset + bytes.len();
         let piece = (offset, Bytes::copy_from_slice(bytes));
         let pieces = if bytes.is_empty() { Vec::new() } else { vec![piece] };
@@ -61,12 +64,12 @@ impl Update {
     /// Adds `delta` to the little-endian number in the eight bytes at `offset`, a multiple of eight, if the
     /// value has them.
     pub fn add(offset: usize, delta: i64) -> Update {
-        Update::of(&[Stage { adds: vec![(offset, delta)], ..Stage::default() }])
+        Update::of(&[Stage { adds: vec![(offset.min(BEYOND), delta)], ..Stage::default() }])
     }
 
     /// Cuts the value to `len` bytes, if it has more.
     pub fn trim(len: usize) -> Update {
-        Update::of(&[Stage { trim: Some(len), ..Stage::default() }])
+        Update::of(&[Stage { trim: Some(len.min(BEYOND)), ..Stage::default() }])
     }
 
     /// Parses and verifies an update.
@@ -75,7 +78,14 @@ impl Update {
         let mut stages = 0;
         while stages == 0 || f.left() > 0 {
             f.enter("stage", Some(stages));
-            Stage::decode(&mut f, bytes)?;
+            let stage = Stage::decode(&mut f, bytes)?;
+            if !stage.fits(VALUE_MAX) {
+                return Err(f.wrong(
+                    "stage",
+                    "one that fits into a value, with counters in order",
+                    "another",
+                ));
+            }
             f.leave();
             stages += 1;
         }
@@ -112,10 +122,7 @@ impl Update {
 
     /// Whether it stays within values of `limit` bytes.
     pub fn fits(&self, limit: usize) -> bool {
-        let fits = |stage: &Stage| {
-            stage.extend <= limit && stage.adds.iter().all(|(at, _)| at + CELL <= limit)
-        };
-        self.stages().iter().all(fits)
+        self.stages().iter().all(|stage| stage.fits(limit))
     }
 
     /// Whether it adds to counters: unlike everything else, that must not happen twice.
@@ -179,12 +186,12 @@ impl Stage {
         let pieces = usize::from(f.u16("piece count")?);
         let adds = usize::from(f.u16("add count")?);
         f.zeros("reserved", 2)?;
-        let cut = f.limited("trim", VALUE_MAX)?;
+        let cut = f.limited("trim", 2 * BEYOND)?;
         if flags & TRIM == 0 && cut != 0 {
             return Err(f.wrong("trim", 0, cut));
         }
         let trim = (flags & TRIM != 0).then_some(cut);
-        let extend = f.limited("extend", VALUE_MAX)?;
+        let extend = f.limited("extend", 2 * BEYOND)?;
         let mut stage = Stage { create: flags & CREATE != 0, trim, extend, ..Stage::default() };
         let mut end = None;
         for _ in 0..pieces {
@@ -200,15 +207,22 @@ impl Stage {
         }
         let mut last = None;
         for _ in 0..adds {
-            let offset = f.limited("offset", VALUE_MAX - CELL)?;
-            if offset % CELL != 0 || last.is_some_and(|last| offset <= last) {
-                return Err(f.wrong("offset", "growing multiples of 8", offset));
+            let offset = f.limited("offset", BEYOND)?;
+            if last.is_some_and(|last| offset <= last) {
+                return Err(f.wrong("offset", "growing numbers", offset));
             }
             f.zeros("reserved", 4)?;
             stage.adds.push((offset, f.i64("delta")?));
             last = Some(offset);
         }
         Ok(stage)
+    }
+
+    /// Whether it stays within values of `limit` bytes, and its counters stand where they may.
+    fn fits(&self, limit: usize) -> bool {
+        let adds = self.adds.last().map_or(0, |(offset, _)| offset + CELL);
+        self.extend.max(self.trim.unwrap_or(0)).max(adds) <= limit
+            && self.adds.iter().all(|(offset, _)| offset % CELL == 0)
     }
 
     fn bytes(&self) -> usize {
@@ -430,7 +444,7 @@ mod tests {
             (32, 16),
             (36, 0),
             (41, 25),
-            (43, 1),
+            (41, 4),
             (45, 1),
         ] {
             let mut bytes = sound.bytes().to_vec();

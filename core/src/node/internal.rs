@@ -126,6 +126,11 @@ impl Internal {
         self.children.partition_point(|child| *child.pivot <= *key).saturating_sub(1)
     }
 
+    /// The index of the last child with keys below `key`, which is not the least of the node.
+    pub fn child_before(&self, key: &[u8]) -> usize {
+        self.children.partition_point(|child| *child.pivot < *key).saturating_sub(1)
+    }
+
     /// The keys of child `at`.
     pub fn child_bounds(&self, at: usize) -> Bounds {
         let hi = self.children.get(at + 1).map(|next| next.pivot.clone());

@@ -1,5 +1,6 @@
-//! Forward cursors: the entries of a range, leaf by leaf, with everything pending laid over.
+//! Scans in both directions: the entries of a range, leaf by leaf, with everything pending laid over.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,44 +9,90 @@ use crate::cache::Store;
 use crate::error::Result;
 use crate::format::{Action, Key};
 use crate::ids::TreeId;
-use crate::node::{Batch, Leaf, Node};
+use crate::node::{Batch, Internal, Leaf, Node};
 
-/// Where a scan stands: in a range of keys, with what is ready of the leaf that was read last. It holds
-/// no reference to the store, so that it can outlive a borrow; what it yields is that of the moment when
-/// its leaf was read.
+/// What is left of a range of keys, and what is ready of the leaves that were read at both of its ends. It
+/// holds no reference to the store, so that it can outlive a borrow; what it yields is that of the moment
+/// when its leaf was read.
 struct Leaves<T> {
     tree: TreeId,
-    next: Option<Key>,
-    hi: Option<Key>,
-    ready: std::vec::IntoIter<(Key, T)>,
+    /// The keys that no leaf was read for; nothing if there are none.
+    rest: Option<(Key, Option<Key>)>,
+    front: VecDeque<(Key, T)>,
+    back: VecDeque<(Key, T)>,
+}
+
+/// An end of a range.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Front,
+    Back,
 }
 
 impl<T> Leaves<T> {
     fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> Leaves<T> {
-        Leaves { tree, next: Some(lo), hi, ready: Vec::new().into_iter() }
+        let (front, back) = Default::default();
+        let mut leaves = Leaves { tree, rest: None, front, back };
+        leaves.leave(lo, hi);
+        leaves
     }
 
-    /// The next entry. `stored` reads what a leaf holds of a range, `after` says what becomes of it when a
-    /// pending message is carried out.
+    fn leave(&mut self, lo: Key, hi: Option<Key>) {
+        let some = hi.as_ref().is_none_or(|hi| lo < *hi);
+        self.rest = some.then_some((lo, hi));
+    }
+
+    /// The next entry from an end. `stored` reads what a leaf holds of a range, `after` says what becomes of
+    /// it when a pending message is carried out.
     fn next(
         &mut self,
         store: &Store,
+        end: End,
         stored: impl Fn(&Leaf, &[u8], Option<&[u8]>) -> Result<Vec<(Key, T)>>,
         after: impl Fn(&Action, Option<&T>) -> Option<T>,
     ) -> Result<Option<(Key, T)>> {
         loop {
-            if let Some(entry) = self.ready.next() {
-                return Ok(Some(entry));
+            let ready = match end {
+                End::Front => self.front.pop_front(),
+                End::Back => self.back.pop_back(),
+            };
+            if ready.is_some() {
+                return Ok(ready);
             }
-            let Some(lo) = self.next.take() else { return Ok(None) };
-            if self.hi.as_ref().is_some_and(|hi| *hi <= lo) {
-                return Ok(None);
+            let Some((lo, hi)) = self.rest.take() else {
+                // Where both ends meet, one yields what the other has read.
+                return Ok(match end {
+                    End::Front => self.back.pop_front(),
+                    End::Back => self.front.pop_back(),
+                });
+            };
+            let way = Way::down(store, self.tree, |internal| match (end, &hi) {
+                (End::Front, _) => internal.child_for(&lo),
+                (End::Back, Some(hi)) => internal.child_before(hi),
+                (End::Back, None) => internal.children().len() - 1,
+            })?;
+            let bounds = &way.leaf().bounds;
+            let from = bounds.lo.clone().max(lo.clone());
+            let to = match (&bounds.hi, &hi) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.as_ref().or(b.as_ref()),
+            };
+            let to = to.map(|to| &**to);
+            store.lost.check(self.tree, &from, to)?;
+            let entries = stored(way.leaf(), &from, to)?;
+            let entries = lay_over(entries, &way.overlay(store, &from, to)?, &after).into();
+            match end {
+                End::Front => {
+                    self.front = entries;
+                    if let Some(next) = bounds.hi.clone() {
+                        self.leave(next, hi);
+                    }
+                }
+                End::Back => {
+                    self.back = entries;
+                    self.leave(lo, Some(bounds.lo.clone()));
+                }
             }
-            let way = Way::down(store, self.tree, &lo, self.hi.as_ref())?;
-            store.lost.check(self.tree, &lo, way.end())?;
-            let stored = stored(way.leaf(), &lo, way.end())?;
-            self.ready = lay_over(stored, &way.overlay(store, &lo)?, &after).into_iter();
-            self.next = way.leaf().bounds.hi.clone();
         }
     }
 }
@@ -61,7 +108,17 @@ impl Scan {
 
     /// The next entry.
     pub fn next(&mut self, store: &Store) -> Result<Option<(Key, Bytes)>> {
-        self.0.next(store, |leaf, lo, hi| leaf.scan(&store.disk, lo, hi), Action::apply)
+        self.from(store, End::Front)
+    }
+
+    /// The last entry that has not been yielded.
+    pub fn next_back(&mut self, store: &Store) -> Result<Option<(Key, Bytes)>> {
+        self.from(store, End::Back)
+    }
+
+    fn from(&mut self, store: &Store, end: End) -> Result<Option<(Key, Bytes)>> {
+        let stored = |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| leaf.scan(&store.disk, lo, hi);
+        self.0.next(store, end, stored, Action::apply)
     }
 }
 
@@ -76,12 +133,14 @@ impl KeyScan {
 
     /// The next key, and the length of its value.
     pub fn next(&mut self, store: &Store) -> Result<Option<(Key, usize)>> {
+        let stored =
+            |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| leaf.scan_keys(&store.disk, lo, hi);
         let after = |action: &Action, len: Option<&usize>| action.apply_len(len.copied());
-        self.0.next(store, |leaf, lo, hi| leaf.scan_keys(&store.disk, lo, hi), after)
+        self.0.next(store, End::Front, stored, after)
     }
 }
 
-/// A scan that borrows the store: an iterator at a cut.
+/// A scan that borrows the store: an iterator at a cut, from both ends.
 pub struct Cursor<'s> {
     store: &'s Store,
     scan: Scan,
@@ -102,29 +161,29 @@ impl Iterator for Cursor<'_> {
     }
 }
 
-/// The way from the root to the leaf of a key: the internal nodes with the child taken, and the leaf.
+impl DoubleEndedIterator for Cursor<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.scan.next_back(self.store).transpose()
+    }
+}
+
+/// The way from the root to a leaf: the internal nodes with the child taken, and the leaf.
 struct Way {
     above: Vec<(Arc<Node>, usize)>,
     leaf: Arc<Node>,
-    end: Option<Key>,
 }
 
 impl Way {
-    fn down(store: &Store, tree: TreeId, key: &Key, hi: Option<&Key>) -> Result<Way> {
+    fn down(store: &Store, tree: TreeId, choose: impl Fn(&Internal) -> usize) -> Result<Way> {
         let mut above = Vec::new();
         let mut node = store.root(tree)?;
         while let Node::Internal(internal) = &*node {
-            let at = internal.child_for(key);
+            let at = choose(internal);
             let child = store.child(internal, at)?;
             above.push((node, at));
             node = child;
         }
-        let end = match (&node.bounds().hi, hi) {
-            (Some(leaf_hi), Some(hi)) => Some(leaf_hi.min(hi)),
-            (leaf_hi, hi) => leaf_hi.as_ref().or(hi),
-        };
-        let end = end.cloned();
-        Ok(Way { above, leaf: node, end })
+        Ok(Way { above, leaf: node })
     }
 
     fn leaf(&self) -> &Leaf {
@@ -134,18 +193,12 @@ impl Way {
         }
     }
 
-    /// Where the leaf or the range ends, whichever is first.
-    fn end(&self) -> Option<&[u8]> {
-        self.end.as_deref()
-    }
-
-    /// Everything pending for the leaf from `lo` to the end, lowest nodes first: those hold the older
-    /// messages.
-    fn overlay(&self, store: &Store, lo: &[u8]) -> Result<Batch> {
+    /// Everything pending for the leaf within `[lo, hi)`, lowest nodes first: those hold the older messages.
+    fn overlay(&self, store: &Store, lo: &[u8], hi: Option<&[u8]>) -> Result<Batch> {
         let mut overlay = Batch::default();
         for (node, at) in self.above.iter().rev() {
             if let Node::Internal(internal) = &**node {
-                internal.overlay(&store.disk, *at, lo, self.end(), &mut overlay)?;
+                internal.overlay(&store.disk, *at, lo, hi, &mut overlay)?;
             }
         }
         Ok(overlay)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Access, Counters, LATE_BYTES, Layout, NonceSource, Volume};
+use super::{Access, Content, Counters, LATE_BYTES, Layout, NonceSource, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Result};
@@ -23,6 +23,8 @@ pub struct CreateOptions {
     pub log_bytes: u64,
     /// The sizes that shape the trees.
     pub geometry: Geometry,
+    /// What its trees are going to hold.
+    pub content: Content,
     /// How much memory the cache may take.
     pub cache: CacheBudget,
     /// The first zone id and inode number that may be given out.
@@ -58,7 +60,7 @@ impl Volume {
         let mut store =
             Store::new(disk, space, table, options.geometry, birth, first_node, options.cache);
         TreeId::ALL.into_iter().for_each(|id| tree::create(&mut store, id));
-        let superblock = unborn(&layout, options.geometry, birth);
+        let superblock = unborn(&layout, &options, birth);
         let identity = Identity {
             volume,
             uuid: options.uuid,
@@ -87,12 +89,14 @@ impl Volume {
 }
 
 /// What stands for a superblock before the first checkpoint.
-fn unborn(layout: &Layout, geometry: Geometry, birth: Birth) -> Superblock {
+fn unborn(layout: &Layout, options: &CreateOptions, birth: Birth) -> Superblock {
+    let geometry = options.geometry;
+    let incompatible = if options.content == Content::Keys { Features::KEYS } else { 0 };
     let page = PagePointer { block: BlockNr(0), birth: Epoch(0), hash: Hash::default() };
     Superblock {
         birth: Birth { epoch: Epoch(0), nonce: Nonce(0), ..birth },
         slot: 0,
-        features: Features::default(),
+        features: Features { incompatible, ..Features::default() },
         node_size: geometry.node_size,
         leaf_size: geometry.leaf_size,
         basement_size: geometry.basement_size,

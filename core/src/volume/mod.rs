@@ -25,7 +25,7 @@ use bytes::Bytes;
 use crate::cache::Store;
 use crate::device::IoCounts;
 use crate::error::{Error, Result, after};
-use crate::format::{Identity, Key, Op, RecordMessage, Superblock};
+use crate::format::{Features, Identity, Key, Op, RecordMessage, Superblock};
 use crate::ids::*;
 use crate::log::Log;
 use crate::tree::{self, Balance, Cursor, Scan};
@@ -38,6 +38,15 @@ pub use ring::{Ring, RingSlot, SlotState};
 
 /// A write of so many bytes of consecutive blocks, or more, is bound late (BetrFS 0.2 §3).
 pub const LATE_BYTES: usize = 1 << 20;
+
+/// What the trees of a volume hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The file system that [`crate::fs`] makes.
+    Files,
+    /// Keys and values of a program's own, through [`crate::kv`].
+    Keys,
+}
 
 /// One operation, ready to be made durable as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +115,11 @@ impl Volume {
     /// Whether there has been a checkpoint at all.
     pub fn is_formatted(&self) -> bool {
         self.superblock.birth.epoch > Epoch(0)
+    }
+
+    /// What the trees hold.
+    pub fn content(&self) -> Content {
+        content_of(&self.superblock)
     }
 
     /// The nodes, for those who look at structure.
@@ -184,5 +198,13 @@ impl Volume {
         let space = &self.store.space;
         let free = space.free_blocks() + space.held_blocks();
         (free.saturating_sub(self.reserve_blocks() * 3 / 2), self.superblock.image_blocks)
+    }
+}
+
+/// What the trees of a volume hold.
+pub(crate) fn content_of(superblock: &Superblock) -> Content {
+    match superblock.features.incompatible & Features::KEYS {
+        0 => Content::Files,
+        _ => Content::Keys,
     }
 }

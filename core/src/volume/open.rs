@@ -10,13 +10,13 @@
 use std::sync::Arc;
 
 use super::checkpoint::Continued;
-use super::{Access, Counters, LATE_BYTES, NonceSource, Ring, Volume};
+use super::{Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Volume, content_of};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice};
 use crate::error::{Error, Fault, Place, Result, after};
 use crate::format::{
-    Action, Birth, Group, IDENTITY_AT, Identity, Key, Magic, MsnRange, RecordMessage, Superblock,
-    block_after,
+    Action, Birth, Features, Group, IDENTITY_AT, Identity, Key, Magic, MsnRange, RecordMessage,
+    Superblock, block_after,
 };
 use crate::ids::*;
 use crate::log::{Log, LogReader, Region, Scanned, Survey, Values, scan};
@@ -43,6 +43,8 @@ pub enum Mode {
 pub struct OpenOptions {
     /// What it shows.
     pub mode: Mode,
+    /// What its trees must hold; nothing if that does not matter.
+    pub content: Option<Content>,
     /// The slot of the ring to start from, instead of the newest.
     pub slot: Option<u32>,
     /// How much memory the cache may take.
@@ -57,11 +59,11 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// The newest superblock, with the usual sizes.
+    /// The newest superblock of a file system, with the usual sizes.
     pub fn new(mode: Mode, nonces: NonceSource) -> OpenOptions {
-        let cache = CacheBudget::default();
+        let (cache, content) = (CacheBudget::default(), Some(Content::Files));
         let (late_bytes, eager_checkpoints) = (LATE_BYTES, false);
-        OpenOptions { mode, slot: None, cache, late_bytes, eager_checkpoints, nonces }
+        OpenOptions { mode, content, slot: None, cache, late_bytes, eager_checkpoints, nonces }
     }
 }
 
@@ -107,7 +109,7 @@ impl Volume {
         let ring = Ring::read(&disk, &identity)?;
         let superblock = ring.choose(options.slot)?.clone();
         let newest = ring.newest().map_or(superblock.birth.epoch, |newest| newest.birth.epoch);
-        check_features(&superblock, options.mode)?;
+        check_features(&superblock, &options)?;
         let eager = options.eager_checkpoints;
         let survey = match options.mode {
             Mode::Checkpoint => None,
@@ -347,15 +349,21 @@ struct Waiting {
 }
 
 /// Features that this code does not know forbid writing, or everything.
-fn check_features(superblock: &Superblock, mode: Mode) -> Result<()> {
+fn check_features(superblock: &Superblock, options: &OpenOptions) -> Result<()> {
     let features = superblock.features;
-    if features.incompatible != 0 {
-        return Err(Error::Unsupported(format!(
-            "incompatible features {:#x}",
-            features.incompatible
-        )));
+    let unknown = features.incompatible & !Features::KEYS;
+    if unknown != 0 {
+        return Err(Error::Unsupported(format!("incompatible features {unknown:#x}")));
     }
-    if features.read_only != 0 && mode == Mode::ReadWrite {
+    let content = content_of(superblock);
+    if options.content.is_some_and(|wanted| wanted != content) {
+        let text = match content {
+            Content::Files => "it holds a file system, not keys and values of a program's own",
+            Content::Keys => "it holds keys and values of a program's own, not a file system",
+        };
+        return Err(Error::Misuse(text.into()));
+    }
+    if features.read_only != 0 && options.mode == Mode::ReadWrite {
         let bits = features.read_only;
         return Err(Error::Unsupported(format!("features {bits:#x}, which allow reading only")));
     }

@@ -18,7 +18,7 @@ use betr_core::device::FileDevice;
 use betr_core::format::{Superblock, limits};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
-use betr_core::volume::{CreateOptions, Layout, Volume, default_log_bytes};
+use betr_core::volume::{Content, CreateOptions, Layout, Volume, default_log_bytes};
 use betr_host::{Source, Survey};
 use serde_json::json;
 use uuid::Uuid;
@@ -164,6 +164,7 @@ fn fill(
         uuid: plan.uuid.into_bytes(),
         label: args.label.clone(),
         log_bytes: plan.log_bytes,
+        content: Content::Files,
         geometry: plan.geometry,
         cache: CacheBudget { total_bytes: 192 << 20, dirty_bytes: 96 << 20 },
         first_zone: FIRST_ZONE,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use betr_cli::{Failure, show};
-use betr_core::cache::Geometry;
+use betr_core::cache::{BASEMENT_SIZE, Geometry};
 use betr_core::format::limits;
 use betr_core::ids::BLOCK_SIZE;
 use betr_host::Survey;
@@ -55,10 +55,7 @@ pub(crate) fn geometry(
     let allowed = bytes / 256;
     let node = match node {
         Some(node) => within("--node-size", node, limits::NODE_SIZE)?,
-        None => {
-            let largest = (1u64 << allowed.max(4096).ilog2()).min(4 * MIB);
-            u32::try_from(largest).unwrap_or(4 << 20)
-        }
+        None => Geometry::of_image(bytes).node_size,
     };
     if !node.is_power_of_two() || u64::from(node) > allowed.max(4096) {
         let text = format!(
@@ -68,7 +65,7 @@ pub(crate) fn geometry(
     }
     let basement = match basement {
         Some(basement) => within("--basement-size", basement, limits::BASEMENT_SIZE)?,
-        None => 128 << 10,
+        None => BASEMENT_SIZE,
     };
     Ok(Geometry::new(node, basement))
 }

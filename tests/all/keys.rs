@@ -1,0 +1,124 @@
+//! The key-value view: ranges from both ends, reopening, and what tools for file systems say to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use betr_core::check::{CheckOptions, check};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::ids::TreeId;
+use betr_core::kv::{Batch, Kv, KvOptions};
+use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_tests::{Random, tight, tiny};
+use bytes::Bytes;
+
+fn options(seed: u64) -> KvOptions {
+    let mut random = Random::new(seed);
+    let nonces = Box::new(move || random.next());
+    KvOptions { cache: tight(), geometry: Some(tiny()), ..KvOptions::new(nonces) }
+}
+
+fn made() -> (Arc<MemoryDevice>, Kv) {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let kv = Kv::create(device.clone(), *b"a key-value name", options(1)).unwrap();
+    (device, kv)
+}
+
+#[test]
+fn ranges_are_the_same_from_both_ends() {
+    let (device, mut kv) = made();
+    let mut random = Random::new(7);
+    let mut model: BTreeMap<Vec<u8>, Bytes> = BTreeMap::new();
+    let any_key = |random: &mut Random| (random.below(3000) as u16).to_be_bytes().to_vec();
+    for round in 0..60 {
+        let mut batch = Batch::new();
+        for _ in 0..100 {
+            let key = any_key(&mut random);
+            let len = random.below(70) as usize;
+            let value = Bytes::from(random.bytes(len));
+            batch.insert(TreeId::Data, key.clone(), value.clone());
+            model.insert(key, value);
+        }
+        if round % 7 == 3 {
+            let lo = any_key(&mut random);
+            let hi = (u16::from_be_bytes([lo[0], lo[1]]) + 90).to_be_bytes().to_vec();
+            batch.delete_range(TreeId::Data, lo.clone(), hi.clone());
+            model.retain(|key, _| *key < lo || *key >= hi);
+        }
+        kv.commit(batch).unwrap();
+        let (lo, hi) = (any_key(&mut random), any_key(&mut random));
+        let inside = |key: &Vec<u8>| *key >= lo && *key < hi;
+        let expected: Vec<_> = model.iter().filter(|(key, _)| inside(key)).collect();
+        // From a random side each time.
+        let mut cursor = kv.range(TreeId::Data, &lo, Some(&hi));
+        let mut expected = expected.into_iter();
+        loop {
+            let (found, expected) = match random.below(2) {
+                0 => (cursor.next(), expected.next()),
+                _ => (cursor.next_back(), expected.next_back()),
+            };
+            let found = found.map(|entry| entry.unwrap()).map(|(key, value)| (key.to_vec(), value));
+            let expected = expected.map(|(key, value)| (key.clone(), value.clone()));
+            assert_eq!(found, expected, "round {round}");
+            if found.is_none() {
+                break;
+            }
+        }
+        if round % 9 == 8 {
+            kv.sync().unwrap();
+            drop(kv);
+            kv = Kv::open(device.clone(), Mode::ReadWrite, options(round)).unwrap().0;
+        }
+    }
+    let all: Vec<_> = kv.range(TreeId::Data, b"", None).rev().map(|e| e.unwrap()).collect();
+    assert!(
+        all.iter().map(|(key, value)| (key.to_vec(), value.clone())).eq(model.into_iter().rev())
+    );
+    assert!(kv.range(TreeId::Metadata, b"", None).next_back().is_none());
+}
+
+#[test]
+fn keys_are_no_files() {
+    let (device, mut kv) = made();
+    // The first sync makes a checkpoint, the second a log group.
+    for value in ["old", "new"] {
+        let mut batch = Batch::new();
+        batch.insert(TreeId::Data, "no path at all", value);
+        kv.commit(batch).unwrap();
+        kv.sync().unwrap();
+    }
+    drop(kv);
+    let files = OpenOptions::new(Mode::ReadOnly, Box::new(|| 1));
+    let error = Volume::open(device.clone(), files).err().unwrap();
+    assert!(error.to_string().contains("not a file system"), "{error}");
+    // Replayed and checked, but not for files.
+    let device: Arc<dyn Device> = device;
+    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings);
+    assert_eq!(report.replay.unwrap().survey.records, 1);
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_changes_nothing() {
+    let (_, mut kv) = made();
+    let long = vec![7; 64 << 10];
+    let refused = |kv: &mut Kv, fill: &dyn Fn(&mut Batch)| {
+        let mut batch = Batch::new();
+        batch.insert(TreeId::Data, "sound", "value");
+        fill(&mut batch);
+        assert!(kv.commit(batch).is_err());
+        assert_eq!(kv.get(TreeId::Data, b"sound").unwrap(), None);
+    };
+    refused(&mut kv, &|batch| batch.insert(TreeId::Data, vec![1; 1025], "value"));
+    refused(&mut kv, &|batch| batch.insert(TreeId::Data, "key", vec![1; (64 << 10) + 1]));
+    refused(&mut kv, &|batch| batch.patch(TreeId::Data, "key", 1, &long, true));
+    refused(&mut kv, &|batch| batch.add("key", 4, 1));
+    refused(&mut kv, &|batch| batch.trim(TreeId::Data, "key", usize::MAX));
+    refused(&mut kv, &|batch| batch.add("key", 64 << 10, 1));
+    let mut batch = Batch::new();
+    batch.insert(TreeId::Data, vec![1; 1024], long.clone());
+    batch.patch(TreeId::Data, "key", 0, &long, true);
+    batch.delete_range(TreeId::Data, "b", "a");
+    kv.commit(batch).unwrap();
+    assert_eq!(kv.get(TreeId::Data, b"key").unwrap().as_deref(), Some(&long[..]));
+    kv.commit(Batch::new()).unwrap();
+}

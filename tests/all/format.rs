@@ -291,7 +291,7 @@ fn vectors() {
     insta::assert_snapshot!("internal_head", hex(&bytes));
     let mut w = Writer::default();
     let all = messages();
-    encode_slice(&mut w, all.iter().map(|(key, message)| (key, message)));
+    encode_slice(&mut w, all.iter().map(|(key, message)| MessageRef::of(key, message)));
     assert_eq!(decode_slice(&Bytes::copy_from_slice(w.as_slice()), all.len(), None).unwrap(), all);
     encode_ranges(&mut w, ranges().iter());
     insta::assert_snapshot!("messages", hex(w.as_slice()));
@@ -380,11 +380,11 @@ fn everything_has_one_encoding() {
         Some(KeySection::decode(bytes, TreeId::Data, 12288, None).ok()?.encode())
     });
     let mut w = Writer::default();
-    encode_slice(&mut w, messages().iter().map(|(key, message)| (key, message)));
+    encode_slice(&mut w, messages().iter().map(|(key, message)| MessageRef::of(key, message)));
     accepted += mangle(6, w.as_slice(), false, |bytes| {
         let messages = decode_slice(&Bytes::copy_from_slice(bytes), 3, None).ok()?;
         let mut w = Writer::default();
-        encode_slice(&mut w, messages.iter().map(|(key, message)| (key, message)));
+        encode_slice(&mut w, messages.iter().map(|(key, message)| MessageRef::of(key, message)));
         Some(w.finish())
     });
     let mut w = Writer::default();

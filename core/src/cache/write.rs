@@ -8,11 +8,11 @@ use rayon::prelude::*;
 use super::Store;
 use crate::device::Disk;
 use crate::error::{Error, Result};
-use crate::format::{Action, Bound, BoundLeaf, BoundSlice, Entry, Key, limits};
+use crate::format::{Bound, BoundLeaf, BoundSlice, Entry, Key, Kind, limits};
 use crate::ids::*;
 use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
-use crate::node::{Leaf, LeafImage, Node, RunImage};
+use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
 
 /// Leaves of a batch.
 const LEAVES_AT_ONCE: usize = 16;
@@ -68,7 +68,7 @@ impl Store {
             let (cost, full) = match &**node {
                 Node::Leaf(leaf) => (leaf.bytes(), false),
                 Node::Internal(internal) => {
-                    (internal.open().weight(), internal.runs().len() >= RUNS_MAX)
+                    (internal.open_weight(), internal.runs().len() >= RUNS_MAX)
                 }
             };
             if inline <= room && (full || cost > WORTH_WRITING * bytes) {
@@ -201,7 +201,7 @@ impl Store {
             if !internal.has_open() {
                 return Ok(());
             }
-            let end = internal.open().end_of_piece(limit);
+            let end = internal.end_of_piece(limit);
             let full = internal.runs().len() >= limits::RUNS_MAX;
             let image = internal.seal_image(self.birth, end.as_ref());
             drop(node);
@@ -241,7 +241,7 @@ impl Store {
         if leaf.tree != TreeId::Data || !self.late.is_waiting() {
             return;
         }
-        let fresh = leaf.fresh().map(|(msn, _)| msn);
+        let fresh = leaf.fresh().map(|entry| entry.msn);
         let mut waiting: Vec<Msn> = fresh.filter(|msn| self.late.waits(*msn)).collect();
         if waiting.is_empty() {
             return;
@@ -255,9 +255,9 @@ impl Store {
 
     /// A run has its place: the values in its slices that were waiting are bound to them.
     fn bind_run(&mut self, node: NodeId, image: &RunImage, extent: Extent) {
-        for (section, messages) in image.slices() {
-            let msns = messages.iter().map(|(_, message)| message.msn);
-            let mut waiting: Vec<Msn> = msns.filter(|msn| self.late.waits(*msn)).collect();
+        for (section, inserts) in image.slices() {
+            let inserts = inserts.iter().copied();
+            let mut waiting: Vec<Msn> = inserts.filter(|msn| self.late.waits(*msn)).collect();
             if waiting.is_empty() {
                 continue;
             }
@@ -287,18 +287,13 @@ fn waiting_in(node: &Node, late: &Late) -> Vec<(Msn, Bytes)> {
     if node.tree() != TreeId::Data {
         return Vec::new();
     }
+    let waits = |item: &Item<'_>| item.kind == Kind::Insert && late.waits(item.msn);
+    let value = |item: Item<'_>| (item.msn, item.bytes());
     match node {
-        Node::Leaf(leaf) => {
-            let waiting = leaf.fresh().filter(|(msn, _)| late.waits(*msn));
-            waiting.map(|(msn, value)| (msn, value.clone())).collect()
-        }
+        Node::Leaf(leaf) => leaf.fresh().filter(waits).map(value).collect(),
         Node::Internal(internal) => {
-            let messages = internal.open().points().values();
-            let inserts = messages.filter_map(|message| match &message.action {
-                Action::Insert(value) => Some((message.msn, value.clone())),
-                Action::Delete | Action::Update(_) => None,
-            });
-            inserts.filter(|(msn, _)| late.waits(*msn)).collect()
+            let messages = internal.open().iter().flat_map(|batch| batch.points().iter());
+            messages.filter(waits).map(value).collect()
         }
     }
 }

@@ -1,9 +1,7 @@
 //! The runs of an internal node: headers, range messages, slices, and the order of all of them.
 //!
 //! What a lookup relies on: within a run a message to a key is younger than a range message that covers
-//! it; and of two runs, the later one holds the younger messages for each child.
-
-use std::collections::HashMap;
+//! it; and of two runs, the later one holds the younger messages for each key.
 
 use bytes::Bytes;
 
@@ -12,11 +10,11 @@ use super::nodes::Checker;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::*;
 use crate::ids::*;
-use crate::node::Internal;
+use crate::node::{Batch, Internal, RangeSet};
 
 /// Checks all runs of a node.
 pub(super) fn check(checker: &mut Checker<'_>, head: &InternalHead, internal: &Internal) {
-    let mut runs = Runs { checker, head, internal, youngest: HashMap::new() };
+    let mut runs = Runs { checker, head, internal, before: Batch::default() };
     for run in &head.runs {
         let place = runs.place(run, 0);
         if !runs.checker.owners.take(run.extent, || place, runs.checker.report) {
@@ -32,8 +30,8 @@ struct Runs<'r, 'c> {
     checker: &'r mut Checker<'c>,
     head: &'r InternalHead,
     internal: &'r Internal,
-    /// The youngest message for each child in the runs so far.
-    youngest: HashMap<NodeId, Msn>,
+    /// The messages of the runs so far, as far as they are live.
+    before: Batch,
 }
 
 impl Runs<'_, '_> {
@@ -44,48 +42,46 @@ impl Runs<'_, '_> {
         if !is_zero(&bytes[run.bytes as usize..]) {
             self.add(Code::PaddingDirty, run, "the end of a run");
         }
-        let ranges = self.ranges(run, &bytes)?;
-        let mut youngest: HashMap<NodeId, Msn> = HashMap::new();
+        let mut shares = RangeSet::default();
+        self.ranges(run, &bytes)?.into_iter().for_each(|range| shares.insert(range));
+        let mut live = Vec::new();
         for (at, child) in self.head.children.iter().enumerate() {
-            if child.first_run > run.seq {
-                continue;
-            }
-            let bounds = self.internal.child_bounds(at);
-            let first = ranges.partition_point(|range| range.hi <= bounds.lo);
-            let inside = |range: &&RangeDelete| bounds.is_below_end(&range.lo);
-            for range in ranges[first..].iter().take_while(inside) {
-                self.note(run, child.id, range.msn, &mut youngest);
+            if child.first_run <= run.seq {
+                let bounds = self.internal.child_bounds(at);
+                live.extend(shares.clip(&bounds.lo, bounds.hi.as_deref()));
             }
         }
+        for range in &live {
+            let (lo, hi) = (&*range.lo, Some(&*range.hi));
+            let points = self.before.points().range(lo, hi).map(|item| item.msn).max();
+            let ranges = self.before.ranges().clip(lo, hi).iter().map(|range| range.msn).max();
+            self.note(run, range.msn, points.max(ranges));
+        }
+        let mut points = Vec::new();
         for slice in &run.slices {
             for (key, message) in self.slice(run, slice, &bytes)? {
-                let at = ranges.partition_point(|range| range.lo <= key);
-                let covering =
-                    at.checked_sub(1).map(|at| &ranges[at]).filter(|range| key < range.hi);
-                if covering.is_some_and(|range| range.msn > message.msn) {
+                if shares.covering(&key).is_some_and(|msn| msn > message.msn) {
                     self.add(Code::MessageWrong, run, "older than a range message that covers it");
                 }
-                self.note(run, slice.child, message.msn, &mut youngest);
+                let point = self.before.points().get(&key).map(|item| item.msn);
+                self.note(run, message.msn, point.max(self.before.ranges().covering(&key)));
+                points.push((key, message));
             }
         }
-        for (child, msn) in youngest {
-            let known = self.youngest.entry(child).or_default();
-            *known = (*known).max(msn);
+        live.into_iter().for_each(|range| self.before.insert_range(range));
+        for (key, Message { msn, action }) in points {
+            self.before.insert(&key, msn, &action);
         }
         Ok(())
     }
 
-    /// A message must be younger than those for the child in earlier runs, and not of the future.
-    fn note(&mut self, run: &RunRef, child: NodeId, msn: Msn, youngest: &mut HashMap<NodeId, Msn>) {
-        let before = self.youngest.get(&child).copied().unwrap_or_default();
-        let next = self.checker.superblock.next_msn;
+    /// A message must be younger than those before it, and not of the future.
+    fn note(&mut self, run: &RunRef, msn: Msn, before: Option<Msn>) {
+        let (before, next) = (before.unwrap_or_default(), self.checker.superblock.next_msn);
         if msn <= before || msn >= next {
-            let detail =
-                format!("MSN {msn} for {child}: expected more than {before}, less than {next}");
+            let detail = format!("MSN {msn}: expected more than {before}, less than {next}");
             self.add(Code::MessageWrong, run, detail);
         }
-        let known = youngest.entry(child).or_default();
-        *known = (*known).max(msn);
     }
 
     fn header(&self, run: &RunRef, bytes: &Bytes) -> Result<()> {

@@ -296,7 +296,7 @@ impl KeySection {
     }
 
     /// How long the section of these keys will be.
-    pub fn encoded_bytes<'k>(keys: impl Iterator<Item = &'k Key>, chunks: usize) -> usize {
+    pub fn encoded_bytes<'k>(keys: impl Iterator<Item = &'k [u8]>, chunks: usize) -> usize {
         let mut bytes = SECTION_HEADER + chunks * CHUNK_BYTES;
         let mut before: &[u8] = &[];
         for (index, key) in keys.enumerate() {
@@ -312,40 +312,68 @@ impl KeySection {
 
     /// The section's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let restarts = self.entries.len().div_ceil(RESTART_EVERY);
-        let mut entries = Writer::default();
-        let mut restart_at = Vec::with_capacity(restarts);
-        let mut before: &[u8] = &[];
-        for (index, entry) in self.entries.iter().enumerate() {
-            if index % RESTART_EVERY == 0 {
-                restart_at.push(entries.len());
-                before = &[];
-            }
-            let shared = shared_prefix(before, &entry.key);
-            entries.len16(shared);
-            entries.len16(entry.key.len() - shared);
-            entries.u16(entry.chunk);
-            entries.u16(entry.offset);
-            entries.u32(entry.bytes);
-            entries.bytes(&entry.key[shared..]);
-            before = &entry.key;
-        }
-        let total = SECTION_HEADER + 4 * restarts + CHUNK_BYTES * self.chunks.len() + entries.len();
-        let mut w = Writer::with_capacity(total);
-        w.len32(self.entries.len());
-        w.len32(self.chunks.len());
-        w.len32(restarts);
-        w.len32(entries.len());
-        restart_at.iter().for_each(|at| w.len32(*at));
-        for chunk in &self.chunks {
-            w.u32(chunk.offset);
-            w.u32(chunk.bytes);
-            w.u32(0);
-            w.hash(&chunk.hash);
-        }
-        w.bytes(entries.as_slice());
-        w.finish()
+        let entries = self.entries.iter().map(|entry| EntryRef {
+            key: &entry.key,
+            chunk: entry.chunk,
+            offset: entry.offset,
+            bytes: entry.bytes,
+        });
+        encode_section(&self.chunks, entries)
     }
+}
+
+/// An entry of a key section, wherever its key is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryRef<'e> {
+    /// The key.
+    pub key: &'e [u8],
+    /// The chunk that holds the value.
+    pub chunk: u16,
+    /// Where in the chunk.
+    pub offset: u16,
+    /// The length of the value.
+    pub bytes: u32,
+}
+
+/// The bytes of a key section of these chunks and entries.
+pub fn encode_section<'e>(
+    chunks: &[ChunkRef],
+    section: impl Iterator<Item = EntryRef<'e>>,
+) -> Vec<u8> {
+    let mut entries = Writer::default();
+    let mut restart_at = Vec::new();
+    let mut count = 0;
+    let mut before: &[u8] = &[];
+    for (index, entry) in section.enumerate() {
+        if index % RESTART_EVERY == 0 {
+            restart_at.push(entries.len());
+            before = &[];
+        }
+        let shared = shared_prefix(before, entry.key);
+        entries.len16(shared);
+        entries.len16(entry.key.len() - shared);
+        entries.u16(entry.chunk);
+        entries.u16(entry.offset);
+        entries.u32(entry.bytes);
+        entries.bytes(&entry.key[shared..]);
+        before = entry.key;
+        count = index + 1;
+    }
+    let total = SECTION_HEADER + 4 * restart_at.len() + CHUNK_BYTES * chunks.len() + entries.len();
+    let mut w = Writer::with_capacity(total);
+    w.len32(count);
+    w.len32(chunks.len());
+    w.len32(restart_at.len());
+    w.len32(entries.len());
+    restart_at.iter().for_each(|at| w.len32(*at));
+    for chunk in chunks {
+        w.u32(chunk.offset);
+        w.u32(chunk.bytes);
+        w.u32(0);
+        w.hash(&chunk.hash);
+    }
+    w.bytes(entries.as_slice());
+    w.finish()
 }
 
 impl ChunkRef {

@@ -40,7 +40,7 @@ use super::binding::{Binding, MsnRange, bind_all};
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::key::Key;
 use super::limits::*;
-use super::message::{Action, DELETE, INSERT, RANGE_DELETE, UNBOUND, UPDATE};
+use super::message::{Action, Kind, RANGE_DELETE, UNBOUND};
 use super::names::{data_key, parse_data_key};
 use super::seal::{Birth, Magic, Seal};
 use super::update::Update;
@@ -385,7 +385,7 @@ impl RecordMessage {
     fn encode(&self, w: &mut Writer) {
         let count;
         let (kind, second): (u8, &[u8]) = match self {
-            RecordMessage::Point(_, _, action) => (action.kind(), action.value()),
+            RecordMessage::Point(_, _, action) => (action.kind() as u8, action.value()),
             RecordMessage::RangeDelete(_, _, hi) => (RANGE_DELETE, hi),
             RecordMessage::Unbound(_, n) => {
                 count = n.to_le_bytes();
@@ -405,7 +405,7 @@ impl RecordMessage {
         let tree = TreeId::from_code(code).ok_or_else(|| f.wrong("tree", "1 or 2", code))?;
         let kind = f.u8("kind")?;
         let key_bytes = f.short_limited("key length", KEY_MAX)?;
-        let second_max = if kind == UPDATE { UPDATE_MAX } else { VALUE_MAX };
+        let second_max = if kind == Kind::Update as u8 { UPDATE_MAX } else { VALUE_MAX };
         let second_bytes = f.limited("second length", second_max)?;
         let key_at = f.at();
         f.hex("key", key_bytes)?;
@@ -413,26 +413,32 @@ impl RecordMessage {
         f.hex("second", second_bytes)?;
         let key = Key::new(group.slice(key_at..second_at));
         let second = group.slice(second_at..second_at + second_bytes);
-        match kind {
-            INSERT => Ok(RecordMessage::Point(tree, key, Action::Insert(second))),
-            DELETE if second.is_empty() => Ok(RecordMessage::Point(tree, key, Action::Delete)),
-            UPDATE => match Update::decode(&second).map_err(|error| error.within(second_at))? {
-                update if tree == TreeId::Data && update.adds() => {
-                    Err(f.wrong("update", "one without additions in the data index", "an addition"))
+        let point = |action| Ok(RecordMessage::Point(tree, key.clone(), action));
+        match (Kind::from_code(kind), kind) {
+            (Some(Kind::Insert), _) => point(Action::Insert(second)),
+            (Some(Kind::Delete), _) if second.is_empty() => point(Action::Delete),
+            (Some(Kind::Update), _) => {
+                match Update::decode(&second).map_err(|error| error.within(second_at))? {
+                    update if tree == TreeId::Data && update.adds() => {
+                        let expected = "one without additions in the data index";
+                        Err(f.wrong("update", expected, "an addition"))
+                    }
+                    update => point(Action::Update(update)),
                 }
-                update => Ok(RecordMessage::Point(tree, key, Action::Update(update))),
-            },
-            RANGE_DELETE if second.len() <= KEY_MAX && *key < *second => {
+            }
+            (None, RANGE_DELETE) if second.len() <= KEY_MAX && *key < *second => {
                 Ok(RecordMessage::RangeDelete(tree, key, Key::new(second)))
             }
-            UNBOUND if tree == TreeId::Data => {
+            (None, UNBOUND) if tree == TreeId::Data => {
                 let count = second[..].try_into().map_or(0, u32::from_le_bytes);
                 match count > 0 && block_after(&key, count - 1).is_some() {
                     true => Ok(RecordMessage::Unbound(key, count)),
                     false => Err(f.wrong("second", "a count of blocks from the key on", count)),
                 }
             }
-            other => Err(f.wrong("kind", "1, 2 without a value, 3 with a range, 4 or 16", other)),
+            (_, other) => {
+                Err(f.wrong("kind", "1, 2 without a value, 3 with a range, 4 or 16", other))
+            }
         }
     }
 }

@@ -8,11 +8,47 @@ use super::key::Key;
 use super::update::Update;
 use crate::ids::Msn;
 
-pub(super) const INSERT: u8 = 1;
-pub(super) const DELETE: u8 = 2;
 pub(super) const RANGE_DELETE: u8 = 3;
-pub(super) const UPDATE: u8 = 4;
 pub(super) const UNBOUND: u8 = 16;
+
+/// What kinds of messages there are to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Gives the key a value.
+    Insert = 1,
+    /// Removes the key.
+    Delete = 2,
+    /// Changes its value.
+    Update = 4,
+}
+
+impl Kind {
+    /// The kind that has this number.
+    pub fn from_code(code: u8) -> Option<Kind> {
+        [Kind::Insert, Kind::Delete, Kind::Update].into_iter().find(|kind| *kind as u8 == code)
+    }
+}
+
+/// A message to one key, wherever it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageRef<'m> {
+    /// The key.
+    pub key: &'m [u8],
+    /// When it was injected.
+    pub msn: Msn,
+    /// What it does.
+    pub kind: Kind,
+    /// The value or update; empty for a delete.
+    pub value: &'m [u8],
+}
+
+impl<'m> MessageRef<'m> {
+    /// Of a message that is kept with its key.
+    pub fn of(key: &'m Key, message: &'m Message) -> MessageRef<'m> {
+        let Message { msn, action } = message;
+        MessageRef { key, msn: *msn, kind: action.kind(), value: action.value() }
+    }
+}
 
 /// What a message does to its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,11 +115,12 @@ impl Action {
         }
     }
 
-    pub(super) fn kind(&self) -> u8 {
+    /// Which kind it is.
+    pub fn kind(&self) -> Kind {
         match self {
-            Action::Insert(_) => INSERT,
-            Action::Delete => DELETE,
-            Action::Update(_) => UPDATE,
+            Action::Insert(_) => Kind::Insert,
+            Action::Delete => Kind::Delete,
+            Action::Update(_) => Kind::Update,
         }
     }
 }

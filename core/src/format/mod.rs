@@ -33,15 +33,17 @@ pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_BYTES};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};
 pub use key::{Bounds, Key};
 pub use leaf::{
-    BasementRef, ChunkRef, KeySection, LeafHead, NO_CHUNK, StoredEntry, chunks_of, is_block,
+    BasementRef, ChunkRef, EntryRef, KeySection, LeafHead, NO_CHUNK, StoredEntry, chunks_of,
+    encode_section, is_block,
 };
 pub use log::{
     GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, block_after, group_length,
 };
-pub use message::{Action, Message, RangeDelete};
+pub use message::{Action, Kind, Message, MessageRef, RangeDelete};
 pub use names::{MetaKey, data_key, is_name, parse_data_key};
 pub use run::{
     RUN_HEADER_BYTES, RunHeader, decode_ranges, decode_slice, encode_ranges, encode_slice,
+    read_slice,
 };
 pub use seal::{Birth, Magic, SEAL_BYTES, Seal};
 pub use spacemap::{BITS_PER_PAGE, MapPage};

@@ -35,12 +35,14 @@
 //! 16  length 2, lo; length 2, hi
 //! ```
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::key::{Key, shared_prefix};
 use super::limits::{KEY_MAX, KEYS_MAX, PART_MAX, VALUE_MAX};
-use super::message::{Action, DELETE, INSERT, Message, RANGE_DELETE, RangeDelete, UPDATE};
+use super::message::{Action, Kind, Message, MessageRef, RANGE_DELETE, RangeDelete};
 use super::seal::{Birth, Magic, Seal};
 use super::update::Update;
 use crate::ids::*;
@@ -102,60 +104,86 @@ pub fn decode_slice(
     count: usize,
     trace: Option<&mut dyn Trace>,
 ) -> Result<Vec<(Key, Message)>, FormatError> {
+    let mut messages: Vec<(Key, Message)> = Vec::new();
+    read_slice(slice, count, trace, |key, msn, kind, value| {
+        let action = match kind {
+            Kind::Insert => Action::Insert(slice.slice(value)),
+            Kind::Delete => Action::Delete,
+            Kind::Update => Action::Update(Update::trusted(slice.slice(value))),
+        };
+        messages.push((Key::copied(key), Message { msn, action }));
+    })?;
+    Ok(messages)
+}
+
+/// Parses a slice of `count` messages, and shows each: its key, number and kind, and where in the slice its
+/// value or update is.
+pub fn read_slice(
+    slice: &Bytes,
+    count: usize,
+    trace: Option<&mut dyn Trace>,
+    mut show: impl FnMut(&[u8], Msn, Kind, Range<usize>),
+) -> Result<(), FormatError> {
     let mut f = Fields::traced(slice, trace);
     f.within(0, "message count", count as u64, (slice.len() / 20) as u64)?;
-    let mut messages: Vec<(Key, Message)> = Vec::with_capacity(count);
+    let mut key: Vec<u8> = Vec::new();
     let mut unfolded = 0;
     for index in 0..count {
         f.enter("message", Some(index));
-        let before = messages.last().map_or(&[][..], |(key, _)| &**key);
-        let kind = f.u8("kind")?;
+        let code = f.u8("kind")?;
         f.zeros("reserved", 1)?;
-        let shared = f.short_limited("shared", before.len())?;
+        let shared = f.short_limited("shared", key.len())?;
         let suffix = f.short_limited("suffix length", KEY_MAX - shared)?;
         f.zeros("reserved", 2)?;
-        let value_max = if kind == UPDATE { PART_MAX } else { VALUE_MAX };
-        let value = f.limited("value length", value_max)?;
+        let kind = Kind::from_code(code);
+        let value_max = if kind == Some(Kind::Update) { PART_MAX } else { VALUE_MAX };
+        let len = f.limited("value length", value_max)?;
         let msn = Msn(f.u64("MSN")?);
         let suffix = f.hex("suffix", suffix)?;
         unfolded += shared + suffix.len();
         f.within(f.at(), "keys", unfolded as u64, KEYS_MAX as u64)?;
-        let key = Key::new([&before[..shared], suffix].concat());
-        if shared_prefix(before, &key) != shared || (index > 0 && *key <= *before) {
+        // With the longest prefix shared, what differs first decides.
+        let in_order = match (key.get(shared), suffix.first()) {
+            (Some(before), Some(now)) => now > before,
+            (None, Some(_)) => true,
+            (_, None) => index == 0,
+        };
+        if !in_order {
             return Err(f.wrong("suffix", "a greater key, with its prefix shared", "another"));
         }
-        let at = f.at();
-        f.hex("value", value)?;
-        let action = match kind {
-            INSERT => Action::Insert(slice.slice(at..at + value)),
-            DELETE if value == 0 => Action::Delete,
-            UPDATE => {
-                let update = Update::decode(&slice.slice(at..at + value));
-                Action::Update(update.map_err(|error| error.within(at))?)
+        key.truncate(shared);
+        key.extend_from_slice(suffix);
+        let value = f.at()..f.at() + len;
+        f.hex("value", len)?;
+        match kind {
+            Some(Kind::Insert) => {}
+            Some(Kind::Delete) if len == 0 => {}
+            Some(Kind::Update) => {
+                Update::decode(&slice.slice(value.clone()))
+                    .map_err(|error| error.within(value.start))?;
             }
-            other => return Err(f.wrong("kind", "1, 2 without a value, or 4", other)),
-        };
-        messages.push((key, Message { msn, action }));
+            _ => return Err(f.wrong("kind", "1, 2 without a value, or 4", code)),
+        }
+        show(&key, msn, kind.expect("it was just matched"), value);
         f.leave();
     }
-    f.end()?;
-    Ok(messages)
+    f.end()
 }
 
 /// Appends the messages of a slice, which are in key order.
-pub fn encode_slice<'m>(w: &mut Writer, messages: impl Iterator<Item = (&'m Key, &'m Message)>) {
+pub fn encode_slice<'m>(w: &mut Writer, messages: impl Iterator<Item = MessageRef<'m>>) {
     let mut before: &[u8] = &[];
-    for (key, message) in messages {
+    for MessageRef { key, msn, kind, value } in messages {
         let shared = shared_prefix(before, key);
-        w.u8(message.action.kind());
+        w.u8(kind as u8);
         w.u8(0);
         w.len16(shared);
         w.len16(key.len() - shared);
         w.u16(0);
-        w.len32(message.action.value().len());
-        w.u64(message.msn.0);
+        w.len32(value.len());
+        w.u64(msn.0);
         w.bytes(&key[shared..]);
-        w.bytes(message.action.value());
+        w.bytes(value);
         before = key;
     }
 }

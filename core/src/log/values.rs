@@ -19,7 +19,7 @@ const LEAVES_MAX: usize = 16;
 
 /// Something that holds bound values, loaded and verified as far as it has been looked at.
 pub(super) enum Bound {
-    Leaf(Leaf, u64),
+    Leaf(Box<Leaf>, u64),
     Slice(Vec<(Key, Message)>, u64),
     Inline(Bytes),
 }
@@ -29,7 +29,8 @@ impl Bound {
     pub fn load(disk: &Disk, volume: VolumeId, target: &Target) -> Result<Option<Bound>> {
         Ok(match target {
             Target::Leaf(bound) => {
-                Some(Bound::Leaf(load_leaf(disk, volume, bound)?, target.place()))
+                let leaf = Box::new(load_leaf(disk, volume, bound)?);
+                Some(Bound::Leaf(leaf, target.place()))
             }
             Target::Slice(bound) => Some(Bound::Slice(load_slice(disk, bound)?, target.place())),
             Target::Inline(value) => Some(Bound::Inline(value.clone())),
@@ -176,7 +177,7 @@ impl<'g> Values<'g> {
                 if self.leaves.len() == LEAVES_MAX {
                     self.leaves.remove(0);
                 }
-                self.leaves.push((place, Bound::Leaf(leaf, place)));
+                self.leaves.push((place, Bound::Leaf(Box::new(leaf), place)));
             }
         }
         Ok(())

@@ -1,24 +1,30 @@
 //! An internal node in memory: children, sealed runs on disk, and the open run that takes messages.
 //!
 //! Sealed runs are immutable; the head records, for each child, the first run whose messages for it
-//! are still live. A child's buffer is its live share of all runs, oldest first, and of the open run.
-//! Every child's weight (the size of its buffer) is kept, so that the heaviest is found at once.
+//! are still live. A child's buffer is its live share of all runs, oldest first, and of the open run, which
+//! is kept in one batch a child. What sealed runs hold for a child is known by its weight, so that the
+//! heaviest buffer is found at once.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::batch::{Batch, range_weight, weight_of};
+use super::batch::{Batch, range_weight};
 use super::read_part;
+use super::sorted::Sorted;
 use crate::device::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::{
-    Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Message, RUN_BYTES,
+    Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, RUN_BYTES,
     RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_BYTES, SectionRef, SliceRef, Writer,
-    decode_ranges, decode_slice, encode_ranges, encode_slice,
+    decode_ranges, encode_ranges, encode_slice, read_slice,
 };
 use crate::ids::*;
 
-type Slice = Arc<Vec<(Key, Message)>>;
+/// The shortest message of a slice, in bytes.
+const MESSAGE_BYTES: u32 = 20;
+
+type Slice = Arc<Sorted>;
 
 /// A node of height 1 or more.
 #[derive(Clone)]
@@ -33,11 +39,12 @@ pub struct Internal {
     pub bounds: Bounds,
     children: Vec<Child>,
     runs: Vec<Run>,
-    open: Batch,
+    /// The open run: the messages for each child.
+    open: Vec<Batch>,
     next_run: RunSeq,
 }
 
-/// An edge to a child, and the weight of its buffer.
+/// An edge to a child.
 #[derive(Clone, Debug)]
 pub struct Child {
     /// The child's name.
@@ -45,7 +52,8 @@ pub struct Child {
     /// The least key that belongs to it.
     pub pivot: Key,
     first_run: RunSeq,
-    weight: usize,
+    /// What sealed runs hold for it.
+    sealed: usize,
 }
 
 /// A sealed run.
@@ -60,7 +68,10 @@ pub struct Run {
 pub struct RunImage {
     /// Header, slices and range section, padded to whole blocks.
     pub bytes: Vec<u8>,
-    run: Run,
+    reference: RunRef,
+    ranges: Vec<RangeDelete>,
+    /// The inserts of each slice.
+    inserts: Vec<Vec<Msn>>,
 }
 
 impl Internal {
@@ -72,7 +83,8 @@ impl Internal {
         bounds: Bounds,
         children: Vec<(NodeId, Key)>,
     ) -> Internal {
-        let child = |(id, pivot)| Child { id, pivot, first_run: RunSeq(0), weight: 0 };
+        let child = |(id, pivot)| Child { id, pivot, first_run: RunSeq(0), sealed: 0 };
+        let open = vec![Batch::default(); children.len()];
         Internal {
             id,
             tree,
@@ -80,7 +92,7 @@ impl Internal {
             bounds,
             children: children.into_iter().map(child).collect(),
             runs: Vec::new(),
-            open: Batch::default(),
+            open,
             next_run: RunSeq(0),
         }
     }
@@ -90,8 +102,9 @@ impl Internal {
             id: child.id,
             pivot: child.pivot,
             first_run: child.first_run,
-            weight: 0,
+            sealed: 0,
         });
+        let children: Vec<Child> = children.collect();
         let runs = head.runs.into_iter().map(|reference| Run {
             slices: vec![OnceLock::new(); reference.slices.len()],
             ranges: OnceLock::new(),
@@ -102,9 +115,9 @@ impl Internal {
             tree: head.tree,
             height: head.height,
             bounds: head.bounds,
-            children: children.collect(),
+            open: vec![Batch::default(); children.len()],
+            children,
             runs: runs.collect(),
-            open: Batch::default(),
             next_run: head.next_run,
         };
         node.weigh();
@@ -140,14 +153,14 @@ impl Internal {
     /// The weight of child `at`'s buffer; 0 means that nothing is pending for it.
     pub fn pending(&self, at: usize) -> usize {
         debug_assert!(
-            self.children[at].weight > 0 || self.is_silent(at),
+            self.children[at].sealed > 0 || !self.is_sealed_for(at),
             "a buffer without weight"
         );
-        self.children[at].weight
+        self.children[at].sealed + self.open[at].weight()
     }
 
-    /// Whether no run has a message for child `at`.
-    fn is_silent(&self, at: usize) -> bool {
+    /// Whether a sealed run has a message for child `at`, as far as is known.
+    fn is_sealed_for(&self, at: usize) -> bool {
         let bounds = self.child_bounds(at);
         let (child, hi) = (&self.children[at], bounds.hi.as_deref());
         let live = |run: &Run| {
@@ -157,25 +170,23 @@ impl Internal {
                         ranges.iter().any(|range| clip(range, &bounds.lo, hi).is_some())
                     }))
         };
-        self.open.points_within(&bounds.lo, hi).next().is_none()
-            && self.open.ranges().clip(&bounds.lo, hi).is_empty()
-            && !self.runs.iter().any(live)
+        self.runs.iter().any(live)
     }
 
     /// The weight of all buffers.
     pub fn buffered(&self) -> usize {
-        self.children.iter().map(|child| child.weight).sum()
+        (0..self.children.len()).map(|at| self.pending(at)).sum()
     }
 
     /// The child with the heaviest buffer.
     pub fn heaviest(&self) -> usize {
-        let heaviest = self.children.iter().enumerate().rev().max_by_key(|(_, child)| child.weight);
-        heaviest.map_or(0, |(at, _)| at)
+        (0..self.children.len()).rev().max_by_key(|at| self.pending(*at)).unwrap_or(0)
     }
 
     /// About how much memory the node takes.
     pub fn weight(&self) -> usize {
-        1024 + self.children.len() * 128 + 2 * self.buffered() + self.runs.len() * 1024
+        let open: usize = self.open.iter().map(Batch::memory).sum();
+        1024 + self.children.len() * 320 + open + self.runs.iter().map(Run::memory).sum::<usize>()
     }
 
     /// At most how many bytes writing the head, and all buffers as one run, takes.
@@ -189,32 +200,34 @@ impl Internal {
     }
 
     /// Adds a message to the open run.
-    pub fn insert(&mut self, key: Key, message: Message) {
-        let at = self.child_for(&key);
-        let delta = self.open.insert(key, message);
-        let weight = &mut self.children[at].weight;
-        *weight = weight.saturating_add_signed(delta);
+    pub fn insert(&mut self, key: &[u8], msn: Msn, action: &Action) {
+        let at = self.child_for(key);
+        self.open[at].insert(key, msn, action);
     }
 
-    /// Adds a range delete to the open run.
-    pub fn insert_range(&mut self, range: RangeDelete) {
-        let (lo, hi) = (range.lo.clone(), range.hi.clone());
-        self.open.insert_range(range);
-        let first = self.child_for(&lo);
-        for at in first..self.children.len() {
-            if at > first && self.children[at].pivot >= hi {
-                break;
+    /// The children that have keys within `[lo, hi)`, which is not empty.
+    pub fn children_within(&self, lo: &[u8], hi: &[u8]) -> Range<usize> {
+        self.child_for(lo)..self.child_before(hi) + 1
+    }
+
+    /// Adds a range delete to the open run: to each child its share.
+    pub fn insert_range(&mut self, range: &RangeDelete) {
+        for at in self.children_within(&range.lo, &range.hi) {
+            let bounds = self.child_bounds(at);
+            if let Some(share) = clip(range, &bounds.lo, bounds.hi.as_deref()) {
+                self.open[at].insert_range(share);
             }
-            self.children[at].weight = self.weigh_child(at);
         }
     }
 
     /// Adds a buffer that came from the parent.
     pub fn absorb(&mut self, batch: Batch) {
-        let ranges: Vec<RangeDelete> = batch.ranges().iter().collect();
-        ranges.into_iter().for_each(|range| self.insert_range(range));
-        for (key, message) in batch.points() {
-            self.insert(key.clone(), message.clone());
+        for at in 0..self.children.len() {
+            let bounds = self.child_bounds(at);
+            let share = batch.within(&bounds.lo, bounds.hi.as_deref());
+            if !share.is_empty() {
+                self.open[at].absorb_batch(share);
+            }
         }
     }
 
@@ -233,16 +246,17 @@ impl Internal {
             };
             !matches!(above.insert(action), Action::Update(_))
         };
-        if let Some(action) = self.open.get(key)
-            && decided(&mut above, action)
+        let at = self.child_for(key);
+        if let Some(action) = self.open[at].get(key)
+            && decided(&mut above, &action)
         {
             return Ok(above);
         }
-        let child = &self.children[self.child_for(key)];
+        let child = &self.children[at];
         for run in self.runs.iter().rev().take_while(|run| run.reference.seq >= child.first_run) {
             if let Some(slice) = self.slice(disk, run, child.id)?
-                && let Ok(at) = slice.binary_search_by(|(k, _)| (**k).cmp(key))
-                && decided(&mut above, &slice[at].1.action)
+                && let Some(item) = slice.get(key)
+                && decided(&mut above, &item.action())
             {
                 return Ok(above);
             }
@@ -268,24 +282,20 @@ impl Internal {
         overlay: &mut Batch,
     ) -> Result<()> {
         let child = &self.children[at];
-        if child.weight == 0 {
-            return Ok(());
-        }
-        for run in self.runs.iter().filter(|run| run.reference.seq >= child.first_run) {
-            let ranges = self.ranges(disk, run)?;
-            let shares = ranges.iter().filter_map(|range| clip(range, lo, hi));
-            match self.slice(disk, run, child.id)? {
-                None => overlay.absorb(std::iter::empty(), shares),
-                Some(slice) => {
-                    let start = slice.partition_point(|(key, _)| **key < *lo);
-                    let end =
-                        hi.map_or(slice.len(), |hi| slice.partition_point(|(key, _)| **key < *hi));
-                    overlay.absorb(slice[start..end.max(start)].iter().cloned(), shares);
+        if child.sealed > 0 {
+            for run in self.runs.iter().filter(|run| run.reference.seq >= child.first_run) {
+                let ranges = self.ranges(disk, run)?;
+                let shares = ranges.iter().filter_map(|range| clip(range, lo, hi));
+                match self.slice(disk, run, child.id)? {
+                    None => overlay.absorb(std::iter::empty(), shares),
+                    Some(slice) => overlay.absorb(slice.range(lo, hi), shares),
                 }
             }
         }
-        let (points, ranges) = self.open.copy_within(lo, hi);
-        overlay.absorb(points.into_iter(), ranges.into_iter());
+        let open = &self.open[at];
+        if !open.is_empty() {
+            overlay.absorb(open.points().range(lo, hi), open.ranges().clip(lo, hi).into_iter());
+        }
         Ok(())
     }
 
@@ -301,36 +311,52 @@ impl Internal {
                 range.lo <= bounds.lo && bounds.hi.as_ref().is_some_and(|hi| range.hi >= *hi)
             })
         };
-        self.open.ranges().covers(&bounds) || live.into_iter().any(covers)
+        self.open[at].ranges().covers(&bounds) || live.into_iter().any(covers)
     }
 
     /// Takes the buffer of child `at` out of the node.
     pub fn take_buffer(&mut self, disk: &Disk, at: usize) -> Result<Batch> {
+        let batch = self.gather(disk, at)?;
+        let child = &mut self.children[at];
+        child.first_run = self.next_run;
+        child.sealed = 0;
+        self.open[at] = Batch::default();
+        Ok(batch)
+    }
+
+    /// All that is pending for child `at`, in one batch.
+    fn gather(&mut self, disk: &Disk, at: usize) -> Result<Batch> {
+        if self.children[at].sealed == 0 {
+            return Ok(std::mem::take(&mut self.open[at]));
+        }
         let bounds = self.child_bounds(at);
         let mut batch = Batch::default();
         self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut batch)?;
-        self.open.take(&bounds.lo, bounds.hi.as_ref());
-        let child = &mut self.children[at];
-        child.first_run = self.next_run;
-        child.weight = 0;
         Ok(batch)
     }
 
     /// Brings all live messages of sealed runs back into the open run. Returned are the extents that
     /// the runs lay in, with the epochs that they were written for.
     pub fn unseal(&mut self, disk: &Disk) -> Result<Vec<(Extent, Epoch)>> {
-        let mut all = Batch::default();
+        if self.runs.is_empty() {
+            return Ok(self.drop_runs());
+        }
+        // Until all have been read nothing changes.
+        let mut all = Vec::with_capacity(self.children.len());
         for at in 0..self.children.len() {
             let bounds = self.child_bounds(at);
-            self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut all)?;
+            let mut batch = Batch::default();
+            self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut batch)?;
+            all.push(batch);
         }
         self.open = all;
-        self.weigh();
         Ok(self.drop_runs())
     }
 
     fn drop_runs(&mut self) -> Vec<(Extent, Epoch)> {
-        self.children.iter_mut().for_each(|child| child.first_run = RunSeq(0));
+        for child in &mut self.children {
+            (child.first_run, child.sealed) = (RunSeq(0), 0);
+        }
         self.next_run = RunSeq(0);
         self.runs.drain(..).map(|run| (run.reference.extent, run.reference.birth)).collect()
     }
@@ -361,17 +387,19 @@ impl Internal {
 
     /// Replaces child `at`, whose buffer is empty, by itself and `more` to its right.
     pub fn add_children(&mut self, at: usize, more: Vec<(NodeId, Key)>) {
-        debug_assert_eq!(self.children[at].weight, 0, "a child is flushed before it is split");
+        debug_assert_eq!(self.pending(at), 0, "a child is flushed before it is split");
         let first_run = self.next_run;
         self.children[at].first_run = first_run;
-        let more = more.into_iter().map(|(id, pivot)| Child { id, pivot, first_run, weight: 0 });
+        self.open.splice(at + 1..at + 1, more.iter().map(|_| Batch::default()));
+        let more = more.into_iter().map(|(id, pivot)| Child { id, pivot, first_run, sealed: 0 });
         self.children.splice(at + 1..at + 1, more);
     }
 
     /// Removes child `at + 1`, whose keys child `at` has taken over; both buffers are empty.
     pub fn remove_right_of(&mut self, at: usize) {
-        debug_assert_eq!(self.children[at].weight + self.children[at + 1].weight, 0);
+        debug_assert_eq!(self.pending(at) + self.pending(at + 1), 0);
         self.children.remove(at + 1);
+        self.open.remove(at + 1);
         self.children[at].first_run = self.next_run;
     }
 
@@ -380,7 +408,7 @@ impl Internal {
         assert!(self.runs.is_empty(), "a node is unsealed before it is split");
         let children = self.children.split_off(at);
         let pivot = children[0].pivot.clone();
-        let open = self.open.take(&pivot, self.bounds.hi.as_ref());
+        let open = self.open.split_off(at);
         let hi = self.bounds.hi.replace(pivot.clone());
         let bounds = Bounds { lo: pivot, hi };
         let (tree, height) = (self.tree, self.height);
@@ -394,20 +422,41 @@ impl Internal {
             "nodes are unsealed before they merge"
         );
         self.bounds.hi = right.bounds.hi.clone();
-        self.children
-            .extend(right.children.iter().cloned().map(|child| Child { weight: 0, ..child }));
-        self.absorb(right.open);
-        self.weigh();
+        self.children.extend(right.children);
+        self.open.extend(right.open);
     }
 
-    /// The messages of the open run.
-    pub fn open(&self) -> &Batch {
+    /// The messages of the open run for each child.
+    pub fn open(&self) -> &[Batch] {
         &self.open
+    }
+
+    /// The weight of the open run.
+    pub fn open_weight(&self) -> usize {
+        self.open.iter().map(Batch::weight).sum()
     }
 
     /// Whether the open run has messages.
     pub fn has_open(&self) -> bool {
-        !self.open.is_empty()
+        self.open.iter().any(|batch| !batch.is_empty())
+    }
+
+    /// Where the open run is to be cut so that what comes before takes about `bytes` bytes: a key behind
+    /// that of the first message. Nothing if there is no need, or only one key.
+    pub fn end_of_piece(&self, bytes: usize) -> Option<Key> {
+        if self.open_weight() <= bytes {
+            return None;
+        }
+        let mut first = None;
+        let mut taken = 0;
+        for (key, weight) in self.open.iter().flat_map(Batch::weights) {
+            let first = first.get_or_insert_with(|| key.clone());
+            if taken + weight > bytes && key != *first {
+                return Some(key);
+            }
+            taken += weight;
+        }
+        None
     }
 
     /// The open run, or what of it lies before `end`, as bytes of a sealed one.
@@ -416,25 +465,33 @@ impl Internal {
         let mut w = Writer::default();
         w.pad_to(RUN_HEADER_BYTES);
         let mut references = Vec::new();
-        let mut slices = Vec::new();
-        for at in 0..self.children.len() {
-            let bounds = self.child_bounds(at);
-            let hi = match (&bounds.hi, end) {
-                (Some(hi), Some(end)) => Some(hi.min(end)),
-                (hi, end) => hi.as_ref().or(end),
-            };
-            let (points, _) = self.open.copy_within(&bounds.lo, hi.map(|hi| &**hi));
-            if points.is_empty() {
+        let mut inserts = Vec::new();
+        let mut ranges: Vec<RangeDelete> = Vec::new();
+        for (child, open) in self.children.iter().zip(&self.open) {
+            if end.is_some_and(|end| child.pivot >= *end) {
+                break;
+            }
+            for share in open.ranges().clip(&[], end.map(|end| &**end)) {
+                match ranges.last_mut() {
+                    // Shares of one range delete.
+                    Some(last) if (last.msn, &last.hi) == (share.msn, &share.lo) => {
+                        last.hi = share.hi;
+                    }
+                    _ => ranges.push(share),
+                }
+            }
+            let points = || open.points().range(&[], end.map(|end| &**end));
+            let (count, greatest) = (points().count(), points().map(|item| item.msn).max());
+            if count == 0 {
                 continue;
             }
             let start = w.len();
-            encode_slice(&mut w, points.iter().map(|(key, message)| (key, message)));
-            let greatest = points.iter().map(|(_, message)| message.msn).max();
-            let section = section(&w, start, points.len(), greatest);
-            references.push(SliceRef { child: self.children[at].id, section });
-            slices.push(OnceLock::from(Arc::new(points)));
+            encode_slice(&mut w, points().map(|item| item.message()));
+            references
+                .push(SliceRef { child: child.id, section: section(&w, start, count, greatest) });
+            let insert = points().filter(|item| item.kind == Kind::Insert);
+            inserts.push(insert.map(|item| item.msn).collect());
         }
-        let ranges = self.open.ranges().clip(&[], end.map(|end| &**end));
         let start = w.len();
         encode_ranges(&mut w, ranges.iter());
         let range_section = match ranges.is_empty() {
@@ -457,20 +514,38 @@ impl Internal {
             ranges: range_section,
             slices: references,
         };
-        RunImage {
-            bytes: image,
-            run: Run { reference, slices, ranges: OnceLock::from(Arc::new(ranges)) },
-        }
+        RunImage { bytes: image, reference, ranges, inserts }
     }
 
     /// What of the open run lies before `end` has been written to `extent`: it becomes a sealed run, still
     /// in memory.
     pub fn sealed(&mut self, image: RunImage, extent: Extent, end: Option<&Key>) {
-        let mut run = image.run;
-        run.reference.extent = extent;
-        self.runs.push(run);
+        let RunImage { mut reference, ranges, .. } = image;
+        reference.extent = extent;
+        let mut slices = Vec::with_capacity(reference.slices.len());
+        for at in 0..self.children.len() {
+            let taken = match end {
+                Some(end) if self.children[at].pivot >= *end => break,
+                Some(end) => {
+                    let rest = self.open[at].within(end, None);
+                    let taken = self.open[at].within(&[], Some(end));
+                    self.open[at] = rest;
+                    taken
+                }
+                None => std::mem::take(&mut self.open[at]),
+            };
+            let shares: usize = taken.ranges().iter().map(|range| range_weight(&range)).sum();
+            let child = &mut self.children[at];
+            child.sealed += shares;
+            if let Some(slice) = reference.slices.get(slices.len())
+                && slice.child == child.id
+            {
+                child.sealed += slice.section.bytes as usize;
+                slices.push(OnceLock::from(Arc::new(taken.into_points())));
+            }
+        }
+        self.runs.push(Run { reference, slices, ranges: OnceLock::from(Arc::new(ranges)) });
         self.next_run = RunSeq(self.next_run.0 + 1);
-        self.open.take(&Key::default(), end);
     }
 
     /// The head, which leaves flushed slices out.
@@ -511,8 +586,14 @@ impl Internal {
         }
         let section = &run.reference.slices[at].section;
         let bytes = self.part(disk, run, section)?;
-        let messages = decode_slice(&bytes.into(), section.count as usize, None)
-            .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
+        let bytes = bytes.into();
+        // The count is what an image says; each message has its length at least.
+        let count = section.count.min(section.bytes / MESSAGE_BYTES) as usize;
+        let mut messages = Sorted::with_capacity(count, section.bytes as usize);
+        read_slice(&bytes, section.count as usize, None, |key, msn, kind, value| {
+            messages.push_value(key, msn, kind, &bytes, value);
+        })
+        .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
         Ok(Some(run.slices[at].get_or_init(|| Arc::new(messages)).clone()))
     }
 
@@ -556,48 +637,34 @@ impl Internal {
             }
         }
         for at in 0..self.children.len() {
-            let sealed = slices.get(&self.children[at].id).copied().unwrap_or(0);
-            self.children[at].weight = sealed + self.weigh_rest(at);
+            let points = slices.get(&self.children[at].id).copied().unwrap_or(0);
+            self.children[at].sealed = points + self.weigh_ranges(at);
         }
     }
 
-    fn weigh_child(&self, at: usize) -> usize {
-        let child = &self.children[at];
-        let live = self.runs.iter().filter(|run| run.reference.seq >= child.first_run);
-        let slices = live.flat_map(|run| &run.reference.slices);
-        let sealed = slices.filter(|slice| slice.child == child.id);
-        sealed.map(|slice| slice.section.bytes as usize).sum::<usize>() + self.weigh_rest(at)
-    }
-
-    /// The weight of what is pending for child `at` besides the slices of sealed runs.
-    fn weigh_rest(&self, at: usize) -> usize {
+    /// The weight of the range messages of sealed runs for child `at`.
+    fn weigh_ranges(&self, at: usize) -> usize {
         let bounds = self.child_bounds(at);
         let child = &self.children[at];
-        let hi = bounds.hi.as_deref();
-        let points: usize =
-            self.open.points_within(&bounds.lo, hi).map(|(key, m)| weight_of(key, m)).sum();
-        let ranges = self.open.ranges().clip(&bounds.lo, hi);
-        let ranges: usize = ranges.iter().map(range_weight).sum();
-        let sealed =
-            self.runs.iter().filter(|run| run.reference.seq >= child.first_run).map(|run| {
-                // A range section speaks for all children; until it is read, each must reckon with it.
-                match run.ranges.get() {
-                    Some(ranges) => {
-                        let shares = ranges.iter().filter_map(|range| clip(range, &bounds.lo, hi));
-                        shares.map(|share| range_weight(&share)).sum::<usize>()
-                    }
-                    None => (run.reference.ranges.bytes as usize).div_ceil(self.children.len()),
-                }
-            });
-        points + ranges + sealed.sum::<usize>()
+        let live = self.runs.iter().filter(|run| run.reference.seq >= child.first_run);
+        live.map(|run| match run.ranges.get() {
+            // A range section speaks for all children; until it is read, each must reckon with it.
+            None => (run.reference.ranges.bytes as usize).div_ceil(self.children.len()),
+            Some(ranges) => {
+                let hi = bounds.hi.as_deref();
+                let shares = ranges.iter().filter_map(|range| clip(range, &bounds.lo, hi));
+                shares.map(|share| range_weight(&share)).sum::<usize>()
+            }
+        })
+        .sum()
     }
 }
 
 impl RunImage {
-    /// Where each slice is in the run, and its messages.
-    pub fn slices(&self) -> impl Iterator<Item = (&SectionRef, &[(Key, Message)])> {
-        let slices = self.run.reference.slices.iter().zip(&self.run.slices);
-        slices.filter_map(|(reference, slice)| Some((&reference.section, slice.get()?.as_slice())))
+    /// Where each slice is in the run, and which inserts it holds.
+    pub fn slices(&self) -> impl Iterator<Item = (&SectionRef, &[Msn])> {
+        let slices = self.reference.slices.iter().zip(&self.inserts);
+        slices.map(|(reference, inserts)| (&reference.section, inserts.as_slice()))
     }
 }
 
@@ -605,6 +672,14 @@ impl Run {
     /// Where and what the run is.
     pub fn reference(&self) -> &RunRef {
         &self.reference
+    }
+
+    /// How much memory it takes.
+    fn memory(&self) -> usize {
+        let slices: usize =
+            self.slices.iter().filter_map(|slice| slice.get()).map(|s| s.memory()).sum();
+        let ranges = self.ranges.get().map_or(0, |ranges| ranges.len() * 128);
+        256 + self.slices.len() * 96 + slices + ranges
     }
 
     /// The slices that have not been flushed, where `firsts` has the first live run of each child.

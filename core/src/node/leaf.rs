@@ -1,7 +1,7 @@
 //! A leaf in memory, and a leaf as bytes.
 //!
 //! A leaf that was read holds its head, and each basement once somebody asked for it. A leaf that is
-//! changed holds all of its entries in one sorted list, which is divided into basements when it is
+//! changed holds all of its entries in one list, which is divided into basements when it is
 //! written. Layout: `format/SPEC.md`, "Leaf".
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +9,14 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use super::sorted::{Item, Sizes, Sorted};
 use super::{Batch, read_part};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
+use crate::format::limits::FILE_BLOCK;
 use crate::format::{
-    Action, BasementRef, Birth, Bounds, ChunkRef, Key, KeySection, LeafHead, NO_CHUNK, StoredEntry,
-    chunks_of, is_block,
+    Action, BasementRef, Birth, Bounds, ChunkRef, EntryRef, Key, KeySection, Kind, LeafHead,
+    NO_CHUNK, StoredEntry, chunks_of, encode_section, is_block,
 };
 use crate::ids::*;
 
@@ -22,19 +24,8 @@ use crate::ids::*;
 const ENTRY_COST: usize = 16;
 /// What a block of a file takes in the key section besides its entry.
 const BLOCK_COST: usize = 44;
-/// What an entry takes in memory besides key and value.
-const ENTRY_MEMORY: usize = 72;
-
-type Entries = Vec<Held>;
-
-/// An entry in memory.
-#[derive(Clone)]
-struct Held {
-    key: Key,
-    value: Bytes,
-    /// The message that gave the value; 0 if it was read.
-    msn: Msn,
-}
+/// Fewer messages than one of so many entries are applied one by one.
+const FEW: usize = 8;
 
 /// A node of height 0.
 #[derive(Clone)]
@@ -54,40 +45,41 @@ enum Content {
     Stored {
         extent: Extent,
         leaf_bytes: u32,
-        basements: Vec<(BasementRef, OnceLock<Arc<Entries>>)>,
+        basements: Vec<(BasementRef, OnceLock<Arc<Sorted>>)>,
         loaded: Loaded,
     },
-    /// All entries, their size on disk, and where they grow.
-    Open { entries: Entries, bytes: usize, growth: Growth },
+    /// All entries, as inserts (of message 0 where they were read), and where they grow.
+    Open { entries: Sorted, growth: Growth },
 }
 
 /// Where new entries come: a leaf that is filled in the order of keys is split where it grows, so that
 /// what is left behind stays full.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Growth {
-    /// The place behind the last new entry.
-    at: usize,
+    /// The last new entry.
+    last: Vec<u8>,
     /// How many came one behind the other.
     run: usize,
 }
 
 impl Growth {
-    /// A new entry comes at `at` among `len`.
-    fn grew(&mut self, at: usize, len: usize) {
-        if at == self.at {
+    /// A new entry comes between `before` and, if there are any, greater ones.
+    fn grew(&mut self, key: &[u8], (before, more): (Option<&[u8]>, bool)) {
+        if self.run > 0 && before == Some(&*self.last) {
             self.run += 1;
-        } else if at == len && self.at < len && self.run > 1 {
+        } else if !more && self.run > 1 {
             // Making a directory puts the root of its zone behind everything, beside its entry.
             return;
         } else {
             self.run = 1;
         }
-        self.at = at + 1;
+        self.last.clear();
+        self.last.extend_from_slice(key);
     }
 
-    /// Where the leaf is to be split, if it is filled in order.
-    fn point(self) -> Option<usize> {
-        (self.run > 1).then_some(self.at)
+    /// Behind which key the leaf is to be split, if it is filled in order.
+    fn point(&self) -> Option<&[u8]> {
+        (self.run > 1).then_some(&*self.last)
     }
 }
 
@@ -115,17 +107,11 @@ pub struct LeafImage {
 impl Leaf {
     /// A leaf without entries.
     pub fn empty(id: NodeId, tree: TreeId, bounds: Bounds) -> Leaf {
-        Leaf::with_entries(id, tree, bounds, Vec::new())
+        Leaf::with_entries(id, tree, bounds, Sorted::default())
     }
 
-    fn with_entries(id: NodeId, tree: TreeId, bounds: Bounds, entries: Entries) -> Leaf {
-        let bytes = entries.iter().map(|entry| entry.cost(tree)).sum();
-        Leaf {
-            id,
-            tree,
-            bounds,
-            content: Content::Open { entries, bytes, growth: Growth::default() },
-        }
+    fn with_entries(id: NodeId, tree: TreeId, bounds: Bounds, entries: Sorted) -> Leaf {
+        Leaf { id, tree, bounds, content: Content::Open { entries, growth: Growth::default() } }
     }
 
     pub(super) fn stored(head: LeafHead, extent: Extent) -> Leaf {
@@ -141,10 +127,7 @@ impl Leaf {
 
     /// The value of `key`.
     pub fn get(&self, disk: &Disk, key: &[u8]) -> Result<Option<Bytes>> {
-        let find = |entries: &Entries| match entries.binary_search_by(|e| (*e.key).cmp(key)) {
-            Ok(at) => Some(entries[at].value.clone()),
-            Err(_) => None,
-        };
+        let find = |entries: &Sorted| entries.get(key).map(|item| item.bytes());
         match &self.content {
             Content::Open { entries, .. } => Ok(find(entries)),
             Content::Stored { basements, .. } => {
@@ -159,27 +142,20 @@ impl Leaf {
 
     /// The entries within `[lo, hi)`, in key order.
     pub fn scan(&self, disk: &Disk, lo: &[u8], hi: Option<&[u8]>) -> Result<Vec<(Key, Bytes)>> {
-        let mut found = Vec::new();
-        let mut add = |entries: &Entries| {
-            let start = entries.partition_point(|entry| *entry.key < *lo);
-            let end =
-                hi.map_or(entries.len(), |hi| entries.partition_point(|entry| *entry.key < *hi));
-            let inside = &entries[start..end.max(start)];
-            found.extend(inside.iter().map(|entry| (entry.key.clone(), entry.value.clone())));
-        };
         match &self.content {
-            Content::Open { entries, .. } => add(entries),
+            Content::Open { entries, .. } => Ok(entries.export(lo, hi)),
             Content::Stored { basements, .. } => {
+                let mut found = Vec::new();
                 let first = basements.partition_point(|(b, _)| *b.first <= *lo).saturating_sub(1);
                 for (at, (basement, _)) in basements.iter().enumerate().skip(first) {
                     if hi.is_some_and(|hi| *basement.first >= *hi) {
                         break;
                     }
-                    add(&*self.basement(disk, at)?);
+                    found.extend(self.basement(disk, at)?.export(lo, hi));
                 }
+                Ok(found)
             }
         }
-        Ok(found)
     }
 
     /// The keys within `[lo, hi)` and the lengths of their values. Values are not read.
@@ -190,27 +166,25 @@ impl Leaf {
         hi: Option<&[u8]>,
     ) -> Result<Vec<(Key, usize)>> {
         let mut found = Vec::new();
-        let mut add = |key: &Key, len: usize| {
-            if **key >= *lo && hi.is_none_or(|hi| **key < *hi) {
-                found.push((key.clone(), len));
+        let mut add = |key: &[u8], len: usize| {
+            if *key >= *lo && hi.is_none_or(|hi| *key < *hi) {
+                found.push((Key::copied(key), len));
             }
         };
         match &self.content {
             Content::Open { entries, .. } => {
-                entries.iter().for_each(|entry| add(&entry.key, entry.value.len()))
+                entries.range(lo, hi).for_each(|item| add(item.key, item.value().len()));
             }
             Content::Stored { basements, .. } => {
                 for (at, (_, loaded)) in basements.iter().enumerate() {
                     match loaded.get() {
                         Some(entries) => {
-                            entries.iter().for_each(|entry| add(&entry.key, entry.value.len()))
+                            entries.iter().for_each(|item| add(item.key, item.value().len()));
                         }
                         None => {
                             let section = self.section(disk, at)?;
-                            section
-                                .entries
-                                .iter()
-                                .for_each(|entry| add(&entry.key, entry.bytes as usize));
+                            let entries = section.entries.iter();
+                            entries.for_each(|entry| add(&entry.key, entry.bytes as usize));
                         }
                     }
                 }
@@ -220,7 +194,7 @@ impl Leaf {
     }
 
     /// Reads basement `at`, unless that was done before.
-    fn basement(&self, disk: &Disk, at: usize) -> Result<Arc<Entries>> {
+    fn basement(&self, disk: &Disk, at: usize) -> Result<Arc<Sorted>> {
         let Content::Stored { extent, leaf_bytes, basements, loaded: so_far } = &self.content
         else {
             return Err(Error::Misuse("an open leaf has no basements".into()));
@@ -239,12 +213,13 @@ impl Leaf {
             return Err(Error::corrupt(place, fault));
         }
         let values = read_values(disk, self.id, at, extent.start.byte(), &section)?;
-        let held =
-            |(entry, value): (StoredEntry, Bytes)| Held { key: entry.key, value, msn: Msn(0) };
-        let entries = section.entries.into_iter().zip(values).map(held);
+        let mut entries = Sorted::with_capacity(section.entries.len(), reference.bytes as usize);
+        for (entry, value) in section.entries.iter().zip(&values) {
+            entries.push_value(&entry.key, Msn(0), Kind::Insert, value, 0..value.len());
+        }
         let entries = || {
             so_far.0.fetch_add(more, Ordering::Relaxed);
-            Arc::new(entries.collect())
+            Arc::new(entries)
         };
         Ok(loaded.get_or_init(entries).clone())
     }
@@ -268,44 +243,51 @@ impl Leaf {
     /// Brings all entries into one list, which can be changed.
     pub fn open(&mut self, disk: &Disk) -> Result<()> {
         let Content::Stored { basements, .. } = &self.content else { return Ok(()) };
-        let mut entries = Vec::new();
-        for at in 0..basements.len() {
-            entries.extend_from_slice(&self.basement(disk, at)?);
-        }
-        let open = Leaf::with_entries(self.id, self.tree, Bounds::default(), entries);
-        self.content = open.content;
+        let loaded = (0..basements.len()).map(|at| self.basement(disk, at));
+        let loaded = loaded.collect::<Result<Vec<_>>>()?;
+        let count = loaded.iter().map(|basement| basement.len()).sum();
+        let mut entries =
+            Sorted::with_capacity(count, loaded.iter().map(|basement| basement.arena()).sum());
+        loaded.iter().for_each(|basement| basement.iter().for_each(|item| entries.push(item)));
+        self.content = Content::Open { entries, growth: Growth::default() };
         Ok(())
     }
 
     /// Applies message `msn` to an open leaf.
-    pub fn apply(&mut self, key: Key, msn: Msn, action: &Action) {
-        let tree = self.tree;
-        let (entries, bytes, growth) = self.opened();
-        let at = match entries.last() {
-            Some(last) if last.key < key => Err(entries.len()),
-            _ => entries.binary_search_by(|entry| entry.key.cmp(&key)),
+    pub fn apply(&mut self, key: &[u8], msn: Msn, action: &Action) {
+        let (entries, growth) = self.opened();
+        let old = match action {
+            Action::Insert(_) | Action::Delete => entries.contains(key).then_some(None),
+            Action::Update(_) => entries.get(key).map(|old| Some((old.bytes(), old.msn))),
         };
-        let old = at.ok().map(|at| &entries[at]);
-        let value = action.apply(old.map(|old| &old.value));
-        let msn = action.msn_over(old.map(|old| old.msn), msn);
-        match (at, value) {
-            (Ok(at), Some(value)) => {
-                *bytes -= entries[at].cost(tree);
-                entries[at] = Held { key, value, msn };
-                *bytes += entries[at].cost(tree);
-            }
-            (Err(at), Some(value)) => {
-                *bytes += cost(tree, &key, &value);
-                growth.grew(at, entries.len());
-                entries.insert(at, Held { key, value, msn });
-            }
-            (Ok(at), None) => {
-                *bytes -= entries[at].cost(tree);
-                *growth = Growth::default();
-                entries.remove(at);
-            }
-            (Err(_), None) => {}
+        if old.is_none() && !matches!(action, Action::Delete) {
+            growth.grew(key, entries.neighbours(key));
         }
+        match action {
+            Action::Insert(_) => entries.put(key, msn, action),
+            Action::Delete => {
+                if old.is_some() {
+                    *growth = Growth::default();
+                    entries.remove(key);
+                }
+            }
+            Action::Update(update) => {
+                let old = old.flatten();
+                let value = update.apply(old.as_ref().map(|(value, _)| &**value));
+                // A value stays that of the message that gave it.
+                let msn = old.map_or(msn, |(_, msn)| msn);
+                if let Some(value) = value {
+                    entries.put(key, msn, &Action::Insert(value));
+                }
+            }
+        }
+    }
+
+    /// Removes the entries within `[lo, hi)` from an open leaf.
+    pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) {
+        let (entries, growth) = self.opened();
+        *growth = Growth::default();
+        entries.remove_range(lo, Some(hi));
     }
 
     /// Forgets all entries, without reading them.
@@ -316,43 +298,59 @@ impl Leaf {
 
     /// Applies the messages of a buffer, which are younger than everything here, to an open leaf.
     pub fn apply_batch(&mut self, batch: &Batch) {
-        let tree = self.tree;
-        let (entries, bytes, growth) = self.opened();
+        let (entries, growth) = self.opened();
+        for range in batch.ranges().iter() {
+            entries.remove_range(&range.lo, Some(&range.hi));
+        }
+        let points = batch.points();
+        if points.len() < entries.len() / FEW {
+            points.iter().for_each(|item| self.apply(item.key, item.msn, &item.action()));
+            return;
+        }
         *growth = Growth::default();
         let old = std::mem::take(entries);
-        let alive = |entry: &Held| batch.ranges().covering(&entry.key).is_none();
-        let mut old = old.into_iter().filter(alive).peekable();
-        for (key, message) in batch.points() {
-            while let Some(entry) = old.next_if(|entry| entry.key < *key) {
-                entries.push(entry);
+        let arena = old.arena() + points.arena();
+        let mut merged = Sorted::with_capacity(old.len() + points.len(), arena);
+        let mut old = old.iter().peekable();
+        let mut last = None;
+        for item in points.iter() {
+            while let Some(entry) = old.next_if(|entry| entry.key < item.key) {
+                merged.push(entry);
             }
-            let here = old.next_if(|entry| entry.key == *key);
-            let value = message.action.apply(here.as_ref().map(|here| &here.value));
-            let msn = message.action.msn_over(here.map(|here| here.msn), message.msn);
-            if let Some(value) = value {
-                entries.push(Held { key: key.clone(), value, msn });
+            let here = old.next_if(|entry| entry.key == item.key);
+            match item.kind {
+                Kind::Insert => merged.push(item),
+                Kind::Delete => {}
+                Kind::Update => {
+                    let value = item.action().apply(here.map(|here| here.bytes()).as_ref());
+                    let msn = here.map_or(item.msn, |here| here.msn);
+                    if let Some(value) = value {
+                        merged.push_value(item.key, msn, Kind::Insert, &value, 0..value.len());
+                    }
+                }
             }
+            last = Some(item.key);
         }
-        if old.peek().is_none() && batch.points().len() > 1 {
-            *growth = Growth { at: entries.len(), run: batch.points().len() };
+        if old.peek().is_none() && points.len() > 1 {
+            growth.last.extend_from_slice(last.unwrap_or_default());
+            growth.run = points.len();
         }
-        entries.extend(old);
-        *bytes = entries.iter().map(|entry| entry.cost(tree)).sum();
+        old.for_each(|rest| merged.push(rest));
+        *entries = merged;
     }
 
     /// Values that messages gave since the leaf was opened, with the MSNs of those messages.
-    pub fn fresh(&self) -> impl Iterator<Item = (Msn, &Bytes)> {
+    pub fn fresh(&self) -> impl Iterator<Item = Item<'_>> {
         let entries = match &self.content {
-            Content::Open { entries, .. } => entries.as_slice(),
-            Content::Stored { .. } => &[],
+            Content::Open { entries, .. } => Some(entries),
+            Content::Stored { .. } => None,
         };
-        let fresh = entries.iter().filter(|entry| entry.msn > Msn(0));
-        fresh.map(|entry| (entry.msn, &entry.value))
+        entries.into_iter().flat_map(Sorted::iter).filter(|entry| entry.msn > Msn(0))
     }
 
-    fn opened(&mut self) -> (&mut Entries, &mut usize, &mut Growth) {
+    fn opened(&mut self) -> (&mut Sorted, &mut Growth) {
         match &mut self.content {
-            Content::Open { entries, bytes, growth } => (entries, bytes, growth),
+            Content::Open { entries, growth } => (entries, growth),
             Content::Stored { .. } => panic!("a leaf is opened before it is changed"),
         }
     }
@@ -381,7 +379,7 @@ impl Leaf {
     /// About how many bytes the leaf takes on disk.
     pub fn bytes(&self) -> usize {
         match &self.content {
-            Content::Open { bytes, .. } => *bytes,
+            Content::Open { entries, .. } => cost(self.tree, entries.sizes()),
             Content::Stored { leaf_bytes, .. } => *leaf_bytes as usize,
         }
     }
@@ -389,22 +387,21 @@ impl Leaf {
     /// About how much memory the leaf takes.
     pub fn weight(&self) -> usize {
         match &self.content {
-            Content::Open { entries, bytes, .. } => bytes + entries.len() * ENTRY_MEMORY,
-            Content::Stored { basements, leaf_bytes, .. } => {
-                let loaded = basements.iter().filter(|(_, loaded)| loaded.get().is_some());
-                let entries: usize = loaded.clone().map(|(b, _)| b.entries as usize).sum();
-                let share = *leaf_bytes as usize / basements.len().max(1);
-                512 + basements.len() * 128 + loaded.count() * share + entries * ENTRY_MEMORY
+            Content::Open { entries, .. } => 512 + entries.memory(),
+            Content::Stored { basements, .. } => {
+                let loaded = basements.iter().filter_map(|(_, loaded)| loaded.get());
+                512 + basements.len() * 160 + loaded.map(|loaded| loaded.memory()).sum::<usize>()
             }
         }
     }
 
-    /// Where to divide an open leaf that is larger than `limit`: the places of the first entries of all
-    /// pieces but the first. A leaf that is filled in order is split where it grows.
-    pub fn cuts(&self, limit: usize) -> Vec<usize> {
+    /// Where to divide an open leaf that is larger than `limit`: the first keys of all pieces but the
+    /// first. A leaf that is filled in order is split where it grows.
+    pub fn cuts(&self, limit: usize) -> Vec<Key> {
         let tree = self.tree;
-        let Content::Open { entries, bytes, growth } = &self.content else { return Vec::new() };
-        if *bytes <= limit || entries.len() < 2 {
+        let Content::Open { entries, growth } = &self.content else { return Vec::new() };
+        let bytes = self.bytes();
+        if bytes <= limit || entries.len() < 2 {
             return Vec::new();
         }
         let pieces = bytes.div_ceil(limit);
@@ -412,31 +409,32 @@ impl Leaf {
         let target = if point.is_some() { limit } else { bytes.div_ceil(pieces) };
         let mut cuts = Vec::new();
         let mut piece = 0;
-        for (at, entry) in entries.iter().enumerate() {
-            let cost = entry.cost(tree);
-            if piece > 0 && (piece + cost > target || point == Some(at)) {
-                cuts.push(at);
+        let mut before: &[u8] = &[];
+        for entry in entries.iter() {
+            let cost = entry_cost(tree, entry.key.len(), entry.value().len());
+            if piece > 0 && (piece + cost > target || point == Some(before)) {
+                cuts.push(Key::copied(entry.key));
                 piece = 0;
             }
             piece += cost;
+            before = entry.key;
         }
         cuts
     }
 
     /// Divides an open leaf. What stays is the first piece; returned are the others, each with its first
     /// key.
-    pub fn split(&mut self, cuts: &[usize]) -> Vec<(Key, SplitLeaf)> {
-        let tree = self.tree;
-        let (entries, bytes, growth) = self.opened();
-        let mut parts = Vec::with_capacity(cuts.len());
-        for at in cuts.iter().rev() {
-            let part = entries.split_off(*at);
-            parts.push((part[0].key.clone(), SplitLeaf(part)));
-        }
-        parts.reverse();
-        *bytes = entries.iter().map(|entry| entry.cost(tree)).sum();
+    pub fn split(&mut self, cuts: Vec<Key>) -> Vec<(Key, SplitLeaf)> {
+        let (entries, growth) = self.opened();
         *growth = Growth::default();
-        parts
+        let all = std::mem::take(entries);
+        *entries = all.within(&[], cuts.first().map(|cut| &**cut));
+        let ends: Vec<Option<Key>> = cuts.iter().skip(1).cloned().map(Some).chain([None]).collect();
+        let parts = cuts.into_iter().zip(ends).map(|(cut, end)| {
+            let part = SplitLeaf(all.within(&cut, end.as_deref()));
+            (cut, part)
+        });
+        parts.collect()
     }
 
     /// Gives a piece of a split its name and bounds.
@@ -446,13 +444,13 @@ impl Leaf {
 
     /// Appends the entries of the leaf to the right, both open, and takes over its keys.
     pub fn merge(&mut self, right: Leaf) {
-        let Content::Open { entries: mut more, bytes: more_bytes, .. } = right.content else {
+        let Content::Open { entries: more, .. } = right.content else {
             panic!("a leaf is opened before it is merged");
         };
         self.bounds.hi = right.bounds.hi;
-        let (entries, bytes, _) = self.opened();
-        entries.append(&mut more);
-        *bytes += more_bytes;
+        let (entries, growth) = self.opened();
+        *growth = Growth::default();
+        more.iter().for_each(|item| entries.push(item));
     }
 
     /// The leaf as bytes. It must be open.
@@ -460,29 +458,26 @@ impl Leaf {
         let Content::Open { entries, .. } = &self.content else {
             panic!("a leaf is opened before it is written");
         };
-        debug_assert_eq!(
-            self.bytes(),
-            entries.iter().map(|entry| entry.cost(self.tree)).sum::<usize>(),
-            "the size of a leaf is kept"
-        );
-        let plan = Plan::new(self, entries, basement_size);
+        debug_assert!(entries.is_counted(), "the size of a leaf is kept");
+        let items: Vec<Item<'_>> = entries.iter().collect();
+        let plan = Plan::new(self, &items, basement_size);
         plan.fill(self, birth, write_seq)
     }
 }
 
 /// The entries of a piece of a leaf that was split.
-pub struct SplitLeaf(Entries);
+pub struct SplitLeaf(Sorted);
 
-impl Held {
-    fn cost(&self, tree: TreeId) -> usize {
-        cost(tree, &self.key, &self.value)
-    }
+/// What entries take on disk, at the most.
+fn cost(tree: TreeId, sizes: Sizes) -> usize {
+    let blocks = if tree == TreeId::Data { BLOCK_COST * sizes.blocks } else { 0 };
+    ENTRY_COST * sizes.count + sizes.keys + sizes.values + blocks
 }
 
-/// What an entry takes on disk, at the most.
-fn cost(tree: TreeId, key: &[u8], value: &[u8]) -> usize {
-    let block = if is_block(tree, value.len()) { BLOCK_COST } else { 0 };
-    ENTRY_COST + key.len() + value.len() + block
+/// What an entry with a key and a value of so many bytes takes.
+fn entry_cost(tree: TreeId, keys: usize, values: usize) -> usize {
+    let blocks = usize::from(values == FILE_BLOCK);
+    cost(tree, Sizes { count: 1, keys, values, blocks, ..Sizes::default() })
 }
 
 /// A key section must agree with the directory in the head, and stay within its bounds.
@@ -564,14 +559,14 @@ struct Plan<'l> {
 }
 
 struct BasementPlan<'l> {
-    entries: &'l [Held],
+    entries: &'l [Item<'l>],
     places: Vec<(u16, u16)>,
     chunks: Vec<usize>,
     bytes: usize,
 }
 
 impl<'l> Plan<'l> {
-    fn new(leaf: &Leaf, entries: &'l Entries, basement_size: usize) -> Plan<'l> {
+    fn new(leaf: &Leaf, entries: &'l [Item<'l>], basement_size: usize) -> Plan<'l> {
         let basements = divide(leaf.tree, entries, basement_size);
         let firsts = basements.iter().map(|b| b.entries[0].key.len());
         let head_bytes = LeafHead::encoded_bytes(&leaf.bounds, firsts);
@@ -604,14 +599,15 @@ impl<'l> Plan<'l> {
             for (entry, (chunk, offset)) in basement.entries.iter().zip(&basement.places) {
                 if *chunk != NO_CHUNK {
                     let at = chunks[usize::from(*chunk)].offset as usize + usize::from(*offset);
-                    bytes[at..at + entry.value.len()].copy_from_slice(&entry.value);
+                    let value = entry.value();
+                    bytes[at..at + value.len()].copy_from_slice(value);
                 }
             }
             for chunk in &mut chunks {
                 let at = chunk.offset as usize;
                 chunk.hash = Hash::of(&bytes[at..at + chunk.bytes as usize]);
             }
-            let section = basement.section(chunks).encode();
+            let section = encode_section(&chunks, basement.stored());
             assert_eq!(section.len(), basement.bytes, "a key section is as long as was planned");
             bytes[section_at..section_at + section.len()].copy_from_slice(&section);
             references.push(BasementRef {
@@ -619,7 +615,7 @@ impl<'l> Plan<'l> {
                 bytes: section.len() as u32,
                 entries: basement.entries.len() as u32,
                 hash: Hash::of(&section),
-                first: basement.entries[0].key.clone(),
+                first: Key::copied(basement.entries[0].key),
             });
             section_at += section.len();
         }
@@ -638,30 +634,30 @@ impl<'l> Plan<'l> {
 }
 
 impl BasementPlan<'_> {
-    fn section(&self, chunks: Vec<ChunkRef>) -> KeySection {
-        let entry = |(held, (chunk, offset)): (&Held, &(u16, u16))| StoredEntry {
-            key: held.key.clone(),
+    fn stored(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        self.entries.iter().zip(&self.places).map(|(entry, (chunk, offset))| EntryRef {
+            key: entry.key,
             chunk: *chunk,
             offset: *offset,
-            bytes: held.value.len() as u32,
-        };
-        KeySection { chunks, entries: self.entries.iter().zip(&self.places).map(entry).collect() }
+            bytes: entry.value().len() as u32,
+        })
     }
 }
 
 /// Divides entries into basements of about `size` bytes, none of them empty.
-fn divide(tree: TreeId, entries: &Entries, size: usize) -> Vec<BasementPlan<'_>> {
+fn divide<'l>(tree: TreeId, entries: &'l [Item<'l>], size: usize) -> Vec<BasementPlan<'l>> {
     let mut basements = Vec::new();
     let mut start = 0;
     let mut bytes = 0;
     for at in 0..=entries.len() {
-        let next = entries.get(at).map(|entry| entry.cost(tree));
+        let cost = |entry: &Item<'_>| entry_cost(tree, entry.key.len(), entry.value().len());
+        let next = entries.get(at).map(cost);
         let full = next.is_none_or(|next| bytes + next > size);
         if full && at > start {
             let entries = &entries[start..at];
-            let values = entries.iter().map(|entry| entry.value.len());
+            let values = entries.iter().map(|entry| entry.value().len());
             let (places, chunks) = chunks_of(tree, values);
-            let keys = entries.iter().map(|entry| &entry.key);
+            let keys = entries.iter().map(|entry| entry.key);
             let bytes = KeySection::encoded_bytes(keys, chunks.len());
             basements.push(BasementPlan { entries, places, chunks, bytes });
             start = at;

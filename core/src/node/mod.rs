@@ -9,12 +9,14 @@ mod batch;
 mod internal;
 mod leaf;
 mod ranges;
+mod sorted;
 
 pub use batch::Batch;
 pub use internal::{Child, Internal, Run, RunImage};
 pub(crate) use leaf::check_section;
 pub use leaf::{Leaf, LeafImage, SplitLeaf};
 pub use ranges::RangeSet;
+pub use sorted::{Item, Sorted};
 
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};

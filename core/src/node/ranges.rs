@@ -13,6 +13,8 @@ use crate::ids::Msn;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet {
     ranges: BTreeMap<Key, (Key, Msn)>,
+    /// The bytes of all keys.
+    keys: usize,
 }
 
 impl RangeSet {
@@ -29,7 +31,17 @@ impl RangeSet {
     /// Adds a range delete that is younger than all that are there.
     pub fn insert(&mut self, range: RangeDelete) {
         self.cut(&range.lo, Some(&range.hi));
-        self.ranges.insert(range.lo, (range.hi, range.msn));
+        self.add(range.lo, range.hi, range.msn);
+    }
+
+    /// The bytes of the keys of all ranges.
+    pub fn key_bytes(&self) -> usize {
+        self.keys
+    }
+
+    fn add(&mut self, lo: Key, hi: Key, msn: Msn) {
+        self.keys += lo.len() + hi.len();
+        self.ranges.insert(lo, (hi, msn));
     }
 
     /// The range delete that covers `key`.
@@ -80,11 +92,12 @@ impl RangeSet {
                 .map(|(start, rest)| (start.clone(), rest.clone()))
                 .expect("a share comes from a range");
             self.ranges.remove(&start);
+            self.keys -= start.len() + end.len();
             if start < share.lo {
-                self.ranges.insert(start, (share.lo, msn));
+                self.add(start, share.lo, msn);
             }
             if share.hi < end {
-                self.ranges.insert(share.hi, (end, msn));
+                self.add(share.hi, end, msn);
             }
         }
     }

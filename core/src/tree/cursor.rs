@@ -217,13 +217,13 @@ fn lay_over<T>(
     let alive = |(key, _): &(Key, T)| overlay.ranges().covering(key).is_none();
     let mut stored = stored.into_iter().filter(alive).peekable();
     let mut entries = Vec::new();
-    for (key, message) in overlay.points() {
-        while let Some(entry) = stored.next_if(|(k, _)| k < key) {
+    for item in overlay.points().iter() {
+        while let Some(entry) = stored.next_if(|(key, _)| **key < *item.key) {
             entries.push(entry);
         }
-        let here = stored.next_if(|(k, _)| k == key).map(|(_, value)| value);
-        if let Some(value) = after(&message.action, here.as_ref()) {
-            entries.push((key.clone(), value));
+        let here = stored.next_if(|(key, _)| **key == *item.key).map(|(_, value)| value);
+        if let Some(value) = after(&item.action(), here.as_ref()) {
+            entries.push((Key::copied(item.key), value));
         }
     }
     entries.extend(stored);

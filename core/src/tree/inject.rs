@@ -8,9 +8,12 @@
 use super::Balance;
 use crate::cache::Store;
 use crate::error::{Error, Result};
-use crate::format::{Action, Key, Message, RangeDelete, RecordMessage};
+use crate::format::{RangeDelete, RecordMessage};
 use crate::ids::*;
-use crate::node::{Batch, Node};
+use crate::node::{Child, Internal, Leaf, Node};
+
+/// A message and its number.
+type Numbered<'m> = (Msn, &'m RecordMessage);
 
 /// Injects messages with their values; they have the MSNs from `first` on.
 pub fn inject(
@@ -19,127 +22,103 @@ pub fn inject(
     first: Msn,
     messages: &[RecordMessage],
 ) -> Result<()> {
-    let mut at = 0;
-    while at < messages.len() {
-        let msn = Msn(first.0 + at as u64);
-        at += match &messages[at] {
-            RecordMessage::Point(tree, key, _) => {
-                let target = target_of(store, *tree, key)?;
-                apply_points(store, balance, *tree, target, msn, &messages[at..])?
-            }
-            RecordMessage::RangeDelete(tree, lo, hi) => {
-                let range = RangeDelete { msn, lo: lo.clone(), hi: hi.clone() };
-                inject_range(store, balance, *tree, range)?;
-                1
-            }
-            RecordMessage::Unbound(..) => {
-                return Err(Error::Misuse("a message without its value".into()));
-            }
-        };
+    if messages.iter().any(|message| matches!(message, RecordMessage::Unbound(..))) {
+        return Err(Error::Misuse("a message without its value".into()));
+    }
+    for tree in TreeId::ALL {
+        let numbered = messages.iter().enumerate();
+        let numbered = numbered.map(|(at, message)| (Msn(first.0 + at as u64), message));
+        let own: Vec<Numbered<'_>> = numbered.filter(|(_, m)| m.tree() == tree).collect();
+        if !own.is_empty() {
+            store.root(tree)?;
+            inject_into(store, balance, tree.root(), &own)?;
+        }
     }
     Ok(())
 }
 
-/// The node that a message to `key` may go to at once.
-fn target_of(store: &Store, tree: TreeId, key: &[u8]) -> Result<NodeId> {
-    let mut node = store.root(tree)?;
-    while let Node::Internal(internal) = &*node {
-        let at = internal.child_for(key);
-        if internal.pending(at) > 0 || !store.is_dirty(internal.children()[at].id) {
-            break;
-        }
-        let child = store.child(internal, at)?;
-        node = child;
-    }
-    Ok(node.id())
-}
-
-/// Applies the first of `messages` to node `id`, and those after it for as long as they are points
-/// for the same leaf, or for the same child of an internal node. Returns how many were applied.
-fn apply_points(
+/// Injects messages into a node, and those that may skip it into its children.
+fn inject_into(
     store: &mut Store,
     balance: &mut Balance,
-    tree: TreeId,
     id: NodeId,
-    first: Msn,
-    messages: &[RecordMessage],
-) -> Result<usize> {
-    let leaf_size = store.geometry.leaf_size as usize;
-    let node_size = store.geometry.node_size as usize;
-    let first_key = messages[0].key();
-    let (applied, height, full) = store.edit(id, |node, disk| {
-        let bounds = match node {
-            Node::Leaf(leaf) => {
-                leaf.open(disk)?;
-                leaf.bounds.clone()
-            }
-            Node::Internal(internal) => internal.child_bounds(internal.child_for(first_key)),
-        };
-        let mut applied = 0;
-        for message in messages {
-            let RecordMessage::Point(other, key, action) = message else { break };
-            if *other != tree || (applied > 0 && !bounds.contains(key)) {
-                break;
-            }
-            let (msn, action) = (Msn(first.0 + applied as u64), owned_action(action));
-            match node {
-                Node::Leaf(leaf) => leaf.apply(owned(key), msn, &action),
-                Node::Internal(internal) => internal.insert(owned(key), Message { msn, action }),
-            }
-            applied += 1;
-        }
-        let full = match node {
-            Node::Leaf(leaf) => leaf.bytes() > leaf_size,
-            Node::Internal(internal) => internal.buffered() > node_size,
-        };
-        Ok((applied, node.height(), full))
-    })?;
-    if full {
-        balance.look_at(tree, first_key, height);
-    }
-    Ok(applied)
-}
-
-/// A key of its own memory: a share of a log group would keep the whole group alive.
-fn owned(key: &Key) -> Key {
-    Key::copied(key)
-}
-
-/// Small values get memory of their own for the same reason; blocks are shared, not copied.
-fn owned_action(action: &Action) -> Action {
-    match action {
-        Action::Insert(value) if value.len() < 1024 => {
-            Action::Insert(bytes::Bytes::copy_from_slice(value))
-        }
-        Action::Update(update) => Action::Update(update.owned()),
-        other => other.clone(),
-    }
-}
-
-fn inject_range(
-    store: &mut Store,
-    balance: &mut Balance,
-    tree: TreeId,
-    range: RangeDelete,
+    messages: &[Numbered<'_>],
 ) -> Result<()> {
-    let node_size = store.geometry.node_size as usize;
-    let lo = range.lo.clone();
-    store.root(tree)?;
-    let (height, full) = store.edit(tree.root(), |node, disk| match node {
+    let node = store.node(id)?;
+    let (tree, height, lo) = (node.tree(), node.height(), node.bounds().lo.clone());
+    let mut ways = match &*node {
+        Node::Internal(internal) => ways_down(store, internal),
+        Node::Leaf(_) => Vec::new(),
+    };
+    drop(node);
+    let geometry = store.geometry;
+    let full = store.edit(id, |node, disk| match node {
         Node::Internal(internal) => {
-            internal.insert_range(range);
-            Ok((internal.height, internal.buffered() > node_size))
+            enter(internal, &mut ways, messages);
+            Ok(internal.buffered() > geometry.node_size as usize)
         }
         Node::Leaf(leaf) => {
             leaf.open(disk)?;
-            let mut batch = Batch::default();
-            batch.insert_range(range);
-            leaf.apply_batch(&batch);
-            Ok((Height(0), false))
+            messages.iter().for_each(|message| enter_leaf(leaf, message));
+            Ok(leaf.bytes() > geometry.leaf_size as usize)
         }
     })?;
     if full {
         balance.look_at(tree, &lo, height);
     }
+    for Way { child, messages, .. } in ways {
+        if !messages.is_empty() {
+            inject_into(store, balance, child, &messages)?;
+        }
+    }
     Ok(())
+}
+
+/// The way to a child.
+struct Way<'m> {
+    child: NodeId,
+    /// Whether messages may go to it at once: nothing is pending for it, and it is dirty anyway.
+    open: bool,
+    /// Those that do.
+    messages: Vec<Numbered<'m>>,
+}
+
+fn ways_down<'m>(store: &Store, internal: &Internal) -> Vec<Way<'m>> {
+    let way = |(at, child): (usize, &Child)| {
+        let open = internal.pending(at) == 0 && store.is_dirty(child.id);
+        Way { child: child.id, open, messages: Vec::new() }
+    };
+    internal.children().iter().enumerate().map(way).collect()
+}
+
+/// Adds messages to an internal node, but for those that go on to a child.
+fn enter<'m>(internal: &mut Internal, ways: &mut [Way<'m>], messages: &[Numbered<'m>]) {
+    for (msn, message) in messages.iter().copied() {
+        match message {
+            RecordMessage::Point(_, key, action) => {
+                let way = &mut ways[internal.child_for(key)];
+                match way.open {
+                    true => way.messages.push((msn, message)),
+                    false => internal.insert(key, msn, action),
+                }
+            }
+            RecordMessage::RangeDelete(_, lo, hi) => {
+                let range = RangeDelete { msn, lo: lo.clone(), hi: hi.clone() };
+                internal.insert_range(&range);
+                // What comes after it must not overtake it; what came before is below it.
+                for at in internal.children_within(lo, hi) {
+                    ways[at].open = false;
+                }
+            }
+            RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
+        }
+    }
+}
+
+fn enter_leaf(leaf: &mut Leaf, (msn, message): &Numbered<'_>) {
+    match message {
+        RecordMessage::Point(_, key, action) => leaf.apply(key, *msn, action),
+        RecordMessage::RangeDelete(_, lo, hi) => leaf.remove_range(lo, hi),
+        RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
+    }
 }

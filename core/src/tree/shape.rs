@@ -144,7 +144,7 @@ pub(super) fn split_leaf_at(
     let parent = parent_to_change(store, tree, &bounds.lo, Height(0))?;
     let pieces = store.edit(id, |node, _| match node {
         Node::Leaf(leaf) => {
-            let pieces = leaf.split(&cuts);
+            let pieces = leaf.split(cuts);
             leaf.bounds.hi = pieces.first().map(|(pivot, _)| pivot.clone());
             Ok(pieces)
         }

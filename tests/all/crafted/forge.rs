@@ -241,7 +241,10 @@ impl Forge {
         let mut references = Vec::new();
         for (child, messages) in slices {
             let start = w.len();
-            encode_slice(&mut w, messages.iter().map(|(key, message)| (key, message)));
+            encode_slice(
+                &mut w,
+                messages.iter().map(|(key, message)| MessageRef::of(key, message)),
+            );
             let greatest = messages.iter().map(|(_, message)| message.msn).max();
             let section = section(&w, start, messages.len(), greatest);
             references.push(SliceRef { child: *child, section });

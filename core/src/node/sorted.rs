@@ -1,0 +1,584 @@
+//! Keys in order, each with what is to become of it, in one piece of memory: the messages of a buffer, the
+//! entries of a leaf.
+//!
+//! Keys and short values lie one behind another in an arena, long values are shared. A slot of 32 bytes a
+//! key says where; slots are sorted. A new key goes to a short list of its own first, which joins the slots
+//! when it has become long enough, so that most insertions move few bytes. There is no allocation for a
+//! single key or value.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::format::limits::FILE_BLOCK;
+use crate::format::{Action, Key, Kind, MessageRef, Update};
+use crate::ids::Msn;
+
+/// Longer values are shared, not copied.
+const SHORT: usize = 1024;
+/// New keys before they join the others.
+const RECENT_MAX: usize = 128;
+/// So many unused bytes of the arena are not worth moving the others.
+const WASTE_MIN: usize = 64 << 10;
+
+/// Keys in order, each with a message.
+#[derive(Clone, Default)]
+pub struct Sorted {
+    slots: Vec<Slot>,
+    /// Keys that are not among the slots, in order, each with its place among them.
+    recent: Vec<(Slot, usize)>,
+    arena: Vec<u8>,
+    large: Vec<Bytes>,
+    /// Slots whose key is gone.
+    gone: usize,
+    /// Bytes of the arena that nothing refers to.
+    waste: usize,
+    sizes: Sizes,
+}
+
+/// What the keys and values take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// How many keys there are.
+    pub count: usize,
+    /// The bytes of all keys.
+    pub keys: usize,
+    /// The bytes of all values and updates.
+    pub values: usize,
+    /// How many values are as long as a block of a file.
+    pub blocks: usize,
+    /// The bytes of values that are shared.
+    pub shared: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    /// The first bytes of the key: most comparisons need no more.
+    head: u64,
+    msn: Msn,
+    /// Where the key stands in the arena; a short value follows it.
+    at: u32,
+    key: u16,
+    kind: SlotKind,
+    /// The length of a short value, or the place of one that is shared.
+    value: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SlotKind {
+    Short(Kind),
+    Shared(Kind),
+    Gone,
+}
+
+/// A key and its message.
+#[derive(Clone, Copy)]
+pub struct Item<'s> {
+    /// The key.
+    pub key: &'s [u8],
+    /// The message's number.
+    pub msn: Msn,
+    /// What it does.
+    pub kind: Kind,
+    value: Value<'s>,
+}
+
+#[derive(Clone, Copy)]
+enum Value<'s> {
+    Short(&'s [u8]),
+    Shared(&'s Bytes),
+}
+
+impl<'s> Item<'s> {
+    /// The value or update; empty for a delete.
+    pub fn value(&self) -> &'s [u8] {
+        match self.value {
+            Value::Short(value) => value,
+            Value::Shared(value) => value,
+        }
+    }
+
+    /// The same in memory that can be kept.
+    pub fn bytes(&self) -> Bytes {
+        match self.value {
+            Value::Short(value) => Bytes::copy_from_slice(value),
+            Value::Shared(value) => value.clone(),
+        }
+    }
+
+    /// What the message does, in memory that can be kept.
+    pub fn action(&self) -> Action {
+        match self.kind {
+            Kind::Insert => Action::Insert(self.bytes()),
+            Kind::Delete => Action::Delete,
+            Kind::Update => Action::Update(Update::trusted(self.bytes())),
+        }
+    }
+
+    /// As it is written.
+    pub fn message(&self) -> MessageRef<'s> {
+        MessageRef { key: self.key, msn: self.msn, kind: self.kind, value: self.value() }
+    }
+}
+
+impl Sizes {
+    fn add(&mut self, item: &Item<'_>) {
+        self.count += 1;
+        self.keys += item.key.len();
+        self.values += item.value().len();
+        self.blocks += usize::from(item.value().len() == FILE_BLOCK);
+        self.shared += if let Value::Shared(value) = item.value { value.len() } else { 0 };
+    }
+
+    fn take_off(&mut self, item: &Item<'_>) {
+        self.count -= 1;
+        self.keys -= item.key.len();
+        self.values -= item.value().len();
+        self.blocks -= usize::from(item.value().len() == FILE_BLOCK);
+        self.shared -= if let Value::Shared(value) = item.value { value.len() } else { 0 };
+    }
+}
+
+/// Where a key is, or belongs.
+enum Found {
+    /// Among the slots.
+    Slot(usize),
+    /// Among the recent ones.
+    Recent(usize),
+    /// Nowhere: it would come so far among the recent ones, and among the slots.
+    Nowhere(usize, usize),
+}
+
+impl Sorted {
+    /// One with room for `count` keys whose keys and short values take `bytes` bytes.
+    pub fn with_capacity(count: usize, bytes: usize) -> Sorted {
+        let (slots, arena) = (Vec::with_capacity(count), Vec::with_capacity(bytes));
+        Sorted { slots, arena, ..Sorted::default() }
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.count == 0
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.sizes.count
+    }
+
+    /// What keys and values take.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// How many bytes keys and short values take.
+    pub fn arena(&self) -> usize {
+        self.arena.len() - self.waste
+    }
+
+    /// How much memory it takes, in bytes.
+    pub fn memory(&self) -> usize {
+        let slots = self.slots.capacity() * size_of::<Slot>();
+        let recent = self.recent.capacity() * size_of::<(Slot, usize)>();
+        let large = self.large.capacity() * size_of::<Bytes>();
+        slots + recent + large + self.arena.capacity() + self.sizes.shared
+    }
+
+    /// Whether `key` is there.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        match self.find(key) {
+            Found::Slot(at) => self.slots[at].kind != SlotKind::Gone,
+            Found::Recent(_) => true,
+            Found::Nowhere(..) => false,
+        }
+    }
+
+    /// The message for `key`.
+    pub fn get(&self, key: &[u8]) -> Option<Item<'_>> {
+        match self.find(key) {
+            Found::Slot(at) => self.item(&self.slots[at]),
+            Found::Recent(at) => self.item(&self.recent[at].0),
+            Found::Nowhere(..) => None,
+        }
+    }
+
+    /// Gives `key` a message in place of the one that it may have.
+    pub fn put(&mut self, key: &[u8], msn: Msn, action: &Action) {
+        let behind_all =
+            self.recent.is_empty() && self.slots.last().is_none_or(|last| self.key_of(last) < key);
+        if behind_all {
+            let slot = self.store(key, msn, action);
+            self.slots.push(slot);
+            return;
+        }
+        match self.find(key) {
+            Found::Slot(at) => {
+                self.release(self.slots[at]);
+                let was_gone = self.slots[at].kind == SlotKind::Gone;
+                self.gone -= usize::from(was_gone);
+                self.slots[at] = self.store(key, msn, action);
+            }
+            Found::Recent(at) => {
+                self.release(self.recent[at].0);
+                self.recent[at].0 = self.store(key, msn, action);
+            }
+            Found::Nowhere(recent, place) => {
+                let slot = self.store(key, msn, action);
+                self.recent.insert(recent, (slot, place));
+                if self.recent.len() == RECENT_MAX {
+                    self.settle();
+                }
+            }
+        }
+        if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
+            *self = self.within(&[], None);
+        }
+    }
+
+    /// Adds a key that is greater than all others.
+    pub fn push(&mut self, item: Item<'_>) {
+        self.settle();
+        let slot = match item.value {
+            Value::Short(value) => self.store_short(item.key, item.msn, item.kind, value),
+            Value::Shared(value) => self.store_shared(item.key, item.msn, item.kind, value.clone()),
+        };
+        debug_assert!(self.slots.last().is_none_or(|last| self.key_of(last) < item.key));
+        self.slots.push(slot);
+    }
+
+    /// Adds a key that is greater than all others, with a value that is a part of `bytes`.
+    pub fn push_value(
+        &mut self,
+        key: &[u8],
+        msn: Msn,
+        kind: Kind,
+        bytes: &Bytes,
+        part: Range<usize>,
+    ) {
+        self.settle();
+        let slot = match part.len() {
+            ..=SHORT => self.store_short(key, msn, kind, &bytes[part]),
+            _ => self.store_shared(key, msn, kind, bytes.slice(part)),
+        };
+        debug_assert!(self.slots.last().is_none_or(|last| self.key_of(last) < key));
+        self.slots.push(slot);
+    }
+
+    /// Removes `key`.
+    pub fn remove(&mut self, key: &[u8]) {
+        match self.find(key) {
+            Found::Slot(at) if self.slots[at].kind == SlotKind::Gone => {}
+            Found::Slot(at) => {
+                self.release(self.slots[at]);
+                self.slots[at].kind = SlotKind::Gone;
+                self.gone += 1;
+                if self.gone > RECENT_MAX.max(self.slots.len() / 2) {
+                    self.settle();
+                }
+            }
+            Found::Recent(at) => {
+                self.release(self.recent[at].0);
+                self.recent.remove(at);
+            }
+            Found::Nowhere(..) => {}
+        }
+    }
+
+    /// Removes every key within `[lo, hi)`.
+    pub fn remove_range(&mut self, lo: &[u8], hi: Option<&[u8]>) {
+        self.settle();
+        let range = self.slots_within(lo, hi);
+        for at in range.clone() {
+            self.release(self.slots[at]);
+        }
+        self.slots.drain(range);
+        if self.slots.is_empty() {
+            *self = Sorted::default();
+        } else if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
+            *self = self.within(&[], None);
+        }
+    }
+
+    /// The keys in order, each with its message.
+    pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+        self.range(&[], None)
+    }
+
+    /// The keys within `[lo, hi)` in order, each with its message.
+    pub fn range(&self, lo: &[u8], hi: Option<&[u8]>) -> impl Iterator<Item = Item<'_>> {
+        let slots = self.slots_within(lo, hi);
+        let first = self.recent.partition_point(|(slot, _)| self.key_of(slot) < lo);
+        let end = hi.map_or(self.recent.len(), |hi| {
+            self.recent.partition_point(|(slot, _)| self.key_of(slot) < hi)
+        });
+        let mut recent = self.recent[first..end.max(first)].iter();
+        let mut next = recent.next();
+        let mut at = slots.start;
+        std::iter::from_fn(move || {
+            loop {
+                let slot = match next {
+                    Some((slot, place)) if *place <= at => {
+                        next = recent.next();
+                        slot
+                    }
+                    _ if at < slots.end => {
+                        at += 1;
+                        &self.slots[at - 1]
+                    }
+                    _ => return None,
+                };
+                if let Some(item) = self.item(slot) {
+                    return Some(item);
+                }
+            }
+        })
+    }
+
+    /// The keys within `[lo, hi)` as one of their own.
+    pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Sorted {
+        let mut part = Sorted::default();
+        if lo.is_empty() && hi.is_none() {
+            part = Sorted::with_capacity(self.len(), self.arena.len() - self.waste);
+        }
+        self.range(lo, hi).for_each(|item| part.push(item));
+        part
+    }
+
+    /// Copies of the inserted values within `[lo, hi)`, which share few pieces of memory.
+    pub fn export(&self, lo: &[u8], hi: Option<&[u8]>) -> Vec<(Key, Bytes)> {
+        let mut arena = Vec::new();
+        let mut places = Vec::new();
+        for item in self.range(lo, hi) {
+            let start = arena.len();
+            arena.extend_from_slice(item.key);
+            let shared = match item.value {
+                Value::Short(value) => {
+                    arena.extend_from_slice(value);
+                    None
+                }
+                Value::Shared(value) => Some(value.clone()),
+            };
+            places.push((start, start + item.key.len(), arena.len(), shared));
+        }
+        let arena = Bytes::from(arena);
+        let entry = |(start, key_end, end, shared): (usize, usize, usize, Option<Bytes>)| {
+            let value = shared.unwrap_or_else(|| arena.slice(key_end..end));
+            (Key::new(arena.slice(start..key_end)), value)
+        };
+        places.into_iter().map(entry).collect()
+    }
+
+    /// The greatest key below `key`, which is not among them, and whether any is greater.
+    pub fn neighbours(&self, key: &[u8]) -> (Option<&[u8]>, bool) {
+        let at = self.slots.partition_point(|slot| self.key_of(slot) < key);
+        let recent = self.recent.partition_point(|(slot, _)| self.key_of(slot) < key);
+        let before = [
+            at.checked_sub(1).map(|at| self.key_of(&self.slots[at])),
+            recent.checked_sub(1).map(|at| self.key_of(&self.recent[at].0)),
+        ];
+        let before = before.into_iter().flatten().max();
+        (before, at < self.slots.len() || recent < self.recent.len())
+    }
+
+    fn slots_within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
+        let first = self.slots.partition_point(|slot| self.key_of(slot) < lo);
+        let end = hi.map_or(self.slots.len(), |hi| {
+            self.slots.partition_point(|slot| self.key_of(slot) < hi)
+        });
+        first..end.max(first)
+    }
+
+    fn find(&self, key: &[u8]) -> Found {
+        let head = head_of(key);
+        let place = match self.slots.binary_search_by(|slot| self.compare(slot, head, key)) {
+            Ok(at) => return Found::Slot(at),
+            Err(place) => place,
+        };
+        match self.recent.binary_search_by(|(slot, _)| self.compare(slot, head, key)) {
+            Ok(at) => Found::Recent(at),
+            Err(at) => Found::Nowhere(at, place),
+        }
+    }
+
+    fn compare(&self, slot: &Slot, head: u64, key: &[u8]) -> Ordering {
+        slot.head.cmp(&head).then_with(|| self.key_of(slot).cmp(key))
+    }
+
+    fn key_of(&self, slot: &Slot) -> &[u8] {
+        &self.arena[slot.at as usize..][..usize::from(slot.key)]
+    }
+
+    fn item(&self, slot: &Slot) -> Option<Item<'_>> {
+        let rest = &self.arena[slot.at as usize..];
+        let (key, rest) = rest.split_at(slot.key.into());
+        let (kind, value) = match slot.kind {
+            SlotKind::Short(kind) => (kind, Value::Short(&rest[..slot.value as usize])),
+            SlotKind::Shared(kind) => (kind, Value::Shared(&self.large[slot.value as usize])),
+            SlotKind::Gone => return None,
+        };
+        Some(Item { key, msn: slot.msn, kind, value })
+    }
+
+    /// Puts a key and its message into memory.
+    fn store(&mut self, key: &[u8], msn: Msn, action: &Action) -> Slot {
+        match action {
+            Action::Insert(value) if value.len() > SHORT => {
+                self.store_shared(key, msn, Kind::Insert, value.clone())
+            }
+            Action::Insert(value) => self.store_short(key, msn, Kind::Insert, value),
+            Action::Delete => self.store_short(key, msn, Kind::Delete, &[]),
+            Action::Update(update) => self.store_short(key, msn, Kind::Update, update.bytes()),
+        }
+    }
+
+    fn store_short(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) -> Slot {
+        let at = self.arena.len() as u32;
+        self.arena.extend_from_slice(key);
+        self.arena.extend_from_slice(value);
+        self.sizes.add(&Item { key, msn, kind, value: Value::Short(value) });
+        let (kind, value) = (SlotKind::Short(kind), value.len() as u32);
+        Slot { head: head_of(key), msn, at, key: key.len() as u16, kind, value }
+    }
+
+    fn store_shared(&mut self, key: &[u8], msn: Msn, kind: Kind, value: Bytes) -> Slot {
+        let at = self.arena.len() as u32;
+        self.arena.extend_from_slice(key);
+        self.sizes.add(&Item { key, msn, kind, value: Value::Shared(&value) });
+        self.large.push(value);
+        let (kind, value) = (SlotKind::Shared(kind), self.large.len() as u32 - 1);
+        Slot { head: head_of(key), msn, at, key: key.len() as u16, kind, value }
+    }
+
+    /// A slot is going to be replaced or removed.
+    fn release(&mut self, slot: Slot) {
+        let mut sizes = self.sizes;
+        if let Some(item) = self.item(&slot) {
+            sizes.take_off(&item);
+        }
+        self.sizes = sizes;
+        self.waste += usize::from(slot.key);
+        match slot.kind {
+            SlotKind::Short(_) => self.waste += slot.value as usize,
+            SlotKind::Shared(_) => self.large[slot.value as usize] = Bytes::new(),
+            // It was counted when it went.
+            SlotKind::Gone => self.waste -= usize::from(slot.key),
+        }
+    }
+
+    /// The recent keys join the others, and slots whose keys are gone leave.
+    pub fn settle(&mut self) {
+        let mut end = self.slots.len();
+        if let Some((first, _)) = self.recent.first() {
+            self.slots.resize(end + self.recent.len(), *first);
+            for (more, (slot, place)) in self.recent.drain(..).enumerate().rev() {
+                self.slots.copy_within(place..end, place + more + 1);
+                self.slots[place + more] = slot;
+                end = place;
+            }
+        }
+        if self.gone > 0 {
+            self.slots.retain(|slot| slot.kind != SlotKind::Gone);
+            self.gone = 0;
+        }
+    }
+
+    /// Whether the sizes are what they should be.
+    pub fn is_counted(&self) -> bool {
+        let mut sizes = Sizes::default();
+        self.iter().for_each(|item| sizes.add(&item));
+        sizes == self.sizes
+    }
+}
+
+/// The first bytes of a key as a number that is ordered as the key is.
+fn head_of(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(first)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// What a map holds, and what the list says of itself, is the same.
+    fn same(list: &Sorted, map: &BTreeMap<Vec<u8>, Bytes>, random: &mut dyn FnMut(u64) -> u64) {
+        assert!(list.is_counted());
+        assert_eq!(list.len(), map.len());
+        let found = list.iter().map(|item| (item.key.to_vec(), item.bytes()));
+        assert!(found.eq(map.iter().map(|(key, value)| (key.clone(), value.clone()))));
+        let [lo, hi] = [0; 2].map(|_| vec![random(256) as u8, random(256) as u8]);
+        let part = list.within(&lo, Some(&hi));
+        let expected: Vec<_> = map.iter().filter(|(key, _)| **key >= lo && **key < hi).collect();
+        assert!(part.is_counted());
+        assert_eq!(part.len(), expected.len());
+        for (item, (key, value)) in part.iter().zip(&expected) {
+            assert_eq!((item.key, item.bytes()), (key.as_slice(), (*value).clone()));
+        }
+        let exported = list.export(&lo, Some(&hi));
+        assert!(
+            exported
+                .iter()
+                .map(|(key, value)| (key.to_vec(), value))
+                .eq(expected.iter().map(|(key, value)| ((*key).clone(), *value)))
+        );
+        let before = map.range(..lo.clone()).next_back().map(|(key, _)| key.as_slice());
+        if !map.contains_key(&lo) && list.gone == 0 {
+            assert_eq!(list.neighbours(&lo), (before, map.range(lo..).next().is_some()));
+        }
+    }
+
+    #[test]
+    fn agrees_with_a_map() {
+        let mut seed = 11u64;
+        let mut random = move |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % n
+        };
+        for round in 0..40 {
+            let mut list = Sorted::default();
+            let mut map: BTreeMap<Vec<u8>, Bytes> = BTreeMap::new();
+            let wide = 10 + random(1500);
+            for step in 0..3000u64 {
+                let number = if round % 4 == 0 { step % wide } else { random(wide) };
+                let mut key = (number as u16).to_be_bytes().to_vec();
+                key.extend(std::iter::repeat_n(7, number as usize % 11));
+                match random(20) {
+                    0..=13 => {
+                        let len = [0, 5, 100, 1024, 1025, 4096][random(6) as usize];
+                        let value = Bytes::from(vec![step as u8; len]);
+                        list.put(&key, Msn(step), &Action::Insert(value.clone()));
+                        map.insert(key, value);
+                    }
+                    14..=18 => {
+                        list.remove(&key);
+                        map.remove(&key);
+                    }
+                    _ => {
+                        let mut hi = key.clone();
+                        hi[1] = hi[1].saturating_add(random(20) as u8);
+                        list.remove_range(&key, Some(&hi));
+                        map.retain(|other, _| *other < key || *other >= hi);
+                    }
+                }
+                let number = random(wide);
+                let mut key = (number as u16).to_be_bytes().to_vec();
+                key.extend(std::iter::repeat_n(7, number as usize % 11));
+                assert_eq!(list.get(&key).map(|item| item.bytes()), map.get(&key).cloned());
+                assert_eq!(list.contains(&key), map.contains_key(&key));
+                if step % 150 == 149 {
+                    same(&list, &map, &mut random);
+                }
+            }
+            same(&list, &map, &mut random);
+        }
+    }
+}

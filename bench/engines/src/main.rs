@@ -1,0 +1,35 @@
+//! Compares embedded key-value engines on the same work.
+
+mod args;
+mod child;
+mod compare;
+mod disk;
+mod engine;
+mod idle;
+mod meter;
+mod phase;
+mod proc;
+mod progress;
+mod record;
+mod report;
+mod stats;
+mod store;
+mod table;
+mod units;
+mod work;
+
+mod fjall;
+mod lmdb;
+mod redb;
+mod rocksdb;
+
+use anyhow::Result;
+use clap::Parser;
+
+fn main() -> Result<()> {
+    let cli = args::Cli::parse();
+    match cli.part {
+        Some(args::Part::Child(run)) => child::run(&run),
+        None => compare::run(&cli.compare),
+    }
+}

@@ -7,11 +7,12 @@ use anyhow::{Result, bail};
 use crate::work::{Key, Patch, Value};
 
 /// The engines that can be compared, by the names that the command line knows.
-pub const NAMES: [&str; 4] = ["rocksdb", "fjall", "lmdb", "redb"];
+pub const NAMES: [&str; 5] = ["betr", "rocksdb", "fjall", "lmdb", "redb"];
 
 /// Opens the database of an engine, and makes it if there is none.
 pub fn open(name: &str, settings: &Settings) -> Result<Box<dyn Engine>> {
     Ok(match name {
+        "betr" => Box::new(crate::betr::Betr::open(settings)?),
         "rocksdb" => Box::new(crate::rocksdb::RocksDb::open(settings)?),
         "fjall" => Box::new(crate::fjall::Fjall::open(settings)?),
         "lmdb" => Box::new(crate::lmdb::Lmdb::open(settings)?),
@@ -157,6 +158,11 @@ mod tests {
         crate::idle::wait(engine.as_mut()).unwrap();
         assert!(engine.version().unwrap().contains('.'));
         engine.close().unwrap();
+    }
+
+    #[test]
+    fn betr_behaves() {
+        behaves("betr");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod table;
 mod units;
 mod work;
 
+mod betr;
 mod fjall;
 mod lmdb;
 mod redb;

@@ -10,11 +10,23 @@ use crate::node::Node;
 #[derive(Default)]
 pub(super) struct Lru {
     slots: HashMap<NodeId, Slot>,
-    order: BTreeMap<u64, NodeId>,
+    /// Clean nodes by age; of leaves that a scan came by, nobody expects to see them again soon.
+    clean: BTreeMap<(Use, u64), NodeId>,
+    /// Dirty nodes by age.
+    dirty_order: BTreeMap<u64, NodeId>,
     tick: u64,
     bytes: usize,
     dirty_bytes: usize,
     dirty: Dirty,
+}
+
+/// What a node was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    /// A leaf to be scanned: the first to go.
+    Scan,
+    /// Anything else.
+    Other,
 }
 
 /// What is dirty.
@@ -30,11 +42,13 @@ pub struct Dirty {
 
 struct Slot {
     node: Arc<Node>,
-    dirty: bool,
     weight: usize,
+    /// What it had read when it was weighed.
+    loaded: u64,
     /// What it adds to what is dirty; nothing for a clean one.
-    part: Dirty,
-    tick: u64,
+    part: Option<Dirty>,
+    /// Its place in the order of its kind.
+    age: (Use, u64),
 }
 
 impl Dirty {
@@ -68,84 +82,106 @@ impl Lru {
         self.dirty
     }
 
-    /// A node, which becomes the youngest, and whether it is dirty. What a clean node has loaded since
-    /// the last time is weighed.
-    pub fn get(&mut self, id: NodeId) -> Option<(Arc<Node>, bool)> {
+    /// A node, which becomes the youngest.
+    pub fn get(&mut self, id: NodeId, purpose: Use) -> Option<Arc<Node>> {
         let slot = self.slots.get_mut(&id)?;
-        self.order.remove(&slot.tick);
         self.tick += 1;
-        slot.tick = self.tick;
-        self.order.insert(self.tick, id);
-        if !slot.dirty {
+        match slot.part {
+            Some(_) => {
+                self.dirty_order.remove(&slot.age.1);
+                self.dirty_order.insert(self.tick, id);
+            }
+            None => {
+                self.clean.remove(&slot.age);
+                // What was wanted for something else stays so.
+                slot.age.0 = slot.age.0.max(purpose);
+                self.clean.insert((slot.age.0, self.tick), id);
+            }
+        }
+        slot.age.1 = self.tick;
+        Some(slot.node.clone())
+    }
+
+    /// Weighs a clean node afresh, which may have loaded parts.
+    pub fn weigh(&mut self, id: NodeId) {
+        if let Some(slot) = self.slots.get_mut(&id)
+            && slot.part.is_none()
+            && slot.loaded != slot.node.loaded()
+        {
             self.bytes -= slot.weight;
+            slot.loaded = slot.node.loaded();
             slot.weight = slot.node.weight();
             self.bytes += slot.weight;
         }
-        Some((slot.node.clone(), slot.dirty))
     }
 
     /// Whether the node is here and dirty.
     pub fn is_dirty(&self, id: NodeId) -> bool {
-        self.slots.get(&id).is_some_and(|slot| slot.dirty)
+        self.slots.get(&id).is_some_and(|slot| slot.part.is_some())
     }
 
     /// Puts a node in, as the youngest.
-    pub fn put(&mut self, node: Arc<Node>, dirty: bool) {
+    pub fn put(&mut self, node: Arc<Node>, dirty: bool, purpose: Use) {
         let id = node.id();
         self.remove(id);
         let weight = node.weight();
         self.tick += 1;
         self.bytes += weight;
-        let part = if dirty { Dirty::of(&node) } else { Dirty::default() };
-        self.dirty_bytes += if dirty { weight } else { 0 };
-        self.dirty.add(part);
-        self.order.insert(self.tick, id);
-        self.slots.insert(id, Slot { node, dirty, weight, part, tick: self.tick });
+        let age = (purpose, self.tick);
+        let part = dirty.then(|| Dirty::of(&node));
+        match part {
+            Some(part) => {
+                self.dirty_bytes += weight;
+                self.dirty.add(part);
+                self.dirty_order.insert(self.tick, id);
+            }
+            None => drop(self.clean.insert(age, id)),
+        }
+        let loaded = node.loaded();
+        self.slots.insert(id, Slot { node, weight, loaded, part, age });
     }
 
     /// Takes a node out.
-    pub fn remove(&mut self, id: NodeId) -> Option<(Arc<Node>, bool)> {
+    pub fn remove(&mut self, id: NodeId) -> Option<Arc<Node>> {
         let slot = self.slots.remove(&id)?;
-        self.order.remove(&slot.tick);
         self.bytes -= slot.weight;
-        self.dirty_bytes -= if slot.dirty { slot.weight } else { 0 };
-        self.dirty.take_off(slot.part);
-        Some((slot.node, slot.dirty))
+        match slot.part {
+            Some(part) => {
+                self.dirty_bytes -= slot.weight;
+                self.dirty.take_off(part);
+                self.dirty_order.remove(&slot.age.1);
+            }
+            None => drop(self.clean.remove(&slot.age)),
+        }
+        Some(slot.node)
     }
 
-    /// The node has been written: it keeps its place and is clean.
+    /// The node has been written: it keeps its age and is clean.
     pub fn cleaned(&mut self, id: NodeId) {
         if let Some(slot) = self.slots.get_mut(&id)
-            && slot.dirty
+            && let Some(part) = slot.part.take()
         {
-            slot.dirty = false;
             self.dirty_bytes -= slot.weight;
-            self.dirty.take_off(std::mem::take(&mut slot.part));
+            self.dirty.take_off(part);
+            self.dirty_order.remove(&slot.age.1);
+            self.clean.insert(slot.age, id);
         }
     }
 
     /// Drops clean nodes, oldest first, until `bytes` are left or all are dirty.
     pub fn shrink_to(&mut self, bytes: usize) {
-        if self.bytes <= bytes {
-            return;
-        }
-        let clean: Vec<NodeId> = {
-            let order = self.order.values();
-            order.filter(|id| self.slots.get(id).is_some_and(|slot| !slot.dirty)).copied().collect()
-        };
-        for id in clean {
-            if self.bytes <= bytes {
-                break;
+        while self.bytes > bytes {
+            let Some((_, id)) = self.clean.pop_first() else { return };
+            if let Some(slot) = self.slots.remove(&id) {
+                self.bytes -= slot.weight;
             }
-            self.remove(id);
         }
     }
 
     /// Dirty nodes, oldest first, of `bytes` in all or a little more.
     pub fn oldest_dirty(&self, bytes: usize) -> Vec<Arc<Node>> {
         let mut left = bytes as isize;
-        let order = self.order.values();
-        let dirty = order.filter_map(|id| self.slots.get(id)).filter(|slot| slot.dirty);
+        let dirty = self.dirty_order.values().filter_map(|id| self.slots.get(id));
         dirty
             .take_while(|slot| {
                 let more = left > 0;

@@ -22,6 +22,7 @@ use crate::space::Space;
 use crate::table::Table;
 pub use lost::LostKeys;
 use lru::Lru;
+pub use lru::Use;
 pub use write::Unplaced;
 
 /// The sizes that shape the trees.
@@ -149,7 +150,11 @@ impl Store {
 
     /// A node, from memory or from its place on disk.
     pub fn node(&self, id: NodeId) -> Result<Arc<Node>> {
-        if let Some((node, _)) = self.lock().get(id) {
+        self.node_for(id, Use::Other)
+    }
+
+    fn node_for(&self, id: NodeId, purpose: Use) -> Result<Arc<Node>> {
+        if let Some(node) = self.lock().get(id, purpose) {
             return Ok(node);
         }
         let entry = self.table.get(id)?;
@@ -157,10 +162,19 @@ impl Store {
         let entry =
             entry.ok_or_else(|| Error::corrupt(Place::Node { id, byte: None }, missing()))?;
         let node = Arc::new(Node::load(&self.disk, self.birth.volume, id, &entry)?);
+        // Only leaves are many.
+        let purpose = if entry.height.0 > 0 { Use::Other } else { purpose };
         let mut cache = self.lock();
-        cache.put(node.clone(), false);
+        cache.put(node.clone(), false, purpose);
         cache.shrink_to(self.budget.total_bytes);
         Ok(node)
+    }
+
+    /// Somebody has read a node: what it has loaded counts.
+    pub fn has_read(&self, node: &Node) {
+        let mut cache = self.lock();
+        cache.weigh(node.id());
+        cache.shrink_to(self.budget.total_bytes);
     }
 
     /// A change failed half way: nothing can be read any more.
@@ -185,8 +199,18 @@ impl Store {
 
     /// A child, which must be one lower than its parent, of the same tree.
     pub fn child(&self, parent: &crate::node::Internal, at: usize) -> Result<Arc<Node>> {
+        self.child_for(parent, at, Use::Other)
+    }
+
+    /// The same for a certain use.
+    pub fn child_for(
+        &self,
+        parent: &crate::node::Internal,
+        at: usize,
+        purpose: Use,
+    ) -> Result<Arc<Node>> {
         let id = parent.children()[at].id;
-        let node = self.node(id)?;
+        let node = self.node_for(id, purpose)?;
         let bounds = parent.child_bounds(at);
         if node.tree() != parent.tree
             || node.height().0 + 1 != parent.height.0
@@ -220,7 +244,7 @@ impl Store {
         let was_dirty = self.is_dirty(id);
         drop(self.lock().remove(id));
         let result = change(Arc::make_mut(&mut node), &self.disk);
-        self.lock().put(node, was_dirty || result.is_ok());
+        self.lock().put(node, was_dirty || result.is_ok(), Use::Other);
         result
     }
 
@@ -237,7 +261,7 @@ impl Store {
 
     /// Puts a new node in; an edge to it comes into being at the same time.
     pub fn add(&mut self, node: Node) {
-        self.lock().put(Arc::new(node), true);
+        self.lock().put(Arc::new(node), true, Use::Other);
     }
 
     /// Forgets a node, with its place on disk.

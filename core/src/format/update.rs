@@ -50,15 +50,29 @@ pub struct Stage {
     pub adds: Vec<(usize, i64)>,
 }
 
+/// What is known of a stage without taking it apart: how long a value it may leave or expect, and the
+/// offsets of its counters.
+struct Outline<A> {
+    end: usize,
+    extend: usize,
+    adds: A,
+}
+
 impl Update {
     /// Writes `bytes` at `offset`; what is missing before them is zero. An absent value stays absent unless
     /// `create`.
     pub fn patch(offset: usize, bytes: &[u8], create: bool) -> Update {
         let offset = offset.min(BEYOND);
-        let extend = offset + bytes.len();
-        let piece = (offset, Bytes::copy_from_slice(bytes));
-        let pieces = if bytes.is_empty() { Vec::new() } else { vec![piece] };
-        Update::of(&[Stage { create, extend, pieces, ..Stage::default() }])
+        let mut w = Writer::with_capacity(STAGE_BYTES + 8 + bytes.len());
+        let pieces = usize::from(!bytes.is_empty());
+        Stage { create, extend: offset + bytes.len(), ..Stage::default() }
+            .encode_head(&mut w, pieces, 0);
+        if !bytes.is_empty() {
+            w.len32(offset);
+            w.len32(bytes.len());
+            w.bytes(bytes);
+        }
+        Update(w.finish().into())
     }
 
     /// Adds `delta` to the little-endian number in the eight bytes at `offset`, a multiple of eight, if the
@@ -125,19 +139,41 @@ impl Update {
         stages
     }
 
-    /// Whether it stays within values of `limit` bytes.
+    /// Whether it stays within values of `limit` bytes, with its counters where they may stand.
     pub fn fits(&self, limit: usize) -> bool {
-        self.stages().iter().all(|stage| stage.fits(limit))
+        let add = |offset: &usize| offset.is_multiple_of(CELL) && offset + CELL <= limit;
+        self.outlines().all(|mut stage| stage.end <= limit && stage.adds.all(|offset| add(&offset)))
     }
 
     /// Whether it adds to counters: unlike everything else, that must not happen twice.
     pub fn adds(&self) -> bool {
-        self.stages().iter().any(|stage| !stage.adds.is_empty())
+        self.outlines().any(|mut stage| stage.adds.next().is_some())
     }
 
     /// Whether it only cuts.
     pub fn only_trims(&self) -> bool {
-        self.stages().iter().all(|stage| stage.extend == 0 && stage.adds.is_empty())
+        self.outlines().all(|mut stage| stage.extend == 0 && stage.adds.next().is_none())
+    }
+
+    /// What is known of the stages without taking them apart.
+    fn outlines(&self) -> impl Iterator<Item = Outline<impl Iterator<Item = usize>>> {
+        let bytes = &self.0;
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            if at == bytes.len() {
+                return None;
+            }
+            let (pieces, adds) = (number(bytes, at + 2, 2), number(bytes, at + 4, 2));
+            let (trim, extend) = (number(bytes, at + 8, 4), number(bytes, at + 12, 4));
+            at += STAGE_BYTES;
+            for _ in 0..pieces {
+                at += 8 + number(bytes, at + 4, 4);
+            }
+            let first = at;
+            at += 16 * adds;
+            let adds = (0..adds).map(move |add| number(bytes, first + 16 * add, 4));
+            Some(Outline { end: trim.max(extend), extend, adds })
+        })
     }
 
     /// The one update that does what `older` does, and then this one.
@@ -179,6 +215,11 @@ impl Update {
         }
         len
     }
+}
+
+/// The number in `len` bytes.
+fn number(bytes: &[u8], at: usize, len: usize) -> usize {
+    bytes[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
 }
 
 impl Stage {
@@ -227,7 +268,7 @@ impl Stage {
     fn fits(&self, limit: usize) -> bool {
         let adds = self.adds.last().map_or(0, |(offset, _)| offset + CELL);
         self.extend.max(self.trim.unwrap_or(0)).max(adds) <= limit
-            && self.adds.iter().all(|(offset, _)| offset % CELL == 0)
+            && self.adds.iter().all(|(offset, _)| offset.is_multiple_of(CELL))
     }
 
     fn bytes(&self) -> usize {
@@ -235,15 +276,19 @@ impl Stage {
         STAGE_BYTES + pieces + 16 * self.adds.len()
     }
 
-    fn encode(&self, w: &mut Writer) {
+    fn encode_head(&self, w: &mut Writer, pieces: usize, adds: usize) {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         w.u8(flag(self.create, CREATE) | flag(self.trim.is_some(), TRIM));
         w.u8(0);
-        w.len16(self.pieces.len());
-        w.len16(self.adds.len());
+        w.len16(pieces);
+        w.len16(adds);
         w.u16(0);
         w.len32(self.trim.unwrap_or(0));
         w.len32(self.extend);
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        self.encode_head(w, self.pieces.len(), self.adds.len());
         for (offset, bytes) in &self.pieces {
             w.len32(*offset);
             w.len32(bytes.len());

@@ -45,17 +45,21 @@ impl Batch {
 
     /// Adds a point message that is younger than all for its key, and combines with them.
     pub fn insert(&mut self, key: &[u8], msn: Msn, action: &Action) {
+        let found = self.points.find(key);
         let Action::Update(_) = action else {
-            return self.points.put(key, msn, action);
+            return self.points.put_at(found, key, msn, action);
         };
-        let older = self.points.get(key).map(|older| message_of(&older));
+        let older = self.points.at(found).map(|older| message_of(&older));
+        let covered = older.is_none() && self.ranges.covering(key).is_some();
+        if older.is_none() && !covered {
+            return self.points.put_at(found, key, msn, action);
+        }
         let message = Message { msn, action: action.clone() };
         let message = match older {
             Some(older) => message.after(&older),
-            None if self.ranges.covering(key).is_some() => message.after_range(),
-            None => message,
+            None => message.after_range(),
         };
-        self.points.put(key, message.msn, &message.action);
+        self.points.put_at(found, key, message.msn, &message.action);
     }
 
     /// Adds a range delete that is younger than all messages in its range.

@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::batch::{Batch, range_weight};
-use super::read_part;
 use super::sorted::Sorted;
+use super::{Loaded, read_part};
 use crate::device::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::{
@@ -42,6 +42,7 @@ pub struct Internal {
     /// The open run: the messages for each child.
     open: Vec<Batch>,
     next_run: RunSeq,
+    loaded: Loaded,
 }
 
 /// An edge to a child.
@@ -94,6 +95,7 @@ impl Internal {
             runs: Vec::new(),
             open,
             next_run: RunSeq(0),
+            loaded: Loaded::default(),
         }
     }
 
@@ -119,6 +121,7 @@ impl Internal {
             children,
             runs: runs.collect(),
             next_run: head.next_run,
+            loaded: Loaded::default(),
         };
         node.weigh();
         node
@@ -181,6 +184,11 @@ impl Internal {
     /// The child with the heaviest buffer.
     pub fn heaviest(&self) -> usize {
         (0..self.children.len()).rev().max_by_key(|at| self.pending(*at)).unwrap_or(0)
+    }
+
+    /// How many bytes of its runs have been read.
+    pub(super) fn loaded(&self) -> u64 {
+        self.loaded.bytes()
     }
 
     /// About how much memory the node takes.
@@ -412,7 +420,17 @@ impl Internal {
         let hi = self.bounds.hi.replace(pivot.clone());
         let bounds = Bounds { lo: pivot, hi };
         let (tree, height) = (self.tree, self.height);
-        Internal { id, tree, height, bounds, children, runs: Vec::new(), open, next_run: RunSeq(0) }
+        Internal {
+            id,
+            tree,
+            height,
+            bounds,
+            children,
+            runs: Vec::new(),
+            open,
+            next_run: RunSeq(0),
+            loaded: Loaded::default(),
+        }
     }
 
     /// Joins a right neighbour; neither has sealed runs.
@@ -614,6 +632,7 @@ impl Internal {
 
     fn part(&self, disk: &Disk, run: &Run, section: &SectionRef) -> Result<Vec<u8>> {
         let at = run.reference.extent.start.byte() + u64::from(section.offset);
+        self.loaded.add(section.bytes.into());
         read_part(disk, || self.part_place(run, section), at, section.bytes, &section.hash)
     }
 

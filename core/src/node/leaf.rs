@@ -4,13 +4,12 @@
 //! changed holds all of its entries in one list, which is divided into basements when it is
 //! written. Layout: `format/SPEC.md`, "Leaf".
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
 use super::sorted::{Item, Sizes, Sorted};
-use super::{Batch, read_part};
+use super::{Batch, Loaded, read_part};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::FILE_BLOCK;
@@ -46,6 +45,7 @@ enum Content {
         extent: Extent,
         leaf_bytes: u32,
         basements: Vec<(BasementRef, OnceLock<Arc<Sorted>>)>,
+        /// Bytes of values: basements whose values overlap must not take more memory than the leaf has bytes.
         loaded: Loaded,
     },
     /// All entries, as inserts (of message 0 where they were read), and where they grow.
@@ -80,17 +80,6 @@ impl Growth {
     /// Behind which key the leaf is to be split, if it is filled in order.
     fn point(&self) -> Option<&[u8]> {
         (self.run > 1).then_some(&*self.last)
-    }
-}
-
-/// Bytes of values that were loaded: basements whose values overlap must not take more memory than the
-/// leaf has bytes.
-#[derive(Default)]
-struct Loaded(AtomicU64);
-
-impl Clone for Loaded {
-    fn clone(&self) -> Loaded {
-        Loaded(AtomicU64::new(self.0.load(Ordering::Relaxed)))
     }
 }
 
@@ -205,7 +194,7 @@ impl Leaf {
         }
         let section = self.section(disk, at)?;
         let more = section.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
-        let all = so_far.0.load(Ordering::Relaxed) + more;
+        let all = so_far.bytes() + more;
         if all > u64::from(*leaf_bytes) && loaded.get().is_none() {
             let byte = extent.start.byte() + u64::from(reference.offset);
             let place = Place::Part { id: self.id, part: at as u64, byte };
@@ -218,7 +207,7 @@ impl Leaf {
             entries.push_value(&entry.key, Msn(0), Kind::Insert, value, 0..value.len());
         }
         let entries = || {
-            so_far.0.fetch_add(more, Ordering::Relaxed);
+            so_far.add(more);
             Arc::new(entries)
         };
         Ok(loaded.get_or_init(entries).clone())
@@ -256,28 +245,27 @@ impl Leaf {
     /// Applies message `msn` to an open leaf.
     pub fn apply(&mut self, key: &[u8], msn: Msn, action: &Action) {
         let (entries, growth) = self.opened();
-        let old = match action {
-            Action::Insert(_) | Action::Delete => entries.contains(key).then_some(None),
-            Action::Update(_) => entries.get(key).map(|old| Some((old.bytes(), old.msn))),
-        };
-        if old.is_none() && !matches!(action, Action::Delete) {
-            growth.grew(key, entries.neighbours(key));
-        }
+        let found = entries.find(key);
+        let is_new = entries.at(found).is_none();
         match action {
-            Action::Insert(_) => entries.put(key, msn, action),
-            Action::Delete => {
-                if old.is_some() {
-                    *growth = Growth::default();
-                    entries.remove(key);
+            Action::Insert(_) => {
+                if is_new {
+                    growth.grew(key, entries.neighbours(found));
                 }
+                entries.put_at(found, key, msn, action);
+            }
+            Action::Delete => {
+                if !is_new {
+                    *growth = Growth::default();
+                }
+                entries.remove_at(found);
             }
             Action::Update(update) => {
-                let old = old.flatten();
-                let value = update.apply(old.as_ref().map(|(value, _)| &**value));
+                let old = entries.at(found);
                 // A value stays that of the message that gave it.
-                let msn = old.map_or(msn, |(_, msn)| msn);
-                if let Some(value) = value {
-                    entries.put(key, msn, &Action::Insert(value));
+                let msn = old.map_or(msn, |old| old.msn);
+                if let Some(value) = update.apply(old.as_ref().map(Item::value)) {
+                    entries.put_at(found, key, msn, &Action::Insert(value));
                 }
             }
         }
@@ -381,6 +369,14 @@ impl Leaf {
         match &self.content {
             Content::Open { entries, .. } => cost(self.tree, entries.sizes()),
             Content::Stored { leaf_bytes, .. } => *leaf_bytes as usize,
+        }
+    }
+
+    /// How many bytes of its parts have been read.
+    pub(super) fn loaded(&self) -> u64 {
+        match &self.content {
+            Content::Open { .. } => 0,
+            Content::Stored { loaded, .. } => loaded.bytes(),
         }
     }
 

@@ -18,10 +18,32 @@ pub use leaf::{Leaf, LeafImage, SplitLeaf};
 pub use ranges::RangeSet;
 pub use sorted::{Item, Sorted};
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{Bounds, Entry, FormatFault, InternalHead, LeafHead, Seal};
 use crate::ids::*;
+
+/// How many bytes of a node's parts have been read into memory, since it was.
+#[derive(Default)]
+struct Loaded(AtomicU64);
+
+impl Loaded {
+    fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Clone for Loaded {
+    fn clone(&self) -> Loaded {
+        Loaded(AtomicU64::new(self.bytes()))
+    }
+}
 
 /// A node of either kind.
 #[derive(Clone)]
@@ -70,6 +92,15 @@ impl Node {
         match self {
             Node::Leaf(leaf) => leaf.weight(),
             Node::Internal(internal) => internal.weight(),
+        }
+    }
+
+    /// How many bytes of its parts have been read: while that stays the same, so does the weight of a node
+    /// that nobody changes.
+    pub fn loaded(&self) -> u64 {
+        match self {
+            Node::Leaf(leaf) => leaf.loaded(),
+            Node::Internal(internal) => internal.loaded(),
         }
     }
 

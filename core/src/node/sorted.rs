@@ -140,8 +140,9 @@ impl Sizes {
     }
 }
 
-/// Where a key is, or belongs.
-enum Found {
+/// Where a key is, or belongs; until something changes.
+#[derive(Clone, Copy)]
+pub enum Found {
     /// Among the slots.
     Slot(usize),
     /// Among the recent ones.
@@ -196,7 +197,12 @@ impl Sorted {
 
     /// The message for `key`.
     pub fn get(&self, key: &[u8]) -> Option<Item<'_>> {
-        match self.find(key) {
+        self.at(self.find(key))
+    }
+
+    /// The message at a place.
+    pub fn at(&self, found: Found) -> Option<Item<'_>> {
+        match found {
             Found::Slot(at) => self.item(&self.slots[at]),
             Found::Recent(at) => self.item(&self.recent[at].0),
             Found::Nowhere(..) => None,
@@ -205,23 +211,24 @@ impl Sorted {
 
     /// Gives `key` a message in place of the one that it may have.
     pub fn put(&mut self, key: &[u8], msn: Msn, action: &Action) {
-        let behind_all =
-            self.recent.is_empty() && self.slots.last().is_none_or(|last| self.key_of(last) < key);
-        if behind_all {
-            let slot = self.store(key, msn, action);
-            self.slots.push(slot);
-            return;
-        }
-        match self.find(key) {
+        self.put_at(self.find(key), key, msn, action);
+    }
+
+    /// The same, where it is known where the key belongs.
+    pub fn put_at(&mut self, found: Found, key: &[u8], msn: Msn, action: &Action) {
+        match found {
             Found::Slot(at) => {
                 self.release(self.slots[at]);
-                let was_gone = self.slots[at].kind == SlotKind::Gone;
-                self.gone -= usize::from(was_gone);
+                self.gone -= usize::from(self.slots[at].kind == SlotKind::Gone);
                 self.slots[at] = self.store(key, msn, action);
             }
             Found::Recent(at) => {
                 self.release(self.recent[at].0);
                 self.recent[at].0 = self.store(key, msn, action);
+            }
+            Found::Nowhere(_, place) if self.recent.is_empty() && place == self.slots.len() => {
+                let slot = self.store(key, msn, action);
+                self.slots.push(slot);
             }
             Found::Nowhere(recent, place) => {
                 let slot = self.store(key, msn, action);
@@ -265,9 +272,9 @@ impl Sorted {
         self.slots.push(slot);
     }
 
-    /// Removes `key`.
-    pub fn remove(&mut self, key: &[u8]) {
-        match self.find(key) {
+    /// Removes the key at a place.
+    pub fn remove_at(&mut self, found: Found) {
+        match found {
             Found::Slot(at) if self.slots[at].kind == SlotKind::Gone => {}
             Found::Slot(at) => {
                 self.release(self.slots[at]);
@@ -308,10 +315,12 @@ impl Sorted {
     /// The keys within `[lo, hi)` in order, each with its message.
     pub fn range(&self, lo: &[u8], hi: Option<&[u8]>) -> impl Iterator<Item = Item<'_>> {
         let slots = self.slots_within(lo, hi);
-        let first = self.recent.partition_point(|(slot, _)| self.key_of(slot) < lo);
-        let end = hi.map_or(self.recent.len(), |hi| {
-            self.recent.partition_point(|(slot, _)| self.key_of(slot) < hi)
-        });
+        let recent_below = |key: &[u8]| {
+            let head = head_of(key);
+            self.recent.partition_point(|(slot, _)| self.compare(slot, head, key).is_lt())
+        };
+        let first = recent_below(lo);
+        let end = hi.map_or(self.recent.len(), recent_below);
         let mut recent = self.recent[first..end.max(first)].iter();
         let mut next = recent.next();
         let mut at = slots.start;
@@ -369,31 +378,36 @@ impl Sorted {
         places.into_iter().map(entry).collect()
     }
 
-    /// The greatest key below `key`, which is not among them, and whether any is greater.
-    pub fn neighbours(&self, key: &[u8]) -> (Option<&[u8]>, bool) {
-        let at = self.slots.partition_point(|slot| self.key_of(slot) < key);
-        let recent = self.recent.partition_point(|(slot, _)| self.key_of(slot) < key);
+    /// The greatest key below the place where one belongs that is not there, and whether any is greater.
+    pub fn neighbours(&self, found: Found) -> (Option<&[u8]>, bool) {
+        let Found::Nowhere(recent, at) = found else { return (None, false) };
         let before = [
-            at.checked_sub(1).map(|at| self.key_of(&self.slots[at])),
-            recent.checked_sub(1).map(|at| self.key_of(&self.recent[at].0)),
+            at.checked_sub(1).map(|at| &self.slots[at]),
+            recent.checked_sub(1).map(|at| &self.recent[at].0),
         ];
-        let before = before.into_iter().flatten().max();
+        let before = before.into_iter().flatten().map(|slot| self.key_of(slot)).max();
         (before, at < self.slots.len() || recent < self.recent.len())
     }
 
     fn slots_within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
-        let first = self.slots.partition_point(|slot| self.key_of(slot) < lo);
-        let end = hi.map_or(self.slots.len(), |hi| {
-            self.slots.partition_point(|slot| self.key_of(slot) < hi)
-        });
-        first..end.max(first)
+        let below = |key: &[u8]| {
+            let head = head_of(key);
+            self.slots.partition_point(|slot| self.compare(slot, head, key).is_lt())
+        };
+        let first = if lo.is_empty() { 0 } else { below(lo) };
+        first..hi.map_or(self.slots.len(), below).max(first)
     }
 
-    fn find(&self, key: &[u8]) -> Found {
+    /// Where `key` is, or belongs.
+    pub fn find(&self, key: &[u8]) -> Found {
         let head = head_of(key);
-        let place = match self.slots.binary_search_by(|slot| self.compare(slot, head, key)) {
-            Ok(at) => return Found::Slot(at),
-            Err(place) => place,
+        let place = match self.slots.last() {
+            // In the order of keys.
+            Some(last) if self.compare(last, head, key).is_lt() => self.slots.len(),
+            _ => match self.slots.binary_search_by(|slot| self.compare(slot, head, key)) {
+                Ok(at) => return Found::Slot(at),
+                Err(place) => place,
+            },
         };
         match self.recent.binary_search_by(|(slot, _)| self.compare(slot, head, key)) {
             Ok(at) => Found::Recent(at),
@@ -532,7 +546,8 @@ mod tests {
         );
         let before = map.range(..lo.clone()).next_back().map(|(key, _)| key.as_slice());
         if !map.contains_key(&lo) && list.gone == 0 {
-            assert_eq!(list.neighbours(&lo), (before, map.range(lo..).next().is_some()));
+            let expected = (before, map.range(lo.clone()..).next().is_some());
+            assert_eq!(list.neighbours(list.find(&lo)), expected);
         }
     }
 
@@ -559,7 +574,7 @@ mod tests {
                         map.insert(key, value);
                     }
                     14..=18 => {
-                        list.remove(&key);
+                        list.remove_at(list.find(&key));
                         map.remove(&key);
                     }
                     _ => {
@@ -573,7 +588,6 @@ mod tests {
                 let mut key = (number as u16).to_be_bytes().to_vec();
                 key.extend(std::iter::repeat_n(7, number as usize % 11));
                 assert_eq!(list.get(&key).map(|item| item.bytes()), map.get(&key).cloned());
-                assert_eq!(list.contains(&key), map.contains_key(&key));
                 if step % 150 == 149 {
                     same(&list, &map, &mut random);
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::cache::Store;
+use crate::cache::{Store, Use};
 use crate::error::Result;
 use crate::format::{Action, Key};
 use crate::ids::TreeId;
@@ -81,6 +81,8 @@ impl<T> Leaves<T> {
             store.lost.check(self.tree, &from, to)?;
             let entries = stored(way.leaf(), &from, to)?;
             let entries = lay_over(entries, &way.overlay(store, &from, to)?, &after).into();
+            way.above.iter().for_each(|(node, _)| store.has_read(node));
+            store.has_read(&way.leaf);
             match end {
                 End::Front => {
                     self.front = entries;
@@ -179,7 +181,7 @@ impl Way {
         let mut node = store.root(tree)?;
         while let Node::Internal(internal) = &*node {
             let at = choose(internal);
-            let child = store.child(internal, at)?;
+            let child = store.child_for(internal, at, Use::Scan)?;
             above.push((node, at));
             node = child;
         }

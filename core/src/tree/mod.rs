@@ -35,10 +35,12 @@ pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
         let next = match &*node {
             Node::Leaf(leaf) => {
                 let value = leaf.get(&store.disk, key)?;
+                store.has_read(&node);
                 return Ok(above.map_or(value.clone(), |above: Action| above.apply(value.as_ref())));
             }
             Node::Internal(internal) => {
                 above = internal.lookup(&store.disk, key, above)?;
+                store.has_read(&node);
                 match &above {
                     Some(Action::Insert(value)) => return Ok(Some(value.clone())),
                     Some(Action::Delete) => return Ok(None),

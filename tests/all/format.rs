@@ -72,6 +72,7 @@ fn leaf_head() -> LeafHead {
     let basement = |offset, first: &[u8]| BasementRef {
         offset,
         bytes: 100,
+        part: 160,
         entries: 3,
         hash: Hash([3; 32]),
         first: Key::copied(first),
@@ -82,7 +83,7 @@ fn leaf_head() -> LeafHead {
         write_seq: 4,
         leaf_bytes: 5000,
         bounds: Bounds { lo: Key::copied(b"b"), hi: Some(Key::copied(b"q")) },
-        basements: vec![basement(206, b"bb"), basement(306, b"k")],
+        basements: vec![basement(214, b"bb"), basement(374, b"k")],
     }
 }
 

@@ -54,7 +54,7 @@ impl Geometry {
 }
 
 /// The usual size of a basement.
-pub const BASEMENT_SIZE: u32 = 128 << 10;
+pub const BASEMENT_SIZE: u32 = 16 << 10;
 
 /// How much memory the cache may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

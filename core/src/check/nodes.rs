@@ -146,9 +146,7 @@ impl Checker<'_> {
         if sections.len() < head.basements.len() {
             return;
         }
-        let sections_end =
-            head.basements.last().map_or(self.entry.head_bytes, |b| b.offset + b.bytes);
-        match self.chunks(head, &sections, sections_end) {
+        match self.blocks(head, &sections) {
             Some((small_end, blocks_at)) => {
                 self.zeros(start + small_end, blocks_at - small_end);
                 self.padding(head.leaf_bytes.into(), self.entry.extent);
@@ -159,7 +157,7 @@ impl Checker<'_> {
             None => self.report.add(
                 Code::PartInvalid,
                 self.place(),
-                "value chunks do not lie one after another",
+                "blocks of files do not lie one after another",
             ),
         }
     }
@@ -171,39 +169,29 @@ impl Checker<'_> {
         let corrupt = |fault| crate::error::Error::corrupt(place(), fault);
         let section = KeySection::decode(&bytes, head.tree, head.leaf_bytes, None)
             .map_err(|e| corrupt(e.into()))?;
-        check_section(&section, basement, head.basements.get(at + 1), &head.bounds)
-            .map_err(corrupt)?;
+        let (next, end) = (head.basements.get(at + 1), head.parts_end(self.entry.head_bytes));
+        check_section(&section, head.tree, basement, next, end, &head.bounds).map_err(corrupt)?;
         Ok(section)
     }
 
-    /// The chunks must fill the rest of the leaf in their order: first the small ones, then, aligned,
-    /// blocks of files. Returns where the small ones end and where the blocks start.
-    fn chunks(&self, head: &LeafHead, sections: &[KeySection], start: u32) -> Option<(u64, u64)> {
+    /// Behind the basements the leaf must have blocks of files in their order, and nothing else. Returns
+    /// where basements end and where the blocks start.
+    fn blocks(&self, head: &LeafHead, sections: &[KeySection]) -> Option<(u64, u64)> {
         let all = || sections.iter().flat_map(|section| &section.chunks);
-        let (mut small, mut blocks) = (u64::from(start), 0);
-        for chunk in all() {
-            match is_block(head.tree, chunk.bytes as usize) {
-                true => blocks += u64::from(chunk.bytes),
-                false => small += u64::from(chunk.bytes),
-            }
-        }
-        let aligned = small.next_multiple_of(BLOCK_SIZE as u64);
-        let blocks_at = if blocks > 0 { aligned } else { small };
-        if blocks_at + blocks != u64::from(head.leaf_bytes) {
-            return None;
-        }
-        let (mut small_at, mut block_at) = (u64::from(start), blocks_at);
-        let in_order = all().all(|chunk| {
-            let at = if is_block(head.tree, chunk.bytes as usize) {
-                &mut block_at
-            } else {
-                &mut small_at
-            };
-            let expected = *at;
-            *at += u64::from(chunk.bytes);
+        let blocks = || all().filter(|chunk| is_block(head.tree, chunk.bytes as usize));
+        let small_end = u64::from(head.parts_end(self.entry.head_bytes));
+        let bytes: u64 = blocks().map(|chunk| u64::from(chunk.bytes)).sum();
+        let start = match bytes {
+            0 => small_end,
+            _ => small_end.next_multiple_of(BLOCK_SIZE as u64),
+        };
+        let mut at = start;
+        let in_order = blocks().all(|chunk| {
+            let expected = at;
+            at += u64::from(chunk.bytes);
             u64::from(chunk.offset) == expected
         });
-        in_order.then_some((small, blocks_at))
+        (in_order && start + bytes == u64::from(head.leaf_bytes)).then_some((small_end, start))
     }
 
     fn values(&mut self, sections: &[KeySection]) {

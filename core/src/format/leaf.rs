@@ -1,7 +1,7 @@
 //! Leaves: the head, and the key sections of its basements.
 //!
-//! A leaf is one extent: head, key sections, small chunks, zeros to a multiple of 4096, 4 KiB blocks
-//! of the data index, zeros to the extent's end. The head:
+//! A leaf is one extent: head, basements (each a key section and its small chunks), zeros to a multiple of
+//! 4096, 4 KiB blocks of the data index, zeros to the extent's end. The head:
 //!
 //! ```text
 //!   0  seal            72
@@ -14,7 +14,8 @@
 //!  96  head length      4   bytes
 //! 100  leaf length      4   bytes, up to the last chunk's end
 //! 104  bounds               length 2, lower bound; 1 if there is an upper bound: length 2, it
-//!      basements            each: offset 4, length 4, entries 4, hash 32, length 2, first key
+//!      basements            each: offset 4, length of its key section 4, length with its small chunks 4,
+//!                           entries 4, hash 32, length 2, first key
 //! ```
 //!
 //! A key section:
@@ -46,6 +47,8 @@ const RESTART_EVERY: usize = 16;
 const ENTRY_BYTES: usize = 12;
 const CHUNK_BYTES: usize = 44;
 const SECTION_HEADER: usize = 16;
+/// Bytes of a basement in the head, besides its key.
+const BASEMENT_BYTES: usize = 50;
 /// The chunk number of an empty value.
 pub const NO_CHUNK: u16 = u16::MAX;
 
@@ -56,12 +59,21 @@ pub struct BasementRef {
     pub offset: u32,
     /// The length of its key section.
     pub bytes: u32,
+    /// The length of its key section and the small chunks behind that: what is read at once.
+    pub part: u32,
     /// How many entries it holds.
     pub entries: u32,
     /// The hash of its key section.
     pub hash: Hash,
     /// Its first key.
     pub first: Key,
+}
+
+impl BasementRef {
+    /// Where its small chunks end, in bytes from the start of the leaf.
+    pub fn end(&self) -> u32 {
+        self.offset + self.part
+    }
 }
 
 /// The head of a leaf.
@@ -82,6 +94,11 @@ pub struct LeafHead {
 }
 
 impl LeafHead {
+    /// Where the last basement ends, with its small chunks, in bytes from the start of the leaf.
+    pub fn parts_end(&self, head_bytes: u32) -> u32 {
+        self.basements.last().map_or(head_bytes, BasementRef::end)
+    }
+
     /// Parses a slice that is exactly the head.
     pub fn decode(
         head: &[u8],
@@ -95,7 +112,7 @@ impl LeafHead {
         let tree = TreeId::from_code(code).ok_or_else(|| f.wrong("tree", "1 or 2", code))?;
         f.zeros("height", 1)?;
         f.zeros("reserved", 2)?;
-        let count = f.count("basement count", HEAD_MAX, 46)?;
+        let count = f.count("basement count", HEAD_MAX, BASEMENT_BYTES)?;
         let head_bytes = f.u32("head length")?;
         if head_bytes as usize != head.len() {
             return Err(f.wrong("head length", head.len(), head_bytes));
@@ -111,8 +128,10 @@ impl LeafHead {
                 return Err(f.wrong("offset", at, offset));
             }
             let bytes = f.limited("length", PART_MAX)? as u32;
-            f.within(f.at() - 4, "length", bytes.into(), leaf_bytes.saturating_sub(offset).into())?;
-            at = offset + bytes;
+            let part = f.limited("length with chunks", PART_MAX)? as u32;
+            f.within(f.at() - 4, "length", part.into(), leaf_bytes.saturating_sub(offset).into())?;
+            f.within(f.at() - 8, "length", bytes.into(), part.into())?;
+            at = offset + part;
             let entries = f.u32("entries")?;
             let hash = f.hash("hash")?;
             let first = Key::decode(&mut f, "first key")?;
@@ -123,7 +142,7 @@ impl LeafHead {
             {
                 return Err(f.wrong("first key", "keys in order, within bounds", "another"));
             }
-            basements.push(BasementRef { offset, bytes, entries, hash, first });
+            basements.push(BasementRef { offset, bytes, part, entries, hash, first });
             f.leave();
         }
         f.end()?;
@@ -133,7 +152,11 @@ impl LeafHead {
     /// How long the head will be.
     pub fn encoded_bytes(bounds: &Bounds, first_keys: impl Iterator<Item = usize>) -> usize {
         let hi = bounds.hi.as_ref().map_or(0, |hi| 2 + hi.len());
-        104 + 2 + bounds.lo.len() + 1 + hi + first_keys.map(|len| 46 + len).sum::<usize>()
+        104 + 2
+            + bounds.lo.len()
+            + 1
+            + hi
+            + first_keys.map(|len| BASEMENT_BYTES + len).sum::<usize>()
     }
 
     /// The head's bytes, and the hash in its seal.
@@ -154,6 +177,7 @@ impl LeafHead {
         for basement in &self.basements {
             w.u32(basement.offset);
             w.u32(basement.bytes);
+            w.u32(basement.part);
             w.u32(basement.entries);
             w.hash(&basement.hash);
             basement.first.encode(&mut w);
@@ -192,7 +216,8 @@ pub struct StoredEntry {
 /// Puts values of these lengths into chunks: the chunk and offset of each, and the chunks' lengths.
 ///
 /// A value of 4096 bytes of the data index is a chunk of its own, and so is one of more than 16 KiB.
-/// Other values follow one another in chunks of at most 16 KiB. An empty value is in no chunk.
+/// Other values follow one another in chunks of at most 16 KiB, none of which is as long as a block of the
+/// data index. An empty value is in no chunk.
 pub fn chunks_of(
     tree: TreeId,
     lengths: impl Iterator<Item = usize>,
@@ -206,10 +231,9 @@ pub fn chunks_of(
             continue;
         }
         let alone = is_block(tree, len) || len > SMALL_CHUNK_MAX;
+        let fits = |all: usize| !alone && all <= SMALL_CHUNK_MAX && !is_block(tree, all);
         let (chunk, offset) = match open {
-            Some(chunk) if !alone && chunks[chunk] + len <= SMALL_CHUNK_MAX => {
-                (chunk, chunks[chunk])
-            }
+            Some(chunk) if fits(chunks[chunk] + len) => (chunk, chunks[chunk]),
             _ => {
                 chunks.push(0);
                 (chunks.len() - 1, 0)

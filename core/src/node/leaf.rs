@@ -4,18 +4,19 @@
 //! changed holds all of its entries in one list, which is divided into basements when it is
 //! written. Layout: `format/SPEC.md`, "Leaf".
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
 use super::sorted::{Item, Sizes, Sorted};
-use super::{Batch, Loaded, read_part};
+use super::{Batch, Loaded, check_hash, read_part};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{
     Action, BasementRef, Birth, Bounds, ChunkRef, EntryRef, Key, KeySection, Kind, LeafHead,
-    NO_CHUNK, StoredEntry, chunks_of, encode_section, is_block,
+    NO_CHUNK, chunks_of, encode_section, is_block,
 };
 use crate::ids::*;
 
@@ -44,12 +45,53 @@ enum Content {
     Stored {
         extent: Extent,
         leaf_bytes: u32,
-        basements: Vec<(BasementRef, OnceLock<Arc<Sorted>>)>,
-        /// Bytes of values: basements whose values overlap must not take more memory than the leaf has bytes.
+        basements: Vec<Basement>,
+        /// Bytes of parts: blocks that several basements name must not take more memory than the leaf has
+        /// bytes.
         loaded: Loaded,
     },
     /// All entries, as inserts (of message 0 where they were read), and where they grow.
     Open { entries: Sorted, growth: Growth },
+}
+
+/// A basement that may have been read.
+#[derive(Clone)]
+struct Basement {
+    reference: BasementRef,
+    part: OnceLock<Arc<Part>>,
+}
+
+/// A basement in memory.
+struct Part {
+    /// Its entries, each as an insert. One of a block of a file has no value here, and as its message's
+    /// number the place of the block in `blocks`, counted from 1.
+    entries: Sorted,
+    blocks: Vec<Block>,
+}
+
+/// A block of a file, which is read when it is asked for.
+struct Block {
+    /// Where it is, in bytes from the start of the leaf.
+    offset: u32,
+    hash: Hash,
+    value: OnceLock<Bytes>,
+}
+
+impl Part {
+    /// The block of an entry, if it is one.
+    fn block_of(&self, item: &Item<'_>) -> Option<&Block> {
+        self.blocks.get(item.msn.0.checked_sub(1)? as usize)
+    }
+
+    /// The length of an entry's value.
+    fn len_of(&self, item: &Item<'_>) -> usize {
+        if self.block_of(item).is_some() { FILE_BLOCK } else { item.value().len() }
+    }
+
+    fn memory(&self) -> usize {
+        let read = self.blocks.iter().filter(|block| block.value.get().is_some()).count();
+        self.entries.memory() + self.blocks.len() * size_of::<Block>() + read * FILE_BLOCK
+    }
 }
 
 /// Where new entries come: a leaf that is filled in the order of keys is split where it grows, so that
@@ -104,7 +146,8 @@ impl Leaf {
     }
 
     pub(super) fn stored(head: LeafHead, extent: Extent) -> Leaf {
-        let basements = head.basements.into_iter().map(|b| (b, OnceLock::new())).collect();
+        let basement = |reference| Basement { reference, part: OnceLock::new() };
+        let basements = head.basements.into_iter().map(basement).collect();
         let content = Content::Stored {
             extent,
             leaf_bytes: head.leaf_bytes,
@@ -116,14 +159,19 @@ impl Leaf {
 
     /// The value of `key`.
     pub fn get(&self, disk: &Disk, key: &[u8]) -> Result<Option<Bytes>> {
-        let find = |entries: &Sorted| entries.get(key).map(|item| item.bytes());
         match &self.content {
-            Content::Open { entries, .. } => Ok(find(entries)),
+            Content::Open { entries, .. } => Ok(entries.get(key).map(|item| item.bytes())),
             Content::Stored { basements, .. } => {
-                let at = basements.partition_point(|(b, _)| *b.first <= *key);
-                match at.checked_sub(1) {
-                    Some(at) => Ok(find(&*self.basement(disk, at)?)),
-                    None => Ok(None),
+                let at = basements.partition_point(|basement| *basement.reference.first <= *key);
+                let Some(at) = at.checked_sub(1) else { return Ok(None) };
+                let part = self.part(disk, at)?;
+                let Some(item) = part.entries.get(key) else { return Ok(None) };
+                match part.block_of(&item) {
+                    Some(block) => {
+                        self.read_blocks(disk, at, &[block])?;
+                        Ok(block.value.get().cloned())
+                    }
+                    None => Ok(Some(item.bytes())),
                 }
             }
         }
@@ -131,20 +179,30 @@ impl Leaf {
 
     /// The entries within `[lo, hi)`, in key order.
     pub fn scan(&self, disk: &Disk, lo: &[u8], hi: Option<&[u8]>) -> Result<Vec<(Key, Bytes)>> {
-        match &self.content {
-            Content::Open { entries, .. } => Ok(entries.export(lo, hi)),
-            Content::Stored { basements, .. } => {
-                let mut found = Vec::new();
-                let first = basements.partition_point(|(b, _)| *b.first <= *lo).saturating_sub(1);
-                for (at, (basement, _)) in basements.iter().enumerate().skip(first) {
-                    if hi.is_some_and(|hi| *basement.first >= *hi) {
-                        break;
-                    }
-                    found.extend(self.basement(disk, at)?.export(lo, hi));
+        let Content::Stored { basements, .. } = &self.content else {
+            return Ok(self.open_entries().map_or_else(Vec::new, |entries| entries.export(lo, hi)));
+        };
+        let range = basements_within(basements, lo, hi);
+        self.load(disk, range.clone())?;
+        let mut found = Vec::new();
+        for at in range {
+            let part = self.part(disk, at)?;
+            let first = found.len();
+            found.extend(part.entries.export(lo, hi));
+            if part.blocks.is_empty() {
+                continue;
+            }
+            let blocks: Vec<Option<&Block>> =
+                part.entries.range(lo, hi).map(|item| part.block_of(&item)).collect();
+            let wanted: Vec<&Block> = blocks.iter().flatten().copied().collect();
+            self.read_blocks(disk, at, &wanted)?;
+            for (entry, block) in found[first..].iter_mut().zip(blocks) {
+                if let Some(value) = block.and_then(|block| block.value.get()) {
+                    entry.1 = value.clone();
                 }
-                Ok(found)
             }
         }
+        Ok(found)
     }
 
     /// The keys within `[lo, hi)` and the lengths of their values. Values are not read.
@@ -154,90 +212,189 @@ impl Leaf {
         lo: &[u8],
         hi: Option<&[u8]>,
     ) -> Result<Vec<(Key, usize)>> {
-        let mut found = Vec::new();
-        let mut add = |key: &[u8], len: usize| {
-            if *key >= *lo && hi.is_none_or(|hi| *key < *hi) {
-                found.push((Key::copied(key), len));
-            }
+        let Content::Stored { basements, .. } = &self.content else {
+            let entries = self.open_entries().into_iter().flat_map(|entries| entries.range(lo, hi));
+            return Ok(entries.map(|item| (Key::copied(item.key), item.value().len())).collect());
         };
-        match &self.content {
-            Content::Open { entries, .. } => {
-                entries.range(lo, hi).for_each(|item| add(item.key, item.value().len()));
-            }
-            Content::Stored { basements, .. } => {
-                for (at, (_, loaded)) in basements.iter().enumerate() {
-                    match loaded.get() {
-                        Some(entries) => {
-                            entries.iter().for_each(|item| add(item.key, item.value().len()));
-                        }
-                        None => {
-                            let section = self.section(disk, at)?;
-                            let entries = section.entries.iter();
-                            entries.for_each(|entry| add(&entry.key, entry.bytes as usize));
-                        }
-                    }
+        let mut found = Vec::new();
+        for at in basements_within(basements, lo, hi) {
+            match basements[at].part.get() {
+                Some(part) => {
+                    let items = part.entries.range(lo, hi);
+                    found.extend(items.map(|item| (Key::copied(item.key), part.len_of(&item))));
+                }
+                None => {
+                    let entries = self.section(disk, at)?.entries.into_iter();
+                    let inside =
+                        entries.filter(|e| *e.key >= *lo && hi.is_none_or(|hi| *e.key < *hi));
+                    found.extend(inside.map(|entry| (entry.key, entry.bytes as usize)));
                 }
             }
         }
         Ok(found)
     }
 
-    /// Reads basement `at`, unless that was done before.
-    fn basement(&self, disk: &Disk, at: usize) -> Result<Arc<Sorted>> {
-        let Content::Stored { extent, leaf_bytes, basements, loaded: so_far } = &self.content
-        else {
+    fn open_entries(&self) -> Option<&Sorted> {
+        match &self.content {
+            Content::Open { entries, .. } => Some(entries),
+            Content::Stored { .. } => None,
+        }
+    }
+
+    /// Basement `at`, which is read if it has not been.
+    fn part(&self, disk: &Disk, at: usize) -> Result<&Arc<Part>> {
+        self.load(disk, at..at + 1)?;
+        let Content::Stored { basements, .. } = &self.content else {
             return Err(Error::Misuse("an open leaf has no basements".into()));
         };
-        let (reference, loaded) = &basements[at];
-        if let Some(entries) = loaded.get() {
-            return Ok(entries.clone());
+        Ok(basements[at].part.get().expect("it was just loaded"))
+    }
+
+    /// Reads basements that have not been, those in a row together.
+    fn load(&self, disk: &Disk, range: Range<usize>) -> Result<()> {
+        let Content::Stored { extent, basements, .. } = &self.content else { return Ok(()) };
+        let missing: Vec<usize> = range.filter(|at| basements[*at].part.get().is_none()).collect();
+        for row in missing.chunk_by(|a, b| a + 1 == *b) {
+            let start = basements[row[0]].reference.offset;
+            let end = basements[row[row.len() - 1]].reference.end();
+            let bytes =
+                disk.read(extent.start.byte() + u64::from(start), (end - start) as usize)?;
+            for at in row {
+                let reference = &basements[*at].reference;
+                let from = (reference.offset - start) as usize;
+                let part = self.parse(*at, &bytes[from..from + reference.part as usize])?;
+                basements[*at].part.get_or_init(|| Arc::new(part));
+            }
         }
-        let section = self.section(disk, at)?;
-        let more = section.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
-        let all = so_far.bytes() + more;
-        if all > u64::from(*leaf_bytes) && loaded.get().is_none() {
-            let byte = extent.start.byte() + u64::from(reference.offset);
-            let place = Place::Part { id: self.id, part: at as u64, byte };
-            let fault = Fault::mismatch("values of a leaf", format!("{leaf_bytes} bytes"), all);
-            return Err(Error::corrupt(place, fault));
-        }
-        let values = read_values(disk, self.id, at, extent.start.byte(), &section)?;
-        let mut entries = Sorted::with_capacity(section.entries.len(), reference.bytes as usize);
-        for (entry, value) in section.entries.iter().zip(&values) {
-            entries.push_value(&entry.key, Msn(0), Kind::Insert, value, 0..value.len());
-        }
-        let entries = || {
-            so_far.add(more);
-            Arc::new(entries)
+        Ok(())
+    }
+
+    /// Takes the bytes of basement `at` apart, and verifies them.
+    fn parse(&self, at: usize, bytes: &[u8]) -> Result<Part> {
+        let Content::Stored { extent, basements, loaded, .. } = &self.content else {
+            return Err(Error::Misuse("an open leaf has no basements".into()));
         };
-        Ok(loaded.get_or_init(entries).clone())
+        let reference = &basements[at].reference;
+        let place = |offset: u32| {
+            let byte = extent.start.byte() + u64::from(offset);
+            Place::Part { id: self.id, part: at as u64, byte }
+        };
+        let (keys, _) = bytes.split_at(reference.bytes as usize);
+        check_hash(keys, &reference.hash, || place(reference.offset))?;
+        let section = self.decode(at, keys)?;
+        let mut blocks: Vec<Block> = Vec::new();
+        // For each chunk its bytes, or the number of its block.
+        let mut chunks: Vec<(&[u8], u64)> = Vec::with_capacity(section.chunks.len());
+        for chunk in &section.chunks {
+            if is_block(self.tree, chunk.bytes as usize) {
+                let (offset, hash) = (chunk.offset, chunk.hash);
+                blocks.push(Block { offset, hash, value: OnceLock::new() });
+                chunks.push((&[], blocks.len() as u64));
+            } else {
+                let from = (chunk.offset - reference.offset) as usize;
+                let chunk_bytes = &bytes[from..from + chunk.bytes as usize];
+                check_hash(chunk_bytes, &chunk.hash, || place(chunk.offset))?;
+                chunks.push((chunk_bytes, 0));
+            }
+        }
+        let mut entries = Sorted::with_capacity(section.entries.len(), bytes.len());
+        for entry in &section.entries {
+            let (value, block) = match entry.chunk {
+                NO_CHUNK => (&[][..], 0),
+                chunk => match chunks[usize::from(chunk)] {
+                    (_, block) if block > 0 && entry.bytes as usize == FILE_BLOCK => {
+                        (&[][..], block)
+                    }
+                    (bytes, _) => {
+                        let from = usize::from(entry.offset);
+                        (&bytes[from..from + entry.bytes as usize], 0)
+                    }
+                },
+            };
+            entries.push_short(&entry.key, Msn(block), value);
+        }
+        loaded.add(bytes.len() as u64);
+        Ok(Part { entries, blocks })
+    }
+
+    /// Reads blocks of basement `at` that have not been, those in a row together.
+    fn read_blocks(&self, disk: &Disk, at: usize, blocks: &[&Block]) -> Result<()> {
+        let Content::Stored { extent, leaf_bytes, loaded, .. } = &self.content else {
+            return Ok(());
+        };
+        let missing: Vec<&Block> =
+            blocks.iter().copied().filter(|block| block.value.get().is_none()).collect();
+        for row in missing.chunk_by(|a, b| a.offset + FILE_BLOCK as u32 == b.offset) {
+            let byte = extent.start.byte() + u64::from(row[0].offset);
+            let place = |byte| Place::Part { id: self.id, part: at as u64, byte };
+            let len = row.len() * FILE_BLOCK;
+            let all = loaded.bytes() + len as u64;
+            if all > 2 * u64::from(*leaf_bytes) {
+                let fault = Fault::mismatch("values of a leaf", format!("{leaf_bytes} bytes"), all);
+                return Err(Error::corrupt(place(byte), fault));
+            }
+            let bytes = Bytes::from(disk.read(byte, len)?);
+            for (number, block) in row.iter().enumerate() {
+                let value = bytes.slice(number * FILE_BLOCK..(number + 1) * FILE_BLOCK);
+                check_hash(&value, &block.hash, || place(byte + (number * FILE_BLOCK) as u64))?;
+                block.value.get_or_init(|| value);
+            }
+            loaded.add(len as u64);
+        }
+        Ok(())
     }
 
     /// Reads the key section of basement `at`.
     fn section(&self, disk: &Disk, at: usize) -> Result<KeySection> {
-        let Content::Stored { extent, leaf_bytes, basements, .. } = &self.content else {
+        let Content::Stored { extent, basements, .. } = &self.content else {
             return Err(Error::Misuse("an open leaf has no basements".into()));
         };
-        let reference = &basements[at].0;
+        let reference = &basements[at].reference;
         let byte = extent.start.byte() + u64::from(reference.offset);
         let place = || Place::Part { id: self.id, part: at as u64, byte };
         let section = read_part(disk, place, byte, reference.bytes, &reference.hash)?;
-        let section = KeySection::decode(&section, self.tree, *leaf_bytes, None)
-            .map_err(|error| Error::corrupt(place(), error))?;
-        check_section(&section, reference, basements.get(at + 1).map(|(b, _)| b), &self.bounds)
-            .map_err(|fault| Error::corrupt(place(), fault))?;
+        self.decode(at, &section)
+    }
+
+    /// Takes the bytes of a key section apart.
+    fn decode(&self, at: usize, section: &[u8]) -> Result<KeySection> {
+        let Content::Stored { extent, leaf_bytes, basements, .. } = &self.content else {
+            return Err(Error::Misuse("an open leaf has no basements".into()));
+        };
+        let reference = &basements[at].reference;
+        let byte = extent.start.byte() + u64::from(reference.offset);
+        let corrupt =
+            |fault| Error::corrupt(Place::Part { id: self.id, part: at as u64, byte }, fault);
+        let section = KeySection::decode(section, self.tree, *leaf_bytes, None)
+            .map_err(|error| corrupt(error.into()))?;
+        let next = basements.get(at + 1).map(|basement| &basement.reference);
+        let end = basements.last().map_or(0, |last| last.reference.end());
+        check_section(&section, self.tree, reference, next, end, &self.bounds).map_err(corrupt)?;
         Ok(section)
     }
 
     /// Brings all entries into one list, which can be changed.
     pub fn open(&mut self, disk: &Disk) -> Result<()> {
         let Content::Stored { basements, .. } = &self.content else { return Ok(()) };
-        let loaded = (0..basements.len()).map(|at| self.basement(disk, at));
-        let loaded = loaded.collect::<Result<Vec<_>>>()?;
-        let count = loaded.iter().map(|basement| basement.len()).sum();
-        let mut entries =
-            Sorted::with_capacity(count, loaded.iter().map(|basement| basement.arena()).sum());
-        loaded.iter().for_each(|basement| basement.iter().for_each(|item| entries.push(item)));
+        self.load(disk, 0..basements.len())?;
+        let parts: Vec<&Arc<Part>> = basements.iter().filter_map(|b| b.part.get()).collect();
+        for (at, part) in parts.iter().enumerate() {
+            self.read_blocks(disk, at, &part.blocks.iter().collect::<Vec<_>>())?;
+        }
+        let count = parts.iter().map(|part| part.entries.len()).sum();
+        let arena = parts.iter().map(|part| part.entries.arena()).sum();
+        let mut entries = Sorted::with_capacity(count, arena);
+        for part in parts {
+            for item in part.entries.iter() {
+                match part.block_of(&item).and_then(|block| block.value.get()) {
+                    Some(value) => {
+                        let whole = 0..value.len();
+                        entries.push_value(item.key, Msn(0), Kind::Insert, value, whole);
+                    }
+                    None => entries.push(item),
+                }
+            }
+        }
         self.content = Content::Open { entries, growth: Growth::default() };
         Ok(())
     }
@@ -347,8 +504,8 @@ impl Leaf {
     /// read.
     pub fn part_end(&self, key: &[u8]) -> Option<Key> {
         let Content::Stored { basements, .. } = &self.content else { return None };
-        let next = basements.partition_point(|(basement, _)| *basement.first <= *key);
-        basements.get(next).map(|(basement, _)| basement.first.clone())
+        let next = basements.partition_point(|basement| *basement.reference.first <= *key);
+        basements.get(next).map(|basement| basement.reference.first.clone())
     }
 
     /// Whether all entries are in memory, in a list that can be changed.
@@ -372,6 +529,14 @@ impl Leaf {
         }
     }
 
+    /// About how many bytes the first keys of all basements have, at the most: where entries are long, each is
+    /// in one of its own.
+    pub(super) fn first_keys(&self) -> usize {
+        let Content::Open { entries, .. } = &self.content else { return 0 };
+        let Sizes { count, keys, .. } = entries.sizes();
+        keys.min(keys * (self.bytes() / count.max(1)) / FILE_BLOCK)
+    }
+
     /// How many bytes of its parts have been read.
     pub(super) fn loaded(&self) -> u64 {
         match &self.content {
@@ -385,8 +550,8 @@ impl Leaf {
         match &self.content {
             Content::Open { entries, .. } => 512 + entries.memory(),
             Content::Stored { basements, .. } => {
-                let loaded = basements.iter().filter_map(|(_, loaded)| loaded.get());
-                512 + basements.len() * 160 + loaded.map(|loaded| loaded.memory()).sum::<usize>()
+                let parts = basements.iter().filter_map(|basement| basement.part.get());
+                512 + basements.len() * 160 + parts.map(|part| part.memory()).sum::<usize>()
             }
         }
     }
@@ -476,14 +641,26 @@ fn entry_cost(tree: TreeId, keys: usize, values: usize) -> usize {
     cost(tree, Sizes { count: 1, keys, values, blocks, ..Sizes::default() })
 }
 
-/// A key section must agree with the directory in the head, and stay within its bounds.
+/// The basements that may have keys within `[lo, hi)`.
+fn basements_within(basements: &[Basement], lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
+    let first = basements.partition_point(|basement| *basement.reference.first <= *lo);
+    let end = hi.map_or(basements.len(), |hi| {
+        basements.partition_point(|basement| *basement.reference.first < *hi)
+    });
+    let first = first.saturating_sub(1);
+    first..end.max(first)
+}
+
+/// A key section must agree with the directory in the head, and stay within its bounds; its small chunks
+/// fill its part of the leaf, and its blocks come behind all parts, which end at `end`.
 pub(crate) fn check_section(
     section: &KeySection,
+    tree: TreeId,
     reference: &BasementRef,
     next: Option<&BasementRef>,
+    end: u32,
     bounds: &Bounds,
-) -> std::result::Result<(), crate::error::Fault> {
-    use crate::error::Fault;
+) -> std::result::Result<(), Fault> {
     if section.entries.len() != reference.entries as usize {
         return Err(Fault::mismatch(
             "entries of a basement",
@@ -497,59 +674,27 @@ pub(crate) fn check_section(
     if first != Some(&reference.first) || !last.is_some_and(below) {
         return Err(Fault::Missing("keys of a basement lie outside what the head says".into()));
     }
-    Ok(())
-}
-
-/// Reads the values of a basement: neighbouring chunks in one read, each verified.
-fn read_values(
-    disk: &Disk,
-    id: NodeId,
-    part: usize,
-    start: u64,
-    section: &KeySection,
-) -> Result<Vec<Bytes>> {
-    let mut chunks: Vec<Bytes> = vec![Bytes::new(); section.chunks.len()];
-    let mut order: Vec<usize> = (0..section.chunks.len()).collect();
-    order.sort_by_key(|at| section.chunks[*at].offset);
-    let adjoin = |a: &usize, b: &usize| {
-        let (a, b) = (&section.chunks[*a], &section.chunks[*b]);
-        a.offset + a.bytes == b.offset
-    };
-    for group in order.chunk_by(adjoin) {
-        let first = section.chunks[group[0]].offset;
-        let last = &section.chunks[group[group.len() - 1]];
-        let len = (last.offset + last.bytes - first) as usize;
-        let bytes = Bytes::from(disk.read(start + u64::from(first), len)?);
-        for at in group {
-            let chunk = &section.chunks[*at];
-            let from = (chunk.offset - first) as usize;
-            let value = bytes.slice(from..from + chunk.bytes as usize);
-            let computed = Hash::of(&value);
-            if computed != chunk.hash {
-                let byte = start + u64::from(chunk.offset);
-                let place = Place::Part { id, part: part as u64, byte };
-                let fault =
-                    crate::error::Fault::mismatch("hash of a value chunk", chunk.hash, computed);
-                return Err(Error::corrupt(place, fault));
-            }
-            chunks[*at] = value;
+    let mut at = reference.offset + reference.bytes;
+    for chunk in &section.chunks {
+        let (expected, found) = match is_block(tree, chunk.bytes as usize) {
+            true => (chunk.offset.max(end).next_multiple_of(FILE_BLOCK as u32), chunk.offset),
+            false => (at, chunk.offset),
+        };
+        if expected != found {
+            return Err(Fault::mismatch("place of a value chunk", expected, found));
         }
+        at += if is_block(tree, chunk.bytes as usize) { 0 } else { chunk.bytes };
     }
-    let value = |entry: &StoredEntry| match entry.chunk {
-        NO_CHUNK => Bytes::new(),
-        chunk => {
-            let from = usize::from(entry.offset);
-            chunks[usize::from(chunk)].slice(from..from + entry.bytes as usize)
-        }
-    };
-    Ok(section.entries.iter().map(value).collect())
+    match at == reference.end() {
+        true => Ok(()),
+        false => Err(Fault::mismatch("end of a basement's small chunks", reference.end(), at)),
+    }
 }
 
 /// How an open leaf will lie on disk: basements, and where everything starts.
 struct Plan<'l> {
     basements: Vec<BasementPlan<'l>>,
     head_bytes: usize,
-    small_at: usize,
     blocks_at: usize,
     end: usize,
 }
@@ -558,7 +703,11 @@ struct BasementPlan<'l> {
     entries: &'l [Item<'l>],
     places: Vec<(u16, u16)>,
     chunks: Vec<usize>,
+    /// The length of the key section.
     bytes: usize,
+    /// The bytes of small chunks, and of blocks of files.
+    small: usize,
+    blocks: usize,
 }
 
 impl<'l> Plan<'l> {
@@ -566,23 +715,20 @@ impl<'l> Plan<'l> {
         let basements = divide(leaf.tree, entries, basement_size);
         let firsts = basements.iter().map(|b| b.entries[0].key.len());
         let head_bytes = LeafHead::encoded_bytes(&leaf.bounds, firsts);
-        let small_at = head_bytes + basements.iter().map(|b| b.bytes).sum::<usize>();
-        let chunks = || basements.iter().flat_map(|b| &b.chunks).copied();
-        let small: usize = chunks().filter(|bytes| !is_block(leaf.tree, *bytes)).sum();
-        let blocks: usize = chunks().filter(|bytes| is_block(leaf.tree, *bytes)).sum();
-        let small_end = small_at + small;
+        let small_end = head_bytes + basements.iter().map(BasementPlan::part).sum::<usize>();
+        let blocks: usize = basements.iter().map(|basement| basement.blocks).sum();
         let blocks_at = small_end.next_multiple_of(BLOCK_SIZE);
         let end = if blocks > 0 { blocks_at + blocks } else { small_end };
-        Plan { basements, head_bytes, small_at, blocks_at, end }
+        Plan { basements, head_bytes, blocks_at, end }
     }
 
     fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64) -> LeafImage {
         let mut bytes = vec![0; self.end.next_multiple_of(BLOCK_SIZE)];
-        let (mut small_at, mut block_at) = (self.small_at, self.blocks_at);
-        let mut section_at = self.head_bytes;
+        let (mut section_at, mut block_at) = (self.head_bytes, self.blocks_at);
         let mut references = Vec::with_capacity(self.basements.len());
         for basement in &self.basements {
             let mut chunks = Vec::with_capacity(basement.chunks.len());
+            let mut small_at = section_at + basement.bytes;
             for len in &basement.chunks {
                 let at = if is_block(leaf.tree, *len) { &mut block_at } else { &mut small_at };
                 chunks.push(ChunkRef {
@@ -609,11 +755,12 @@ impl<'l> Plan<'l> {
             references.push(BasementRef {
                 offset: section_at as u32,
                 bytes: section.len() as u32,
+                part: basement.part() as u32,
                 entries: basement.entries.len() as u32,
                 hash: Hash::of(&section),
                 first: Key::copied(basement.entries[0].key),
             });
-            section_at += section.len();
+            section_at += basement.part();
         }
         let head = LeafHead {
             id: leaf.id,
@@ -630,6 +777,11 @@ impl<'l> Plan<'l> {
 }
 
 impl BasementPlan<'_> {
+    /// The length of what is read at once.
+    fn part(&self) -> usize {
+        self.bytes + self.small
+    }
+
     fn stored(&self) -> impl Iterator<Item = EntryRef<'_>> {
         self.entries.iter().zip(&self.places).map(|(entry, (chunk, offset))| EntryRef {
             key: entry.key,
@@ -640,13 +792,18 @@ impl BasementPlan<'_> {
     }
 }
 
-/// Divides entries into basements of about `size` bytes, none of them empty.
+/// Divides entries into basements of about `size` bytes, none of them empty. Blocks of files lie elsewhere:
+/// they are read one by one.
 fn divide<'l>(tree: TreeId, entries: &'l [Item<'l>], size: usize) -> Vec<BasementPlan<'l>> {
     let mut basements = Vec::new();
     let mut start = 0;
     let mut bytes = 0;
     for at in 0..=entries.len() {
-        let cost = |entry: &Item<'_>| entry_cost(tree, entry.key.len(), entry.value().len());
+        let cost = |entry: &Item<'_>| {
+            let len = entry.value().len();
+            let elsewhere = if is_block(tree, len) { len } else { 0 };
+            entry_cost(tree, entry.key.len(), len) - elsewhere
+        };
         let next = entries.get(at).map(cost);
         let full = next.is_none_or(|next| bytes + next > size);
         if full && at > start {
@@ -655,7 +812,10 @@ fn divide<'l>(tree: TreeId, entries: &'l [Item<'l>], size: usize) -> Vec<Basemen
             let (places, chunks) = chunks_of(tree, values);
             let keys = entries.iter().map(|entry| entry.key);
             let bytes = KeySection::encoded_bytes(keys, chunks.len());
-            basements.push(BasementPlan { entries, places, chunks, bytes });
+            let all: usize = chunks.iter().sum();
+            let blocks = chunks.iter().filter(|bytes| is_block(tree, **bytes)).sum();
+            let small = all - blocks;
+            basements.push(BasementPlan { entries, places, chunks, bytes, small, blocks });
             start = at;
         }
         bytes = if full { next.unwrap_or(0) } else { bytes + next.unwrap_or(0) };

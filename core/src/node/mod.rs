@@ -107,10 +107,11 @@ impl Node {
     /// At most how many blocks writing the node takes.
     pub fn blocks_max(&self) -> u64 {
         match self {
-            // The head takes some, and basements of few entries take a little more than their entries.
-            // Keys and small values together end within a block, and blocks of files follow.
+            // The head takes some, with the first keys of basements, and basements of few entries take a
+            // little more than their entries. Keys and small values together end within a block, and blocks
+            // of files follow.
             Node::Leaf(leaf) => {
-                let (keys, bytes) = (3 * leaf.bounds.lo.len(), leaf.bytes());
+                let (keys, bytes) = (3 * leaf.bounds.lo.len() + leaf.first_keys(), leaf.bytes());
                 ((bytes + bytes / 32 + 512 + keys) / BLOCK_SIZE) as u64 + 1
             }
             // A head and a run.
@@ -173,11 +174,17 @@ pub(crate) fn read_part(
     hash: &Hash,
 ) -> Result<Vec<u8>> {
     let part = disk.read(at, bytes as usize)?;
-    let computed = Hash::of(&part);
-    if computed != *hash {
-        let fault = FormatFault::Hash { expected: *hash, computed };
-        let error = crate::format::FormatError { at: 0, field: "part".into(), fault };
-        return Err(Error::corrupt(place(), error));
-    }
+    check_hash(&part, hash, place)?;
     Ok(part)
+}
+
+/// Verifies the hash of a part of a node.
+fn check_hash(part: &[u8], hash: &Hash, place: impl FnOnce() -> Place) -> Result<()> {
+    let computed = Hash::of(part);
+    if computed == *hash {
+        return Ok(());
+    }
+    let fault = FormatFault::Hash { expected: *hash, computed };
+    let error = crate::format::FormatError { at: 0, field: "part".into(), fault };
+    Err(Error::corrupt(place(), error))
 }

@@ -272,6 +272,14 @@ impl Sorted {
         self.slots.push(slot);
     }
 
+    /// Adds a key that is greater than all others, with a value that is copied.
+    pub fn push_short(&mut self, key: &[u8], msn: Msn, value: &[u8]) {
+        self.settle();
+        debug_assert!(self.slots.last().is_none_or(|last| self.key_of(last) < key));
+        let slot = self.store_short(key, msn, Kind::Insert, value);
+        self.slots.push(slot);
+    }
+
     /// Removes the key at a place.
     pub fn remove_at(&mut self, found: Found) {
         match found {

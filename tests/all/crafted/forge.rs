@@ -194,6 +194,7 @@ impl Forge {
             basements.push(BasementRef {
                 offset: (head_bytes + body.len()) as u32,
                 bytes: bytes.len() as u32,
+                part: bytes.len() as u32,
                 entries: section.entries.len() as u32,
                 hash: Hash::of(&bytes),
                 first: first.clone(),

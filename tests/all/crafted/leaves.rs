@@ -19,21 +19,23 @@ pub(super) fn keys_of(bounds: &Bounds, count: u32) -> Vec<Key> {
     (0..count).map(suffix).collect()
 }
 
-/// Chunks of 64 KiB that all lie at the same place, in as many basements as asked for.
+/// Blocks that all lie at the same place, in as many basements as asked for.
 pub(super) fn bomb(mut forge: Forge, basements: u32, each: u32) -> Vec<u8> {
     let (id, bounds) = leaf(&mut forge);
     let keys = keys_of(&bounds, basements * each);
     let firsts: Vec<Key> = keys.iter().step_by(each as usize).cloned().collect();
-    let value = vec![7; 65536];
-    let chunk = ChunkRef { offset: 0, bytes: 65536, hash: Hash::of(&value) };
+    let value = vec![7; 4096];
+    let chunk = ChunkRef { offset: 0, bytes: 4096, hash: Hash::of(&value) };
     forge.put_leaf(id, DATA, bounds, &firsts, |head| {
         let section = |keys: &[Key], offset| KeySection {
             chunks: vec![ChunkRef { offset, ..chunk }; keys.len()],
-            entries: entries(keys, 65536),
+            entries: entries(keys, 4096),
         };
         let lengths = keys.chunks(each as usize).map(|keys| section(keys, 0).encode().len());
-        let offset = head + lengths.sum::<usize>() as u32;
-        (keys.chunks(each as usize).map(|keys| section(keys, offset)).collect(), value)
+        let end = head + lengths.sum::<usize>() as u32;
+        let offset = end.next_multiple_of(4096);
+        let rest = [vec![0; (offset - end) as usize], value].concat();
+        (keys.chunks(each as usize).map(|keys| section(keys, offset)).collect(), rest)
     });
     forge.seal()
 }
@@ -85,8 +87,8 @@ pub(super) const CASES: &[Case] = &[
         });
         forge.seal()
     }),
-    ("many chunks at one place", Wrong, |forge| bomb(forge, 1, 12_000)),
-    ("many basements with chunks at one place", Wrong, |forge| bomb(forge, 8_000, 2)),
+    ("many blocks at one place", Wrong, |forge| bomb(forge, 1, 12_000)),
+    ("many basements with blocks at one place", Wrong, |forge| bomb(forge, 8_000, 2)),
     ("keys that unfold to much more", Wrong, |mut forge| {
         let (id, bounds) = leaf(&mut forge);
         let stem = [&bounds.lo[..], &[1; 900][..]].concat();

@@ -80,7 +80,7 @@ fn leaf(
     output: &mut Output,
     io: &mut Io,
 ) -> Result<(), Failure> {
-    let mut ends = vec![head.basements.last().map_or(0, |b| b.offset + b.bytes)];
+    let mut ends = vec![head.basements.last().map_or(0, |b| b.end())];
     for (index, basement) in head.basements.iter().enumerate() {
         let at = start + u64::from(basement.offset);
         let range = basement.offset as usize..(basement.offset + basement.bytes) as usize;

@@ -35,13 +35,13 @@ fn ranges_are_the_same_from_both_ends() {
             let key = any_key(&mut random);
             let len = random.below(70) as usize;
             let value = Bytes::from(random.bytes(len));
-            batch.insert(TreeId::Data, key.clone(), value.clone());
+            batch.insert_shared(TreeId::Data, &key, value.clone());
             model.insert(key, value);
         }
         if round % 7 == 3 {
             let lo = any_key(&mut random);
             let hi = (u16::from_be_bytes([lo[0], lo[1]]) + 90).to_be_bytes().to_vec();
-            batch.delete_range(TreeId::Data, lo.clone(), hi.clone());
+            batch.delete_range(TreeId::Data, &lo, &hi);
             model.retain(|key, _| *key < lo || *key >= hi);
         }
         kv.commit(batch).unwrap();
@@ -82,7 +82,7 @@ fn keys_are_no_files() {
     // The first sync makes a checkpoint, the second a log group.
     for value in ["old", "new"] {
         let mut batch = Batch::new();
-        batch.insert(TreeId::Data, "no path at all", value);
+        batch.insert(TreeId::Data, b"no path at all", value.as_bytes());
         kv.commit(batch).unwrap();
         kv.sync().unwrap();
     }
@@ -103,21 +103,21 @@ fn what_is_too_long_is_refused_and_changes_nothing() {
     let long = vec![7; 64 << 10];
     let refused = |kv: &mut Kv, fill: &dyn Fn(&mut Batch)| {
         let mut batch = Batch::new();
-        batch.insert(TreeId::Data, "sound", "value");
+        batch.insert(TreeId::Data, b"sound", b"value");
         fill(&mut batch);
         assert!(kv.commit(batch).is_err());
         assert_eq!(kv.get(TreeId::Data, b"sound").unwrap(), None);
     };
-    refused(&mut kv, &|batch| batch.insert(TreeId::Data, vec![1; 1025], "value"));
-    refused(&mut kv, &|batch| batch.insert(TreeId::Data, "key", vec![1; (64 << 10) + 1]));
-    refused(&mut kv, &|batch| batch.patch(TreeId::Data, "key", 1, &long, true));
-    refused(&mut kv, &|batch| batch.add("key", 4, 1));
-    refused(&mut kv, &|batch| batch.trim(TreeId::Data, "key", usize::MAX));
-    refused(&mut kv, &|batch| batch.add("key", 64 << 10, 1));
+    refused(&mut kv, &|batch| batch.insert(TreeId::Data, &[1; 1025], b"value"));
+    refused(&mut kv, &|batch| batch.insert(TreeId::Data, b"key", &[1; (64 << 10) + 1]));
+    refused(&mut kv, &|batch| batch.patch(TreeId::Data, b"key", 1, &long, true));
+    refused(&mut kv, &|batch| batch.add(b"key", 4, 1));
+    refused(&mut kv, &|batch| batch.trim(TreeId::Data, b"key", usize::MAX));
+    refused(&mut kv, &|batch| batch.add(b"key", 64 << 10, 1));
     let mut batch = Batch::new();
-    batch.insert(TreeId::Data, vec![1; 1024], long.clone());
-    batch.patch(TreeId::Data, "key", 0, &long, true);
-    batch.delete_range(TreeId::Data, "b", "a");
+    batch.insert(TreeId::Data, &[1; 1024], &long);
+    batch.patch(TreeId::Data, b"key", 0, &long, true);
+    batch.delete_range(TreeId::Data, b"b", b"a");
     kv.commit(batch).unwrap();
     assert_eq!(kv.get(TreeId::Data, b"key").unwrap().as_deref(), Some(&long[..]));
     kv.commit(Batch::new()).unwrap();

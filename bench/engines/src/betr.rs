@@ -73,7 +73,7 @@ impl Engine for Betr {
     fn insert(&mut self, pairs: &[(Key, Value)]) -> Result<()> {
         self.commit(|batch| {
             for (key, value) in pairs {
-                batch.insert(TreeId::Metadata, key.to_vec(), value.to_vec());
+                batch.insert(TreeId::Metadata, key, value);
             }
         })
     }
@@ -81,18 +81,18 @@ impl Engine for Betr {
     fn update(&mut self, patches: &[(Key, Patch)]) -> Result<()> {
         self.commit(|batch| {
             for (key, patch) in patches {
-                batch.patch(TreeId::Metadata, key.to_vec(), PATCH_OFFSET, patch, false);
+                batch.patch(TreeId::Metadata, key, PATCH_OFFSET, patch, false);
             }
         })
     }
 
     fn delete(&mut self, keys: &[Key]) -> Result<()> {
-        self.commit(|batch| keys.iter().for_each(|key| batch.delete(TreeId::Metadata, key.to_vec())))
+        self.commit(|batch| keys.iter().for_each(|key| batch.delete(TreeId::Metadata, key)))
     }
 
     fn delete_range(&mut self, from: &Key, to: &Key) -> Result<()> {
         let mut batch = kv::Batch::new();
-        batch.delete_range(TreeId::Metadata, from.to_vec(), to.to_vec());
+        batch.delete_range(TreeId::Metadata, from, to);
         Ok(self.kv.commit(batch)?)
     }
 

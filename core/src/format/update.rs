@@ -50,12 +50,50 @@ pub struct Stage {
     pub adds: Vec<(usize, i64)>,
 }
 
-/// What is known of a stage without taking it apart: how long a value it may leave or expect, and the
-/// offsets of its counters.
-struct Outline<A> {
-    end: usize,
+/// A stage as it is encoded: its fields, and the bytes of its pieces and adds.
+struct Outline<'u> {
+    create: bool,
+    trim: Option<usize>,
     extend: usize,
-    adds: A,
+    pieces: &'u [u8],
+    adds: &'u [u8],
+}
+
+impl<'u> Outline<'u> {
+    fn pieces(&self) -> impl Iterator<Item = (usize, &'u [u8])> + use<'u> {
+        let mut rest = self.pieces;
+        std::iter::from_fn(move || {
+            let (head, body) = rest.split_at_checked(8)?;
+            let (piece, body) = body.split_at(number(head, 4, 4));
+            rest = body;
+            Some((number(head, 0, 4), piece))
+        })
+    }
+
+    fn adds(&self) -> impl Iterator<Item = (usize, i64)> + use<'u> {
+        self.adds.chunks_exact(16).map(|add| {
+            let mut delta = [0; CELL];
+            delta.copy_from_slice(&add[8..]);
+            (number(add, 0, 4), i64::from_le_bytes(delta))
+        })
+    }
+
+    fn apply(&self, value: &mut Vec<u8>) {
+        if let Some(len) = self.trim {
+            value.truncate(len);
+        }
+        if value.len() < self.extend {
+            value.resize(self.extend, 0);
+        }
+        for (offset, bytes) in self.pieces() {
+            value[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+        for (offset, delta) in self.adds() {
+            if let Some(cell) = value.get_mut(offset..offset + CELL) {
+                add_to(cell, delta);
+            }
+        }
+    }
 }
 
 impl Update {
@@ -141,39 +179,21 @@ impl Update {
 
     /// Whether it stays within values of `limit` bytes, with its counters where they may stand.
     pub fn fits(&self, limit: usize) -> bool {
-        let add = |offset: &usize| offset.is_multiple_of(CELL) && offset + CELL <= limit;
-        self.outlines().all(|mut stage| stage.end <= limit && stage.adds.all(|offset| add(&offset)))
+        let add = |offset: usize| offset.is_multiple_of(CELL) && offset + CELL <= limit;
+        outlines(&self.0).all(|stage| {
+            let end = stage.trim.unwrap_or(0).max(stage.extend);
+            end <= limit && stage.adds().all(|(offset, _)| add(offset))
+        })
     }
 
     /// Whether it adds to counters: unlike everything else, that must not happen twice.
     pub fn adds(&self) -> bool {
-        self.outlines().any(|mut stage| stage.adds.next().is_some())
+        outlines(&self.0).any(|stage| stage.adds().next().is_some())
     }
 
     /// Whether it only cuts.
     pub fn only_trims(&self) -> bool {
-        self.outlines().all(|mut stage| stage.extend == 0 && stage.adds.next().is_none())
-    }
-
-    /// What is known of the stages without taking them apart.
-    fn outlines(&self) -> impl Iterator<Item = Outline<impl Iterator<Item = usize>>> {
-        let bytes = &self.0;
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            if at == bytes.len() {
-                return None;
-            }
-            let (pieces, adds) = (number(bytes, at + 2, 2), number(bytes, at + 4, 2));
-            let (trim, extend) = (number(bytes, at + 8, 4), number(bytes, at + 12, 4));
-            at += STAGE_BYTES;
-            for _ in 0..pieces {
-                at += 8 + number(bytes, at + 4, 4);
-            }
-            let first = at;
-            at += 16 * adds;
-            let adds = (0..adds).map(move |add| number(bytes, first + 16 * add, 4));
-            Some(Outline { end: trim.max(extend), extend, adds })
-        })
+        outlines(&self.0).all(|stage| stage.extend == 0 && stage.adds().next().is_none())
     }
 
     /// The one update that does what `older` does, and then this one.
@@ -193,21 +213,13 @@ impl Update {
 
     /// What becomes of a value, or of its absence.
     pub fn apply(&self, value: Option<&[u8]>) -> Option<Bytes> {
-        let mut value = value.map(<[u8]>::to_vec);
-        for stage in self.stages() {
-            if value.is_none() && stage.create {
-                value = Some(Vec::new());
-            }
-            if let Some(value) = &mut value {
-                stage.apply(value);
-            }
-        }
-        value.map(Bytes::from)
+        let mut changed = value.unwrap_or_default().to_vec();
+        carry_out(&self.0, &mut changed, value.is_some()).then(|| changed.into())
     }
 
     /// What becomes of the length of a value, or of its absence.
     pub fn apply_len(&self, mut len: Option<usize>) -> Option<usize> {
-        for stage in self.stages() {
+        for stage in outlines(&self.0) {
             if stage.create {
                 len = Some(len.unwrap_or(0));
             }
@@ -215,6 +227,36 @@ impl Update {
         }
         len
     }
+}
+
+/// Carries an update that was verified out in place. `present` says whether there is a value, what is
+/// returned whether there is one then; an absent one is empty before.
+pub fn carry_out(update: &[u8], value: &mut Vec<u8>, mut present: bool) -> bool {
+    for stage in outlines(update) {
+        present |= stage.create;
+        if present {
+            stage.apply(value);
+        }
+    }
+    present
+}
+
+/// The stages of an update without taking them apart.
+fn outlines(update: &[u8]) -> impl Iterator<Item = Outline<'_>> {
+    let mut rest = update;
+    std::iter::from_fn(move || {
+        let (head, body) = rest.split_at_checked(STAGE_BYTES)?;
+        let trim = (head[0] & TRIM != 0).then(|| number(head, 8, 4));
+        let create = head[0] & CREATE != 0;
+        let mut pieces_bytes = 0;
+        for _ in 0..number(head, 2, 2) {
+            pieces_bytes += 8 + number(body, pieces_bytes + 4, 4);
+        }
+        let (pieces, body) = body.split_at(pieces_bytes);
+        let (adds, body) = body.split_at(16 * number(head, 4, 2));
+        rest = body;
+        Some(Outline { create, trim, extend: number(head, 12, 4), pieces, adds })
+    })
 }
 
 /// The number in `len` bytes.
@@ -298,23 +340,6 @@ impl Stage {
             w.len32(*offset);
             w.u32(0);
             w.i64(*delta);
-        }
-    }
-
-    fn apply(&self, value: &mut Vec<u8>) {
-        if let Some(len) = self.trim {
-            value.truncate(len);
-        }
-        if value.len() < self.extend {
-            value.resize(self.extend, 0);
-        }
-        for (offset, bytes) in &self.pieces {
-            value[*offset..offset + bytes.len()].copy_from_slice(bytes);
-        }
-        for (offset, delta) in &self.adds {
-            if let Some(cell) = value.get_mut(*offset..offset + CELL) {
-                add_to(cell, *delta);
-            }
         }
     }
 

@@ -19,16 +19,16 @@
 //!
 //! // All of a batch becomes durable, or nothing of it. Nothing is read to write.
 //! let mut batch = Batch::new();
-//! batch.insert(TreeId::Data, "apple", "green");
-//! batch.insert(TreeId::Data, "banana", "yellow");
-//! batch.insert(TreeId::Data, "cherry", "red");
-//! batch.insert(TreeId::Metadata, "fruits", 3u64.to_le_bytes().to_vec());
+//! batch.insert(TreeId::Data, b"apple", b"green");
+//! batch.insert(TreeId::Data, b"banana", b"yellow");
+//! batch.insert(TreeId::Data, b"cherry", b"red");
+//! batch.insert(TreeId::Metadata, b"fruits", &3u64.to_le_bytes());
 //! kv.commit(batch)?;
 //!
 //! let mut batch = Batch::new();
-//! batch.patch(TreeId::Data, "apple", 0, b"GR", false);
-//! batch.delete_range(TreeId::Data, "b", "c");
-//! batch.add("fruits", 0, -1);
+//! batch.patch(TreeId::Data, b"apple", 0, b"GR", false);
+//! batch.delete_range(TreeId::Data, b"b", b"c");
+//! batch.add(b"fruits", 0, -1);
 //! kv.commit(batch)?;
 //! kv.sync()?;
 //!
@@ -47,7 +47,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::cache::{CacheBudget, Geometry};
 use crate::device::Device;
@@ -87,10 +87,15 @@ impl KvOptions {
     }
 }
 
-/// Changes that are made together, in order.
+/// Keys and values of a batch share pieces of so many bytes.
+const ARENA_BYTES: usize = 64 << 10;
+
+/// Changes that are made together, in order. Keys and values are copied into few pieces of memory; long
+/// values can be handed over as they are.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     messages: Vec<RecordMessage>,
+    arena: BytesMut,
 }
 
 impl Batch {
@@ -110,50 +115,59 @@ impl Batch {
     }
 
     /// Gives `key`, of at most 1024 bytes, a value of at most 64 KiB.
-    pub fn insert(&mut self, tree: TreeId, key: impl Into<Bytes>, value: impl Into<Bytes>) {
-        self.push(tree, key, Action::Insert(value.into()));
+    pub fn insert(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
+        let value = self.keep(value);
+        self.push(tree, key, Action::Insert(value));
+    }
+
+    /// The same with a value that is not copied.
+    pub fn insert_shared(&mut self, tree: TreeId, key: &[u8], value: Bytes) {
+        self.push(tree, key, Action::Insert(value));
     }
 
     /// Removes `key`, if it is there.
-    pub fn delete(&mut self, tree: TreeId, key: impl Into<Bytes>) {
+    pub fn delete(&mut self, tree: TreeId, key: &[u8]) {
         self.push(tree, key, Action::Delete);
     }
 
     /// Removes all keys from `lo` up to, but without, `hi`: one message, however many they are. A range
     /// without keys is none.
-    pub fn delete_range(&mut self, tree: TreeId, lo: impl Into<Bytes>, hi: impl Into<Bytes>) {
-        let (lo, hi) = (Key::new(lo), Key::new(hi));
+    pub fn delete_range(&mut self, tree: TreeId, lo: &[u8], hi: &[u8]) {
         if lo < hi {
+            let (lo, hi) = (Key::new(self.keep(lo)), Key::new(self.keep(hi)));
             self.messages.push(RecordMessage::RangeDelete(tree, lo, hi));
         }
     }
 
     /// Writes `bytes` over the value of `key` at `offset`; the value grows as needed, with zeros. Nothing
     /// happens where there is no value, unless `create`: then it is made.
-    pub fn patch(
-        &mut self,
-        tree: TreeId,
-        key: impl Into<Bytes>,
-        offset: usize,
-        bytes: &[u8],
-        create: bool,
-    ) {
+    pub fn patch(&mut self, tree: TreeId, key: &[u8], offset: usize, bytes: &[u8], create: bool) {
         self.push(tree, key, Action::Update(Update::patch(offset, bytes, create)));
     }
 
     /// Cuts the value of `key` to `len` bytes, if it has more.
-    pub fn trim(&mut self, tree: TreeId, key: impl Into<Bytes>, len: usize) {
+    pub fn trim(&mut self, tree: TreeId, key: &[u8], len: usize) {
         self.push(tree, key, Action::Update(Update::trim(len)));
     }
 
     /// Adds `delta`, wrapping around, to the little-endian number in the eight bytes at `offset`, a multiple
     /// of eight, of the value of `key` in the metadata tree, if it has them.
-    pub fn add(&mut self, key: impl Into<Bytes>, offset: usize, delta: i64) {
+    pub fn add(&mut self, key: &[u8], offset: usize, delta: i64) {
         self.push(TreeId::Metadata, key, Action::Update(Update::add(offset, delta)));
     }
 
-    fn push(&mut self, tree: TreeId, key: impl Into<Bytes>, action: Action) {
-        self.messages.push(RecordMessage::Point(tree, Key::new(key), action));
+    fn push(&mut self, tree: TreeId, key: &[u8], action: Action) {
+        let key = Key::new(self.keep(key));
+        self.messages.push(RecordMessage::Point(tree, key, action));
+    }
+
+    /// A copy of some bytes.
+    fn keep(&mut self, bytes: &[u8]) -> Bytes {
+        if self.arena.capacity() - self.arena.len() < bytes.len() {
+            self.arena = BytesMut::with_capacity(ARENA_BYTES.max(bytes.len()));
+        }
+        self.arena.extend_from_slice(bytes);
+        self.arena.split().freeze()
     }
 }
 
@@ -193,7 +207,7 @@ impl Kv {
         if batch.is_empty() {
             return Ok(());
         }
-        let Batch { messages } = batch;
+        let Batch { messages, .. } = batch;
         let transaction = Transaction { op: Op::Raw, wall: Time::default(), messages };
         self.volume.commit(transaction).map(|_| ())
     }

@@ -402,30 +402,21 @@ impl Leaf {
     /// Applies message `msn` to an open leaf.
     pub fn apply(&mut self, key: &[u8], msn: Msn, action: &Action) {
         let (entries, growth) = self.opened();
+        if let Action::Update(update) = action {
+            return entries.update(key, msn, update.bytes(), &mut Vec::new());
+        }
         let found = entries.find(key);
         let is_new = entries.at(found).is_none();
-        match action {
-            Action::Insert(_) => {
-                if is_new {
-                    growth.grew(key, entries.neighbours(found));
-                }
-                entries.put_at(found, key, msn, action);
+        if let Action::Delete = action {
+            if !is_new {
+                *growth = Growth::default();
             }
-            Action::Delete => {
-                if !is_new {
-                    *growth = Growth::default();
-                }
-                entries.remove_at(found);
-            }
-            Action::Update(update) => {
-                let old = entries.at(found);
-                // A value stays that of the message that gave it.
-                let msn = old.map_or(msn, |old| old.msn);
-                if let Some(value) = update.apply(old.as_ref().map(Item::value)) {
-                    entries.put_at(found, key, msn, &Action::Insert(value));
-                }
-            }
+            return entries.remove_at(found);
         }
+        if is_new {
+            growth.grew(key, entries.neighbours(found));
+        }
+        entries.put_at(found, key, msn, action);
     }
 
     /// Removes the entries within `[lo, hi)` from an open leaf.
@@ -448,8 +439,18 @@ impl Leaf {
             entries.remove_range(&range.lo, Some(&range.hi));
         }
         let points = batch.points();
-        if points.len() < entries.len() / FEW {
-            points.iter().for_each(|item| self.apply(item.key, item.msn, &item.action()));
+        let mut scratch = Vec::new();
+        // Updates of what is there, for the most part, move nothing.
+        let moving = points.iter().filter(|item| item.kind != Kind::Update).count();
+        if moving < entries.len() / FEW {
+            for item in points.iter() {
+                if item.kind == Kind::Update {
+                    let (entries, _) = self.opened();
+                    entries.update(item.key, item.msn, item.value(), &mut scratch);
+                } else {
+                    self.apply(item.key, item.msn, &item.action());
+                }
+            }
             return;
         }
         *growth = Growth::default();

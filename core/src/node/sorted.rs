@@ -12,7 +12,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{Action, Key, Kind, MessageRef, Update};
+use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out};
 use crate::ids::Msn;
 
 /// Longer values are shared, not copied.
@@ -243,6 +243,36 @@ impl Sorted {
         }
     }
 
+    /// Changes the value at a place, which is short and there, to one of the same length: where it is, if it
+    /// can be.
+    fn overwrite(&mut self, found: Found, value: &[u8]) -> bool {
+        let slot = match found {
+            Found::Slot(at) => self.slots[at],
+            Found::Recent(at) => self.recent[at].0,
+            Found::Nowhere(..) => return false,
+        };
+        let fits = slot.kind == SlotKind::Short(Kind::Insert) && slot.value as usize == value.len();
+        if fits {
+            let at = slot.at as usize + usize::from(slot.key);
+            self.arena[at..at + value.len()].copy_from_slice(value);
+        }
+        fits
+    }
+
+    /// Updates the value of `key`, or makes one, where the update says so. A value stays that of the message
+    /// that gave it; `scratch` is memory to work in.
+    pub fn update(&mut self, key: &[u8], msn: Msn, update: &[u8], scratch: &mut Vec<u8>) {
+        let found = self.find(key);
+        let old = self.at(found);
+        let present = old.is_some();
+        let msn = old.map_or(msn, |old| old.msn);
+        scratch.clear();
+        scratch.extend_from_slice(old.as_ref().map_or(&[], Item::value));
+        if carry_out(update, scratch, present) && !self.overwrite(found, scratch) {
+            self.put_at(found, key, msn, &Action::Insert(Bytes::copy_from_slice(scratch)));
+        }
+    }
+
     /// Adds a key that is greater than all others.
     pub fn push(&mut self, item: Item<'_>) {
         self.settle();
@@ -304,13 +334,15 @@ impl Sorted {
     pub fn remove_range(&mut self, lo: &[u8], hi: Option<&[u8]>) {
         self.settle();
         let range = self.slots_within(lo, hi);
+        if range.len() == self.slots.len() {
+            *self = Sorted::default();
+            return;
+        }
         for at in range.clone() {
             self.release(self.slots[at]);
         }
         self.slots.drain(range);
-        if self.slots.is_empty() {
-            *self = Sorted::default();
-        } else if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
+        if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
             *self = self.within(&[], None);
         }
     }

@@ -10,7 +10,10 @@ mod lost;
 mod lru;
 mod write;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rayon::prelude::*;
 
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result, after};
@@ -53,6 +56,8 @@ impl Geometry {
     }
 }
 
+/// Leaves that a scan reads at once.
+const AHEAD_MAX: usize = 8;
 /// The usual size of a basement.
 pub const BASEMENT_SIZE: u32 = 16 << 10;
 
@@ -168,6 +173,24 @@ impl Store {
         cache.put(node.clone(), false, purpose);
         cache.shrink_to(self.budget.total_bytes);
         Ok(node)
+    }
+
+    /// How many leaves a scan may read at once: few enough to stay in memory until it comes to them.
+    pub fn leaves_ahead(&self) -> usize {
+        (self.budget.total_bytes / 4 / self.geometry.leaf_size as usize).clamp(1, AHEAD_MAX)
+    }
+
+    /// Reads leaves below `parent` with all their values, on all cores. What cannot be read is met by
+    /// whoever asks for it.
+    pub fn read_ahead(&self, parent: &crate::node::Internal, children: Range<usize>) {
+        children.into_par_iter().for_each(|at| {
+            if let Ok(node) = self.child_for(parent, at, Use::Scan)
+                && let Node::Leaf(leaf) = &*node
+                && leaf.read_all(&self.disk).is_ok()
+            {
+                self.has_read(&node);
+            }
+        });
     }
 
     /// Somebody has read a node: what it has loaded counts.

@@ -117,7 +117,10 @@ impl Batch {
     }
 
     fn insert_item(&mut self, item: &Item<'_>) {
-        self.insert(item.key, item.msn, &item.action());
+        match item.kind {
+            Kind::Update => self.insert(item.key, item.msn, &item.action()),
+            Kind::Insert | Kind::Delete => self.points.put_item(self.points.find(item.key), item),
+        }
     }
 
     /// A copy of what lies within `[lo, hi)`.

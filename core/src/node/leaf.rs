@@ -373,14 +373,22 @@ impl Leaf {
         Ok(section)
     }
 
-    /// Brings all entries into one list, which can be changed.
-    pub fn open(&mut self, disk: &Disk) -> Result<()> {
+    /// Reads what has not been read.
+    pub fn read_all(&self, disk: &Disk) -> Result<()> {
         let Content::Stored { basements, .. } = &self.content else { return Ok(()) };
         self.load(disk, 0..basements.len())?;
-        let parts: Vec<&Arc<Part>> = basements.iter().filter_map(|b| b.part.get()).collect();
-        for (at, part) in parts.iter().enumerate() {
+        let parts = basements.iter().filter_map(|basement| basement.part.get());
+        for (at, part) in parts.enumerate() {
             self.read_blocks(disk, at, &part.blocks.iter().collect::<Vec<_>>())?;
         }
+        Ok(())
+    }
+
+    /// Brings all entries into one list, which can be changed.
+    pub fn open(&mut self, disk: &Disk) -> Result<()> {
+        self.read_all(disk)?;
+        let Content::Stored { basements, .. } = &self.content else { return Ok(()) };
+        let parts: Vec<&Arc<Part>> = basements.iter().filter_map(|b| b.part.get()).collect();
         let count = parts.iter().map(|part| part.entries.len()).sum();
         let arena = parts.iter().map(|part| part.entries.arena()).sum();
         let mut entries = Sorted::with_capacity(count, arena);

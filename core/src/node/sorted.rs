@@ -216,22 +216,37 @@ impl Sorted {
 
     /// The same, where it is known where the key belongs.
     pub fn put_at(&mut self, found: Found, key: &[u8], msn: Msn, action: &Action) {
+        self.release_at(found);
+        let slot = self.store(key, msn, action);
+        self.put_slot(found, slot);
+    }
+
+    /// The same with a message of another list.
+    pub fn put_item(&mut self, found: Found, item: &Item<'_>) {
+        self.release_at(found);
+        let slot = self.store_item(item);
+        self.put_slot(found, slot);
+    }
+
+    fn release_at(&mut self, found: Found) {
         match found {
             Found::Slot(at) => {
                 self.release(self.slots[at]);
                 self.gone -= usize::from(self.slots[at].kind == SlotKind::Gone);
-                self.slots[at] = self.store(key, msn, action);
             }
-            Found::Recent(at) => {
-                self.release(self.recent[at].0);
-                self.recent[at].0 = self.store(key, msn, action);
-            }
+            Found::Recent(at) => self.release(self.recent[at].0),
+            Found::Nowhere(..) => {}
+        }
+    }
+
+    fn put_slot(&mut self, found: Found, slot: Slot) {
+        match found {
+            Found::Slot(at) => self.slots[at] = slot,
+            Found::Recent(at) => self.recent[at].0 = slot,
             Found::Nowhere(_, place) if self.recent.is_empty() && place == self.slots.len() => {
-                let slot = self.store(key, msn, action);
                 self.slots.push(slot);
             }
             Found::Nowhere(recent, place) => {
-                let slot = self.store(key, msn, action);
                 self.recent.insert(recent, (slot, place));
                 if self.recent.len() == RECENT_MAX {
                     self.settle();
@@ -276,10 +291,7 @@ impl Sorted {
     /// Adds a key that is greater than all others.
     pub fn push(&mut self, item: Item<'_>) {
         self.settle();
-        let slot = match item.value {
-            Value::Short(value) => self.store_short(item.key, item.msn, item.kind, value),
-            Value::Shared(value) => self.store_shared(item.key, item.msn, item.kind, value.clone()),
-        };
+        let slot = self.store_item(&item);
         debug_assert!(self.slots.last().is_none_or(|last| self.key_of(last) < item.key));
         self.slots.push(slot);
     }
@@ -394,8 +406,27 @@ impl Sorted {
         part
     }
 
-    /// Copies of the inserted values within `[lo, hi)`, which share few pieces of memory.
+    /// Copies of the values within `[lo, hi)` of a list without other messages, which share a piece of
+    /// memory.
     pub fn export(&self, lo: &[u8], hi: Option<&[u8]>) -> Vec<(Key, Bytes)> {
+        self.copies(lo, hi, |key, _, value| (key, value))
+    }
+
+    /// Copies of all messages, which share a piece of memory.
+    pub fn actions(&self) -> Vec<(Key, Action)> {
+        self.copies(&[], None, |key, kind, value| match kind {
+            Kind::Insert => (key, Action::Insert(value)),
+            Kind::Delete => (key, Action::Delete),
+            Kind::Update => (key, Action::Update(Update::trusted(value))),
+        })
+    }
+
+    fn copies<T>(
+        &self,
+        lo: &[u8],
+        hi: Option<&[u8]>,
+        of: impl Fn(Key, Kind, Bytes) -> T,
+    ) -> Vec<T> {
         let mut arena = Vec::new();
         let mut places = Vec::new();
         for item in self.range(lo, hi) {
@@ -408,14 +439,15 @@ impl Sorted {
                 }
                 Value::Shared(value) => Some(value.clone()),
             };
-            places.push((start, start + item.key.len(), arena.len(), shared));
+            places.push((start, start + item.key.len(), arena.len(), item.kind, shared));
         }
         let arena = Bytes::from(arena);
-        let entry = |(start, key_end, end, shared): (usize, usize, usize, Option<Bytes>)| {
-            let value = shared.unwrap_or_else(|| arena.slice(key_end..end));
-            (Key::new(arena.slice(start..key_end)), value)
-        };
-        places.into_iter().map(entry).collect()
+        let copy =
+            |(start, key_end, end, kind, shared): (usize, usize, usize, Kind, Option<Bytes>)| {
+                let value = shared.unwrap_or_else(|| arena.slice(key_end..end));
+                of(Key::new(arena.slice(start..key_end)), kind, value)
+            };
+        places.into_iter().map(copy).collect()
     }
 
     /// The greatest key below the place where one belongs that is not there, and whether any is greater.
@@ -483,6 +515,13 @@ impl Sorted {
             Action::Insert(value) => self.store_short(key, msn, Kind::Insert, value),
             Action::Delete => self.store_short(key, msn, Kind::Delete, &[]),
             Action::Update(update) => self.store_short(key, msn, Kind::Update, update.bytes()),
+        }
+    }
+
+    fn store_item(&mut self, item: &Item<'_>) -> Slot {
+        match item.value {
+            Value::Short(value) => self.store_short(item.key, item.msn, item.kind, value),
+            Value::Shared(value) => self.store_shared(item.key, item.msn, item.kind, value.clone()),
         }
     }
 

@@ -16,6 +16,9 @@ use crate::node::{Batch, Internal, Leaf, Node};
 /// when its leaf was read.
 struct Leaves<T> {
     tree: TreeId,
+    /// How many leaves were read, and after how many the next ones are read ahead.
+    done: usize,
+    ahead: usize,
     /// The keys that no leaf was read for; nothing if there are none.
     rest: Option<(Key, Option<Key>)>,
     front: VecDeque<(Key, T)>,
@@ -32,7 +35,7 @@ enum End {
 impl<T> Leaves<T> {
     fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> Leaves<T> {
         let (front, back) = Default::default();
-        let mut leaves = Leaves { tree, rest: None, front, back };
+        let mut leaves = Leaves { tree, done: 0, ahead: 1, rest: None, front, back };
         leaves.leave(lo, hi);
         leaves
     }
@@ -43,11 +46,13 @@ impl<T> Leaves<T> {
     }
 
     /// The next entry from an end. `stored` reads what a leaf holds of a range, `after` says what becomes of
-    /// it when a pending message is carried out.
+    /// it when a pending message is carried out. From the second leaf on, values of several are read at once
+    /// if `read_ahead`.
     fn next(
         &mut self,
         store: &Store,
         end: End,
+        read_ahead: bool,
         stored: impl Fn(&Leaf, &[u8], Option<&[u8]>) -> Result<Vec<(Key, T)>>,
         after: impl Fn(&Action, Option<&T>) -> Option<T>,
     ) -> Result<Option<(Key, T)>> {
@@ -71,6 +76,10 @@ impl<T> Leaves<T> {
                 (End::Back, Some(hi)) => internal.child_before(hi),
                 (End::Back, None) => internal.children().len() - 1,
             })?;
+            if self.done == self.ahead && read_ahead {
+                self.ahead += way.read_ahead(store, end, hi.as_deref())?;
+            }
+            self.done += 1;
             let bounds = &way.leaf().bounds;
             let from = bounds.lo.clone().max(lo.clone());
             let to = match (&bounds.hi, &hi) {
@@ -120,7 +129,7 @@ impl Scan {
 
     fn from(&mut self, store: &Store, end: End) -> Result<Option<(Key, Bytes)>> {
         let stored = |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| leaf.scan(&store.disk, lo, hi);
-        self.0.next(store, end, stored, Action::apply)
+        self.0.next(store, end, true, stored, Action::apply)
     }
 }
 
@@ -138,7 +147,7 @@ impl KeyScan {
         let stored =
             |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| leaf.scan_keys(&store.disk, lo, hi);
         let after = |action: &Action, len: Option<&usize>| action.apply_len(len.copied());
-        self.0.next(store, End::Front, stored, after)
+        self.0.next(store, End::Front, false, stored, after)
     }
 }
 
@@ -188,6 +197,24 @@ impl Way {
         Ok(Way { above, leaf: node })
     }
 
+    /// Reads this leaf and those that come next below the same node; returns how many.
+    fn read_ahead(&self, store: &Store, end: End, hi: Option<&[u8]>) -> Result<usize> {
+        let Some((parent, at)) = self.above.last() else { return Ok(1) };
+        let Node::Internal(parent) = &**parent else { return Ok(1) };
+        let count = store.leaves_ahead();
+        let last = match hi {
+            Some(hi) => parent.child_before(hi),
+            None => parent.children().len() - 1,
+        };
+        let range = match end {
+            End::Front => *at..(at + count).min(last + 1).max(at + 1),
+            End::Back => (at + 1).saturating_sub(count)..at + 1,
+        };
+        let count = range.len();
+        store.read_ahead(parent, range);
+        Ok(count)
+    }
+
     fn leaf(&self) -> &Leaf {
         match &*self.leaf {
             Node::Leaf(leaf) => leaf,
@@ -219,13 +246,13 @@ fn lay_over<T>(
     let alive = |(key, _): &(Key, T)| overlay.ranges().covering(key).is_none();
     let mut stored = stored.into_iter().filter(alive).peekable();
     let mut entries = Vec::new();
-    for item in overlay.points().iter() {
-        while let Some(entry) = stored.next_if(|(key, _)| **key < *item.key) {
+    for (key, action) in overlay.points().actions() {
+        while let Some(entry) = stored.next_if(|(other, _)| *other < key) {
             entries.push(entry);
         }
-        let here = stored.next_if(|(key, _)| **key == *item.key).map(|(_, value)| value);
-        if let Some(value) = after(&item.action(), here.as_ref()) {
-            entries.push((Key::copied(item.key), value));
+        let here = stored.next_if(|(other, _)| *other == key).map(|(_, value)| value);
+        if let Some(value) = after(&action, here.as_ref()) {
+            entries.push((key, value));
         }
     }
     entries.extend(stored);

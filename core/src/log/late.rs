@@ -10,7 +10,7 @@ use std::ops::Bound as End;
 use crate::error::{Error, Result};
 use crate::format::limits::{FILE_BLOCK, LATE_VALUES_MAX};
 use crate::format::{
-    Action, BINDING_BYTES_MAX, Binding, Bound, Key, MsnRange, RecordMessage, block_after,
+    Action, BINDING_BYTES_MAX, Binding, Bound, Key, MsnRange, Record, RecordMessage, block_after,
 };
 use crate::ids::{Msn, TreeId};
 use crate::mutation::{Mutation, is_broken};
@@ -163,27 +163,41 @@ impl Late {
 /// How a record of `messages` stands in the log: inserts to consecutive blocks of the data index whose
 /// values have `late_bytes` bytes together, or more, become unbound entries.
 pub fn log_form(messages: &[RecordMessage], late_bytes: usize) -> LogForm {
-    let mut form = LogForm { messages: Vec::new(), late: 0, late_bytes: 0 };
+    let as_they_are = |log_bytes| LogForm { messages: None, log_bytes, late: 0, late_bytes: 0 };
+    let values = messages.iter().map(|message| match message {
+        RecordMessage::Point(TreeId::Data, _, Action::Insert(value)) => value.len(),
+        _ => 0,
+    });
+    if values.sum::<usize>() < late_bytes {
+        return as_they_are(Record::encoded_bytes(messages));
+    }
+    let (mut logged, mut late_values, mut late_value_bytes) = (Vec::new(), 0, 0);
     let mut at = 0;
     while at < messages.len() {
         let (count, bytes) = blocks_in_a_row(&messages[at..]);
-        let late = count > 0 && bytes >= late_bytes && form.late + count <= LATE_VALUES_MAX;
+        let late = count > 0 && bytes >= late_bytes && late_values + count <= LATE_VALUES_MAX;
         if late {
-            form.messages.push(RecordMessage::Unbound(messages[at].key().clone(), count as u32));
-            form.late += count;
-            form.late_bytes += bytes;
+            logged.push(RecordMessage::Unbound(messages[at].key().clone(), count as u32));
+            late_values += count;
+            late_value_bytes += bytes;
         } else {
-            form.messages.extend_from_slice(&messages[at..at + count.max(1)]);
+            logged.extend_from_slice(&messages[at..at + count.max(1)]);
         }
         at += count.max(1);
     }
-    form
+    let log_bytes = Record::encoded_bytes(&logged);
+    match late_values {
+        0 => as_they_are(log_bytes),
+        late => LogForm { messages: Some(logged), log_bytes, late, late_bytes: late_value_bytes },
+    }
 }
 
 /// A record as it stands in the log.
 pub struct LogForm {
-    /// Its messages, some of them without their values.
-    pub messages: Vec<RecordMessage>,
+    /// Its messages, some of them without their values; nothing if they all have them.
+    pub messages: Option<Vec<RecordMessage>>,
+    /// The length of the record.
+    pub log_bytes: usize,
     /// How many values are left out.
     pub late: usize,
     /// Their bytes.
@@ -234,11 +248,12 @@ mod tests {
                 .into();
         let form = log_form(&messages, 8000);
         let expected = [RecordMessage::Unbound(block(1), 3), put(5, 4096), meta, put(6, 4096)];
-        assert_eq!(form.messages, expected);
+        assert_eq!(form.messages.as_deref(), Some(&expected[..]));
         assert_eq!((form.late, form.late_bytes), (3, 8202));
-        assert_eq!(log_form(&messages, 9000).messages, messages);
+        assert_eq!(log_form(&messages, 9000).messages, None);
         let last = [put(u64::MAX - 1, 4096), put(u64::MAX, 4096)];
-        assert_eq!(log_form(&last, 1).messages, [RecordMessage::Unbound(block(u64::MAX - 1), 2)]);
+        let expected = [RecordMessage::Unbound(block(u64::MAX - 1), 2)];
+        assert_eq!(log_form(&last, 1).messages.as_deref(), Some(&expected[..]));
     }
 
     #[test]

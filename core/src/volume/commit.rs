@@ -80,7 +80,7 @@ impl Volume {
     /// How a transaction of these messages is to become durable, if there is space enough.
     fn choose(&self, messages: &[RecordMessage]) -> Way {
         let fits = |form: &LogForm| {
-            form.log_bytes() <= self.log.record_max() && form.late_bytes as u64 <= LATE_LIMIT
+            form.bytes() <= self.log.record_max() && form.late_bytes as u64 <= LATE_LIMIT
         };
         let form = log_form(messages, self.late_bytes);
         let form = if fits(&form) { form } else { log_form(messages, 1) };
@@ -94,14 +94,22 @@ impl Volume {
             self.make_log_room(form)?;
         }
         let lsn = Lsn(self.next_msn.0);
+        let mut messages = messages;
         if let Way::Logged(form) = way {
             let (next_zone, next_ino) = (self.next_zone, self.next_ino);
-            let record = Record { lsn, op, wall, next_zone, next_ino, messages: form.messages };
+            let as_it_is = form.messages.is_none();
+            let logged = form.messages.unwrap_or_else(|| std::mem::take(&mut messages));
+            let record = Record { lsn, op, wall, next_zone, next_ino, messages: logged };
             self.log.append(&record);
-            self.enter_late(&record, &messages);
+            if as_it_is {
+                messages = record.messages;
+                messages.iter().for_each(|message| self.store.late.supersede(message));
+            } else {
+                self.enter_late(&record, &messages);
+            }
         }
-        if let Err(error) = tree::inject(&mut self.store, &mut self.balance, Msn(lsn.0), &messages)
-        {
+        let injected = tree::inject(&mut self.store, &mut self.balance, Msn(lsn.0), &messages);
+        if let Err(error) = injected {
             self.store.give_up();
             return Err(error);
         }
@@ -134,7 +142,7 @@ impl Volume {
     /// Seals the open group where it is long enough, and checkpoints where the log is full.
     fn make_log_room(&mut self, form: &LogForm) -> Result<()> {
         let (_, size) = self.log.fill();
-        let bytes = form.log_bytes();
+        let bytes = form.bytes();
         let open = self.log.open_bytes() + self.store.late.bytes_max();
         let full = open + bytes > GROUP_BYTES.min(size as usize / 4)
             || self.store.late.len() + form.late > LATE_VALUES_MAX;
@@ -153,7 +161,7 @@ impl Volume {
 
 impl LogForm {
     /// At most how many bytes of a group the record and its bindings take, if none is inline.
-    fn log_bytes(&self) -> usize {
-        Record::encoded_bytes(&self.messages) + self.late * BINDING_BYTES_MAX
+    fn bytes(&self) -> usize {
+        self.log_bytes + self.late * BINDING_BYTES_MAX
     }
 }

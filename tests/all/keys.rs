@@ -97,6 +97,44 @@ fn keys_are_no_files() {
     assert_eq!(report.replay.unwrap().survey.records, 1);
 }
 
+/// A root that splits into more nodes than it may have children gets several levels at once.
+#[test]
+fn a_large_batch_makes_a_high_tree() {
+    let (device, mut kv) = made();
+    let mut batch = Batch::new();
+    for number in 0..1500u32 {
+        batch.insert(TreeId::Data, &number.to_be_bytes(), &[7; 4000]);
+    }
+    kv.commit(batch).unwrap();
+    kv.checkpoint().unwrap();
+    drop(kv);
+    let kv = Kv::open(device, Mode::ReadWrite, options(2)).unwrap().0;
+    assert_eq!(kv.range(TreeId::Data, b"", None).filter(|entry| entry.is_ok()).count(), 1500);
+}
+
+/// A value that is bound late and then grows is bound before that.
+#[test]
+fn a_late_value_may_outgrow_a_block() {
+    let key = |block: u64| [&b"some row"[..], &block.to_be_bytes()].concat();
+    for together in [false, true] {
+        let (device, mut kv) = made();
+        kv.sync().unwrap();
+        let mut batch = Batch::new();
+        (0..300).for_each(|block| batch.insert(TreeId::Data, &key(block), &[block as u8; 4096]));
+        if !together {
+            kv.commit(std::mem::take(&mut batch)).unwrap();
+        }
+        batch.patch(TreeId::Data, &key(5), 4096, b"x", false);
+        kv.commit(batch).unwrap();
+        kv.sync().unwrap();
+        drop(kv);
+        let kv = Kv::open(device, Mode::ReadWrite, options(3)).unwrap().0;
+        let entries = kv.range(TreeId::Data, b"", None).map(|entry| entry.unwrap());
+        let lengths: Vec<usize> = entries.map(|(_, value)| value.len()).collect();
+        assert_eq!((lengths.len(), lengths[5], lengths[6]), (300, 4097, 4096));
+    }
+}
+
 #[test]
 fn what_is_too_long_is_refused_and_changes_nothing() {
     let (_, mut kv) = made();
@@ -111,6 +149,8 @@ fn what_is_too_long_is_refused_and_changes_nothing() {
     refused(&mut kv, &|batch| batch.insert(TreeId::Data, &[1; 1025], b"value"));
     refused(&mut kv, &|batch| batch.insert(TreeId::Data, b"key", &[1; (64 << 10) + 1]));
     refused(&mut kv, &|batch| batch.patch(TreeId::Data, b"key", 1, &long, true));
+    refused(&mut kv, &|batch| batch.patch(TreeId::Data, &[1; 1025], 1, b"x", true));
+    refused(&mut kv, &|batch| batch.trim(TreeId::Data, &[1; 70_000], 1));
     refused(&mut kv, &|batch| batch.add(b"key", 4, 1));
     refused(&mut kv, &|batch| batch.trim(TreeId::Data, b"key", usize::MAX));
     refused(&mut kv, &|batch| batch.add(b"key", 64 << 10, 1));

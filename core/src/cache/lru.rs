@@ -102,16 +102,17 @@ impl Lru {
         Some(slot.node.clone())
     }
 
-    /// Weighs a clean node afresh, which may have loaded parts.
+    /// Weighs a node afresh, if it has loaded parts.
     pub fn weigh(&mut self, id: NodeId) {
         if let Some(slot) = self.slots.get_mut(&id)
-            && slot.part.is_none()
             && slot.loaded != slot.node.loaded()
         {
-            self.bytes -= slot.weight;
+            let before = std::mem::replace(&mut slot.weight, slot.node.weight());
             slot.loaded = slot.node.loaded();
-            slot.weight = slot.node.weight();
-            self.bytes += slot.weight;
+            self.bytes = self.bytes - before + slot.weight;
+            if slot.part.is_some() {
+                self.dirty_bytes = self.dirty_bytes - before + slot.weight;
+            }
         }
     }
 

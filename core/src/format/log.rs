@@ -370,10 +370,10 @@ impl RecordMessage {
     /// The length of a key or value that is longer than may be.
     pub(crate) fn beyond_limits(&self) -> Option<usize> {
         let (second, second_max) = match self {
-            RecordMessage::Point(_, _, Action::Update(update)) => {
-                let beyond = !update.fits(VALUE_MAX) || update.bytes().len() > UPDATE_MAX;
-                return beyond.then_some(update.bytes().len());
-            }
+            RecordMessage::Point(_, _, Action::Update(update)) => match update.fits(VALUE_MAX) {
+                true => (update.bytes().len(), UPDATE_MAX),
+                false => (VALUE_MAX + 1, VALUE_MAX),
+            },
             RecordMessage::Point(_, _, action) => (action.value().len(), VALUE_MAX),
             RecordMessage::RangeDelete(_, _, hi) => (hi.len(), KEY_MAX),
             RecordMessage::Unbound(..) => (0, 0),

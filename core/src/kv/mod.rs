@@ -89,6 +89,8 @@ impl KvOptions {
 
 /// Keys and values of a batch share pieces of so many bytes.
 const ARENA_BYTES: usize = 64 << 10;
+/// A longer key or value has memory of its own.
+const ALONE_BYTES: usize = 1024;
 
 /// Changes that are made together, in order. Keys and values are copied into few pieces of memory; long
 /// values can be handed over as they are.
@@ -163,6 +165,10 @@ impl Batch {
 
     /// A copy of some bytes.
     fn keep(&mut self, bytes: &[u8]) -> Bytes {
+        // What is long stays in memory as it is, and must not keep other things there.
+        if bytes.len() > ALONE_BYTES {
+            return Bytes::copy_from_slice(bytes);
+        }
         if self.arena.capacity() - self.arena.len() < bytes.len() {
             self.arena = BytesMut::with_capacity(ARENA_BYTES.max(bytes.len()));
         }

@@ -47,6 +47,14 @@ impl Late {
         self.values.is_empty()
     }
 
+    /// Whether a message makes a value that waits to be bound longer than a binding may lead to.
+    pub fn outgrows(&self, message: &RecordMessage) -> bool {
+        match message {
+            RecordMessage::Point(_, key, _) => outgrows(message) && self.current.contains_key(key),
+            _ => false,
+        }
+    }
+
     /// How many unbound entries the open group has.
     pub fn len(&self) -> usize {
         self.values.len()
@@ -157,6 +165,14 @@ impl Late {
     /// A checkpoint has made the group unnecessary.
     pub fn clear(&mut self) {
         *self = Late::default();
+    }
+}
+
+/// Whether a message may make a value of the data index longer than a binding may lead to.
+pub fn outgrows(message: &RecordMessage) -> bool {
+    match message {
+        RecordMessage::Point(TreeId::Data, _, Action::Update(update)) => !update.fits(FILE_BLOCK),
+        _ => false,
     }
 }
 

@@ -10,7 +10,7 @@ mod survey;
 mod tail;
 mod values;
 
-pub use late::{Late, LogForm, log_form};
+pub use late::{Late, LogForm, log_form, outgrows};
 pub use reader::{LogReader, Scanned};
 pub use survey::{BoundCounts, Lost, Survey, scan};
 pub use tail::{End, LostRecord};

@@ -31,7 +31,8 @@ impl RangeSet {
     /// Adds a range delete that is younger than all that are there.
     pub fn insert(&mut self, range: RangeDelete) {
         self.cut(&range.lo, Some(&range.hi));
-        self.add(range.lo, range.hi, range.msn);
+        // Of their own: a share of something larger would keep all of it in memory.
+        self.add(Key::copied(&range.lo), Key::copied(&range.hi), range.msn);
     }
 
     /// The bytes of the keys of all ranges.

@@ -175,7 +175,7 @@ impl Sorted {
 
     /// How many bytes keys and short values take.
     pub fn arena(&self) -> usize {
-        self.arena.len() - self.waste
+        self.arena.len().saturating_sub(self.waste)
     }
 
     /// How much memory it takes, in bytes.
@@ -400,7 +400,7 @@ impl Sorted {
     pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Sorted {
         let mut part = Sorted::default();
         if lo.is_empty() && hi.is_none() {
-            part = Sorted::with_capacity(self.len(), self.arena.len() - self.waste);
+            part = Sorted::with_capacity(self.len(), self.arena());
         }
         self.range(lo, hi).for_each(|item| part.push(item));
         part
@@ -514,6 +514,9 @@ impl Sorted {
             }
             Action::Insert(value) => self.store_short(key, msn, Kind::Insert, value),
             Action::Delete => self.store_short(key, msn, Kind::Delete, &[]),
+            Action::Update(update) if update.bytes().len() > SHORT => {
+                self.store_shared(key, msn, Kind::Update, update.bytes().clone())
+            }
             Action::Update(update) => self.store_short(key, msn, Kind::Update, update.bytes()),
         }
     }
@@ -526,7 +529,7 @@ impl Sorted {
     }
 
     fn store_short(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) -> Slot {
-        let at = self.arena.len() as u32;
+        let at = u32::try_from(self.arena.len()).expect("an arena has less than 4 GiB");
         self.arena.extend_from_slice(key);
         self.arena.extend_from_slice(value);
         self.sizes.add(&Item { key, msn, kind, value: Value::Short(value) });
@@ -535,7 +538,7 @@ impl Sorted {
     }
 
     fn store_shared(&mut self, key: &[u8], msn: Msn, kind: Kind, value: Bytes) -> Slot {
-        let at = self.arena.len() as u32;
+        let at = u32::try_from(self.arena.len()).expect("an arena has less than 4 GiB");
         self.arena.extend_from_slice(key);
         self.sizes.add(&Item { key, msn, kind, value: Value::Shared(&value) });
         self.large.push(value);
@@ -553,7 +556,10 @@ impl Sorted {
         self.waste += usize::from(slot.key);
         match slot.kind {
             SlotKind::Short(_) => self.waste += slot.value as usize,
-            SlotKind::Shared(_) => self.large[slot.value as usize] = Bytes::new(),
+            SlotKind::Shared(_) => {
+                self.large[slot.value as usize] = Bytes::new();
+                self.waste += size_of::<Bytes>();
+            }
             // It was counted when it went.
             SlotKind::Gone => self.waste -= usize::from(slot.key),
         }

@@ -194,7 +194,14 @@ fn link(
 ) -> Result<()> {
     let (parent, at) = match above {
         Above::Parent(parent, at) => (parent, at),
-        Above::Nothing(left) => return grow(store, tree, height, left, edges),
+        Above::Nothing(left) => {
+            let children = edges.len() + 1;
+            grow(store, tree, height, left, edges)?;
+            if children > store.geometry.fanout as usize {
+                split_internal(store, balance, tree, key, Height(height.0 + 1))?;
+            }
+            return Ok(());
+        }
     };
     let children = store.edit(parent, |node, _| match node {
         Node::Internal(internal) => {

@@ -6,7 +6,7 @@ use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
 use crate::format::{Action, BINDING_BYTES_MAX, Record, RecordMessage};
 use crate::ids::*;
-use crate::log::{LogForm, log_form};
+use crate::log::{LogForm, log_form, outgrows};
 use crate::tree;
 
 /// A log group is sealed when it is this long, in bytes, or a quarter of the log.
@@ -82,14 +82,20 @@ impl Volume {
         let fits = |form: &LogForm| {
             form.bytes() <= self.log.record_max() && form.late_bytes as u64 <= LATE_LIMIT
         };
-        let form = log_form(messages, self.late_bytes);
-        let form = if fits(&form) { form } else { log_form(messages, 1) };
+        // What is bound has the length of a block at most, also after updates.
+        let grows = messages.iter().any(outgrows);
+        let form = log_form(messages, if grows { usize::MAX } else { self.late_bytes });
+        let form = if fits(&form) || grows { form } else { log_form(messages, 1) };
         if fits(&form) { Way::Logged(form) } else { Way::Whole }
     }
 
     fn carry_out(&mut self, transaction: Transaction, way: Way) -> Result<Lsn> {
         let Transaction { op, wall, messages } = transaction;
         let whole = matches!(way, Way::Whole);
+        // What is bound has the length of a block at most: it is bound before it grows.
+        if messages.iter().any(|message| self.store.late.outgrows(message)) {
+            self.sync()?;
+        }
         if let Way::Logged(form) = &way {
             self.make_log_room(form)?;
         }

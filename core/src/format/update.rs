@@ -1,8 +1,9 @@
 //! Updates: changes of a value that nobody has read (the upserts of BetrFS 0.2 §2).
 //!
 //! Three are made: *patch* writes bytes at an offset, *add* adds to a counter, *trim* cuts the end off. What
-//! they do to one value combines into one update, which takes no more room than the value, however many
-//! they were. All are harmless where there is no value: nothing happens, unless a patch says *create*.
+//! they do to one value combines into one update; patches and trims take little more room than the value,
+//! however many they were, while adds and patches of a part of the same counter in turns add a stage each.
+//! All are harmless where there is no value: nothing happens, unless a patch says *create*.
 //!
 //! ```text
 //! stages, each applied to what the one before has left:

@@ -61,6 +61,7 @@ fn superblock() -> Superblock {
         used_blocks: 321,
         log_epoch: Epoch(6),
         log_nonce: Nonce(77),
+        growth: 88,
         roots: vec![
             RootRef { epoch: Epoch(7), held: true, table },
             RootRef { epoch: Epoch(6), held: false, table },
@@ -151,7 +152,7 @@ fn internal_head() -> InternalHead {
         birth: Epoch(6),
         header_hash: Hash([4; 32]),
         ranges: section(128),
-        slices: vec![SliceRef { child: NodeId(21), section: section(178) }],
+        slices: vec![SliceRef { child: NodeId(21), growth: 99, section: section(178) }],
     };
     InternalHead {
         id: NodeId(1),

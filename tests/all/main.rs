@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod format;
 mod full;
+mod growth;
 mod hostile;
 mod keys;
 mod placement;

@@ -9,6 +9,7 @@ use crate::node::Node;
 /// Nodes in memory, clean and dirty.
 #[derive(Default)]
 pub(super) struct Lru {
+    basement_size: usize,
     slots: HashMap<NodeId, Slot>,
     /// Clean nodes by age; of leaves that a scan came by, nobody expects to see them again soon.
     clean: BTreeMap<(Use, u64), NodeId>,
@@ -52,8 +53,8 @@ struct Slot {
 }
 
 impl Dirty {
-    fn of(node: &Node) -> Dirty {
-        let blocks = node.blocks_max();
+    fn of(node: &Node, basement_size: usize) -> Dirty {
+        let blocks = node.blocks_max(basement_size);
         let internal_blocks = if node.height().0 > 0 { blocks } else { 0 };
         Dirty { nodes: 1, blocks, internal_blocks }
     }
@@ -72,6 +73,11 @@ impl Dirty {
 }
 
 impl Lru {
+    /// Without nodes; they will be written with basements of this size.
+    pub fn new(basement_size: usize) -> Lru {
+        Lru { basement_size, ..Lru::default() }
+    }
+
     /// The weight of dirty nodes.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty_bytes
@@ -129,7 +135,7 @@ impl Lru {
         self.tick += 1;
         self.bytes += weight;
         let age = (purpose, self.tick);
-        let part = dirty.then(|| Dirty::of(&node));
+        let part = dirty.then(|| Dirty::of(&node, self.basement_size));
         match part {
             Some(part) => {
                 self.dirty_bytes += weight;

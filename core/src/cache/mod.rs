@@ -54,8 +54,15 @@ impl Geometry {
         let leaf_size = (node_size / 8).max(64 << 10).min(node_size.max(4096));
         Geometry { node_size, leaf_size, basement_size: basement_size.min(leaf_size), fanout: 64 }
     }
+
+    /// The bytes of values that updates may make in a leaf in one step.
+    pub fn growth_at_once(&self) -> usize {
+        GROWTH_AT_ONCE * self.leaf_size as usize
+    }
 }
 
+/// A leaf takes updates at once until they make values of so many leaves.
+const GROWTH_AT_ONCE: usize = 2;
 /// Leaves that a scan reads at once.
 const AHEAD_MAX: usize = 8;
 /// The usual size of a basement.
@@ -88,6 +95,8 @@ pub struct Store {
     pub geometry: Geometry,
     /// The values of the open log group that are to be written with their nodes.
     pub late: Late,
+    /// The bytes of the values that all pending updates may make, where there are none or short ones.
+    growth: u64,
     /// Keys whose values a damaged log has lost. Only a volume that is read may have any.
     pub lost: LostKeys,
     /// A change failed half way: what the nodes in memory say is not to be believed.
@@ -116,14 +125,20 @@ impl Store {
             table,
             geometry,
             late: Late::default(),
+            growth: 0,
             lost: LostKeys::default(),
             half_changed: false,
             birth,
             next_node,
             write_seq: 0,
             budget,
-            cache: Mutex::default(),
+            cache: Mutex::new(Lru::new(geometry.basement_size as usize)),
         }
+    }
+
+    /// The same where updates are pending that may make values of so many bytes.
+    pub fn with_growth(self, growth: u64) -> Store {
+        Store { growth, ..self }
     }
 
     /// Volume, and number and nonce of the epoch in progress.
@@ -266,7 +281,9 @@ impl Store {
         // Without the cache's reference the node is ours alone, and changes in place.
         let was_dirty = self.is_dirty(id);
         drop(self.lock().remove(id));
+        let before = node.growth();
         let result = change(Arc::make_mut(&mut node), &self.disk);
+        self.growth = (self.growth + node.growth()).saturating_sub(before);
         self.lock().put(node, was_dirty || result.is_ok(), Use::Other);
         result
     }
@@ -284,6 +301,7 @@ impl Store {
 
     /// Puts a new node in; an edge to it comes into being at the same time.
     pub fn add(&mut self, node: Node) {
+        self.growth += node.growth();
         self.lock().put(Arc::new(node), true, Use::Other);
     }
 
@@ -291,6 +309,7 @@ impl Store {
     pub fn discard(&mut self, id: NodeId) -> Result<()> {
         let node = self.node(id)?;
         self.lock().remove(id);
+        self.growth = self.growth.saturating_sub(node.growth());
         if let Node::Internal(internal) = &*node {
             for run in internal.runs() {
                 let reference = run.reference();
@@ -309,6 +328,12 @@ impl Store {
             self.space.free(old.extent, old.birth, self.birth.epoch)?;
         }
         Ok(())
+    }
+
+    /// The bytes of the values that pending updates may make, where there are none or short ones: room that
+    /// will be needed when they come to their leaves.
+    pub fn growth(&self) -> u64 {
+        self.growth
     }
 
     /// The weight of nodes that are not on disk as they are in memory, in bytes.

@@ -23,7 +23,8 @@ const WORTH_WRITING: usize = 2;
 /// Bytes of an inline binding besides its value.
 const INLINE_BYTES: usize = 24;
 
-/// Leaves that could not be written, because no free blocks in a row are so many.
+/// Leaves that could not be written, because no free blocks in a row are so many, or they are longer than a
+/// leaf may be.
 #[derive(Default)]
 #[must_use]
 pub struct Unplaced {
@@ -140,7 +141,8 @@ impl Store {
             placed.clear();
             for (leaf, image) in batch.iter().zip(images) {
                 let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
-                let Some(extent) = self.space.find(blocks) else {
+                let fits = image.bytes.len() <= limits::LEAF_MAX;
+                let Some(extent) = fits.then(|| self.space.find(blocks)).flatten() else {
                     unplaced.leaves.push(leaf.id);
                     unplaced.blocks = unplaced.blocks.max(blocks);
                     continue;
@@ -206,7 +208,8 @@ impl Store {
             let image = internal.seal_image(self.birth, end.as_ref());
             drop(node);
             let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
-            match self.space.find(blocks).filter(|_| !full) {
+            let fits = !full && image.bytes.len() <= limits::PART_MAX;
+            match fits.then(|| self.space.find(blocks)).flatten() {
                 Some(extent) => self.place_run(id, image, extent, end.as_ref())?,
                 None if !full && blocks > 1 && limit >= BLOCK_SIZE => {
                     limit = limit.min(image.bytes.len()) / 2;

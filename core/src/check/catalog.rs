@@ -103,6 +103,8 @@ catalog! {
         "Bounds, height or tree are not those that the edge calls for.";
     MessageWrong "N04" Error "message is where it cannot be"
         "Its key lies outside the child that it is pending for, or its number in the future.";
+    GrowthWrong "N07" Error "room that pending updates may need is wrong"
+        "Nothing is lost, but a volume that is nearly full may refuse an operation too late, or too early.";
     PaddingDirty "N05" Error "padding is not zero"
         "Nothing should have written there.";
     ValueInvalid "N06" Error "value does not verify"

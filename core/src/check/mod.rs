@@ -59,6 +59,8 @@ pub struct Counts {
     pub leaves: u64,
     /// Messages pending in internal nodes.
     pub pending: u64,
+    /// The bytes of values that they may make.
+    pub growth: u64,
     /// Blocks in use.
     pub used_blocks: u64,
     /// Blocks of the image.
@@ -170,6 +172,12 @@ fn check_state(
     let entries = table::check(disk, superblock, &mut owners, report);
     let nodes = nodes::check(disk, superblock, &entries, options, &mut owners, report, progress);
     links::check(&entries, &nodes, report);
+    if report.is_clean() && report.counts.growth != superblock.growth {
+        let (found, stated) = (report.counts.growth, superblock.growth);
+        let detail =
+            format!("the superblock says that updates may make {stated} bytes, not {found}");
+        report.add(Code::GrowthWrong, Place::Image, detail);
+    }
     owners.compare(disk, superblock, report);
     if report.is_clean() && content_of(superblock) == Content::Files {
         schema::check(disk, superblock, report, progress);

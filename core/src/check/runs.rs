@@ -134,6 +134,16 @@ impl Runs<'_, '_> {
         let bounds = at.map(|at| self.internal.child_bounds(at));
         let inside = |key: &Key| bounds.as_ref().is_some_and(|bounds| bounds.contains(key));
         let greatest = messages.iter().map(|(_, message)| message.msn).max();
+        let growth = messages.iter().map(|(_, message)| match &message.action {
+            Action::Update(update) => update.growth() as u64,
+            Action::Insert(_) | Action::Delete => 0,
+        });
+        let growth: u64 = growth.sum();
+        if growth != slice.growth {
+            let detail = format!("growth of {} for {}, not {growth}", slice.growth, slice.child);
+            self.add(Code::MessageWrong, run, detail);
+        }
+        self.checker.report.counts.growth += growth;
         if !messages.iter().all(|(key, _)| inside(key)) || greatest != Some(slice.section.greatest)
         {
             self.add(Code::MessageWrong, run, format!("messages for {}", slice.child));

@@ -23,7 +23,7 @@
 //!        ranges        52   offset 4, length 4, messages 4, greatest MSN 8, hash 32
 //!        unbound count  4   0
 //!        slice count    4
-//!        slices        60   each: child 8, and offset to hash as for the ranges
+//!        slices        68   each: child 8, growth 8, and offset to hash as for the ranges
 //! ```
 //!
 //! A child's pivot is the least key that belongs to it. A slice of a run whose sequence number is
@@ -40,7 +40,7 @@ use crate::ids::*;
 pub(crate) const CHILD_BYTES: usize = 30;
 const SECTION_BYTES: usize = 52;
 /// Bytes of one in the head.
-pub(crate) const SLICE_BYTES: usize = 8 + SECTION_BYTES;
+pub(crate) const SLICE_BYTES: usize = 16 + SECTION_BYTES;
 /// Bytes of one in the head.
 pub(crate) const RUN_BYTES: usize = 64 + SECTION_BYTES + 8;
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
@@ -76,6 +76,8 @@ pub struct SectionRef {
 pub struct SliceRef {
     /// The child.
     pub child: NodeId,
+    /// The bytes of the values that updates among them may make.
+    pub growth: u64,
     /// Where they are.
     pub section: SectionRef,
 }
@@ -279,11 +281,13 @@ impl RunRef {
             if edge.first_run > seq {
                 return Err(f.wrong("child", "one whose messages are live", child));
             }
+            let growth = f.u64("growth")?;
+            f.within(f.at() - 8, "growth", growth, u64::from(bytes) * VALUE_MAX as u64)?;
             let section = SectionRef::decode(f, bytes)?;
             if section.count == 0 {
                 return Err(f.wrong("messages", "at least 1", 0));
             }
-            slices.push(SliceRef { child, section });
+            slices.push(SliceRef { child, growth, section });
             f.leave();
         }
         let extent = Extent { start, blocks };
@@ -302,6 +306,7 @@ impl RunRef {
         w.len32(self.slices.len());
         for slice in &self.slices {
             w.u64(slice.child.0);
+            w.u64(slice.growth);
             slice.section.encode(w);
         }
     }

@@ -45,10 +45,13 @@ use crate::ids::*;
 
 const RESTART_EVERY: usize = 16;
 const ENTRY_BYTES: usize = 12;
-const CHUNK_BYTES: usize = 44;
+/// Bytes of a chunk in a key section.
+pub(crate) const CHUNK_BYTES: usize = 44;
 const SECTION_HEADER: usize = 16;
+/// Bytes of a key section besides its entries and chunks, with a restart that not all of 16 entries share.
+pub(crate) const SECTION_BYTES: usize = SECTION_HEADER + 4;
 /// Bytes of a basement in the head, besides its key.
-const BASEMENT_BYTES: usize = 50;
+pub(crate) const BASEMENT_BYTES: usize = 50;
 /// The chunk number of an empty value.
 pub const NO_CHUNK: u16 = u16::MAX;
 

@@ -1,7 +1,7 @@
 //! Every limit of the format, in one place. A reader refuses what lies beyond.
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// The longest key of either tree, in bytes.
 pub const KEY_MAX: usize = 1024;
 /// The longest value of either tree, in bytes.
@@ -56,6 +56,8 @@ pub const IMAGE_BLOCKS_MIN: u64 = 256;
 pub const LOG_BYTES_MAX: u64 = 4 << 30;
 /// The shortest log, in bytes.
 pub const LOG_BYTES_MIN: u64 = 64 << 10;
+/// The most bytes of values that all pending updates of a volume may make.
+pub const GROWTH_MAX: u64 = 1 << 60;
 /// The most messages in one log record.
 pub const RECORD_MESSAGES_MAX: u32 = 1 << 20;
 /// The most values that one log group binds.

@@ -32,6 +32,7 @@ pub use inode::{FileType, INODE_BYTES, Inode, LinkKind, MetaValue, Parent, ZoneR
 pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_BYTES};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};
 pub use key::{Bounds, Key};
+pub(crate) use leaf::{BASEMENT_BYTES, CHUNK_BYTES, SECTION_BYTES};
 pub use leaf::{
     BasementRef, ChunkRef, EntryRef, KeySection, LeafHead, NO_CHUNK, StoredEntry, chunks_of,
     encode_section, is_block,
@@ -49,4 +50,4 @@ pub use seal::{Birth, Magic, SEAL_BYTES, Seal};
 pub use spacemap::{BITS_PER_PAGE, MapPage};
 pub use superblock::{Features, HASH_SHA256, RootRef, Superblock, TableRoot};
 pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};
-pub use update::{Stage, Update, carry_out};
+pub use update::{Stage, Update, carry_out, growth_of};

@@ -34,9 +34,10 @@
 //! 352  used blocks       8
 //! 360  log epoch         8   epoch and nonce of the groups that continue this superblock
 //! 368  log nonce         8
-//! 376  root count        4
-//! 380  zero              4
-//! 384  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
+//! 376  pending growth    8   bytes of the values that pending updates may make
+//! 384  root count        4
+//! 388  zero              4
+//! 392  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
 //!      zero to 4096
 //! ```
 
@@ -144,6 +145,8 @@ pub struct Superblock {
     pub log_epoch: Epoch,
     /// The nonce of that epoch.
     pub log_nonce: Nonce,
+    /// The bytes of the values that pending updates may make.
+    pub growth: u64,
     /// The checkpoints that are remembered, this one first; at most [`ROOTS_MAX`].
     pub roots: Vec<RootRef>,
 }
@@ -211,6 +214,11 @@ impl Superblock {
             },
             log_epoch: Epoch(f.u64("log epoch")?),
             log_nonce: Nonce(f.u64("log nonce")?),
+            growth: {
+                let growth = f.u64("pending growth")?;
+                f.within(f.at() - 8, "pending growth", growth, GROWTH_MAX)?;
+                growth
+            },
             roots: decode_roots(&mut f)?,
         };
         f.zeros_to_block_end()?;
@@ -318,6 +326,7 @@ impl Superblock {
         w.u64(self.used_blocks);
         w.u64(self.log_epoch.0);
         w.u64(self.log_nonce.0);
+        w.u64(self.growth);
         w.len32(self.roots.len());
         w.u32(0);
         for root in &self.roots {

@@ -192,6 +192,11 @@ impl Update {
         outlines(&self.0).any(|stage| stage.adds().next().is_some())
     }
 
+    /// The greatest length to which it may fill a value up.
+    pub fn growth(&self) -> usize {
+        growth_of(&self.0)
+    }
+
     /// Whether it only cuts.
     pub fn only_trims(&self) -> bool {
         outlines(&self.0).all(|stage| stage.extend == 0 && stage.adds().next().is_none())
@@ -240,6 +245,11 @@ pub fn carry_out(update: &[u8], value: &mut Vec<u8>, mut present: bool) -> bool 
         }
     }
     present
+}
+
+/// The greatest length to which an update that was verified may fill a value up.
+pub fn growth_of(update: &[u8]) -> usize {
+    outlines(update).map(|stage| stage.extend).max().unwrap_or(0)
 }
 
 /// The stages of an update without taking them apart.

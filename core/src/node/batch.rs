@@ -146,6 +146,31 @@ impl Batch {
         points + MESSAGE_WEIGHT * self.ranges.len() + self.ranges.key_bytes()
     }
 
+    /// The bytes of the values that its updates may make.
+    pub fn growth(&self) -> usize {
+        self.points.sizes().growth
+    }
+
+    /// Takes out what comes behind the first messages whose growth is more than `growth` together.
+    pub fn split_off(&mut self, growth: usize) -> Batch {
+        if self.growth() <= growth {
+            return Batch::default();
+        }
+        let mut grown = 0;
+        let mut behind = self.points.iter().skip_while(|item| {
+            let enough = grown > growth;
+            grown += item.growth();
+            !enough
+        });
+        let Some(cut) = behind.next().map(|item| Key::copied(item.key)) else {
+            return Batch::default();
+        };
+        drop(behind);
+        let rest = self.within(&cut, None);
+        *self = self.within(&[], Some(&cut));
+        rest
+    }
+
     /// How much memory it takes, in bytes.
     pub fn memory(&self) -> usize {
         self.points.memory() + 160 * self.ranges.len() + self.ranges.key_bytes()

@@ -13,7 +13,7 @@ use super::batch::{Batch, range_weight};
 use super::sorted::Sorted;
 use super::{Loaded, read_part};
 use crate::device::Disk;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Fault, Place, Result};
 use crate::format::{
     Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, RUN_BYTES,
     RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_BYTES, SectionRef, SliceRef, Writer,
@@ -55,6 +55,8 @@ pub struct Child {
     first_run: RunSeq,
     /// What sealed runs hold for it.
     sealed: usize,
+    /// The bytes of the values that updates among that may make.
+    growth: u64,
 }
 
 /// A sealed run.
@@ -84,7 +86,7 @@ impl Internal {
         bounds: Bounds,
         children: Vec<(NodeId, Key)>,
     ) -> Internal {
-        let child = |(id, pivot)| Child { id, pivot, first_run: RunSeq(0), sealed: 0 };
+        let child = |(id, pivot)| Child::new(id, pivot, RunSeq(0));
         let open = vec![Batch::default(); children.len()];
         Internal {
             id,
@@ -100,13 +102,9 @@ impl Internal {
     }
 
     pub(super) fn stored(head: InternalHead) -> Internal {
-        let children = head.children.into_iter().map(|child| Child {
-            id: child.id,
-            pivot: child.pivot,
-            first_run: child.first_run,
-            sealed: 0,
-        });
-        let children: Vec<Child> = children.collect();
+        let children = head.children.into_iter();
+        let children: Vec<Child> =
+            children.map(|child| Child::new(child.id, child.pivot, child.first_run)).collect();
         let runs = head.runs.into_iter().map(|reference| Run {
             slices: vec![OnceLock::new(); reference.slices.len()],
             ranges: OnceLock::new(),
@@ -179,6 +177,12 @@ impl Internal {
     /// The weight of all buffers.
     pub fn buffered(&self) -> usize {
         (0..self.children.len()).map(|at| self.pending(at)).sum()
+    }
+
+    /// The bytes of the values that pending updates may make.
+    pub fn growth(&self) -> u64 {
+        let sealed: u64 = self.children.iter().map(|child| child.growth).sum();
+        sealed + self.open.iter().map(|batch| batch.growth() as u64).sum::<u64>()
     }
 
     /// The child with the heaviest buffer.
@@ -322,13 +326,13 @@ impl Internal {
         self.open[at].ranges().covers(&bounds) || live.into_iter().any(covers)
     }
 
-    /// Takes the buffer of child `at` out of the node.
-    pub fn take_buffer(&mut self, disk: &Disk, at: usize) -> Result<Batch> {
-        let batch = self.gather(disk, at)?;
+    /// Takes the buffer of child `at` out of the node; or the first part of it, whose updates make values
+    /// of not much more than `growth` bytes. The rest of it is then in the open run.
+    pub fn take_buffer(&mut self, disk: &Disk, at: usize, growth: usize) -> Result<Batch> {
+        let mut batch = self.gather(disk, at)?;
         let child = &mut self.children[at];
-        child.first_run = self.next_run;
-        child.sealed = 0;
-        self.open[at] = Batch::default();
+        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
+        self.open[at] = batch.split_off(growth);
         Ok(batch)
     }
 
@@ -363,7 +367,7 @@ impl Internal {
 
     fn drop_runs(&mut self) -> Vec<(Extent, Epoch)> {
         for child in &mut self.children {
-            (child.first_run, child.sealed) = (RunSeq(0), 0);
+            *child = Child::new(child.id, child.pivot.clone(), RunSeq(0));
         }
         self.next_run = RunSeq(0);
         self.runs.drain(..).map(|run| (run.reference.extent, run.reference.birth)).collect()
@@ -393,14 +397,22 @@ impl Internal {
         self.runs.len() > runs_max || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
     }
 
-    /// Replaces child `at`, whose buffer is empty, by itself and `more` to its right.
+    /// Replaces child `at`, for which no sealed run has a message, by itself and `more` to its right.
     pub fn add_children(&mut self, at: usize, more: Vec<(NodeId, Key)>) {
-        debug_assert_eq!(self.pending(at), 0, "a child is flushed before it is split");
+        debug_assert_eq!(self.children[at].sealed, 0, "a child is flushed before it is split");
         let first_run = self.next_run;
         self.children[at].first_run = first_run;
-        self.open.splice(at + 1..at + 1, more.iter().map(|_| Batch::default()));
-        let more = more.into_iter().map(|(id, pivot)| Child { id, pivot, first_run, sealed: 0 });
+        let count = more.len();
+        let more = more.into_iter().map(|(id, pivot)| Child::new(id, pivot, first_run));
         self.children.splice(at + 1..at + 1, more);
+        let all = std::mem::take(&mut self.open[at]);
+        self.open.splice(at + 1..at + 1, (0..count).map(|_| Batch::default()));
+        if !all.is_empty() {
+            for at in at..=at + count {
+                let bounds = self.child_bounds(at);
+                self.open[at] = all.within(&bounds.lo, bounds.hi.as_deref());
+            }
+        }
     }
 
     /// Removes child `at + 1`, whose keys child `at` has taken over; both buffers are empty.
@@ -505,8 +517,9 @@ impl Internal {
             }
             let start = w.len();
             encode_slice(&mut w, points().map(|item| item.message()));
-            references
-                .push(SliceRef { child: child.id, section: section(&w, start, count, greatest) });
+            let growth = points().map(|item| item.growth() as u64).sum();
+            let section = section(&w, start, count, greatest);
+            references.push(SliceRef { child: child.id, growth, section });
             let insert = points().filter(|item| item.kind == Kind::Insert);
             inserts.push(insert.map(|item| item.msn).collect());
         }
@@ -559,6 +572,7 @@ impl Internal {
                 && slice.child == child.id
             {
                 child.sealed += slice.section.bytes as usize;
+                child.growth += slice.growth;
                 slices.push(OnceLock::from(Arc::new(taken.into_points())));
             }
         }
@@ -612,6 +626,11 @@ impl Internal {
             messages.push_value(key, msn, kind, &bytes, value);
         })
         .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
+        let (growth, found) = (run.reference.slices[at].growth, messages.sizes().growth as u64);
+        if growth != found {
+            let fault = Fault::mismatch("growth of a slice", growth, found);
+            return Err(Error::corrupt(self.part_place(run, section), fault));
+        }
         Ok(Some(run.slices[at].get_or_init(|| Arc::new(messages)).clone()))
     }
 
@@ -649,15 +668,18 @@ impl Internal {
     /// Computes all weights afresh, in one pass over the slices.
     fn weigh(&mut self) {
         let firsts = self.first_runs();
-        let mut slices: HashMap<NodeId, usize> = HashMap::with_capacity(firsts.len());
+        let mut slices: HashMap<NodeId, (usize, u64)> = HashMap::with_capacity(firsts.len());
         for run in &self.runs {
             for slice in run.live_slices(&firsts) {
-                *slices.entry(slice.child).or_default() += slice.section.bytes as usize;
+                let (points, growth) = slices.entry(slice.child).or_default();
+                *points += slice.section.bytes as usize;
+                *growth += slice.growth;
             }
         }
         for at in 0..self.children.len() {
-            let points = slices.get(&self.children[at].id).copied().unwrap_or(0);
+            let (points, growth) = slices.get(&self.children[at].id).copied().unwrap_or_default();
             self.children[at].sealed = points + self.weigh_ranges(at);
+            self.children[at].growth = growth;
         }
     }
 
@@ -676,6 +698,13 @@ impl Internal {
             }
         })
         .sum()
+    }
+}
+
+impl Child {
+    /// A child for which no sealed run has a message.
+    fn new(id: NodeId, pivot: Key, first_run: RunSeq) -> Child {
+        Child { id, pivot, first_run, sealed: 0, growth: 0 }
     }
 }
 

@@ -15,15 +15,17 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{
-    Action, BasementRef, Birth, Bounds, ChunkRef, EntryRef, Key, KeySection, Kind, LeafHead,
-    NO_CHUNK, chunks_of, encode_section, is_block,
+    Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, EntryRef, Key,
+    KeySection, Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_block,
 };
 use crate::ids::*;
 
 /// What an entry takes on disk besides key and value.
 const ENTRY_COST: usize = 16;
 /// What a block of a file takes in the key section besides its entry.
-const BLOCK_COST: usize = 44;
+const BLOCK_COST: usize = CHUNK_BYTES;
+/// What a basement takes besides its entries and first key, with its first small chunk.
+const BASEMENT_COST: usize = BASEMENT_BYTES + SECTION_BYTES + CHUNK_BYTES;
 /// Fewer messages than one of so many entries are applied one by one.
 const FEW: usize = 8;
 
@@ -538,12 +540,18 @@ impl Leaf {
         }
     }
 
-    /// About how many bytes the first keys of all basements have, at the most: where entries are long, each is
-    /// in one of its own.
-    pub(super) fn first_keys(&self) -> usize {
-        let Content::Open { entries, .. } = &self.content else { return 0 };
-        let Sizes { count, keys, .. } = entries.sizes();
-        keys.min(keys * (self.bytes() / count.max(1)) / FILE_BLOCK)
+    /// At most how many bytes the leaf takes on disk, with basements of this size: two in a row are larger
+    /// together, and two small chunks in a row longer than a block of a file.
+    pub(super) fn bytes_max(&self, basement_size: usize) -> usize {
+        let Content::Open { entries, .. } = &self.content else { return self.bytes() };
+        let blocks = if self.tree == TreeId::Data { entries.sizes().blocks } else { 0 };
+        let small = self.bytes() - blocks * FILE_BLOCK;
+        let chunks = 2 * small / FILE_BLOCK * CHUNK_BYTES;
+        let basements = (2 * small / basement_size + 1) * (BASEMENT_COST + entries.longest());
+        LeafHead::encoded_bytes(&self.bounds, std::iter::empty())
+            + basements
+            + chunks
+            + self.bytes()
     }
 
     /// How many bytes of its parts have been read.
@@ -631,6 +639,11 @@ impl Leaf {
         debug_assert!(entries.is_counted(), "the size of a leaf is kept");
         let items: Vec<Item<'_>> = entries.iter().collect();
         let plan = Plan::new(self, &items, basement_size);
+        let blocks_max = self.bytes_max(basement_size).div_ceil(BLOCK_SIZE);
+        debug_assert!(
+            plan.end.div_ceil(BLOCK_SIZE) <= blocks_max,
+            "no leaf is longer than reckoned"
+        );
         plan.fill(self, birth, write_seq)
     }
 }

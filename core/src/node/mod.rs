@@ -104,16 +104,18 @@ impl Node {
         }
     }
 
-    /// At most how many blocks writing the node takes.
-    pub fn blocks_max(&self) -> u64 {
+    /// The bytes of the values that updates which are pending in the node may make.
+    pub fn growth(&self) -> u64 {
         match self {
-            // The head takes some, with the first keys of basements, and basements of few entries take a
-            // little more than their entries. Keys and small values together end within a block, and blocks
-            // of files follow.
-            Node::Leaf(leaf) => {
-                let (keys, bytes) = (3 * leaf.bounds.lo.len() + leaf.first_keys(), leaf.bytes());
-                ((bytes + bytes / 32 + 512 + keys) / BLOCK_SIZE) as u64 + 1
-            }
+            Node::Leaf(_) => 0,
+            Node::Internal(internal) => internal.growth(),
+        }
+    }
+
+    /// At most how many blocks writing the node takes, with basements of this size.
+    pub fn blocks_max(&self, basement_size: usize) -> u64 {
+        match self {
+            Node::Leaf(leaf) => leaf.bytes_max(basement_size).div_ceil(BLOCK_SIZE) as u64,
             // A head and a run.
             Node::Internal(internal) => (internal.bytes_max() / BLOCK_SIZE) as u64 + 2,
         }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out};
+use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out, growth_of};
 use crate::ids::Msn;
 
 /// Longer values are shared, not copied.
@@ -35,6 +35,8 @@ pub struct Sorted {
     /// Bytes of the arena that nothing refers to.
     waste: usize,
     sizes: Sizes,
+    /// No key is longer.
+    longest: usize,
 }
 
 /// What the keys and values take together.
@@ -50,6 +52,8 @@ pub struct Sizes {
     pub blocks: usize,
     /// The bytes of values that are shared.
     pub shared: usize,
+    /// The bytes of the values that updates may make, where there are none or short ones.
+    pub growth: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -116,6 +120,11 @@ impl<'s> Item<'s> {
         }
     }
 
+    /// The bytes of the value that an update may make.
+    pub fn growth(&self) -> usize {
+        if self.kind == Kind::Update { growth_of(self.value()) } else { 0 }
+    }
+
     /// As it is written.
     pub fn message(&self) -> MessageRef<'s> {
         MessageRef { key: self.key, msn: self.msn, kind: self.kind, value: self.value() }
@@ -129,6 +138,7 @@ impl Sizes {
         self.values += item.value().len();
         self.blocks += usize::from(item.value().len() == FILE_BLOCK);
         self.shared += if let Value::Shared(value) = item.value { value.len() } else { 0 };
+        self.growth += item.growth();
     }
 
     fn take_off(&mut self, item: &Item<'_>) {
@@ -137,6 +147,7 @@ impl Sizes {
         self.values -= item.value().len();
         self.blocks -= usize::from(item.value().len() == FILE_BLOCK);
         self.shared -= if let Value::Shared(value) = item.value { value.len() } else { 0 };
+        self.growth -= item.growth();
     }
 }
 
@@ -171,6 +182,11 @@ impl Sorted {
     /// What keys and values take.
     pub fn sizes(&self) -> Sizes {
         self.sizes
+    }
+
+    /// No key is longer; there may have been one of this length.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// How many bytes keys and short values take.
@@ -530,6 +546,7 @@ impl Sorted {
 
     fn store_short(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) -> Slot {
         let at = u32::try_from(self.arena.len()).expect("an arena has less than 4 GiB");
+        self.longest = self.longest.max(key.len());
         self.arena.extend_from_slice(key);
         self.arena.extend_from_slice(value);
         self.sizes.add(&Item { key, msn, kind, value: Value::Short(value) });
@@ -539,6 +556,7 @@ impl Sorted {
 
     fn store_shared(&mut self, key: &[u8], msn: Msn, kind: Kind, value: Bytes) -> Slot {
         let at = u32::try_from(self.arena.len()).expect("an arena has less than 4 GiB");
+        self.longest = self.longest.max(key.len());
         self.arena.extend_from_slice(key);
         self.sizes.add(&Item { key, msn, kind, value: Value::Shared(&value) });
         self.large.push(value);

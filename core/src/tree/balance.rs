@@ -9,7 +9,7 @@ use crate::cache::Store;
 use crate::error::Result;
 use crate::format::Key;
 use crate::ids::*;
-use crate::node::Node;
+use crate::node::{Internal, Node};
 
 /// A node, named by a key that belongs to it and its height: ids change when nodes split and merge.
 #[derive(Clone, PartialEq, Eq)]
@@ -23,15 +23,15 @@ struct Site {
 #[derive(Default)]
 pub struct Balance {
     waiting: Vec<Site>,
-    /// Internal nodes whose buffers are all to be moved down, whatever they weigh, top down; the next one
-    /// last.
-    draining: Vec<Site>,
+    /// The internal node whose buffers are to be moved down next, whatever they weigh: one level after the
+    /// other, top down, and each from its least key on.
+    draining: Option<Site>,
 }
 
 impl Balance {
     /// Whether no node is known to need a step.
     pub fn is_settled(&self) -> bool {
-        self.waiting.is_empty() && self.draining.is_empty()
+        self.waiting.is_empty() && self.draining.is_none()
     }
 
     /// A node may be too large or too small.
@@ -45,21 +45,7 @@ impl Balance {
     /// From now on everything that is pending moves down to the leaves, so that deletes give back the
     /// space of what they cover.
     pub fn drain(&mut self, store: &Store) -> Result<()> {
-        let mut sites = Vec::new();
-        for tree in TreeId::ALL {
-            let mut level = vec![store.root(tree)?];
-            while let Some(node) = level.pop() {
-                let Node::Internal(internal) = &*node else { continue };
-                sites.push(Site { tree, key: internal.bounds.lo.clone(), height: internal.height });
-                if internal.height > Height(1) {
-                    for at in 0..internal.children().len() {
-                        level.push(store.child(internal, at)?);
-                    }
-                }
-            }
-        }
-        sites.sort_by_key(|site| site.height);
-        self.draining = sites;
+        self.draining = top_of(store, TreeId::Metadata)?;
         Ok(())
     }
 
@@ -68,20 +54,25 @@ impl Balance {
         if let Some(site) = self.waiting.pop() {
             return self.settle(store, site);
         }
-        let Some(site) = self.draining.pop() else { return Ok(()) };
+        let Some(site) = self.draining.take() else { return Ok(()) };
         let id = shape::node_at(store, site.tree, &site.key, site.height)?;
         let node = store.node(id)?;
-        if let Node::Internal(internal) = &*node
-            && internal.height == site.height
-            && internal.buffered() > 0
-        {
-            let at = internal.heaviest();
-            drop(node);
-            let (_, pivot) = shape::move_buffer(store, id, at)?;
-            let below = Height(site.height.0 - 1);
-            self.look_at(site.tree, &pivot, below);
-            self.draining.push(site);
+        let mut next = Some(site.clone());
+        match &*node {
+            Node::Internal(internal) if internal.height == site.height => {
+                if internal.buffered() > 0 {
+                    let at = internal.heaviest();
+                    drop(node);
+                    let (_, pivot) = shape::move_buffer(store, id, at)?;
+                    self.look_at(site.tree, &pivot, Height(site.height.0 - 1));
+                } else {
+                    next = after(store, &site, internal)?;
+                }
+            }
+            // The tree has become lower.
+            _ => next = top_of(store, site.tree)?,
         }
+        self.draining = next;
         Ok(())
     }
 
@@ -119,5 +110,28 @@ impl Balance {
             }
         }
         Ok(())
+    }
+}
+
+/// Where draining a tree begins, or the next one that has buffers.
+fn top_of(store: &Store, tree: TreeId) -> Result<Option<Site>> {
+    let height = store.root(tree)?.height();
+    match tree {
+        _ if height > Height(0) => Ok(Some(Site { tree, key: Key::default(), height })),
+        TreeId::Metadata => top_of(store, TreeId::Data),
+        TreeId::Data => Ok(None),
+    }
+}
+
+/// Where draining goes on behind an internal node without messages.
+fn after(store: &Store, site: &Site, internal: &Internal) -> Result<Option<Site>> {
+    let below = Height(site.height.0 - 1);
+    match (&internal.bounds.hi, site.tree) {
+        (Some(hi), _) => Ok(Some(Site { key: hi.clone(), ..site.clone() })),
+        (None, _) if below > Height(0) => {
+            Ok(Some(Site { key: Key::default(), height: below, ..site.clone() }))
+        }
+        (None, TreeId::Metadata) => top_of(store, TreeId::Data),
+        (None, TreeId::Data) => Ok(None),
     }
 }

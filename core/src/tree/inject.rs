@@ -5,10 +5,10 @@
 //! BetrFS 0.2 §2.1). A sequential write so reaches its leaf at once, and is written once. Nodes that
 //! become too large wait in the [`Balance`].
 
-use super::Balance;
+use super::{Balance, shape};
 use crate::cache::Store;
 use crate::error::{Error, Result};
-use crate::format::{RangeDelete, RecordMessage};
+use crate::format::{Action, RangeDelete, RecordMessage};
 use crate::ids::*;
 use crate::node::{Child, Internal, Leaf, Node};
 
@@ -30,7 +30,11 @@ pub fn inject(
         let numbered = numbered.map(|(at, message)| (Msn(first.0 + at as u64), message));
         let own: Vec<Numbered<'_>> = numbered.filter(|(_, m)| m.tree() == tree).collect();
         if !own.is_empty() {
-            store.root(tree)?;
+            let growth: usize = own.iter().map(|(_, message)| growth_of(message)).sum();
+            let is_leaf = store.root(tree)?.height() == Height(0);
+            if is_leaf && growth > store.geometry.growth_at_once() {
+                shape::raise(store, tree)?;
+            }
             inject_into(store, balance, tree.root(), &own)?;
         }
     }
@@ -54,7 +58,7 @@ fn inject_into(
     let geometry = store.geometry;
     let full = store.edit(id, |node, disk| match node {
         Node::Internal(internal) => {
-            enter(internal, &mut ways, messages);
+            enter(internal, &mut ways, messages, geometry.growth_at_once());
             Ok(internal.buffered() > geometry.node_size as usize)
         }
         Node::Leaf(leaf) => {
@@ -81,22 +85,40 @@ struct Way<'m> {
     open: bool,
     /// Those that do.
     messages: Vec<Numbered<'m>>,
+    /// The bytes of the values that they may make.
+    growth: usize,
+}
+
+/// The bytes of the value that a message may make, besides its own.
+fn growth_of(message: &RecordMessage) -> usize {
+    match message {
+        RecordMessage::Point(_, _, Action::Update(update)) => update.growth(),
+        _ => 0,
+    }
 }
 
 fn ways_down<'m>(store: &Store, internal: &Internal) -> Vec<Way<'m>> {
     let way = |(at, child): (usize, &Child)| {
         let open = internal.pending(at) == 0 && store.is_dirty(child.id);
-        Way { child: child.id, open, messages: Vec::new() }
+        Way { child: child.id, open, messages: Vec::new(), growth: 0 }
     };
     internal.children().iter().enumerate().map(way).collect()
 }
 
-/// Adds messages to an internal node, but for those that go on to a child.
-fn enter<'m>(internal: &mut Internal, ways: &mut [Way<'m>], messages: &[Numbered<'m>]) {
+/// Adds messages to an internal node, but for those that go on to a child; there they may make values of
+/// `growth` bytes.
+fn enter<'m>(
+    internal: &mut Internal,
+    ways: &mut [Way<'m>],
+    messages: &[Numbered<'m>],
+    growth: usize,
+) {
     for (msn, message) in messages.iter().copied() {
         match message {
             RecordMessage::Point(_, key, action) => {
                 let way = &mut ways[internal.child_for(key)];
+                way.growth += growth_of(message);
+                way.open &= way.growth <= growth;
                 match way.open {
                     true => way.messages.push((msn, message)),
                     false => internal.insert(key, msn, action),

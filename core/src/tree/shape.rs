@@ -41,6 +41,9 @@ fn parent_of(
 
 /// Takes the buffer of child `at` out of node `id` and applies it to the child. Returns the child and its
 /// pivot. A leaf that a range delete covers as a whole is not read (leaf pruning, BetrFS 0.2 §5.2).
+///
+/// A leaf takes updates only until they have made values of some leaves: a short patch may make a long
+/// value. What is left waits in the open run; it may do so when the leaf is split, not when it is merged.
 pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(NodeId, Key)> {
     let parent = store.node(id)?;
     let Node::Internal(internal) = &*parent else {
@@ -60,8 +63,12 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
         true => clear_leaf(store, child)?,
         false => open_leaf(store, child)?,
     }
+    let growth = match &*store.node(child)? {
+        Node::Leaf(_) => store.geometry.growth_at_once(),
+        Node::Internal(_) => usize::MAX,
+    };
     let batch = store.edit(id, |node, disk| match node {
-        Node::Internal(internal) => internal.take_buffer(disk, at),
+        Node::Internal(internal) => internal.take_buffer(disk, at, growth),
         Node::Leaf(_) => unreachable!("only internal nodes have buffers"),
     })?;
     store.edit(child, |node, _| {
@@ -92,8 +99,8 @@ fn clear_leaf(store: &mut Store, id: NodeId) -> Result<()> {
     })
 }
 
-/// Empties the buffer above the node of this height on the way to `key`: it is going to be split, and
-/// messages are kept by child.
+/// Empties the buffer above the node of this height on the way to `key`, which is going to be split; or at
+/// least the part in sealed runs, where messages are kept by child.
 fn empty_above(store: &mut Store, tree: TreeId, key: &[u8], height: Height) -> Result<()> {
     if let Some((parent, at)) = parent_of(store, tree, key, height)? {
         move_buffer(store, parent, at)?;
@@ -216,7 +223,14 @@ fn link(
     Ok(())
 }
 
-/// The root has been split: its content moves to a new node, `left`, and the root goes up one level.
+/// Puts an internal node above a root that is a leaf.
+pub(super) fn raise(store: &mut Store, tree: TreeId) -> Result<()> {
+    let left = store.new_id()?;
+    grow(store, tree, Height(0), left, Vec::new())
+}
+
+/// The root's content moves to a new node, `left`, and the root goes up one level; there are more children
+/// if it has been split.
 fn grow(
     store: &mut Store,
     tree: TreeId,
@@ -299,7 +313,7 @@ pub(super) fn merge(
     if count < 2 {
         // It has no neighbour before its parent finds one.
         balance.look_at(tree, key, Height(height.0 + 1));
-        return shrink(store, tree);
+        return shrink(store, balance, tree);
     }
     let right = (at + 1 < count).then_some(at);
     for left in right.into_iter().chain(at.checked_sub(1)) {
@@ -320,6 +334,10 @@ fn join(
 ) -> Result<()> {
     let (left_id, _) = move_buffer(store, parent, left)?;
     let (right_id, boundary) = move_buffer(store, parent, left + 1)?;
+    if is_pending(store, parent, left)? || is_pending(store, parent, left + 1)? {
+        balance.look_at(tree, &boundary, store.node(right_id)?.height());
+        return Ok(());
+    }
     for id in [left_id, right_id] {
         unseal(store, id)?;
     }
@@ -355,7 +373,7 @@ fn join(
         }
     }
     balance.look_at(tree, &lo, height);
-    if children_of(store, parent)? == 1 { shrink(store, tree) } else { Ok(()) }
+    if children_of(store, parent)? == 1 { shrink(store, balance, tree) } else { Ok(()) }
 }
 
 /// Whether children `left` and `left + 1` would make one node of three quarters at the most. One that is
@@ -377,6 +395,14 @@ fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
     })
 }
 
+/// Whether something is pending in node `id` for its child `at`.
+fn is_pending(store: &Store, id: NodeId, at: usize) -> Result<bool> {
+    Ok(match &*store.node(id)? {
+        Node::Internal(internal) => internal.pending(at) > 0,
+        Node::Leaf(_) => false,
+    })
+}
+
 fn children_of(store: &Store, id: NodeId) -> Result<usize> {
     Ok(match &*store.node(id)? {
         Node::Internal(internal) => internal.children().len(),
@@ -385,10 +411,14 @@ fn children_of(store: &Store, id: NodeId) -> Result<usize> {
 }
 
 /// A root with one child takes over the child's content, as long as there is only one.
-fn shrink(store: &mut Store, tree: TreeId) -> Result<()> {
+fn shrink(store: &mut Store, balance: &mut Balance, tree: TreeId) -> Result<()> {
     let root = tree.root();
     while children_of(store, root)? == 1 {
-        let (child, _) = move_buffer(store, root, 0)?;
+        let (child, pivot) = move_buffer(store, root, 0)?;
+        if is_pending(store, root, 0)? {
+            balance.look_at(tree, &pivot, Height(0));
+            return Ok(());
+        }
         unseal(store, root)?;
         let mut node = (*store.node(child)?).clone();
         match &mut node {
@@ -405,7 +435,10 @@ fn shrink(store: &mut Store, tree: TreeId) -> Result<()> {
             }
         }
         store.discard(child)?;
-        store.add(node);
+        store.edit(root, |root, _| {
+            *root = node;
+            Ok(())
+        })?;
     }
     Ok(())
 }

@@ -104,6 +104,7 @@ impl Volume {
             next_msn,
             wall,
             used_blocks: self.store.space.used_blocks(),
+            growth: self.store.growth(),
             log_epoch,
             log_nonce,
             roots,

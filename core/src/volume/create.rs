@@ -118,6 +118,7 @@ fn unborn(layout: &Layout, options: &CreateOptions, birth: Birth) -> Superblock 
         zone_max: 0,
         wall: Time::default(),
         used_blocks: 0,
+        growth: 0,
         log_epoch: Epoch(0),
         log_nonce: Nonce(0),
         roots: Vec::new(),

@@ -197,7 +197,8 @@ impl Volume {
     pub fn free_blocks(&self) -> (u64, u64) {
         let space = &self.store.space;
         let free = space.free_blocks() + space.held_blocks();
-        (free.saturating_sub(self.reserve_blocks() * 3 / 2), self.superblock.image_blocks)
+        let reserved = (self.reserve_blocks() + self.growth_blocks()) * 3 / 2;
+        (free.saturating_sub(reserved), self.superblock.image_blocks)
     }
 }
 

@@ -167,7 +167,8 @@ impl Volume {
         let epoch = Epoch(after("epoch", newest.0)?);
         let birth = Birth { epoch, nonce: Nonce((options.nonces)()), ..superblock.birth };
         let store =
-            Store::new(disk, space, table, geometry, birth, superblock.next_node, options.cache);
+            Store::new(disk, space, table, geometry, birth, superblock.next_node, options.cache)
+                .with_growth(superblock.growth);
         let (head, group) = survey.map_or((0, 1), |survey| (survey.next_unit, survey.next_group));
         let access = match options.mode {
             Mode::ReadWrite => Access::ReadWrite { logged: true, fenced: false },

@@ -4,13 +4,14 @@
 //! only begun if the blocks that it may dirty are free. Where they are not, a checkpoint comes first; two of
 //! them free what the last one before has given up. A reserve is kept for the steps that follow, and only
 //! operations that free space may use it. Bytes that are bound late count twice, because a recovery writes
-//! them again beside those that the log names.
+//! them again beside those that the log names. So do the bytes of values that pending updates may make: a patch of
+//! one byte takes little room in a buffer, and a whole block once it comes to its leaf.
 
 use super::commit::Way;
 use super::{Transaction, Volume};
 use crate::cache::{Store, Unplaced};
 use crate::error::{Error, Result};
-use crate::format::{Action, Op, Record, RecordMessage};
+use crate::format::{Action, Op, RecordMessage};
 use crate::ids::*;
 use crate::tree;
 
@@ -26,6 +27,8 @@ const LONG_ROW: u64 = 18;
 const LONG_LEAF: u64 = 16;
 /// So many such rows are kept besides those for runs.
 const LONG_ROWS: u64 = 4;
+/// A message or an entry takes so many bytes besides key and value, at the most.
+const ENTRY_BYTES: usize = 60;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;
 
@@ -33,8 +36,7 @@ impl Volume {
     /// Refuses, before anything has changed, what the volume has no room for. What is bound late and has
     /// room only once becomes durable through a checkpoint.
     pub(super) fn admit(&mut self, transaction: &Transaction, way: Way) -> Result<Way> {
-        let bytes = Record::encoded_bytes(&transaction.messages) as u64;
-        let blocks = bytes.div_ceil(BLOCK_SIZE as u64) + bytes / (32 * BLOCK_SIZE as u64);
+        let blocks = self.blocks_for(transaction.messages.iter().map(bytes_of).sum());
         let frees = frees(transaction);
         let again = match &way {
             Way::Logged(form) => (form.late_bytes as u64).div_ceil(BLOCK_SIZE as u64),
@@ -173,10 +175,22 @@ impl Volume {
         (blocks(geometry.node_size) / 32).max(if leaf >= LONG_LEAF { LONG_ROW } else { leaf })
     }
 
+    /// Blocks that leaves take for so many bytes of entries: for their heads and what is left free at their
+    /// ends one each comes on top of them.
+    fn blocks_for(&self, bytes: u64) -> u64 {
+        let leaves = bytes / u64::from(self.store.geometry.leaf_size);
+        bytes.div_ceil(BLOCK_SIZE as u64) + leaves
+    }
+
+    /// Blocks that pending updates may need.
+    pub(super) fn growth_blocks(&self) -> u64 {
+        self.blocks_for(self.store.growth())
+    }
+
     /// Blocks that must be free before an operation of so many begins.
     pub(super) fn needed(&self, blocks: u64, frees: bool) -> u64 {
         let reserve = if frees { self.step_blocks() } else { self.reserve_blocks() };
-        let pending = self.store.checkpoint_blocks() + self.late_blocks();
+        let pending = self.store.checkpoint_blocks() + self.late_blocks() + self.growth_blocks();
         pending + blocks + OPERATION_BLOCKS + reserve
     }
 
@@ -195,9 +209,23 @@ impl Volume {
     /// Blocks that one step may dirty: the node whose buffer moves, and two or three nodes below it.
     fn step_blocks(&self) -> u64 {
         let geometry = self.store.geometry;
-        let bytes = 4 * u64::from(geometry.leaf_size) + 2 * u64::from(geometry.node_size);
+        let growth = self.store.growth().min(geometry.growth_at_once() as u64);
+        let bytes = 4 * u64::from(geometry.leaf_size) + 2 * u64::from(geometry.node_size) + growth;
         bytes / BLOCK_SIZE as u64 + OPERATION_BLOCKS
     }
+}
+
+/// At most how many bytes a message takes in a buffer or in a leaf, where an update may make a value.
+fn bytes_of(message: &RecordMessage) -> u64 {
+    let bytes = match message {
+        RecordMessage::Point(_, key, Action::Update(update)) => {
+            key.len() + update.bytes().len().max(update.growth())
+        }
+        RecordMessage::Point(_, key, action) => key.len() + action.value().len(),
+        RecordMessage::RangeDelete(_, lo, hi) => lo.len() + hi.len(),
+        RecordMessage::Unbound(key, _) => key.len(),
+    };
+    (ENTRY_BYTES + bytes) as u64
 }
 
 /// Whether an operation gives back more than it takes, or at least changes only what is there.

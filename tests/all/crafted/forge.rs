@@ -248,7 +248,8 @@ impl Forge {
             );
             let greatest = messages.iter().map(|(_, message)| message.msn).max();
             let section = section(&w, start, messages.len(), greatest);
-            references.push(SliceRef { child: *child, section });
+            let growth = messages.iter().map(|(_, message)| growth_of(message)).sum();
+            references.push(SliceRef { child: *child, growth, section });
         }
         let mut range_section = SectionRef::default();
         if !ranges.is_empty() {
@@ -384,5 +385,13 @@ impl Forge {
     pub fn log(&mut self, messages: Vec<RecordMessage>) {
         let record = self.record(self.superblock.next_msn.0, messages);
         self.group(self.superblock.log_head, self.superblock.first_group, &[record]);
+    }
+}
+
+/// The bytes of the value that a message may make, if it is an update.
+fn growth_of(message: &Message) -> u64 {
+    match &message.action {
+        Action::Update(update) => update.growth() as u64,
+        Action::Insert(_) | Action::Delete => 0,
     }
 }

@@ -126,6 +126,9 @@ pub(super) const CASES: &[Case] = &[
     ("a slice of another length", Wrong, |forge| {
         run_becomes(forge, |_, run| run.slices[0].section.count = 1 << 30)
     }),
+    ("a slice of wrong growth", Finds(Code::MessageWrong), |forge| {
+        run_becomes(forge, |_, run| run.slices[0].growth += 1)
+    }),
     ("a run of many children and slices", Wrong, |mut forge| {
         let mut head = forge.internal(DATA.root());
         let last = head.children.last().unwrap().clone();

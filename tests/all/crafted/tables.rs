@@ -251,6 +251,12 @@ pub(super) const CASES: &[Case] = &[
     ("used blocks are wrong", Finds(Code::MapWrong), |forge| {
         superblock(forge, |superblock| superblock.used_blocks = u64::MAX)
     }),
+    ("pending growth is wrong", Finds(Code::GrowthWrong), |forge| {
+        superblock(forge, |superblock| superblock.growth = 1 << 60)
+    }),
+    ("pending growth beyond its limit", Wrong, |forge| {
+        superblock(forge, |superblock| superblock.growth = u64::MAX)
+    }),
     ("a wall time at the end of time", Clean, |forge| {
         superblock(forge, |superblock| {
             superblock.wall = Time { secs: i64::MAX, nanos: 999_999_999 };

@@ -104,8 +104,7 @@ fn a_newer_version_is_not_damage() {
     let image = small_image(&dir);
     let mut bytes = fs::read(&image).unwrap();
     let identity = &mut bytes[IDENTITY_AT as usize..][..4096];
-    assert_eq!(identity[72..76], [3, 0, 0, 0]);
-    identity[72] = 4;
+    identity[72] += 1;
     Seal::close(identity);
     fs::write(&image, &bytes).unwrap();
     refused(&image, |tool| tool.failed, "unsupported format version");

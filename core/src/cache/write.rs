@@ -141,7 +141,7 @@ impl Store {
             placed.clear();
             for (leaf, image) in batch.iter().zip(images) {
                 let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
-                let fits = image.bytes.len() <= limits::LEAF_MAX;
+                let fits = leaf.bytes().max(image.bytes.len()) <= limits::LEAF_MAX;
                 let Some(extent) = fits.then(|| self.space.find(blocks)).flatten() else {
                     unplaced.leaves.push(leaf.id);
                     unplaced.blocks = unplaced.blocks.max(blocks);

@@ -30,7 +30,7 @@ struct Runs<'r, 'c> {
     checker: &'r mut Checker<'c>,
     head: &'r InternalHead,
     internal: &'r Internal,
-    /// The messages of the runs so far, as far as they are live.
+    /// The messages of the runs so far, as far as they are live: to each key the youngest, whatever it does.
     before: Batch,
 }
 
@@ -65,12 +65,12 @@ impl Runs<'_, '_> {
                 }
                 let point = self.before.points().get(&key).map(|item| item.msn);
                 self.note(run, message.msn, point.max(self.before.ranges().covering(&key)));
-                points.push((key, message));
+                points.push((key, message.msn));
             }
         }
         live.into_iter().for_each(|range| self.before.insert_range(range));
-        for (key, Message { msn, action }) in points {
-            self.before.insert(&key, msn, &action);
+        for (key, msn) in points {
+            self.before.insert(&key, msn, &Action::Delete);
         }
         Ok(())
     }
@@ -132,6 +132,11 @@ impl Runs<'_, '_> {
         self.checker.report.counts.pending += messages.len() as u64;
         let at = self.internal.children().iter().position(|child| child.id == slice.child);
         let bounds = at.map(|at| self.internal.child_bounds(at));
+        let adds =
+            |message: &Message| matches!(&message.action, Action::Update(update) if update.adds());
+        if self.head.tree == TreeId::Data && messages.iter().any(|(_, message)| adds(message)) {
+            self.add(Code::MessageWrong, run, "an addition in the data index");
+        }
         let inside = |key: &Key| bounds.as_ref().is_some_and(|bounds| bounds.contains(key));
         let greatest = messages.iter().map(|(_, message)| message.msn).max();
         let growth = messages.iter().map(|(_, message)| match &message.action {

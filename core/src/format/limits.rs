@@ -27,7 +27,9 @@ pub const SUPERBLOCK_SLOTS: u32 = 32;
 /// Older roots that a superblock slot remembers, its own included.
 pub const ROOTS_MAX: usize = 16;
 /// The smallest and greatest node size, in bytes.
-pub const NODE_SIZE: std::ops::RangeInclusive<u32> = 4096..=64 << 20;
+pub const NODE_SIZE: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
+/// The most bytes that keys, with their prefixes, and small values of all messages of a node take.
+pub const MESSAGES_MAX: usize = 3 << 29;
 /// The smallest and greatest leaf size, in bytes.
 pub const LEAF_SIZE: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
 /// The smallest and greatest basement size, in bytes.

@@ -14,6 +14,7 @@ use super::sorted::Sorted;
 use super::{Loaded, read_part};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
+use crate::format::limits::MESSAGES_MAX;
 use crate::format::{
     Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, RUN_BYTES,
     RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_BYTES, SectionRef, SliceRef, Writer,
@@ -300,7 +301,10 @@ impl Internal {
                 let shares = ranges.iter().filter_map(|range| clip(range, lo, hi));
                 match self.slice(disk, run, child.id)? {
                     None => overlay.absorb(std::iter::empty(), shares),
-                    Some(slice) => overlay.absorb(slice.range(lo, hi), shares),
+                    Some(slice) => {
+                        self.check_messages(overlay.points().arena() + slice.arena())?;
+                        overlay.absorb(slice.range(lo, hi), shares);
+                    }
                 }
             }
         }
@@ -623,15 +627,28 @@ impl Internal {
         let count = section.count.min(section.bytes / MESSAGE_BYTES) as usize;
         let mut messages = Sorted::with_capacity(count, section.bytes as usize);
         read_slice(&bytes, section.count as usize, None, |key, msn, kind, value| {
-            messages.push_value(key, msn, kind, &bytes, value);
+            messages.push_copy(key, msn, kind, &bytes[value]);
         })
         .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
+        messages.shrink();
+        let loaded = self.runs.iter().flat_map(|run| run.slices.iter().filter_map(OnceLock::get));
+        let keys: usize = loaded.map(|slice| slice.arena()).sum();
+        self.check_messages(keys + messages.arena())?;
         let (growth, found) = (run.reference.slices[at].growth, messages.sizes().growth as u64);
         if growth != found {
             let fault = Fault::mismatch("growth of a slice", growth, found);
             return Err(Error::corrupt(self.part_place(run, section), fault));
         }
         Ok(Some(run.slices[at].get_or_init(|| Arc::new(messages)).clone()))
+    }
+
+    /// Keys may share most of their bytes on disk; in memory they do not.
+    fn check_messages(&self, bytes: usize) -> Result<()> {
+        if bytes <= MESSAGES_MAX {
+            return Ok(());
+        }
+        let fault = Fault::mismatch("messages", format!("{MESSAGES_MAX} bytes at the most"), bytes);
+        Err(Error::corrupt(Place::Node { id: self.id, byte: None }, fault))
     }
 
     fn ranges(&self, disk: &Disk, run: &Run) -> Result<Arc<Vec<RangeDelete>>> {

@@ -13,7 +13,7 @@ use super::sorted::{Item, Sizes, Sorted};
 use super::{Batch, Loaded, check_hash, read_part};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::limits::FILE_BLOCK;
+use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
     Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, EntryRef, Key,
     KeySection, Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_block,
@@ -51,6 +51,8 @@ enum Content {
         /// Bytes of parts: blocks that several basements name must not take more memory than the leaf has
         /// bytes.
         loaded: Loaded,
+        /// Bytes of keys and small values in memory.
+        keys: Loaded,
     },
     /// All entries, as inserts (of message 0 where they were read), and where they grow.
     Open { entries: Sorted, growth: Growth },
@@ -155,6 +157,7 @@ impl Leaf {
             leaf_bytes: head.leaf_bytes,
             basements,
             loaded: Loaded::default(),
+            keys: Loaded::default(),
         };
         Leaf { id: head.id, tree: head.tree, bounds: head.bounds, content }
     }
@@ -273,7 +276,8 @@ impl Leaf {
 
     /// Takes the bytes of basement `at` apart, and verifies them.
     fn parse(&self, at: usize, bytes: &[u8]) -> Result<Part> {
-        let Content::Stored { extent, basements, loaded, .. } = &self.content else {
+        let Content::Stored { extent, basements, loaded, keys: in_memory, .. } = &self.content
+        else {
             return Err(Error::Misuse("an open leaf has no basements".into()));
         };
         let reference = &basements[at].reference;
@@ -313,9 +317,16 @@ impl Leaf {
                     }
                 },
             };
-            entries.push_short(&entry.key, Msn(block), value);
+            entries.push_copy(&entry.key, Msn(block), Kind::Insert, value);
         }
+        entries.shrink();
         loaded.add(bytes.len() as u64);
+        in_memory.add(entries.arena() as u64);
+        // Keys may share most of their bytes on disk, but a leaf is as long as they are without that.
+        if in_memory.bytes() > LEAF_MAX as u64 {
+            let fault = Fault::mismatch("keys of a leaf", format!("{LEAF_MAX} bytes"), "more");
+            return Err(Error::corrupt(place(reference.offset), fault));
+        }
         Ok(Part { entries, blocks })
     }
 
@@ -398,8 +409,7 @@ impl Leaf {
             for item in part.entries.iter() {
                 match part.block_of(&item).and_then(|block| block.value.get()) {
                     Some(value) => {
-                        let whole = 0..value.len();
-                        entries.push_value(item.key, Msn(0), Kind::Insert, value, whole);
+                        entries.push_value(item.key, Msn(0), Kind::Insert, value);
                     }
                     None => entries.push(item),
                 }
@@ -481,7 +491,7 @@ impl Leaf {
                     let value = item.action().apply(here.map(|here| here.bytes()).as_ref());
                     let msn = here.map_or(item.msn, |here| here.msn);
                     if let Some(value) = value {
-                        merged.push_value(item.key, msn, Kind::Insert, &value, 0..value.len());
+                        merged.push_value(item.key, msn, Kind::Insert, &value);
                     }
                 }
             }

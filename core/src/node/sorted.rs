@@ -94,6 +94,12 @@ enum Value<'s> {
     Shared(&'s Bytes),
 }
 
+impl Value<'_> {
+    fn of(value: &Bytes) -> Value<'_> {
+        if value.len() > SHORT { Value::Shared(value) } else { Value::Short(value) }
+    }
+}
+
 impl<'s> Item<'s> {
     /// The value or update; empty for a delete.
     pub fn value(&self) -> &'s [u8] {
@@ -167,6 +173,12 @@ impl Sorted {
     pub fn with_capacity(count: usize, bytes: usize) -> Sorted {
         let (slots, arena) = (Vec::with_capacity(count), Vec::with_capacity(bytes));
         Sorted { slots, arena, ..Sorted::default() }
+    }
+
+    /// Gives back memory that was set aside for more.
+    pub fn shrink(&mut self) {
+        self.slots.shrink_to_fit();
+        self.arena.shrink_to_fit();
     }
 
     /// Whether there are no keys.
@@ -312,30 +324,18 @@ impl Sorted {
         self.slots.push(slot);
     }
 
-    /// Adds a key that is greater than all others, with a value that is a part of `bytes`.
-    pub fn push_value(
-        &mut self,
-        key: &[u8],
-        msn: Msn,
-        kind: Kind,
-        bytes: &Bytes,
-        part: Range<usize>,
-    ) {
-        self.settle();
-        let slot = match part.len() {
-            ..=SHORT => self.store_short(key, msn, kind, &bytes[part]),
-            _ => self.store_shared(key, msn, kind, bytes.slice(part)),
-        };
-        debug_assert!(self.slots.last().is_none_or(|last| self.key_of(last) < key));
-        self.slots.push(slot);
+    /// Adds a key that is greater than all others, with a value that is shared if it is long.
+    pub fn push_value(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &Bytes) {
+        self.push(Item { key, msn, kind, value: Value::of(value) });
     }
 
-    /// Adds a key that is greater than all others, with a value that is copied.
-    pub fn push_short(&mut self, key: &[u8], msn: Msn, value: &[u8]) {
-        self.settle();
-        debug_assert!(self.slots.last().is_none_or(|last| self.key_of(last) < key));
-        let slot = self.store_short(key, msn, Kind::Insert, value);
-        self.slots.push(slot);
+    /// Adds a key that is greater than all others, with a value that is copied: what it is a part of is not
+    /// kept.
+    pub fn push_copy(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) {
+        if value.len() > SHORT {
+            return self.push_value(key, msn, kind, &Bytes::copy_from_slice(value));
+        }
+        self.push(Item { key, msn, kind, value: Value::Short(value) });
     }
 
     /// Removes the key at a place.
@@ -524,17 +524,12 @@ impl Sorted {
 
     /// Puts a key and its message into memory.
     fn store(&mut self, key: &[u8], msn: Msn, action: &Action) -> Slot {
-        match action {
-            Action::Insert(value) if value.len() > SHORT => {
-                self.store_shared(key, msn, Kind::Insert, value.clone())
-            }
-            Action::Insert(value) => self.store_short(key, msn, Kind::Insert, value),
-            Action::Delete => self.store_short(key, msn, Kind::Delete, &[]),
-            Action::Update(update) if update.bytes().len() > SHORT => {
-                self.store_shared(key, msn, Kind::Update, update.bytes().clone())
-            }
-            Action::Update(update) => self.store_short(key, msn, Kind::Update, update.bytes()),
-        }
+        let (kind, value) = match action {
+            Action::Insert(value) => (Kind::Insert, Value::of(value)),
+            Action::Delete => (Kind::Delete, Value::Short(&[])),
+            Action::Update(update) => (Kind::Update, Value::of(update.bytes())),
+        };
+        self.store_item(&Item { key, msn, kind, value })
     }
 
     fn store_item(&mut self, item: &Item<'_>) -> Slot {

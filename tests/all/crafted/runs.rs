@@ -35,6 +35,10 @@ pub(super) fn run_becomes(
     forge.seal()
 }
 
+fn update(msn: u64, update: Update) -> Message {
+    Message { msn: Msn(msn), action: Action::Update(update) }
+}
+
 pub(super) fn range(msn: u64, lo: &[u8], hi: &[u8]) -> RangeDelete {
     RangeDelete { msn: Msn(msn), lo: key(lo), hi: key(hi) }
 }
@@ -52,6 +56,20 @@ pub(super) const CASES: &[Case] = &[
         let at = head.children.partition_point(|child| child.pivot <= place) - 1;
         let points = vec![(place, message(u64::MAX, &[1, 2, 3]))];
         forge.add_run(META.root(), &[(head.children[at].id, points)], &[]);
+        forge.seal()
+    }),
+    ("an addition to a block of a file", Finds(Code::MessageWrong), |forge| {
+        with_run(forge, |head, _| {
+            (vec![(head.bounds.lo.clone(), update(1, Update::add(8, 1)))], vec![])
+        })
+    }),
+    ("updates of one key that grow older", Finds(Code::MessageWrong), |mut forge| {
+        let (id, head) = parent(&mut forge);
+        let place = head.bounds.lo.clone();
+        let patch = |msn| update(msn, Update::patch(0, b"patch", true));
+        for message in [message(1, b"whole"), patch(3), patch(2)] {
+            forge.add_run(id, &[(head.children[0].id, vec![(place.clone(), message)])], &[]);
+        }
         forge.seal()
     }),
     ("runs whose messages grow older", Wrong, |mut forge| {

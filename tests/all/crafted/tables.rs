@@ -218,7 +218,7 @@ pub(super) const CASES: &[Case] = &[
     ("epoch 0", Wrong, |forge| epoch_becomes(forge, 0)),
     ("the greatest nodes and leaves", Clean, |forge| {
         superblock(forge, |superblock| {
-            superblock.node_size = 64 << 20;
+            superblock.node_size = 16 << 20;
             superblock.leaf_size = 16 << 20;
             superblock.basement_size = 4 << 20;
             superblock.fanout = 1024;

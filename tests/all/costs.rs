@@ -4,12 +4,14 @@ use std::fs::File;
 use std::sync::Arc;
 
 use betr_core::cache::{CacheBudget, Geometry};
-use betr_core::device::{Device, FileDevice, IoCounts, MemoryDevice};
+use betr_core::check::{CheckOptions, check};
+use betr_core::device::{Device, FaultyDevice, FileDevice, IoCounts, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object};
-use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
+use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
-use betr_tests::{Random, clock};
+use betr_tests::{Random, clock, nonces, tight, tiny};
 use bytes::Bytes;
 
 const MIB: u64 = 1 << 20;
@@ -127,4 +129,68 @@ fn a_sync_after_a_large_write_costs_one_flush() {
         let share = counts.written_bytes as f64 / data.len() as f64;
         assert!(share < 1.2, "round {round}: {share} times its bytes: {counts:?}");
     }
+}
+
+/// Leaves that a range delete covers are dropped without a look at them, and the space comes back: reading
+/// any of them would be an error here.
+#[test]
+fn a_range_delete_reads_no_leaf() {
+    let image = Arc::new(MemoryDevice::new(96 << 20));
+    let mut seed = 0;
+    let mut options = || {
+        seed += 1;
+        KvOptions { cache: tight(), geometry: Some(tiny()), ..KvOptions::new(nonces(seed)) }
+    };
+    let key = |number: u32| number.to_be_bytes();
+    let mut kv = Kv::create(image.clone(), *b"deleted by range", options()).unwrap();
+    for first in (0..24_000).step_by(100) {
+        let mut batch = Batch::new();
+        (first..first + 100)
+            .for_each(|n| batch.insert(TreeId::Metadata, &key(n * 7919 % 24_001), &[7; 150]));
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+    drop(kv);
+
+    let device = Arc::new(FaultyDevice::new(image.clone()));
+    let mut open = || Kv::open(device.clone(), Mode::ReadWrite, options()).unwrap().0;
+    let mut kv = open();
+    let (lo, hi) = (key(1000), key(23_000));
+    let store = kv.volume().store();
+    let mut leaves = 0;
+    for id in (1..store.next_node().0).map(NodeId) {
+        let Some(entry) = store.table.get(id).unwrap() else { continue };
+        if entry.height == Height(0) && entry.tree == TreeId::Metadata {
+            let node = store.node(id).unwrap();
+            let bounds = node.bounds();
+            if *bounds.lo >= lo[..] && bounds.hi.as_ref().is_some_and(|end| **end <= hi[..]) {
+                device.spoil(entry.extent.start.byte()..entry.extent.end().byte());
+                leaves += 1;
+            }
+        }
+    }
+    assert!(leaves >= 1000, "only {leaves} leaves");
+    drop(kv);
+    let used = |kv: &Kv| kv.volume().store().space.used_blocks();
+    kv = open();
+    let before = used(&kv);
+    let mut batch = Batch::new();
+    batch.delete_range(TreeId::Metadata, &lo, &hi);
+    kv.commit(batch).unwrap();
+    kv.sync().unwrap();
+    kv.checkpoint().unwrap();
+    drop(kv);
+    drop(open());
+    // What is written from now on may lie where the leaves were.
+    let mut kv = Kv::open(image.clone(), Mode::ReadWrite, options()).unwrap().0;
+    assert_eq!(kv.range(TreeId::Metadata, b"", None).filter(|entry| entry.is_ok()).count(), 2001);
+    kv.checkpoint().unwrap();
+    let after = used(&kv);
+    println!("{leaves} leaves dropped: {before} blocks in use before, {after} after");
+    // Their nodes above them have gone, too.
+    assert!(before - after > 2 * leaves, "{before} blocks before, {after} after");
+    drop(kv);
+    let device: Arc<dyn Device> = image;
+    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings);
 }

@@ -97,6 +97,30 @@ fn a_batch_of_few_bytes_makes_many_leaves() {
     }
 }
 
+/// A root that is a leaf, and was not read, becomes the only child of a new root.
+#[test]
+fn a_leaf_that_was_not_read_goes_down() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let mut kv = Kv::create(device.clone(), *b"patches and long", options(3)).unwrap();
+    let mut batch = Batch::new();
+    batch.insert(TreeId::Data, b"a", b"1");
+    kv.commit(batch).unwrap();
+    kv.checkpoint().unwrap();
+    drop(kv);
+    let (mut kv, _) = Kv::open(device.clone(), Mode::ReadWrite, options(4)).unwrap();
+    kv.checkpoint().unwrap();
+    let mut batch = Batch::new();
+    batch.delete_range(TreeId::Data, b"x", b"y");
+    (0..3).for_each(|number: u8| batch.patch(TreeId::Data, &[b'b', number], 65_535, b"x", true));
+    kv.commit(batch).unwrap();
+    kv.sync().unwrap();
+    kv.checkpoint().unwrap();
+    assert_eq!(kv.get(TreeId::Data, b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(kv.range(TreeId::Data, b"", None).count(), 4);
+    drop(kv);
+    sound(&device, "raised");
+}
+
 /// Entries that take more room in a leaf than in the record.
 #[test]
 fn many_short_keys_are_admitted_as_what_they_take() {

@@ -40,7 +40,7 @@ pub fn rounds(default: u64) -> u64 {
 }
 
 /// Nonces that follow from a seed.
-fn nonces(seed: u64) -> Box<dyn FnMut() -> u64 + Send> {
+pub fn nonces(seed: u64) -> Box<dyn FnMut() -> u64 + Send> {
     let mut random = Random::new(seed ^ 0xabcd);
     Box::new(move || random.next())
 }

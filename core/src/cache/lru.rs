@@ -122,6 +122,11 @@ impl Lru {
         }
     }
 
+    /// Whether the node is here.
+    pub fn has(&self, id: NodeId) -> bool {
+        self.slots.contains_key(&id)
+    }
+
     /// Whether the node is here and dirty.
     pub fn is_dirty(&self, id: NodeId) -> bool {
         self.slots.get(&id).is_some_and(|slot| slot.part.is_some())

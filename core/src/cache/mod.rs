@@ -20,7 +20,7 @@ use crate::error::{Error, Fault, Place, Result, after};
 use crate::format::{Birth, Bounds, Entry};
 use crate::ids::*;
 use crate::log::Late;
-use crate::node::Node;
+use crate::node::{Leaf, Node};
 use crate::space::Space;
 use crate::table::Table;
 pub use lost::LostKeys;
@@ -301,6 +301,7 @@ impl Store {
 
     /// Puts a new node in; an edge to it comes into being at the same time.
     pub fn add(&mut self, node: Node) {
+        debug_assert!(matches!(&node, Node::Leaf(leaf) if leaf.is_open()) || node.height().0 > 0);
         self.growth += node.growth();
         self.lock().put(Arc::new(node), true, Use::Other);
     }
@@ -317,6 +318,41 @@ impl Store {
             }
         }
         self.place(id, None)
+    }
+
+    /// Whether a node is in memory.
+    pub fn has(&self, id: NodeId) -> bool {
+        self.lock().has(id)
+    }
+
+    /// Puts an empty leaf in the place of one that nobody has to look at any more.
+    pub fn empty_leaf(&mut self, id: NodeId, tree: TreeId, bounds: Bounds) -> Result<()> {
+        self.expect_leaf(id, tree)?;
+        self.add(Node::Leaf(Leaf::empty(id, tree, bounds)));
+        Ok(())
+    }
+
+    /// Forgets a leaf, with its place on disk, without reading it.
+    pub fn discard_leaf(&mut self, id: NodeId, tree: TreeId) -> Result<()> {
+        self.expect_leaf(id, tree)?;
+        self.lock().remove(id);
+        self.place(id, None)
+    }
+
+    /// The allocation table must not say that this is anything but a leaf of the tree.
+    pub fn expect_leaf(&self, id: NodeId, tree: TreeId) -> Result<()> {
+        match self.table.get(id)? {
+            Some(entry) if (entry.tree, entry.height) != (tree, Height(0)) => {
+                let found = format!("a {} node of height {}", entry.tree, entry.height);
+                let fault = Fault::mismatch("child", format!("a leaf of the {tree} tree"), found);
+                Err(Error::corrupt(Place::Node { id, byte: None }, fault))
+            }
+            None if !self.has(id) => {
+                let fault = Fault::Missing("the allocation table has no such node".into());
+                Err(Error::corrupt(Place::Node { id, byte: None }, fault))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Changes where a node is, and frees the place where it was.

@@ -23,6 +23,11 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// One of point messages alone.
+    pub fn of_points(points: Sorted) -> Batch {
+        Batch { points, ranges: RangeSet::default() }
+    }
+
     /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty() && self.ranges.is_empty()

@@ -340,6 +340,44 @@ impl Internal {
         Ok(batch)
     }
 
+    /// Children one beside another, the first of them `children.start`, become that one: all their keys are
+    /// deleted, and what is younger than that stays pending.
+    pub fn collapse(&mut self, disk: &Disk, children: Range<usize>) -> Result<()> {
+        let mut younger = Sorted::default();
+        for at in children.clone() {
+            let bounds = self.child_bounds(at);
+            let mut batch = Batch::default();
+            let covered = self.open[at].ranges().covers(&bounds);
+            if !covered {
+                self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut batch)?;
+            }
+            let batch = if covered { &self.open[at] } else { &batch };
+            batch.points().iter().for_each(|item| younger.push(item));
+        }
+        self.children.drain(children.start + 1..children.end);
+        self.open.drain(children.start + 1..children.end);
+        self.open[children.start] = Batch::of_points(younger);
+        let child = &mut self.children[children.start];
+        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
+        Ok(())
+    }
+
+    /// Whether a range delete is pending for child `at`.
+    pub fn has_ranges(&self, at: usize) -> bool {
+        let first = self.children[at].first_run;
+        let live = self.runs.iter().filter(|run| run.reference.seq >= first);
+        !self.open[at].ranges().is_empty() || live.into_iter().any(|r| r.reference.ranges.count > 0)
+    }
+
+    /// The first children one beside another all of whose keys a pending range delete covers, as far as is
+    /// known without reading.
+    pub fn covered(&self) -> Option<Range<usize>> {
+        let count = self.children.len();
+        let first = (0..count).find(|at| self.is_pruned(*at))?;
+        let end = (first..count).find(|at| !self.is_pruned(*at)).unwrap_or(count);
+        Some(first..end)
+    }
+
     /// All that is pending for child `at`, in one batch.
     fn gather(&mut self, disk: &Disk, at: usize) -> Result<Batch> {
         if self.children[at].sealed == 0 {

@@ -52,12 +52,18 @@ impl RangeSet {
         (*key < **hi).then_some(*msn)
     }
 
-    /// Whether one range covers all keys within the bounds.
+    /// Whether the ranges leave out no key within the bounds.
     pub fn covers(&self, bounds: &Bounds) -> bool {
-        let lo: &[u8] = &bounds.lo;
-        let mut before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(lo)));
-        let end = before.next_back().map(|(_, (end, _))| end);
-        matches!((end, &bounds.hi), (Some(end), Some(hi)) if end >= hi)
+        let Some(hi) = &bounds.hi else { return false };
+        let mut at: &[u8] = &bounds.lo;
+        while *at < **hi {
+            let mut before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(at)));
+            match before.next_back() {
+                Some((_, (end, _))) if **end > *at => at = end,
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// The shares of all ranges within `[lo, hi)`, in key order.

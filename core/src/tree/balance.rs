@@ -11,6 +11,9 @@ use crate::format::Key;
 use crate::ids::*;
 use crate::node::{Internal, Node};
 
+/// Range deletes that are remembered until the next checkpoint.
+const PRUNES_MAX: usize = 4096;
+
 /// A node, named by a key that belongs to it and its height: ids change when nodes split and merge.
 #[derive(Clone, PartialEq, Eq)]
 struct Site {
@@ -26,6 +29,18 @@ pub struct Balance {
     /// The internal node whose buffers are to be moved down next, whatever they weigh: one level after the
     /// other, top down, and each from its least key on.
     draining: Option<Site>,
+    /// Range deletes that may cover whole leaves; the next one last.
+    pruning: Vec<Prune>,
+}
+
+/// A range delete on its way down to the leaves that it covers: one level after the other, and each from
+/// the lower end on. When all have been dropped, their parents are merged.
+struct Prune {
+    tree: TreeId,
+    lo: Key,
+    hi: Key,
+    /// The height and a key of the next node, the root at first; in the end, leaves that are left.
+    at: Option<(Height, Key)>,
 }
 
 impl Balance {
@@ -40,6 +55,68 @@ impl Balance {
         if self.waiting.last() != Some(&site) {
             self.waiting.push(site);
         }
+    }
+
+    /// A range delete has entered the root: it may cover whole leaves. Where there are too many of them, what
+    /// some cover is only dropped when they come to it in other ways.
+    pub(super) fn prune_within(&mut self, tree: TreeId, lo: &Key, hi: &Key) {
+        if self.pruning.len() >= PRUNES_MAX {
+            return;
+        }
+        self.pruning.push(Prune { tree, lo: lo.clone(), hi: hi.clone(), at: None });
+    }
+
+    /// Whether there may be leaves that can be dropped.
+    pub fn can_prune(&self) -> bool {
+        !self.pruning.is_empty()
+    }
+
+    /// Drops leaves below one node that range deletes cover, or moves range deletes to one node from that
+    /// above it, on their way to such leaves. Returns how many leaves are dropped.
+    pub fn prune(&mut self, store: &mut Store) -> Result<u64> {
+        let Some(Prune { tree, lo, hi, at }) = self.pruning.pop() else { return Ok(0) };
+        let mut dropped = 0;
+        if at.is_none() && !shape::covers_leaves(store, tree, &lo, &hi)? {
+            return Ok(0);
+        }
+        let (height, key) = match at {
+            Some(at) => at,
+            None => (store.root(tree)?.height(), lo.clone()),
+        };
+        let id = shape::node_at(store, tree, &key, height.max(Height(1)))?;
+        let node = store.node(id)?;
+        let Node::Internal(internal) = &*node else { return Ok(0) };
+        // The tree may have become lower since.
+        let height = height.min(internal.height);
+        let end = internal.bounds.hi.clone().filter(|end| *end < hi);
+        let mut within = internal.children_within(&key, end.as_ref().unwrap_or(&hi));
+        let moves = |at: &usize| internal.pending(*at) > 0 && internal.has_ranges(*at);
+        let next = if height > Height(1)
+            && let Some(child) = within.find(moves)
+        {
+            drop(node);
+            let (_, pivot) = shape::move_buffer(store, id, child)?;
+            self.look_at(tree, &pivot, Height(height.0 - 1));
+            (height, key)
+        } else if height == Height(1)
+            && let Some(leaves) = internal.covered()
+        {
+            drop(node);
+            dropped = leaves.len() as u64;
+            shape::collapse(store, id, leaves)?;
+            (height, key)
+        } else {
+            if height == Height(0) {
+                self.look_at(tree, &key, internal.height);
+            }
+            match (end, height.0.checked_sub(1)) {
+                (Some(end), _) => (height, end),
+                (None, Some(below)) => (Height(below), lo.clone()),
+                (None, None) => return Ok(0),
+            }
+        };
+        self.pruning.push(Prune { tree, lo, hi, at: Some(next) });
+        Ok(dropped)
     }
 
     /// From now on everything that is pending moves down to the leaves, so that deletes give back the

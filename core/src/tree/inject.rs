@@ -36,6 +36,11 @@ pub fn inject(
                 shape::raise(store, tree)?;
             }
             inject_into(store, balance, tree.root(), &own)?;
+            for (_, message) in &own {
+                if let RecordMessage::RangeDelete(_, lo, hi) = message {
+                    balance.prune_within(tree, lo, hi);
+                }
+            }
         }
     }
     Ok(())

@@ -4,6 +4,8 @@
 //! goes stale when an ancestor splits on the way. The buffer above a node is empty when it splits, and
 //! the buffers above both are emptied before two nodes merge. The root's id never changes.
 
+use std::ops::Range;
+
 use super::Balance;
 use crate::cache::Store;
 use crate::error::{Error, Result};
@@ -54,13 +56,16 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
         store.child(internal, at)?;
         return Ok((child, pivot));
     }
-    let pruned = internal.is_pruned(at);
-    store.child(internal, at)?;
+    let (tree, height, bounds) = (internal.tree, internal.height, internal.child_bounds(at));
+    let pruned = height == Height(1) && internal.is_pruned(at);
+    if !pruned {
+        store.child(internal, at)?;
+    }
     drop(parent);
     // Whatever can fail comes first: a message that is in neither node would be lost. What a pending
     // message deletes may go before it.
     match pruned {
-        true => clear_leaf(store, child)?,
+        true => store.empty_leaf(child, tree, bounds)?,
         false => open_leaf(store, child)?,
     }
     let growth = match &*store.node(child)? {
@@ -81,21 +86,52 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
     Ok((child, pivot))
 }
 
+/// Whether `[lo, hi)` holds all keys of a leaf. Leaves are not looked at.
+pub(super) fn covers_leaves(store: &Store, tree: TreeId, lo: &Key, hi: &Key) -> Result<bool> {
+    let mut node = store.root(tree)?;
+    while let Node::Internal(internal) = &*node {
+        let children = internal.children_within(lo, hi);
+        if internal.height == Height(1) || children.len() > 2 {
+            let inside = |at: usize| {
+                let bounds = internal.child_bounds(at);
+                bounds.lo >= *lo && bounds.hi.is_some_and(|end| end <= *hi)
+            };
+            return Ok(children.into_iter().any(inside));
+        }
+        if children.len() == 2 {
+            // The leaves at the boundary.
+            return Ok(true);
+        }
+        let child = store.child(internal, children.start)?;
+        node = child;
+    }
+    Ok(false)
+}
+
+/// Makes one empty leaf of leaves one beside another below node `id`, all of whose keys are deleted: none of
+/// them is read (leaf pruning, BetrFS 0.2 §5.2).
+pub(super) fn collapse(store: &mut Store, id: NodeId, leaves: Range<usize>) -> Result<()> {
+    let node = store.node(id)?;
+    let Node::Internal(internal) = &*node else { unreachable!("only internal nodes have buffers") };
+    let (tree, lo) = (internal.tree, internal.children()[leaves.start].pivot.clone());
+    let bounds = Bounds { lo, hi: internal.child_bounds(leaves.end - 1).hi };
+    let ids: Vec<NodeId> = internal.children()[leaves.clone()].iter().map(|c| c.id).collect();
+    drop(node);
+    // Whatever can fail comes first.
+    ids.iter().try_for_each(|leaf| store.expect_leaf(*leaf, tree))?;
+    store.edit(id, |node, disk| match node {
+        Node::Internal(internal) => internal.collapse(disk, leaves),
+        Node::Leaf(_) => unreachable!("only internal nodes have buffers"),
+    })?;
+    store.empty_leaf(ids[0], tree, bounds)?;
+    ids[1..].iter().try_for_each(|leaf| store.discard_leaf(*leaf, tree))
+}
+
 /// Brings all entries of a leaf into memory.
 fn open_leaf(store: &mut Store, id: NodeId) -> Result<()> {
     store.edit(id, |node, disk| match node {
         Node::Leaf(leaf) => leaf.open(disk),
         Node::Internal(_) => Ok(()),
-    })
-}
-
-/// Forgets all entries of a leaf.
-fn clear_leaf(store: &mut Store, id: NodeId) -> Result<()> {
-    store.edit(id, |node, _| {
-        if let Node::Leaf(leaf) = node {
-            leaf.clear();
-        }
-        Ok(())
     })
 }
 
@@ -225,6 +261,7 @@ fn link(
 
 /// Puts an internal node above a root that is a leaf.
 pub(super) fn raise(store: &mut Store, tree: TreeId) -> Result<()> {
+    open_leaf(store, tree.root())?;
     let left = store.new_id()?;
     grow(store, tree, Height(0), left, Vec::new())
 }
@@ -335,7 +372,10 @@ fn join(
     let (left_id, _) = move_buffer(store, parent, left)?;
     let (right_id, boundary) = move_buffer(store, parent, left + 1)?;
     if is_pending(store, parent, left)? || is_pending(store, parent, left + 1)? {
-        balance.look_at(tree, &boundary, store.node(right_id)?.height());
+        for id in [left_id, right_id] {
+            let node = store.node(id)?;
+            balance.look_at(tree, &node.bounds().lo, node.height());
+        }
         return Ok(());
     }
     for id in [left_id, right_id] {

@@ -67,6 +67,7 @@ impl Volume {
     pub(super) fn write_checkpoint(&mut self, wall: Time, continued: Continued) -> Result<()> {
         let birth = self.store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
+        self.prune()?;
         self.write_all(Store::write_all)?;
         let Store { table, space, disk, .. } = &mut self.store;
         let root = table.write(space, birth)?;

@@ -24,6 +24,8 @@ pub struct Counters {
     pub drains: u64,
     /// Leaves that were divided because free blocks lay scattered.
     pub divided: u64,
+    /// Leaves that were dropped unread, because range deletes cover all of their keys.
+    pub pruned: u64,
     /// Extents that the log keeps from reuse after their node has moved on.
     pub kept: u64,
 }
@@ -37,7 +39,7 @@ impl Counters {
     }
 
     /// Each number with what it counts.
-    pub fn named(&self) -> [(&'static str, u64); 13] {
+    pub fn named(&self) -> [(&'static str, u64); 14] {
         [
             ("checkpoint", self.checkpoints),
             ("fence before the first group", self.fences),
@@ -51,6 +53,7 @@ impl Counters {
             ("operation through a checkpoint of its own", self.whole),
             ("everything pending carried out for space", self.drains),
             ("leaf divided for scattered space", self.divided),
+            ("leaf dropped unread", self.pruned),
             ("extent pinned after its node moved on", self.kept),
         ]
     }

@@ -8,7 +8,7 @@
 //! one byte takes little room in a buffer, and a whole block once it comes to its leaf.
 
 use super::commit::Way;
-use super::{Transaction, Volume};
+use super::{Access, Transaction, Volume};
 use crate::cache::{Store, Unplaced};
 use crate::error::{Error, Result};
 use crate::format::{Action, Op, RecordMessage};
@@ -113,6 +113,18 @@ impl Volume {
                 self.checkpoint()?;
             }
             self.balance.step(&mut self.store)?;
+        }
+        Ok(())
+    }
+
+    /// Drops what pending range deletes cover as a whole, as far as there is room for the steps.
+    pub(super) fn prune(&mut self) -> Result<()> {
+        let logged = matches!(self.access, Access::ReadWrite { logged: true, .. });
+        while self.balance.can_prune() && (!logged || self.has_room_for_step()) {
+            self.counters.pruned += self.balance.prune(&mut self.store)?;
+            while !self.balance.is_settled() && (!logged || self.has_room_for_step()) {
+                self.balance.step(&mut self.store)?;
+            }
         }
         Ok(())
     }

@@ -97,6 +97,35 @@ fn a_batch_of_few_bytes_makes_many_leaves() {
     }
 }
 
+/// Where something was deleted or short before, a patch stays as short as it is until it comes to a leaf.
+#[test]
+fn patches_of_what_was_deleted_stay_short() {
+    let device = Arc::new(MemoryDevice::new(1 << 30));
+    let mut kv = Kv::create(device.clone(), *b"patches and long", options(3)).unwrap();
+    let mut batch = Batch::new();
+    batch.insert(TreeId::Data, b"short", b"a value");
+    batch.patch(TreeId::Data, b"short", 65_535, b"x", false);
+    batch.delete_range(TreeId::Data, b"\0", b"\x7f");
+    batch.insert(TreeId::Data, b"tiny", b"a value");
+    batch.patch(TreeId::Data, b"tiny", 65_535, b"x", false);
+    for number in 0..8000u32 {
+        batch.patch(TreeId::Data, &number.to_be_bytes(), 65_535, b"x", true);
+    }
+    kv.commit(batch).unwrap();
+    let store = kv.volume().store();
+    assert!(store.growth() > 7000 << 16, "{}", store.growth());
+    assert!(store.dirty_bytes() < 16 << 20, "{}", store.dirty_bytes());
+    assert_eq!(kv.get(TreeId::Data, b"short").unwrap(), None);
+    let value = kv.get(TreeId::Data, b"tiny").unwrap().unwrap();
+    assert_eq!((&value[..8], value[65_535]), (&b"a value\0"[..], b'x'));
+    kv.checkpoint().unwrap();
+    drop(kv);
+    sound(&device, "short");
+    let (kv, _) = Kv::open(device, Mode::ReadOnly, options(4)).unwrap();
+    assert!(kv.volume().store().growth() > 0);
+    assert_eq!(kv.range(TreeId::Data, b"", None).filter(|entry| entry.is_ok()).count(), 8001);
+}
+
 /// A root that is a leaf, and was not read, becomes the only child of a new root.
 #[test]
 fn a_leaf_that_was_not_read_goes_down() {

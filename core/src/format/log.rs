@@ -423,6 +423,9 @@ impl RecordMessage {
                         let expected = "one without additions in the data index";
                         Err(f.wrong("update", expected, "an addition"))
                     }
+                    update if update.is_anew() => {
+                        Err(f.wrong("update", "what an operation makes", "one that deletes first"))
+                    }
                     update => point(Action::Update(update)),
                 }
             }

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use super::key::Key;
+use super::limits::FILE_BLOCK;
 use super::update::Update;
 use crate::ids::Msn;
 
@@ -98,8 +99,8 @@ impl Action {
     /// came from `older`: an update leaves a value that of the message that gave it.
     pub fn msn_over(&self, older: Option<Msn>, msn: Msn) -> Msn {
         match self {
-            Action::Update(_) => older.unwrap_or(msn),
-            Action::Insert(_) | Action::Delete => msn,
+            Action::Update(update) if !update.is_anew() => older.unwrap_or(msn),
+            Action::Insert(_) | Action::Delete | Action::Update(_) => msn,
         }
     }
 
@@ -109,9 +110,20 @@ impl Action {
             (Action::Insert(_) | Action::Delete, _) => self,
             (Action::Update(update), Action::Update(older)) => Action::Update(update.after(older)),
             (Action::Update(update), Action::Insert(value)) => {
-                Action::to(update.apply(Some(value)))
+                match update.apply_len(Some(value.len())) {
+                    // A short value that becomes a long one stays short on its way.
+                    Some(len) if len > FILE_BLOCK.max(2 * value.len()) => {
+                        Action::Update(update.after(&Update::insert(value)))
+                    }
+                    _ => Action::to(update.apply(Some(value))),
+                }
             }
-            (Action::Update(update), Action::Delete) => Action::to(update.apply(None)),
+            (Action::Update(update), Action::Delete) => match update.anew() {
+                Some(anew) if update.apply_len(None) > Some(anew.bytes().len()) => {
+                    Action::Update(anew)
+                }
+                _ => Action::to(update.apply(None)),
+            },
         }
     }
 
@@ -139,9 +151,10 @@ impl Message {
     /// given and then updated, it stays that of the message that gave it: a recovery looks for it under
     /// that name, and updates it again.
     pub fn after(self, older: &Message) -> Message {
-        let gave = matches!((&self.action, &older.action), (Action::Update(_), Action::Insert(_)));
-        let msn = if gave { older.msn } else { self.msn };
-        Message { msn, action: self.action.after(&older.action) }
+        let (msn, updates) = (self.msn, matches!(&self.action, Action::Update(_)));
+        let action = self.action.after(&older.action);
+        let gave = matches!((&older.action, &action), (Action::Insert(_), Action::Insert(_)));
+        Message { msn: if updates && gave { older.msn } else { msn }, action }
     }
 
     /// The same, where a range delete has removed the key before.
@@ -159,4 +172,56 @@ pub struct RangeDelete {
     pub lo: Key,
     /// The first key beyond; greater than `lo`.
     pub hi: Key,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn combined_in_any_order_actions_do_what_they_do_one_by_one() {
+        let mut seed = 11u64;
+        let mut random = |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % n
+        };
+        let mut short = 0;
+        for round in 0..20_000 {
+            let mut any = || {
+                // Short values, and far from them.
+                let len = random(60) as usize + if random(4) == 0 { 5000 } else { 0 };
+                match random(9) {
+                    0 => Action::Delete,
+                    1 | 2 => Action::Insert(vec![len as u8; len].into()),
+                    3 => Action::Update(Update::trim(len)),
+                    4 => Action::Update(Update::add(8 * random(6) as usize, 77)),
+                    kind => {
+                        let bytes = vec![kind as u8; random(12) as usize];
+                        Action::Update(Update::patch(len, &bytes, kind < 8))
+                    }
+                }
+            };
+            let count = 2 + round % 6;
+            let actions: Vec<Action> = (0..count).map(|_| any()).collect();
+            let mut combined = actions.clone();
+            while combined.len() > 1 {
+                let at = random(combined.len() as u64 - 1) as usize;
+                let younger = combined.remove(at + 1);
+                combined[at] = younger.after(&combined[at]);
+            }
+            for start in [None, Some(Bytes::from_static(b"what was there"))] {
+                let expected = actions
+                    .iter()
+                    .fold(start.clone(), |value, action| action.apply(value.as_ref()));
+                assert_eq!(combined[0].apply(start.as_ref()), expected, "{round}: {actions:?}");
+                let len = combined[0].apply_len(start.map(|start| start.len()));
+                assert_eq!(len, expected.map(|value| value.len()));
+            }
+            if let Action::Update(update) = &combined[0] {
+                assert_eq!(Update::decode(update.bytes()).as_ref(), Ok(update));
+                short += u32::from(update.is_anew());
+            }
+        }
+        assert!(short > 500, "{short}");
+    }
 }

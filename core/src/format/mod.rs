@@ -50,4 +50,4 @@ pub use seal::{Birth, Magic, SEAL_BYTES, Seal};
 pub use spacemap::{BITS_PER_PAGE, MapPage};
 pub use superblock::{Features, HASH_SHA256, RootRef, Superblock, TableRoot};
 pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};
-pub use update::{Stage, Update, carry_out, growth_of};
+pub use update::{Stage, Update, carry_out, growth_of, is_anew};

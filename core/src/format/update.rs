@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! stages, each applied to what the one before has left:
-//!  0  flags        1   1 create: an absent value counts as an empty one; 2 trim
+//!  0  flags        1   1 create: an absent value counts as an empty one; 2 trim; 4 anew: what is there counts as
+//!                      absent, in the first stage only, and with 1
 //!  1  zero         1
 //!  2  piece count  2
 //!  4  add count    2
@@ -26,6 +27,7 @@ use super::limits::VALUE_MAX;
 
 const CREATE: u8 = 1;
 const TRIM: u8 = 2;
+const ANEW: u8 = 4;
 const STAGE_BYTES: usize = 16;
 /// No value is so long: what is beyond the limits of values is refused when it is committed.
 const BEYOND: usize = 1 << 30;
@@ -41,6 +43,8 @@ pub struct Update(Bytes);
 pub struct Stage {
     /// Whether an absent value counts as an empty one.
     pub create: bool,
+    /// Whether the value that is there counts as absent: it has been deleted before.
+    pub anew: bool,
     /// What the value is cut to.
     pub trim: Option<usize>,
     /// What it is filled up to with zeros.
@@ -54,6 +58,7 @@ pub struct Stage {
 /// A stage as it is encoded: its fields, and the bytes of its pieces and adds.
 struct Outline<'u> {
     create: bool,
+    anew: bool,
     trim: Option<usize>,
     extend: usize,
     pieces: &'u [u8],
@@ -125,6 +130,27 @@ impl Update {
         Update::of(&[Stage { trim: Some(len.min(BEYOND)), ..Stage::default() }])
     }
 
+    /// Gives a value, whatever was there.
+    pub fn insert(value: &Bytes) -> Update {
+        let pieces = if value.is_empty() { Vec::new() } else { vec![(0, value.clone())] };
+        let extend = value.len();
+        Update::of(&[Stage { create: true, anew: true, extend, pieces, ..Stage::default() }])
+    }
+
+    /// The same where there is no value any more; nothing if it makes none.
+    pub fn anew(&self) -> Option<Update> {
+        let mut stages = self.stages();
+        let first = stages.iter().position(|stage| stage.create)?;
+        stages.drain(..first);
+        stages[0].anew = true;
+        Some(Update::of(&stages))
+    }
+
+    /// Whether it does not matter what was there.
+    pub fn is_anew(&self) -> bool {
+        is_anew(&self.0)
+    }
+
     /// Parses and verifies an update.
     pub fn decode(bytes: &Bytes) -> Result<Update, FormatError> {
         let mut f = Fields::new(bytes);
@@ -132,6 +158,9 @@ impl Update {
         while stages == 0 || f.left() > 0 {
             f.enter("stage", Some(stages));
             let stage = Stage::decode(&mut f, bytes)?;
+            if stage.anew && (stages > 0 || !stage.create) {
+                return Err(f.wrong("flags", "4 in the first stage only, and with 1", "another"));
+            }
             if !stage.fits(VALUE_MAX) {
                 return Err(f.wrong(
                     "stage",
@@ -204,6 +233,9 @@ impl Update {
 
     /// The one update that does what `older` does, and then this one.
     pub fn after(&self, older: &Update) -> Update {
+        if self.is_anew() {
+            return self.clone();
+        }
         let mut stages = older.stages();
         for stage in self.stages() {
             let joined = match stages.last_mut() {
@@ -226,6 +258,7 @@ impl Update {
     /// What becomes of the length of a value, or of its absence.
     pub fn apply_len(&self, mut len: Option<usize>) -> Option<usize> {
         for stage in outlines(&self.0) {
+            len = len.filter(|_| !stage.anew);
             if stage.create {
                 len = Some(len.unwrap_or(0));
             }
@@ -239,6 +272,9 @@ impl Update {
 /// returned whether there is one then; an absent one is empty before.
 pub fn carry_out(update: &[u8], value: &mut Vec<u8>, mut present: bool) -> bool {
     for stage in outlines(update) {
+        if stage.anew {
+            value.clear();
+        }
         present |= stage.create;
         if present {
             stage.apply(value);
@@ -252,13 +288,18 @@ pub fn growth_of(update: &[u8]) -> usize {
     outlines(update).map(|stage| stage.extend).max().unwrap_or(0)
 }
 
+/// Whether it does not matter what was there before an update that was verified.
+pub fn is_anew(update: &[u8]) -> bool {
+    update.first().is_some_and(|flags| flags & ANEW != 0)
+}
+
 /// The stages of an update without taking them apart.
 fn outlines(update: &[u8]) -> impl Iterator<Item = Outline<'_>> {
     let mut rest = update;
     std::iter::from_fn(move || {
         let (head, body) = rest.split_at_checked(STAGE_BYTES)?;
         let trim = (head[0] & TRIM != 0).then(|| number(head, 8, 4));
-        let create = head[0] & CREATE != 0;
+        let (create, anew) = (head[0] & CREATE != 0, head[0] & ANEW != 0);
         let mut pieces_bytes = 0;
         for _ in 0..number(head, 2, 2) {
             pieces_bytes += 8 + number(body, pieces_bytes + 4, 4);
@@ -266,7 +307,7 @@ fn outlines(update: &[u8]) -> impl Iterator<Item = Outline<'_>> {
         let (pieces, body) = body.split_at(pieces_bytes);
         let (adds, body) = body.split_at(16 * number(head, 4, 2));
         rest = body;
-        Some(Outline { create, trim, extend: number(head, 12, 4), pieces, adds })
+        Some(Outline { create, anew, trim, extend: number(head, 12, 4), pieces, adds })
     })
 }
 
@@ -278,8 +319,8 @@ fn number(bytes: &[u8], at: usize, len: usize) -> usize {
 impl Stage {
     fn decode(f: &mut Fields<'_, '_>, bytes: &Bytes) -> Result<Stage, FormatError> {
         let flags = f.u8("flags")?;
-        if flags & !(CREATE | TRIM) != 0 {
-            return Err(f.wrong("flags", "1 and 2 only", flags));
+        if flags & !(CREATE | TRIM | ANEW) != 0 {
+            return Err(f.wrong("flags", "1, 2 and 4 only", flags));
         }
         f.zeros("reserved", 1)?;
         let pieces = usize::from(f.u16("piece count")?);
@@ -291,7 +332,8 @@ impl Stage {
         }
         let trim = (flags & TRIM != 0).then_some(cut);
         let extend = f.limited("extend", 2 * BEYOND)?;
-        let mut stage = Stage { create: flags & CREATE != 0, trim, extend, ..Stage::default() };
+        let (create, anew) = (flags & CREATE != 0, flags & ANEW != 0);
+        let mut stage = Stage { create, anew, trim, extend, ..Stage::default() };
         let mut end = None;
         for _ in 0..pieces {
             let offset = f.limited("offset", extend)?;
@@ -331,7 +373,7 @@ impl Stage {
 
     fn encode_head(&self, w: &mut Writer, pieces: usize, adds: usize) {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        w.u8(flag(self.create, CREATE) | flag(self.trim.is_some(), TRIM));
+        w.u8(flag(self.create, CREATE) | flag(self.trim.is_some(), TRIM) | flag(self.anew, ANEW));
         w.u8(0);
         w.len16(pieces);
         w.len16(adds);
@@ -517,6 +559,7 @@ mod tests {
         // Flags, both counts, trim without its flag, extend, both offsets, both lengths, the add's offset.
         for (at, byte) in [
             (0, 4),
+            (0, 8),
             (1, 1),
             (2, 3),
             (4, 2),

@@ -156,24 +156,21 @@ impl Batch {
         self.points.sizes().growth
     }
 
-    /// Takes out what comes behind the first messages whose growth is more than `growth` together.
-    pub fn split_off(&mut self, growth: usize) -> Batch {
-        if self.growth() <= growth {
-            return Batch::default();
+    /// Takes out all messages; or the last ones, whose updates make values of not much more than `growth`
+    /// bytes together. That costs what is taken out.
+    pub fn take_last(&mut self, growth: usize) -> Batch {
+        match self.points.last_of_growth(growth) {
+            Some(cut) => self.split_off(&cut),
+            None => std::mem::take(self),
         }
-        let mut grown = 0;
-        let mut behind = self.points.iter().skip_while(|item| {
-            let enough = grown > growth;
-            grown += item.growth();
-            !enough
-        });
-        let Some(cut) = behind.next().map(|item| Key::copied(item.key)) else {
-            return Batch::default();
-        };
-        drop(behind);
-        let rest = self.within(&cut, None);
-        *self = self.within(&[], Some(&cut));
-        rest
+    }
+
+    /// Takes out what lies at `key` or behind it.
+    pub fn split_off(&mut self, key: &Key) -> Batch {
+        let mut ranges = RangeSet::default();
+        self.ranges.clip(key, None).into_iter().for_each(|share| ranges.insert(share));
+        self.ranges.cut(key, None);
+        Batch { points: self.points.split_off(key), ranges }
     }
 
     /// How much memory it takes, in bytes.

@@ -330,14 +330,15 @@ impl Internal {
         self.open[at].ranges().covers(&bounds) || live.into_iter().any(covers)
     }
 
-    /// Takes the buffer of child `at` out of the node; or the first part of it, whose updates make values
+    /// Takes the buffer of child `at` out of the node; or the last part of it, whose updates make values
     /// of not much more than `growth` bytes. The rest of it is then in the open run.
     pub fn take_buffer(&mut self, disk: &Disk, at: usize, growth: usize) -> Result<Batch> {
         let mut batch = self.gather(disk, at)?;
         let child = &mut self.children[at];
         *child = Child::new(child.id, child.pivot.clone(), self.next_run);
-        self.open[at] = batch.split_off(growth);
-        Ok(batch)
+        let taken = batch.take_last(growth);
+        self.open[at] = batch;
+        Ok(taken)
     }
 
     /// Children one beside another, the first of them `children.start`, become that one: all their keys are
@@ -447,13 +448,9 @@ impl Internal {
         let count = more.len();
         let more = more.into_iter().map(|(id, pivot)| Child::new(id, pivot, first_run));
         self.children.splice(at + 1..at + 1, more);
-        let all = std::mem::take(&mut self.open[at]);
         self.open.splice(at + 1..at + 1, (0..count).map(|_| Batch::default()));
-        if !all.is_empty() {
-            for at in at..=at + count {
-                let bounds = self.child_bounds(at);
-                self.open[at] = all.within(&bounds.lo, bounds.hi.as_deref());
-            }
+        for right in (at + 1..=at + count).rev() {
+            self.open[right] = self.open[at].split_off(&self.children[right].pivot);
         }
     }
 

@@ -16,7 +16,8 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
     Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, EntryRef, Key,
-    KeySection, Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_block,
+    KeySection, Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_anew,
+    is_block,
 };
 use crate::ids::*;
 
@@ -489,7 +490,8 @@ impl Leaf {
                 Kind::Delete => {}
                 Kind::Update => {
                     let value = item.action().apply(here.map(|here| here.bytes()).as_ref());
-                    let msn = here.map_or(item.msn, |here| here.msn);
+                    let gave = here.filter(|_| !is_anew(item.value()));
+                    let msn = gave.map_or(item.msn, |gave| gave.msn);
                     if let Some(value) = value {
                         merged.push_value(item.key, msn, Kind::Insert, &value);
                     }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out, growth_of};
+use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out, growth_of, is_anew};
 use crate::ids::Msn;
 
 /// Longer values are shared, not copied.
@@ -308,7 +308,7 @@ impl Sorted {
         let found = self.find(key);
         let old = self.at(found);
         let present = old.is_some();
-        let msn = old.map_or(msn, |old| old.msn);
+        let msn = old.filter(|_| !is_anew(update)).map_or(msn, |old| old.msn);
         scratch.clear();
         scratch.extend_from_slice(old.as_ref().map_or(&[], Item::value));
         if carry_out(update, scratch, present) && !self.overwrite(found, scratch) {
@@ -373,6 +373,43 @@ impl Sorted {
         if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
             *self = self.within(&[], None);
         }
+    }
+
+    /// Where the last messages begin whose updates make values of not much more than `growth` bytes together;
+    /// nothing if all do.
+    pub fn last_of_growth(&mut self, growth: usize) -> Option<Key> {
+        if self.sizes.growth <= growth {
+            return None;
+        }
+        self.settle();
+        let mut grown = 0;
+        let items = self.slots.iter().rev().filter_map(|slot| self.item(slot));
+        let mut last = items.skip_while(|item| {
+            grown += item.growth();
+            grown <= growth
+        });
+        last.next().map(|item| Key::copied(item.key))
+    }
+
+    /// Takes out the keys from `key` on.
+    pub fn split_off(&mut self, key: &[u8]) -> Sorted {
+        self.settle();
+        let from = self.slots_within(key, None).start;
+        if from == 0 {
+            return std::mem::take(self);
+        }
+        let mut part = Sorted::default();
+        for at in from..self.slots.len() {
+            if let Some(item) = self.item(&self.slots[at]) {
+                part.push(item);
+            }
+            self.release(self.slots[at]);
+        }
+        self.slots.truncate(from);
+        if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
+            *self = self.within(&[], None);
+        }
+        part
     }
 
     /// The keys in order, each with its message.

@@ -63,12 +63,15 @@ impl Volume {
         if messages.iter().find(empty).is_some() {
             return Err(Error::Misuse("a range delete of nothing".into()));
         }
-        let adds = |message: &RecordMessage| match message {
-            RecordMessage::Point(TreeId::Data, _, Action::Update(update)) => update.adds(),
-            _ => false,
-        };
-        if messages.iter().any(adds) {
-            return Err(Error::Misuse("an addition in the data index".into()));
+        for message in messages {
+            if let RecordMessage::Point(tree, _, Action::Update(update)) = message {
+                if *tree == TreeId::Data && update.adds() {
+                    return Err(Error::Misuse("an addition in the data index".into()));
+                }
+                if update.is_anew() {
+                    return Err(Error::Misuse("an update that deletes first".into()));
+                }
+            }
         }
         if let Some(bytes) = messages.iter().find_map(RecordMessage::beyond_limits) {
             return Err(Error::Misuse(format!("a message with a key or value of {bytes} bytes")));

@@ -56,7 +56,24 @@ number!(
     /// The place of a run among the runs of its node; a younger run has a greater number.
     RunSeq, u64, "");
 
+/// Block numbers from here on are no blocks of the device: they name images that lie scattered over it.
+pub const SCATTERED: u64 = 1 << 51;
+/// Numbers for each of them: more than any image has blocks.
+pub const SCATTERED_MAX: u64 = 1 << 18;
+
 impl BlockNr {
+    /// The first block of a scattered image, by the block of its first map.
+    pub fn scattered(map: BlockNr) -> BlockNr {
+        BlockNr(SCATTERED + map.0 * SCATTERED_MAX)
+    }
+
+    /// For a block of a scattered image, the block of the image's first map, and which of the image's blocks
+    /// it is.
+    pub fn map(self) -> Option<(BlockNr, u64)> {
+        let number = self.0.checked_sub(SCATTERED)?;
+        Some((BlockNr(number / SCATTERED_MAX), number % SCATTERED_MAX))
+    }
+
     /// The byte address of the block's first byte. A number that no device has becomes an address past
     /// the end of every device.
     pub fn byte(self) -> u64 {
@@ -87,7 +104,10 @@ impl Extent {
 
 impl fmt::Display for Extent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{}", self.start.0, self.blocks)
+        match self.start.map() {
+            None => write!(f, "{}+{}", self.start.0, self.blocks),
+            Some((map, _)) => write!(f, "map {}+{}", map.0, self.blocks),
+        }
     }
 }
 

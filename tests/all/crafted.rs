@@ -8,6 +8,7 @@ mod leaves;
 mod logs;
 mod nodes;
 mod runs;
+mod scattered;
 mod schema;
 mod tables;
 
@@ -310,6 +311,11 @@ fn crafted_runs() {
 #[test]
 fn crafted_tables_and_superblocks() {
     run_all(tables::CASES);
+}
+
+#[test]
+fn crafted_scatter_maps() {
+    run_all(scattered::CASES);
 }
 
 #[test]

@@ -274,6 +274,15 @@ fn vectors() {
     assert_eq!(TablePage::decode(&bytes, None).unwrap().1, page);
     insta::assert_snapshot!("table_page", hex(&bytes));
 
+    let map = ScatterMap {
+        next: Some(BlockNr(77)),
+        extents: vec![
+            Extent { start: BlockNr(9), blocks: 1 },
+            Extent { start: BlockNr(70), blocks: 3 },
+        ],
+    };
+    let bytes = map.encode(birth());
+    assert_eq!(ScatterMap::decode(&bytes, None).unwrap().1, map);
     let mut map = MapPage { page: 0, bitmap: Box::new([0; BITS_PER_PAGE / 8]) };
     map.bitmap[0] = 0xff;
     map.bitmap[70] = 0x81;

@@ -348,6 +348,47 @@ fn what_is_large_finds_room_on_a_scattered_volume() {
     empty(run);
 }
 
+/// Whatever an image was filled with: files can be deleted, and others take their place.
+#[test]
+fn what_is_full_can_be_emptied() {
+    for (mib, write) in [(4, 4096), (16, 4096), (16, 100_000), (24, 4096), (32, 40_000), (48, 4096)]
+    {
+        let (bytes, name) = (mib << 20, format!("{mib} MiB of writes of {write}"));
+        let mut run =
+            Run::new(&name, bytes, Geometry::of_image(bytes), CacheBudget::default(), mib);
+        let root = run.root();
+        let contents = Bytes::from(vec![7; write]);
+        let mut rounds = Vec::new();
+        for round in 0..3 {
+            let (before, mut made) = (run.refused, 0);
+            while run.refused == before {
+                let name = format!("{round}-{made:06}").into_bytes();
+                let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+                let file = run.fs.make(&root, &name, new);
+                if !run.done(file) {
+                    break;
+                }
+                for at in 0..10 {
+                    let file = run.fs.lookup(&root, &name).unwrap();
+                    let result = run.fs.write(&file, at * write as u64, &contents);
+                    run.done(result);
+                }
+                made += 1;
+            }
+            let result = run.fs.volume_mut().sync();
+            run.must("sync", result);
+            for number in 0..made {
+                let result = run.fs.unlink(&root, format!("{round}-{number:06}").as_bytes());
+                run.must("unlink", result);
+            }
+            rounds.push(made);
+        }
+        println!("{name}: {rounds:?} files");
+        assert!(rounds.iter().all(|made| *made > rounds[0] * 9 / 10), "{name}: {rounds:?} files");
+        run.sound();
+    }
+}
+
 /// How much of the volume is in use, in percent.
 fn in_use(fs: &Fs) -> u64 {
     let space = &fs.volume().store().space;

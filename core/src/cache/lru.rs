@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::ids::NodeId;
 use crate::node::Node;
+use crate::space::Need;
 
 /// Nodes in memory, clean and dirty.
 #[derive(Default)]
@@ -35,10 +36,8 @@ pub enum Use {
 pub struct Dirty {
     /// Nodes.
     pub nodes: u64,
-    /// At most how many blocks writing them takes.
-    pub blocks: u64,
-    /// The part of internal nodes: their runs want long rows of blocks.
-    pub internal_blocks: u64,
+    /// What writing them takes.
+    pub need: Need,
 }
 
 struct Slot {
@@ -54,21 +53,17 @@ struct Slot {
 
 impl Dirty {
     fn of(node: &Node, basement_size: usize) -> Dirty {
-        let blocks = node.blocks_max(basement_size);
-        let internal_blocks = if node.height().0 > 0 { blocks } else { 0 };
-        Dirty { nodes: 1, blocks, internal_blocks }
+        Dirty { nodes: 1, need: node.need(basement_size) }
     }
 
     fn add(&mut self, part: Dirty) {
         self.nodes += part.nodes;
-        self.blocks += part.blocks;
-        self.internal_blocks += part.internal_blocks;
+        self.need = self.need + part.need;
     }
 
     fn take_off(&mut self, part: Dirty) {
         self.nodes -= part.nodes;
-        self.blocks -= part.blocks;
-        self.internal_blocks -= part.internal_blocks;
+        self.need = self.need - part.need;
     }
 }
 

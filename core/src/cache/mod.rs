@@ -21,12 +21,11 @@ use crate::format::{Birth, Bounds, Entry};
 use crate::ids::*;
 use crate::log::Late;
 use crate::node::{Leaf, Node};
-use crate::space::Space;
+use crate::space::{Need, Space};
 use crate::table::Table;
 pub use lost::LostKeys;
 use lru::Lru;
 pub use lru::Use;
-pub use write::Unplaced;
 
 /// The sizes that shape the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,7 +295,7 @@ impl Store {
     /// Reads what [`Store::discard`] needs to know.
     pub fn prepare_to_discard(&mut self, id: NodeId) -> Result<()> {
         self.keep(id)?;
-        self.table.get(id).map(|_| ())
+        self.know_blocks(id)
     }
 
     /// Puts a new node in; an edge to it comes into being at the same time.
@@ -351,7 +350,15 @@ impl Store {
                 let fault = Fault::Missing("the allocation table has no such node".into());
                 Err(Error::corrupt(Place::Node { id, byte: None }, fault))
             }
-            _ => Ok(()),
+            _ => self.know_blocks(id),
+        }
+    }
+
+    /// Reads what says which blocks a node takes.
+    fn know_blocks(&self, id: NodeId) -> Result<()> {
+        match self.table.get(id)? {
+            Some(entry) => self.disk.blocks_of(entry.extent).map(|_| ()),
+            None => Ok(()),
         }
     }
 
@@ -377,16 +384,11 @@ impl Store {
         self.lock().dirty_bytes()
     }
 
-    /// At most how many blocks a checkpoint takes now: for nodes that are dirty, and for pages of the
-    /// allocation table.
-    pub fn checkpoint_blocks(&self) -> u64 {
+    /// What a checkpoint takes now at the most: for nodes that are dirty, and for pages of the allocation
+    /// table.
+    pub fn checkpoint_need(&self) -> Need {
         let dirty = self.lock().dirty();
-        dirty.blocks + self.table.blocks_max(dirty.nodes, self.next_node)
-    }
-
-    /// How many of them are for internal nodes.
-    pub fn internal_blocks(&self) -> u64 {
-        self.lock().dirty().internal_blocks
+        dirty.need + Need::of_blocks(self.table.blocks_max(dirty.nodes, self.next_node))
     }
 
     fn lock(&self) -> MutexGuard<'_, Lru> {

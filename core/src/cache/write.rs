@@ -23,39 +23,27 @@ const WORTH_WRITING: usize = 2;
 /// Bytes of an inline binding besides its value.
 const INLINE_BYTES: usize = 24;
 
-/// Leaves that could not be written, because no free blocks in a row are so many, or they are longer than a
-/// leaf may be.
-#[derive(Default)]
-#[must_use]
-pub struct Unplaced {
-    /// The leaves; they are still dirty.
-    pub leaves: Vec<NodeId>,
-    /// What the longest of them takes.
-    pub blocks: u64,
-}
-
 impl Store {
     /// Keeps the budget: writes the oldest dirty nodes and drops the oldest clean ones.
-    pub fn make_room(&mut self) -> Result<Unplaced> {
+    pub fn make_room(&mut self) -> Result<()> {
         let dirty = self.dirty_bytes();
-        let mut unplaced = Unplaced::default();
         if dirty > self.budget.dirty_bytes {
-            unplaced = self.write_oldest(dirty - self.budget.dirty_bytes / 2)?;
+            self.write_oldest(dirty - self.budget.dirty_bytes / 2)?;
         }
         self.lock().shrink_to(self.budget.total_bytes);
-        Ok(unplaced)
+        Ok(())
     }
 
     /// Writes all dirty nodes.
-    pub fn write_all(&mut self) -> Result<Unplaced> {
+    pub fn write_all(&mut self) -> Result<()> {
         self.write_oldest(usize::MAX >> 1)
     }
 
     /// Binds every value that waits: by writing the node that holds it, or, where that would write much
     /// more than the values in it and `room` bytes of the log suffice, by taking them into the log.
-    pub fn bind_waiting(&mut self, mut room: usize) -> Result<Unplaced> {
+    pub fn bind_waiting(&mut self, mut room: usize) -> Result<()> {
         if !self.late.is_waiting() {
-            return Ok(Unplaced::default());
+            return Ok(());
         }
         let nodes = self.lock().oldest_dirty(usize::MAX >> 1);
         let mut worth = Vec::new();
@@ -85,7 +73,7 @@ impl Store {
             }
         }
         let (leaves, internals) = by_kind(worth);
-        let unplaced = self.write_leaves(&leaves)?;
+        self.write_leaves(&leaves)?;
         drop(nodes);
         for id in internals {
             match self.runs_of(id)? < RUNS_MAX {
@@ -93,7 +81,7 @@ impl Store {
                 false => self.write_internal(id)?,
             }
         }
-        Ok(unplaced)
+        Ok(())
     }
 
     fn runs_of(&self, id: NodeId) -> Result<usize> {
@@ -103,32 +91,33 @@ impl Store {
         })
     }
 
-    fn write_oldest(&mut self, bytes: usize) -> Result<Unplaced> {
+    fn write_oldest(&mut self, bytes: usize) -> Result<()> {
         let nodes = self.lock().oldest_dirty(bytes);
         let (leaves, internals) = by_kind(&nodes);
-        let unplaced = self.write_leaves(&leaves)?;
+        self.write_leaves(&leaves)?;
         drop(nodes);
         for id in internals {
             self.write_internal(id)?;
         }
-        Ok(unplaced)
+        Ok(())
     }
 
     /// Serialises and hashes a batch of leaves on all cores while the batch before it is written: writes
     /// to one file wait for one another, so there is nothing to gain from more than one at a time.
-    fn write_leaves(&mut self, leaves: &[&Leaf]) -> Result<Unplaced> {
+    fn write_leaves(&mut self, leaves: &[&Leaf]) -> Result<()> {
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
         let disk = self.disk.clone();
         let mut placed: Vec<(Extent, LeafImage)> = Vec::new();
-        let mut unplaced = Unplaced::default();
         for batch in leaves.chunks(LEAVES_AT_ONCE) {
             let first_seq = self.write_seq + 1;
             self.write_seq += batch.len() as u64;
             if let Some(leaf) = batch.iter().find(|leaf| !leaf.is_open()) {
-                return Err(Error::Misuse(format!(
-                    "{} is to be written, but was not read",
-                    leaf.id
-                )));
+                let text = format!("{} is to be written, but was not read", leaf.id);
+                return Err(Error::Misuse(text));
+            }
+            if let Some(leaf) = batch.iter().find(|leaf| leaf.bytes() > limits::LEAF_MAX) {
+                let (id, bytes) = (leaf.id, leaf.bytes());
+                return Err(Error::Misuse(format!("{id} is to be written with {bytes} bytes")));
             }
             let image = |(at, leaf): (usize, &&Leaf)| {
                 leaf.image(birth, first_seq + at as u64, basement_size)
@@ -141,24 +130,17 @@ impl Store {
             placed.clear();
             for (leaf, image) in batch.iter().zip(images) {
                 let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
-                let fits = leaf.bytes().max(image.bytes.len()) <= limits::LEAF_MAX;
-                let Some(extent) = fits.then(|| self.space.find(blocks)).flatten() else {
-                    unplaced.leaves.push(leaf.id);
-                    unplaced.blocks = unplaced.blocks.max(blocks);
-                    continue;
-                };
+                let extent = self.space.place(blocks, birth)?;
                 let entry = self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash);
                 self.place(leaf.id, Some(entry))?;
-                self.bind_leaf(leaf, entry);
+                self.bind_leaf(leaf, entry)?;
                 placed.push((extent, image));
             }
         }
         write_images(&disk, &placed)?;
         let mut cache = self.lock();
-        let written = leaves.iter().filter(|leaf| !unplaced.leaves.contains(&leaf.id));
-        written.for_each(|leaf| cache.cleaned(leaf.id));
-        drop(cache);
-        Ok(unplaced)
+        leaves.iter().for_each(|leaf| cache.cleaned(leaf.id));
+        Ok(())
     }
 
     fn write_internal(&mut self, id: NodeId) -> Result<()> {
@@ -179,7 +161,8 @@ impl Store {
             unreachable!("the writer chose internal nodes")
         };
         let (head, hash) = internal.head(self.write_seq).encode(self.birth);
-        let extent = self.space.allocate(head.len().div_ceil(BLOCK_SIZE) as u64)?;
+        let blocks = head.len().div_ceil(BLOCK_SIZE) as u64;
+        let extent = self.space.place(blocks, self.birth)?;
         let mut padded = head;
         let head_bytes = padded.len() as u32;
         padded.resize(extent.bytes() as usize, 0);
@@ -193,32 +176,22 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the open run; in several, where there are not so many free blocks in a row.
+    /// Writes the open run; in several, where it is longer than one may be.
     fn seal_open_run(&mut self, id: NodeId) -> Result<()> {
-        // How many bytes a piece may have: all pieces about the same, so that they stay few.
-        let mut limit = usize::MAX;
         loop {
             let node = self.node(id)?;
             let Node::Internal(internal) = &*node else { return Ok(()) };
             if !internal.has_open() {
                 return Ok(());
             }
-            let end = internal.end_of_piece(limit);
-            let full = internal.runs().len() >= limits::RUNS_MAX;
+            if internal.runs().len() >= limits::RUNS_MAX {
+                return Err(Error::Misuse(format!("{id} would have too many runs")));
+            }
+            let end = internal.end_of_piece(limits::PART_MAX / 2);
             let image = internal.seal_image(self.birth, end.as_ref());
             drop(node);
-            let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
-            let fits = !full && image.bytes.len() <= limits::PART_MAX;
-            match fits.then(|| self.space.find(blocks)).flatten() {
-                Some(extent) => self.place_run(id, image, extent, end.as_ref())?,
-                None if !full && blocks > 1 && limit >= BLOCK_SIZE => {
-                    limit = limit.min(image.bytes.len()) / 2;
-                }
-                None => {
-                    let free_blocks = self.space.free_blocks();
-                    return Err(Error::NoSpace { need_blocks: blocks, free_blocks });
-                }
-            }
+            let extent = self.space.place((image.bytes.len() / BLOCK_SIZE) as u64, self.birth)?;
+            self.place_run(id, image, extent, end.as_ref())?;
         }
     }
 
@@ -230,7 +203,7 @@ impl Store {
         end: Option<&Key>,
     ) -> Result<()> {
         self.disk.write(extent.start.byte(), &image.bytes)?;
-        self.bind_run(id, &image, extent);
+        self.bind_run(id, &image, extent)?;
         self.edit(id, |node, _| {
             if let Node::Internal(internal) = node {
                 internal.sealed(image, extent, end);
@@ -240,24 +213,24 @@ impl Store {
     }
 
     /// A leaf has its place: the values in it that were waiting are bound to it.
-    fn bind_leaf(&mut self, leaf: &Leaf, entry: Entry) {
+    fn bind_leaf(&mut self, leaf: &Leaf, entry: Entry) -> Result<()> {
         if leaf.tree != TreeId::Data || !self.late.is_waiting() {
-            return;
+            return Ok(());
         }
         let fresh = leaf.fresh().map(|entry| entry.msn);
         let mut waiting: Vec<Msn> = fresh.filter(|msn| self.late.waits(*msn)).collect();
         if waiting.is_empty() {
-            return;
+            return Ok(());
         }
         waiting.sort_unstable();
         let Entry { extent, head_bytes, birth, hash, .. } = entry;
         let bound = BoundLeaf { node: leaf.id, extent, head_bytes, birth, hash };
         self.late.bind(Bound::Leaf(bound), &waiting);
-        self.space.pin(extent);
+        self.space.pin(extent)
     }
 
     /// A run has its place: the values in its slices that were waiting are bound to them.
-    fn bind_run(&mut self, node: NodeId, image: &RunImage, extent: Extent) {
+    fn bind_run(&mut self, node: NodeId, image: &RunImage, extent: Extent) -> Result<()> {
         for (section, inserts) in image.slices() {
             let inserts = inserts.iter().copied();
             let mut waiting: Vec<Msn> = inserts.filter(|msn| self.late.waits(*msn)).collect();
@@ -269,8 +242,9 @@ impl Store {
             let hash = section.hash;
             let bound = BoundSlice { node, extent, offset, bytes, count, hash };
             self.late.bind(Bound::Slice(bound), &waiting);
-            self.space.pin(extent);
+            self.space.pin(extent)?;
         }
+        Ok(())
     }
 
     fn entry(

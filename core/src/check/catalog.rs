@@ -95,6 +95,8 @@ catalog! {
         "A node that nothing leads to, or a wrong reference count.";
     NodeMissing "T03" Error "node is not in the table"
         "An edge leads to a node that the table does not know.";
+    MapInvalid "N08" Error "map of a scattered node does not verify"
+        "It says where the blocks of the node are. What the node holds cannot be found without it.";
     HeadInvalid "N01" Error "head of a node does not verify"
         "What the node holds cannot be found through it.";
     PartInvalid "N02" Error "part of a node does not verify"

@@ -168,7 +168,7 @@ fn check_state(
     progress: &mut dyn Progress,
 ) {
     progress.step(1, 0, 1);
-    let mut owners = owners::Owners::new(superblock, report);
+    let mut owners = owners::Owners::new(disk, superblock, report);
     let entries = table::check(disk, superblock, &mut owners, report);
     let nodes = nodes::check(disk, superblock, &entries, options, &mut owners, report, progress);
     links::check(&entries, &nodes, report);

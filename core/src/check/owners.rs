@@ -11,13 +11,14 @@ use crate::volume::Layout;
 
 /// The blocks that something was found to own.
 pub(super) struct Owners {
+    disk: Disk,
     owned: Bitmap,
     fixed: Bitmap,
 }
 
 impl Owners {
     /// Only the fixed regions are owned.
-    pub fn new(superblock: &Superblock, report: &mut Report) -> Owners {
+    pub fn new(disk: &Disk, superblock: &Superblock, report: &mut Report) -> Owners {
         let blocks = superblock.image_blocks;
         let mut fixed = Bitmap::new(blocks);
         match Layout::new(blocks * BLOCK_SIZE as u64, superblock.log_units * BLOCK_SIZE as u64) {
@@ -26,16 +27,21 @@ impl Owners {
             }),
             Err(error) => report.add_error(Code::NoSuperblock, &error),
         }
-        Owners { owned: fixed.clone(), fixed }
+        Owners { disk: disk.clone(), owned: fixed.clone(), fixed }
     }
 
-    /// Something at `place` owns `extent`. False if it cannot.
-    pub fn take(
-        &mut self,
-        extent: Extent,
-        place: impl FnOnce() -> Place,
-        report: &mut Report,
-    ) -> bool {
+    /// Something at `place` owns `extent`, with its maps if it is scattered. False if it cannot.
+    pub fn take(&mut self, extent: Extent, place: impl Fn() -> Place, report: &mut Report) -> bool {
+        match self.disk.blocks_of(extent) {
+            Ok(parts) => parts.into_iter().all(|part| self.take_row(part, &place, report)),
+            Err(error) => {
+                report.add_error(Code::MapInvalid, &error);
+                false
+            }
+        }
+    }
+
+    fn take_row(&mut self, extent: Extent, place: impl Fn() -> Place, report: &mut Report) -> bool {
         let (start, count) = (extent.start.0, u64::from(extent.blocks));
         if start.checked_add(count).is_none_or(|end| end > self.owned.len()) {
             report.add(

@@ -17,7 +17,7 @@ pub(super) fn check(checker: &mut Checker<'_>, head: &InternalHead, internal: &I
     let mut runs = Runs { checker, head, internal, before: Batch::default() };
     for run in &head.runs {
         let place = runs.place(run, 0);
-        if !runs.checker.owners.take(run.extent, || place, runs.checker.report) {
+        if !runs.checker.owners.take(run.extent, || place.clone(), runs.checker.report) {
             continue;
         }
         if let Err(error) = runs.run(run) {

@@ -238,12 +238,12 @@ impl Binding {
 
 fn decode_extent(f: &mut Fields<'_, '_>) -> Result<Extent, FormatError> {
     let start = BlockNr(f.u64("extent start")?);
-    f.within(f.at() - 8, "extent start", start.0, IMAGE_BLOCKS_MAX)?;
     let blocks = f.limited("blocks", LEAF_MAX / BLOCK_SIZE)? as u32;
-    if start.0 == 0 || blocks == 0 {
+    let extent = Extent { start, blocks };
+    if !extent.is_place() {
         return Err(f.wrong("extent", "a place", format_args!("{}+{blocks}", start.0)));
     }
-    Ok(Extent { start, blocks })
+    Ok(extent)
 }
 
 impl BoundLeaf {

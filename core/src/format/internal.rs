@@ -250,13 +250,13 @@ impl RunRef {
     fn decode(f: &mut Fields<'_, '_>, children: &[ChildRef]) -> Result<RunRef, FormatError> {
         let seq = RunSeq(f.u64("sequence")?);
         let start = BlockNr(f.u64("extent start")?);
-        f.within(f.at() - 8, "extent start", start.0, u64::MAX / BLOCK_SIZE as u64 - (1 << 32))?;
         let blocks = f.u32("extent blocks")?;
         let bytes = f.limited("run length", PART_MAX)? as u32;
         if (bytes as usize) < RUN_HEADER_BYTES {
             return Err(f.wrong("run length", format_args!("at least {RUN_HEADER_BYTES}"), bytes));
         }
-        if start.0 == 0 || u64::from(blocks) != u64::from(bytes).div_ceil(BLOCK_SIZE as u64) {
+        let extent = Extent { start, blocks };
+        if !extent.is_place() || u64::from(blocks) != u64::from(bytes).div_ceil(BLOCK_SIZE as u64) {
             return Err(f.wrong(
                 "extent",
                 "a place that the run fills",
@@ -290,7 +290,6 @@ impl RunRef {
             slices.push(SliceRef { child, growth, section });
             f.leave();
         }
-        let extent = Extent { start, blocks };
         Ok(RunRef { seq, extent, bytes, birth, header_hash, ranges, slices })
     }
 

@@ -19,6 +19,7 @@ mod log;
 mod message;
 mod names;
 mod run;
+mod scatter;
 mod seal;
 mod spacemap;
 mod superblock;
@@ -46,6 +47,7 @@ pub use run::{
     RUN_HEADER_BYTES, RunHeader, decode_ranges, decode_slice, encode_ranges, encode_slice,
     read_slice,
 };
+pub use scatter::{MAP_EXTENTS, ScatterMap};
 pub use seal::{Birth, Magic, SEAL_BYTES, Seal};
 pub use spacemap::{BITS_PER_PAGE, MapPage};
 pub use superblock::{Features, HASH_SHA256, RootRef, Superblock, TableRoot};

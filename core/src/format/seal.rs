@@ -36,11 +36,13 @@ pub enum Magic {
     Run,
     /// A log group.
     LogGroup,
+    /// A scatter map.
+    ScatterMap,
 }
 
 impl Magic {
     /// Every kind.
-    pub const ALL: [Magic; 8] = [
+    pub const ALL: [Magic; 9] = [
         Magic::Identity,
         Magic::Superblock,
         Magic::TablePage,
@@ -49,6 +51,7 @@ impl Magic {
         Magic::Internal,
         Magic::Run,
         Magic::LogGroup,
+        Magic::ScatterMap,
     ];
 
     /// The bytes on disk. The first is outside ASCII and the last is a line end, so that a transfer
@@ -63,6 +66,7 @@ impl Magic {
             Magic::Internal => b"\xbeBETRin\n",
             Magic::Run => b"\xbeBETRrn\n",
             Magic::LogGroup => b"\xbeBETRlg\n",
+            Magic::ScatterMap => b"\xbeBETRsc\n",
         }
     }
 

@@ -190,22 +190,13 @@ impl Entry {
         let start = BlockNr(f.u64("extent start")?);
         let blocks = f.u32("extent blocks")?;
         let head_bytes = f.limited("head length", HEAD_MAX)? as u32;
-        if start.0 == 0
-            || blocks == 0
-            || u64::from(head_bytes) > u64::from(blocks) * BLOCK_SIZE as u64
-        {
+        let extent = Extent { start, blocks };
+        if !extent.is_place() || u64::from(head_bytes) > u64::from(blocks) * BLOCK_SIZE as u64 {
             return Err(f.wrong(
                 "extent",
                 "a place with room for the head",
                 format_args!("{}+{blocks}", start.0),
             ));
-        }
-        if start
-            .0
-            .checked_add(u64::from(blocks))
-            .is_none_or(|end| end > u64::MAX / BLOCK_SIZE as u64)
-        {
-            return Err(f.wrong("extent start", "an address", start.0));
         }
         let hash = f.hash("hash")?;
         let birth = Epoch(f.u64("birth epoch")?);
@@ -218,7 +209,6 @@ impl Entry {
         let height = f.u8("height")?;
         f.within(f.at() - 1, "height", height.into(), HEIGHT_MAX.into())?;
         f.zeros("reserved", 2)?;
-        let extent = Extent { start, blocks };
         Ok(Entry { extent, head_bytes, hash, birth, references, tree, height: Height(height) })
     }
 

@@ -24,6 +24,7 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{Bounds, Entry, FormatFault, InternalHead, LeafHead, Seal};
 use crate::ids::*;
+use crate::space::Need;
 
 /// How many bytes of a node's parts have been read into memory, since it was.
 #[derive(Default)]
@@ -112,12 +113,14 @@ impl Node {
         }
     }
 
-    /// At most how many blocks writing the node takes, with basements of this size.
-    pub fn blocks_max(&self, basement_size: usize) -> u64 {
+    /// What writing the node takes at the most, with basements of this size.
+    pub fn need(&self, basement_size: usize) -> Need {
         match self {
-            Node::Leaf(leaf) => leaf.bytes_max(basement_size).div_ceil(BLOCK_SIZE) as u64,
+            Node::Leaf(leaf) => Need::of_image(leaf.bytes_max(basement_size)),
             // A head and a run.
-            Node::Internal(internal) => (internal.bytes_max() / BLOCK_SIZE) as u64 + 2,
+            Node::Internal(internal) => {
+                Need::of_image(internal.bytes_max()) + Need { blocks: 1, maps: 1 }
+            }
         }
     }
 

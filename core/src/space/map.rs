@@ -88,7 +88,7 @@ impl Space {
         let blocks = superblock.image_blocks;
         let layout =
             Layout::new(blocks * BLOCK_SIZE as u64, superblock.log_units * BLOCK_SIZE as u64)?;
-        let mut space = Space::empty(blocks, layout.nodes());
+        let mut space = Space::empty(disk.clone(), blocks, layout.nodes());
         space.dirty.clear();
         for page in 0..superblock.map_pages {
             let (slot, map, hash, abandoned) = choose_slot(disk, superblock, page)?;

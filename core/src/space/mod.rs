@@ -6,16 +6,20 @@
 //! checkpoints are whole at any time. A block that was never part of a checkpoint is free at once, unless
 //! the log has bound values to it: then it is pinned until a checkpoint makes that part of the log
 //! unnecessary.
+//!
+//! An image gets a row of blocks where there is one that is long enough. If not, it is scattered over what is
+//! free, and a map says where: whatever has as many free blocks as it needs can be written.
 
 mod bitmap;
 pub mod map;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Add, Range, Sub};
 
+use crate::device::{Disk, Scattered};
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::BITS_PER_PAGE;
-use crate::ids::{BlockNr, Epoch, Extent};
+use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS, ScatterMap};
+use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Extent, SCATTERED_MAX};
 use crate::mutation::{Mutation, is_broken};
 
 pub use bitmap::Bitmap;
@@ -27,6 +31,7 @@ const TIGHT: u64 = 8;
 
 /// The allocator, and the state of the space map's slots.
 pub struct Space {
+    disk: Disk,
     used: Bitmap,
     busy: Bitmap,
     /// Freed since the last checkpoint, and used by it.
@@ -37,6 +42,8 @@ pub struct Space {
     pins: Pins,
     /// Pinned extents that were given up.
     kept: u64,
+    /// Images that found no row.
+    scattered: u64,
     /// Where the search for a long row of blocks goes on.
     rover: u64,
     /// No block before this one is free.
@@ -45,6 +52,50 @@ pub struct Space {
     pages: Vec<map::PageState>,
     /// Where nodes may be.
     nodes: Range<u64>,
+}
+
+/// What writing something takes at the most, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// For itself.
+    pub blocks: u64,
+    /// For maps, where there are no rows of free blocks.
+    pub maps: u64,
+}
+
+impl Need {
+    /// Of an image of so many bytes.
+    pub fn of_image(bytes: usize) -> Need {
+        let blocks = bytes.div_ceil(BLOCK_SIZE) as u64;
+        Need { blocks, maps: if blocks > 1 { blocks.div_ceil(MAP_EXTENTS as u64) } else { 0 } }
+    }
+
+    /// Of single blocks.
+    pub fn of_blocks(blocks: u64) -> Need {
+        Need { blocks, maps: 0 }
+    }
+
+    /// All together.
+    pub fn all(self) -> u64 {
+        self.blocks.saturating_add(self.maps)
+    }
+}
+
+impl Add for Need {
+    type Output = Need;
+
+    fn add(self, other: Need) -> Need {
+        let blocks = self.blocks.saturating_add(other.blocks);
+        Need { blocks, maps: self.maps.saturating_add(other.maps) }
+    }
+}
+
+impl Sub for Need {
+    type Output = Need;
+
+    fn sub(self, other: Need) -> Need {
+        Need { blocks: self.blocks - other.blocks, maps: self.maps - other.maps }
+    }
 }
 
 /// Extents that the log needs.
@@ -60,15 +111,17 @@ struct Pins {
 
 impl Space {
     /// The space of a new image of `blocks` blocks of which nothing is used, with nodes in `nodes`.
-    pub fn empty(blocks: u64, nodes: Range<u64>) -> Space {
+    pub fn empty(disk: Disk, blocks: u64, nodes: Range<u64>) -> Space {
         let pages = blocks.div_ceil(BITS_PER_PAGE as u64);
         Space {
+            disk,
             used: Bitmap::new(blocks),
             busy: Bitmap::new(blocks),
             leaving: Vec::new(),
             left: Vec::new(),
             pins: Pins::default(),
             kept: 0,
+            scattered: 0,
             rover: 0,
             lowest: 0,
             dirty: (0..pages).collect(),
@@ -84,87 +137,162 @@ impl Space {
         self.touch(start.0, blocks);
     }
 
-    /// Takes `blocks` blocks in a row.
-    pub fn allocate(&mut self, blocks: u64) -> Result<Extent> {
-        let free_blocks = self.busy.clear_count();
-        self.find(blocks).ok_or(Error::NoSpace { need_blocks: blocks, free_blocks })
+    /// Takes blocks for an image that is written for the epoch of `birth`: in a row if there is one, and else
+    /// scattered, with a map that is written at once.
+    pub fn place(&mut self, blocks: u64, birth: Birth) -> Result<Extent> {
+        if let Some(start) = self.find_row(blocks) {
+            let extent = row(start, blocks);
+            self.take(extent);
+            return Ok(extent);
+        }
+        self.scatter(blocks, birth)
     }
 
-    /// Takes `blocks` blocks in a row, if there are so many. A few come from the first gap, so that long
-    /// rows stay whole.
-    pub fn find(&mut self, blocks: u64) -> Option<Extent> {
-        let start = if blocks <= SMALL_BLOCKS {
+    /// Takes one block.
+    pub fn allocate(&mut self) -> Result<BlockNr> {
+        let start = self.find_row(1).ok_or_else(|| self.full(1))?;
+        self.take(row(start, 1));
+        Ok(BlockNr(start))
+    }
+
+    /// Whether so much can be written. It does not matter where: what finds no row is scattered.
+    pub fn has(&self, need: Need) -> bool {
+        let row = || self.busy.find_clear(self.rover, need.blocks).is_some();
+        need.all() <= self.free_blocks() || (need.blocks <= self.free_blocks() && row())
+    }
+
+    fn full(&self, blocks: u64) -> Error {
+        Error::NoSpace { need_blocks: blocks, free_blocks: self.free_blocks() }
+    }
+
+    /// A row of free blocks. A few come from the first gap, so that long rows stay whole.
+    fn find_row(&mut self, blocks: u64) -> Option<u64> {
+        if blocks <= SMALL_BLOCKS {
             let start = self.busy.find_clear(self.lowest, blocks)?;
             if blocks == 1 {
                 self.lowest = start + 1;
             }
-            start
+            return Some(start);
+        }
+        // Near the limit the shortest row that is long enough, so that long ones stay whole.
+        let start = if self.busy.clear_count() < self.busy.len() / TIGHT {
+            let rows = self.busy.clear_runs(0).filter(|(_, count)| *count >= blocks);
+            rows.min_by_key(|(_, count)| *count)?.0
         } else {
-            // Near the limit the shortest row that is long enough, so that long ones stay whole.
-            let start = if self.busy.clear_count() < self.busy.len() / TIGHT {
-                let rows = self.busy.clear_runs(0).filter(|(_, count)| *count >= blocks);
-                rows.min_by_key(|(_, count)| *count)?.0
-            } else {
-                let found = self.busy.find_clear(self.rover, blocks);
-                found.or_else(|| self.busy.find_clear(0, blocks))?
-            };
-            self.rover = start + blocks;
-            start
+            let found = self.busy.find_clear(self.rover, blocks);
+            found.or_else(|| self.busy.find_clear(0, blocks))?
         };
+        self.rover = start + blocks;
+        Some(start)
+    }
+
+    /// Takes the longest rows that are left, and blocks for the maps that name them.
+    fn scatter(&mut self, blocks: u64, birth: Birth) -> Result<Extent> {
+        if blocks >= SCATTERED_MAX || self.free_blocks() < blocks {
+            return Err(self.full(blocks));
+        }
+        let mut rows: Vec<(u64, u64)> = self.busy.clear_runs(0).collect();
+        rows.sort_by_key(|(start, count)| (*count, u64::MAX - start));
+        let mut extents = Vec::new();
+        let mut left = blocks;
+        while left > 0 {
+            let (start, count) = rows.pop().ok_or_else(|| self.full(blocks))?;
+            let taken = count.min(left);
+            extents.push(row(start, taken));
+            left -= taken;
+            if taken < count {
+                rows.push((start + taken, count - taken));
+            }
+        }
+        let free = rows.iter().flat_map(|(start, count)| *start..start + count).map(BlockNr);
+        let maps: Vec<BlockNr> = free.take(extents.len().div_ceil(MAP_EXTENTS)).collect();
+        if maps.len() < extents.len().div_ceil(MAP_EXTENTS) {
+            return Err(self.full(blocks + 1));
+        }
+        let next = maps.iter().skip(1).copied().map(Some).chain([None]);
+        for ((block, next), extents) in maps.iter().zip(next).zip(extents.chunks(MAP_EXTENTS)) {
+            let map = ScatterMap { next, extents: extents.to_vec() };
+            self.disk.write(block.byte(), &map.encode(birth))?;
+        }
+        maps.iter().for_each(|map| self.take(row(map.0, 1)));
+        extents.iter().for_each(|extent| self.take(*extent));
+        self.lowest = 0;
+        self.scattered += 1;
+        let start = BlockNr::scattered(maps[0]);
+        self.disk.place_scattered(maps[0], Some(Scattered { maps, extents }));
+        Ok(Extent { start, blocks: blocks as u32 })
+    }
+
+    fn take(&mut self, extent: Extent) {
+        let (start, blocks) = (extent.start.0, extent.blocks.into());
         self.used.set(start, blocks);
         self.busy.set(start, blocks);
         self.touch(start, blocks);
-        let blocks = u32::try_from(blocks).expect("extents are bounded by the limits of nodes");
-        Some(Extent { start: BlockNr(start), blocks })
+    }
+
+    /// How many images have been scattered.
+    pub fn scattered(&self) -> u64 {
+        self.scattered
     }
 
     /// Gives up an extent that was written for epoch `birth`, while `now` is in progress. An image may
     /// name an extent that no node can have, or that something else has given up.
     pub fn free(&mut self, extent: Extent, birth: Epoch, now: Epoch) -> Result<()> {
-        let (start, end) = (extent.start.0, extent.end().0);
-        let inside = self.nodes.contains(&start) && end <= self.nodes.end;
-        if !inside || !(start..end).all(|block| self.used.get(block)) {
-            let fault = Fault::mismatch("extent of a node", "blocks in use", extent);
-            return Err(Error::corrupt(Place::Byte(extent.start.byte()), fault));
+        let parts = self.disk.blocks_of(extent)?;
+        for part in &parts {
+            let (start, end) = (part.start.0, part.end().0);
+            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
+            if !inside || !(start..end).all(|block| self.used.get(block)) {
+                let fault = Fault::mismatch("extent of a node", "blocks in use", part);
+                return Err(Error::corrupt(Place::Byte(part.start.byte()), fault));
+            }
+            self.used.clear(start, part.blocks.into());
+            self.touch(start, part.blocks.into());
+            if birth != now && !is_broken(Mutation::ReusedEarly) {
+                self.leaving.push(*part);
+            } else if self.pins.fresh.contains_key(&part.start) {
+                self.kept += 1;
+            } else {
+                self.release(*part);
+            }
         }
-        self.used.clear(extent.start.0, extent.blocks.into());
-        self.touch(extent.start.0, extent.blocks.into());
-        if birth != now && !is_broken(Mutation::ReusedEarly) {
-            self.leaving.push(extent);
-        } else if self.pins.fresh.contains_key(&extent.start) {
-            self.kept += 1;
-        } else {
-            self.release(extent);
+        if let Some((map, _)) = extent.start.map() {
+            self.disk.place_scattered(map, None);
         }
         Ok(())
     }
 
     /// The log is going to name an extent that was written for the epoch in progress: it is not reused
     /// before the next checkpoint is durable, whatever becomes of the node in it.
-    pub fn pin(&mut self, extent: Extent) {
+    pub fn pin(&mut self, extent: Extent) -> Result<()> {
         if is_broken(Mutation::ExtentUnpinned) {
-            return;
+            return Ok(());
         }
-        if self.pins.fresh.insert(extent.start, extent.blocks).is_none() {
-            self.pins.blocks += u64::from(extent.blocks);
+        for part in self.disk.blocks_of(extent)? {
+            if self.pins.fresh.insert(part.start, part.blocks).is_none() {
+                self.pins.blocks += u64::from(part.blocks);
+            }
         }
+        Ok(())
     }
 
     /// Group `group` of the log, which is going to be replayed, needs an extent that the checkpoint knows
     /// nothing of.
     pub fn pin_logged(&mut self, group: u64, extent: Extent) -> Result<()> {
-        let (start, end) = (extent.start.0, extent.end().0);
-        let inside = self.nodes.contains(&start) && end <= self.nodes.end;
-        if !inside || (start..end).any(|block| self.used.get(block)) {
-            let fault = Fault::mismatch("what a log group binds", "blocks that are free", extent);
-            return Err(Error::corrupt(Place::Byte(extent.start.byte()), fault));
+        for part in self.disk.blocks_of(extent)? {
+            let (start, end) = (part.start.0, part.end().0);
+            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
+            if !inside || (start..end).any(|block| self.used.get(block)) {
+                let fault = Fault::mismatch("what a log group binds", "blocks that are free", part);
+                return Err(Error::corrupt(Place::Byte(part.start.byte()), fault));
+            }
+            if is_broken(Mutation::LoggedExtentUnpinned) {
+                continue;
+            }
+            self.busy.set(start, end - start);
+            self.pins.logged.push((group, part));
+            self.pins.blocks += u64::from(part.blocks);
         }
-        if is_broken(Mutation::LoggedExtentUnpinned) {
-            return Ok(());
-        }
-        self.busy.set(start, end - start);
-        self.pins.logged.push((group, extent));
-        self.pins.blocks += u64::from(extent.blocks);
         Ok(())
     }
 
@@ -202,20 +330,6 @@ impl Space {
         self.lowest = self.lowest.min(extent.start.0);
     }
 
-    /// Whether `blocks` free blocks have at least `row - 1` others beside them. Looks first where the
-    /// last long row was found, and no further than it must.
-    pub fn has_in_rows(&self, row: u64, blocks: u64) -> bool {
-        let behind = self.busy.clear_runs(self.rover);
-        let before = self.busy.clear_runs(0).take_while(|(start, _)| *start < self.rover);
-        let before = before.map(|(start, count)| (start, count.min(self.rover - start)));
-        let mut found = 0;
-        blocks == 0
-            || behind.chain(before).filter(|(_, count)| *count >= row).any(|(_, count)| {
-                found += count;
-                found >= blocks
-            })
-    }
-
     /// Blocks that can be allocated now.
     pub fn free_blocks(&self) -> u64 {
         self.busy.clear_count()
@@ -240,4 +354,9 @@ impl Space {
         let pages = BITS_PER_PAGE as u64;
         self.dirty.extend(start / pages..=(start + blocks - 1) / pages);
     }
+}
+
+fn row(start: u64, blocks: u64) -> Extent {
+    let blocks = u32::try_from(blocks).expect("extents are bounded by the limits of nodes");
+    Extent { start: BlockNr(start), blocks }
 }

@@ -119,13 +119,13 @@ impl Table {
 
     fn write_page(&mut self, space: &mut Space, birth: Birth, level: u8, index: u64) -> Result<()> {
         let is_root = u32::from(level) + 1 == self.levels;
-        let extent = space.allocate(1)?;
+        let page = space.allocate()?;
         let mut pages = self.lock();
         let slot = pages.get_mut(&(level, index)).expect("a dirty page is in memory");
         let (block, hash) = slot.page.encode(birth);
         slot.dirty = false;
-        let pointer = PagePointer { block: extent.start, birth: birth.epoch, hash };
-        self.disk.write(extent.start.byte(), &block)?;
+        let pointer = PagePointer { block: page, birth: birth.epoch, hash };
+        self.disk.write(page.byte(), &block)?;
         let old = if is_root {
             drop(pages);
             self.root.replace(pointer)

@@ -17,7 +17,6 @@ use crate::node::{Leaf, Node};
 pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, Scan};
 pub use inject::inject;
-pub use shape::halve;
 
 /// Puts an empty tree into a new store.
 pub fn create(store: &mut Store, tree: TreeId) {

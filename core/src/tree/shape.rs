@@ -152,27 +152,6 @@ pub(super) fn split_leaf(
     key: &Key,
 ) -> Result<()> {
     let limit = store.geometry.leaf_size as usize;
-    split_leaf_at(store, balance, tree, key, limit).map(|_| ())
-}
-
-/// Divides a leaf in two, whatever its size; false if it cannot be.
-pub fn halve(store: &mut Store, balance: &mut Balance, id: NodeId) -> Result<bool> {
-    let node = store.node(id)?;
-    let Node::Leaf(leaf) = &*node else { return Ok(false) };
-    let (tree, key, bytes) = (leaf.tree, leaf.bounds.lo.clone(), leaf.bytes());
-    drop(node);
-    split_leaf_at(store, balance, tree, &key, bytes / 2)
-}
-
-/// Splits the leaf that `key` belongs to into pieces of `limit` bytes at the most; false if it stays
-/// as it is.
-pub(super) fn split_leaf_at(
-    store: &mut Store,
-    balance: &mut Balance,
-    tree: TreeId,
-    key: &Key,
-    limit: usize,
-) -> Result<bool> {
     empty_above(store, tree, key, Height(0))?;
     let id = node_at(store, tree, key, Height(0))?;
     open_leaf(store, id)?;
@@ -181,7 +160,7 @@ pub(super) fn split_leaf_at(
         Node::Internal(_) => unreachable!("a node of height 0 is a leaf"),
     };
     if cuts.is_empty() {
-        return Ok(false);
+        return Ok(());
     }
     let ids = cuts.iter().map(|_| store.new_id()).collect::<Result<Vec<_>>>()?;
     let parent = parent_to_change(store, tree, &bounds.lo, Height(0))?;
@@ -201,8 +180,7 @@ pub(super) fn split_leaf_at(
         store.add(Node::Leaf(Leaf::from_split(id, tree, bounds, piece)));
         edges.push((id, pivot));
     }
-    link(store, balance, tree, &bounds.lo, Height(0), parent, edges)?;
-    Ok(true)
+    link(store, balance, tree, &bounds.lo, Height(0), parent, edges)
 }
 
 /// Where new nodes beside one of this height are to be hung in: its parent, which stays in memory, and its

@@ -44,7 +44,8 @@ impl Volume {
     /// the group counts only with all that it binds (the transactional checksum of SwimStore).
     fn seal_group(&mut self) -> Result<()> {
         let room = self.log.room();
-        self.write_all(|store| store.bind_waiting(room.saturating_sub(store.late.bytes_max())))?;
+        let used = self.store.late.bytes_max();
+        self.store.bind_waiting(room.saturating_sub(used))?;
         let bindings = self.store.late.seal()?;
         self.counters.bound(&bindings);
         self.counters.groups += 1;
@@ -68,7 +69,7 @@ impl Volume {
         let birth = self.store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
         self.prune()?;
-        self.write_all(Store::write_all)?;
+        self.store.write_all()?;
         let Store { table, space, disk, .. } = &mut self.store;
         let root = table.write(space, birth)?;
         let map_hash = space.write_map(disk, self.superblock.map_start, birth)?;

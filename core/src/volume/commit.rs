@@ -1,6 +1,7 @@
 //! Carrying out transactions: how each becomes durable, room for it in the log, and its way into the log
 //! and the trees.
 
+use super::room::frees;
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
@@ -93,6 +94,7 @@ impl Volume {
     }
 
     fn carry_out(&mut self, transaction: Transaction, way: Way) -> Result<Lsn> {
+        let frees = frees(&transaction);
         let Transaction { op, wall, messages } = transaction;
         let whole = matches!(way, Way::Whole);
         // What is bound has the length of a block at most: it is bound before it grows.
@@ -123,7 +125,7 @@ impl Volume {
             return Err(error);
         }
         self.next_msn = Msn(lsn.0 + messages.len() as u64);
-        self.settle()?;
+        self.settle(frees)?;
         self.evict()?;
         if whole {
             self.counters.whole += 1;

@@ -22,8 +22,8 @@ pub struct Counters {
     pub whole: u64,
     /// Times when everything pending was carried out to free space.
     pub drains: u64,
-    /// Leaves that were divided because free blocks lay scattered.
-    pub divided: u64,
+    /// Node images that found no row of free blocks.
+    pub scattered: u64,
     /// Leaves that were dropped unread, because range deletes cover all of their keys.
     pub pruned: u64,
     /// Extents that the log keeps from reuse after their node has moved on.
@@ -52,7 +52,7 @@ impl Counters {
             ("value bound to NULL", self.bound.null),
             ("operation through a checkpoint of its own", self.whole),
             ("everything pending carried out for space", self.drains),
-            ("leaf divided for scattered space", self.divided),
+            ("image scattered over free blocks", self.scattered),
             ("leaf dropped unread", self.pruned),
             ("extent pinned after its node moved on", self.kept),
         ]

@@ -49,7 +49,7 @@ impl Volume {
         let layout = Layout::new(disk.len(), options.log_bytes)?;
         let volume = VolumeId(derive(&options.uuid, "volume id"));
         let nonce = Nonce(u64::from_le_bytes(derive(&options.uuid, "first nonce")));
-        let mut space = Space::empty(layout.image_blocks, layout.nodes());
+        let mut space = Space::empty(disk.clone(), layout.image_blocks, layout.nodes());
         for (start, blocks) in layout.fixed() {
             zero(&disk, start, blocks)?;
             space.reserve(start, blocks);

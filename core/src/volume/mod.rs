@@ -134,7 +134,8 @@ impl Volume {
 
     /// What has been done since the volume was opened.
     pub fn counters(&self) -> Counters {
-        Counters { kept: self.store.space.kept(), ..self.counters }
+        let space = &self.store.space;
+        Counters { kept: space.kept(), scattered: space.scattered(), ..self.counters }
     }
 
     /// What has been asked of the device.
@@ -197,8 +198,7 @@ impl Volume {
     pub fn free_blocks(&self) -> (u64, u64) {
         let space = &self.store.space;
         let free = space.free_blocks() + space.held_blocks();
-        let reserved = (self.reserve_blocks() + self.growth_blocks()) * 3 / 2;
-        (free.saturating_sub(reserved), self.superblock.image_blocks)
+        (free.saturating_sub(self.reserved_blocks()), self.superblock.image_blocks)
     }
 }
 

@@ -222,9 +222,9 @@ impl Volume {
     /// it bound is not needed any more then.
     fn has_replay_room(&self, bytes: usize, group: &Group) -> bool {
         let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
-        let late: u64 = extents.map(|extent| u64::from(extent.blocks)).sum();
+        let late: u64 = extents.map(|extent| extent.bytes()).sum();
         let gain = self.store.space.pinned_blocks() > 0 || self.store.dirty_bytes() > 0;
-        !gain || self.has_free(self.needed((bytes / BLOCK_SIZE) as u64 + late, true))
+        !gain || self.has_room(self.need_of(bytes as u64 + late), true)
     }
 
     fn replay_group(&mut self, disk: &Disk, group: &Group, survey: &Survey) -> Result<()> {
@@ -302,7 +302,7 @@ impl Volume {
         tree::inject(&mut self.store, &mut self.balance, first, &waiting.messages)?;
         waiting.messages.clear();
         // Where space is short this waits for a checkpoint, which waits for the end of the group.
-        while !self.balance.is_settled() && self.has_room_for_step() {
+        while !self.balance.is_settled() && self.has_room_for_step(true) {
             match self.balance.step(&mut self.store) {
                 // What cannot be moved down stays where it is: the rest can still be read.
                 Err(error)

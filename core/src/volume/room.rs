@@ -9,24 +9,15 @@
 
 use super::commit::Way;
 use super::{Access, Transaction, Volume};
-use crate::cache::{Store, Unplaced};
 use crate::error::{Error, Result};
 use crate::format::{Action, Op, RecordMessage};
 use crate::ids::*;
-use crate::tree;
+use crate::space::Need;
 
 /// Of each so many blocks of the image one is set aside for what operations add besides their bytes.
 const SLACK_SHARE: u64 = 64;
 /// The most blocks set aside for that.
 const SLACK_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
-/// A row of so many free blocks takes a leaf, if a small one.
-const ROW: u64 = 4;
-/// A leaf with one value of the most bytes takes so many blocks.
-const LONG_ROW: u64 = 18;
-/// Where leaves have so many blocks, such values are expected.
-const LONG_LEAF: u64 = 16;
-/// So many such rows are kept besides those for runs.
-const LONG_ROWS: u64 = 4;
 /// A message or an entry takes so many bytes besides key and value, at the most.
 const ENTRY_BYTES: usize = 60;
 /// Blocks that an operation may take besides its bytes.
@@ -36,35 +27,29 @@ impl Volume {
     /// Refuses, before anything has changed, what the volume has no room for. What is bound late and has
     /// room only once becomes durable through a checkpoint.
     pub(super) fn admit(&mut self, transaction: &Transaction, way: Way) -> Result<Way> {
-        let blocks = self.blocks_for(transaction.messages.iter().map(bytes_of).sum());
+        let need = self.need_of(transaction.messages.iter().map(bytes_of).sum());
         let frees = frees(transaction);
         let again = match &way {
-            Way::Logged(form) => (form.late_bytes as u64).div_ceil(BLOCK_SIZE as u64),
-            Way::Unlogged | Way::Whole => 0,
+            Way::Logged(form) => self.need_of(form.late_bytes as u64),
+            Way::Unlogged | Way::Whole => Need::default(),
         };
-        if self.find_room(&way, blocks + again, frees)? {
+        if self.find_room(&way, need + again, frees)? {
             return Ok(way);
         }
-        if again > 0 && self.has_room(blocks, frees) {
+        if again != Need::default() && self.has_room(need, frees) {
             return Ok(Way::Whole);
         }
         let free_blocks = self.store.space.free_blocks();
-        Err(Error::NoSpace { need_blocks: self.needed(blocks, frees), free_blocks })
+        Err(Error::NoSpace { need_blocks: self.needed(need, frees).all(), free_blocks })
     }
 
-    /// Whether there is room for so many blocks, or can be made by checkpoints and by carrying out what
-    /// is pending.
-    fn find_room(&mut self, way: &Way, blocks: u64, frees: bool) -> Result<bool> {
-        // What is not logged becomes durable all at once, so no checkpoint may come in between; and it is
-        // written in rows.
+    /// Whether there is room for so much, or can be made by checkpoints and by carrying out what is pending.
+    fn find_room(&mut self, way: &Way, need: Need, frees: bool) -> Result<bool> {
+        // What is not logged becomes durable all at once, so no checkpoint may come in between.
         if matches!(way, Way::Unlogged) {
-            let needed = self.needed(blocks, frees);
-            return Ok(needed <= self.store.space.free_blocks() && self.has_long_rows());
+            return Ok(self.has_room(need, frees));
         }
-        if self.has_room(blocks, frees) {
-            return Ok(true);
-        }
-        if self.release(blocks, frees)? {
+        if self.release(need, frees)? {
             return Ok(true);
         }
         if self.drained == self.next_msn {
@@ -75,12 +60,12 @@ impl Volume {
         if self.balance.is_settled() {
             self.drained = self.next_msn;
         }
-        self.release(blocks, frees)
+        self.release(need, frees)
     }
 
-    /// Makes checkpoints until there is room for so many blocks, or nothing comes of it.
-    fn release(&mut self, blocks: u64, frees: bool) -> Result<bool> {
-        while !self.has_room(blocks, frees) {
+    /// Makes checkpoints until there is room for so much, or nothing comes of it.
+    fn release(&mut self, need: Need, frees: bool) -> Result<bool> {
+        while !self.has_room(need, frees) {
             let gain = self.store.space.held_blocks() > 0 || self.store.dirty_bytes() > 0;
             if !gain {
                 return Ok(false);
@@ -94,17 +79,17 @@ impl Volume {
     /// Carries out everything that is pending in buffers: range deletes free what they cover.
     fn drain(&mut self) -> Result<()> {
         self.counters.drains += 1;
-        self.settle()?;
+        self.settle(true)?;
         self.balance.drain(&self.store)?;
-        self.settle()
+        self.settle(true)
     }
 
     /// Makes steps until all nodes are within their sizes; each followed by a checkpoint where space is
     /// short. If there is none for another, nodes stay too large for a while.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn settle(&mut self, frees: bool) -> Result<()> {
         let logged = self.writable()?;
         while !self.balance.is_settled() {
-            while logged && !self.has_room_for_step() {
+            while logged && !self.has_room_for_step(frees) {
                 let gain = self.store.space.held_blocks() > 0 || self.store.dirty_bytes() > 0;
                 if !gain {
                     return Ok(());
@@ -120,9 +105,9 @@ impl Volume {
     /// Drops what pending range deletes cover as a whole, as far as there is room for the steps.
     pub(super) fn prune(&mut self) -> Result<()> {
         let logged = matches!(self.access, Access::ReadWrite { logged: true, .. });
-        while self.balance.can_prune() && (!logged || self.has_room_for_step()) {
+        while self.balance.can_prune() && (!logged || self.has_room_for_step(true)) {
             self.counters.pruned += self.balance.prune(&mut self.store)?;
-            while !self.balance.is_settled() && (!logged || self.has_room_for_step()) {
+            while !self.balance.is_settled() && (!logged || self.has_room_for_step(true)) {
                 self.balance.step(&mut self.store)?;
             }
         }
@@ -131,79 +116,38 @@ impl Volume {
 
     /// Keeps the cache within its budget.
     pub(super) fn evict(&mut self) -> Result<()> {
-        self.write_all(Store::make_room)
+        self.store.make_room()
     }
 
-    /// Writes nodes. Leaves that find no place for all of their blocks in a row are divided, until each
-    /// has one: free blocks may lie scattered.
-    pub(super) fn write_all(
-        &mut self,
-        mut write: impl FnMut(&mut Store) -> Result<Unplaced>,
-    ) -> Result<()> {
-        loop {
-            let Unplaced { leaves, blocks } = write(&mut self.store)?;
-            if leaves.is_empty() {
-                return Ok(());
-            }
-            for leaf in leaves {
-                self.counters.divided += 1;
-                if !tree::halve(&mut self.store, &mut self.balance, leaf)? {
-                    let free_blocks = self.store.space.free_blocks();
-                    return Err(Error::NoSpace { need_blocks: blocks, free_blocks });
-                }
-            }
-        }
+    /// Whether there is room for what the next step may dirty. Steps may take more blocks than they give
+    /// back: only those of operations that free space may come near the end of what there is.
+    pub(super) fn has_room_for_step(&self, frees: bool) -> bool {
+        self.store.space.has(self.store.checkpoint_need() + self.kept_for(frees))
     }
 
-    /// Whether the blocks are free that the next step may dirty.
-    pub(super) fn has_room_for_step(&self) -> bool {
-        self.has_free(self.store.checkpoint_blocks() + self.step_blocks())
+    /// Whether an operation that takes so much may begin.
+    pub(super) fn has_room(&self, need: Need, frees: bool) -> bool {
+        self.store.space.has(self.needed(need, frees))
     }
 
-    /// Whether an operation of so many blocks may begin.
-    fn has_room(&self, blocks: u64, frees: bool) -> bool {
-        self.has_free(self.needed(blocks, frees))
-    }
-
-    /// Whether so many blocks can be written. Near the limit free blocks lie scattered: single ones do not
-    /// count, and nodes that are divided to fit in between take more.
-    pub(super) fn has_free(&self, blocks: u64) -> bool {
-        self.store.space.has_in_rows(ROW, blocks + blocks / 2) && self.has_long_rows()
-    }
-
-    /// Whether there is room for runs, heads and leaves of one large value, which cannot be divided so far.
-    fn has_long_rows(&self) -> bool {
-        let long = self.long_row();
-        self.store.space.has_in_rows(long, self.store.internal_blocks() + LONG_ROWS * long)
-    }
-
-    /// How many free blocks in a row everything that is written finds enough: a run is divided into 32
-    /// pieces at the most; heads are shorter than that, and a value has 64 KiB. (Where a leaf is much less
-    /// than a value may be, such values are not expected.)
-    fn long_row(&self) -> u64 {
-        let blocks = |bytes: u32| u64::from(bytes) / BLOCK_SIZE as u64;
+    /// What leaves take for so many bytes of entries: for their heads and what is left free at their ends one
+    /// block each comes on top of them, and parents that may have half their children.
+    pub(super) fn need_of(&self, bytes: u64) -> Need {
         let geometry = self.store.geometry;
-        let leaf = blocks(geometry.leaf_size);
-        (blocks(geometry.node_size) / 32).max(if leaf >= LONG_LEAF { LONG_ROW } else { leaf })
+        let leaves = bytes / u64::from(geometry.leaf_size);
+        let parents = 2 * leaves / u64::from(geometry.fanout);
+        let blocks = bytes.div_ceil(BLOCK_SIZE as u64) + leaves + 2 * parents;
+        Need { blocks, maps: leaves }
     }
 
-    /// Blocks that leaves take for so many bytes of entries: for their heads and what is left free at their
-    /// ends one each comes on top of them.
-    fn blocks_for(&self, bytes: u64) -> u64 {
-        let leaves = bytes / u64::from(self.store.geometry.leaf_size);
-        bytes.div_ceil(BLOCK_SIZE as u64) + leaves
-    }
-
-    /// Blocks that pending updates may need.
-    pub(super) fn growth_blocks(&self) -> u64 {
-        self.blocks_for(self.store.growth())
-    }
-
-    /// Blocks that must be free before an operation of so many begins.
-    pub(super) fn needed(&self, blocks: u64, frees: bool) -> u64 {
-        let reserve = if frees { self.step_blocks() } else { self.reserve_blocks() };
-        let pending = self.store.checkpoint_blocks() + self.late_blocks() + self.growth_blocks();
-        pending + blocks + OPERATION_BLOCKS + reserve
+    /// What there must be room for before an operation begins.
+    fn needed(&self, need: Need, frees: bool) -> Need {
+        let late = Need::of_blocks(self.late_blocks() + OPERATION_BLOCKS);
+        self.store.checkpoint_need()
+            + late
+            + self.need_of(self.store.growth())
+            + need
+            + self.kept_for(frees)
     }
 
     /// Blocks of late-bound values that a recovery would have to leave alone.
@@ -212,18 +156,29 @@ impl Volume {
         self.store.space.pinned_blocks() + waiting
     }
 
-    /// Blocks that only operations which free space may use.
-    pub(super) fn reserve_blocks(&self) -> u64 {
-        let slack = (self.superblock.image_blocks / SLACK_SHARE).min(SLACK_MAX);
-        2 * self.step_blocks() + slack
+    /// What is kept for operations that free space, and for what pending updates may need.
+    pub(super) fn reserved_blocks(&self) -> u64 {
+        (self.kept_for(false) + self.need_of(self.store.growth())).all()
     }
 
-    /// Blocks that one step may dirty: the node whose buffer moves, and two or three nodes below it.
-    fn step_blocks(&self) -> u64 {
+    /// What must be free besides while an operation is carried out: for the next step; and where it frees
+    /// nothing, for the operations that do.
+    fn kept_for(&self, frees: bool) -> Need {
+        let slack = (self.superblock.image_blocks / SLACK_SHARE).min(SLACK_MAX);
+        match frees {
+            true => self.step_need(),
+            false => {
+                self.step_need() + self.step_need() + Need::of_blocks(slack + 2 * OPERATION_BLOCKS)
+            }
+        }
+    }
+
+    /// What one step may dirty: the node whose buffer moves, and two or three nodes below it.
+    fn step_need(&self) -> Need {
         let geometry = self.store.geometry;
         let growth = self.store.growth().min(geometry.growth_at_once() as u64);
         let bytes = 4 * u64::from(geometry.leaf_size) + 2 * u64::from(geometry.node_size) + growth;
-        bytes / BLOCK_SIZE as u64 + OPERATION_BLOCKS
+        self.need_of(bytes) + Need::of_blocks(OPERATION_BLOCKS)
     }
 }
 
@@ -241,7 +196,7 @@ fn bytes_of(message: &RecordMessage) -> u64 {
 }
 
 /// Whether an operation gives back more than it takes, or at least changes only what is there.
-fn frees(transaction: &Transaction) -> bool {
+pub(super) fn frees(transaction: &Transaction) -> bool {
     let deletes = |message: &RecordMessage| match message {
         RecordMessage::RangeDelete(..) | RecordMessage::Point(_, _, Action::Delete) => true,
         RecordMessage::Point(_, _, Action::Update(update)) => update.only_trims(),

@@ -1,0 +1,215 @@
+//! A device with its counters, whose errors name a place; and images that lie scattered over it.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Device;
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::ScatterMap;
+use crate::ids::*;
+
+/// Scattered images whose places are known at once.
+const KNOWN_MAX: usize = 1 << 14;
+
+/// What has been asked of a device since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounts {
+    /// Calls to read.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Calls to write.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Calls to flush.
+    pub flushes: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    flushes: AtomicU64,
+}
+
+/// A device, its counters, and errors that name a place. Clones share all of it.
+///
+/// Addresses from [`SCATTERED`] blocks on are those of images that lie scattered: their maps say where each
+/// block is, and they are read and written like all others.
+#[derive(Clone)]
+pub struct Disk {
+    device: Arc<dyn Device>,
+    counters: Arc<Counters>,
+    scattered: Arc<Mutex<HashMap<BlockNr, Arc<Scattered>>>>,
+}
+
+/// Where a scattered image lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scattered {
+    /// The blocks of its maps.
+    pub maps: Vec<BlockNr>,
+    /// Its own blocks, in their order.
+    pub extents: Vec<Extent>,
+}
+
+impl Disk {
+    /// A disk over `device`, with all counts at zero.
+    pub fn new(device: Arc<dyn Device>) -> Disk {
+        Disk { device, counters: Arc::default(), scattered: Arc::default() }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.device.is_empty()
+    }
+
+    /// Reads `len` bytes at `at`. The caller has compared `len` with its limit.
+    pub fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
+        let failed = |source| Error::Io { op: "read", place: Place::Byte(at), source };
+        let places = self.places(at, len)?;
+        if places
+            .iter()
+            .any(|(at, len)| at.checked_add(*len as u64).is_none_or(|end| end > self.len()))
+        {
+            let end = io::Error::new(io::ErrorKind::UnexpectedEof, "past the end of the image");
+            return Err(failed(end));
+        }
+        let mut buf = vec![0; len];
+        let mut rest = &mut buf[..];
+        for (at, len) in places {
+            self.counters.reads.fetch_add(1, Ordering::Relaxed);
+            self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+            let (part, behind) = rest.split_at_mut(len);
+            self.device.read_at(at, part).map_err(failed)?;
+            rest = behind;
+        }
+        Ok(buf)
+    }
+
+    /// Writes `bytes` at `at`.
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let failed = |source| Error::Io { op: "write", place: Place::Byte(at), source };
+        let mut rest = bytes;
+        for (at, len) in self.places(at, bytes.len())? {
+            self.counters.writes.fetch_add(1, Ordering::Relaxed);
+            self.counters.written_bytes.fetch_add(len as u64, Ordering::Relaxed);
+            let (part, behind) = rest.split_at(len);
+            self.device.write_at(at, part).map_err(failed)?;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written before durable.
+    pub fn flush(&self) -> Result<()> {
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        let failed = |source| Error::Io { op: "flush", place: Place::Image, source };
+        self.device.flush().map_err(failed)
+    }
+
+    /// The counts so far.
+    pub fn counts(&self) -> IoCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        IoCounts {
+            reads: get(&self.counters.reads),
+            read_bytes: get(&self.counters.read_bytes),
+            writes: get(&self.counters.writes),
+            written_bytes: get(&self.counters.written_bytes),
+            flushes: get(&self.counters.flushes),
+        }
+    }
+
+    /// The blocks of the device that an image takes, those of its maps included.
+    pub fn blocks_of(&self, extent: Extent) -> Result<Vec<Extent>> {
+        let Some((map, _)) = extent.start.map() else { return Ok(vec![extent]) };
+        let scattered = self.scattered(map)?;
+        let blocks: u64 = scattered.extents.iter().map(|extent| u64::from(extent.blocks)).sum();
+        if blocks != u64::from(extent.blocks) {
+            let fault = Fault::mismatch("blocks of a scattered image", extent.blocks, blocks);
+            return Err(Error::corrupt(Place::Byte(map.byte()), fault));
+        }
+        let maps = scattered.maps.iter().map(|map| Extent { start: *map, blocks: 1 });
+        Ok(maps.chain(scattered.extents.iter().copied()).collect())
+    }
+
+    /// From now on the image of this map lies there; or nowhere.
+    pub(crate) fn place_scattered(&self, map: BlockNr, place: Option<Scattered>) {
+        let mut known = self.known();
+        match place {
+            Some(place) => drop(known.insert(map, Arc::new(place))),
+            None => drop(known.remove(&map)),
+        }
+    }
+
+    /// The places of `[at, at + len)` on the device: positions and lengths, in their order.
+    fn places(&self, at: u64, len: usize) -> Result<Vec<(u64, usize)>> {
+        let block = BlockNr(at / BLOCK_SIZE as u64);
+        let Some((map, index)) = block.map() else { return Ok(vec![(at, len)]) };
+        let scattered = self.scattered(map)?;
+        let mut skip = index * BLOCK_SIZE as u64 + at % BLOCK_SIZE as u64;
+        let mut left = len;
+        let mut places = Vec::new();
+        for extent in &scattered.extents {
+            let here = extent.bytes().saturating_sub(skip).min(left as u64);
+            if here > 0 {
+                places.push((extent.start.byte() + skip, here as usize));
+            }
+            skip = skip.saturating_sub(extent.bytes());
+            left -= here as usize;
+        }
+        if left > 0 {
+            let fault = Fault::mismatch("blocks of a scattered image", "enough", "too few");
+            return Err(Error::corrupt(Place::Byte(map.byte()), fault));
+        }
+        Ok(places)
+    }
+
+    fn scattered(&self, first: BlockNr) -> Result<Arc<Scattered>> {
+        if let Some(known) = self.known().get(&first) {
+            return Ok(known.clone());
+        }
+        let mut found = Scattered::default();
+        let mut blocks = 0;
+        let mut next = Some(first);
+        while let Some(block) = next {
+            let bytes = self.read(block.byte(), BLOCK_SIZE)?;
+            let corrupt = |fault: Fault| Error::corrupt(Place::Byte(block.byte()), fault);
+            let (_, map) =
+                ScatterMap::decode(&bytes, None).map_err(|error| corrupt(error.into()))?;
+            blocks += map.extents.iter().map(|extent| u64::from(extent.blocks)).sum::<u64>();
+            if blocks >= SCATTERED_MAX {
+                let fault = Fault::mismatch("blocks of a scattered image", "fewer", blocks);
+                return Err(corrupt(fault));
+            }
+            found.maps.push(block);
+            found.extents.extend(map.extents);
+            next = map.next;
+        }
+        let found = Arc::new(found);
+        let mut known = self.known();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(first, found.clone());
+        Ok(found)
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<BlockNr, Arc<Scattered>>> {
+        self.scattered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

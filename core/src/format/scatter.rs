@@ -1,0 +1,95 @@
+//! A scatter map: where an image lies that found no row of free blocks long enough.
+//!
+//! An extent whose first block is [`SCATTERED`] or more is not a place on the device, but the name of one or
+//! more maps: (number − 2^51) / 2^18 is the block of the first. Its blocks are those of the maps' extents, one
+//! after the other.
+//!
+//! ```text
+//!  0  seal           72
+//! 72  next            8   block of the next map; 0 for the last
+//! 80  extent count    4
+//! 84  zero            4
+//! 88  extents              each: block 8, blocks 4
+//!     zero to 4096
+//! ```
+
+use super::fields::{Fields, FormatError, Trace, Writer};
+use super::limits::IMAGE_BLOCKS_MAX;
+use super::seal::{Birth, Magic, Seal};
+use crate::ids::*;
+
+const EXTENT_BYTES: usize = 12;
+/// Extents of one map.
+pub const MAP_EXTENTS: usize = (BLOCK_SIZE - 88) / EXTENT_BYTES;
+
+/// One block of the list of extents of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScatterMap {
+    /// The block of the next one.
+    pub next: Option<BlockNr>,
+    /// Where the next blocks of the image are; at least one.
+    pub extents: Vec<Extent>,
+}
+
+impl ScatterMap {
+    /// Parses a whole block.
+    pub fn decode(
+        block: &[u8],
+        trace: Option<&mut dyn Trace>,
+    ) -> Result<(Seal, ScatterMap), FormatError> {
+        let mut f = Fields::traced(block, trace);
+        let seal = Seal::decode(&mut f, Magic::ScatterMap)?;
+        let next = f.u64("next")?;
+        f.within(f.at() - 8, "next", next, IMAGE_BLOCKS_MAX)?;
+        let count = f.count("extent count", MAP_EXTENTS, EXTENT_BYTES)?;
+        if count == 0 {
+            return Err(f.wrong("extent count", "at least 1", 0));
+        }
+        f.zeros("reserved", 4)?;
+        let mut extents = Vec::with_capacity(count);
+        for index in 0..count {
+            f.enter("extent", Some(index));
+            let extent = Extent { start: BlockNr(f.u64("block")?), blocks: f.u32("blocks")? };
+            if !extent.is_place() || extent.start.map().is_some() {
+                return Err(f.wrong("extent", "blocks of the image", extent));
+            }
+            extents.push(extent);
+            f.leave();
+        }
+        f.zeros_to_block_end()?;
+        Ok((seal, ScatterMap { next: (next > 0).then_some(BlockNr(next)), extents }))
+    }
+
+    /// The whole block.
+    pub fn encode(&self, birth: Birth) -> Vec<u8> {
+        let mut w = Writer::with_capacity(BLOCK_SIZE);
+        Seal::open(&mut w, Magic::ScatterMap, birth);
+        w.u64(self.next.map_or(0, |next| next.0));
+        w.len32(self.extents.len());
+        w.u32(0);
+        for extent in &self.extents {
+            w.u64(extent.start.0);
+            w.u32(extent.blocks);
+        }
+        w.pad_to(BLOCK_SIZE);
+        let mut block = w.finish();
+        Seal::close(&mut block);
+        block
+    }
+}
+
+impl Extent {
+    /// Whether an image could be there: in blocks of the device, or scattered over them.
+    pub(crate) fn is_place(self) -> bool {
+        match self.start.map() {
+            None => self.start.0 > 0 && self.blocks > 0 && self.end().0 <= SCATTERED,
+            Some((map, index)) => {
+                map.0 > 0
+                    && map.0 < IMAGE_BLOCKS_MAX
+                    && index == 0
+                    && self.blocks > 0
+                    && u64::from(self.blocks) < SCATTERED_MAX
+            }
+        }
+    }
+}

@@ -31,6 +31,8 @@ pub struct Setup {
     pub late_bytes: usize,
     /// Whether a recovery makes a checkpoint between any two groups.
     pub eager_checkpoints: bool,
+    /// Whether every image of several blocks is scattered.
+    pub scatter: bool,
 }
 
 impl Setup {
@@ -44,6 +46,7 @@ impl Setup {
             cache: CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 },
             late_bytes: 16 << 10,
             eager_checkpoints: false,
+            scatter: false,
         }
     }
 
@@ -67,9 +70,9 @@ impl Setup {
 
     /// Opens the file system on `device`.
     pub fn open(&self, device: Arc<dyn Device>, mode: Mode, seed: u64) -> Result<(Fs, Recovery)> {
-        let Setup { cache, late_bytes, eager_checkpoints, .. } = *self;
+        let Setup { cache, late_bytes, eager_checkpoints, scatter, .. } = *self;
         let usual = OpenOptions::new(mode, nonces(seed));
-        let options = OpenOptions { cache, late_bytes, eager_checkpoints, ..usual };
+        let options = OpenOptions { cache, late_bytes, eager_checkpoints, scatter, ..usual };
         let (volume, recovery) = Volume::open(device, options)?;
         Ok((Fs::open(volume, clock(1 << 20)), recovery))
     }
@@ -178,7 +181,6 @@ impl Taken {
             Taken::Nothing | Taken::Operation | Taken::Acknowledged => None,
             Taken::Refused => Some("step refused"),
             Taken::NoRoom => Some("step without room in the image"),
-            Taken::Failed => Some("step that failed half way for want of room"),
             Taken::Reopened => Some("volume opened again on the way"),
         }
     }
@@ -193,8 +195,6 @@ pub enum Taken {
     Refused,
     /// The image had no room for it.
     NoRoom,
-    /// The image had no room for it, which showed only half way: the volume had to be opened again.
-    Failed,
     /// A new boundary was reached.
     Operation,
     /// Everything so far was acknowledged.
@@ -259,7 +259,6 @@ impl Run {
             Ok(()) => Ok(()),
             Err(Error::Refused(refusal)) => Err(refusal),
             Err(Error::NoSpace { .. }) if !fs.volume().has_failed() => return Ok(Taken::NoRoom),
-            Err(Error::NoSpace { .. }) => return self.reopen().map(|_| Taken::Failed),
             Err(error) => return Err(error.to_string()),
         };
         let msn = fs.volume().next_msn();

@@ -73,7 +73,7 @@ impl Story {
             match taken {
                 Taken::Operation => spans.push(Span { begun, abandoned: usize::MAX }),
                 Taken::Acknowledged => acknowledged.push((device.position(), run.now())),
-                Taken::Reopened | Taken::Failed => abandon(&mut spans[run.now() + 1..], begun),
+                Taken::Reopened => abandon(&mut spans[run.now() + 1..], begun),
                 Taken::Nothing | Taken::Refused | Taken::NoRoom => {}
             }
             if let Some(rule) = taken.rule() {

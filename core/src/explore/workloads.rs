@@ -38,6 +38,7 @@ const ROOMY: Setup = Setup {
     cache: CacheBudget { total_bytes: 256 << 10, dirty_bytes: 96 << 10 },
     late_bytes: EDGE,
     eager_checkpoints: false,
+    scatter: false,
 };
 
 /// Room for large files.
@@ -48,6 +49,7 @@ const LARGE: Setup = Setup {
     cache: CacheBudget { total_bytes: 512 << 10, dirty_bytes: 192 << 10 },
     late_bytes: EDGE,
     eager_checkpoints: false,
+    scatter: false,
 };
 
 impl Workload {
@@ -77,6 +79,12 @@ impl Workload {
                 "an image that is nearly full",
                 Setup { image_bytes: 1536 * KIB, ..ROOMY },
                 full,
+            ),
+            seeded(
+                "scattered",
+                "everything, where no image finds a row of free blocks",
+                Setup { scatter: true, ..LARGE },
+                scattered,
             ),
         ]
     }
@@ -544,6 +552,13 @@ fn turns(pen: &mut Pen) {
             pen.step(Step::Checkpoint);
         }
     }
+}
+
+fn scattered(pen: &mut Pen) {
+    overwrite(pen);
+    pen.anything(60);
+    pen.step(Step::Checkpoint);
+    pen.anything(60);
 }
 
 fn full(pen: &mut Pen) {

@@ -42,8 +42,10 @@ pub struct Space {
     pins: Pins,
     /// Pinned extents that were given up.
     kept: u64,
-    /// Images that found no row.
+    /// Images that were scattered.
     scattered: u64,
+    /// The longest row that an image may have.
+    row_max: u64,
     /// Where the search for a long row of blocks goes on.
     rover: u64,
     /// No block before this one is free.
@@ -122,6 +124,7 @@ impl Space {
             pins: Pins::default(),
             kept: 0,
             scattered: 0,
+            row_max: u64::MAX,
             rover: 0,
             lowest: 0,
             dirty: (0..pages).collect(),
@@ -140,12 +143,19 @@ impl Space {
     /// Takes blocks for an image that is written for the epoch of `birth`: in a row if there is one, and else
     /// scattered, with a map that is written at once.
     pub fn place(&mut self, blocks: u64, birth: Birth) -> Result<Extent> {
-        if let Some(start) = self.find_row(blocks) {
+        if blocks <= self.row_max
+            && let Some(start) = self.find_row(blocks)
+        {
             let extent = row(start, blocks);
             self.take(extent);
             return Ok(extent);
         }
         self.scatter(blocks, birth)
+    }
+
+    /// From now on images of several blocks are scattered over single ones, even where there are rows.
+    pub fn scatter_all(&mut self, scatter: bool) {
+        self.row_max = if scatter { 1 } else { u64::MAX };
     }
 
     /// Takes one block.
@@ -157,7 +167,8 @@ impl Space {
 
     /// Whether so much can be written. It does not matter where: what finds no row is scattered.
     pub fn has(&self, need: Need) -> bool {
-        let row = || self.busy.find_clear(self.rover, need.blocks).is_some();
+        let row =
+            || self.row_max == u64::MAX && self.busy.find_clear(self.rover, need.blocks).is_some();
         need.all() <= self.free_blocks() || (need.blocks <= self.free_blocks() && row())
     }
 
@@ -197,7 +208,7 @@ impl Space {
         let mut left = blocks;
         while left > 0 {
             let (start, count) = rows.pop().ok_or_else(|| self.full(blocks))?;
-            let taken = count.min(left);
+            let taken = count.min(left).min(self.row_max);
             extents.push(row(start, taken));
             left -= taken;
             if taken < count {

@@ -54,6 +54,9 @@ pub struct OpenOptions {
     /// Whether recovery makes a checkpoint between any two log groups, and not only where space is short:
     /// what is rare otherwise, for tests.
     pub eager_checkpoints: bool,
+    /// Whether every image of several blocks is scattered, as if there were no rows of free blocks: what is
+    /// rare otherwise, for tests.
+    pub scatter: bool,
     /// The nonces of later epochs.
     pub nonces: NonceSource,
 }
@@ -62,8 +65,9 @@ impl OpenOptions {
     /// The newest superblock of a file system, with the usual sizes.
     pub fn new(mode: Mode, nonces: NonceSource) -> OpenOptions {
         let (cache, content) = (CacheBudget::default(), Some(Content::Files));
-        let (late_bytes, eager_checkpoints) = (LATE_BYTES, false);
-        OpenOptions { mode, content, slot: None, cache, late_bytes, eager_checkpoints, nonces }
+        let (slot, late_bytes) = (None, LATE_BYTES);
+        let (eager_checkpoints, scatter) = (false, false);
+        OpenOptions { mode, content, slot, cache, late_bytes, eager_checkpoints, scatter, nonces }
     }
 }
 
@@ -156,6 +160,7 @@ impl Volume {
         for (group, extent) in survey.iter().flat_map(|survey| &survey.pins) {
             space.pin_logged(*group, *extent)?;
         }
+        space.scatter_all(options.scatter);
         let table = Table::open(disk.clone(), identity.volume, superblock.table);
         let geometry = Geometry {
             node_size: superblock.node_size,

@@ -44,7 +44,7 @@ pub(super) const CASES: &[Case] = &[
         scattered(forge, 334, |_, _, maps| maps[0].1.next = Some(maps[0].0))
     }),
     ("a map of too few blocks", Finds(Code::MapInvalid), |forge| {
-        scattered(forge, 334, |_, _, maps| drop(maps[0].1.extents.pop()))
+        scattered(forge, 334, |_, _, maps| maps[0].1.extents.truncate(1))
     }),
     ("a map of too many blocks", Finds(Code::MapInvalid), |forge| {
         scattered(forge, 334, |_, old, maps| {

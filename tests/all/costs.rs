@@ -6,10 +6,12 @@ use std::sync::Arc;
 use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, FaultyDevice, FileDevice, IoCounts, MemoryDevice};
-use betr_core::format::FileType;
+use betr_core::format::{FileType, Key};
 use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
+use betr_core::node::Node;
+use betr_core::tree::KeyScan;
 use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
 use betr_tests::{Random, clock, nonces, tight, tiny};
 use bytes::Bytes;
@@ -193,4 +195,58 @@ fn a_range_delete_reads_no_leaf() {
     let device: Arc<dyn Device> = image;
     let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings);
+}
+
+/// A scan of keys alone reads no values; and a scan of all reads each leaf once, in few pieces.
+#[test]
+fn scans_read_what_they_need() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    let mut seed = 0;
+    let mut options = || {
+        seed += 1;
+        let geometry = Some(Geometry::new(256 << 10, 16 << 10));
+        KvOptions { geometry, ..KvOptions::new(nonces(seed)) }
+    };
+    let mut kv = Kv::create(device.clone(), *b"a scanned image!", options()).unwrap();
+    for first in (0..20_000u32).step_by(500) {
+        let mut batch = Batch::new();
+        for number in first..first + 500 {
+            let key = number.wrapping_mul(0x9e37_79b1).to_be_bytes();
+            batch.insert(TreeId::Data, &key, &vec![1; if number % 5 == 0 { 4096 } else { 300 }]);
+        }
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+    drop(kv);
+    let mut open = || Kv::open(device.clone(), Mode::ReadOnly, options()).unwrap().0;
+    let mut cost = |scan: &dyn Fn(&Kv) -> usize| {
+        let kv = open();
+        let before = kv.volume().io_counts();
+        assert_eq!(scan(&kv), 20_000);
+        let after = kv.volume().io_counts();
+        (after.reads - before.reads, after.read_bytes - before.read_bytes)
+    };
+    let all = cost(&|kv| kv.range(TreeId::Data, b"", None).filter(|entry| entry.is_ok()).count());
+    let keys = cost(&|kv| {
+        let mut scan = KeyScan::new(TreeId::Data, Key::default(), None);
+        std::iter::from_fn(|| scan.next(kv.volume().store()).unwrap()).count()
+    });
+    let kv = open();
+    let store = kv.volume().store();
+    let (mut leaves, mut bytes) = (0, 0);
+    for id in (1..store.next_node().0).map(NodeId) {
+        let Some(entry) = store.table.get(id).unwrap() else { continue };
+        bytes += entry.extent.bytes();
+        if entry.height == Height(0) {
+            leaves += 1;
+        } else if let Node::Internal(internal) = &*store.node(id).unwrap() {
+            bytes += internal.runs().iter().map(|run| run.reference().extent.bytes()).sum::<u64>();
+        }
+    }
+    println!("all: {all:?}, keys: {keys:?} of {bytes} bytes in {leaves} leaves");
+    assert!(all.1 <= bytes && all.1 > bytes / 2, "{all:?} of {bytes} bytes");
+    // A head, the basements, the blocks; and the slices of messages that are pending for it.
+    assert!(all.0 < 6 * leaves, "{all:?} for {leaves} leaves");
+    // What is still pending is read with its values.
+    assert!(keys.1 < bytes / 4, "{keys:?} of {bytes} bytes");
 }

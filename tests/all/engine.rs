@@ -198,6 +198,48 @@ fn agrees_with_a_map() {
     assert!(bound.iter().all(|count| *count > 0), "{bound:?}");
 }
 
+/// Many more operations than nodes have room for, with few looks at all of it.
+#[test]
+fn a_million_operations_agree_with_a_map() {
+    const OPERATIONS: usize = 1_000_000;
+    let mut random = Random::new(77);
+    let device = Arc::new(MemoryDevice::new(256 << 20));
+    let mut volume = create(device.clone(), tiny(), roomy(), 4).unwrap();
+    volume.checkpoint().unwrap();
+    let mut model = Model::new();
+    let (mut done, mut looked) = (0, 0);
+    while done < OPERATIONS {
+        let messages: Vec<_> = (0..1 + random.below(40)).map(|_| few_ranges(&mut random)).collect();
+        done += messages.len();
+        messages.iter().for_each(|message| apply(&mut model, message));
+        let transaction = Transaction { op: Op::Raw, wall: Time::default(), messages };
+        volume.commit(transaction).unwrap();
+        let key = (TreeId::ALL[random.below(2) as usize], random_key(&mut random));
+        assert_eq!(volume.get(key.0, &key.1).unwrap(), model.get(&key).cloned(), "{done}");
+        if done / 100_000 > looked {
+            looked = done / 100_000;
+            volume.sync().unwrap();
+            drop(volume);
+            volume = open(device.clone(), Mode::ReadWrite, roomy(), looked as u64).unwrap().0;
+            same(&contents(&volume), &model, 77, done);
+            lengths(&volume, &model);
+        }
+    }
+    println!("{} keys, {} checkpoints", model.len(), volume.superblock().birth.epoch.0);
+    volume.sync().unwrap();
+    sound(device, 77);
+}
+
+/// A random message, seldom a range delete: they would leave little else.
+fn few_ranges(random: &mut Random) -> RecordMessage {
+    loop {
+        let message = random_message(random);
+        if !matches!(message, RecordMessage::RangeDelete(..)) || random.below(200) == 0 {
+            return message;
+        }
+    }
+}
+
 /// Returns where late-bound values were found by recoveries.
 fn run(seed: u64, steps: usize) -> BoundCounts {
     let mut random = Random::new(seed);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Device;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::ScatterMap;
+use crate::format::{MAP_EXTENTS, ScatterMap};
 use crate::ids::*;
 
 /// Scattered images whose places are known at once.
@@ -192,6 +192,10 @@ impl Disk {
             let (_, map) =
                 ScatterMap::decode(&bytes, None).map_err(|error| corrupt(error.into()))?;
             blocks += map.extents.iter().map(|extent| u64::from(extent.blocks)).sum::<u64>();
+            if map.next.is_some() && map.extents.len() < MAP_EXTENTS {
+                let fault = Fault::mismatch("extents of a map", MAP_EXTENTS, map.extents.len());
+                return Err(corrupt(fault));
+            }
             if blocks >= SCATTERED_MAX {
                 let fault = Fault::mismatch("blocks of a scattered image", "fewer", blocks);
                 return Err(corrupt(fault));

@@ -174,7 +174,7 @@ impl Leaf {
                 let Some(item) = part.entries.get(key) else { return Ok(None) };
                 match part.block_of(&item) {
                     Some(block) => {
-                        self.read_blocks(disk, at, &[block])?;
+                        self.read_blocks(disk, &[(at, block)])?;
                         Ok(block.value.get().cloned())
                     }
                     None => Ok(Some(item.bytes())),
@@ -191,21 +191,24 @@ impl Leaf {
         let range = basements_within(basements, lo, hi);
         self.load(disk, range.clone())?;
         let mut found = Vec::new();
+        // Blocks of files, each with its basement, and the entries that they belong to.
+        let (mut blocks, mut owners) = (Vec::new(), Vec::new());
         for at in range {
             let part = self.part(disk, at)?;
-            let first = found.len();
-            found.extend(part.entries.export(lo, hi));
-            if part.blocks.is_empty() {
-                continue;
-            }
-            let blocks: Vec<Option<&Block>> =
-                part.entries.range(lo, hi).map(|item| part.block_of(&item)).collect();
-            let wanted: Vec<&Block> = blocks.iter().flatten().copied().collect();
-            self.read_blocks(disk, at, &wanted)?;
-            for (entry, block) in found[first..].iter_mut().zip(blocks) {
-                if let Some(value) = block.and_then(|block| block.value.get()) {
-                    entry.1 = value.clone();
+            if !part.blocks.is_empty() {
+                for (entry, item) in part.entries.range(lo, hi).enumerate() {
+                    if let Some(block) = part.block_of(&item) {
+                        blocks.push((at, block));
+                        owners.push(found.len() + entry);
+                    }
                 }
+            }
+            found.extend(part.entries.export(lo, hi));
+        }
+        self.read_blocks(disk, &blocks)?;
+        for (entry, (_, block)) in owners.into_iter().zip(blocks) {
+            if let Some(value) = block.value.get() {
+                found[entry].1 = value.clone();
             }
         }
         Ok(found)
@@ -331,26 +334,27 @@ impl Leaf {
         Ok(Part { entries, blocks })
     }
 
-    /// Reads blocks of basement `at` that have not been, those in a row together.
-    fn read_blocks(&self, disk: &Disk, at: usize, blocks: &[&Block]) -> Result<()> {
+    /// Reads blocks, each with its basement, that have not been read, those in a row together.
+    fn read_blocks(&self, disk: &Disk, blocks: &[(usize, &Block)]) -> Result<()> {
         let Content::Stored { extent, leaf_bytes, loaded, .. } = &self.content else {
             return Ok(());
         };
-        let missing: Vec<&Block> =
-            blocks.iter().copied().filter(|block| block.value.get().is_none()).collect();
-        for row in missing.chunk_by(|a, b| a.offset + FILE_BLOCK as u32 == b.offset) {
-            let byte = extent.start.byte() + u64::from(row[0].offset);
-            let place = |byte| Place::Part { id: self.id, part: at as u64, byte };
+        let missing: Vec<(usize, &Block)> =
+            blocks.iter().copied().filter(|(_, block)| block.value.get().is_none()).collect();
+        for row in missing.chunk_by(|(_, a), (_, b)| a.offset + FILE_BLOCK as u32 == b.offset) {
+            let byte = extent.start.byte() + u64::from(row[0].1.offset);
+            let place = |part: usize, byte| Place::Part { id: self.id, part: part as u64, byte };
             let len = row.len() * FILE_BLOCK;
             let all = loaded.bytes() + len as u64;
             if all > 2 * u64::from(*leaf_bytes) {
                 let fault = Fault::mismatch("values of a leaf", format!("{leaf_bytes} bytes"), all);
-                return Err(Error::corrupt(place(byte), fault));
+                return Err(Error::corrupt(place(row[0].0, byte), fault));
             }
             let bytes = Bytes::from(disk.read(byte, len)?);
-            for (number, block) in row.iter().enumerate() {
+            for (number, (part, block)) in row.iter().enumerate() {
                 let value = bytes.slice(number * FILE_BLOCK..(number + 1) * FILE_BLOCK);
-                check_hash(&value, &block.hash, || place(byte + (number * FILE_BLOCK) as u64))?;
+                let place = || place(*part, byte + (number * FILE_BLOCK) as u64);
+                check_hash(&value, &block.hash, place)?;
                 block.value.get_or_init(|| value);
             }
             loaded.add(len as u64);
@@ -391,11 +395,10 @@ impl Leaf {
     pub fn read_all(&self, disk: &Disk) -> Result<()> {
         let Content::Stored { basements, .. } = &self.content else { return Ok(()) };
         self.load(disk, 0..basements.len())?;
-        let parts = basements.iter().filter_map(|basement| basement.part.get());
-        for (at, part) in parts.enumerate() {
-            self.read_blocks(disk, at, &part.blocks.iter().collect::<Vec<_>>())?;
-        }
-        Ok(())
+        let parts = basements.iter().filter_map(|basement| basement.part.get()).enumerate();
+        let blocks: Vec<(usize, &Block)> =
+            parts.flat_map(|(at, part)| part.blocks.iter().map(move |b| (at, b))).collect();
+        self.read_blocks(disk, &blocks)
     }
 
     /// Brings all entries into one list, which can be changed.

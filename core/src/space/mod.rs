@@ -371,3 +371,44 @@ fn row(start: u64, blocks: u64) -> Extent {
     let blocks = u32::try_from(blocks).expect("extents are bounded by the limits of nodes");
     Extent { start: BlockNr(start), blocks }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::device::MemoryDevice;
+    use crate::ids::{Nonce, VolumeId};
+
+    #[test]
+    fn what_is_scattered_is_read_where_it_was_written_and_freed_as_a_whole() {
+        const BLOCKS: u64 = 3000;
+        let device = Arc::new(MemoryDevice::new(BLOCKS * BLOCK_SIZE as u64));
+        let disk = Disk::new(device.clone());
+        let mut space = Space::empty(disk.clone(), BLOCKS, 10..BLOCKS);
+        space.reserve(BlockNr(0), 10);
+        let birth = Birth { volume: VolumeId([3; 16]), epoch: Epoch(5), nonce: Nonce(7) };
+        // Every second block is taken, but for a few at the end.
+        let held: Vec<Extent> = (10..2600).step_by(2).map(|block| row(block, 1)).collect();
+        held.iter().for_each(|extent| space.take(*extent));
+        let free = space.free_blocks();
+        let image = space.place(1000, birth).unwrap();
+        assert_eq!(image.start.map().map(|(_, index)| index), Some(0));
+        // The row at the end is one extent; the others are single blocks.
+        assert_eq!(free - space.free_blocks(), 1000 + (1u64 + 1000 - 400).div_ceil(334));
+        let bytes: Vec<u8> = (0..image.bytes()).map(|at| (at / 777) as u8).collect();
+        disk.write(image.start.byte(), &bytes).unwrap();
+        let again = Disk::new(device.clone());
+        for (at, len) in [(0, 5000), (4095, 2), (399 * 4096, 9000), (999 * 4096, 4096)] {
+            let read = again.read(image.start.byte() + at as u64, len).unwrap();
+            assert!(read == bytes[at..at + len], "{len} bytes at {at}");
+        }
+        assert!(again.read(image.start.byte() + image.bytes() - 1, 2).is_err());
+        let other = Extent { blocks: image.blocks + 1, ..image };
+        assert!(again.blocks_of(other).is_err());
+        space.free(image, Epoch(5), Epoch(5)).unwrap();
+        assert_eq!(space.free_blocks(), free);
+        assert!(space.place(free, birth).is_err(), "there is no room for the maps");
+        assert_eq!(space.free_blocks(), free);
+    }
+}

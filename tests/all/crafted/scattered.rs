@@ -33,7 +33,7 @@ fn scattered(
 
 pub(super) const CASES: &[Case] = &[
     ("a scattered leaf", Clean, |forge| scattered(forge, 334, |_, _, _| {})),
-    ("a leaf of many maps", Clean, |forge| scattered(forge, 1, |_, _, _| {})),
+    ("maps that are not full", Finds(Code::MapInvalid), |forge| scattered(forge, 1, |_, _, _| {})),
     ("maps in a circle", Finds(Code::MapInvalid), |forge| {
         scattered(forge, 1, |_, _, maps| {
             let first = maps[0].0;

@@ -250,3 +250,47 @@ fn scans_read_what_they_need() {
     // What is still pending is read with its values.
     assert!(keys.1 < bytes / 4, "{keys:?} of {bytes} bytes");
 }
+
+/// Leaves are dropped even where their parents, with the range deletes, have left the cache; and the table
+/// forgets pages without entries, however many nodes have come and gone.
+#[test]
+fn what_is_deleted_leaves_nothing_behind() {
+    let device = Arc::new(MemoryDevice::new(16 * MIB));
+    let mut seed = 0;
+    let mut options = || {
+        seed += 1;
+        let geometry = Some(Geometry::new(256 << 10, 512));
+        KvOptions { cache: tight(), geometry, ..KvOptions::new(nonces(seed)) }
+    };
+    let mut kv = Kv::create(device.clone(), *b"nothing is left!", options()).unwrap();
+    let used = |kv: &Kv| kv.volume().store().space.used_blocks();
+    let insert = |kv: &mut Kv, tree, numbers: std::ops::Range<u32>, len| {
+        let mut batch = Batch::new();
+        numbers.for_each(|n| batch.insert(tree, &(n * 7919 % 3001).to_be_bytes(), &vec![1; len]));
+        kv.commit(batch).unwrap();
+    };
+    kv.checkpoint().unwrap();
+    let empty = used(&kv);
+    let mut most = Vec::new();
+    for round in 0..60 {
+        (0..15).for_each(|part| {
+            insert(&mut kv, TreeId::Metadata, 200 * part..200 * (part + 1), 1000);
+        });
+        (0..2).for_each(|_| kv.checkpoint().unwrap());
+        let full = used(&kv);
+        let mut batch = Batch::new();
+        batch.delete_range(TreeId::Metadata, &[0; 4], &[0xff; 4]);
+        kv.commit(batch).unwrap();
+        // What makes the root go.
+        (0..8).for_each(|part| insert(&mut kv, TreeId::Data, 10 * part..10 * (part + 1), 300));
+        (0..4).for_each(|_| kv.checkpoint().unwrap());
+        most.push(used(&kv));
+        assert!(used(&kv) < empty + (full - empty) / 4, "round {round}: {empty}, {full}, {most:?}");
+    }
+    println!("{empty} blocks when empty, {most:?} after deletions");
+    assert!(most[59] < most[5] + 10, "{most:?}");
+    kv.sync().unwrap();
+    let device: Arc<dyn Device> = device;
+    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings);
+}

@@ -186,9 +186,17 @@ fn bindings() -> Vec<Binding> {
     let range = |first, count| MsnRange { first: Msn(first), count };
     let extent = Extent { start: BlockNr(900), blocks: 3 };
     let node = NodeId(12);
-    let leaf = BoundLeaf { node, extent, head_bytes: 700, birth: Epoch(8), hash: Hash([6; 32]) };
+    let leaf = BoundLeaf {
+        node,
+        extent,
+        head_bytes: 700,
+        birth: Epoch(8),
+        hash: Hash([6; 32]),
+        map: Hash::default(),
+    };
     let (offset, bytes, count) = (128, 9000, 2);
-    let slice = BoundSlice { node, extent, offset, bytes, count, hash: Hash([7; 32]) };
+    let (hash, map) = (Hash([7; 32]), Hash::default());
+    let slice = BoundSlice { node, extent, offset, bytes, count, hash, map };
     let inline = Bytes::from_static(b"a value that stands in the log");
     vec![
         Binding { values: vec![range(106, 2), range(113, 1)], to: Bound::Leaf(leaf) },
@@ -275,13 +283,14 @@ fn vectors() {
     insta::assert_snapshot!("table_page", hex(&bytes));
 
     let map = ScatterMap {
-        next: Some(BlockNr(77)),
+        next: Some((BlockNr(77), Hash([4; 32]))),
         extents: vec![
             Extent { start: BlockNr(9), blocks: 1 },
             Extent { start: BlockNr(70), blocks: 3 },
         ],
     };
-    let bytes = map.encode(birth());
+    let (bytes, _) = map.encode(birth());
+    insta::assert_snapshot!("scatter_map", hex(&bytes));
     assert_eq!(ScatterMap::decode(&bytes, None).unwrap().1, map);
     let mut map = MapPage { page: 0, bitmap: Box::new([0; BITS_PER_PAGE / 8]) };
     map.bitmap[0] = 0xff;

@@ -224,7 +224,8 @@ impl Store {
         }
         waiting.sort_unstable();
         let Entry { extent, head_bytes, birth, hash, .. } = entry;
-        let bound = BoundLeaf { node: leaf.id, extent, head_bytes, birth, hash };
+        let map = self.disk.map_hash(extent)?;
+        let bound = BoundLeaf { node: leaf.id, extent, head_bytes, birth, hash, map };
         self.late.bind(Bound::Leaf(bound), &waiting);
         self.space.pin(extent)
     }
@@ -240,7 +241,8 @@ impl Store {
             waiting.sort_unstable();
             let (offset, bytes, count) = (section.offset, section.bytes, section.count);
             let hash = section.hash;
-            let bound = BoundSlice { node, extent, offset, bytes, count, hash };
+            let map = self.disk.map_hash(extent)?;
+            let bound = BoundSlice { node, extent, offset, bytes, count, hash, map };
             self.late.bind(Bound::Slice(bound), &waiting);
             self.space.pin(extent)?;
         }

@@ -10,8 +10,8 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::{MAP_EXTENTS, ScatterMap};
 use crate::ids::*;
 
-/// Scattered images whose places are known at once.
-const KNOWN_MAX: usize = 1 << 14;
+/// Extents of scattered images that are known at once.
+const KNOWN_MAX: usize = 1 << 18;
 
 /// What has been asked of a device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,12 +45,37 @@ struct Counters {
 pub struct Disk {
     device: Arc<dyn Device>,
     counters: Arc<Counters>,
-    scattered: Arc<Mutex<HashMap<BlockNr, Arc<Scattered>>>>,
+    scattered: Arc<Mutex<Known>>,
+}
+
+/// Scattered images by the blocks of their first maps.
+#[derive(Default)]
+struct Known {
+    images: HashMap<BlockNr, Arc<Scattered>>,
+    /// The extents of all of them.
+    extents: usize,
+}
+
+impl Known {
+    fn insert(&mut self, map: BlockNr, image: Arc<Scattered>) {
+        self.remove(map);
+        if self.extents > KNOWN_MAX {
+            *self = Known::default();
+        }
+        self.extents += image.extents.len();
+        self.images.insert(map, image);
+    }
+
+    fn remove(&mut self, map: BlockNr) {
+        self.extents -= self.images.remove(&map).map_or(0, |image| image.extents.len());
+    }
 }
 
 /// Where a scattered image lies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scattered {
+    /// The hash in the seal of its first map.
+    pub hash: Hash,
     /// The blocks of its maps.
     pub maps: Vec<BlockNr>,
     /// Its own blocks, in their order.
@@ -147,12 +172,32 @@ impl Disk {
         Ok(maps.chain(scattered.extents.iter().copied()).collect())
     }
 
+    /// The hash that a scattered image's first map must have; zero for any other image.
+    pub fn map_hash(&self, extent: Extent) -> Result<Hash> {
+        match extent.start.map() {
+            Some((map, _)) => Ok(self.scattered(map)?.hash),
+            None => Ok(Hash::default()),
+        }
+    }
+
+    /// Whether the map of a scattered image is the one of this hash, and speaks of as many blocks.
+    pub fn verify_map(&self, extent: Extent, hash: Hash) -> Result<()> {
+        self.blocks_of(extent)?;
+        match self.map_hash(extent)? {
+            found if found == hash => Ok(()),
+            found => {
+                let fault = Fault::mismatch("hash of a map", hash, found);
+                Err(Error::corrupt(Place::Byte(extent.start.byte()), fault))
+            }
+        }
+    }
+
     /// From now on the image of this map lies there; or nowhere.
     pub(crate) fn place_scattered(&self, map: BlockNr, place: Option<Scattered>) {
         let mut known = self.known();
         match place {
-            Some(place) => drop(known.insert(map, Arc::new(place))),
-            None => drop(known.remove(&map)),
+            Some(place) => known.insert(map, Arc::new(place)),
+            None => known.remove(map),
         }
     }
 
@@ -180,40 +225,43 @@ impl Disk {
     }
 
     fn scattered(&self, first: BlockNr) -> Result<Arc<Scattered>> {
-        if let Some(known) = self.known().get(&first) {
+        if let Some(known) = self.known().images.get(&first) {
             return Ok(known.clone());
         }
         let mut found = Scattered::default();
-        let mut blocks = 0;
-        let mut next = Some(first);
-        while let Some(block) = next {
+        let (mut blocks, all) = (0, self.len() / BLOCK_SIZE as u64);
+        let mut next = Some((first, None));
+        while let Some((block, hash)) = next {
             let bytes = self.read(block.byte(), BLOCK_SIZE)?;
             let corrupt = |fault: Fault| Error::corrupt(Place::Byte(block.byte()), fault);
-            let (_, map) =
+            let (seal, map) =
                 ScatterMap::decode(&bytes, None).map_err(|error| corrupt(error.into()))?;
+            match hash {
+                None => found.hash = seal.hash,
+                Some(hash) if hash == seal.hash => {}
+                Some(hash) => {
+                    return Err(corrupt(Fault::mismatch("hash of a map", hash, seal.hash)));
+                }
+            }
             blocks += map.extents.iter().map(|extent| u64::from(extent.blocks)).sum::<u64>();
             if map.next.is_some() && map.extents.len() < MAP_EXTENTS {
                 let fault = Fault::mismatch("extents of a map", MAP_EXTENTS, map.extents.len());
                 return Err(corrupt(fault));
             }
-            if blocks >= SCATTERED_MAX {
+            if blocks >= SCATTERED_MAX || blocks > all {
                 let fault = Fault::mismatch("blocks of a scattered image", "fewer", blocks);
                 return Err(corrupt(fault));
             }
             found.maps.push(block);
             found.extents.extend(map.extents);
-            next = map.next;
+            next = map.next.map(|(block, hash)| (block, Some(hash)));
         }
         let found = Arc::new(found);
-        let mut known = self.known();
-        if known.len() >= KNOWN_MAX {
-            known.clear();
-        }
-        known.insert(first, found.clone());
+        self.known().insert(first, found.clone());
         Ok(found)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<BlockNr, Arc<Scattered>>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.scattered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

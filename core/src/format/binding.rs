@@ -49,7 +49,7 @@ const NULL: u8 = 20;
 /// Bytes of a binding besides its ranges.
 const HEADER: usize = 8;
 const RANGE: usize = 12;
-const PLACE: usize = 64;
+const PLACE: usize = 96;
 
 /// The most bytes that binding one value takes, if the value is not inline.
 pub const BINDING_BYTES_MAX: usize = HEADER + RANGE + PLACE;
@@ -96,6 +96,8 @@ pub struct BoundLeaf {
     pub birth: Epoch,
     /// The hash of its head.
     pub hash: Hash,
+    /// The hash of the map, if it is scattered; zero otherwise.
+    pub map: Hash,
 }
 
 /// A slice of a run that was written.
@@ -113,6 +115,8 @@ pub struct BoundSlice {
     pub count: u32,
     /// Its hash.
     pub hash: Hash,
+    /// The hash of the map, if the run is scattered; zero otherwise.
+    pub map: Hash,
 }
 
 /// Where values are.
@@ -145,6 +149,16 @@ impl Bound {
             Bound::Slice(slice) => Some(slice.extent),
             Bound::Inline(_) | Bound::Null => None,
         }
+    }
+
+    /// The hash of the map of the extent, if that is scattered.
+    pub fn map(&self) -> Option<Hash> {
+        let (extent, map) = match self {
+            Bound::Leaf(leaf) => (leaf.extent, leaf.map),
+            Bound::Slice(slice) => (slice.extent, slice.map),
+            Bound::Inline(_) | Bound::Null => return None,
+        };
+        extent.start.map().map(|_| map)
     }
 
     /// The byte address of what is bound; 0 if it is nowhere outside the log.
@@ -246,6 +260,15 @@ fn decode_extent(f: &mut Fields<'_, '_>) -> Result<Extent, FormatError> {
     Ok(extent)
 }
 
+/// The hash of an extent's map; only a scattered one has any.
+fn decode_map(f: &mut Fields<'_, '_>, extent: Extent) -> Result<Hash, FormatError> {
+    let map = f.hash("map hash")?;
+    if extent.start.map().is_none() && map != Hash::default() {
+        return Err(f.wrong("map hash", "zero for what is not scattered", map));
+    }
+    Ok(map)
+}
+
 impl BoundLeaf {
     fn decode(f: &mut Fields<'_, '_>) -> Result<BoundLeaf, FormatError> {
         let node = NodeId(f.u64("node id")?);
@@ -254,7 +277,8 @@ impl BoundLeaf {
         let head_bytes = f.limited("head length", head_max)? as u32;
         let birth = Epoch(f.u64("birth epoch")?);
         let hash = f.hash("hash")?;
-        Ok(BoundLeaf { node, extent, head_bytes, birth, hash })
+        let map = decode_map(f, extent)?;
+        Ok(BoundLeaf { node, extent, head_bytes, birth, hash, map })
     }
 
     fn encode(&self, w: &mut Writer) {
@@ -264,6 +288,7 @@ impl BoundLeaf {
         w.u32(self.head_bytes);
         w.u64(self.birth.0);
         w.hash(&self.hash);
+        w.hash(&self.map);
     }
 }
 
@@ -277,7 +302,8 @@ impl BoundSlice {
         f.within(f.at() - 8, "offset", end, extent.bytes())?;
         let count = f.limited("messages", bytes as usize)? as u32;
         let hash = f.hash("hash")?;
-        Ok(BoundSlice { node, extent, offset, bytes, count, hash })
+        let map = decode_map(f, extent)?;
+        Ok(BoundSlice { node, extent, offset, bytes, count, hash, map })
     }
 
     fn encode(&self, w: &mut Writer) {
@@ -288,6 +314,7 @@ impl BoundSlice {
         w.u32(self.bytes);
         w.u32(self.count);
         w.hash(&self.hash);
+        w.hash(&self.map);
     }
 }
 

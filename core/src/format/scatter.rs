@@ -7,9 +7,10 @@
 //! ```text
 //!  0  seal           72
 //! 72  next            8   block of the next map; 0 for the last
-//! 80  extent count    4
-//! 84  zero            4
-//! 88  extents              each: block 8, blocks 4
+//! 80  next hash      32   the hash in its seal
+//! 112 extent count    4
+//! 116 zero            4
+//! 120 extents              each: block 8, blocks 4
 //!     zero to 4096
 //! ```
 
@@ -20,13 +21,13 @@ use crate::ids::*;
 
 const EXTENT_BYTES: usize = 12;
 /// Extents of one map.
-pub const MAP_EXTENTS: usize = (BLOCK_SIZE - 88) / EXTENT_BYTES;
+pub const MAP_EXTENTS: usize = (BLOCK_SIZE - 120) / EXTENT_BYTES;
 
 /// One block of the list of extents of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScatterMap {
-    /// The block of the next one.
-    pub next: Option<BlockNr>,
+    /// The block of the next one, and the hash in its seal.
+    pub next: Option<(BlockNr, Hash)>,
     /// Where the next blocks of the image are; at least one.
     pub extents: Vec<Extent>,
 }
@@ -41,6 +42,10 @@ impl ScatterMap {
         let seal = Seal::decode(&mut f, Magic::ScatterMap)?;
         let next = f.u64("next")?;
         f.within(f.at() - 8, "next", next, IMAGE_BLOCKS_MAX)?;
+        let hash = f.hash("next hash")?;
+        if next == 0 && hash != Hash::default() {
+            return Err(f.wrong("next hash", "zero without a next map", hash));
+        }
         let count = f.count("extent count", MAP_EXTENTS, EXTENT_BYTES)?;
         if count == 0 {
             return Err(f.wrong("extent count", "at least 1", 0));
@@ -57,14 +62,16 @@ impl ScatterMap {
             f.leave();
         }
         f.zeros_to_block_end()?;
-        Ok((seal, ScatterMap { next: (next > 0).then_some(BlockNr(next)), extents }))
+        Ok((seal, ScatterMap { next: (next > 0).then_some((BlockNr(next), hash)), extents }))
     }
 
-    /// The whole block.
-    pub fn encode(&self, birth: Birth) -> Vec<u8> {
+    /// The whole block, and the hash in its seal.
+    pub fn encode(&self, birth: Birth) -> (Vec<u8>, Hash) {
         let mut w = Writer::with_capacity(BLOCK_SIZE);
         Seal::open(&mut w, Magic::ScatterMap, birth);
-        w.u64(self.next.map_or(0, |next| next.0));
+        let (next, hash) = self.next.unwrap_or_default();
+        w.u64(next.0);
+        w.hash(&hash);
         w.len32(self.extents.len());
         w.u32(0);
         for extent in &self.extents {
@@ -73,8 +80,8 @@ impl ScatterMap {
         }
         w.pad_to(BLOCK_SIZE);
         let mut block = w.finish();
-        Seal::close(&mut block);
-        block
+        let hash = Seal::close(&mut block);
+        (block, hash)
     }
 }
 

@@ -79,6 +79,14 @@ pub struct TablePage {
 }
 
 impl TablePage {
+    /// Whether there is nothing on the page.
+    pub fn is_empty(&self) -> bool {
+        match &self.body {
+            PageBody::Entries(entries) => entries.iter().all(Option::is_none),
+            PageBody::Pointers(pointers) => pointers.iter().all(Option::is_none),
+        }
+    }
+
     /// A page with nothing in it.
     pub fn empty(level: u8, index: u64) -> TablePage {
         let body = match level {

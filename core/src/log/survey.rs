@@ -221,7 +221,11 @@ fn verify_binding(
     entries: &[(MsnRange, &Key)],
     lost: &mut Vec<Lost>,
 ) -> Result<()> {
-    let bound = match Bound::load(disk, volume, &binding.to) {
+    let mapped = match (binding.to.extent(), binding.to.map()) {
+        (Some(extent), Some(map)) => disk.verify_map(extent, map),
+        _ => Ok(()),
+    };
+    let bound = match mapped.and_then(|()| Bound::load(disk, volume, &binding.to)) {
         Ok(Some(bound)) => bound,
         Ok(None) => return Ok(()),
         Err(error) => {

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::batch::{Batch, range_weight};
+use super::ranges::RangeSet;
 use super::sorted::Sorted;
 use super::{Loaded, read_part};
 use crate::device::Disk;
@@ -315,19 +316,27 @@ impl Internal {
         Ok(())
     }
 
-    /// Whether a range delete that is pending for child `at` covers all of its keys, and nothing that is
-    /// read from disk has to be looked at to know.
+    /// Whether range deletes that are pending for child `at` cover all of its keys, as far as they are in
+    /// memory.
     pub fn is_pruned(&self, at: usize) -> bool {
         let bounds = self.child_bounds(at);
         let first = self.children[at].first_run;
         let live = self.runs.iter().filter(|run| run.reference.seq >= first);
-        let covers = |run: &Run| {
-            let ranges = run.ranges.get().map_or(&[][..], |ranges| ranges.as_slice());
-            ranges.iter().any(|range| {
-                range.lo <= bounds.lo && bounds.hi.as_ref().is_some_and(|hi| range.hi >= *hi)
-            })
+        let mut ranges = live.filter_map(|run| run.ranges.get()).flat_map(|ranges| ranges.iter());
+        let (lo, hi) = (&*bounds.lo, bounds.hi.as_deref());
+        let Some(one) = ranges.find_map(|range| clip(range, lo, hi)) else {
+            return self.open[at].ranges().covers(&bounds);
         };
-        self.open[at].ranges().covers(&bounds) || live.into_iter().any(covers)
+        let mut all = RangeSet::default();
+        all.insert(one);
+        ranges.filter_map(|range| clip(range, lo, hi)).for_each(|share| all.insert(share));
+        self.open[at].ranges().iter().for_each(|range| all.insert(range));
+        all.covers(&bounds)
+    }
+
+    /// Reads the range messages of live runs.
+    pub fn load_ranges(&self, disk: &Disk) -> Result<()> {
+        self.runs.iter().try_for_each(|run| self.ranges(disk, run).map(|_| ()))
     }
 
     /// Takes the buffer of child `at` out of the node; or the last part of it, whose updates make values

@@ -19,7 +19,7 @@ use std::ops::{Add, Range, Sub};
 use crate::device::{Disk, Scattered};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS, ScatterMap};
-use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Extent, SCATTERED_MAX};
+use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Extent, Hash, SCATTERED_MAX};
 use crate::mutation::{Mutation, is_broken};
 
 pub use bitmap::Bitmap;
@@ -220,17 +220,20 @@ impl Space {
         if maps.len() < extents.len().div_ceil(MAP_EXTENTS) {
             return Err(self.full(blocks + 1));
         }
-        let next = maps.iter().skip(1).copied().map(Some).chain([None]);
-        for ((block, next), extents) in maps.iter().zip(next).zip(extents.chunks(MAP_EXTENTS)) {
-            let map = ScatterMap { next, extents: extents.to_vec() };
-            self.disk.write(block.byte(), &map.encode(birth))?;
+        // From the last to the first, which name one another by their hashes.
+        let mut next = None;
+        for (block, extents) in maps.iter().zip(extents.chunks(MAP_EXTENTS)).rev() {
+            let (map, hash) = ScatterMap { next, extents: extents.to_vec() }.encode(birth);
+            self.disk.write(block.byte(), &map)?;
+            next = Some((*block, hash));
         }
+        let hash = next.map_or_else(Hash::default, |(_, hash)| hash);
         maps.iter().for_each(|map| self.take(row(map.0, 1)));
         extents.iter().for_each(|extent| self.take(*extent));
         self.lowest = 0;
         self.scattered += 1;
         let start = BlockNr::scattered(maps[0]);
-        self.disk.place_scattered(maps[0], Some(Scattered { maps, extents }));
+        self.disk.place_scattered(maps[0], Some(Scattered { hash, maps, extents }));
         Ok(Extent { start, blocks: blocks as u32 })
     }
 
@@ -395,7 +398,7 @@ mod tests {
         let image = space.place(1000, birth).unwrap();
         assert_eq!(image.start.map().map(|(_, index)| index), Some(0));
         // The row at the end is one extent; the others are single blocks.
-        assert_eq!(free - space.free_blocks(), 1000 + (1u64 + 1000 - 400).div_ceil(334));
+        assert_eq!(free - space.free_blocks(), 1000 + (1u64 + 1000 - 400).div_ceil(331));
         let bytes: Vec<u8> = (0..image.bytes()).map(|at| (at / 777) as u8).collect();
         disk.write(image.start.byte(), &bytes).unwrap();
         let again = Disk::new(device.clone());

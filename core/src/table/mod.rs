@@ -117,31 +117,37 @@ impl Table {
         Ok(TableRoot { page, levels: self.levels })
     }
 
+    /// Writes a page to a new place. One without entries, or without pages below it, goes instead: ids are not
+    /// given out again.
     fn write_page(&mut self, space: &mut Space, birth: Birth, level: u8, index: u64) -> Result<()> {
         let is_root = u32::from(level) + 1 == self.levels;
-        let page = space.allocate()?;
         let mut pages = self.lock();
         let slot = pages.get_mut(&(level, index)).expect("a dirty page is in memory");
-        let (block, hash) = slot.page.encode(birth);
         slot.dirty = false;
-        let pointer = PagePointer { block: page, birth: birth.epoch, hash };
-        self.disk.write(page.byte(), &block)?;
+        let pointer = if slot.page.is_empty() && !is_root {
+            pages.remove(&(level, index));
+            None
+        } else {
+            let (block, hash) = slot.page.encode(birth);
+            let page = space.allocate()?;
+            self.disk.write(page.byte(), &block)?;
+            Some(PagePointer { block: page, birth: birth.epoch, hash })
+        };
         let old = if is_root {
             drop(pages);
-            self.root.replace(pointer)
+            std::mem::replace(&mut self.root, pointer)
         } else {
             let parent = (level + 1, index / POINTERS_PER_PAGE as u64);
             if !self.load(&mut pages, parent.0, parent.1)? {
-                pages.insert(
-                    parent,
-                    Slot { page: TablePage::empty(parent.0, parent.1), dirty: true },
-                );
+                let page = TablePage::empty(parent.0, parent.1);
+                pages.insert(parent, Slot { page, dirty: true });
             }
             let slot = pages.get_mut(&parent).expect("the parent was just put there");
             slot.dirty = true;
             let pointers =
                 pointers_of(&mut slot.page).expect("a page above level 0 holds pointers");
-            pointers[(index % POINTERS_PER_PAGE as u64) as usize].replace(pointer)
+            let at = (index % POINTERS_PER_PAGE as u64) as usize;
+            std::mem::replace(&mut pointers[at], pointer)
         };
         if let Some(old) = old {
             let extent = Extent { start: old.block, blocks: 1 };

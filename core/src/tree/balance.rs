@@ -86,6 +86,7 @@ impl Balance {
         let id = shape::node_at(store, tree, &key, height.max(Height(1)))?;
         let node = store.node(id)?;
         let Node::Internal(internal) = &*node else { return Ok(0) };
+        internal.load_ranges(&store.disk)?;
         // The tree may have become lower since.
         let height = height.min(internal.height);
         let end = internal.bounds.hi.clone().filter(|end| *end < hi);

@@ -47,6 +47,11 @@ impl Volume {
             return Err(Error::Misuse(format!("a label of more than {} bytes", limits::LABEL_MAX)));
         }
         let layout = Layout::new(disk.len(), options.log_bytes)?;
+        if !super::room::suits(options.geometry, layout.image_blocks) {
+            let (node, image) = (options.geometry.node_size, disk.len());
+            let text = format!("nodes of {node} bytes are too large for an image of {image} bytes");
+            return Err(Error::Misuse(text));
+        }
         let volume = VolumeId(derive(&options.uuid, "volume id"));
         let nonce = Nonce(u64::from_le_bytes(derive(&options.uuid, "first nonce")));
         let mut space = Space::empty(disk.clone(), layout.image_blocks, layout.nodes());

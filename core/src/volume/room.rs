@@ -9,6 +9,7 @@
 
 use super::commit::Way;
 use super::{Access, Transaction, Volume};
+use crate::cache::Geometry;
 use crate::error::{Error, Result};
 use crate::format::{Action, Op, RecordMessage};
 use crate::ids::*;
@@ -130,14 +131,9 @@ impl Volume {
         self.store.space.has(self.needed(need, frees))
     }
 
-    /// What leaves take for so many bytes of entries: for their heads and what is left free at their ends one
-    /// block each comes on top of them, and parents that may have half their children.
+    /// What leaves take for so many bytes of entries.
     pub(super) fn need_of(&self, bytes: u64) -> Need {
-        let geometry = self.store.geometry;
-        let leaves = bytes / u64::from(geometry.leaf_size);
-        let parents = 2 * leaves / u64::from(geometry.fanout);
-        let blocks = bytes.div_ceil(BLOCK_SIZE as u64) + leaves + 2 * parents;
-        Need { blocks, maps: leaves }
+        need_of(self.store.geometry, bytes)
     }
 
     /// What there must be room for before an operation begins.
@@ -161,25 +157,35 @@ impl Volume {
         (self.kept_for(false) + self.need_of(self.store.growth())).all()
     }
 
-    /// What must be free besides while an operation is carried out: for the next step; and where it frees
-    /// nothing, for the operations that do.
+    /// What must be free besides while an operation is carried out.
     fn kept_for(&self, frees: bool) -> Need {
-        let slack = (self.superblock.image_blocks / SLACK_SHARE).min(SLACK_MAX);
-        match frees {
-            true => self.step_need(),
-            false => {
-                self.step_need() + self.step_need() + Need::of_blocks(slack + 2 * OPERATION_BLOCKS)
-            }
-        }
+        kept_for(self.store.geometry, self.store.growth(), self.superblock.image_blocks, frees)
     }
+}
 
-    /// What one step may dirty: the node whose buffer moves, and two or three nodes below it.
-    fn step_need(&self) -> Need {
-        let geometry = self.store.geometry;
-        let growth = self.store.growth().min(geometry.growth_at_once() as u64);
-        let bytes = 4 * u64::from(geometry.leaf_size) + 2 * u64::from(geometry.node_size) + growth;
-        self.need_of(bytes) + Need::of_blocks(OPERATION_BLOCKS)
-    }
+/// Whether a volume of so many blocks has room for nodes of this geometry, and for more than what is set aside
+/// for steps.
+pub(super) fn suits(geometry: Geometry, image_blocks: u64) -> bool {
+    kept_for(geometry, 0, image_blocks, false).all() <= image_blocks / 2
+}
+
+/// What leaves take for so many bytes of entries: for their heads and what is left free at their ends one
+/// block each comes on top of them, and parents that may have half their children.
+fn need_of(geometry: Geometry, bytes: u64) -> Need {
+    let leaves = bytes / u64::from(geometry.leaf_size);
+    let parents = 2 * leaves / u64::from(geometry.fanout);
+    let blocks = bytes.div_ceil(BLOCK_SIZE as u64) + leaves + 2 * parents;
+    Need { blocks, maps: leaves }
+}
+
+/// What must be free besides while an operation is carried out: for the next step, which may dirty the node
+/// whose buffer moves, and two or three nodes below it; and where it frees nothing, for the operations that do.
+fn kept_for(geometry: Geometry, growth: u64, image_blocks: u64, frees: bool) -> Need {
+    let growth = growth.min(geometry.growth_at_once() as u64);
+    let bytes = 4 * u64::from(geometry.leaf_size) + 2 * u64::from(geometry.node_size) + growth;
+    let step = need_of(geometry, bytes) + Need::of_blocks(OPERATION_BLOCKS);
+    let slack = (image_blocks / SLACK_SHARE).min(SLACK_MAX) + 2 * OPERATION_BLOCKS;
+    if frees { step } else { step + step + Need::of_blocks(slack) }
 }
 
 /// At most how many bytes a message takes in a buffer or in a leaf, where an update may make a value.

@@ -69,7 +69,8 @@ pub(super) const CASES: &[Case] = &[
             let extent = Extent { start: BlockNr(1), blocks: 1279 };
             let bytes = extent.bytes() as u32;
             let (node, hash) = (NodeId(2), Hash([7; 32]));
-            let slice = BoundSlice { node, extent, offset: 0, bytes, count: bytes / 20, hash };
+            let map = Hash::default();
+            let slice = BoundSlice { node, extent, offset: 0, bytes, count: bytes / 20, hash, map };
             rows(&mut forge, 4, Bound::Slice(slice));
             forge.seal()
         },
@@ -110,7 +111,8 @@ fn some_leaf(forge: &mut Forge) -> (BoundLeaf, Key) {
         let first = forge.leaf(node).basements.first().map(|basement| basement.first.clone());
         let Some(first) = first.filter(|key| block_after(key, 0).is_some()) else { continue };
         let Entry { extent, head_bytes, birth, hash, .. } = entry;
-        return (BoundLeaf { node, extent, head_bytes, birth, hash }, first);
+        let map = Hash::default();
+        return (BoundLeaf { node, extent, head_bytes, birth, hash, map }, first);
     }
     panic!("no leaf with a block of a file");
 }

@@ -17,13 +17,13 @@ fn scattered(
     forge.mark(old.start.0..old.end().0, false);
     let places: Vec<BlockNr> =
         extents.chunks(each).map(|_| forge.put(&[0; BLOCK_SIZE]).start).collect();
-    let next = places.iter().skip(1).copied().map(Some).chain([None]);
+    let next = places.iter().skip(1).map(|next| Some((*next, Hash::default()))).chain([None]);
     let maps = extents.chunks(each).zip(next);
     let maps = maps.map(|(extents, next)| ScatterMap { next, extents: extents.to_vec() });
     let mut maps: Vec<(BlockNr, ScatterMap)> = places.iter().copied().zip(maps).collect();
     change(&mut forge, old.start, &mut maps);
     for (place, map) in maps {
-        let bytes = map.encode(forge.birth());
+        let (bytes, _) = map.encode(forge.birth());
         forge.write(place, &bytes);
     }
     let extent = Extent { start: BlockNr::scattered(places[0]), blocks: old.blocks };
@@ -37,11 +37,13 @@ pub(super) const CASES: &[Case] = &[
     ("maps in a circle", Finds(Code::MapInvalid), |forge| {
         scattered(forge, 1, |_, _, maps| {
             let first = maps[0].0;
-            maps.last_mut().unwrap().1.next = Some(first);
+            maps.last_mut().unwrap().1.next = Some((first, Hash::default()));
         })
     }),
     ("a map that is its own next", Finds(Code::MapInvalid), |forge| {
-        scattered(forge, 334, |_, _, maps| maps[0].1.next = Some(maps[0].0))
+        scattered(forge, 334, |_, _, maps| {
+            maps[0].1.next = Some((maps[0].0, Hash::default()));
+        })
     }),
     ("a map of too few blocks", Finds(Code::MapInvalid), |forge| {
         scattered(forge, 334, |_, _, maps| maps[0].1.extents.truncate(1))

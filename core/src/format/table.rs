@@ -236,7 +236,7 @@ impl Entry {
 impl PagePointer {
     pub(super) fn decode(f: &mut Fields<'_, '_>) -> Result<PagePointer, FormatError> {
         let block = f.u64("block")?;
-        f.within(f.at() - 8, "block", block, u64::MAX / BLOCK_SIZE as u64 - 1)?;
+        f.within(f.at() - 8, "block", block, SCATTERED - 1)?;
         if block == 0 {
             return Err(f.wrong("block", "an address", block));
         }

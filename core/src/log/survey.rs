@@ -123,7 +123,7 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
             }
             Err(other) => return Err(other),
         };
-        if let Err(why) = extents.take(&group) {
+        if let Err(why) = extents.take(&group, superblock.image_blocks) {
             break tail.unwrap_or_else(|| Tail::look(&reader)).end(&reader, &why);
         }
         let entries = entries(&group);
@@ -147,19 +147,24 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
     Ok(survey)
 }
 
-/// The extents that are bound so far, by first block: the block after, and the group.
+/// The extents that are bound so far.
 #[derive(Default)]
-struct Extents(BTreeMap<BlockNr, (BlockNr, u64)>);
+struct Extents {
+    /// By first block: the block after, and the group.
+    known: BTreeMap<BlockNr, (BlockNr, u64)>,
+    /// The blocks of all of them.
+    blocks: u64,
+}
 
 impl Extents {
-    /// Adds those of a group: none may be bound already, or lie across another; and no byte may be bound
-    /// twice.
-    fn take(&mut self, group: &Group) -> std::result::Result<(), Fault> {
+    /// Adds those of a group: none may be bound already, or lie across another; no byte may be bound twice;
+    /// and all together are no more than the image.
+    fn take(&mut self, group: &Group, image_blocks: u64) -> std::result::Result<(), Fault> {
         let mut places: Vec<(u64, u64)> = Vec::new();
         for binding in &group.bindings {
             let Some(extent) = binding.to.extent() else { continue };
             let (start, end) = (extent.start, extent.end());
-            let before = self.0.range(..end).next_back().map(|(start, rest)| (*start, *rest));
+            let before = self.known.range(..end).next_back().map(|(start, rest)| (*start, *rest));
             match before {
                 // Slices of one run share its extent.
                 Some((first, rest)) if (first, rest) == (start, (end, group.number)) => {}
@@ -167,13 +172,21 @@ impl Extents {
                     let what = "extent that is bound";
                     return Err(Fault::mismatch(what, "one that nothing else binds", extent));
                 }
-                _ => drop(self.0.insert(start, (end, group.number))),
+                _ => {
+                    self.blocks += u64::from(extent.blocks);
+                    self.known.insert(start, (end, group.number));
+                }
             }
             let bytes = match &binding.to {
                 Target::Slice(slice) => u64::from(slice.bytes),
                 _ => extent.bytes(),
             };
             places.push((binding.to.place(), bytes));
+        }
+        // Maps might name the same blocks again and again.
+        if self.blocks > image_blocks {
+            let found = format!("{} blocks", self.blocks);
+            return Err(Fault::mismatch("extents that are bound", "no more than the image", found));
         }
         places.sort_unstable();
         match places.windows(2).find(|pair| pair[0].0 + pair[0].1.max(1) > pair[1].0) {

@@ -20,7 +20,7 @@ fn empty() -> Kv {
         nonce += 1;
         nonce
     });
-    let cache = CacheBudget { total_bytes: 256 << 20, dirty_bytes: 128 << 20 };
+    let cache = CacheBudget::of(256 << 20);
     let options = KvOptions { cache, ..KvOptions::new(nonces) };
     Kv::create(Arc::new(MemoryDevice::new(1 << 30)), *b"a benchmark name", options).unwrap()
 }

@@ -27,7 +27,7 @@ pub struct Betr {
 }
 
 impl Betr {
-    /// Opens the image, and makes it if there is none. A half of the cache may be dirty.
+    /// Opens the image, and makes it if there is none.
     pub fn open(settings: &Settings) -> Result<Self> {
         let path = settings.path("image.betr");
         let exists = path.exists();
@@ -43,7 +43,7 @@ impl Betr {
         let mut nonce = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
         let cache = usize::try_from(settings.cache)?;
         let options = KvOptions {
-            cache: CacheBudget { total_bytes: cache, dirty_bytes: cache / 2 },
+            cache: CacheBudget::of(cache),
             log_bytes: Some(LOG_BYTES),
             ..KvOptions::new(Box::new(move || {
                 nonce += 1;

@@ -14,8 +14,9 @@ pub(super) struct Lru {
     slots: HashMap<NodeId, Slot>,
     /// Clean nodes by age; of leaves that a scan came by, nobody expects to see them again soon.
     clean: BTreeMap<(Use, u64), NodeId>,
-    /// Dirty nodes by age.
-    dirty_order: BTreeMap<u64, NodeId>,
+    /// Dirty nodes by age, leaves before internal nodes: a leaf has got what it will get for a while, an
+    /// internal node is going to be changed again.
+    dirty_order: BTreeMap<(Kind, u64), NodeId>,
     tick: u64,
     bytes: usize,
     dirty_bytes: usize,
@@ -29,6 +30,13 @@ pub enum Use {
     Scan,
     /// Anything else.
     Other,
+}
+
+/// Which nodes are written first when memory is short.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Leaf,
+    Internal,
 }
 
 /// What is dirty.
@@ -49,6 +57,15 @@ struct Slot {
     part: Option<Dirty>,
     /// Its place in the order of its kind.
     age: (Use, u64),
+}
+
+impl Kind {
+    fn of(node: &Node) -> Kind {
+        match node {
+            Node::Leaf(_) => Kind::Leaf,
+            Node::Internal(_) => Kind::Internal,
+        }
+    }
 }
 
 impl Dirty {
@@ -89,8 +106,9 @@ impl Lru {
         self.tick += 1;
         match slot.part {
             Some(_) => {
-                self.dirty_order.remove(&slot.age.1);
-                self.dirty_order.insert(self.tick, id);
+                let kind = Kind::of(&slot.node);
+                self.dirty_order.remove(&(kind, slot.age.1));
+                self.dirty_order.insert((kind, self.tick), id);
             }
             None => {
                 self.clean.remove(&slot.age);
@@ -140,7 +158,7 @@ impl Lru {
             Some(part) => {
                 self.dirty_bytes += weight;
                 self.dirty.add(part);
-                self.dirty_order.insert(self.tick, id);
+                self.dirty_order.insert((Kind::of(&node), self.tick), id);
             }
             None => drop(self.clean.insert(age, id)),
         }
@@ -156,7 +174,7 @@ impl Lru {
             Some(part) => {
                 self.dirty_bytes -= slot.weight;
                 self.dirty.take_off(part);
-                self.dirty_order.remove(&slot.age.1);
+                self.dirty_order.remove(&(Kind::of(&slot.node), slot.age.1));
             }
             None => drop(self.clean.remove(&slot.age)),
         }
@@ -170,7 +188,7 @@ impl Lru {
         {
             self.dirty_bytes -= slot.weight;
             self.dirty.take_off(part);
-            self.dirty_order.remove(&slot.age.1);
+            self.dirty_order.remove(&(Kind::of(&slot.node), slot.age.1));
             self.clean.insert(slot.age, id);
         }
     }
@@ -185,7 +203,7 @@ impl Lru {
         }
     }
 
-    /// Dirty nodes, oldest first, of `bytes` in all or a little more.
+    /// Dirty nodes, leaves first and the oldest of each kind, of `bytes` in all or a little more.
     pub fn oldest_dirty(&self, bytes: usize) -> Vec<Arc<Node>> {
         let mut left = bytes as isize;
         let dirty = self.dirty_order.values().filter_map(|id| self.slots.get(id));

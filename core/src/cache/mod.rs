@@ -76,9 +76,17 @@ pub struct CacheBudget {
     pub dirty_bytes: usize,
 }
 
+impl CacheBudget {
+    /// So many bytes, three quarters of which may be dirty: most of what is worth having in memory are
+    /// buffers that are being filled.
+    pub fn of(total_bytes: usize) -> CacheBudget {
+        CacheBudget { total_bytes, dirty_bytes: total_bytes / 4 * 3 }
+    }
+}
+
 impl Default for CacheBudget {
     fn default() -> CacheBudget {
-        CacheBudget { total_bytes: 128 << 20, dirty_bytes: 64 << 20 }
+        CacheBudget::of(128 << 20)
     }
 }
 

@@ -10,7 +10,7 @@ use super::nodes::Checker;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::*;
 use crate::ids::*;
-use crate::node::{Batch, Internal, RangeSet};
+use crate::node::{Batch, Internal, Item, RangeSet};
 
 /// Checks all runs of a node.
 pub(super) fn check(checker: &mut Checker<'_>, head: &InternalHead, internal: &Internal) {
@@ -70,7 +70,7 @@ impl Runs<'_, '_> {
         }
         live.into_iter().for_each(|range| self.before.insert_range(range));
         for (key, msn) in points {
-            self.before.insert(&key, msn, &Action::Delete);
+            self.before.insert(&Item::new(&key, msn, &Action::Delete));
         }
         Ok(())
     }

@@ -24,6 +24,18 @@ impl Key {
         Key::new(Bytes::copy_from_slice(bytes))
     }
 
+    /// Its first bytes as a number that is ordered as keys are.
+    pub fn head(key: &[u8]) -> u64 {
+        match key.first_chunk() {
+            Some(first) => u64::from_be_bytes(*first),
+            None => {
+                let mut first = [0; 8];
+                first[..key.len()].copy_from_slice(key);
+                u64::from_be_bytes(first)
+            }
+        }
+    }
+
     /// The least key that is greater than this one.
     pub fn successor(&self) -> Key {
         Key::new([&self.0[..], &[0]].concat())

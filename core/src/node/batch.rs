@@ -8,12 +8,11 @@
 use super::ranges::RangeSet;
 use super::sorted::{Item, Sorted};
 use crate::format::{Action, Key, Kind, Message, RangeDelete};
-use crate::ids::Msn;
 
 /// What a message weighs besides key and value.
 const MESSAGE_WEIGHT: usize = 24;
-/// Fewer messages than one of so many that are there join them one by one.
-const FEW: usize = 8;
+/// The first messages that join are put in one by one: there may be no more.
+const FEW: usize = 16;
 
 /// Messages, sorted by key.
 #[derive(Clone, Default)]
@@ -49,22 +48,14 @@ impl Batch {
     }
 
     /// Adds a point message that is younger than all for its key, and combines with them.
-    pub fn insert(&mut self, key: &[u8], msn: Msn, action: &Action) {
-        let found = self.points.find(key);
-        let Action::Update(_) = action else {
-            return self.points.put_at(found, key, msn, action);
-        };
-        let older = self.points.at(found).map(|older| message_of(&older));
-        let covered = older.is_none() && self.ranges.covering(key).is_some();
-        if older.is_none() && !covered {
-            return self.points.put_at(found, key, msn, action);
+    pub fn insert(&mut self, item: &Item<'_>) {
+        let found = self.points.find(item.key);
+        match combined(item, self.points.at(found), &self.ranges) {
+            None => self.points.put(found, item),
+            Some(Message { msn, action }) => {
+                self.points.put(found, &Item::new(item.key, msn, &action));
+            }
         }
-        let message = Message { msn, action: action.clone() };
-        let message = match older {
-            Some(older) => message.after(&older),
-            None => message.after_range(),
-        };
-        self.points.put_at(found, key, message.msn, &message.action);
     }
 
     /// Adds a range delete that is younger than all messages in its range.
@@ -80,51 +71,18 @@ impl Batch {
         ranges: impl Iterator<Item = RangeDelete>,
     ) {
         ranges.for_each(|range| self.insert_range(range));
-        points.for_each(|item| self.insert_item(&item));
-    }
-
-    /// The same for a whole batch.
-    pub fn absorb_batch(&mut self, younger: Batch) {
-        if self.is_empty() {
-            *self = younger;
-            return;
-        }
-        younger.ranges.iter().for_each(|range| self.insert_range(range));
-        if younger.points.len() < self.points.len() / FEW {
-            younger.points.iter().for_each(|item| self.insert_item(&item));
-            return;
-        }
-        let older = std::mem::take(&mut self.points);
-        let mut a = older.iter().peekable();
-        let arena = older.arena() + younger.points.arena();
-        let mut merged = Sorted::with_capacity(older.len() + younger.points.len(), arena);
-        for item in younger.points.iter() {
-            while let Some(before) = a.next_if(|before| before.key < item.key) {
-                merged.push(before);
-            }
-            let older = a.next_if(|older| older.key == item.key);
-            if item.kind != Kind::Update {
-                merged.push(item);
-                continue;
-            }
-            let message = match older {
-                Some(older) => message_of(&item).after(&message_of(&older)),
-                None if self.ranges.covering(item.key).is_some() => message_of(&item).after_range(),
-                None => {
-                    merged.push(item);
-                    continue;
+        let mut points = points.fuse();
+        points.by_ref().take(FEW).for_each(|item| self.insert(&item));
+        let Some(next) = points.next() else { return };
+        let mut joining = self.points.join();
+        for item in std::iter::once(next).chain(points) {
+            let found = joining.find(item.key);
+            match combined(&item, joining.at(found), &self.ranges) {
+                None => joining.put(found, &item),
+                Some(Message { msn, action }) => {
+                    joining.put(found, &Item::new(item.key, msn, &action));
                 }
-            };
-            merged.put(item.key, message.msn, &message.action);
-        }
-        a.for_each(|rest| merged.push(rest));
-        self.points = merged;
-    }
-
-    fn insert_item(&mut self, item: &Item<'_>) {
-        match item.kind {
-            Kind::Update => self.insert(item.key, item.msn, &item.action()),
-            Kind::Insert | Kind::Delete => self.points.put_item(self.points.find(item.key), item),
+            }
         }
     }
 
@@ -185,6 +143,16 @@ impl Batch {
         let mut weights: Vec<_> = points.chain(ranges).collect();
         weights.sort_unstable();
         weights
+    }
+}
+
+/// What becomes of a message where it meets an older one for its key, or a range delete; nothing if it stays
+/// as it is.
+fn combined(item: &Item<'_>, older: Option<Item<'_>>, ranges: &RangeSet) -> Option<Message> {
+    match older {
+        _ if item.kind != Kind::Update => None,
+        Some(older) => Some(message_of(item).after(&message_of(&older))),
+        None => ranges.covering(item.key).map(|_| message_of(item).after_range()),
     }
 }
 

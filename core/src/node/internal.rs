@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::batch::{Batch, range_weight};
 use super::ranges::RangeSet;
-use super::sorted::Sorted;
+use super::sorted::{Item, Sorted};
 use super::{Loaded, read_part};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
@@ -213,10 +213,9 @@ impl Internal {
         256 + bounds + edges + slices + runs + RUN_HEADER_BYTES + self.buffered()
     }
 
-    /// Adds a message to the open run.
-    pub fn insert(&mut self, key: &[u8], msn: Msn, action: &Action) {
-        let at = self.child_for(key);
-        self.open[at].insert(key, msn, action);
+    /// Adds messages for child `at`, in the order of their keys, to the open run.
+    pub fn insert<'m>(&mut self, at: usize, points: impl Iterator<Item = Item<'m>>) {
+        self.open[at].absorb(points, std::iter::empty());
     }
 
     /// The children that have keys within `[lo, hi)`, which is not empty.
@@ -237,11 +236,10 @@ impl Internal {
     /// Adds a buffer that came from the parent.
     pub fn absorb(&mut self, batch: Batch) {
         for at in 0..self.children.len() {
-            let bounds = self.child_bounds(at);
-            let share = batch.within(&bounds.lo, bounds.hi.as_deref());
-            if !share.is_empty() {
-                self.open[at].absorb_batch(share);
-            }
+            let Bounds { lo, hi } = self.child_bounds(at);
+            let points = batch.points().range(&lo, hi.as_deref());
+            let ranges = batch.ranges().clip(&lo, hi.as_deref());
+            self.open[at].absorb(points, ranges.into_iter());
         }
     }
 

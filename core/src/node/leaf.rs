@@ -16,8 +16,7 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
     Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, EntryRef, Key,
-    KeySection, Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_anew,
-    is_block,
+    KeySection, Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_block,
 };
 use crate::ids::*;
 
@@ -426,8 +425,8 @@ impl Leaf {
     /// Applies message `msn` to an open leaf.
     pub fn apply(&mut self, key: &[u8], msn: Msn, action: &Action) {
         let (entries, growth) = self.opened();
-        if let Action::Update(update) = action {
-            return entries.update(key, msn, update.bytes(), &mut Vec::new());
+        if let Action::Update(_) = action {
+            return entries.update(&Item::new(key, msn, action), &mut Vec::new());
         }
         let found = entries.find(key);
         let is_new = entries.at(found).is_none();
@@ -440,7 +439,7 @@ impl Leaf {
         if is_new {
             growth.grew(key, entries.neighbours(found));
         }
-        entries.put_at(found, key, msn, action);
+        entries.put(found, &Item::new(key, msn, action));
     }
 
     /// Removes the entries within `[lo, hi)` from an open leaf.
@@ -469,8 +468,7 @@ impl Leaf {
         if moving < entries.len() / FEW {
             for item in points.iter() {
                 if item.kind == Kind::Update {
-                    let (entries, _) = self.opened();
-                    entries.update(item.key, item.msn, item.value(), &mut scratch);
+                    self.opened().0.update(&item, &mut scratch);
                 } else {
                     self.apply(item.key, item.msn, &item.action());
                 }
@@ -478,36 +476,21 @@ impl Leaf {
             return;
         }
         *growth = Growth::default();
-        let old = std::mem::take(entries);
-        let arena = old.arena() + points.arena();
-        let mut merged = Sorted::with_capacity(old.len() + points.len(), arena);
-        let mut old = old.iter().peekable();
-        let mut last = None;
+        let mut joining = entries.join();
         for item in points.iter() {
-            while let Some(entry) = old.next_if(|entry| entry.key < item.key) {
-                merged.push(entry);
-            }
-            let here = old.next_if(|entry| entry.key == item.key);
+            let found = joining.find(item.key);
             match item.kind {
-                Kind::Insert => merged.push(item),
-                Kind::Delete => {}
-                Kind::Update => {
-                    let value = item.action().apply(here.map(|here| here.bytes()).as_ref());
-                    let gave = here.filter(|_| !is_anew(item.value()));
-                    let msn = gave.map_or(item.msn, |gave| gave.msn);
-                    if let Some(value) = value {
-                        merged.push_value(item.key, msn, Kind::Insert, &value);
-                    }
-                }
+                Kind::Insert => joining.put(found, &item),
+                Kind::Delete => joining.remove(found),
+                Kind::Update => joining.update(found, &item, &mut scratch),
             }
-            last = Some(item.key);
         }
-        if old.peek().is_none() && points.len() > 1 {
+        drop(joining);
+        let last = points.last_key();
+        if points.len() > 1 && entries.last_key() == last {
             growth.last.extend_from_slice(last.unwrap_or_default());
             growth.run = points.len();
         }
-        old.for_each(|rest| merged.push(rest));
-        *entries = merged;
     }
 
     /// Values that messages gave since the leaf was opened, with the MSNs of those messages.

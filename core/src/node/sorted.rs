@@ -67,6 +67,8 @@ struct Slot {
     kind: SlotKind,
     /// The length of a short value, or the place of one that is shared.
     value: u32,
+    /// The bytes of the value that an update may make.
+    growth: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,6 +88,8 @@ pub struct Item<'s> {
     /// What it does.
     pub kind: Kind,
     value: Value<'s>,
+    /// The bytes of the value that an update may make.
+    growth: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -101,6 +105,25 @@ impl Value<'_> {
 }
 
 impl<'s> Item<'s> {
+    /// A message for `key`.
+    pub fn new(key: &'s [u8], msn: Msn, action: &'s Action) -> Item<'s> {
+        let (kind, value) = match action {
+            Action::Insert(value) => (Kind::Insert, Value::of(value)),
+            Action::Delete => (Kind::Delete, Value::Short(&[])),
+            Action::Update(update) => (Kind::Update, Value::of(update.bytes())),
+        };
+        Item::with(key, msn, kind, value)
+    }
+
+    fn with(key: &'s [u8], msn: Msn, kind: Kind, value: Value<'s>) -> Item<'s> {
+        let growth = match (kind, value) {
+            (Kind::Update, Value::Short(update)) => growth_of(update) as u32,
+            (Kind::Update, Value::Shared(update)) => growth_of(update) as u32,
+            _ => 0,
+        };
+        Item { key, msn, kind, value, growth }
+    }
+
     /// The value or update; empty for a delete.
     pub fn value(&self) -> &'s [u8] {
         match self.value {
@@ -128,7 +151,7 @@ impl<'s> Item<'s> {
 
     /// The bytes of the value that an update may make.
     pub fn growth(&self) -> usize {
-        if self.kind == Kind::Update { growth_of(self.value()) } else { 0 }
+        self.growth as usize
     }
 
     /// As it is written.
@@ -138,22 +161,38 @@ impl<'s> Item<'s> {
 }
 
 impl Sizes {
-    fn add(&mut self, item: &Item<'_>) {
-        self.count += 1;
-        self.keys += item.key.len();
-        self.values += item.value().len();
-        self.blocks += usize::from(item.value().len() == FILE_BLOCK);
-        self.shared += if let Value::Shared(value) = item.value { value.len() } else { 0 };
-        self.growth += item.growth();
+    fn of(key: usize, value: usize, is_shared: bool, growth: usize) -> Sizes {
+        Sizes {
+            count: 1,
+            keys: key,
+            values: value,
+            blocks: usize::from(value == FILE_BLOCK),
+            shared: if is_shared { value } else { 0 },
+            growth,
+        }
     }
 
-    fn take_off(&mut self, item: &Item<'_>) {
-        self.count -= 1;
-        self.keys -= item.key.len();
-        self.values -= item.value().len();
-        self.blocks -= usize::from(item.value().len() == FILE_BLOCK);
-        self.shared -= if let Value::Shared(value) = item.value { value.len() } else { 0 };
-        self.growth -= item.growth();
+    fn of_item(item: &Item<'_>) -> Sizes {
+        let is_shared = matches!(item.value, Value::Shared(_));
+        Sizes::of(item.key.len(), item.value().len(), is_shared, item.growth())
+    }
+
+    fn add(&mut self, more: Sizes) {
+        self.count += more.count;
+        self.keys += more.keys;
+        self.values += more.values;
+        self.blocks += more.blocks;
+        self.shared += more.shared;
+        self.growth += more.growth;
+    }
+
+    fn take_off(&mut self, less: Sizes) {
+        self.count -= less.count;
+        self.keys -= less.keys;
+        self.values -= less.values;
+        self.blocks -= less.blocks;
+        self.shared -= less.shared;
+        self.growth -= less.growth;
     }
 }
 
@@ -237,26 +276,17 @@ impl Sorted {
         }
     }
 
-    /// Gives `key` a message in place of the one that it may have.
-    pub fn put(&mut self, key: &[u8], msn: Msn, action: &Action) {
-        self.put_at(self.find(key), key, msn, action);
+    /// Gives a key a message in place of the one that it may have. It is known where the key belongs.
+    pub fn put(&mut self, found: Found, item: &Item<'_>) {
+        self.set(found, item);
+        if self.recent.len() >= RECENT_MAX {
+            self.settle();
+        }
+        self.shed();
     }
 
-    /// The same, where it is known where the key belongs.
-    pub fn put_at(&mut self, found: Found, key: &[u8], msn: Msn, action: &Action) {
-        self.release_at(found);
-        let slot = self.store(key, msn, action);
-        self.put_slot(found, slot);
-    }
-
-    /// The same with a message of another list.
-    pub fn put_item(&mut self, found: Found, item: &Item<'_>) {
-        self.release_at(found);
-        let slot = self.store_item(item);
-        self.put_slot(found, slot);
-    }
-
-    fn release_at(&mut self, found: Found) {
+    /// The same, however many have come since the list was settled.
+    fn set(&mut self, found: Found, item: &Item<'_>) {
         match found {
             Found::Slot(at) => {
                 self.release(self.slots[at]);
@@ -265,25 +295,28 @@ impl Sorted {
             Found::Recent(at) => self.release(self.recent[at].0),
             Found::Nowhere(..) => {}
         }
-    }
-
-    fn put_slot(&mut self, found: Found, slot: Slot) {
+        let slot = self.store(item);
         match found {
             Found::Slot(at) => self.slots[at] = slot,
             Found::Recent(at) => self.recent[at].0 = slot,
             Found::Nowhere(_, place) if self.recent.is_empty() && place == self.slots.len() => {
                 self.slots.push(slot);
             }
-            Found::Nowhere(recent, place) => {
-                self.recent.insert(recent, (slot, place));
-                if self.recent.len() == RECENT_MAX {
-                    self.settle();
-                }
-            }
+            Found::Nowhere(recent, place) => self.recent.insert(recent, (slot, place)),
         }
+    }
+
+    /// Gives the arena's waste back, if it is much.
+    fn shed(&mut self) {
         if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
             *self = self.within(&[], None);
         }
+    }
+
+    /// Begins to add messages in the order of their keys.
+    pub fn join(&mut self) -> Joining<'_> {
+        self.settle();
+        Joining { list: self, at: 0 }
     }
 
     /// Changes the value at a place, which is short and there, to one of the same length: where it is, if it
@@ -302,31 +335,50 @@ impl Sorted {
         fits
     }
 
-    /// Updates the value of `key`, or makes one, where the update says so. A value stays that of the message
-    /// that gave it; `scratch` is memory to work in.
-    pub fn update(&mut self, key: &[u8], msn: Msn, update: &[u8], scratch: &mut Vec<u8>) {
-        let found = self.find(key);
+    /// Carries out an update of the value at a place, which is made there, where the update says so. A value
+    /// stays that of the message that gave it; `scratch` is memory to work in. Returned is the message of a
+    /// value that does not fit where the old one is.
+    fn change(
+        &mut self,
+        found: Found,
+        update: &Item<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Option<(Msn, Bytes)> {
         let old = self.at(found);
         let present = old.is_some();
-        let msn = old.filter(|_| !is_anew(update)).map_or(msn, |old| old.msn);
+        let msn = old.filter(|_| !is_anew(update.value())).map_or(update.msn, |old| old.msn);
         scratch.clear();
         scratch.extend_from_slice(old.as_ref().map_or(&[], Item::value));
-        if carry_out(update, scratch, present) && !self.overwrite(found, scratch) {
-            self.put_at(found, key, msn, &Action::Insert(Bytes::copy_from_slice(scratch)));
+        let changed = carry_out(update.value(), scratch, present);
+        (changed && !self.overwrite(found, scratch)).then(|| (msn, Bytes::copy_from_slice(scratch)))
+    }
+
+    /// Carries out an update of the value of its key.
+    pub fn update(&mut self, update: &Item<'_>, scratch: &mut Vec<u8>) {
+        let found = self.find(update.key);
+        if let Some((msn, value)) = self.change(found, update, scratch) {
+            self.put(found, &Item::with(update.key, msn, Kind::Insert, Value::of(&value)));
         }
+    }
+
+    /// The greatest key.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        let slots = self.slots.iter().rev().find(|slot| slot.kind != SlotKind::Gone);
+        let recent = self.recent.last().map(|(slot, _)| slot);
+        slots.into_iter().chain(recent).map(|slot| self.key_of(slot)).max()
     }
 
     /// Adds a key that is greater than all others.
     pub fn push(&mut self, item: Item<'_>) {
         self.settle();
-        let slot = self.store_item(&item);
+        let slot = self.store(&item);
         debug_assert!(self.slots.last().is_none_or(|last| self.key_of(last) < item.key));
         self.slots.push(slot);
     }
 
     /// Adds a key that is greater than all others, with a value that is shared if it is long.
     pub fn push_value(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &Bytes) {
-        self.push(Item { key, msn, kind, value: Value::of(value) });
+        self.push(Item::with(key, msn, kind, Value::of(value)));
     }
 
     /// Adds a key that is greater than all others, with a value that is copied: what it is a part of is not
@@ -335,20 +387,24 @@ impl Sorted {
         if value.len() > SHORT {
             return self.push_value(key, msn, kind, &Bytes::copy_from_slice(value));
         }
-        self.push(Item { key, msn, kind, value: Value::Short(value) });
+        self.push(Item::with(key, msn, kind, Value::Short(value)));
     }
 
     /// Removes the key at a place.
     pub fn remove_at(&mut self, found: Found) {
+        self.clear(found);
+        if self.gone > RECENT_MAX.max(self.slots.len() / 2) {
+            self.settle();
+        }
+    }
+
+    fn clear(&mut self, found: Found) {
         match found {
             Found::Slot(at) if self.slots[at].kind == SlotKind::Gone => {}
             Found::Slot(at) => {
                 self.release(self.slots[at]);
                 self.slots[at].kind = SlotKind::Gone;
                 self.gone += 1;
-                if self.gone > RECENT_MAX.max(self.slots.len() / 2) {
-                    self.settle();
-                }
             }
             Found::Recent(at) => {
                 self.release(self.recent[at].0);
@@ -370,9 +426,7 @@ impl Sorted {
             self.release(self.slots[at]);
         }
         self.slots.drain(range);
-        if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
-            *self = self.within(&[], None);
-        }
+        self.shed();
     }
 
     /// Where the last messages begin whose updates make values of not much more than `growth` bytes together;
@@ -383,12 +437,11 @@ impl Sorted {
         }
         self.settle();
         let mut grown = 0;
-        let items = self.slots.iter().rev().filter_map(|slot| self.item(slot));
-        let mut last = items.skip_while(|item| {
-            grown += item.growth();
+        let mut last = self.slots.iter().rev().skip_while(|slot| {
+            grown += slot.growth as usize;
             grown <= growth
         });
-        last.next().map(|item| Key::copied(item.key))
+        last.next().map(|slot| Key::copied(self.key_of(slot)))
     }
 
     /// Takes out the keys from `key` on.
@@ -406,9 +459,7 @@ impl Sorted {
             self.release(self.slots[at]);
         }
         self.slots.truncate(from);
-        if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
-            *self = self.within(&[], None);
-        }
+        self.shed();
         part
     }
 
@@ -421,7 +472,7 @@ impl Sorted {
     pub fn range(&self, lo: &[u8], hi: Option<&[u8]>) -> impl Iterator<Item = Item<'_>> {
         let slots = self.slots_within(lo, hi);
         let recent_below = |key: &[u8]| {
-            let head = head_of(key);
+            let head = Key::head(key);
             self.recent.partition_point(|(slot, _)| self.compare(slot, head, key).is_lt())
         };
         let first = recent_below(lo);
@@ -516,7 +567,7 @@ impl Sorted {
 
     fn slots_within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
         let below = |key: &[u8]| {
-            let head = head_of(key);
+            let head = Key::head(key);
             self.slots.partition_point(|slot| self.compare(slot, head, key).is_lt())
         };
         let first = if lo.is_empty() { 0 } else { below(lo) };
@@ -525,7 +576,7 @@ impl Sorted {
 
     /// Where `key` is, or belongs.
     pub fn find(&self, key: &[u8]) -> Found {
-        let head = head_of(key);
+        let head = Key::head(key);
         let place = match self.slots.last() {
             // In the order of keys.
             Some(last) if self.compare(last, head, key).is_lt() => self.slots.len(),
@@ -556,63 +607,50 @@ impl Sorted {
             SlotKind::Shared(kind) => (kind, Value::Shared(&self.large[slot.value as usize])),
             SlotKind::Gone => return None,
         };
-        Some(Item { key, msn: slot.msn, kind, value })
+        Some(Item { key, msn: slot.msn, kind, value, growth: slot.growth })
     }
 
     /// Puts a key and its message into memory.
-    fn store(&mut self, key: &[u8], msn: Msn, action: &Action) -> Slot {
-        let (kind, value) = match action {
-            Action::Insert(value) => (Kind::Insert, Value::of(value)),
-            Action::Delete => (Kind::Delete, Value::Short(&[])),
-            Action::Update(update) => (Kind::Update, Value::of(update.bytes())),
+    fn store(&mut self, item: &Item<'_>) -> Slot {
+        let at = u32::try_from(self.arena.len()).expect("an arena has less than 4 GiB");
+        self.longest = self.longest.max(item.key.len());
+        self.arena.extend_from_slice(item.key);
+        let sizes = Sizes::of_item(item);
+        self.sizes.add(sizes);
+        let (kind, value) = match item.value {
+            Value::Short(value) => {
+                self.arena.extend_from_slice(value);
+                (SlotKind::Short(item.kind), value.len())
+            }
+            Value::Shared(value) => {
+                self.large.push(value.clone());
+                (SlotKind::Shared(item.kind), self.large.len() - 1)
+            }
         };
-        self.store_item(&Item { key, msn, kind, value })
-    }
-
-    fn store_item(&mut self, item: &Item<'_>) -> Slot {
-        match item.value {
-            Value::Short(value) => self.store_short(item.key, item.msn, item.kind, value),
-            Value::Shared(value) => self.store_shared(item.key, item.msn, item.kind, value.clone()),
+        Slot {
+            head: Key::head(item.key),
+            msn: item.msn,
+            at,
+            key: item.key.len() as u16,
+            kind,
+            value: value as u32,
+            growth: sizes.growth as u32,
         }
-    }
-
-    fn store_short(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) -> Slot {
-        let at = u32::try_from(self.arena.len()).expect("an arena has less than 4 GiB");
-        self.longest = self.longest.max(key.len());
-        self.arena.extend_from_slice(key);
-        self.arena.extend_from_slice(value);
-        self.sizes.add(&Item { key, msn, kind, value: Value::Short(value) });
-        let (kind, value) = (SlotKind::Short(kind), value.len() as u32);
-        Slot { head: head_of(key), msn, at, key: key.len() as u16, kind, value }
-    }
-
-    fn store_shared(&mut self, key: &[u8], msn: Msn, kind: Kind, value: Bytes) -> Slot {
-        let at = u32::try_from(self.arena.len()).expect("an arena has less than 4 GiB");
-        self.longest = self.longest.max(key.len());
-        self.arena.extend_from_slice(key);
-        self.sizes.add(&Item { key, msn, kind, value: Value::Shared(&value) });
-        self.large.push(value);
-        let (kind, value) = (SlotKind::Shared(kind), self.large.len() as u32 - 1);
-        Slot { head: head_of(key), msn, at, key: key.len() as u16, kind, value }
     }
 
     /// A slot is going to be replaced or removed.
     fn release(&mut self, slot: Slot) {
-        let mut sizes = self.sizes;
-        if let Some(item) = self.item(&slot) {
-            sizes.take_off(&item);
-        }
-        self.sizes = sizes;
-        self.waste += usize::from(slot.key);
-        match slot.kind {
-            SlotKind::Short(_) => self.waste += slot.value as usize,
+        let key = usize::from(slot.key);
+        let (value, is_shared) = match slot.kind {
+            SlotKind::Short(_) => (slot.value as usize, false),
             SlotKind::Shared(_) => {
-                self.large[slot.value as usize] = Bytes::new();
-                self.waste += size_of::<Bytes>();
+                (std::mem::take(&mut self.large[slot.value as usize]).len(), true)
             }
             // It was counted when it went.
-            SlotKind::Gone => self.waste -= usize::from(slot.key),
-        }
+            SlotKind::Gone => return,
+        };
+        self.sizes.take_off(Sizes::of(key, value, is_shared, slot.growth as usize));
+        self.waste += key + if is_shared { size_of::<Bytes>() } else { value };
     }
 
     /// The recent keys join the others, and slots whose keys are gone leave.
@@ -625,6 +663,7 @@ impl Sorted {
                 self.slots[place + more] = slot;
                 end = place;
             }
+            self.recent.shrink_to(RECENT_MAX);
         }
         if self.gone > 0 {
             self.slots.retain(|slot| slot.kind != SlotKind::Gone);
@@ -635,20 +674,75 @@ impl Sorted {
     /// Whether the sizes are what they should be.
     pub fn is_counted(&self) -> bool {
         let mut sizes = Sizes::default();
-        self.iter().for_each(|item| sizes.add(&item));
+        self.iter().for_each(|item| sizes.add(Sizes::of_item(&item)));
         sizes == self.sizes
     }
 }
 
-/// The first bytes of a key as a number that is ordered as the key is.
-fn head_of(key: &[u8]) -> u64 {
-    match key.first_chunk() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => {
-            let mut first = [0; 8];
-            first[..key.len()].copy_from_slice(key);
-            u64::from_be_bytes(first)
+/// Messages that are joining a list in the order of their keys: where the next one belongs is looked for
+/// from the last one's place on, and slots are moved once.
+pub struct Joining<'s> {
+    list: &'s mut Sorted,
+    at: usize,
+}
+
+impl Joining<'_> {
+    /// Where a key is, or belongs, that is not less than any before.
+    pub fn find(&mut self, key: &[u8]) -> Found {
+        let list = &*self.list;
+        let head = Key::head(key);
+        let recent = match list.recent.last() {
+            Some((last, _)) => match list.compare(last, head, key) {
+                Ordering::Equal => return Found::Recent(list.recent.len() - 1),
+                order => {
+                    debug_assert!(order.is_lt(), "keys join in order");
+                    list.recent.len()
+                }
+            },
+            None => 0,
+        };
+        let is_below = |slot: &Slot| list.compare(slot, head, key).is_lt();
+        let rest = &list.slots[self.at..];
+        let mut wide = 1;
+        while rest.get(wide).is_some_and(is_below) {
+            wide *= 2;
         }
+        let near = &rest[..rest.len().min(wide + 1)];
+        self.at += near.partition_point(is_below);
+        match list.slots.get(self.at) {
+            Some(slot) if list.compare(slot, head, key).is_eq() => Found::Slot(self.at),
+            _ => Found::Nowhere(recent, self.at),
+        }
+    }
+
+    /// The message at a place.
+    pub fn at(&self, found: Found) -> Option<Item<'_>> {
+        self.list.at(found)
+    }
+
+    /// Gives the key that was looked for last a message in place of the one that it may have.
+    pub fn put(&mut self, found: Found, item: &Item<'_>) {
+        self.list.set(found, item);
+    }
+
+    /// Removes the key that was looked for last.
+    pub fn remove(&mut self, found: Found) {
+        self.list.clear(found);
+    }
+
+    /// Carries out an update of the value of the key that was looked for last.
+    pub fn update(&mut self, found: Found, update: &Item<'_>, scratch: &mut Vec<u8>) {
+        if let Some((msn, value)) = self.list.change(found, update, scratch) {
+            let item = Item::with(update.key, msn, Kind::Insert, Value::of(&value));
+            self.list.set(found, &item);
+        }
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        self.list.settle();
+        self.list.shed();
     }
 }
 
@@ -705,7 +799,8 @@ mod tests {
                     0..=13 => {
                         let len = [0, 5, 100, 1024, 1025, 4096][random(6) as usize];
                         let value = Bytes::from(vec![step as u8; len]);
-                        list.put(&key, Msn(step), &Action::Insert(value.clone()));
+                        let action = Action::Insert(value.clone());
+                        list.put(list.find(&key), &Item::new(&key, Msn(step), &action));
                         map.insert(key, value);
                     }
                     14..=18 => {

@@ -4,16 +4,47 @@
 //! child is in memory and dirty: then it overtakes nothing older, and dirties nothing new (promotion,
 //! BetrFS 0.2 §2.1). A sequential write so reaches its leaf at once, and is written once. Nodes that
 //! become too large wait in the [`Balance`].
+//!
+//! Messages between two range deletes go in the order of their keys: a node looks at each of its children
+//! once.
 
 use super::{Balance, shape};
 use crate::cache::Store;
 use crate::error::{Error, Result};
-use crate::format::{Action, RangeDelete, RecordMessage};
+use crate::format::{Key, RangeDelete, RecordMessage};
 use crate::ids::*;
-use crate::node::{Child, Internal, Leaf, Node};
+use crate::node::{Internal, Item, Leaf, Node};
+
+/// Fewer messages for a child are few.
+const SCATTERED_MIN: usize = 32;
 
 /// A message and its number.
-type Numbered<'m> = (Msn, &'m RecordMessage);
+#[derive(Clone, Copy)]
+struct Numbered<'m> {
+    msn: Msn,
+    message: &'m RecordMessage,
+    /// The first bytes of the key.
+    head: u64,
+}
+
+impl<'m> Numbered<'m> {
+    fn new(msn: Msn, message: &'m RecordMessage) -> Numbered<'m> {
+        Numbered { msn, message, head: Key::head(message.key()) }
+    }
+
+    /// A message for one key.
+    fn point(&self) -> Option<Item<'m>> {
+        match self.message {
+            RecordMessage::Point(_, key, action) => Some(Item::new(key, self.msn, action)),
+            _ => None,
+        }
+    }
+
+    /// The bytes of the value that it may make, besides its own.
+    fn growth(&self) -> usize {
+        self.point().map_or(0, |item| item.growth())
+    }
+}
 
 /// Injects messages with their values; they have the MSNs from `first` on.
 pub fn inject(
@@ -26,17 +57,18 @@ pub fn inject(
         return Err(Error::Misuse("a message without its value".into()));
     }
     for tree in TreeId::ALL {
-        let numbered = messages.iter().enumerate();
-        let numbered = numbered.map(|(at, message)| (Msn(first.0 + at as u64), message));
-        let own: Vec<Numbered<'_>> = numbered.filter(|(_, m)| m.tree() == tree).collect();
+        let own = messages.iter().enumerate().filter(|(_, message)| message.tree() == tree);
+        let number = |(at, message)| Numbered::new(Msn(first.0 + at as u64), message);
+        let mut own: Vec<Numbered<'_>> = own.map(number).collect();
         if !own.is_empty() {
-            let growth: usize = own.iter().map(|(_, message)| growth_of(message)).sum();
+            sort(&mut own);
+            let growth: usize = own.iter().map(Numbered::growth).sum();
             let is_leaf = store.root(tree)?.height() == Height(0);
             if is_leaf && growth > store.geometry.growth_at_once() {
                 shape::raise(store, tree)?;
             }
             inject_into(store, balance, tree.root(), &own)?;
-            for (_, message) in &own {
+            for Numbered { message, .. } in &own {
                 if let RecordMessage::RangeDelete(_, lo, hi) = message {
                     balance.prune_within(tree, lo, hi);
                 }
@@ -44,6 +76,17 @@ pub fn inject(
         }
     }
     Ok(())
+}
+
+/// Puts messages in the order of their keys, those for one key as they came, and none before or behind a
+/// range delete.
+fn sort(messages: &mut [Numbered<'_>]) {
+    let is_range = |m: &Numbered<'_>| matches!(m.message, RecordMessage::RangeDelete(..));
+    for part in messages.split_mut(is_range) {
+        part.sort_by(|a, b| {
+            a.head.cmp(&b.head).then_with(|| a.message.key().cmp(b.message.key()))
+        });
+    }
 }
 
 /// Injects messages into a node, and those that may skip it into its children.
@@ -55,96 +98,145 @@ fn inject_into(
 ) -> Result<()> {
     let node = store.node(id)?;
     let (tree, height, lo) = (node.tree(), node.height(), node.bounds().lo.clone());
-    let mut ways = match &*node {
-        Node::Internal(internal) => ways_down(store, internal),
-        Node::Leaf(_) => Vec::new(),
+    let plan = match &*node {
+        Node::Internal(internal) => Plan::new(store, internal, messages)?,
+        Node::Leaf(_) => Plan::default(),
     };
     drop(node);
     let geometry = store.geometry;
     let full = store.edit(id, |node, disk| match node {
         Node::Internal(internal) => {
-            enter(internal, &mut ways, messages, geometry.growth_at_once());
+            for (at, messages) in &plan.kept {
+                enter(internal, *at, messages);
+            }
             Ok(internal.buffered() > geometry.node_size as usize)
         }
         Node::Leaf(leaf) => {
             leaf.open(disk)?;
-            messages.iter().for_each(|message| enter_leaf(leaf, message));
+            messages.iter().for_each(|message| enter_leaf(leaf, *message));
             Ok(leaf.bytes() > geometry.leaf_size as usize)
         }
     })?;
     if full {
         balance.look_at(tree, &lo, height);
     }
-    for Way { child, messages, .. } in ways {
-        if !messages.is_empty() {
-            inject_into(store, balance, child, &messages)?;
-        }
+    for (child, mut messages) in plan.passed {
+        // They may have stood before and behind range deletes that are not for this child.
+        sort(&mut messages);
+        inject_into(store, balance, child, &messages)?;
     }
     Ok(())
 }
 
+/// Where the messages for an internal node go.
+#[derive(Default)]
+struct Plan<'a, 'm> {
+    /// Those that stay in the node: points for one child each, or a range delete.
+    kept: Vec<(usize, &'a [Numbered<'m>])>,
+    /// Those that go on, each to its child.
+    passed: Vec<(NodeId, Vec<Numbered<'m>>)>,
+}
+
 /// The way to a child.
-struct Way<'m> {
-    child: NodeId,
-    /// Whether messages may go to it at once: nothing is pending for it, and it is dirty anyway.
-    open: bool,
-    /// Those that do.
-    messages: Vec<Numbered<'m>>,
-    /// The bytes of the values that they may make.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// Whether messages may go to it at once, once that has been looked at.
+    open: Option<bool>,
+    /// Which of those that pass is its, and the bytes of the values that they may make.
+    passed: Option<usize>,
     growth: usize,
 }
 
-/// The bytes of the value that a message may make, besides its own.
-fn growth_of(message: &RecordMessage) -> usize {
-    match message {
-        RecordMessage::Point(_, _, Action::Update(update)) => update.growth(),
-        _ => 0,
-    }
-}
-
-fn ways_down<'m>(store: &Store, internal: &Internal) -> Vec<Way<'m>> {
-    let way = |(at, child): (usize, &Child)| {
-        let open = internal.pending(at) == 0 && store.is_dirty(child.id);
-        Way { child: child.id, open, messages: Vec::new(), growth: 0 }
-    };
-    internal.children().iter().enumerate().map(way).collect()
-}
-
-/// Adds messages to an internal node, but for those that go on to a child; there they may make values of
-/// `growth` bytes.
-fn enter<'m>(
-    internal: &mut Internal,
-    ways: &mut [Way<'m>],
-    messages: &[Numbered<'m>],
-    growth: usize,
-) {
-    for (msn, message) in messages.iter().copied() {
-        match message {
-            RecordMessage::Point(_, key, action) => {
-                let way = &mut ways[internal.child_for(key)];
-                way.growth += growth_of(message);
-                way.open &= way.growth <= growth;
-                match way.open {
-                    true => way.messages.push((msn, message)),
-                    false => internal.insert(key, msn, action),
+impl<'a, 'm> Plan<'a, 'm> {
+    fn new(store: &Store, internal: &Internal, messages: &'a [Numbered<'m>]) -> Result<Self> {
+        let mut plan = Plan::default();
+        let mut ways = vec![Way::default(); internal.children().len()];
+        let mut rest = messages;
+        while let Some(first) = rest.first() {
+            let mut count = 1;
+            match first.message {
+                RecordMessage::Point(_, key, _) => {
+                    let at = internal.child_for(key);
+                    let end = internal.children().get(at + 1).map(|next| &next.pivot);
+                    let is_inside = |m: &&Numbered<'m>| {
+                        m.point().is_some_and(|item| end.is_none_or(|end| *item.key < **end))
+                    };
+                    count = rest.iter().take_while(is_inside).count();
+                    let passed = plan.pass(store, internal, at, &mut ways[at], &rest[..count])?;
+                    if passed < count {
+                        plan.kept.push((at, &rest[passed..count]));
+                    }
                 }
-            }
-            RecordMessage::RangeDelete(_, lo, hi) => {
-                let range = RangeDelete { msn, lo: lo.clone(), hi: hi.clone() };
-                internal.insert_range(&range);
-                // What comes after it must not overtake it; what came before is below it.
-                for at in internal.children_within(lo, hi) {
-                    ways[at].open = false;
+                RecordMessage::RangeDelete(_, lo, hi) => {
+                    plan.kept.push((0, &rest[..1]));
+                    // What comes after it must not overtake it; what came before is below it.
+                    for at in internal.children_within(lo, hi) {
+                        ways[at].open = Some(false);
+                    }
                 }
+                RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
             }
-            RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
+            rest = &rest[count..];
         }
+        Ok(plan)
+    }
+
+    /// Lets messages for child `at` go on to it; how many of them.
+    fn pass(
+        &mut self,
+        store: &Store,
+        internal: &Internal,
+        at: usize,
+        way: &mut Way,
+        messages: &[Numbered<'m>],
+    ) -> Result<usize> {
+        let child = internal.children()[at].id;
+        let open = match way.open {
+            Some(open) => open,
+            None => internal.pending(at) == 0 && store.is_dirty(child),
+        };
+        let limit = store.geometry.growth_at_once();
+        let growth = |message: &&Numbered<'m>| {
+            way.growth += message.growth();
+            way.growth <= limit
+        };
+        let count = match open && !is_scattered(&*store.child(internal, at)?, messages) {
+            true => messages.iter().take_while(growth).count(),
+            false => 0,
+        };
+        way.open = Some(count == messages.len());
+        if count > 0 {
+            let passed = *way.passed.get_or_insert_with(|| {
+                self.passed.push((child, Vec::new()));
+                self.passed.len() - 1
+            });
+            self.passed[passed].1.extend_from_slice(&messages[..count]);
+        }
+        Ok(count)
     }
 }
 
-fn enter_leaf(leaf: &mut Leaf, (msn, message): &Numbered<'_>) {
+/// Whether there are many messages for a node, but few for each of its children: they are brought down with
+/// more of their kind.
+fn is_scattered(node: &Node, messages: &[Numbered<'_>]) -> bool {
+    let (Node::Internal(internal), [first, .., last]) = (node, messages) else { return false };
+    let [first, last] = [first, last].map(|m| internal.child_for(m.message.key()));
+    messages.len() > SCATTERED_MIN && messages.len() < SCATTERED_MIN * (last - first + 1)
+}
+
+/// Adds messages to an internal node: points for child `at`, or a range delete.
+fn enter(internal: &mut Internal, at: usize, messages: &[Numbered<'_>]) {
+    match messages {
+        [Numbered { msn, message: RecordMessage::RangeDelete(_, lo, hi), .. }] => {
+            internal.insert_range(&RangeDelete { msn: *msn, lo: lo.clone(), hi: hi.clone() });
+        }
+        points => internal.insert(at, points.iter().filter_map(Numbered::point)),
+    }
+}
+
+fn enter_leaf(leaf: &mut Leaf, Numbered { msn, message, .. }: Numbered<'_>) {
     match message {
-        RecordMessage::Point(_, key, action) => leaf.apply(key, *msn, action),
+        RecordMessage::Point(_, key, action) => leaf.apply(key, msn, action),
         RecordMessage::RangeDelete(_, lo, hi) => leaf.remove_range(lo, hi),
         RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
     }

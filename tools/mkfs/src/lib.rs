@@ -166,7 +166,7 @@ fn fill(
         log_bytes: plan.log_bytes,
         content: Content::Files,
         geometry: plan.geometry,
-        cache: CacheBudget { total_bytes: 192 << 20, dirty_bytes: 96 << 20 },
+        cache: CacheBudget::of(192 << 20),
         first_zone: FIRST_ZONE,
         first_ino: FIRST_INO,
         nonces: nonces().map_err(|error| betr_core::Error::Misuse(error.to_string()))?,

@@ -251,6 +251,58 @@ fn scans_read_what_they_need() {
     assert!(keys.1 < bytes / 4, "{keys:?} of {bytes} bytes");
 }
 
+/// With many runs in each node, filters say which slices need not be read.
+#[test]
+fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    let mut seed = 0;
+    let mut options = || {
+        seed += 1;
+        let geometry = Some(Geometry { fanout: 16, ..Geometry::new(256 << 10, 4096) });
+        KvOptions { geometry, ..KvOptions::new(nonces(seed)) }
+    };
+    let key = |number: u32| number.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    let mut kv = Kv::create(device.clone(), *b"a cold lookup!!!", options()).unwrap();
+    for first in (0..40_000u32).step_by(200) {
+        let mut batch = Batch::new();
+        (first..first + 200).for_each(|n| batch.insert(TreeId::Data, &key(n), &[1; 100]));
+        kv.commit(batch).unwrap();
+        // Every node that took messages has a run more.
+        if first >= 36_000 {
+            kv.checkpoint().unwrap();
+        }
+    }
+    kv.checkpoint().unwrap();
+    drop(kv);
+    let mut open = || Kv::open(device.clone(), Mode::ReadOnly, options()).unwrap().0;
+    let kv = open();
+    let store = kv.volume().store();
+    let levels = u64::from(store.root(TreeId::Data).unwrap().height().0) + 1;
+    let nodes = (1..store.next_node().0).map(NodeId);
+    let nodes = nodes.filter(|id| store.table.get(*id).unwrap().is_some_and(|e| e.height.0 > 0));
+    let runs: Vec<usize> = nodes
+        .filter_map(|id| match &*store.node(id).unwrap() {
+            Node::Internal(internal) => Some(internal.runs().len()),
+            Node::Leaf(_) => None,
+        })
+        .collect();
+    assert!(levels == 3 && runs[0] > 8, "{levels} levels, runs: {runs:?}");
+    // Half of the keys are there.
+    let lookups = 400;
+    let mut reads = 0;
+    for number in (0..80_000).step_by(80_000 / lookups) {
+        let kv = open();
+        let before = kv.volume().io_counts().reads;
+        let found = kv.get(TreeId::Data, &key(number)).unwrap();
+        assert_eq!(found.is_some(), number < 40_000);
+        reads += kv.volume().io_counts().reads - before;
+    }
+    // The table has a page for them all. Of a hundred slices one or two are read in vain.
+    let most = 2 * levels * lookups as u64 + lookups as u64 / 2;
+    println!("{reads} reads for {lookups} lookups on {levels} levels, runs: {runs:?}");
+    assert!(reads <= most, "{reads} reads for {lookups} lookups on {levels} levels");
+}
+
 /// Leaves are dropped even where their parents, with the range deletes, have left the cache; and the table
 /// forgets pages without entries, however many nodes have come and gone.
 #[test]

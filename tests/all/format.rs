@@ -90,13 +90,9 @@ fn leaf_head() -> LeafHead {
 
 fn section() -> KeySection {
     let lengths = [4096, 10, 0, 700, 4096, 3];
-    let (places, chunks) = chunks_of(TreeId::Data, lengths.into_iter());
-    let entry = |(at, (chunk, offset)): (usize, (u16, u16))| StoredEntry {
-        key: Key::copied(format!("key-{at:03}").as_bytes()),
-        chunk,
-        offset,
-        bytes: lengths[at] as u32,
-    };
+    let chunks = chunks_of(TreeId::Data, lengths.into_iter()).1;
+    let keys: Vec<String> = (0..lengths.len()).map(|at| format!("key-{at:03}")).collect();
+    let entries = keys.iter().zip(lengths).map(|(key, len)| (key.as_bytes(), len));
     let (mut small, mut blocks) = (64, 4096);
     let chunk = |len: &usize| {
         let at = if is_block(TreeId::Data, *len) { &mut blocks } else { &mut small };
@@ -104,10 +100,15 @@ fn section() -> KeySection {
         *at += *len as u32;
         ChunkRef { offset, bytes: *len as u32, hash: Hash([1; 32]) }
     };
-    KeySection {
-        chunks: chunks.iter().map(chunk).collect(),
-        entries: places.into_iter().enumerate().map(entry).collect(),
-    }
+    KeySection::new(TreeId::Data, chunks.iter().map(chunk).collect(), entries)
+}
+
+fn slice_of(messages: &[(Key, Message)]) -> Vec<u8> {
+    let mut w = Writer::default();
+    let greatest = messages.iter().map(|(_, message)| message.msn).max();
+    let messages = messages.iter().map(|(key, message)| MessageRef::of(key, message));
+    encode_slice(&mut w, greatest.unwrap_or_default(), messages);
+    w.finish()
 }
 
 /// One of every kind of change.
@@ -145,6 +146,8 @@ fn internal_head() -> InternalHead {
     };
     let section =
         |offset| SectionRef { offset, bytes: 50, count: 2, greatest: Msn(8), hash: Hash([2; 32]) };
+    let mut filter = Vec::new();
+    push_filter(&mut filter, [&b"anchor"[..], b"animal"].into_iter(), 2);
     let run = RunRef {
         seq: RunSeq(2),
         extent: Extent { start: BlockNr(700), blocks: 1 },
@@ -152,7 +155,12 @@ fn internal_head() -> InternalHead {
         birth: Epoch(6),
         header_hash: Hash([4; 32]),
         ranges: section(128),
-        slices: vec![SliceRef { child: NodeId(21), growth: 99, section: section(178) }],
+        slices: vec![SliceRef {
+            child: NodeId(21),
+            growth: 99,
+            section: section(178),
+            filter: filter.into(),
+        }],
     };
     InternalHead {
         id: NodeId(1),
@@ -309,10 +317,11 @@ fn vectors() {
     let (bytes, _) = internal_head().encode(birth());
     assert_eq!(InternalHead::decode(&bytes, None).unwrap().1, internal_head());
     insta::assert_snapshot!("internal_head", hex(&bytes));
-    let mut w = Writer::default();
     let all = messages();
-    encode_slice(&mut w, all.iter().map(|(key, message)| MessageRef::of(key, message)));
-    assert_eq!(decode_slice(&Bytes::copy_from_slice(w.as_slice()), all.len(), None).unwrap(), all);
+    let slice = slice_of(&all);
+    assert_eq!(decode_slice(&Bytes::copy_from_slice(&slice), all.len(), None).unwrap(), all);
+    let mut w = Writer::default();
+    w.bytes(&slice);
     encode_ranges(&mut w, ranges().iter());
     insta::assert_snapshot!("messages", hex(w.as_slice()));
     let header = RunHeader { node: NodeId(1), seq: RunSeq(2), tree: TreeId::Metadata, bytes: 300 };
@@ -399,13 +408,8 @@ fn everything_has_one_encoding() {
     accepted += mangle(5, &section().encode(), false, |bytes| {
         Some(KeySection::decode(bytes, TreeId::Data, 12288, None).ok()?.encode())
     });
-    let mut w = Writer::default();
-    encode_slice(&mut w, messages().iter().map(|(key, message)| MessageRef::of(key, message)));
-    accepted += mangle(6, w.as_slice(), false, |bytes| {
-        let messages = decode_slice(&Bytes::copy_from_slice(bytes), 3, None).ok()?;
-        let mut w = Writer::default();
-        encode_slice(&mut w, messages.iter().map(|(key, message)| MessageRef::of(key, message)));
-        Some(w.finish())
+    accepted += mangle(6, &slice_of(&messages()), false, |bytes| {
+        Some(slice_of(&decode_slice(&Bytes::copy_from_slice(bytes), 3, None).ok()?))
     });
     let mut w = Writer::default();
     encode_ranges(&mut w, ranges().iter());

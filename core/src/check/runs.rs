@@ -137,6 +137,11 @@ impl Runs<'_, '_> {
         if self.head.tree == TreeId::Data && messages.iter().any(|(_, message)| adds(message)) {
             self.add(Code::MessageWrong, run, "an addition in the data index");
         }
+        let mut filter = Vec::new();
+        push_filter(&mut filter, messages.iter().map(|(key, _)| &**key), messages.len());
+        if *slice.filter != *filter {
+            self.add(Code::MessageWrong, run, format!("the filter for {}", slice.child));
+        }
         let inside = |key: &Key| bounds.as_ref().is_some_and(|bounds| bounds.contains(key));
         let greatest = messages.iter().map(|(_, message)| message.msn).max();
         let growth = messages.iter().map(|(_, message)| match &message.action {

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use nom::IResult;
 use nom::bytes::complete::take;
+use nom::error::{Error, ErrorKind};
 use nom::number::complete::{le_i64, le_u8, le_u16, le_u32, le_u64};
 
 use crate::ids::{BLOCK_SIZE, Hash, is_zero};
@@ -234,6 +235,32 @@ impl<'a, 't> Fields<'a, 't> {
         self.number(name, le_i64)
     }
 
+    /// A number of as few bytes as it needs: seven bits in each, the lowest first, and the eighth in all but
+    /// the last.
+    pub fn varint(&mut self, name: &'static str) -> Result<u64, FormatError> {
+        let start = self.at;
+        match varint(&self.bytes[start..]) {
+            Ok((after, value)) => {
+                self.at = self.bytes.len() - after.len();
+                self.report(name, start..self.at, &value);
+                Ok(value)
+            }
+            Err(nom::Err::Incomplete(_)) => {
+                let fault = FormatFault::Short { need: self.left() + 1, left: self.left() };
+                Err(self.fail_at(start, name, fault))
+            }
+            Err(_) => Err(self.wrong(name, "a number of 64 bits in its shortest form", "another")),
+        }
+    }
+
+    /// A count or length, as such a number, that may be `limit` at the most.
+    pub fn length(&mut self, name: &'static str, limit: usize) -> Result<usize, FormatError> {
+        let at = self.at;
+        let found = self.varint(name)?;
+        self.within(at, name, found, limit as u64)?;
+        Ok(found as usize)
+    }
+
     /// A count or length of four bytes that may be `limit` at the most.
     pub fn limited(&mut self, name: &'static str, limit: usize) -> Result<usize, FormatError> {
         let at = self.at;
@@ -339,6 +366,29 @@ impl<'a, 't> Fields<'a, 't> {
     }
 }
 
+/// Takes a number of as few bytes as it needs from the front.
+pub(super) fn varint(bytes: Input<'_>) -> IResult<Input<'_>, u64> {
+    let wrong = || nom::Err::Error(Error::new(bytes, ErrorKind::TooLarge));
+    let mut value = 0;
+    for (at, byte) in bytes.iter().enumerate().take(10) {
+        let bits = u64::from(byte & 0x7f);
+        if at == 9 && bits > 1 {
+            return Err(wrong());
+        }
+        value |= bits << (7 * at);
+        if byte & 0x80 == 0 {
+            let shortest = at == 0 || bits > 0;
+            return if shortest { Ok((&bytes[at + 1..], value)) } else { Err(wrong()) };
+        }
+    }
+    Err(if bytes.len() < 10 { nom::Err::Incomplete(nom::Needed::new(1)) } else { wrong() })
+}
+
+/// How many bytes such a number takes.
+pub fn varint_bytes(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
 /// Bytes in hexadecimal.
 struct Hex<'a>(&'a [u8]);
 
@@ -352,6 +402,13 @@ impl fmt::Display for Hex<'_> {
 #[derive(Default)]
 pub struct Writer {
     bytes: Vec<u8>,
+}
+
+impl From<Vec<u8>> for Writer {
+    /// Appends to what is there.
+    fn from(bytes: Vec<u8>) -> Writer {
+        Writer { bytes }
+    }
 }
 
 impl Writer {
@@ -403,6 +460,16 @@ impl Writer {
     /// Eight bytes, signed.
     pub fn i64(&mut self, value: i64) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// A number in as few bytes as it needs.
+    pub fn varint(&mut self, value: u64) {
+        let mut rest = value;
+        while rest >= 0x80 {
+            self.bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        self.bytes.push(rest as u8);
     }
 
     /// A hash.

@@ -23,24 +23,28 @@
 //!        ranges        52   offset 4, length 4, messages 4, greatest MSN 8, hash 32
 //!        unbound count  4   0
 //!        slice count    4
-//!        slices        68   each: child 8, growth 8, and offset to hash as for the ranges
+//!        slices             each: child 8, growth 8, offset to hash as for the ranges, and a filter
 //! ```
 //!
 //! A child's pivot is the least key that belongs to it. A slice of a run whose sequence number is
 //! below its child's first live run has been flushed: the encoder leaves it out.
 
+use bytes::Bytes;
+
 use super::fields::{Fields, FormatError, Trace, Writer};
+use super::filter::filter_bytes;
 use super::key::{Bounds, Key};
 use super::limits::*;
-use super::run::RUN_HEADER_BYTES;
+use super::run::{RUN_HEADER_BYTES, SLICE_HEADER};
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
 /// Bytes of one in the head, besides its key.
 pub(crate) const CHILD_BYTES: usize = 30;
 const SECTION_BYTES: usize = 52;
-/// Bytes of one in the head.
-pub(crate) const SLICE_BYTES: usize = 16 + SECTION_BYTES;
+const SLICE_BYTES: usize = 16 + SECTION_BYTES;
+/// What a slice takes in the head and the run, besides what its messages take there.
+pub(crate) const SLICE_COST: usize = SLICE_BYTES + SLICE_HEADER;
 /// Bytes of one in the head.
 pub(crate) const RUN_BYTES: usize = 64 + SECTION_BYTES + 8;
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
@@ -72,7 +76,7 @@ pub struct SectionRef {
 }
 
 /// The messages of a run for one child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceRef {
     /// The child.
     pub child: NodeId,
@@ -80,6 +84,8 @@ pub struct SliceRef {
     pub growth: u64,
     /// Where they are.
     pub section: SectionRef,
+    /// Which keys they may be for.
+    pub filter: Bytes,
 }
 
 /// A run of the node.
@@ -246,6 +252,16 @@ fn decode_children(
     Ok(children)
 }
 
+impl SliceRef {
+    /// Gives slices their filters, which stand one behind another.
+    pub fn share(slices: &mut [SliceRef], filters: Vec<u8>) {
+        let mut filters = Bytes::from(filters);
+        for slice in slices {
+            slice.filter = filters.split_to(filter_bytes(slice.section.count as usize));
+        }
+    }
+}
+
 impl RunRef {
     fn decode(f: &mut Fields<'_, '_>, children: &[ChildRef]) -> Result<RunRef, FormatError> {
         let seq = RunSeq(f.u64("sequence")?);
@@ -271,6 +287,7 @@ impl RunRef {
         f.zeros("unbound count", 4)?;
         let slice_count = f.count("slice count", CHILDREN_MAX, SLICE_BYTES)?;
         let mut slices = Vec::with_capacity(slice_count);
+        let mut filters = Vec::new();
         let mut rest = children.iter();
         for index in 0..slice_count {
             f.enter("slice", Some(index));
@@ -287,9 +304,12 @@ impl RunRef {
             if section.count == 0 {
                 return Err(f.wrong("messages", "at least 1", 0));
             }
-            slices.push(SliceRef { child, growth, section });
+            let filter = f.hex("filter", filter_bytes(section.count as usize))?;
+            filters.extend_from_slice(filter);
+            slices.push(SliceRef { child, growth, section, filter: Bytes::new() });
             f.leave();
         }
+        SliceRef::share(&mut slices, filters);
         Ok(RunRef { seq, extent, bytes, birth, header_hash, ranges, slices })
     }
 
@@ -307,6 +327,7 @@ impl RunRef {
             w.u64(slice.child.0);
             w.u64(slice.growth);
             slice.section.encode(w);
+            w.bytes(&slice.filter);
         }
     }
 }

@@ -110,6 +110,19 @@ impl Bounds {
     }
 }
 
+/// What is expected of a key that [`is_greater`].
+pub(super) const GREATER_KEY: &str = "a greater key, with its prefix shared";
+
+/// Whether a key of the first `shared` bytes of the one before it and `suffix` is greater, and shares as much
+/// as it can.
+pub(super) fn is_greater(before: &[u8], shared: usize, suffix: &[u8]) -> bool {
+    match (before.get(shared), suffix.first()) {
+        (Some(before), Some(now)) => now > before,
+        (None, Some(_)) => true,
+        (_, None) => false,
+    }
+}
+
 /// The length of the longest common prefix.
 pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()

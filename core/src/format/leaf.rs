@@ -23,33 +23,30 @@
 //! ```text
 //!  0  entry count      4
 //!  4  chunk count      4
-//!  8  restart count    4
-//! 12  entry bytes      4
-//! 16  restarts         4 each: offset among the entry bytes of every 16th entry
-//!     chunks          44 each: offset in the leaf 4, stored length 4, codec 1 (0 = as it is),
+//!  8  chunks          44 each: offset in the leaf 4, stored length 4, codec 1 (0 = as it is),
 //!                     zero 3, hash 32
-//!     entries         12 each and a suffix: shared 2, suffix length 2, chunk 2, offset in chunk 2,
-//!                     value length 4, suffix
+//!     entries             each, short numbers: shared, suffix length, value length; and the suffix
 //! ```
 //!
-//! A key is the first `shared` bytes of the key before it, and the suffix; at a restart `shared` is 0.
-//! Values are put into chunks in key order by one rule ([`chunks_of`]), which a reader checks.
+//! A key is the first `shared` bytes of the key before it, and the suffix. Values are put into chunks in key
+//! order by one rule ([`chunks_of`]), so where each is follows from the lengths.
+
+use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::fields::{Fields, FormatError, Trace, Writer};
-use super::key::{Bounds, Key, shared_prefix};
+use super::fields::{Fields, FormatError, Trace, Writer, varint_bytes};
+use super::key::{Bounds, GREATER_KEY, Key, is_greater, shared_prefix};
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
-const RESTART_EVERY: usize = 16;
-const ENTRY_BYTES: usize = 12;
+/// The shortest entry, in bytes.
+const ENTRY_BYTES: usize = 3;
 /// Bytes of a chunk in a key section.
 pub(crate) const CHUNK_BYTES: usize = 44;
-const SECTION_HEADER: usize = 16;
-/// Bytes of a key section besides its entries and chunks, with a restart that not all of 16 entries share.
-pub(crate) const SECTION_BYTES: usize = SECTION_HEADER + 4;
+/// Bytes of a key section besides its entries and chunks.
+pub(crate) const SECTION_BYTES: usize = 8;
 /// Bytes of a basement in the head, besides its key.
 pub(crate) const BASEMENT_BYTES: usize = 50;
 /// The chunk number of an empty value.
@@ -203,19 +200,6 @@ pub struct ChunkRef {
     pub hash: Hash,
 }
 
-/// One key of a basement, and where its value is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredEntry {
-    /// The key.
-    pub key: Key,
-    /// The chunk that holds the value; [`NO_CHUNK`] if it is empty.
-    pub chunk: u16,
-    /// Where in the chunk the value starts.
-    pub offset: u16,
-    /// How long the value is.
-    pub bytes: u32,
-}
-
 /// Puts values of these lengths into chunks: the chunk and offset of each, and the chunks' lengths.
 ///
 /// A value of 4096 bytes of the data index is a chunk of its own, and so is one of more than 16 KiB.
@@ -225,30 +209,44 @@ pub fn chunks_of(
     tree: TreeId,
     lengths: impl Iterator<Item = usize>,
 ) -> (Vec<(u16, u16)>, Vec<usize>) {
-    let mut places = Vec::with_capacity(lengths.size_hint().0);
-    let mut chunks: Vec<usize> = Vec::new();
-    let mut open: Option<usize> = None;
-    for len in lengths {
+    let mut chunks = Chunks::new(tree);
+    let places = lengths.map(|len| chunks.place(len)).collect();
+    (places, chunks.lengths)
+}
+
+/// Chunks that are being filled.
+struct Chunks {
+    tree: TreeId,
+    lengths: Vec<usize>,
+    /// The one that takes more.
+    open: Option<usize>,
+}
+
+impl Chunks {
+    fn new(tree: TreeId) -> Chunks {
+        Chunks { tree, lengths: Vec::new(), open: None }
+    }
+
+    /// The chunk and offset of the next value.
+    fn place(&mut self, len: usize) -> (u16, u16) {
         if len == 0 {
-            places.push((NO_CHUNK, 0));
-            continue;
+            return (NO_CHUNK, 0);
         }
-        let alone = is_block(tree, len) || len > SMALL_CHUNK_MAX;
-        let fits = |all: usize| !alone && all <= SMALL_CHUNK_MAX && !is_block(tree, all);
-        let (chunk, offset) = match open {
-            Some(chunk) if fits(chunks[chunk] + len) => (chunk, chunks[chunk]),
+        let alone = is_block(self.tree, len) || len > SMALL_CHUNK_MAX;
+        let fits = |all: usize| !alone && all <= SMALL_CHUNK_MAX && !is_block(self.tree, all);
+        let (chunk, offset) = match self.open {
+            Some(chunk) if fits(self.lengths[chunk] + len) => (chunk, self.lengths[chunk]),
             _ => {
-                chunks.push(0);
-                (chunks.len() - 1, 0)
+                self.lengths.push(0);
+                (self.lengths.len() - 1, 0)
             }
         };
-        chunks[chunk] += len;
+        self.lengths[chunk] += len;
         if !alone {
-            open = Some(chunk);
+            self.open = Some(chunk);
         }
-        places.push((chunk as u16, offset as u16));
+        (chunk as u16, offset as u16)
     }
-    (places, chunks)
 }
 
 /// Whether a chunk is a whole block of a file, which is aligned to 4096 bytes.
@@ -256,16 +254,76 @@ pub fn is_block(tree: TreeId, bytes: usize) -> bool {
     tree == TreeId::Data && bytes == FILE_BLOCK
 }
 
-/// The keys of a basement.
+/// The keys of a basement, and where their values are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySection {
     /// The chunks that hold its values.
     pub chunks: Vec<ChunkRef>,
-    /// Its entries, in key order.
-    pub entries: Vec<StoredEntry>,
+    /// All keys, one behind another.
+    keys: Bytes,
+    entries: Vec<StoredEntry>,
+}
+
+/// An entry of a key section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StoredEntry {
+    /// Where the key stands among all keys.
+    key: Range<u32>,
+    chunk: u16,
+    offset: u16,
+    bytes: u32,
+}
+
+/// One key of a basement, and where its value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryRef<'e> {
+    /// The key.
+    pub key: &'e [u8],
+    /// The chunk that holds the value; [`NO_CHUNK`] if it is empty.
+    pub chunk: u16,
+    /// Where in the chunk the value starts.
+    pub offset: u16,
+    /// How long the value is.
+    pub bytes: u32,
 }
 
 impl KeySection {
+    /// The section of keys with values of these lengths, which stand in `chunks`.
+    pub fn new<'k>(
+        tree: TreeId,
+        chunks: Vec<ChunkRef>,
+        entries: impl Iterator<Item = (&'k [u8], usize)>,
+    ) -> KeySection {
+        let mut keys = Vec::new();
+        let mut places = Chunks::new(tree);
+        let entries = entries.map(|(key, bytes)| {
+            let start = keys.len() as u32;
+            keys.extend_from_slice(key);
+            let (chunk, offset) = places.place(bytes);
+            StoredEntry { key: start..keys.len() as u32, chunk, offset, bytes: bytes as u32 }
+        });
+        let entries = entries.collect();
+        KeySection { chunks, keys: keys.into(), entries }
+    }
+
+    /// The entries, in key order.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = EntryRef<'_>> + ExactSizeIterator {
+        self.entries.iter().map(|entry| EntryRef {
+            key: &self.keys[entry.key.start as usize..entry.key.end as usize],
+            chunk: entry.chunk,
+            offset: entry.offset,
+            bytes: entry.bytes,
+        })
+    }
+
+    /// The keys in memory that all of them share, each with the length of its value.
+    pub fn keys(&self) -> impl Iterator<Item = (Key, usize)> {
+        self.entries.iter().map(|entry| {
+            let key = self.keys.slice(entry.key.start as usize..entry.key.end as usize);
+            (Key::new(key), entry.bytes as usize)
+        })
+    }
+
     /// Parses a slice that is exactly the key section of a leaf of `leaf_bytes` bytes.
     pub fn decode(
         section: &[u8],
@@ -276,130 +334,107 @@ impl KeySection {
         let mut f = Fields::traced(section, trace);
         let entry_count = f.count("entry count", PART_MAX, ENTRY_BYTES)?;
         let chunk_count = f.count("chunk count", usize::from(NO_CHUNK), CHUNK_BYTES)?;
-        let restarts = f.u32("restart count")? as usize;
-        if restarts != entry_count.div_ceil(RESTART_EVERY) {
-            return Err(f.wrong("restart count", entry_count.div_ceil(RESTART_EVERY), restarts));
-        }
-        let entry_bytes = f.limited("entry bytes", PART_MAX)?;
-        let mut restart_at = Vec::with_capacity(restarts);
-        for index in 0..restarts {
-            f.enter("restart", Some(index));
-            restart_at.push(f.u32("offset")? as usize);
-            f.leave();
-        }
         let mut chunks = Vec::with_capacity(chunk_count);
         for index in 0..chunk_count {
             chunks.push(ChunkRef::decode(&mut f, index, leaf_bytes)?);
         }
-        if f.left() != entry_bytes {
-            return Err(f.wrong("entry bytes", f.left(), entry_bytes));
-        }
-        let entries = decode_entries(&mut f, entry_count, &restart_at)?;
-        f.end()?;
-        let section = KeySection { chunks, entries };
-        section.check_chunks(&f, tree)?;
-        Ok(section)
-    }
-
-    /// The chunks must be those that the rule gives.
-    fn check_chunks(&self, f: &Fields<'_, '_>, tree: TreeId) -> Result<(), FormatError> {
-        let (places, lengths) = chunks_of(tree, self.entries.iter().map(|e| e.bytes as usize));
-        let found = self.chunks.iter().map(|chunk| chunk.bytes as usize);
-        let ordered = self.entries.windows(2).all(|pair| pair[0].key < pair[1].key);
-        let in_row = |block: bool| {
-            let chunks = self.chunks.iter();
-            let mut row = chunks.filter(|chunk| is_block(tree, chunk.bytes as usize) == block);
-            let mut at = row.next().map(|first| first.offset + first.bytes);
-            row.all(|chunk| at.replace(chunk.offset + chunk.bytes) == Some(chunk.offset))
-        };
-        if !in_row(false) || !in_row(true) {
-            return Err(f.wrong("chunks", "chunks one behind another", "others"));
-        }
-        let placed = self.entries.iter().map(|e| (e.chunk, e.offset)).eq(places);
-        if !ordered || !placed || !found.eq(lengths) {
-            return Err(f.wrong("entries", "keys in order and values in their chunks", "others"));
-        }
-        Ok(())
-    }
-
-    /// How long the section of these keys will be.
-    pub fn encoded_bytes<'k>(keys: impl Iterator<Item = &'k [u8]>, chunks: usize) -> usize {
-        let mut bytes = SECTION_HEADER + chunks * CHUNK_BYTES;
-        let mut before: &[u8] = &[];
-        for (index, key) in keys.enumerate() {
-            if index % RESTART_EVERY == 0 {
-                bytes += 4;
-                before = &[];
+        let mut entries: Vec<StoredEntry> = Vec::with_capacity(entry_count);
+        let mut keys: Vec<u8> = Vec::with_capacity(2 * f.left());
+        let mut places = Chunks::new(tree);
+        let mut before = 0..0;
+        for index in 0..entry_count {
+            f.enter("entry", Some(index));
+            let shared = f.length("shared", before.len())?;
+            let suffix = f.length("suffix length", KEY_MAX - shared)?;
+            let bytes = f.length("value length", VALUE_MAX)?;
+            let suffix = f.hex("suffix", suffix)?;
+            let start = keys.len();
+            f.within(f.at(), "keys", (start + shared + suffix.len()) as u64, KEYS_MAX as u64)?;
+            if !is_greater(&keys[before.clone()], shared, suffix) && index > 0 {
+                return Err(f.wrong("suffix", GREATER_KEY, "another"));
             }
-            bytes += ENTRY_BYTES + key.len() - shared_prefix(before, key);
-            before = key;
+            keys.extend_from_within(before.start..before.start + shared);
+            keys.extend_from_slice(suffix);
+            before = start..keys.len();
+            let (chunk, offset) = places.place(bytes);
+            let key = start as u32..keys.len() as u32;
+            entries.push(StoredEntry { key, chunk, offset, bytes: bytes as u32 });
+            f.leave();
         }
-        bytes
+        f.end()?;
+        check_chunks(&f, tree, &chunks, &places.lengths)?;
+        Ok(KeySection { chunks, keys: keys.into(), entries })
+    }
+
+    /// How long the section of these keys, with values of these lengths, will be.
+    pub fn encoded_bytes<'k>(
+        entries: impl Iterator<Item = (&'k [u8], usize)>,
+        chunks: usize,
+    ) -> usize {
+        let mut before: &[u8] = &[];
+        let entries = entries.map(|(key, value)| {
+            let shared = shared_prefix(before, key);
+            before = key;
+            let suffix = key.len() - shared;
+            let numbers = [shared, suffix, value].map(|number| varint_bytes(number as u64));
+            numbers.iter().sum::<usize>() + suffix
+        });
+        SECTION_BYTES + chunks * CHUNK_BYTES + entries.sum::<usize>()
     }
 
     /// The section's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let entries = self.entries.iter().map(|entry| EntryRef {
-            key: &entry.key,
-            chunk: entry.chunk,
-            offset: entry.offset,
-            bytes: entry.bytes,
-        });
-        encode_section(&self.chunks, entries)
+        let entries = || self.entries().map(|entry| (entry.key, entry.bytes as usize));
+        let bytes = KeySection::encoded_bytes(entries(), self.chunks.len());
+        encode_section(&self.chunks, entries(), bytes)
     }
 }
 
-/// An entry of a key section, wherever its key is kept.
-#[derive(Clone, Copy, Debug)]
-pub struct EntryRef<'e> {
-    /// The key.
-    pub key: &'e [u8],
-    /// The chunk that holds the value.
-    pub chunk: u16,
-    /// Where in the chunk.
-    pub offset: u16,
-    /// The length of the value.
-    pub bytes: u32,
+/// The chunks must be as long as the rule says, and stand one behind another.
+fn check_chunks(
+    f: &Fields<'_, '_>,
+    tree: TreeId,
+    chunks: &[ChunkRef],
+    lengths: &[usize],
+) -> Result<(), FormatError> {
+    let in_row = |block: bool| {
+        let mut row = chunks.iter().filter(|chunk| is_block(tree, chunk.bytes as usize) == block);
+        let mut at = row.next().map(|first| first.offset + first.bytes);
+        row.all(|chunk| at.replace(chunk.offset + chunk.bytes) == Some(chunk.offset))
+    };
+    if !in_row(false) || !in_row(true) {
+        return Err(f.wrong("chunks", "chunks one behind another", "others"));
+    }
+    if !chunks.iter().map(|chunk| chunk.bytes as usize).eq(lengths.iter().copied()) {
+        return Err(f.wrong("chunks", "chunks as long as their values", "others"));
+    }
+    Ok(())
 }
 
-/// The bytes of a key section of these chunks and entries.
+/// The bytes of a key section of these chunks, and keys with values of these lengths; it has `bytes` bytes.
 pub fn encode_section<'e>(
     chunks: &[ChunkRef],
-    section: impl Iterator<Item = EntryRef<'e>>,
+    entries: impl ExactSizeIterator<Item = (&'e [u8], usize)>,
+    bytes: usize,
 ) -> Vec<u8> {
-    let mut entries = Writer::default();
-    let mut restart_at = Vec::new();
-    let mut count = 0;
-    let mut before: &[u8] = &[];
-    for (index, entry) in section.enumerate() {
-        if index % RESTART_EVERY == 0 {
-            restart_at.push(entries.len());
-            before = &[];
-        }
-        let shared = shared_prefix(before, entry.key);
-        entries.len16(shared);
-        entries.len16(entry.key.len() - shared);
-        entries.u16(entry.chunk);
-        entries.u16(entry.offset);
-        entries.u32(entry.bytes);
-        entries.bytes(&entry.key[shared..]);
-        before = entry.key;
-        count = index + 1;
-    }
-    let total = SECTION_HEADER + 4 * restart_at.len() + CHUNK_BYTES * chunks.len() + entries.len();
-    let mut w = Writer::with_capacity(total);
-    w.len32(count);
-    w.len32(chunks.len());
-    w.len32(restart_at.len());
+    let mut w = Writer::with_capacity(bytes);
     w.len32(entries.len());
-    restart_at.iter().for_each(|at| w.len32(*at));
+    w.len32(chunks.len());
     for chunk in chunks {
         w.u32(chunk.offset);
         w.u32(chunk.bytes);
         w.u32(0);
         w.hash(&chunk.hash);
     }
-    w.bytes(entries.as_slice());
+    let mut before: &[u8] = &[];
+    for (key, value) in entries {
+        let shared = shared_prefix(before, key);
+        w.varint(shared as u64);
+        w.varint((key.len() - shared) as u64);
+        w.varint(value as u64);
+        w.bytes(&key[shared..]);
+        before = key;
+    }
     w.finish()
 }
 
@@ -423,48 +458,4 @@ impl ChunkRef {
         f.leave();
         Ok(ChunkRef { offset, bytes, hash })
     }
-}
-
-fn decode_entries(
-    f: &mut Fields<'_, '_>,
-    count: usize,
-    restart_at: &[usize],
-) -> Result<Vec<StoredEntry>, FormatError> {
-    let start = f.at();
-    let mut places = Vec::with_capacity(count);
-    let mut keys: Vec<u8> = Vec::with_capacity(f.left());
-    let mut before = 0..0;
-    for index in 0..count {
-        f.enter("entry", Some(index));
-        if index % RESTART_EVERY == 0 {
-            let at = restart_at[index / RESTART_EVERY];
-            if at != f.at() - start {
-                return Err(f.wrong("restart", f.at() - start, at));
-            }
-            before = 0..0;
-        }
-        let shared = f.short_limited("shared", before.len())?;
-        let suffix = f.short_limited("suffix length", KEY_MAX - shared)?;
-        let chunk = f.u16("chunk")?;
-        let offset = f.u16("offset in chunk")?;
-        let bytes = f.limited("value length", VALUE_MAX)? as u32;
-        let suffix = f.hex("suffix", suffix)?;
-        let key = keys.len()..keys.len() + shared + suffix.len();
-        f.within(f.at(), "keys", key.end as u64, KEYS_MAX as u64)?;
-        let next = (before.start + shared < before.end).then(|| keys[before.start + shared]);
-        if next.is_some() && next == suffix.first().copied() {
-            return Err(f.wrong("shared", "the longest common prefix", shared));
-        }
-        keys.extend_from_within(before.start..before.start + shared);
-        keys.extend_from_slice(suffix);
-        before = key.clone();
-        places.push((key, chunk, offset, bytes));
-        f.leave();
-    }
-    let keys = Bytes::from(keys);
-    let entries = places.into_iter().map(|(key, chunk, offset, bytes)| {
-        let key = Key::new(keys.slice(key));
-        StoredEntry { key, chunk, offset, bytes }
-    });
-    Ok(entries.collect())
 }

@@ -9,6 +9,7 @@
 
 mod binding;
 mod fields;
+mod filter;
 mod identity;
 mod inode;
 mod internal;
@@ -28,21 +29,23 @@ mod update;
 
 pub use binding::{BINDING_BYTES_MAX, Binding, Bound, BoundLeaf, BoundSlice, MsnRange};
 pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
+pub use filter::{Probe, filter_bytes, push_filter};
 pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{FileType, INODE_BYTES, Inode, LinkKind, MetaValue, Parent, ZoneRef};
-pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_BYTES};
+pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};
 pub use key::{Bounds, Key};
 pub(crate) use leaf::{BASEMENT_BYTES, CHUNK_BYTES, SECTION_BYTES};
 pub use leaf::{
-    BasementRef, ChunkRef, EntryRef, KeySection, LeafHead, NO_CHUNK, StoredEntry, chunks_of,
-    encode_section, is_block,
+    BasementRef, ChunkRef, EntryRef, KeySection, LeafHead, NO_CHUNK, chunks_of, encode_section,
+    is_block,
 };
 pub use log::{
     GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, block_after, group_length,
 };
 pub use message::{Action, Kind, Message, MessageRef, RangeDelete};
 pub use names::{MetaKey, data_key, is_name, parse_data_key};
+pub(crate) use run::MESSAGE_BYTES;
 pub use run::{
     RUN_HEADER_BYTES, RunHeader, decode_ranges, decode_slice, encode_ranges, encode_slice,
     read_slice,

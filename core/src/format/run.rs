@@ -13,17 +13,16 @@
 //!  96  zero          32
 //! ```
 //!
-//! A message of a slice, in the order of keys, one a key:
+//! A slice is the greatest MSN of its messages, 8 bytes, and these in the order of keys, one a key; numbers
+//! are short ones:
 //!
 //! ```text
-//!  0  kind           1   1 insert, 2 delete, 4 update
-//!  1  zero           1
-//!  2  shared         2   bytes of the key before it that it begins with
-//!  4  suffix length  2
-//!  6  zero           2
-//!  8  value length   4   or that of the update
-//! 12  MSN            8
-//! 20  suffix, value or update
+//! kind           1 byte: 1 insert, 2 delete, 4 update
+//! shared         bytes of the key before it that it begins with
+//! suffix length
+//! value length   or that of the update
+//! age            the greatest MSN, less that of the message
+//! suffix, value or update
 //! ```
 //!
 //! A range message, in the order of keys and apart from one another:
@@ -40,7 +39,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::fields::{Fields, FormatError, Trace, Writer};
-use super::key::{Key, shared_prefix};
+use super::key::{GREATER_KEY, Key, is_greater, shared_prefix};
 use super::limits::{KEY_MAX, KEYS_MAX, PART_MAX, VALUE_MAX};
 use super::message::{Action, Kind, Message, MessageRef, RANGE_DELETE, RangeDelete};
 use super::seal::{Birth, Magic, Seal};
@@ -49,6 +48,10 @@ use crate::ids::*;
 
 /// Bytes of a run's header.
 pub const RUN_HEADER_BYTES: usize = 128;
+/// The shortest message of a slice, in bytes.
+pub(crate) const MESSAGE_BYTES: usize = 5;
+/// What a slice takes besides its messages.
+pub(crate) const SLICE_HEADER: usize = 8;
 
 /// The header of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,31 +128,29 @@ pub fn read_slice(
     mut show: impl FnMut(&[u8], Msn, Kind, Range<usize>),
 ) -> Result<(), FormatError> {
     let mut f = Fields::traced(slice, trace);
-    f.within(0, "message count", count as u64, (slice.len() / 20) as u64)?;
+    let greatest = f.u64("greatest MSN")?;
+    f.within(0, "message count", count as u64, (f.left() / MESSAGE_BYTES) as u64)?;
     let mut key: Vec<u8> = Vec::new();
     let mut unfolded = 0;
+    let mut youngest = u64::MAX;
     for index in 0..count {
         f.enter("message", Some(index));
         let code = f.u8("kind")?;
-        f.zeros("reserved", 1)?;
-        let shared = f.short_limited("shared", key.len())?;
-        let suffix = f.short_limited("suffix length", KEY_MAX - shared)?;
-        f.zeros("reserved", 2)?;
+        let shared = f.length("shared", key.len())?;
+        let suffix = f.length("suffix length", KEY_MAX - shared)?;
         let kind = Kind::from_code(code);
         let value_max = if kind == Some(Kind::Update) { PART_MAX } else { VALUE_MAX };
-        let len = f.limited("value length", value_max)?;
-        let msn = Msn(f.u64("MSN")?);
+        let len = f.length("value length", value_max)?;
+        let age_at = f.at();
+        let age = f.varint("age")?;
+        f.within(age_at, "age", age, greatest)?;
+        let msn = Msn(greatest - age);
+        youngest = youngest.min(age);
         let suffix = f.hex("suffix", suffix)?;
         unfolded += shared + suffix.len();
         f.within(f.at(), "keys", unfolded as u64, KEYS_MAX as u64)?;
-        // With the longest prefix shared, what differs first decides.
-        let in_order = match (key.get(shared), suffix.first()) {
-            (Some(before), Some(now)) => now > before,
-            (None, Some(_)) => true,
-            (_, None) => index == 0,
-        };
-        if !in_order {
-            return Err(f.wrong("suffix", "a greater key, with its prefix shared", "another"));
+        if !is_greater(&key, shared, suffix) && index > 0 {
+            return Err(f.wrong("suffix", GREATER_KEY, "another"));
         }
         key.truncate(shared);
         key.extend_from_slice(suffix);
@@ -167,21 +168,27 @@ pub fn read_slice(
         show(&key, msn, kind.expect("it was just matched"), value);
         f.leave();
     }
+    if count > 0 && youngest > 0 {
+        return Err(f.wrong("greatest MSN", greatest - youngest, greatest));
+    }
     f.end()
 }
 
-/// Appends the messages of a slice, which are in key order.
-pub fn encode_slice<'m>(w: &mut Writer, messages: impl Iterator<Item = MessageRef<'m>>) {
+/// Appends a slice of messages, which are in key order; `greatest` is the greatest MSN among them.
+pub fn encode_slice<'m>(
+    w: &mut Writer,
+    greatest: Msn,
+    messages: impl Iterator<Item = MessageRef<'m>>,
+) {
+    w.u64(greatest.0);
     let mut before: &[u8] = &[];
     for MessageRef { key, msn, kind, value } in messages {
         let shared = shared_prefix(before, key);
         w.u8(kind as u8);
-        w.u8(0);
-        w.len16(shared);
-        w.len16(key.len() - shared);
-        w.u16(0);
-        w.len32(value.len());
-        w.u64(msn.0);
+        w.varint(shared as u64);
+        w.varint((key.len() - shared) as u64);
+        w.varint(value.len() as u64);
+        w.varint(greatest.0 - msn.0);
         w.bytes(&key[shared..]);
         w.bytes(value);
         before = key;

@@ -6,31 +6,33 @@
 //! All are harmless where there is no value: nothing happens, unless a patch says *create*.
 //!
 //! ```text
-//! stages, each applied to what the one before has left:
-//!  0  flags        1   1 create: an absent value counts as an empty one; 2 trim; 4 anew: what is there counts as
-//!                      absent, in the first stage only, and with 1
-//!  1  zero         1
-//!  2  piece count  2
-//!  4  add count    2
-//!  6  zero         2
-//!  8  trim         4   the value is cut to this length, if flag 2 is set; otherwise 0
-//! 12  extend       4   then filled up with zeros to this length, if it is shorter
-//! 16  pieces           offset 4, length 4, bytes: then written over it; in order, apart, within `extend`
-//!     adds             offset 4 (a multiple of 8), zero 4, delta 8: then added to the eight bytes there,
-//!                      wrapping around, if the value has them; in order
+//! stages, each applied to what the one before has left; all numbers are short ones, if not said otherwise:
+//! flags        1 byte: 1 create: an absent value counts as an empty one; 2 trim; 4 anew: what is there counts
+//!              as absent, in the first stage only, and with 1; 8 extend
+//! pieces       how many
+//! adds         how many
+//! trim         with flag 2: the value is cut to this length
+//! extend       then filled up with zeros to this length, if it is shorter: with flag 8 the number here, which
+//!              is greater than the end of the last piece; otherwise that end, or 0 without pieces
+//! pieces       offset, length, bytes: then written over it; in order, apart, within `extend`
+//! adds         offset (a multiple of 8), delta (8 bytes): then added to the eight bytes there, wrapping
+//!              around, if the value has them; in order
 //! ```
 
 use bytes::Bytes;
 
-use super::fields::{Fields, FormatError, Writer};
+use super::fields::{Fields, FormatError, Writer, varint};
 use super::limits::VALUE_MAX;
 
 const CREATE: u8 = 1;
 const TRIM: u8 = 2;
 const ANEW: u8 = 4;
-const STAGE_BYTES: usize = 16;
+const EXTEND: u8 = 8;
 /// No value is so long: what is beyond the limits of values is refused when it is committed.
 const BEYOND: usize = 1 << 30;
+/// The fewest bytes of a stage, and the most of a number within one.
+const STAGE_MIN: usize = 3;
+const NUMBER_MAX: usize = 5;
 /// Bytes of a counter; its offset is a multiple of it.
 const CELL: usize = 8;
 
@@ -68,20 +70,12 @@ struct Outline<'u> {
 impl<'u> Outline<'u> {
     fn pieces(&self) -> impl Iterator<Item = (usize, &'u [u8])> + use<'u> {
         let mut rest = self.pieces;
-        std::iter::from_fn(move || {
-            let (head, body) = rest.split_at_checked(8)?;
-            let (piece, body) = body.split_at(number(head, 4, 4));
-            rest = body;
-            Some((number(head, 0, 4), piece))
-        })
+        std::iter::from_fn(move || take_piece(&mut rest))
     }
 
     fn adds(&self) -> impl Iterator<Item = (usize, i64)> + use<'u> {
-        self.adds.chunks_exact(16).map(|add| {
-            let mut delta = [0; CELL];
-            delta.copy_from_slice(&add[8..]);
-            (number(add, 0, 4), i64::from_le_bytes(delta))
-        })
+        let mut rest = self.adds;
+        std::iter::from_fn(move || take_add(&mut rest))
     }
 
     fn apply(&self, value: &mut Vec<u8>) {
@@ -106,17 +100,23 @@ impl Update {
     /// Writes `bytes` at `offset`; what is missing before them is zero. An absent value stays absent unless
     /// `create`.
     pub fn patch(offset: usize, bytes: &[u8], create: bool) -> Update {
+        let mut encoded = Vec::with_capacity(STAGE_MIN + 2 * NUMBER_MAX + bytes.len());
+        Update::encode_patch(&mut encoded, offset, bytes, create);
+        Update(encoded.into())
+    }
+
+    /// The bytes of the same, in place of what is in a buffer.
+    pub(crate) fn encode_patch(encoded: &mut Vec<u8>, offset: usize, bytes: &[u8], create: bool) {
         let offset = offset.min(BEYOND);
-        let mut w = Writer::with_capacity(STAGE_BYTES + 8 + bytes.len());
-        let pieces = usize::from(!bytes.is_empty());
-        Stage { create, extend: offset + bytes.len(), ..Stage::default() }
-            .encode_head(&mut w, pieces, 0);
-        if !bytes.is_empty() {
-            w.len32(offset);
-            w.len32(bytes.len());
-            w.bytes(bytes);
+        let extend = offset + bytes.len();
+        let (pieces, end) = if bytes.is_empty() { (0, 0) } else { (1, extend) };
+        encoded.clear();
+        let mut w = Writer::from(std::mem::take(encoded));
+        Stage { create, extend, ..Stage::default() }.encode_head(&mut w, (pieces, end), 0);
+        if pieces > 0 {
+            encode_piece(&mut w, offset, bytes);
         }
-        Update(w.finish().into())
+        *encoded = w.finish();
     }
 
     /// Adds `delta` to the little-endian number in the eight bytes at `offset`, a multiple of eight, if the
@@ -180,7 +180,7 @@ impl Update {
     }
 
     fn of(stages: &[Stage]) -> Update {
-        let mut w = Writer::with_capacity(stages.iter().map(Stage::bytes).sum());
+        let mut w = Writer::with_capacity(stages.iter().map(Stage::bytes_max).sum());
         stages.iter().for_each(|stage| stage.encode(&mut w));
         Update(w.finish().into())
     }
@@ -293,51 +293,76 @@ pub fn is_anew(update: &[u8]) -> bool {
     update.first().is_some_and(|flags| flags & ANEW != 0)
 }
 
-/// The stages of an update without taking them apart.
+/// The stages of an update, which was verified, without taking them apart.
 fn outlines(update: &[u8]) -> impl Iterator<Item = Outline<'_>> {
     let mut rest = update;
     std::iter::from_fn(move || {
-        let (head, body) = rest.split_at_checked(STAGE_BYTES)?;
-        let trim = (head[0] & TRIM != 0).then(|| number(head, 8, 4));
-        let (create, anew) = (head[0] & CREATE != 0, head[0] & ANEW != 0);
-        let mut pieces_bytes = 0;
-        for _ in 0..number(head, 2, 2) {
-            pieces_bytes += 8 + number(body, pieces_bytes + 4, 4);
-        }
-        let (pieces, body) = body.split_at(pieces_bytes);
-        let (adds, body) = body.split_at(16 * number(head, 4, 2));
+        let (flags, body) = rest.split_first()?;
         rest = body;
-        Some(Outline { create, anew, trim, extend: number(head, 12, 4), pieces, adds })
+        let (pieces, adds) = (number(&mut rest)?, number(&mut rest)?);
+        let trim = if flags & TRIM != 0 { Some(number(&mut rest)?) } else { None };
+        let extend = if flags & EXTEND != 0 { Some(number(&mut rest)?) } else { None };
+        let (mut end, body) = (0, rest);
+        for _ in 0..pieces {
+            let (offset, piece) = take_piece(&mut rest)?;
+            end = offset + piece.len();
+        }
+        let (pieces, body) = body.split_at(body.len() - rest.len());
+        for _ in 0..adds {
+            take_add(&mut rest)?;
+        }
+        let (create, anew) = (flags & CREATE != 0, flags & ANEW != 0);
+        let adds = &body[..body.len() - rest.len()];
+        Some(Outline { create, anew, trim, extend: extend.unwrap_or(end), pieces, adds })
     })
 }
 
-/// The number in `len` bytes.
-fn number(bytes: &[u8], at: usize, len: usize) -> usize {
-    bytes[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
+/// Takes a number from the front.
+fn number(rest: &mut &[u8]) -> Option<usize> {
+    let (after, number) = varint(rest).ok()?;
+    *rest = after;
+    Some(number as usize)
+}
+
+fn take_piece<'u>(rest: &mut &'u [u8]) -> Option<(usize, &'u [u8])> {
+    let (offset, len) = (number(rest)?, number(rest)?);
+    let (piece, after) = rest.split_at_checked(len)?;
+    *rest = after;
+    Some((offset, piece))
+}
+
+fn take_add(rest: &mut &[u8]) -> Option<(usize, i64)> {
+    let offset = number(rest)?;
+    let (delta, after) = rest.split_first_chunk::<CELL>()?;
+    *rest = after;
+    Some((offset, i64::from_le_bytes(*delta)))
+}
+
+fn encode_piece(w: &mut Writer, offset: usize, bytes: &[u8]) {
+    w.varint(offset as u64);
+    w.varint(bytes.len() as u64);
+    w.bytes(bytes);
 }
 
 impl Stage {
     fn decode(f: &mut Fields<'_, '_>, bytes: &Bytes) -> Result<Stage, FormatError> {
         let flags = f.u8("flags")?;
-        if flags & !(CREATE | TRIM | ANEW) != 0 {
-            return Err(f.wrong("flags", "1, 2 and 4 only", flags));
+        if flags & !(CREATE | TRIM | ANEW | EXTEND) != 0 {
+            return Err(f.wrong("flags", "1, 2, 4 and 8 only", flags));
         }
-        f.zeros("reserved", 1)?;
-        let pieces = usize::from(f.u16("piece count")?);
-        let adds = usize::from(f.u16("add count")?);
-        f.zeros("reserved", 2)?;
-        let cut = f.limited("trim", 2 * BEYOND)?;
-        if flags & TRIM == 0 && cut != 0 {
-            return Err(f.wrong("trim", 0, cut));
-        }
-        let trim = (flags & TRIM != 0).then_some(cut);
-        let extend = f.limited("extend", 2 * BEYOND)?;
+        let pieces = f.length("pieces", f.left())?;
+        let adds = f.length("adds", f.left())?;
+        let trim = if flags & TRIM != 0 { Some(f.length("trim", BEYOND)?) } else { None };
+        let extend = match flags & EXTEND != 0 {
+            true => Some(f.length("extend", 2 * BEYOND)?),
+            false => None,
+        };
         let (create, anew) = (flags & CREATE != 0, flags & ANEW != 0);
-        let mut stage = Stage { create, anew, trim, extend, ..Stage::default() };
+        let mut stage = Stage { create, anew, trim, ..Stage::default() };
         let mut end = None;
         for _ in 0..pieces {
-            let offset = f.limited("offset", extend)?;
-            let len = f.limited("length", extend - offset)?;
+            let offset = f.length("offset", BEYOND)?;
+            let len = f.length("length", f.left())?;
             if len == 0 || end.is_some_and(|end| offset <= end) {
                 return Err(f.wrong("offset", "pieces in order, apart and not empty", offset));
             }
@@ -346,13 +371,17 @@ impl Stage {
             stage.pieces.push((offset, bytes.slice(at..at + len)));
             end = Some(offset + len);
         }
+        let end = end.unwrap_or(0);
+        if let Some(extend) = extend.filter(|extend| *extend <= end) {
+            return Err(f.wrong("extend", format_args!("more than {end}"), extend));
+        }
+        stage.extend = extend.unwrap_or(end);
         let mut last = None;
         for _ in 0..adds {
-            let offset = f.limited("offset", BEYOND)?;
+            let offset = f.length("offset", BEYOND)?;
             if last.is_some_and(|last| offset <= last) {
                 return Err(f.wrong("offset", "growing numbers", offset));
             }
-            f.zeros("reserved", 4)?;
             stage.adds.push((offset, f.i64("delta")?));
             last = Some(offset);
         }
@@ -366,32 +395,35 @@ impl Stage {
             && self.adds.iter().all(|(offset, _)| offset.is_multiple_of(CELL))
     }
 
-    fn bytes(&self) -> usize {
-        let pieces: usize = self.pieces.iter().map(|(_, bytes)| 8 + bytes.len()).sum();
-        STAGE_BYTES + pieces + 16 * self.adds.len()
+    fn bytes_max(&self) -> usize {
+        let pieces = self.pieces.iter().map(|(_, bytes)| 2 * NUMBER_MAX + bytes.len());
+        STAGE_MIN + 4 * NUMBER_MAX + pieces.sum::<usize>() + (NUMBER_MAX + CELL) * self.adds.len()
     }
 
-    fn encode_head(&self, w: &mut Writer, pieces: usize, adds: usize) {
+    /// The head of a stage with so many pieces, the last of which ends there, and adds.
+    fn encode_head(&self, w: &mut Writer, (pieces, end): (usize, usize), adds: usize) {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        w.u8(flag(self.create, CREATE) | flag(self.trim.is_some(), TRIM) | flag(self.anew, ANEW));
-        w.u8(0);
-        w.len16(pieces);
-        w.len16(adds);
-        w.u16(0);
-        w.len32(self.trim.unwrap_or(0));
-        w.len32(self.extend);
+        let flags = flag(self.create, CREATE) | flag(self.anew, ANEW);
+        let extends = self.extend != end;
+        w.u8(flags | flag(self.trim.is_some(), TRIM) | flag(extends, EXTEND));
+        w.varint(pieces as u64);
+        w.varint(adds as u64);
+        if let Some(trim) = self.trim {
+            w.varint(trim as u64);
+        }
+        if extends {
+            w.varint(self.extend as u64);
+        }
     }
 
     fn encode(&self, w: &mut Writer) {
-        self.encode_head(w, self.pieces.len(), self.adds.len());
+        let end = self.pieces.last().map_or(0, |(offset, bytes)| offset + bytes.len());
+        self.encode_head(w, (self.pieces.len(), end), self.adds.len());
         for (offset, bytes) in &self.pieces {
-            w.len32(*offset);
-            w.len32(bytes.len());
-            w.bytes(bytes);
+            encode_piece(w, *offset, bytes);
         }
         for (offset, delta) in &self.adds {
-            w.len32(*offset);
-            w.u32(0);
+            w.varint(*offset as u64);
             w.i64(*delta);
         }
     }
@@ -556,25 +588,21 @@ mod tests {
         let sound = Update::patch(8, b"12345678", false).after(&Update::patch(20, b"x", false));
         let sound = Update::add(24, 5).after(&sound);
         assert!(Update::decode(sound.bytes()).is_ok());
-        // Flags, both counts, trim without its flag, extend, both offsets, both lengths, the add's offset.
+        // Flags, both counts, both offsets, both lengths, the add's offset.
         for (at, byte) in [
             (0, 4),
             (0, 8),
+            (0, 16),
             (1, 1),
-            (2, 3),
-            (4, 2),
-            (6, 1),
-            (8, 1),
-            (12, 20),
-            (14, 2),
-            (16, 12),
-            (20, 0),
-            (20, 12),
-            (32, 16),
-            (36, 0),
-            (41, 25),
-            (41, 4),
-            (45, 1),
+            (2, 0),
+            (3, 16),
+            (4, 0),
+            (4, 0x88),
+            (13, 16),
+            (14, 0),
+            (14, 90),
+            (16, 25),
+            (16, 4),
         ] {
             let mut bytes = sound.bytes().to_vec();
             assert_ne!(bytes[at], byte);
@@ -583,6 +611,10 @@ mod tests {
         }
         for cut in 0..sound.bytes().len() {
             assert!(Update::decode(&sound.bytes().slice(..cut)).is_err(), "cut to {cut} bytes");
+        }
+        // An extend that is implied, and numbers that are longer than they need to be.
+        for bytes in [&[8, 0, 0, 0][..], &[8, 1, 0, 2, 1, 1, 7], &[0, 0x80, 0, 0], &[2, 0, 0]] {
+            assert!(Update::decode(&Bytes::copy_from_slice(bytes)).is_err(), "{bytes:?}");
         }
     }
 

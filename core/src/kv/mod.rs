@@ -98,6 +98,7 @@ const ALONE_BYTES: usize = 1024;
 pub struct Batch {
     messages: Vec<RecordMessage>,
     arena: BytesMut,
+    scratch: Vec<u8>,
 }
 
 impl Batch {
@@ -144,7 +145,11 @@ impl Batch {
     /// Writes `bytes` over the value of `key` at `offset`; the value grows as needed, with zeros. Nothing
     /// happens where there is no value, unless `create`: then it is made.
     pub fn patch(&mut self, tree: TreeId, key: &[u8], offset: usize, bytes: &[u8], create: bool) {
-        self.push(tree, key, Action::Update(Update::patch(offset, bytes, create)));
+        let mut encoded = std::mem::take(&mut self.scratch);
+        Update::encode_patch(&mut encoded, offset, bytes, create);
+        let update = Update::trusted(self.keep(&encoded));
+        self.scratch = encoded;
+        self.push(tree, key, Action::Update(update));
     }
 
     /// Cuts the value of `key` to `len` bytes, if it has more.

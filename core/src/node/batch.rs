@@ -9,8 +9,8 @@ use super::ranges::RangeSet;
 use super::sorted::{Item, Sorted};
 use crate::format::{Action, Key, Kind, Message, RangeDelete};
 
-/// What a message weighs besides key and value.
-const MESSAGE_WEIGHT: usize = 24;
+/// What a message weighs besides key and value: no less than it takes in a run, and in a filter.
+const MESSAGE_WEIGHT: usize = 21;
 /// The first messages that join are put in one by one: there may be no more.
 const FEW: usize = 16;
 

@@ -17,14 +17,11 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::MESSAGES_MAX;
 use crate::format::{
-    Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, RUN_BYTES,
-    RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_BYTES, SectionRef, SliceRef, Writer,
-    decode_ranges, encode_ranges, encode_slice, read_slice,
+    Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, MESSAGE_BYTES, Probe,
+    RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST, SectionRef, SliceRef,
+    Writer, decode_ranges, encode_ranges, encode_slice, push_filter, read_slice,
 };
 use crate::ids::*;
-
-/// The shortest message of a slice, in bytes.
-const MESSAGE_BYTES: u32 = 20;
 
 type Slice = Arc<Sorted>;
 
@@ -65,6 +62,8 @@ pub struct Child {
 #[derive(Clone)]
 pub struct Run {
     reference: RunRef,
+    /// The slices by their children's names.
+    order: Vec<(NodeId, u16)>,
     slices: Vec<OnceLock<Slice>>,
     ranges: OnceLock<Arc<Vec<RangeDelete>>>,
 }
@@ -108,6 +107,7 @@ impl Internal {
         let children: Vec<Child> =
             children.map(|child| Child::new(child.id, child.pivot, child.first_run)).collect();
         let runs = head.runs.into_iter().map(|reference| Run {
+            order: order_of(&reference),
             slices: vec![OnceLock::new(); reference.slices.len()],
             ranges: OnceLock::new(),
             reference,
@@ -207,7 +207,8 @@ impl Internal {
     pub fn bytes_max(&self) -> usize {
         let edges: usize = self.children.iter().map(|child| CHILD_BYTES + child.pivot.len()).sum();
         let slices: usize = self.runs.iter().map(|run| run.reference.slices.len()).sum();
-        let slices = (slices + self.children.len()) * SLICE_BYTES;
+        let filters: usize = self.runs.iter().map(Run::filters).sum();
+        let slices = (slices + self.children.len()) * SLICE_COST + filters;
         let runs = (self.runs.len() + 1) * RUN_BYTES;
         let bounds = self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| hi.len());
         256 + bounds + edges + slices + runs + RUN_HEADER_BYTES + self.buffered()
@@ -265,9 +266,11 @@ impl Internal {
             return Ok(above);
         }
         let child = &self.children[at];
+        let probe = Probe::of(key);
         for run in self.runs.iter().rev().take_while(|run| run.reference.seq >= child.first_run) {
-            if let Some(slice) = self.slice(disk, run, child.id)?
-                && let Some(item) = slice.get(key)
+            if let Some(at) = run.slice_for(child.id)
+                && probe.may_be_in(&run.reference.slices[at].filter)
+                && let Some(item) = self.slice(disk, run, at)?.get(key)
                 && decided(&mut above, &item.action())
             {
                 return Ok(above);
@@ -298,9 +301,10 @@ impl Internal {
             for run in self.runs.iter().filter(|run| run.reference.seq >= child.first_run) {
                 let ranges = self.ranges(disk, run)?;
                 let shares = ranges.iter().filter_map(|range| clip(range, lo, hi));
-                match self.slice(disk, run, child.id)? {
+                match run.slice_for(child.id) {
                     None => overlay.absorb(std::iter::empty(), shares),
-                    Some(slice) => {
+                    Some(at) => {
+                        let slice = self.slice(disk, run, at)?;
                         self.check_messages(overlay.points().arena() + slice.arena())?;
                         overlay.absorb(slice.range(lo, hi), shares);
                     }
@@ -541,6 +545,7 @@ impl Internal {
         let mut w = Writer::default();
         w.pad_to(RUN_HEADER_BYTES);
         let mut references = Vec::new();
+        let mut filters = Vec::new();
         let mut inserts = Vec::new();
         let mut ranges: Vec<RangeDelete> = Vec::new();
         for (child, open) in self.children.iter().zip(&self.open) {
@@ -557,18 +562,18 @@ impl Internal {
                 }
             }
             let points = || open.points().range(&[], end.map(|end| &**end));
-            let (count, greatest) = (points().count(), points().map(|item| item.msn).max());
-            if count == 0 {
-                continue;
-            }
-            let start = w.len();
-            encode_slice(&mut w, points().map(|item| item.message()));
+            let Some(greatest) = points().map(|item| item.msn).max() else { continue };
+            let (start, count) = (w.len(), points().count());
+            encode_slice(&mut w, greatest, points().map(|item| item.message()));
+            push_filter(&mut filters, points().map(|item| item.key), count);
             let growth = points().map(|item| item.growth() as u64).sum();
-            let section = section(&w, start, count, greatest);
-            references.push(SliceRef { child: child.id, growth, section });
+            let section = section(&w, start, count, Some(greatest));
+            let filter = Default::default();
+            references.push(SliceRef { child: child.id, growth, section, filter });
             let insert = points().filter(|item| item.kind == Kind::Insert);
             inserts.push(insert.map(|item| item.msn).collect());
         }
+        SliceRef::share(&mut references, filters);
         let start = w.len();
         encode_ranges(&mut w, ranges.iter());
         let range_section = match ranges.is_empty() {
@@ -622,7 +627,8 @@ impl Internal {
                 slices.push(OnceLock::from(Arc::new(taken.into_points())));
             }
         }
-        self.runs.push(Run { reference, slices, ranges: OnceLock::from(Arc::new(ranges)) });
+        let ranges = OnceLock::from(Arc::new(ranges));
+        self.runs.push(Run { order: order_of(&reference), reference, slices, ranges });
         self.next_run = RunSeq(self.next_run.0 + 1);
     }
 
@@ -655,18 +661,16 @@ impl Internal {
         }
     }
 
-    fn slice(&self, disk: &Disk, run: &Run, child: NodeId) -> Result<Option<Slice>> {
-        let Some(at) = run.reference.slices.iter().position(|slice| slice.child == child) else {
-            return Ok(None);
-        };
+    /// Slice `at` of a run, which is read if it has not been.
+    fn slice<'r>(&self, disk: &Disk, run: &'r Run, at: usize) -> Result<&'r Slice> {
         if let Some(slice) = run.slices[at].get() {
-            return Ok(Some(slice.clone()));
+            return Ok(slice);
         }
         let section = &run.reference.slices[at].section;
         let bytes = self.part(disk, run, section)?;
         let bytes = bytes.into();
         // The count is what an image says; each message has its length at least.
-        let count = section.count.min(section.bytes / MESSAGE_BYTES) as usize;
+        let count = (section.count as usize).min(section.bytes as usize / MESSAGE_BYTES);
         let mut messages = Sorted::with_capacity(count, section.bytes as usize);
         read_slice(&bytes, section.count as usize, None, |key, msn, kind, value| {
             messages.push_copy(key, msn, kind, &bytes[value]);
@@ -681,7 +685,7 @@ impl Internal {
             let fault = Fault::mismatch("growth of a slice", growth, found);
             return Err(Error::corrupt(self.part_place(run, section), fault));
         }
-        Ok(Some(run.slices[at].get_or_init(|| Arc::new(messages)).clone()))
+        Ok(run.slices[at].get_or_init(|| Arc::new(messages)))
     }
 
     /// Keys may share most of their bytes on disk; in memory they do not.
@@ -781,12 +785,23 @@ impl Run {
         &self.reference
     }
 
+    /// The slice for a child.
+    fn slice_for(&self, child: NodeId) -> Option<usize> {
+        let at = self.order.binary_search_by_key(&child, |(id, _)| *id).ok()?;
+        Some(self.order[at].1.into())
+    }
+
+    /// The bytes of all filters.
+    fn filters(&self) -> usize {
+        self.reference.slices.iter().map(|slice| slice.filter.len()).sum()
+    }
+
     /// How much memory it takes.
     fn memory(&self) -> usize {
         let slices: usize =
             self.slices.iter().filter_map(|slice| slice.get()).map(|s| s.memory()).sum();
         let ranges = self.ranges.get().map_or(0, |ranges| ranges.len() * 128);
-        256 + self.slices.len() * 96 + slices + ranges
+        256 + self.slices.len() * 160 + self.filters() + slices + ranges
     }
 
     /// The slices that have not been flushed, where `firsts` has the first live run of each child.
@@ -803,6 +818,14 @@ impl Run {
         let ranges_live = firsts.values().any(|first| self.reference.seq >= *first);
         points + if ranges_live { self.reference.ranges.bytes as usize } else { 0 }
     }
+}
+
+/// The slices of a run by their children's names.
+fn order_of(run: &RunRef) -> Vec<(NodeId, u16)> {
+    let slices = run.slices.iter().enumerate();
+    let mut order: Vec<_> = slices.map(|(at, slice)| (slice.child, at as u16)).collect();
+    order.sort_unstable();
+    order
 }
 
 fn section(w: &Writer, start: usize, count: usize, greatest: Option<Msn>) -> SectionRef {

@@ -15,13 +15,13 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
-    Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, EntryRef, Key,
-    KeySection, Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_block,
+    Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, Key, KeySection,
+    Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_block,
 };
 use crate::ids::*;
 
-/// What an entry takes on disk besides key and value.
-const ENTRY_COST: usize = 16;
+/// What an entry takes on disk besides key and value, at the most.
+const ENTRY_COST: usize = 7;
 /// What a block of a file takes in the key section besides its entry.
 const BLOCK_COST: usize = CHUNK_BYTES;
 /// What a basement takes besides its entries and first key, with its first small chunk.
@@ -232,10 +232,9 @@ impl Leaf {
                     found.extend(items.map(|item| (Key::copied(item.key), part.len_of(&item))));
                 }
                 None => {
-                    let entries = self.section(disk, at)?.entries.into_iter();
-                    let inside =
-                        entries.filter(|e| *e.key >= *lo && hi.is_none_or(|hi| *e.key < *hi));
-                    found.extend(inside.map(|entry| (entry.key, entry.bytes as usize)));
+                    let section = self.section(disk, at)?;
+                    let inside = |key: &[u8]| *key >= *lo && hi.is_none_or(|hi| *key < *hi);
+                    found.extend(section.keys().filter(|(key, _)| inside(key)));
                 }
             }
         }
@@ -306,8 +305,8 @@ impl Leaf {
                 chunks.push((chunk_bytes, 0));
             }
         }
-        let mut entries = Sorted::with_capacity(section.entries.len(), bytes.len());
-        for entry in &section.entries {
+        let mut entries = Sorted::with_capacity(section.entries().len(), bytes.len());
+        for entry in section.entries() {
             let (value, block) = match entry.chunk {
                 NO_CHUNK => (&[][..], 0),
                 chunk => match chunks[usize::from(chunk)] {
@@ -320,7 +319,7 @@ impl Leaf {
                     }
                 },
             };
-            entries.push_copy(&entry.key, Msn(block), Kind::Insert, value);
+            entries.push_copy(entry.key, Msn(block), Kind::Insert, value);
         }
         entries.shrink();
         loaded.add(bytes.len() as u64);
@@ -681,17 +680,14 @@ pub(crate) fn check_section(
     end: u32,
     bounds: &Bounds,
 ) -> std::result::Result<(), Fault> {
-    if section.entries.len() != reference.entries as usize {
-        return Err(Fault::mismatch(
-            "entries of a basement",
-            reference.entries,
-            section.entries.len(),
-        ));
+    let mut entries = section.entries();
+    if entries.len() != reference.entries as usize {
+        return Err(Fault::mismatch("entries of a basement", reference.entries, entries.len()));
     }
-    let first = section.entries.first().map(|entry| &entry.key);
-    let last = section.entries.last().map(|entry| &entry.key);
-    let below = |key: &Key| bounds.is_below_end(key) && next.is_none_or(|next| *key < next.first);
-    if first != Some(&reference.first) || !last.is_some_and(below) {
+    let first = entries.next().map(|entry| entry.key);
+    let last = entries.next_back().map(|entry| entry.key).or(first);
+    let below = |key: &[u8]| bounds.is_below_end(key) && next.is_none_or(|next| *key < *next.first);
+    if first != Some(&*reference.first) || !last.is_some_and(below) {
         return Err(Fault::Missing("keys of a basement lie outside what the head says".into()));
     }
     let mut at = reference.offset + reference.bytes;
@@ -769,7 +765,7 @@ impl<'l> Plan<'l> {
                 let at = chunk.offset as usize;
                 chunk.hash = Hash::of(&bytes[at..at + chunk.bytes as usize]);
             }
-            let section = encode_section(&chunks, basement.stored());
+            let section = encode_section(&chunks, basement.lengths(), basement.bytes);
             assert_eq!(section.len(), basement.bytes, "a key section is as long as was planned");
             bytes[section_at..section_at + section.len()].copy_from_slice(&section);
             references.push(BasementRef {
@@ -802,14 +798,15 @@ impl BasementPlan<'_> {
         self.bytes + self.small
     }
 
-    fn stored(&self) -> impl Iterator<Item = EntryRef<'_>> {
-        self.entries.iter().zip(&self.places).map(|(entry, (chunk, offset))| EntryRef {
-            key: entry.key,
-            chunk: *chunk,
-            offset: *offset,
-            bytes: entry.value().len() as u32,
-        })
+    /// The keys, each with the length of its value.
+    fn lengths(&self) -> impl ExactSizeIterator<Item = (&[u8], usize)> {
+        lengths(self.entries)
     }
+}
+
+/// The keys of entries, each with the length of its value.
+fn lengths<'l>(entries: &'l [Item<'l>]) -> impl ExactSizeIterator<Item = (&'l [u8], usize)> {
+    entries.iter().map(|entry| (entry.key, entry.value().len()))
 }
 
 /// Divides entries into basements of about `size` bytes, none of them empty. Blocks of files lie elsewhere:
@@ -828,10 +825,8 @@ fn divide<'l>(tree: TreeId, entries: &'l [Item<'l>], size: usize) -> Vec<Basemen
         let full = next.is_none_or(|next| bytes + next > size);
         if full && at > start {
             let entries = &entries[start..at];
-            let values = entries.iter().map(|entry| entry.value().len());
-            let (places, chunks) = chunks_of(tree, values);
-            let keys = entries.iter().map(|entry| entry.key);
-            let bytes = KeySection::encoded_bytes(keys, chunks.len());
+            let (places, chunks) = chunks_of(tree, lengths(entries).map(|(_, value)| value));
+            let bytes = KeySection::encoded_bytes(lengths(entries), chunks.len());
             let all: usize = chunks.iter().sum();
             let blocks = chunks.iter().filter(|bytes| is_block(tree, **bytes)).sum();
             let small = all - blocks;

@@ -23,26 +23,24 @@ const SCATTERED_MIN: usize = 32;
 struct Numbered<'m> {
     msn: Msn,
     message: &'m RecordMessage,
+    /// The same, if it is for one key.
+    point: Option<Item<'m>>,
     /// The first bytes of the key.
     head: u64,
 }
 
 impl<'m> Numbered<'m> {
     fn new(msn: Msn, message: &'m RecordMessage) -> Numbered<'m> {
-        Numbered { msn, message, head: Key::head(message.key()) }
-    }
-
-    /// A message for one key.
-    fn point(&self) -> Option<Item<'m>> {
-        match self.message {
-            RecordMessage::Point(_, key, action) => Some(Item::new(key, self.msn, action)),
+        let point = match message {
+            RecordMessage::Point(_, key, action) => Some(Item::new(key, msn, action)),
             _ => None,
-        }
+        };
+        Numbered { msn, message, point, head: Key::head(message.key()) }
     }
 
     /// The bytes of the value that it may make, besides its own.
     fn growth(&self) -> usize {
-        self.point().map_or(0, |item| item.growth())
+        self.point.map_or(0, |item| item.growth())
     }
 }
 
@@ -83,9 +81,16 @@ pub fn inject(
 fn sort(messages: &mut [Numbered<'_>]) {
     let is_range = |m: &Numbered<'_>| matches!(m.message, RecordMessage::RangeDelete(..));
     for part in messages.split_mut(is_range) {
-        part.sort_by(|a, b| {
-            a.head.cmp(&b.head).then_with(|| a.message.key().cmp(b.message.key()))
+        let key = |at: usize| (part[at].head, part[at].message.key());
+        if (1..part.len()).all(|at| key(at - 1) <= key(at)) {
+            continue;
+        }
+        let mut order: Vec<(u64, usize)> = part.iter().map(|m| m.head).zip(0..).collect();
+        order.sort_unstable_by(|a, b| {
+            a.0.cmp(&b.0).then_with(|| key(a.1).cmp(&key(b.1))).then(a.1.cmp(&b.1))
         });
+        let sorted: Vec<Numbered<'_>> = order.into_iter().map(|(_, at)| part[at]).collect();
+        part.copy_from_slice(&sorted);
     }
 }
 
@@ -159,7 +164,7 @@ impl<'a, 'm> Plan<'a, 'm> {
                     let at = internal.child_for(key);
                     let end = internal.children().get(at + 1).map(|next| &next.pivot);
                     let is_inside = |m: &&Numbered<'m>| {
-                        m.point().is_some_and(|item| end.is_none_or(|end| *item.key < **end))
+                        m.point.is_some_and(|item| end.is_none_or(|end| *item.key < **end))
                     };
                     count = rest.iter().take_while(is_inside).count();
                     let passed = plan.pass(store, internal, at, &mut ways[at], &rest[..count])?;
@@ -230,7 +235,7 @@ fn enter(internal: &mut Internal, at: usize, messages: &[Numbered<'_>]) {
         [Numbered { msn, message: RecordMessage::RangeDelete(_, lo, hi), .. }] => {
             internal.insert_range(&RangeDelete { msn: *msn, lo: lo.clone(), hi: hi.clone() });
         }
-        points => internal.insert(at, points.iter().filter_map(Numbered::point)),
+        points => internal.insert(at, points.iter().filter_map(|message| message.point)),
     }
 }
 

@@ -195,7 +195,7 @@ impl Forge {
                 offset: (head_bytes + body.len()) as u32,
                 bytes: bytes.len() as u32,
                 part: bytes.len() as u32,
-                entries: section.entries.len() as u32,
+                entries: section.entries().len() as u32,
                 hash: Hash::of(&bytes),
                 first: first.clone(),
             });
@@ -242,14 +242,14 @@ impl Forge {
         let mut references = Vec::new();
         for (child, messages) in slices {
             let start = w.len();
-            encode_slice(
-                &mut w,
-                messages.iter().map(|(key, message)| MessageRef::of(key, message)),
-            );
             let greatest = messages.iter().map(|(_, message)| message.msn).max();
+            let all = messages.iter().map(|(key, message)| MessageRef::of(key, message));
+            encode_slice(&mut w, greatest.unwrap_or_default(), all);
             let section = section(&w, start, messages.len(), greatest);
             let growth = messages.iter().map(|(_, message)| growth_of(message)).sum();
-            references.push(SliceRef { child: *child, growth, section });
+            let mut filter = Vec::new();
+            push_filter(&mut filter, messages.iter().map(|(key, _)| &**key), messages.len());
+            references.push(SliceRef { child: *child, growth, section, filter: filter.into() });
         }
         let mut range_section = SectionRef::default();
         if !ranges.is_empty() {

@@ -2,16 +2,9 @@
 
 use super::*;
 
-pub(super) fn entries(keys: &[Key], bytes: u32) -> Vec<StoredEntry> {
-    let lengths = keys.iter().map(|_| bytes as usize);
-    let places = chunks_of(DATA, lengths).0;
-    let entry = |(key, (chunk, offset)): (&Key, (u16, u16))| StoredEntry {
-        key: key.clone(),
-        chunk,
-        offset,
-        bytes,
-    };
-    keys.iter().zip(places).map(entry).collect()
+/// A section of keys with values of so many bytes each.
+pub(super) fn section(chunks: Vec<ChunkRef>, keys: &[Key], bytes: usize) -> KeySection {
+    KeySection::new(DATA, chunks, keys.iter().map(|key| (&**key, bytes)))
 }
 
 pub(super) fn keys_of(bounds: &Bounds, count: u32) -> Vec<Key> {
@@ -27,9 +20,8 @@ pub(super) fn bomb(mut forge: Forge, basements: u32, each: u32) -> Vec<u8> {
     let value = vec![7; 4096];
     let chunk = ChunkRef { offset: 0, bytes: 4096, hash: Hash::of(&value) };
     forge.put_leaf(id, DATA, bounds, &firsts, |head| {
-        let section = |keys: &[Key], offset| KeySection {
-            chunks: vec![ChunkRef { offset, ..chunk }; keys.len()],
-            entries: entries(keys, 4096),
+        let section = |keys: &[Key], offset| {
+            section(vec![ChunkRef { offset, ..chunk }; keys.len()], keys, 4096)
         };
         let lengths = keys.chunks(each as usize).map(|keys| section(keys, 0).encode().len());
         let end = head + lengths.sum::<usize>() as u32;
@@ -51,8 +43,7 @@ pub(super) const CASES: &[Case] = &[
         let (id, bounds) = leaf(&mut forge);
         let keys = [bounds.lo.clone(), bounds.hi.clone().unwrap().successor()];
         forge.put_leaf(id, DATA, bounds.clone(), &keys[..1], |_| {
-            let section = KeySection { chunks: Vec::new(), entries: entries(&keys, 0) };
-            (vec![section], Vec::new())
+            (vec![section(Vec::new(), &keys, 0)], Vec::new())
         });
         forge.seal()
     }),
@@ -61,8 +52,7 @@ pub(super) const CASES: &[Case] = &[
         let mut keys = keys_of(&bounds, 3);
         keys.swap(1, 2);
         forge.put_leaf(id, DATA, bounds.clone(), &keys[..1], |_| {
-            let section = KeySection { chunks: Vec::new(), entries: entries(&keys, 0) };
-            (vec![section], Vec::new())
+            (vec![section(Vec::new(), &keys, 0)], Vec::new())
         });
         forge.seal()
     }),
@@ -70,9 +60,8 @@ pub(super) const CASES: &[Case] = &[
         let (id, bounds) = leaf(&mut forge);
         let keys = keys_of(&bounds, 3);
         forge.put_leaf(id, DATA, bounds.clone(), &keys[..2], |_| {
-            let section = KeySection { chunks: Vec::new(), entries: entries(&keys, 0) };
-            let other = KeySection { chunks: Vec::new(), entries: entries(&keys[1..], 0) };
-            (vec![section, other], Vec::new())
+            let sections = [&keys[..], &keys[1..]].map(|keys| section(Vec::new(), keys, 0));
+            (sections.into(), Vec::new())
         });
         forge.seal()
     }),
@@ -83,7 +72,7 @@ pub(super) const CASES: &[Case] = &[
             // The first eight bytes are the magic, whose hash is known.
             let hash = Hash::of(Magic::Leaf.bytes());
             let chunks = vec![ChunkRef { offset: 0, bytes: 8, hash }];
-            (vec![KeySection { chunks, entries: entries(&keys, 8) }], vec![1; 8])
+            (vec![section(chunks, &keys, 8)], vec![1; 8])
         });
         forge.seal()
     }),
@@ -97,7 +86,7 @@ pub(super) const CASES: &[Case] = &[
         keys.retain(|key| bounds.contains(key));
         let first = keys[..1].to_vec();
         forge.put_leaf(id, DATA, bounds, &first, |_| {
-            (vec![KeySection { chunks: Vec::new(), entries: entries(&keys, 0) }], Vec::new())
+            (vec![section(Vec::new(), &keys, 0)], Vec::new())
         });
         forge.seal()
     }),

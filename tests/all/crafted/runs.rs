@@ -147,6 +147,12 @@ pub(super) const CASES: &[Case] = &[
     ("a slice of wrong growth", Finds(Code::MessageWrong), |forge| {
         run_becomes(forge, |_, run| run.slices[0].growth += 1)
     }),
+    ("a slice whose filter leaves out its keys", Finds(Code::MessageWrong), |forge| {
+        run_becomes(forge, |_, run| {
+            let filter = &mut run.slices[0].filter;
+            *filter = vec![0; filter.len()].into();
+        })
+    }),
     ("a run of many children and slices", Wrong, |mut forge| {
         let mut head = forge.internal(DATA.root());
         let last = head.children.last().unwrap().clone();

@@ -107,10 +107,10 @@ fn leaf(
                 output.damage(io, &format!("{title}  b:{at:#x}+{}", chunk.bytes), error)?;
                 continue;
             }
-            for entry in keys.entries.iter().filter(|entry| usize::from(entry.chunk) == number) {
+            for entry in keys.entries().filter(|entry| usize::from(entry.chunk) == number) {
                 let from = usize::from(entry.offset);
                 let value = &values[from..from + entry.bytes as usize];
-                show_value(head.tree, &entry.key, at + from as u64, value, output, io)?;
+                show_value(head.tree, entry.key, at + from as u64, value, output, io)?;
             }
         }
     }

@@ -1,0 +1,71 @@
+//! Filters: which keys a slice may have messages for (Bloom filters, ten bits a key).
+//!
+//! The filter of *n* keys has 8·⌈10·*n* / 8⌉ bits, numbered from the lowest of each byte. For each key seven
+//! of them are set: with the XXH64 hash of the key (seed 0), whose lower half is *a* and whose upper half is *b*,
+//! bit *i* of the seven is ((*a* + *i*·*b*) mod 2³²) · bits / 2³², rounded down. Of keys that are not there,
+//! about one of a hundred seems to be.
+
+use xxhash_rust::xxh64::xxh64;
+
+const BITS_PER_KEY: usize = 10;
+const PROBES: u32 = 7;
+
+/// What a filter is asked with: a key's hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe(u64);
+
+impl Probe {
+    /// That of `key`.
+    pub fn of(key: &[u8]) -> Probe {
+        Probe(xxh64(key, 0))
+    }
+
+    fn bits(self, filter: usize) -> impl Iterator<Item = (usize, u8)> {
+        let (a, b) = (self.0 as u32, (self.0 >> 32) as u32);
+        (0..PROBES).map(move |i| {
+            let hash = a.wrapping_add(i.wrapping_mul(b));
+            let bit = (u64::from(hash) * (8 * filter as u64)) >> 32;
+            (bit as usize / 8, 1 << (bit % 8))
+        })
+    }
+
+    /// Whether a slice with this filter may have the key.
+    pub fn may_be_in(self, filter: &[u8]) -> bool {
+        self.bits(filter.len()).all(|(at, bit)| filter.get(at).is_some_and(|byte| byte & bit != 0))
+    }
+}
+
+/// The length of the filter of so many keys, in bytes.
+pub fn filter_bytes(keys: usize) -> usize {
+    (BITS_PER_KEY * keys).div_ceil(8)
+}
+
+/// Appends the filter of `count` keys.
+pub fn push_filter<'k>(filters: &mut Vec<u8>, keys: impl Iterator<Item = &'k [u8]>, count: usize) {
+    let start = filters.len();
+    filters.resize(start + filter_bytes(count), 0);
+    let filter = &mut filters[start..];
+    for key in keys {
+        Probe::of(key).bits(filter.len()).for_each(|(at, bit)| filter[at] |= bit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_all_and_little_else() {
+        for count in [1usize, 2, 30, 1000] {
+            let key = |n: usize| (n as u64).to_be_bytes();
+            let keys: Vec<_> = (0..count).map(key).collect();
+            let mut filter = Vec::new();
+            push_filter(&mut filter, keys.iter().map(|key| &key[..]), count);
+            assert_eq!(filter.len(), filter_bytes(count));
+            assert!(keys.iter().all(|key| Probe::of(key).may_be_in(&filter)));
+            let others = (count..count + 10_000).map(key);
+            let wrong = others.filter(|key| Probe::of(key).may_be_in(&filter)).count();
+            assert!(wrong < 500, "{wrong} of 10000 with {count} keys");
+        }
+    }
+}

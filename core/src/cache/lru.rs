@@ -7,6 +7,9 @@ use crate::ids::NodeId;
 use crate::node::Node;
 use crate::space::Need;
 
+/// Leaves are few while they weigh less than one of so many parts of what internal nodes do.
+const LEAVES_SHARE: usize = 3;
+
 /// Nodes in memory, clean and dirty.
 #[derive(Default)]
 pub(super) struct Lru {
@@ -14,13 +17,20 @@ pub(super) struct Lru {
     slots: HashMap<NodeId, Slot>,
     /// Clean nodes by age; of leaves that a scan came by, nobody expects to see them again soon.
     clean: BTreeMap<(Use, u64), NodeId>,
-    /// Dirty nodes by age, leaves before internal nodes: a leaf has got what it will get for a while, an
-    /// internal node is going to be changed again.
-    dirty_order: BTreeMap<(Kind, u64), NodeId>,
+    /// Dirty nodes that are not in flight, by age.
+    dirty_leaves: Ages,
+    dirty_internals: Ages,
     tick: u64,
     bytes: usize,
     dirty_bytes: usize,
     dirty: Dirty,
+}
+
+/// Nodes of one kind by age, and their weight together.
+#[derive(Default)]
+struct Ages {
+    order: BTreeMap<u64, NodeId>,
+    bytes: usize,
 }
 
 /// What a node was asked for.
@@ -30,13 +40,6 @@ pub enum Use {
     Scan,
     /// Anything else.
     Other,
-}
-
-/// Which nodes are written first when memory is short.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Leaf,
-    Internal,
 }
 
 /// What is dirty.
@@ -55,16 +58,16 @@ struct Slot {
     loaded: u64,
     /// What it adds to what is dirty; nothing for a clean one.
     part: Option<Dirty>,
+    /// Whether it is in flight: dirty, but not for long.
+    flies: bool,
     /// Its place in the order of its kind.
     age: (Use, u64),
 }
 
-impl Kind {
-    fn of(node: &Node) -> Kind {
-        match node {
-            Node::Leaf(_) => Kind::Leaf,
-            Node::Internal(_) => Kind::Internal,
-        }
+impl Slot {
+    /// Whether it is dirty, and not in flight.
+    fn waits(&self) -> bool {
+        self.part.is_some() && !self.flies
     }
 }
 
@@ -104,21 +107,35 @@ impl Lru {
     pub fn get(&mut self, id: NodeId, purpose: Use) -> Option<Arc<Node>> {
         let slot = self.slots.get_mut(&id)?;
         self.tick += 1;
-        match slot.part {
-            Some(_) => {
-                let kind = Kind::of(&slot.node);
-                self.dirty_order.remove(&(kind, slot.age.1));
-                self.dirty_order.insert((kind, self.tick), id);
-            }
-            None => {
-                self.clean.remove(&slot.age);
-                // What was wanted for something else stays so.
-                slot.age.0 = slot.age.0.max(purpose);
-                self.clean.insert((slot.age.0, self.tick), id);
-            }
+        let (age, tick) = (slot.age, self.tick);
+        // What was wanted for something else stays so.
+        let wanted = if slot.part.is_some() { age.0 } else { age.0.max(purpose) };
+        slot.age = (wanted, tick);
+        let node = slot.node.clone();
+        if slot.part.is_none() {
+            self.clean.remove(&age);
+            self.clean.insert((wanted, tick), id);
+        } else if slot.waits() {
+            let order = &mut self.ages(&node).order;
+            order.remove(&age.1);
+            order.insert(tick, id);
         }
-        slot.age.1 = self.tick;
-        Some(slot.node.clone())
+        Some(node)
+    }
+
+    /// Where a dirty node is ordered.
+    fn ages(&mut self, node: &Node) -> &mut Ages {
+        match node {
+            Node::Leaf(_) => &mut self.dirty_leaves,
+            Node::Internal(_) => &mut self.dirty_internals,
+        }
+    }
+
+    /// A dirty node is not one that waits to be written any more.
+    fn take_off(&mut self, slot: &Slot) {
+        let ages = self.ages(&slot.node);
+        ages.order.remove(&slot.age.1);
+        ages.bytes -= slot.weight;
     }
 
     /// Weighs a node afresh, if it has loaded parts.
@@ -126,11 +143,16 @@ impl Lru {
         if let Some(slot) = self.slots.get_mut(&id)
             && slot.loaded != slot.node.loaded()
         {
-            let before = std::mem::replace(&mut slot.weight, slot.node.weight());
-            slot.loaded = slot.node.loaded();
-            self.bytes = self.bytes - before + slot.weight;
-            if slot.part.is_some() {
-                self.dirty_bytes = self.dirty_bytes - before + slot.weight;
+            let (before, after) = (slot.weight, slot.node.weight());
+            (slot.weight, slot.loaded) = (after, slot.node.loaded());
+            let (node, dirty, waits) = (slot.node.clone(), slot.part.is_some(), slot.waits());
+            self.bytes = self.bytes - before + after;
+            if dirty {
+                self.dirty_bytes = self.dirty_bytes - before + after;
+            }
+            if waits {
+                let ages = self.ages(&node);
+                ages.bytes = ages.bytes - before + after;
             }
         }
     }
@@ -158,12 +180,15 @@ impl Lru {
             Some(part) => {
                 self.dirty_bytes += weight;
                 self.dirty.add(part);
-                self.dirty_order.insert((Kind::of(&node), self.tick), id);
+                let tick = self.tick;
+                let ages = self.ages(&node);
+                ages.order.insert(tick, id);
+                ages.bytes += weight;
             }
             None => drop(self.clean.insert(age, id)),
         }
         let loaded = node.loaded();
-        self.slots.insert(id, Slot { node, weight, loaded, part, age });
+        self.slots.insert(id, Slot { node, weight, loaded, part, flies: false, age });
     }
 
     /// Takes a node out.
@@ -174,22 +199,41 @@ impl Lru {
             Some(part) => {
                 self.dirty_bytes -= slot.weight;
                 self.dirty.take_off(part);
-                self.dirty_order.remove(&(Kind::of(&slot.node), slot.age.1));
+                if slot.waits() {
+                    self.take_off(&slot);
+                }
             }
             None => drop(self.clean.remove(&slot.age)),
         }
         Some(slot.node)
     }
 
+    /// Nodes are going to be written while they stay as they are.
+    pub fn fly(&mut self, nodes: &[Arc<Node>]) {
+        for node in nodes {
+            if let Some(mut slot) = self.slots.remove(&node.id()) {
+                if slot.waits() {
+                    self.take_off(&slot);
+                    slot.flies = true;
+                }
+                self.slots.insert(node.id(), slot);
+            }
+        }
+    }
+
     /// The node has been written: it keeps its age and is clean.
     pub fn cleaned(&mut self, id: NodeId) {
-        if let Some(slot) = self.slots.get_mut(&id)
-            && let Some(part) = slot.part.take()
-        {
-            self.dirty_bytes -= slot.weight;
-            self.dirty.take_off(part);
-            self.dirty_order.remove(&(Kind::of(&slot.node), slot.age.1));
-            self.clean.insert(slot.age, id);
+        if let Some(mut slot) = self.slots.remove(&id) {
+            if slot.waits() {
+                self.take_off(&slot);
+            }
+            if let Some(part) = slot.part.take() {
+                self.dirty_bytes -= slot.weight;
+                self.dirty.take_off(part);
+                slot.flies = false;
+                self.clean.insert(slot.age, id);
+            }
+            self.slots.insert(id, slot);
         }
     }
 
@@ -203,17 +247,28 @@ impl Lru {
         }
     }
 
-    /// Dirty nodes, leaves first and the oldest of each kind, of `bytes` in all or a little more.
-    pub fn oldest_dirty(&self, bytes: usize) -> Vec<Arc<Node>> {
-        let mut left = bytes as isize;
-        let dirty = self.dirty_order.values().filter_map(|id| self.slots.get(id));
-        dirty
-            .take_while(|slot| {
-                let more = left > 0;
-                left -= slot.weight as isize;
-                more
-            })
-            .map(|slot| slot.node.clone())
-            .collect()
+    /// What is to be written next where memory is short, and its weight: the oldest leaves, which weigh `bytes`
+    /// or a little more, or the oldest internal node. A leaf has got what it will get for a while, an internal
+    /// node is going to be changed again; but a few leaves may be those that are being filled.
+    pub fn next_to_write(&self, bytes: usize) -> (Vec<Arc<Node>>, usize) {
+        let (leaves, internals) = (&self.dirty_leaves, &self.dirty_internals);
+        let few = LEAVES_SHARE * leaves.bytes < internals.bytes;
+        let ids = if few { &internals.order } else { &leaves.order };
+        let mut nodes = Vec::new();
+        let mut weight = 0;
+        for slot in ids.values().filter_map(|id| self.slots.get(id)) {
+            weight += slot.weight;
+            nodes.push(slot.node.clone());
+            if few || weight >= bytes {
+                break;
+            }
+        }
+        (nodes, weight)
+    }
+
+    /// All dirty nodes, leaves first, and the oldest of each kind; none is in flight.
+    pub fn all_dirty(&self) -> Vec<Arc<Node>> {
+        let ids = self.dirty_leaves.order.values().chain(self.dirty_internals.order.values());
+        ids.filter_map(|id| self.slots.get(id)).map(|slot| slot.node.clone()).collect()
     }
 }

@@ -6,6 +6,7 @@
 //! writing of leaves run on all cores, but places are given out in one order, so that the result does
 //! not depend on timing.
 
+mod flight;
 mod lost;
 mod lru;
 mod write;
@@ -23,6 +24,7 @@ use crate::log::Late;
 use crate::node::{Leaf, Node};
 use crate::space::{Need, Space};
 use crate::table::Table;
+use flight::Flights;
 pub use lost::LostKeys;
 use lru::Lru;
 pub use lru::Use;
@@ -72,7 +74,7 @@ pub const BASEMENT_SIZE: u32 = 16 << 10;
 pub struct CacheBudget {
     /// For all nodes, in bytes.
     pub total_bytes: usize,
-    /// For dirty nodes, in bytes; beyond it the oldest half is written.
+    /// For dirty nodes, in bytes; beyond it the oldest are written.
     pub dirty_bytes: usize,
 }
 
@@ -113,6 +115,7 @@ pub struct Store {
     write_seq: u64,
     budget: CacheBudget,
     cache: Mutex<Lru>,
+    flights: Flights,
 }
 
 impl Store {
@@ -140,6 +143,7 @@ impl Store {
             write_seq: 0,
             budget,
             cache: Mutex::new(Lru::new(geometry.basement_size as usize)),
+            flights: Flights::default(),
         }
     }
 
@@ -275,7 +279,7 @@ impl Store {
 
     /// Whether a node is in memory and dirty: changing it costs no I/O that is not due anyway.
     pub fn is_dirty(&self, id: NodeId) -> bool {
-        self.lock().is_dirty(id)
+        !self.flights.has(id) && self.lock().is_dirty(id)
     }
 
     /// Changes a node, which becomes dirty. A change that fails leaves the node as it was.
@@ -284,6 +288,7 @@ impl Store {
         id: NodeId,
         change: impl FnOnce(&mut Node, &Disk) -> Result<T>,
     ) -> Result<T> {
+        self.land(id)?;
         let mut node = self.node(id)?;
         // Without the cache's reference the node is ours alone, and changes in place.
         let was_dirty = self.is_dirty(id);
@@ -315,6 +320,7 @@ impl Store {
 
     /// Forgets a node, with its place on disk.
     pub fn discard(&mut self, id: NodeId) -> Result<()> {
+        self.land(id)?;
         let node = self.node(id)?;
         self.lock().remove(id);
         self.growth = self.growth.saturating_sub(node.growth());
@@ -335,6 +341,7 @@ impl Store {
     /// Puts an empty leaf in the place of one that nobody has to look at any more.
     pub fn empty_leaf(&mut self, id: NodeId, tree: TreeId, bounds: Bounds) -> Result<()> {
         self.expect_leaf(id, tree)?;
+        self.land(id)?;
         self.add(Node::Leaf(Leaf::empty(id, tree, bounds)));
         Ok(())
     }
@@ -342,6 +349,7 @@ impl Store {
     /// Forgets a leaf, with its place on disk, without reading it.
     pub fn discard_leaf(&mut self, id: NodeId, tree: TreeId) -> Result<()> {
         self.expect_leaf(id, tree)?;
+        self.land(id)?;
         self.lock().remove(id);
         self.place(id, None)
     }

@@ -14,6 +14,8 @@ use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
 use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
 
+/// Where memory is short, nodes are written in so many batches.
+const BATCHES: usize = 16;
 /// Leaves of a batch.
 const LEAVES_AT_ONCE: usize = 16;
 /// Sealed runs of an internal node before they are joined.
@@ -24,11 +26,24 @@ const WORTH_WRITING: usize = 2;
 const INLINE_BYTES: usize = 24;
 
 impl Store {
-    /// Keeps the budget: writes the oldest dirty nodes and drops the oldest clean ones.
-    pub fn make_room(&mut self) -> Result<()> {
-        let dirty = self.dirty_bytes();
-        if dirty > self.budget.dirty_bytes {
-            self.write_oldest(dirty - self.budget.dirty_bytes / 2)?;
+    /// Keeps the budget: lets the oldest dirty nodes be written, until `share` of what may be dirty is left, and
+    /// drops the oldest clean ones.
+    pub fn make_room(&mut self, share: f64) -> Result<()> {
+        let limit = (self.budget.dirty_bytes as f64 * share.min(1.0)) as usize;
+        while self.dirty_bytes() - self.flights.bytes() > limit {
+            let batch = self.budget.dirty_bytes / BATCHES;
+            let (nodes, bytes) = self.lock().next_to_write(batch);
+            match nodes.first().map(|node| (node.id(), node.height())) {
+                None => break,
+                Some((_, Height(0))) => {
+                    check_leaves(&by_kind(&nodes).0)?;
+                    self.take_off(nodes, bytes)?;
+                }
+                Some((id, _)) => {
+                    drop(nodes);
+                    self.write_internal(id)?;
+                }
+            }
         }
         self.lock().shrink_to(self.budget.total_bytes);
         Ok(())
@@ -36,7 +51,12 @@ impl Store {
 
     /// Writes all dirty nodes.
     pub fn write_all(&mut self) -> Result<()> {
-        self.write_oldest(usize::MAX >> 1)
+        self.land_all()?;
+        let nodes = self.lock().all_dirty();
+        let (leaves, internals) = by_kind(&nodes);
+        self.write_leaves(&leaves)?;
+        drop(nodes);
+        internals.into_iter().try_for_each(|id| self.write_internal(id))
     }
 
     /// Binds every value that waits: by writing the node that holds it, or, where that would write much
@@ -45,7 +65,8 @@ impl Store {
         if !self.late.is_waiting() {
             return Ok(());
         }
-        let nodes = self.lock().oldest_dirty(usize::MAX >> 1);
+        self.land_all()?;
+        let nodes = self.lock().all_dirty();
         let mut worth = Vec::new();
         for node in &nodes {
             let waiting = waiting_in(node, &self.late);
@@ -91,34 +112,16 @@ impl Store {
         })
     }
 
-    fn write_oldest(&mut self, bytes: usize) -> Result<()> {
-        let nodes = self.lock().oldest_dirty(bytes);
-        let (leaves, internals) = by_kind(&nodes);
-        self.write_leaves(&leaves)?;
-        drop(nodes);
-        for id in internals {
-            self.write_internal(id)?;
-        }
-        Ok(())
-    }
-
     /// Serialises and hashes a batch of leaves on all cores while the batch before it is written: writes
     /// to one file wait for one another, so there is nothing to gain from more than one at a time.
     fn write_leaves(&mut self, leaves: &[&Leaf]) -> Result<()> {
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
         let disk = self.disk.clone();
+        check_leaves(leaves)?;
         let mut placed: Vec<(Extent, LeafImage)> = Vec::new();
         for batch in leaves.chunks(LEAVES_AT_ONCE) {
             let first_seq = self.write_seq + 1;
             self.write_seq += batch.len() as u64;
-            if let Some(leaf) = batch.iter().find(|leaf| !leaf.is_open()) {
-                let text = format!("{} is to be written, but was not read", leaf.id);
-                return Err(Error::Misuse(text));
-            }
-            if let Some(leaf) = batch.iter().find(|leaf| leaf.bytes() > limits::LEAF_MAX) {
-                let (id, bytes) = (leaf.id, leaf.bytes());
-                return Err(Error::Misuse(format!("{id} is to be written with {bytes} bytes")));
-            }
             let image = |(at, leaf): (usize, &&Leaf)| {
                 leaf.image(birth, first_seq + at as u64, basement_size)
             };
@@ -129,18 +132,23 @@ impl Store {
             written?;
             placed.clear();
             for (leaf, image) in batch.iter().zip(images) {
-                let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
-                let extent = self.space.place(blocks, birth)?;
-                let entry = self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash);
+                let entry = self.place_leaf(leaf, &image)?;
                 self.place(leaf.id, Some(entry))?;
                 self.bind_leaf(leaf, entry)?;
-                placed.push((extent, image));
+                placed.push((entry.extent, image));
             }
         }
         write_images(&disk, &placed)?;
         let mut cache = self.lock();
         leaves.iter().for_each(|leaf| cache.cleaned(leaf.id));
         Ok(())
+    }
+
+    /// Finds a place for a leaf.
+    pub(super) fn place_leaf(&mut self, leaf: &Leaf, image: &LeafImage) -> Result<Entry> {
+        let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
+        let extent = self.space.place(blocks, self.birth)?;
+        Ok(self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash))
     }
 
     fn write_internal(&mut self, id: NodeId) -> Result<()> {
@@ -213,7 +221,7 @@ impl Store {
     }
 
     /// A leaf has its place: the values in it that were waiting are bound to it.
-    fn bind_leaf(&mut self, leaf: &Leaf, entry: Entry) -> Result<()> {
+    pub(super) fn bind_leaf(&mut self, leaf: &Leaf, entry: Entry) -> Result<()> {
         if leaf.tree != TreeId::Data || !self.late.is_waiting() {
             return Ok(());
         }
@@ -259,6 +267,18 @@ impl Store {
     ) -> Entry {
         Entry { extent, head_bytes, hash, birth: self.birth.epoch, references: 1, tree, height }
     }
+}
+
+/// Leaves that are to be written must be open, and within their limit.
+fn check_leaves(leaves: &[&Leaf]) -> Result<()> {
+    if let Some(leaf) = leaves.iter().find(|leaf| !leaf.is_open()) {
+        return Err(Error::Misuse(format!("{} is to be written, but was not read", leaf.id)));
+    }
+    if let Some(leaf) = leaves.iter().find(|leaf| leaf.bytes() > limits::LEAF_MAX) {
+        let (id, bytes) = (leaf.id, leaf.bytes());
+        return Err(Error::Misuse(format!("{id} is to be written with {bytes} bytes")));
+    }
+    Ok(())
 }
 
 /// The values of a node that wait to be bound.

@@ -46,4 +46,8 @@ impl Device for FileDevice {
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }
+
+    fn wants_order(&self) -> bool {
+        false
+    }
 }

@@ -50,4 +50,8 @@ impl Device for MemoryDevice {
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }
+
+    fn wants_order(&self) -> bool {
+        false
+    }
 }

@@ -46,6 +46,12 @@ pub trait Device: Send + Sync {
 
     /// Returns when everything written before is durable.
     fn flush(&self) -> io::Result<()>;
+
+    /// Whether calls must come one after another in an order that can be repeated: what is recorded, or made to
+    /// fail at a certain call. Otherwise writes may come beside one another.
+    fn wants_order(&self) -> bool {
+        true
+    }
 }
 
 /// The pieces of `[at, at + len)` that lie in one block each: its number, the range within it, the range

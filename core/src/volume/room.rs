@@ -21,6 +21,8 @@ const SLACK_SHARE: u64 = 64;
 const SLACK_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
 /// A message or an entry takes so many bytes besides key and value, at the most.
 const ENTRY_BYTES: usize = 60;
+/// When this share of the log is left, dirty nodes begin to be written for the checkpoint to come.
+const CLEANING: f64 = 0.25;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;
 
@@ -115,9 +117,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Keeps the cache within its budget.
+    /// Keeps the cache within its budget. As the log comes to its end less and less may be dirty, so that the
+    /// checkpoint then finds little to write.
     pub(super) fn evict(&mut self) -> Result<()> {
-        self.store.make_room()
+        let (used, size) = self.log.fill();
+        let left = (size - used) as f64 / size as f64;
+        self.store.make_room(left / CLEANING)
     }
 
     /// Whether there is room for what the next step may dirty. Steps may take more blocks than they give

@@ -63,6 +63,22 @@ fn since(fs: &Fs, before: IoCounts) -> IoCounts {
     }
 }
 
+/// A log that does not fill up does not keep changes from the trees for ever.
+#[test]
+fn checkpoints_come_by_time() {
+    let device = Arc::new(MemoryDevice::new(16 * MIB));
+    drop(volume(device.clone(), tiny()));
+    let usual = OpenOptions::new(Mode::ReadWrite, nonces(1));
+    let options = OpenOptions { checkpoint_after: Some(30), ..usual };
+    // The clock goes on by a second an operation.
+    let mut fs = Fs::open(Volume::open(device, options).unwrap().0, clock(0));
+    for number in 0..100 {
+        make(&mut fs, format!("file {number}").as_bytes());
+    }
+    let counters = fs.volume().counters();
+    assert_eq!((counters.for_time, counters.checkpoints), (3, 3), "{counters:?}");
+}
+
 /// Writes `bytes` bytes in pieces, one behind the other, and makes them durable. Returns how many times
 /// its bytes were written to the device, everything counted.
 fn sequential(device: Arc<dyn Device>, bytes: u64, piece: u64) -> f64 {
@@ -148,7 +164,7 @@ fn a_range_delete_reads_no_leaf() {
     for first in (0..24_000).step_by(100) {
         let mut batch = Batch::new();
         (first..first + 100)
-            .for_each(|n| batch.insert(TreeId::Metadata, &key(n * 7919 % 24_001), &[7; 150]));
+            .for_each(|n| batch.insert(TreeId::Metadata, &key(n * 7919 % 24_001), &[7; 180]));
         kv.commit(batch).unwrap();
     }
     kv.checkpoint().unwrap();
@@ -195,6 +211,52 @@ fn a_range_delete_reads_no_leaf() {
     let device: Arc<dyn Device> = image;
     let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings);
+}
+
+/// Leaves of which everything is overwritten are not read, only left behind.
+#[test]
+fn a_large_overwrite_reads_no_leaf() {
+    let image = Arc::new(MemoryDevice::new(128 * MIB));
+    let mut fs = volume(image.clone(), Geometry::new(1 << 20, 16 << 10));
+    let file = make(&mut fs, b"file");
+    let content = |round: u8| Bytes::from(vec![round; 16 << 20]);
+    fs.write(&file, 0, &content(1)).unwrap();
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let device = Arc::new(FaultyDevice::new(image.clone()));
+    let open = |device: Arc<dyn Device>| {
+        let options =
+            OpenOptions { cache: tight(), ..OpenOptions::new(Mode::ReadWrite, nonces(9)) };
+        Fs::open(Volume::open(device, options).unwrap().0, clock(1000))
+    };
+    let fs = open(device.clone());
+    let store = fs.volume().store();
+    let mut leaves = 0;
+    for id in (1..store.next_node().0).map(NodeId) {
+        let Some(entry) = store.table.get(id).unwrap() else { continue };
+        // The first and the last have other keys to be responsible for.
+        let is_inside = |node: &Node| !node.bounds().lo.is_empty() && node.bounds().hi.is_some();
+        if entry.height == Height(0)
+            && entry.tree == TreeId::Data
+            && is_inside(&store.node(id).unwrap())
+        {
+            device.spoil(entry.extent.start.byte()..entry.extent.end().byte());
+            leaves += 1;
+        }
+    }
+    assert!(leaves > 50, "only {leaves} leaves");
+    drop(fs);
+    let mut fs = open(device.clone());
+    let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+    for part in 0..4 {
+        fs.write(&file, part << 22, &content(2).slice(..4 << 20)).unwrap();
+        fs.volume_mut().sync().unwrap();
+    }
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let fs = open(image);
+    let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+    assert!(fs.read(&file, 0, 16 << 20).unwrap() == content(2));
 }
 
 /// A scan of keys alone reads no values; and a scan of all reads each leaf once, in few pieces.

@@ -105,10 +105,10 @@ impl Store {
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
         let first_seq = self.write_seq + 1;
         self.write_seq += leaves.len() as u64;
-        let nodes = leaves.clone();
+        let (nodes, disk) = (leaves.clone(), self.disk.clone());
         let encode = move || {
             let image = |(at, node): (usize, &Arc<Node>)| {
-                leaf_of(node).image(birth, first_seq + at as u64, basement_size)
+                leaf_of(node).image(&disk, birth, first_seq + at as u64, basement_size)
             };
             nodes.par_iter().enumerate().map(image).collect()
         };
@@ -161,7 +161,7 @@ impl Store {
             entries.push(self.place_leaf(leaf_of(node), image)?);
         }
         let (disk, extents) = (self.disk.clone(), entries.clone());
-        let write = move || write_leaves(&disk, &extents, &images);
+        let write = move || write_leaves(&disk, &extents, images);
         let stage = Stage::Writing(entries, Job::start(self.works_beside(), write));
         Ok(Flight { leaves, bytes, stage })
     }
@@ -171,9 +171,12 @@ impl Store {
     }
 }
 
-fn write_leaves(disk: &Disk, entries: &[Entry], images: &[LeafImage]) -> Result<()> {
-    let mut pairs = entries.iter().zip(images);
-    pairs.try_for_each(|(entry, image)| disk.write(entry.extent.start.byte(), &image.bytes))
+fn write_leaves(disk: &Disk, entries: &[Entry], images: Vec<LeafImage>) -> Result<()> {
+    entries.iter().zip(images).try_for_each(|(entry, image)| {
+        disk.write(entry.extent.start.byte(), &image.bytes)?;
+        disk.recycle(image.bytes);
+        Ok(())
+    })
 }
 
 fn leaf_of(node: &Node) -> &Leaf {

@@ -93,6 +93,11 @@ impl Lru {
         Lru { basement_size, ..Lru::default() }
     }
 
+    /// The weight of all nodes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The weight of dirty nodes.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty_bytes

@@ -72,13 +72,22 @@ pub const BASEMENT_SIZE: u32 = 16 << 10;
 /// How much memory the cache may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheBudget {
-    /// For all nodes, in bytes.
+    /// For all nodes, and for what a step takes to work with, in bytes.
     pub total_bytes: usize,
     /// For dirty nodes, in bytes; beyond it the oldest are written.
     pub dirty_bytes: usize,
 }
 
 impl CacheBudget {
+    /// What is left for nodes of the geometry beside what one step takes to work with: two nodes.
+    fn without_work(self, geometry: Geometry) -> CacheBudget {
+        let work = (2 * geometry.node_size as usize).min(self.total_bytes / 2);
+        let share = |bytes: usize| {
+            bytes - (work as f64 * bytes as f64 / self.total_bytes.max(1) as f64) as usize
+        };
+        CacheBudget { total_bytes: share(self.total_bytes), dirty_bytes: share(self.dirty_bytes) }
+    }
+
     /// So many bytes, three quarters of which may be dirty: most of what is worth having in memory are
     /// buffers that are being filled.
     pub fn of(total_bytes: usize) -> CacheBudget {
@@ -141,7 +150,7 @@ impl Store {
             birth,
             next_node,
             write_seq: 0,
-            budget,
+            budget: budget.without_work(geometry),
             cache: Mutex::new(Lru::new(geometry.basement_size as usize)),
             flights: Flights::default(),
         }
@@ -393,6 +402,11 @@ impl Store {
     /// will be needed when they come to their leaves.
     pub fn growth(&self) -> u64 {
         self.growth
+    }
+
+    /// The weight of all nodes in memory, in bytes.
+    pub fn cached_bytes(&self) -> usize {
+        self.lock().bytes()
     }
 
     /// The weight of nodes that are not on disk as they are in memory, in bytes.

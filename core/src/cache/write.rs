@@ -123,14 +123,14 @@ impl Store {
             let first_seq = self.write_seq + 1;
             self.write_seq += batch.len() as u64;
             let image = |(at, leaf): (usize, &&Leaf)| {
-                leaf.image(birth, first_seq + at as u64, basement_size)
+                leaf.image(&disk, birth, first_seq + at as u64, basement_size)
             };
             let (images, written) = rayon::join(
                 || batch.par_iter().enumerate().map(image).collect::<Vec<_>>(),
                 || write_images(&disk, &placed),
             );
             written?;
-            placed.clear();
+            placed.drain(..).for_each(|(_, image)| disk.recycle(image.bytes));
             for (leaf, image) in batch.iter().zip(images) {
                 let entry = self.place_leaf(leaf, &image)?;
                 self.place(leaf.id, Some(entry))?;
@@ -196,7 +196,7 @@ impl Store {
                 return Err(Error::Misuse(format!("{id} would have too many runs")));
             }
             let end = internal.end_of_piece(limits::PART_MAX / 2);
-            let image = internal.seal_image(self.birth, end.as_ref());
+            let image = internal.seal_image(&self.disk, self.birth, end.as_ref());
             drop(node);
             let extent = self.space.place((image.bytes.len() / BLOCK_SIZE) as u64, self.birth)?;
             self.place_run(id, image, extent, end.as_ref())?;
@@ -212,9 +212,9 @@ impl Store {
     ) -> Result<()> {
         self.disk.write(extent.start.byte(), &image.bytes)?;
         self.bind_run(id, &image, extent)?;
-        self.edit(id, |node, _| {
+        self.edit(id, |node, disk| {
             if let Node::Internal(internal) = node {
-                internal.sealed(image, extent, end);
+                internal.sealed(disk, image, extent, end);
             }
             Ok(())
         })

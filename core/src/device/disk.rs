@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Device;
+use super::buffers::Buffers;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{MAP_EXTENTS, ScatterMap};
 use crate::ids::*;
@@ -46,6 +47,7 @@ pub struct Disk {
     device: Arc<dyn Device>,
     counters: Arc<Counters>,
     scattered: Arc<Mutex<Known>>,
+    buffers: Arc<Buffers>,
 }
 
 /// Scattered images by the blocks of their first maps.
@@ -85,7 +87,18 @@ pub struct Scattered {
 impl Disk {
     /// A disk over `device`, with all counts at zero.
     pub fn new(device: Arc<dyn Device>) -> Disk {
-        Disk { device, counters: Arc::default(), scattered: Arc::default() }
+        let (counters, scattered, buffers) = Default::default();
+        Disk { device, counters, scattered, buffers }
+    }
+
+    /// Memory of so many bytes, whatever they are, to be read into or written from.
+    pub fn buffer(&self, len: usize) -> Vec<u8> {
+        self.buffers.take(len)
+    }
+
+    /// Takes memory back.
+    pub fn recycle(&self, buffer: Vec<u8>) {
+        self.buffers.give(buffer);
     }
 
     /// The device.
@@ -105,6 +118,20 @@ impl Disk {
 
     /// Reads `len` bytes at `at`. The caller has compared `len` with its limit.
     pub fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_into(at, len, |len| vec![0; len])
+    }
+
+    /// The same into memory of the disk's.
+    pub fn read_buffer(&self, at: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_into(at, len, |len| self.buffer(len))
+    }
+
+    fn read_into(
+        &self,
+        at: u64,
+        len: usize,
+        memory: impl FnOnce(usize) -> Vec<u8>,
+    ) -> Result<Vec<u8>> {
         let failed = |source| Error::Io { op: "read", place: Place::Byte(at), source };
         let places = self.places(at, len)?;
         if places
@@ -114,7 +141,8 @@ impl Disk {
             let end = io::Error::new(io::ErrorKind::UnexpectedEof, "past the end of the image");
             return Err(failed(end));
         }
-        let mut buf = vec![0; len];
+        // Only what can be there is worth memory.
+        let mut buf = memory(len);
         let mut rest = &mut buf[..];
         for (at, len) in places {
             self.counters.reads.fetch_add(1, Ordering::Relaxed);

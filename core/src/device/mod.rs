@@ -5,6 +5,7 @@
 //! [`Disk`] is what the rest of the core holds: a device with its counters, whose errors name a place, and
 //! where images that lie scattered are found.
 
+mod buffers;
 mod disk;
 mod faulty;
 mod file;
@@ -17,6 +18,7 @@ mod recording;
 use std::io;
 use std::ops::Range;
 
+pub(crate) use buffers::class_of;
 pub use disk::{Disk, IoCounts, Scattered};
 pub use faulty::{Call, FaultyDevice, Trouble};
 pub use file::FileDevice;

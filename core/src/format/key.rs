@@ -124,6 +124,6 @@ pub(super) fn is_greater(before: &[u8], shared: usize, suffix: &[u8]) -> bool {
 }
 
 /// The length of the longest common prefix.
-pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

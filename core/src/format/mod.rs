@@ -34,6 +34,7 @@ pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{FileType, INODE_BYTES, Inode, LinkKind, MetaValue, Parent, ZoneRef};
 pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};
+pub(crate) use key::shared_prefix;
 pub use key::{Bounds, Key};
 pub(crate) use leaf::{BASEMENT_BYTES, CHUNK_BYTES, SECTION_BYTES};
 pub use leaf::{

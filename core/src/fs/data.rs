@@ -2,7 +2,8 @@
 //!
 //! A file is blocks of 4 KiB under its data prefix; an absent block is a hole, and a value ends at its
 //! last stored byte. No value reaches past the file's size. A block that is written as a whole with zeros
-//! becomes a hole. Nothing is read to write: a part of a block is a patch, its end is cut off by a trim.
+//! becomes a hole. Nothing is read to write: a part of a block is a patch, its end is cut off by a trim. A large
+//! overwrite carries the range delete of what it covers.
 
 use bytes::Bytes;
 
@@ -16,6 +17,10 @@ use crate::tree::Scan;
 const BLOCK: u64 = FILE_BLOCK as u64;
 /// The most bytes that one operation writes.
 pub const WRITE_MAX: usize = 16 << 20;
+
+/// So many blocks that are overwritten are deleted by one message first: leaves with nothing else in them need
+/// not be read.
+const OVERWRITE_MIN: u64 = 128;
 
 /// The stored blocks of a file, in order.
 pub struct Blocks {
@@ -145,7 +150,14 @@ impl Fs {
 /// The messages that put `data` at `offset` of a file of `old_size` bytes.
 fn block_messages(object: &Object, old_size: u64, offset: u64, data: &Bytes) -> Vec<RecordMessage> {
     let prefix = data_prefix(object);
-    let mut messages = Vec::with_capacity(data.len() / FILE_BLOCK + 3);
+    let mut messages = Vec::with_capacity(data.len() / FILE_BLOCK + 4);
+    // What is overwritten as a whole.
+    let old = offset.div_ceil(BLOCK)..(offset + data.len() as u64).min(old_size) / BLOCK;
+    let at_once = old.end.saturating_sub(old.start) >= OVERWRITE_MIN;
+    if at_once {
+        let [lo, hi] = [old.start, old.end].map(|block| data_key(&prefix, block));
+        messages.push(RecordMessage::RangeDelete(TreeId::Data, lo, hi));
+    }
     let mut done = 0;
     while done < data.len() {
         let at = offset + done as u64;
@@ -153,7 +165,7 @@ fn block_messages(object: &Object, old_size: u64, offset: u64, data: &Bytes) -> 
         let len = (FILE_BLOCK - within).min(data.len() - done);
         let fresh = data.slice(done..done + len);
         done += len;
-        let may_exist = block * BLOCK < old_size;
+        let may_exist = block * BLOCK < old_size && !(at_once && old.contains(&block));
         let zero = is_zero(&fresh);
         let action = match (may_exist, len == FILE_BLOCK) {
             (false, _) if zero => continue,

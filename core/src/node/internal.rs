@@ -19,7 +19,7 @@ use crate::format::limits::MESSAGES_MAX;
 use crate::format::{
     Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, MESSAGE_BYTES, Probe,
     RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST, SectionRef, SliceRef,
-    Writer, decode_ranges, encode_ranges, encode_slice, push_filter, read_slice,
+    Writer, decode_ranges, encode_ranges, encode_slice, push_filter, read_slice, shared_prefix,
 };
 use crate::ids::*;
 
@@ -345,8 +345,7 @@ impl Internal {
     /// of not much more than `growth` bytes. The rest of it is then in the open run.
     pub fn take_buffer(&mut self, disk: &Disk, at: usize, growth: usize) -> Result<Batch> {
         let mut batch = self.gather(disk, at)?;
-        let child = &mut self.children[at];
-        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
+        self.flushed(at);
         let taken = batch.take_last(growth);
         self.open[at] = batch;
         Ok(taken)
@@ -369,8 +368,7 @@ impl Internal {
         self.children.drain(children.start + 1..children.end);
         self.open.drain(children.start + 1..children.end);
         self.open[children.start] = Batch::of_points(younger);
-        let child = &mut self.children[children.start];
-        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
+        self.flushed(children.start);
         Ok(())
     }
 
@@ -407,16 +405,23 @@ impl Internal {
         if self.runs.is_empty() {
             return Ok(self.drop_runs());
         }
-        // Until all have been read nothing changes.
-        let mut all = Vec::with_capacity(self.children.len());
+        // Child by child: if one cannot be read, those before it are as good as they were.
         for at in 0..self.children.len() {
-            let bounds = self.child_bounds(at);
-            let mut batch = Batch::default();
-            self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut batch)?;
-            all.push(batch);
+            self.open[at] = self.gather(disk, at)?;
+            self.flushed(at);
         }
-        self.open = all;
         Ok(self.drop_runs())
+    }
+
+    /// What sealed runs hold for child `at` is dead, and does not stay in memory.
+    fn flushed(&mut self, at: usize) {
+        let child = &mut self.children[at];
+        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
+        for run in &mut self.runs {
+            if let Some(slice) = run.slice_for(child.id) {
+                run.slices[slice] = OnceLock::new();
+            }
+        }
     }
 
     fn drop_runs(&mut self) -> Vec<(Extent, Epoch)> {
@@ -471,6 +476,16 @@ impl Internal {
         self.children.remove(at + 1);
         self.open.remove(at + 1);
         self.children[at].first_run = self.next_run;
+    }
+
+    /// Which child is to be the first of the right part when a node is divided about `at`: where pivots have
+    /// least in common, no further from there than an eighth of `size` children.
+    pub fn boundary_near(&self, at: usize, size: usize) -> usize {
+        let slack = size / 8;
+        let near = at.saturating_sub(slack).max(1)..=(at + slack).min(self.children.len() - 1);
+        let common =
+            |at: &usize| shared_prefix(&self.children[at - 1].pivot, &self.children[*at].pivot);
+        near.min_by_key(|other| (common(other), other.abs_diff(at))).unwrap_or(at)
     }
 
     /// Moves the right part of a node without sealed runs into a new node named `id`.
@@ -539,10 +554,12 @@ impl Internal {
         None
     }
 
-    /// The open run, or what of it lies before `end`, as bytes of a sealed one.
-    pub fn seal_image(&self, birth: Birth, end: Option<&Key>) -> RunImage {
+    /// The open run, or what of it lies before `end`, as bytes of a sealed one, in memory of the disk's.
+    pub fn seal_image(&self, disk: &Disk, birth: Birth, end: Option<&Key>) -> RunImage {
         let seq = self.next_run;
-        let mut w = Writer::default();
+        let mut buffer = disk.buffer(RUN_HEADER_BYTES + self.open_weight() + BLOCK_SIZE);
+        buffer.clear();
+        let mut w = Writer::from(buffer);
         w.pad_to(RUN_HEADER_BYTES);
         let mut references = Vec::new();
         let mut filters = Vec::new();
@@ -601,8 +618,9 @@ impl Internal {
 
     /// What of the open run lies before `end` has been written to `extent`: it becomes a sealed run, still
     /// in memory.
-    pub fn sealed(&mut self, image: RunImage, extent: Extent, end: Option<&Key>) {
-        let RunImage { mut reference, ranges, .. } = image;
+    pub fn sealed(&mut self, disk: &Disk, image: RunImage, extent: Extent, end: Option<&Key>) {
+        let RunImage { mut reference, ranges, bytes, .. } = image;
+        disk.recycle(bytes);
         reference.extent = extent;
         let mut slices = Vec::with_capacity(reference.slices.len());
         for at in 0..self.children.len() {

@@ -16,7 +16,7 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
     Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, Key, KeySection,
-    Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_block,
+    Kind, LeafHead, NO_CHUNK, SECTION_BYTES, chunks_of, encode_section, is_block, shared_prefix,
 };
 use crate::ids::*;
 
@@ -264,14 +264,15 @@ impl Leaf {
         for row in missing.chunk_by(|a, b| a + 1 == *b) {
             let start = basements[row[0]].reference.offset;
             let end = basements[row[row.len() - 1]].reference.end();
-            let bytes =
-                disk.read(extent.start.byte() + u64::from(start), (end - start) as usize)?;
+            let at = extent.start.byte() + u64::from(start);
+            let bytes = disk.read_buffer(at, (end - start) as usize)?;
             for at in row {
                 let reference = &basements[*at].reference;
                 let from = (reference.offset - start) as usize;
                 let part = self.parse(*at, &bytes[from..from + reference.part as usize])?;
                 basements[*at].part.get_or_init(|| Arc::new(part));
             }
+            disk.recycle(bytes);
         }
         Ok(())
     }
@@ -571,30 +572,60 @@ impl Leaf {
     }
 
     /// Where to divide an open leaf that is larger than `limit`: the first keys of all pieces but the
-    /// first. A leaf that is filled in order is split where it grows.
+    /// first. A leaf that is filled in order is split where it grows; any other into pieces of about one size,
+    /// where keys have least in common: between directories rather than within one, and between files.
     pub fn cuts(&self, limit: usize) -> Vec<Key> {
-        let tree = self.tree;
         let Content::Open { entries, growth } = &self.content else { return Vec::new() };
-        let bytes = self.bytes();
-        if bytes <= limit || entries.len() < 2 {
+        if self.bytes() <= limit || entries.len() < 2 {
             return Vec::new();
         }
-        let pieces = bytes.div_ceil(limit);
-        let point = growth.point();
-        let target = if point.is_some() { limit } else { bytes.div_ceil(pieces) };
+        match growth.point() {
+            Some(point) => self.cuts_at(entries, limit, Some(point)),
+            None => self.cuts_between(entries, limit),
+        }
+    }
+
+    /// Pieces as long as they may be, one of which ends with `point`.
+    fn cuts_at(&self, entries: &Sorted, limit: usize, point: Option<&[u8]>) -> Vec<Key> {
         let mut cuts = Vec::new();
         let mut piece = 0;
-        let mut before: &[u8] = &[];
+        let mut before = None;
         for entry in entries.iter() {
-            let cost = entry_cost(tree, entry.key.len(), entry.value().len());
-            if piece > 0 && (piece + cost > target || point == Some(before)) {
+            let cost = entry_cost(self.tree, entry.key.len(), entry.value().len());
+            if piece > 0 && (piece + cost > limit || point.is_some() && point == before) {
                 cuts.push(Key::copied(entry.key));
                 piece = 0;
             }
             piece += cost;
-            before = entry.key;
+            before = Some(entry.key);
         }
         cuts
+    }
+
+    fn cuts_between(&self, entries: &Sorted, limit: usize) -> Vec<Key> {
+        let bytes = self.bytes();
+        // An end of a piece may be so far from where it should be.
+        let pieces = (5 * bytes).div_ceil(4 * limit);
+        let (size, slack) = (bytes / pieces, bytes / pieces / 8);
+        // The keys that have least in common with those before them.
+        let mut best: Vec<Option<(usize, &[u8])>> = vec![None; pieces - 1];
+        let mut at = 0;
+        let mut before: &[u8] = &[];
+        for entry in entries.iter() {
+            let end = (at + size / 2) / size;
+            if (1..pieces).contains(&end) && at.abs_diff(end * size) <= slack {
+                let common = shared_prefix(before, entry.key);
+                if best[end - 1].is_none_or(|(least, _)| common < least) {
+                    best[end - 1] = Some((common, entry.key));
+                }
+            }
+            at += entry_cost(self.tree, entry.key.len(), entry.value().len());
+            before = entry.key;
+        }
+        let cuts: Option<Vec<Key>> =
+            best.into_iter().map(|cut| cut.map(|(_, key)| Key::copied(key))).collect();
+        // Entries may be as long as pieces.
+        cuts.unwrap_or_else(|| self.cuts_at(entries, bytes.div_ceil(bytes.div_ceil(limit)), None))
     }
 
     /// Divides an open leaf. What stays is the first piece; returned are the others, each with its first
@@ -628,8 +659,14 @@ impl Leaf {
         more.iter().for_each(|item| entries.push(item));
     }
 
-    /// The leaf as bytes. It must be open.
-    pub fn image(&self, birth: Birth, write_seq: u64, basement_size: usize) -> LeafImage {
+    /// The leaf as bytes, in memory of the disk's. It must be open.
+    pub fn image(
+        &self,
+        disk: &Disk,
+        birth: Birth,
+        write_seq: u64,
+        basement_size: usize,
+    ) -> LeafImage {
         let Content::Open { entries, .. } = &self.content else {
             panic!("a leaf is opened before it is written");
         };
@@ -641,7 +678,9 @@ impl Leaf {
             plan.end.div_ceil(BLOCK_SIZE) <= blocks_max,
             "no leaf is longer than reckoned"
         );
-        plan.fill(self, birth, write_seq)
+        let mut bytes = disk.buffer(plan.end.next_multiple_of(BLOCK_SIZE));
+        bytes.fill(0);
+        plan.fill(self, birth, write_seq, bytes)
     }
 }
 
@@ -738,8 +777,7 @@ impl<'l> Plan<'l> {
         Plan { basements, head_bytes, blocks_at, end }
     }
 
-    fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64) -> LeafImage {
-        let mut bytes = vec![0; self.end.next_multiple_of(BLOCK_SIZE)];
+    fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64, mut bytes: Vec<u8>) -> LeafImage {
         let (mut section_at, mut block_at) = (self.head_bytes, self.blocks_at);
         let mut references = Vec::with_capacity(self.basements.len());
         for basement in &self.basements {

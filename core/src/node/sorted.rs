@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::device::class_of;
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out, growth_of, is_anew};
 use crate::ids::Msn;
@@ -19,6 +20,8 @@ use crate::ids::Msn;
 const SHORT: usize = 1024;
 /// New keys before they join the others.
 const RECENT_MAX: usize = 128;
+/// The fewest bytes that a list grows by.
+const ROOM_MIN: usize = 256;
 /// So many unused bytes of the arena are not worth moving the others.
 const WASTE_MIN: usize = 64 << 10;
 
@@ -300,7 +303,7 @@ impl Sorted {
             Found::Slot(at) => self.slots[at] = slot,
             Found::Recent(at) => self.recent[at].0 = slot,
             Found::Nowhere(_, place) if self.recent.is_empty() && place == self.slots.len() => {
-                self.slots.push(slot);
+                self.push_slot(slot);
             }
             Found::Nowhere(recent, place) => self.recent.insert(recent, (slot, place)),
         }
@@ -373,6 +376,11 @@ impl Sorted {
         self.settle();
         let slot = self.store(&item);
         debug_assert!(self.slots.last().is_none_or(|last| self.key_of(last) < item.key));
+        self.push_slot(slot);
+    }
+
+    fn push_slot(&mut self, slot: Slot) {
+        make_room(&mut self.slots, 1);
         self.slots.push(slot);
     }
 
@@ -425,8 +433,8 @@ impl Sorted {
         for at in range.clone() {
             self.release(self.slots[at]);
         }
+        // The waste goes with the next change: however much is deleted, it takes no time.
         self.slots.drain(range);
-        self.shed();
     }
 
     /// Where the last messages begin whose updates make values of not much more than `growth` bytes together;
@@ -614,6 +622,8 @@ impl Sorted {
     fn store(&mut self, item: &Item<'_>) -> Slot {
         let at = u32::try_from(self.arena.len()).expect("an arena has less than 4 GiB");
         self.longest = self.longest.max(item.key.len());
+        let short = if let Value::Short(value) = item.value { value.len() } else { 0 };
+        make_room(&mut self.arena, item.key.len() + short);
         self.arena.extend_from_slice(item.key);
         let sizes = Sizes::of_item(item);
         self.sizes.add(sizes);
@@ -657,6 +667,7 @@ impl Sorted {
     pub fn settle(&mut self) {
         let mut end = self.slots.len();
         if let Some((first, _)) = self.recent.first() {
+            make_room(&mut self.slots, self.recent.len());
             self.slots.resize(end + self.recent.len(), *first);
             for (more, (slot, place)) in self.recent.drain(..).enumerate().rev() {
                 self.slots.copy_within(place..end, place + more + 1);
@@ -676,6 +687,15 @@ impl Sorted {
         let mut sizes = Sizes::default();
         self.iter().for_each(|item| sizes.add(Sizes::of_item(&item)));
         sizes == self.sizes
+    }
+}
+
+/// Room for `more` elements. A list that is full grows by a quarter: what is set aside counts as memory.
+fn make_room<T>(list: &mut Vec<T>, more: usize) {
+    if list.capacity() - list.len() < more {
+        let wanted = list.len() + more.max(list.len() / 4);
+        let bytes = class_of((wanted * size_of::<T>()).max(ROOM_MIN));
+        list.reserve_exact(bytes / size_of::<T>() - list.len());
     }
 }
 

@@ -291,7 +291,10 @@ fn split_internal(
     let mut edges = Vec::new();
     for (piece, new) in (1..pieces).zip(ids).rev() {
         let right = store.edit(id, |node, _| match node {
-            Node::Internal(internal) => Ok(internal.split_off(count * piece / pieces, new)),
+            Node::Internal(internal) => {
+                let at = internal.boundary_near(count * piece / pieces, count / pieces);
+                Ok(internal.split_off(at, new))
+            }
             Node::Leaf(_) => unreachable!("a node above height 0 is internal"),
         })?;
         edges.push((new, right.bounds.lo.clone()));

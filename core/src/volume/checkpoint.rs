@@ -114,6 +114,7 @@ impl Volume {
         };
         self.write_superblock(&superblock)?;
         self.counters.checkpoints += 1;
+        self.changed = None;
         self.nonce_before = self.superblock.birth.nonce;
         self.superblock = superblock;
         if self.unidentified {

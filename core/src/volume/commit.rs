@@ -97,6 +97,7 @@ impl Volume {
         let frees = frees(&transaction);
         let Transaction { op, wall, messages } = transaction;
         let whole = matches!(way, Way::Whole);
+        let logged = matches!(way, Way::Logged(_));
         // What is bound has the length of a block at most: it is bound before it grows.
         if messages.iter().any(|message| self.store.late.outgrows(message)) {
             self.sync()?;
@@ -127,8 +128,13 @@ impl Volume {
         self.next_msn = Msn(lsn.0 + messages.len() as u64);
         self.settle(frees)?;
         self.evict()?;
+        let since = self.changed.get_or_insert(wall).secs;
+        let old = wall.secs.saturating_sub(since).unsigned_abs();
         if whole {
             self.counters.whole += 1;
+            self.checkpoint()?;
+        } else if logged && self.checkpoint_after.is_some_and(|after| old >= after) {
+            self.counters.for_time += 1;
             self.checkpoint()?;
         }
         Ok(lsn)

@@ -14,6 +14,8 @@ pub struct Counters {
     pub for_log: u64,
     /// Of these, because free blocks were short.
     pub for_space: u64,
+    /// Of these, because the last one was long ago.
+    pub for_time: u64,
     /// Log groups.
     pub groups: u64,
     /// Where late-bound values have been bound to.
@@ -39,12 +41,13 @@ impl Counters {
     }
 
     /// Each number with what it counts.
-    pub fn named(&self) -> [(&'static str, u64); 14] {
+    pub fn named(&self) -> [(&'static str, u64); 15] {
         [
             ("checkpoint", self.checkpoints),
             ("fence before the first group", self.fences),
             ("checkpoint because the log is full", self.for_log),
             ("checkpoint because space is short", self.for_space),
+            ("checkpoint because of the time", self.for_time),
             ("group sealed", self.groups),
             ("value bound to a leaf", self.bound.in_leaves),
             ("value bound to a run", self.bound.in_runs),

@@ -86,6 +86,8 @@ impl Volume {
             next_zone: options.first_zone,
             next_ino: options.first_ino,
             late_bytes: LATE_BYTES,
+            checkpoint_after: None,
+            changed: None,
             drained: Msn(0),
             counters: Counters::default(),
             access: Access::ReadWrite { logged: false, fenced: false },

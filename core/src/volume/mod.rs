@@ -79,6 +79,9 @@ pub struct Volume {
     next_ino: Ino,
     /// From so many bytes of consecutive blocks on, values are written with their nodes, not to the log.
     late_bytes: usize,
+    /// Seconds after which a checkpoint is made, and when the first transaction since the last one happened.
+    checkpoint_after: Option<u64>,
+    changed: Option<Time>,
     /// The MSN that was next when everything pending had been moved to the leaves for lack of space.
     drained: Msn,
     access: Access,

@@ -51,6 +51,9 @@ pub struct OpenOptions {
     pub cache: CacheBudget,
     /// A write of so many bytes of consecutive blocks, or more, is bound late.
     pub late_bytes: usize,
+    /// A checkpoint is made when the first transaction that it would make durable is so many seconds old, by the
+    /// wall times of transactions; besides those that the log's end and the lack of space ask for.
+    pub checkpoint_after: Option<u64>,
     /// Whether recovery makes a checkpoint between any two log groups, and not only where space is short:
     /// what is rare otherwise, for tests.
     pub eager_checkpoints: bool,
@@ -65,9 +68,19 @@ impl OpenOptions {
     /// The newest superblock of a file system, with the usual sizes.
     pub fn new(mode: Mode, nonces: NonceSource) -> OpenOptions {
         let (cache, content) = (CacheBudget::default(), Some(Content::Files));
-        let (slot, late_bytes) = (None, LATE_BYTES);
+        let (slot, late_bytes, checkpoint_after) = (None, LATE_BYTES, None);
         let (eager_checkpoints, scatter) = (false, false);
-        OpenOptions { mode, content, slot, cache, late_bytes, eager_checkpoints, scatter, nonces }
+        OpenOptions {
+            mode,
+            content,
+            slot,
+            cache,
+            late_bytes,
+            checkpoint_after,
+            eager_checkpoints,
+            scatter,
+            nonces,
+        }
     }
 }
 
@@ -192,6 +205,8 @@ impl Volume {
             unidentified: false,
             nonces: options.nonces,
             late_bytes: options.late_bytes,
+            checkpoint_after: options.checkpoint_after,
+            changed: None,
             drained: Msn(0),
             counters: Counters::default(),
             access,

@@ -51,7 +51,9 @@ impl<T: Send + 'static> Job<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Nobody may want to know any more.
         let run = move || drop(sender.send(work()));
-        if beside {
+        // Whoever is one of the pool's threads would wait for itself.
+        let can_wait = rayon::current_thread_index().is_none();
+        if beside && can_wait {
             rayon::spawn(run)
         } else {
             run()

@@ -30,7 +30,7 @@ impl Store {
     /// drops the oldest clean ones.
     pub fn make_room(&mut self, share: f64) -> Result<()> {
         let limit = (self.budget.dirty_bytes as f64 * share.min(1.0)) as usize;
-        while self.dirty_bytes() - self.flights.bytes() > limit {
+        while self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit {
             let batch = self.budget.dirty_bytes / BATCHES;
             let (nodes, bytes) = self.lock().next_to_write(batch);
             match nodes.first().map(|node| (node.id(), node.height())) {

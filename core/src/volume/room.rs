@@ -23,6 +23,8 @@ const SLACK_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
 const ENTRY_BYTES: usize = 60;
 /// When this share of the log is left, dirty nodes begin to be written for the checkpoint to come.
 const CLEANING: f64 = 0.25;
+/// This share of what may be dirty stays so: nodes that every operation changes are not written for each.
+const HOT: f64 = 0.125;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;
 
@@ -122,7 +124,7 @@ impl Volume {
     pub(super) fn evict(&mut self) -> Result<()> {
         let (used, size) = self.log.fill();
         let left = (size - used) as f64 / size as f64;
-        self.store.make_room(left / CLEANING)
+        self.store.make_room((left / CLEANING).max(HOT))
     }
 
     /// Whether there is room for what the next step may dirty. Steps may take more blocks than they give

@@ -6,6 +6,9 @@
 //! when it has become long enough, so that most insertions move few bytes. There is no allocation for a
 //! single key or value.
 
+mod item;
+mod joining;
+
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -15,6 +18,10 @@ use crate::device::class_of;
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out, growth_of, is_anew};
 use crate::ids::Msn;
+
+use item::Value;
+pub use item::{Item, Sizes};
+pub use joining::Joining;
 
 /// Longer values are shared, not copied.
 const SHORT: usize = 1024;
@@ -42,23 +49,6 @@ pub struct Sorted {
     longest: usize,
 }
 
-/// What the keys and values take together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes {
-    /// How many keys there are.
-    pub count: usize,
-    /// The bytes of all keys.
-    pub keys: usize,
-    /// The bytes of all values and updates.
-    pub values: usize,
-    /// How many values are as long as a block of a file.
-    pub blocks: usize,
-    /// The bytes of values that are shared.
-    pub shared: usize,
-    /// The bytes of the values that updates may make, where there are none or short ones.
-    pub growth: usize,
-}
-
 #[derive(Clone, Copy)]
 struct Slot {
     /// The first bytes of the key: most comparisons need no more.
@@ -79,124 +69,6 @@ enum SlotKind {
     Short(Kind),
     Shared(Kind),
     Gone,
-}
-
-/// A key and its message.
-#[derive(Clone, Copy)]
-pub struct Item<'s> {
-    /// The key.
-    pub key: &'s [u8],
-    /// The message's number.
-    pub msn: Msn,
-    /// What it does.
-    pub kind: Kind,
-    value: Value<'s>,
-    /// The bytes of the value that an update may make.
-    growth: u32,
-}
-
-#[derive(Clone, Copy)]
-enum Value<'s> {
-    Short(&'s [u8]),
-    Shared(&'s Bytes),
-}
-
-impl Value<'_> {
-    fn of(value: &Bytes) -> Value<'_> {
-        if value.len() > SHORT { Value::Shared(value) } else { Value::Short(value) }
-    }
-}
-
-impl<'s> Item<'s> {
-    /// A message for `key`.
-    pub fn new(key: &'s [u8], msn: Msn, action: &'s Action) -> Item<'s> {
-        let (kind, value) = match action {
-            Action::Insert(value) => (Kind::Insert, Value::of(value)),
-            Action::Delete => (Kind::Delete, Value::Short(&[])),
-            Action::Update(update) => (Kind::Update, Value::of(update.bytes())),
-        };
-        Item::with(key, msn, kind, value)
-    }
-
-    fn with(key: &'s [u8], msn: Msn, kind: Kind, value: Value<'s>) -> Item<'s> {
-        let growth = match (kind, value) {
-            (Kind::Update, Value::Short(update)) => growth_of(update) as u32,
-            (Kind::Update, Value::Shared(update)) => growth_of(update) as u32,
-            _ => 0,
-        };
-        Item { key, msn, kind, value, growth }
-    }
-
-    /// The value or update; empty for a delete.
-    pub fn value(&self) -> &'s [u8] {
-        match self.value {
-            Value::Short(value) => value,
-            Value::Shared(value) => value,
-        }
-    }
-
-    /// The same in memory that can be kept.
-    pub fn bytes(&self) -> Bytes {
-        match self.value {
-            Value::Short(value) => Bytes::copy_from_slice(value),
-            Value::Shared(value) => value.clone(),
-        }
-    }
-
-    /// What the message does, in memory that can be kept.
-    pub fn action(&self) -> Action {
-        match self.kind {
-            Kind::Insert => Action::Insert(self.bytes()),
-            Kind::Delete => Action::Delete,
-            Kind::Update => Action::Update(Update::trusted(self.bytes())),
-        }
-    }
-
-    /// The bytes of the value that an update may make.
-    pub fn growth(&self) -> usize {
-        self.growth as usize
-    }
-
-    /// As it is written.
-    pub fn message(&self) -> MessageRef<'s> {
-        MessageRef { key: self.key, msn: self.msn, kind: self.kind, value: self.value() }
-    }
-}
-
-impl Sizes {
-    fn of(key: usize, value: usize, is_shared: bool, growth: usize) -> Sizes {
-        Sizes {
-            count: 1,
-            keys: key,
-            values: value,
-            blocks: usize::from(value == FILE_BLOCK),
-            shared: if is_shared { value } else { 0 },
-            growth,
-        }
-    }
-
-    fn of_item(item: &Item<'_>) -> Sizes {
-        let is_shared = matches!(item.value, Value::Shared(_));
-        Sizes::of(item.key.len(), item.value().len(), is_shared, item.growth())
-    }
-
-    fn add(&mut self, more: Sizes) {
-        self.count += more.count;
-        self.keys += more.keys;
-        self.values += more.values;
-        self.blocks += more.blocks;
-        self.shared += more.shared;
-        self.growth += more.growth;
-    }
-
-    fn take_off(&mut self, less: Sizes) {
-        self.count -= less.count;
-        self.keys -= less.keys;
-        self.values -= less.values;
-        self.blocks -= less.blocks;
-        self.shared -= less.shared;
-        self.growth -= less.growth;
-    }
 }
 
 /// Where a key is, or belongs; until something changes.
@@ -696,73 +568,6 @@ fn make_room<T>(list: &mut Vec<T>, more: usize) {
         let wanted = list.len() + more.max(list.len() / 4);
         let bytes = class_of((wanted * size_of::<T>()).max(ROOM_MIN));
         list.reserve_exact(bytes / size_of::<T>() - list.len());
-    }
-}
-
-/// Messages that are joining a list in the order of their keys: where the next one belongs is looked for
-/// from the last one's place on, and slots are moved once.
-pub struct Joining<'s> {
-    list: &'s mut Sorted,
-    at: usize,
-}
-
-impl Joining<'_> {
-    /// Where a key is, or belongs, that is not less than any before.
-    pub fn find(&mut self, key: &[u8]) -> Found {
-        let list = &*self.list;
-        let head = Key::head(key);
-        let recent = match list.recent.last() {
-            Some((last, _)) => match list.compare(last, head, key) {
-                Ordering::Equal => return Found::Recent(list.recent.len() - 1),
-                order => {
-                    debug_assert!(order.is_lt(), "keys join in order");
-                    list.recent.len()
-                }
-            },
-            None => 0,
-        };
-        let is_below = |slot: &Slot| list.compare(slot, head, key).is_lt();
-        let rest = &list.slots[self.at..];
-        let mut wide = 1;
-        while rest.get(wide).is_some_and(is_below) {
-            wide *= 2;
-        }
-        let near = &rest[..rest.len().min(wide + 1)];
-        self.at += near.partition_point(is_below);
-        match list.slots.get(self.at) {
-            Some(slot) if list.compare(slot, head, key).is_eq() => Found::Slot(self.at),
-            _ => Found::Nowhere(recent, self.at),
-        }
-    }
-
-    /// The message at a place.
-    pub fn at(&self, found: Found) -> Option<Item<'_>> {
-        self.list.at(found)
-    }
-
-    /// Gives the key that was looked for last a message in place of the one that it may have.
-    pub fn put(&mut self, found: Found, item: &Item<'_>) {
-        self.list.set(found, item);
-    }
-
-    /// Removes the key that was looked for last.
-    pub fn remove(&mut self, found: Found) {
-        self.list.clear(found);
-    }
-
-    /// Carries out an update of the value of the key that was looked for last.
-    pub fn update(&mut self, found: Found, update: &Item<'_>, scratch: &mut Vec<u8>) {
-        if let Some((msn, value)) = self.list.change(found, update, scratch) {
-            let item = Item::with(update.key, msn, Kind::Insert, Value::of(&value));
-            self.list.set(found, &item);
-        }
-    }
-}
-
-impl Drop for Joining<'_> {
-    fn drop(&mut self) {
-        self.list.settle();
-        self.list.shed();
     }
 }
 

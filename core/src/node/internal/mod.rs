@@ -5,6 +5,9 @@
 //! is kept in one batch a child. What sealed runs hold for a child is known by its weight, so that the
 //! heaviest buffer is found at once.
 
+mod runs;
+mod seal;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -22,6 +25,9 @@ use crate::format::{
     Writer, decode_ranges, encode_ranges, encode_slice, push_filter, read_slice, shared_prefix,
 };
 use crate::ids::*;
+pub use runs::Run;
+use runs::order_of;
+pub use seal::RunImage;
 
 type Slice = Arc<Sorted>;
 
@@ -56,26 +62,6 @@ pub struct Child {
     sealed: usize,
     /// The bytes of the values that updates among that may make.
     growth: u64,
-}
-
-/// A sealed run.
-#[derive(Clone)]
-pub struct Run {
-    reference: RunRef,
-    /// The slices by their children's names.
-    order: Vec<(NodeId, u16)>,
-    slices: Vec<OnceLock<Slice>>,
-    ranges: OnceLock<Arc<Vec<RangeDelete>>>,
-}
-
-/// A run as bytes, ready to be written.
-pub struct RunImage {
-    /// Header, slices and range section, padded to whole blocks.
-    pub bytes: Vec<u8>,
-    reference: RunRef,
-    ranges: Vec<RangeDelete>,
-    /// The inserts of each slice.
-    inserts: Vec<Vec<Msn>>,
 }
 
 impl Internal {
@@ -536,211 +522,6 @@ impl Internal {
         self.open.iter().any(|batch| !batch.is_empty())
     }
 
-    /// Where the open run is to be cut so that what comes before takes about `bytes` bytes: a key behind
-    /// that of the first message. Nothing if there is no need, or only one key.
-    pub fn end_of_piece(&self, bytes: usize) -> Option<Key> {
-        if self.open_weight() <= bytes {
-            return None;
-        }
-        let mut first = None;
-        let mut taken = 0;
-        for (key, weight) in self.open.iter().flat_map(Batch::weights) {
-            let first = first.get_or_insert_with(|| key.clone());
-            if taken + weight > bytes && key != *first {
-                return Some(key);
-            }
-            taken += weight;
-        }
-        None
-    }
-
-    /// The open run, or what of it lies before `end`, as bytes of a sealed one, in memory of the disk's.
-    pub fn seal_image(&self, disk: &Disk, birth: Birth, end: Option<&Key>) -> RunImage {
-        let seq = self.next_run;
-        let mut buffer = disk.buffer(RUN_HEADER_BYTES + self.open_weight() + BLOCK_SIZE);
-        buffer.clear();
-        let mut w = Writer::from(buffer);
-        w.pad_to(RUN_HEADER_BYTES);
-        let mut references = Vec::new();
-        let mut filters = Vec::new();
-        let mut inserts = Vec::new();
-        let mut ranges: Vec<RangeDelete> = Vec::new();
-        for (child, open) in self.children.iter().zip(&self.open) {
-            if end.is_some_and(|end| child.pivot >= *end) {
-                break;
-            }
-            for share in open.ranges().clip(&[], end.map(|end| &**end)) {
-                match ranges.last_mut() {
-                    // Shares of one range delete.
-                    Some(last) if (last.msn, &last.hi) == (share.msn, &share.lo) => {
-                        last.hi = share.hi;
-                    }
-                    _ => ranges.push(share),
-                }
-            }
-            let points = || open.points().range(&[], end.map(|end| &**end));
-            let Some(greatest) = points().map(|item| item.msn).max() else { continue };
-            let (start, count) = (w.len(), points().count());
-            encode_slice(&mut w, greatest, points().map(|item| item.message()));
-            push_filter(&mut filters, points().map(|item| item.key), count);
-            let growth = points().map(|item| item.growth() as u64).sum();
-            let section = section(&w, start, count, Some(greatest));
-            let filter = Default::default();
-            references.push(SliceRef { child: child.id, growth, section, filter });
-            let insert = points().filter(|item| item.kind == Kind::Insert);
-            inserts.push(insert.map(|item| item.msn).collect());
-        }
-        SliceRef::share(&mut references, filters);
-        let start = w.len();
-        encode_ranges(&mut w, ranges.iter());
-        let range_section = match ranges.is_empty() {
-            true => SectionRef::default(),
-            false => section(&w, start, ranges.len(), ranges.iter().map(|range| range.msn).max()),
-        };
-        let bytes = w.len() as u32;
-        let (header, header_hash) =
-            RunHeader { node: self.id, seq, tree: self.tree, bytes }.encode(birth);
-        w.patch(0, &header);
-        w.pad_to(w.len().next_multiple_of(BLOCK_SIZE));
-        let image = w.finish();
-        let extent = Extent { start: BlockNr(0), blocks: (image.len() / BLOCK_SIZE) as u32 };
-        let reference = RunRef {
-            seq,
-            extent,
-            bytes,
-            birth: birth.epoch,
-            header_hash,
-            ranges: range_section,
-            slices: references,
-        };
-        RunImage { bytes: image, reference, ranges, inserts }
-    }
-
-    /// What of the open run lies before `end` has been written to `extent`: it becomes a sealed run, still
-    /// in memory.
-    pub fn sealed(&mut self, disk: &Disk, image: RunImage, extent: Extent, end: Option<&Key>) {
-        let RunImage { mut reference, ranges, bytes, .. } = image;
-        disk.recycle(bytes);
-        reference.extent = extent;
-        let mut slices = Vec::with_capacity(reference.slices.len());
-        for at in 0..self.children.len() {
-            let taken = match end {
-                Some(end) if self.children[at].pivot >= *end => break,
-                Some(end) => {
-                    let rest = self.open[at].within(end, None);
-                    let taken = self.open[at].within(&[], Some(end));
-                    self.open[at] = rest;
-                    taken
-                }
-                None => std::mem::take(&mut self.open[at]),
-            };
-            let shares: usize = taken.ranges().iter().map(|range| range_weight(&range)).sum();
-            let child = &mut self.children[at];
-            child.sealed += shares;
-            if let Some(slice) = reference.slices.get(slices.len())
-                && slice.child == child.id
-            {
-                child.sealed += slice.section.bytes as usize;
-                child.growth += slice.growth;
-                slices.push(OnceLock::from(Arc::new(taken.into_points())));
-            }
-        }
-        let ranges = OnceLock::from(Arc::new(ranges));
-        self.runs.push(Run { order: order_of(&reference), reference, slices, ranges });
-        self.next_run = RunSeq(self.next_run.0 + 1);
-    }
-
-    /// The head, which leaves flushed slices out.
-    pub fn head(&self, write_seq: u64) -> InternalHead {
-        let children = self.children.iter();
-        let firsts = self.first_runs();
-        let live = |run: &Run| {
-            let mut reference = run.reference.clone();
-            reference
-                .slices
-                .retain(|slice| firsts.get(&slice.child).is_some_and(|seq| reference.seq >= *seq));
-            reference
-        };
-        InternalHead {
-            id: self.id,
-            tree: self.tree,
-            height: self.height,
-            write_seq,
-            next_run: self.next_run,
-            bounds: self.bounds.clone(),
-            children: children
-                .map(|child| ChildRef {
-                    id: child.id,
-                    first_run: child.first_run,
-                    pivot: child.pivot.clone(),
-                })
-                .collect(),
-            runs: self.runs.iter().map(live).collect(),
-        }
-    }
-
-    /// Slice `at` of a run, which is read if it has not been.
-    fn slice<'r>(&self, disk: &Disk, run: &'r Run, at: usize) -> Result<&'r Slice> {
-        if let Some(slice) = run.slices[at].get() {
-            return Ok(slice);
-        }
-        let section = &run.reference.slices[at].section;
-        let bytes = self.part(disk, run, section)?;
-        let bytes = bytes.into();
-        // The count is what an image says; each message has its length at least.
-        let count = (section.count as usize).min(section.bytes as usize / MESSAGE_BYTES);
-        let mut messages = Sorted::with_capacity(count, section.bytes as usize);
-        read_slice(&bytes, section.count as usize, None, |key, msn, kind, value| {
-            messages.push_copy(key, msn, kind, &bytes[value]);
-        })
-        .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
-        messages.shrink();
-        let loaded = self.runs.iter().flat_map(|run| run.slices.iter().filter_map(OnceLock::get));
-        let keys: usize = loaded.map(|slice| slice.arena()).sum();
-        self.check_messages(keys + messages.arena())?;
-        let (growth, found) = (run.reference.slices[at].growth, messages.sizes().growth as u64);
-        if growth != found {
-            let fault = Fault::mismatch("growth of a slice", growth, found);
-            return Err(Error::corrupt(self.part_place(run, section), fault));
-        }
-        Ok(run.slices[at].get_or_init(|| Arc::new(messages)))
-    }
-
-    /// Keys may share most of their bytes on disk; in memory they do not.
-    fn check_messages(&self, bytes: usize) -> Result<()> {
-        if bytes <= MESSAGES_MAX {
-            return Ok(());
-        }
-        let fault = Fault::mismatch("messages", format!("{MESSAGES_MAX} bytes at the most"), bytes);
-        Err(Error::corrupt(Place::Node { id: self.id, byte: None }, fault))
-    }
-
-    fn ranges(&self, disk: &Disk, run: &Run) -> Result<Arc<Vec<RangeDelete>>> {
-        if let Some(ranges) = run.ranges.get() {
-            return Ok(ranges.clone());
-        }
-        let section = &run.reference.ranges;
-        let ranges = if section.count == 0 {
-            Vec::new()
-        } else {
-            let bytes = self.part(disk, run, section)?;
-            decode_ranges(&bytes, section.count as usize, None)
-                .map_err(|error| Error::corrupt(self.part_place(run, section), error))?
-        };
-        Ok(run.ranges.get_or_init(|| Arc::new(ranges)).clone())
-    }
-
-    fn part(&self, disk: &Disk, run: &Run, section: &SectionRef) -> Result<Vec<u8>> {
-        let at = run.reference.extent.start.byte() + u64::from(section.offset);
-        self.loaded.add(section.bytes.into());
-        read_part(disk, || self.part_place(run, section), at, section.bytes, &section.hash)
-    }
-
-    fn part_place(&self, run: &Run, section: &SectionRef) -> Place {
-        let byte = run.reference.extent.start.byte() + u64::from(section.offset);
-        Place::Part { id: self.id, part: run.reference.seq.0, byte }
-    }
-
     /// The first live run of each child.
     fn first_runs(&self) -> HashMap<NodeId, RunSeq> {
         self.children.iter().map(|child| (child.id, child.first_run)).collect()
@@ -786,74 +567,6 @@ impl Child {
     /// A child for which no sealed run has a message.
     fn new(id: NodeId, pivot: Key, first_run: RunSeq) -> Child {
         Child { id, pivot, first_run, sealed: 0, growth: 0 }
-    }
-}
-
-impl RunImage {
-    /// Where each slice is in the run, and which inserts it holds.
-    pub fn slices(&self) -> impl Iterator<Item = (&SectionRef, &[Msn])> {
-        let slices = self.reference.slices.iter().zip(&self.inserts);
-        slices.map(|(reference, inserts)| (&reference.section, inserts.as_slice()))
-    }
-}
-
-impl Run {
-    /// Where and what the run is.
-    pub fn reference(&self) -> &RunRef {
-        &self.reference
-    }
-
-    /// The slice for a child.
-    fn slice_for(&self, child: NodeId) -> Option<usize> {
-        let at = self.order.binary_search_by_key(&child, |(id, _)| *id).ok()?;
-        Some(self.order[at].1.into())
-    }
-
-    /// The bytes of all filters.
-    fn filters(&self) -> usize {
-        self.reference.slices.iter().map(|slice| slice.filter.len()).sum()
-    }
-
-    /// How much memory it takes.
-    fn memory(&self) -> usize {
-        let slices: usize =
-            self.slices.iter().filter_map(|slice| slice.get()).map(|s| s.memory()).sum();
-        let ranges = self.ranges.get().map_or(0, |ranges| ranges.len() * 128);
-        256 + self.slices.len() * 160 + self.filters() + slices + ranges
-    }
-
-    /// The slices that have not been flushed, where `firsts` has the first live run of each child.
-    fn live_slices(&self, firsts: &HashMap<NodeId, RunSeq>) -> impl Iterator<Item = &SliceRef> {
-        let seq = self.reference.seq;
-        let live =
-            move |slice: &&SliceRef| firsts.get(&slice.child).is_some_and(|first| seq >= *first);
-        self.reference.slices.iter().filter(live)
-    }
-
-    /// Bytes of messages that have not been flushed to all children.
-    fn live_bytes(&self, firsts: &HashMap<NodeId, RunSeq>) -> usize {
-        let points: usize = self.live_slices(firsts).map(|s| s.section.bytes as usize).sum();
-        let ranges_live = firsts.values().any(|first| self.reference.seq >= *first);
-        points + if ranges_live { self.reference.ranges.bytes as usize } else { 0 }
-    }
-}
-
-/// The slices of a run by their children's names.
-fn order_of(run: &RunRef) -> Vec<(NodeId, u16)> {
-    let slices = run.slices.iter().enumerate();
-    let mut order: Vec<_> = slices.map(|(at, slice)| (slice.child, at as u16)).collect();
-    order.sort_unstable();
-    order
-}
-
-fn section(w: &Writer, start: usize, count: usize, greatest: Option<Msn>) -> SectionRef {
-    let bytes = &w.as_slice()[start..];
-    SectionRef {
-        offset: start as u32,
-        bytes: bytes.len() as u32,
-        count: count as u32,
-        greatest: greatest.unwrap_or_default(),
-        hash: Hash::of(bytes),
     }
 }
 

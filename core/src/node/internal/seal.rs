@@ -1,0 +1,177 @@
+//! Sealing: the open run becomes bytes, and a sealed run; and the head, which says where all are.
+
+use super::*;
+
+/// A run as bytes, ready to be written.
+pub struct RunImage {
+    /// Header, slices and range section, padded to whole blocks.
+    pub bytes: Vec<u8>,
+    reference: RunRef,
+    ranges: Vec<RangeDelete>,
+    /// The inserts of each slice.
+    inserts: Vec<Vec<Msn>>,
+}
+
+impl RunImage {
+    /// Where each slice is in the run, and which inserts it holds.
+    pub fn slices(&self) -> impl Iterator<Item = (&SectionRef, &[Msn])> {
+        let slices = self.reference.slices.iter().zip(&self.inserts);
+        slices.map(|(reference, inserts)| (&reference.section, inserts.as_slice()))
+    }
+}
+
+impl Internal {
+    /// Where the open run is to be cut so that what comes before takes about `bytes` bytes: a key behind
+    /// that of the first message. Nothing if there is no need, or only one key.
+    pub fn end_of_piece(&self, bytes: usize) -> Option<Key> {
+        if self.open_weight() <= bytes {
+            return None;
+        }
+        let mut first = None;
+        let mut taken = 0;
+        for (key, weight) in self.open.iter().flat_map(Batch::weights) {
+            let first = first.get_or_insert_with(|| key.clone());
+            if taken + weight > bytes && key != *first {
+                return Some(key);
+            }
+            taken += weight;
+        }
+        None
+    }
+
+    /// The open run, or what of it lies before `end`, as bytes of a sealed one, in memory of the disk's.
+    pub fn seal_image(&self, disk: &Disk, birth: Birth, end: Option<&Key>) -> RunImage {
+        let seq = self.next_run;
+        let mut buffer = disk.buffer(RUN_HEADER_BYTES + self.open_weight() + BLOCK_SIZE);
+        buffer.clear();
+        let mut w = Writer::from(buffer);
+        w.pad_to(RUN_HEADER_BYTES);
+        let mut references = Vec::new();
+        let mut filters = Vec::new();
+        let mut inserts = Vec::new();
+        let mut ranges: Vec<RangeDelete> = Vec::new();
+        for (child, open) in self.children.iter().zip(&self.open) {
+            if end.is_some_and(|end| child.pivot >= *end) {
+                break;
+            }
+            for share in open.ranges().clip(&[], end.map(|end| &**end)) {
+                match ranges.last_mut() {
+                    // Shares of one range delete.
+                    Some(last) if (last.msn, &last.hi) == (share.msn, &share.lo) => {
+                        last.hi = share.hi;
+                    }
+                    _ => ranges.push(share),
+                }
+            }
+            let points = || open.points().range(&[], end.map(|end| &**end));
+            let Some(greatest) = points().map(|item| item.msn).max() else { continue };
+            let (start, count) = (w.len(), points().count());
+            encode_slice(&mut w, greatest, points().map(|item| item.message()));
+            push_filter(&mut filters, points().map(|item| item.key), count);
+            let growth = points().map(|item| item.growth() as u64).sum();
+            let section = section(&w, start, count, Some(greatest));
+            let filter = Default::default();
+            references.push(SliceRef { child: child.id, growth, section, filter });
+            let insert = points().filter(|item| item.kind == Kind::Insert);
+            inserts.push(insert.map(|item| item.msn).collect());
+        }
+        SliceRef::share(&mut references, filters);
+        let start = w.len();
+        encode_ranges(&mut w, ranges.iter());
+        let range_section = match ranges.is_empty() {
+            true => SectionRef::default(),
+            false => section(&w, start, ranges.len(), ranges.iter().map(|range| range.msn).max()),
+        };
+        let bytes = w.len() as u32;
+        let (header, header_hash) =
+            RunHeader { node: self.id, seq, tree: self.tree, bytes }.encode(birth);
+        w.patch(0, &header);
+        w.pad_to(w.len().next_multiple_of(BLOCK_SIZE));
+        let image = w.finish();
+        let extent = Extent { start: BlockNr(0), blocks: (image.len() / BLOCK_SIZE) as u32 };
+        let reference = RunRef {
+            seq,
+            extent,
+            bytes,
+            birth: birth.epoch,
+            header_hash,
+            ranges: range_section,
+            slices: references,
+        };
+        RunImage { bytes: image, reference, ranges, inserts }
+    }
+
+    /// What of the open run lies before `end` has been written to `extent`: it becomes a sealed run, still
+    /// in memory.
+    pub fn sealed(&mut self, disk: &Disk, image: RunImage, extent: Extent, end: Option<&Key>) {
+        let RunImage { mut reference, ranges, bytes, .. } = image;
+        disk.recycle(bytes);
+        reference.extent = extent;
+        let mut slices = Vec::with_capacity(reference.slices.len());
+        for at in 0..self.children.len() {
+            let taken = match end {
+                Some(end) if self.children[at].pivot >= *end => break,
+                Some(end) => {
+                    let rest = self.open[at].within(end, None);
+                    let taken = self.open[at].within(&[], Some(end));
+                    self.open[at] = rest;
+                    taken
+                }
+                None => std::mem::take(&mut self.open[at]),
+            };
+            let shares: usize = taken.ranges().iter().map(|range| range_weight(&range)).sum();
+            let child = &mut self.children[at];
+            child.sealed += shares;
+            if let Some(slice) = reference.slices.get(slices.len())
+                && slice.child == child.id
+            {
+                child.sealed += slice.section.bytes as usize;
+                child.growth += slice.growth;
+                slices.push(OnceLock::from(Arc::new(taken.into_points())));
+            }
+        }
+        let ranges = OnceLock::from(Arc::new(ranges));
+        self.runs.push(Run { order: order_of(&reference), reference, slices, ranges });
+        self.next_run = RunSeq(self.next_run.0 + 1);
+    }
+
+    /// The head, which leaves flushed slices out.
+    pub fn head(&self, write_seq: u64) -> InternalHead {
+        let children = self.children.iter();
+        let firsts = self.first_runs();
+        let live = |run: &Run| {
+            let mut reference = run.reference.clone();
+            reference
+                .slices
+                .retain(|slice| firsts.get(&slice.child).is_some_and(|seq| reference.seq >= *seq));
+            reference
+        };
+        InternalHead {
+            id: self.id,
+            tree: self.tree,
+            height: self.height,
+            write_seq,
+            next_run: self.next_run,
+            bounds: self.bounds.clone(),
+            children: children
+                .map(|child| ChildRef {
+                    id: child.id,
+                    first_run: child.first_run,
+                    pivot: child.pivot.clone(),
+                })
+                .collect(),
+            runs: self.runs.iter().map(live).collect(),
+        }
+    }
+}
+
+fn section(w: &Writer, start: usize, count: usize, greatest: Option<Msn>) -> SectionRef {
+    let bytes = &w.as_slice()[start..];
+    SectionRef {
+        offset: start as u32,
+        bytes: bytes.len() as u32,
+        count: count as u32,
+        greatest: greatest.unwrap_or_default(),
+        hash: Hash::of(bytes),
+    }
+}

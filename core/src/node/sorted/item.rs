@@ -1,0 +1,138 @@
+//! A key with its message, and what keys and messages take.
+
+use super::*;
+
+/// A key and its message.
+#[derive(Clone, Copy)]
+pub struct Item<'s> {
+    /// The key.
+    pub key: &'s [u8],
+    /// The message's number.
+    pub msn: Msn,
+    /// What it does.
+    pub kind: Kind,
+    pub(super) value: Value<'s>,
+    /// The bytes of the value that an update may make.
+    pub(super) growth: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Value<'s> {
+    Short(&'s [u8]),
+    Shared(&'s Bytes),
+}
+
+impl Value<'_> {
+    pub(super) fn of(value: &Bytes) -> Value<'_> {
+        if value.len() > SHORT { Value::Shared(value) } else { Value::Short(value) }
+    }
+}
+
+impl<'s> Item<'s> {
+    /// A message for `key`.
+    pub fn new(key: &'s [u8], msn: Msn, action: &'s Action) -> Item<'s> {
+        let (kind, value) = match action {
+            Action::Insert(value) => (Kind::Insert, Value::of(value)),
+            Action::Delete => (Kind::Delete, Value::Short(&[])),
+            Action::Update(update) => (Kind::Update, Value::of(update.bytes())),
+        };
+        Item::with(key, msn, kind, value)
+    }
+
+    pub(super) fn with(key: &'s [u8], msn: Msn, kind: Kind, value: Value<'s>) -> Item<'s> {
+        let growth = match (kind, value) {
+            (Kind::Update, Value::Short(update)) => growth_of(update) as u32,
+            (Kind::Update, Value::Shared(update)) => growth_of(update) as u32,
+            _ => 0,
+        };
+        Item { key, msn, kind, value, growth }
+    }
+
+    /// The value or update; empty for a delete.
+    pub fn value(&self) -> &'s [u8] {
+        match self.value {
+            Value::Short(value) => value,
+            Value::Shared(value) => value,
+        }
+    }
+
+    /// The same in memory that can be kept.
+    pub fn bytes(&self) -> Bytes {
+        match self.value {
+            Value::Short(value) => Bytes::copy_from_slice(value),
+            Value::Shared(value) => value.clone(),
+        }
+    }
+
+    /// What the message does, in memory that can be kept.
+    pub fn action(&self) -> Action {
+        match self.kind {
+            Kind::Insert => Action::Insert(self.bytes()),
+            Kind::Delete => Action::Delete,
+            Kind::Update => Action::Update(Update::trusted(self.bytes())),
+        }
+    }
+
+    /// The bytes of the value that an update may make.
+    pub fn growth(&self) -> usize {
+        self.growth as usize
+    }
+
+    /// As it is written.
+    pub fn message(&self) -> MessageRef<'s> {
+        MessageRef { key: self.key, msn: self.msn, kind: self.kind, value: self.value() }
+    }
+}
+
+/// What the keys and values take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// How many keys there are.
+    pub count: usize,
+    /// The bytes of all keys.
+    pub keys: usize,
+    /// The bytes of all values and updates.
+    pub values: usize,
+    /// How many values are as long as a block of a file.
+    pub blocks: usize,
+    /// The bytes of values that are shared.
+    pub shared: usize,
+    /// The bytes of the values that updates may make, where there are none or short ones.
+    pub growth: usize,
+}
+
+impl Sizes {
+    pub(super) fn of(key: usize, value: usize, is_shared: bool, growth: usize) -> Sizes {
+        Sizes {
+            count: 1,
+            keys: key,
+            values: value,
+            blocks: usize::from(value == FILE_BLOCK),
+            shared: if is_shared { value } else { 0 },
+            growth,
+        }
+    }
+
+    pub(super) fn of_item(item: &Item<'_>) -> Sizes {
+        let is_shared = matches!(item.value, Value::Shared(_));
+        Sizes::of(item.key.len(), item.value().len(), is_shared, item.growth())
+    }
+
+    pub(super) fn add(&mut self, more: Sizes) {
+        self.count += more.count;
+        self.keys += more.keys;
+        self.values += more.values;
+        self.blocks += more.blocks;
+        self.shared += more.shared;
+        self.growth += more.growth;
+    }
+
+    pub(super) fn take_off(&mut self, less: Sizes) {
+        self.count -= less.count;
+        self.keys -= less.keys;
+        self.values -= less.values;
+        self.blocks -= less.blocks;
+        self.shared -= less.shared;
+        self.growth -= less.growth;
+    }
+}

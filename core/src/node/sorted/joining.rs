@@ -1,0 +1,70 @@
+//! Messages that join a list in the order of their keys.
+
+use super::*;
+
+/// Messages that are joining a list in the order of their keys: where the next one belongs is looked for
+/// from the last one's place on, and slots are moved once.
+pub struct Joining<'s> {
+    pub(super) list: &'s mut Sorted,
+    pub(super) at: usize,
+}
+
+impl Joining<'_> {
+    /// Where a key is, or belongs, that is not less than any before.
+    pub fn find(&mut self, key: &[u8]) -> Found {
+        let list = &*self.list;
+        let head = Key::head(key);
+        let recent = match list.recent.last() {
+            Some((last, _)) => match list.compare(last, head, key) {
+                Ordering::Equal => return Found::Recent(list.recent.len() - 1),
+                order => {
+                    debug_assert!(order.is_lt(), "keys join in order");
+                    list.recent.len()
+                }
+            },
+            None => 0,
+        };
+        let is_below = |slot: &Slot| list.compare(slot, head, key).is_lt();
+        let rest = &list.slots[self.at..];
+        let mut wide = 1;
+        while rest.get(wide).is_some_and(is_below) {
+            wide *= 2;
+        }
+        let near = &rest[..rest.len().min(wide + 1)];
+        self.at += near.partition_point(is_below);
+        match list.slots.get(self.at) {
+            Some(slot) if list.compare(slot, head, key).is_eq() => Found::Slot(self.at),
+            _ => Found::Nowhere(recent, self.at),
+        }
+    }
+
+    /// The message at a place.
+    pub fn at(&self, found: Found) -> Option<Item<'_>> {
+        self.list.at(found)
+    }
+
+    /// Gives the key that was looked for last a message in place of the one that it may have.
+    pub fn put(&mut self, found: Found, item: &Item<'_>) {
+        self.list.set(found, item);
+    }
+
+    /// Removes the key that was looked for last.
+    pub fn remove(&mut self, found: Found) {
+        self.list.clear(found);
+    }
+
+    /// Carries out an update of the value of the key that was looked for last.
+    pub fn update(&mut self, found: Found, update: &Item<'_>, scratch: &mut Vec<u8>) {
+        if let Some((msn, value)) = self.list.change(found, update, scratch) {
+            let item = Item::with(update.key, msn, Kind::Insert, Value::of(&value));
+            self.list.set(found, &item);
+        }
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        self.list.settle();
+        self.list.shed();
+    }
+}

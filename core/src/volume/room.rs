@@ -123,7 +123,7 @@ impl Volume {
     /// checkpoint then finds little to write.
     pub(super) fn evict(&mut self) -> Result<()> {
         let (used, size) = self.log.fill();
-        let left = (size - used) as f64 / size as f64;
+        let left = size.saturating_sub(used) as f64 / size as f64;
         self.store.make_room((left / CLEANING).max(HOT))
     }
 

@@ -350,7 +350,6 @@ impl Store {
     /// Puts an empty leaf in the place of one that nobody has to look at any more.
     pub fn empty_leaf(&mut self, id: NodeId, tree: TreeId, bounds: Bounds) -> Result<()> {
         self.expect_leaf(id, tree)?;
-        self.land(id)?;
         self.add(Node::Leaf(Leaf::empty(id, tree, bounds)));
         Ok(())
     }
@@ -358,13 +357,14 @@ impl Store {
     /// Forgets a leaf, with its place on disk, without reading it.
     pub fn discard_leaf(&mut self, id: NodeId, tree: TreeId) -> Result<()> {
         self.expect_leaf(id, tree)?;
-        self.land(id)?;
         self.lock().remove(id);
         self.place(id, None)
     }
 
     /// The allocation table must not say that this is anything but a leaf of the tree.
-    pub fn expect_leaf(&self, id: NodeId, tree: TreeId) -> Result<()> {
+    pub fn expect_leaf(&mut self, id: NodeId, tree: TreeId) -> Result<()> {
+        // What is about to be dropped is not being written: nothing can fail any more.
+        self.land(id)?;
         match self.table.get(id)? {
             Some(entry) if (entry.tree, entry.height) != (tree, Height(0)) => {
                 let found = format!("a {} node of height {}", entry.tree, entry.height);

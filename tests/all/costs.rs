@@ -196,6 +196,9 @@ fn a_range_delete_reads_no_leaf() {
     batch.delete_range(TreeId::Metadata, &lo, &hi);
     kv.commit(batch).unwrap();
     kv.sync().unwrap();
+    // Nor does a scan read any that lies in the range, from either end.
+    assert_eq!(kv.range(TreeId::Metadata, b"", None).filter(|entry| entry.is_ok()).count(), 2001);
+    assert_eq!(kv.range(TreeId::Metadata, b"", None).rev().filter(|e| e.is_ok()).count(), 2001);
     kv.checkpoint().unwrap();
     drop(kv);
     drop(open());

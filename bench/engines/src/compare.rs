@@ -32,12 +32,6 @@ pub fn run(args: &Compare) -> Result<()> {
     let outcome = all_runs(args, dir.path(), &mut records);
     // What was measured before something failed is not lost.
     print!("{}", report::report(args, &records));
-    if let Some(path) = &args.json {
-        let machine = Machine::this()?;
-        let results = Results { machine, load: &args.load, runs: args.runs, records: &records };
-        let text = serde_json::to_string_pretty(&results)? + "\n";
-        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
     outcome?;
     dir.close().context("cannot remove the directory of the databases")
 }
@@ -50,12 +44,21 @@ fn all_runs(args: &Compare, dir: &Path, records: &mut Vec<Record>) -> Result<()>
             if dir.exists() {
                 fs::remove_dir_all(&dir).context("cannot remove a database")?;
             }
+            save(args, records)?;
             outcome.with_context(|| format!("run {run} of {engine} failed"))?;
             // The next engine finds a disk that has nothing left to do.
             rustix::fs::sync();
         }
     }
     Ok(())
+}
+
+/// Writes what was measured so far to the file that is wanted: a long comparison may be interrupted.
+fn save(args: &Compare, records: &[Record]) -> Result<()> {
+    let Some(path) = &args.json else { return Ok(()) };
+    let results = Results { machine: Machine::this()?, load: &args.load, runs: args.runs, records };
+    let text = serde_json::to_string_pretty(&results)? + "\n";
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn one_run(load: &Load, engine: &str, run: u32, dir: &Path, to: &mut Vec<Record>) -> Result<()> {

@@ -11,7 +11,6 @@ mod lost;
 mod lru;
 mod write;
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
@@ -64,6 +63,8 @@ impl Geometry {
 
 /// A leaf takes updates at once until they make values of so many leaves.
 const GROWTH_AT_ONCE: usize = 2;
+/// The buffers of a node take at most one of so many parts of the cache.
+const BUFFERS_SHARE: usize = 4;
 /// Leaves that a scan reads at once.
 const AHEAD_MAX: usize = 8;
 /// The usual size of a basement.
@@ -161,6 +162,13 @@ impl Store {
         Store { growth, ..self }
     }
 
+    /// What the buffers of a node may weigh before it flushes: what the geometry says, or less, so that the
+    /// nodes of a step fit into the memory that there is.
+    pub fn buffers_max(&self) -> usize {
+        let Geometry { node_size, leaf_size, .. } = self.geometry;
+        (node_size as usize).min((self.budget.total_bytes / BUFFERS_SHARE).max(leaf_size as usize))
+    }
+
     /// Volume, and number and nonce of the epoch in progress.
     pub fn birth(&self) -> Birth {
         self.birth
@@ -217,7 +225,7 @@ impl Store {
 
     /// Reads leaves below `parent` with all their values, on all cores. What cannot be read is met by
     /// whoever asks for it.
-    pub fn read_ahead(&self, parent: &crate::node::Internal, children: Range<usize>) {
+    pub fn read_ahead(&self, parent: &crate::node::Internal, children: Vec<usize>) {
         children.into_par_iter().for_each(|at| {
             if let Ok(node) = self.child_for(parent, at, Use::Scan)
                 && let Node::Leaf(leaf) = &*node

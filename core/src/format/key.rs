@@ -85,6 +85,12 @@ impl Bounds {
         self.hi.as_ref().is_none_or(|hi| *key < **hi)
     }
 
+    /// The keys that lie in both, if there are any.
+    pub fn within(&self, other: &Bounds) -> Bounds {
+        let hi = self.hi.iter().chain(&other.hi).min();
+        Bounds { lo: self.lo.clone().max(other.lo.clone()), hi: hi.cloned() }
+    }
+
     pub(super) fn decode(f: &mut Fields<'_, '_>) -> Result<Bounds, FormatError> {
         let lo = Key::decode(f, "lower bound")?;
         let hi = match f.u8("has upper bound")? {

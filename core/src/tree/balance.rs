@@ -171,7 +171,7 @@ impl Balance {
             }
             // The tree may have become lower since.
             Node::Internal(internal) if internal.height < height => {}
-            Node::Internal(internal) if internal.buffered() > geometry.node_size as usize => {
+            Node::Internal(internal) if internal.buffered() > store.buffers_max() => {
                 let (at, below) = (internal.heaviest(), Height(internal.height.0 - 1));
                 drop(node);
                 // If this fails the node is not looked at again.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::cache::{Store, Use};
 use crate::error::Result;
-use crate::format::{Action, Key};
+use crate::format::{Action, Bounds, Key};
 use crate::ids::TreeId;
 use crate::node::{Batch, Internal, Leaf, Node};
 
@@ -71,37 +71,35 @@ impl<T> Leaves<T> {
                     End::Back => self.front.pop_back(),
                 });
             };
-            let way = Way::down(store, self.tree, |internal| match (end, &hi) {
-                (End::Front, _) => internal.child_for(&lo),
-                (End::Back, Some(hi)) => internal.child_before(hi),
-                (End::Back, None) => internal.children().len() - 1,
-            })?;
-            if self.done == self.ahead && read_ahead {
-                self.ahead += way.read_ahead(store, end, hi.as_deref())?;
+            let rest = Bounds { lo, hi };
+            let way = Way::down(store, self.tree, end, &rest)?;
+            if way.leaf.is_some() {
+                if self.done == self.ahead && read_ahead {
+                    self.ahead += way.read_ahead(store, end, &rest)?;
+                }
+                self.done += 1;
             }
-            self.done += 1;
-            let bounds = &way.leaf().bounds;
-            let from = bounds.lo.clone().max(lo.clone());
-            let to = match (&bounds.hi, &hi) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.as_ref().or(b.as_ref()),
+            let Bounds { lo: from, hi: to } = &way.keys;
+            let to = to.as_deref();
+            store.lost.check(self.tree, from, to)?;
+            let entries = match way.leaf() {
+                Some(leaf) => stored(leaf, from, to)?,
+                None => Vec::new(),
             };
-            let to = to.map(|to| &**to);
-            store.lost.check(self.tree, &from, to)?;
-            let entries = stored(way.leaf(), &from, to)?;
-            let entries = lay_over(entries, &way.overlay(store, &from, to)?, &after).into();
+            let entries = lay_over(entries, &way.overlay(store, from, to)?, &after).into();
             way.above.iter().for_each(|(node, _)| store.has_read(node));
-            store.has_read(&way.leaf);
+            way.leaf.iter().for_each(|leaf| store.has_read(leaf));
+            let Bounds { lo, hi } = rest;
             match end {
                 End::Front => {
                     self.front = entries;
-                    if let Some(next) = bounds.hi.clone() {
+                    if let Some(next) = way.keys.hi {
                         self.leave(next, hi);
                     }
                 }
                 End::Back => {
                     self.back = entries;
-                    self.leave(lo, Some(bounds.lo.clone()));
+                    self.leave(lo, Some(way.keys.lo));
                 }
             }
         }
@@ -178,46 +176,60 @@ impl DoubleEndedIterator for Cursor<'_> {
     }
 }
 
-/// The way from the root to a leaf: the internal nodes with the child taken, and the leaf.
+/// The way from the root to a leaf: the internal nodes with the child taken, and the leaf. It ends before,
+/// without a leaf, where a range delete is pending for all keys below that are asked for.
 struct Way {
     above: Vec<(Arc<Node>, usize)>,
-    leaf: Arc<Node>,
+    leaf: Option<Arc<Node>>,
+    /// The keys that it speaks of.
+    keys: Bounds,
 }
 
 impl Way {
-    fn down(store: &Store, tree: TreeId, choose: impl Fn(&Internal) -> usize) -> Result<Way> {
-        let mut above = Vec::new();
+    /// The way to the first or last of some keys.
+    fn down(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<Way> {
+        let mut way = Way { above: Vec::new(), leaf: None, keys: rest.clone() };
         let mut node = store.root(tree)?;
         while let Node::Internal(internal) = &*node {
-            let at = choose(internal);
-            let child = store.child_for(internal, at, Use::Scan)?;
-            above.push((node, at));
-            node = child;
+            let at = match end {
+                End::Front => internal.child_for(&rest.lo),
+                End::Back => last_child(internal, rest),
+            };
+            way.keys = rest.within(&internal.child_bounds(at));
+            way.above.push((node.clone(), at));
+            if has_deleted(store, &way.above, &way.keys)? {
+                return Ok(way);
+            }
+            node = store.child_for(internal, at, Use::Scan)?;
         }
-        Ok(Way { above, leaf: node })
+        way.leaf = Some(node);
+        Ok(way)
     }
 
     /// Reads this leaf and those that come next below the same node; returns how many.
-    fn read_ahead(&self, store: &Store, end: End, hi: Option<&[u8]>) -> Result<usize> {
+    fn read_ahead(&self, store: &Store, end: End, rest: &Bounds) -> Result<usize> {
         let Some((parent, at)) = self.above.last() else { return Ok(1) };
         let Node::Internal(parent) = &**parent else { return Ok(1) };
         let count = store.leaves_ahead();
-        let last = match hi {
-            Some(hi) => parent.child_before(hi),
-            None => parent.children().len() - 1,
-        };
+        let last = last_child(parent, rest);
         let range = match end {
             End::Front => *at..(at + count).min(last + 1).max(at + 1),
             End::Back => (at + 1).saturating_sub(count)..at + 1,
         };
-        let count = range.len();
-        store.read_ahead(parent, range);
+        let (above, count) = (&self.above[..self.above.len() - 1], range.len());
+        let mut wanted = Vec::new();
+        for at in range {
+            if !has_deleted(store, above, &parent.child_bounds(at))? && !parent.is_pruned(at) {
+                wanted.push(at);
+            }
+        }
+        store.read_ahead(parent, wanted);
         Ok(count)
     }
 
-    fn leaf(&self) -> &Leaf {
-        match &*self.leaf {
-            Node::Leaf(leaf) => leaf,
+    fn leaf(&self) -> Option<&Leaf> {
+        match self.leaf.as_deref()? {
+            Node::Leaf(leaf) => Some(leaf),
             Node::Internal(_) => unreachable!("only a leaf ends the way down"),
         }
     }
@@ -232,6 +244,26 @@ impl Way {
         }
         Ok(overlay)
     }
+}
+
+/// The child with the last of some keys.
+fn last_child(internal: &Internal, keys: &Bounds) -> usize {
+    match &keys.hi {
+        Some(hi) => internal.child_before(hi),
+        None => internal.children().len() - 1,
+    }
+}
+
+/// Whether some keys have been deleted, all of them, by what is pending in a node on the way to them.
+fn has_deleted(store: &Store, above: &[(Arc<Node>, usize)], keys: &Bounds) -> Result<bool> {
+    for (node, at) in above {
+        if let Node::Internal(internal) = &**node
+            && internal.has_deleted(&store.disk, *at, keys)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Entries with younger messages applied.

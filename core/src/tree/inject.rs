@@ -108,13 +108,13 @@ fn inject_into(
         Node::Leaf(_) => Plan::default(),
     };
     drop(node);
-    let geometry = store.geometry;
+    let (geometry, buffers) = (store.geometry, store.buffers_max());
     let full = store.edit(id, |node, disk| match node {
         Node::Internal(internal) => {
             for (at, messages) in &plan.kept {
                 enter(internal, *at, messages);
             }
-            Ok(internal.buffered() > geometry.node_size as usize)
+            Ok(internal.buffered() > buffers)
         }
         Node::Leaf(leaf) => {
             leaf.open(disk)?;

@@ -307,19 +307,34 @@ impl Internal {
     /// Whether range deletes that are pending for child `at` cover all of its keys, as far as they are in
     /// memory.
     pub fn is_pruned(&self, at: usize) -> bool {
-        let bounds = self.child_bounds(at);
+        self.deletes(at, &self.child_bounds(at))
+    }
+
+    /// Whether range deletes that are pending for child `at` cover all of some keys of it, as far as they
+    /// are in memory.
+    fn deletes(&self, at: usize, bounds: &Bounds) -> bool {
         let first = self.children[at].first_run;
         let live = self.runs.iter().filter(|run| run.reference.seq >= first);
         let mut ranges = live.filter_map(|run| run.ranges.get()).flat_map(|ranges| ranges.iter());
         let (lo, hi) = (&*bounds.lo, bounds.hi.as_deref());
         let Some(one) = ranges.find_map(|range| clip(range, lo, hi)) else {
-            return self.open[at].ranges().covers(&bounds);
+            return self.open[at].ranges().covers(bounds);
         };
         let mut all = RangeSet::default();
         all.insert(one);
         ranges.filter_map(|range| clip(range, lo, hi)).for_each(|share| all.insert(share));
         self.open[at].ranges().iter().for_each(|range| all.insert(range));
-        all.covers(&bounds)
+        all.covers(bounds)
+    }
+
+    /// Whether nothing of what lies below in some keys of child `at` is left: pending range deletes cover
+    /// them.
+    pub fn has_deleted(&self, disk: &Disk, at: usize, bounds: &Bounds) -> Result<bool> {
+        if !self.has_ranges(at) {
+            return Ok(false);
+        }
+        self.load_ranges(disk)?;
+        Ok(self.deletes(at, bounds))
     }
 
     /// Reads the range messages of live runs.
@@ -362,7 +377,7 @@ impl Internal {
     pub fn has_ranges(&self, at: usize) -> bool {
         let first = self.children[at].first_run;
         let live = self.runs.iter().filter(|run| run.reference.seq >= first);
-        !self.open[at].ranges().is_empty() || live.into_iter().any(|r| r.reference.ranges.count > 0)
+        !self.open[at].ranges().is_empty() || { live }.any(|run| run.reference.ranges.count > 0)
     }
 
     /// The first children one beside another all of whose keys a pending range delete covers, as far as is

@@ -29,7 +29,7 @@ impl Store {
     /// Keeps the budget: lets the oldest dirty nodes be written, until `share` of what may be dirty is left, and
     /// drops the oldest clean ones.
     pub fn make_room(&mut self, share: f64) -> Result<()> {
-        let limit = (self.budget.dirty_bytes as f64 * share.min(1.0)) as usize;
+        let limit = (self.budget.dirty_bytes as f64 * share) as usize;
         while self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit {
             let batch = self.budget.dirty_bytes / BATCHES;
             let (nodes, bytes) = self.lock().next_to_write(batch);

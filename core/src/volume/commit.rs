@@ -127,7 +127,7 @@ impl Volume {
         }
         self.next_msn = Msn(lsn.0 + messages.len() as u64);
         self.settle(frees)?;
-        self.evict()?;
+        self.evict(frees)?;
         let since = self.changed.get_or_insert(wall).secs;
         let old = wall.secs.saturating_sub(since).unsigned_abs();
         if whole {

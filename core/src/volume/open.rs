@@ -331,7 +331,7 @@ impl Volume {
                 result => result?,
             }
         }
-        self.evict()
+        self.evict(false)
     }
 
     /// A lost value that a later message covers is missed by nobody.

@@ -25,6 +25,8 @@ const ENTRY_BYTES: usize = 60;
 const CLEANING: f64 = 0.25;
 /// This share of what may be dirty stays so: nodes that every operation changes are not written for each.
 const HOT: f64 = 0.125;
+/// So much more may be dirty when an operation has ended that frees space: it takes no time to write for others.
+const FREEING: f64 = 1.0 / 16.0;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;
 
@@ -120,11 +122,12 @@ impl Volume {
     }
 
     /// Keeps the cache within its budget. As the log comes to its end less and less may be dirty, so that the
-    /// checkpoint then finds little to write.
-    pub(super) fn evict(&mut self) -> Result<()> {
+    /// checkpoint then finds little to write. What frees space leaves the writing to what comes after it.
+    pub(super) fn evict(&mut self, frees: bool) -> Result<()> {
         let (used, size) = self.log.fill();
         let left = size.saturating_sub(used) as f64 / size as f64;
-        self.store.make_room((left / CLEANING).max(HOT))
+        let slack = if frees { FREEING } else { 0.0 };
+        self.store.make_room((left / CLEANING).clamp(HOT, 1.0) + slack)
     }
 
     /// Whether there is room for what the next step may dirty. Steps may take more blocks than they give

@@ -296,13 +296,20 @@ impl Sorted {
 
     /// Removes every key within `[lo, hi)`.
     pub fn remove_range(&mut self, lo: &[u8], hi: Option<&[u8]>) {
-        self.settle();
-        let range = self.slots_within(lo, hi);
-        if range.len() == self.slots.len() {
+        let (range, recent) = (self.slots_within(lo, hi), self.recent_within(lo, hi));
+        if range.len() == self.slots.len() && recent.len() == self.recent.len() {
             *self = Sorted::default();
             return;
         }
+        for at in recent.clone() {
+            self.release(self.recent[at].0);
+        }
+        for (_, place) in &mut self.recent[recent.end..] {
+            *place -= range.len();
+        }
+        self.recent.drain(recent);
         for at in range.clone() {
+            self.gone -= usize::from(self.slots[at].kind == SlotKind::Gone);
             self.release(self.slots[at]);
         }
         // The waste goes with the next change: however much is deleted, it takes no time.
@@ -351,13 +358,7 @@ impl Sorted {
     /// The keys within `[lo, hi)` in order, each with its message.
     pub fn range(&self, lo: &[u8], hi: Option<&[u8]>) -> impl Iterator<Item = Item<'_>> {
         let slots = self.slots_within(lo, hi);
-        let recent_below = |key: &[u8]| {
-            let head = Key::head(key);
-            self.recent.partition_point(|(slot, _)| self.compare(slot, head, key).is_lt())
-        };
-        let first = recent_below(lo);
-        let end = hi.map_or(self.recent.len(), recent_below);
-        let mut recent = self.recent[first..end.max(first)].iter();
+        let mut recent = self.recent[self.recent_within(lo, hi)].iter();
         let mut next = recent.next();
         let mut at = slots.start;
         std::iter::from_fn(move || {
@@ -452,6 +453,16 @@ impl Sorted {
         };
         let first = if lo.is_empty() { 0 } else { below(lo) };
         first..hi.map_or(self.slots.len(), below).max(first)
+    }
+
+    /// The same among the recent ones.
+    fn recent_within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
+        let below = |key: &[u8]| {
+            let head = Key::head(key);
+            self.recent.partition_point(|(slot, _)| self.compare(slot, head, key).is_lt())
+        };
+        let first = below(lo);
+        first..hi.map_or(self.recent.len(), below).max(first)
     }
 
     /// Where `key` is, or belongs.

@@ -5,6 +5,9 @@
 //! BetrFS 0.2 §2.1). A sequential write so reaches its leaf at once, and is written once. Nodes that
 //! become too large wait in the [`Balance`].
 //!
+//! A node that range deletes alone have made too large by a little waits for what comes after them: however
+//! much they cover, they take no time.
+//!
 //! Messages between two range deletes go in the order of their keys: a node looks at each of its children
 //! once.
 
@@ -36,6 +39,10 @@ impl<'m> Numbered<'m> {
             _ => None,
         };
         Numbered { msn, message, point, head: Key::head(message.key()) }
+    }
+
+    fn is_range(&self) -> bool {
+        matches!(self.message, RecordMessage::RangeDelete(..))
     }
 
     /// The bytes of the value that it may make, besides its own.
@@ -79,8 +86,7 @@ pub fn inject(
 /// Puts messages in the order of their keys, those for one key as they came, and none before or behind a
 /// range delete.
 fn sort(messages: &mut [Numbered<'_>]) {
-    let is_range = |m: &Numbered<'_>| matches!(m.message, RecordMessage::RangeDelete(..));
-    for part in messages.split_mut(is_range) {
+    for part in messages.split_mut(Numbered::is_range) {
         let key = |at: usize| (part[at].head, part[at].message.key());
         if (1..part.len()).all(|at| key(at - 1) <= key(at)) {
             continue;
@@ -108,7 +114,11 @@ fn inject_into(
         Node::Leaf(_) => Plan::default(),
     };
     drop(node);
-    let (geometry, buffers) = (store.geometry, store.buffers_max());
+    let geometry = store.geometry;
+    let buffers = match messages.iter().all(Numbered::is_range) {
+        true => store.buffers_max() / 4 * 5,
+        false => store.buffers_max(),
+    };
     let full = store.edit(id, |node, disk| match node {
         Node::Internal(internal) => {
             for (at, messages) in &plan.kept {

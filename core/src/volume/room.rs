@@ -192,7 +192,8 @@ fn need_of(geometry: Geometry, bytes: u64) -> Need {
 /// whose buffer moves, and two or three nodes below it; and where it frees nothing, for the operations that do.
 fn kept_for(geometry: Geometry, growth: u64, image_blocks: u64, frees: bool) -> Need {
     let growth = growth.min(geometry.growth_at_once() as u64);
-    let bytes = 4 * u64::from(geometry.leaf_size) + 2 * u64::from(geometry.node_size) + growth;
+    let node_size = u64::from(geometry.node_size);
+    let bytes = 4 * u64::from(geometry.leaf_size) + 2 * node_size + node_size / 4 + growth;
     let step = need_of(geometry, bytes) + Need::of_blocks(OPERATION_BLOCKS);
     let slack = (image_blocks / SLACK_SHARE).min(SLACK_MAX) + 2 * OPERATION_BLOCKS;
     if frees { step } else { step + step + Need::of_blocks(slack) }

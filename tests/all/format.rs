@@ -157,6 +157,7 @@ fn internal_head() -> InternalHead {
         ranges: section(128),
         slices: vec![SliceRef {
             child: NodeId(21),
+            first: Key::default(),
             growth: 99,
             section: section(178),
             filter: filter.into(),

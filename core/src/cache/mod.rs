@@ -223,11 +223,12 @@ impl Store {
         (self.budget.total_bytes / 4 / self.geometry.leaf_size as usize).clamp(1, AHEAD_MAX)
     }
 
-    /// Reads leaves below `parent` with all their values, on all cores. What cannot be read is met by
-    /// whoever asks for it.
+    /// Reads leaves below `parent` with all their values, and what is pending for them there, on all cores.
+    /// What cannot be read is met by whoever asks for it.
     pub fn read_ahead(&self, parent: &crate::node::Internal, children: Vec<usize>) {
         children.into_par_iter().for_each(|at| {
-            if let Ok(node) = self.child_for(parent, at, Use::Scan)
+            if parent.load_pending(&self.disk, at).is_ok()
+                && let Ok(node) = self.child_for(parent, at, Use::Scan)
                 && let Node::Leaf(leaf) = &*node
                 && leaf.read_all(&self.disk).is_ok()
             {

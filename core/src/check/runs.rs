@@ -58,8 +58,12 @@ impl Runs<'_, '_> {
             self.note(run, range.msn, points.max(ranges));
         }
         let mut points = Vec::new();
-        for slice in &run.slices {
+        for (at, slice) in run.slices.iter().enumerate() {
+            let next = run.slices.get(at + 1).filter(|next| next.child == slice.child);
             for (key, message) in self.slice(run, slice, &bytes)? {
+                if key < slice.first || next.is_some_and(|next| key >= next.first) {
+                    self.add(Code::MessageWrong, run, format!("a slice for {}", slice.child));
+                }
                 if shares.covering(&key).is_some_and(|msn| msn > message.msn) {
                     self.add(Code::MessageWrong, run, "older than a range message that covers it");
                 }

@@ -23,7 +23,8 @@
 //!        ranges        52   offset 4, length 4, messages 4, greatest MSN 8, hash 32
 //!        unbound count  4   0
 //!        slice count    4
-//!        slices             each: child 8, growth 8, offset to hash as for the ranges, and a filter
+//!        slices             each: child 8, growth 8, offset to hash as for the ranges, length 2, first key
+//!                           (empty for the first slice of the child), and a filter
 //! ```
 //!
 //! A child's pivot is the least key that belongs to it. A slice of a run whose sequence number is
@@ -42,8 +43,8 @@ use crate::ids::*;
 /// Bytes of one in the head, besides its key.
 pub(crate) const CHILD_BYTES: usize = 30;
 const SECTION_BYTES: usize = 52;
-const SLICE_BYTES: usize = 16 + SECTION_BYTES;
-/// What a slice takes in the head and the run, besides what its messages take there.
+const SLICE_BYTES: usize = 18 + SECTION_BYTES;
+/// What a slice takes in the head and the run, besides its first key, and what its messages take there.
 pub(crate) const SLICE_COST: usize = SLICE_BYTES + SLICE_HEADER;
 /// Bytes of one in the head.
 pub(crate) const RUN_BYTES: usize = 64 + SECTION_BYTES + 8;
@@ -75,11 +76,14 @@ pub struct SectionRef {
     pub hash: Hash,
 }
 
-/// The messages of a run for one child.
+/// Messages of a run for one child: all of them, or a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceRef {
     /// The child.
     pub child: NodeId,
+    /// No message in it has a lesser key, none of the slice before it a key that is not; empty for the first
+    /// slice of the child.
+    pub first: Key,
     /// The bytes of the values that updates among them may make.
     pub growth: u64,
     /// Where they are.
@@ -103,7 +107,7 @@ pub struct RunRef {
     pub header_hash: Hash,
     /// Its range messages.
     pub ranges: SectionRef,
-    /// Its point messages, in the order of children; a child without any has none.
+    /// Its point messages, in the order of children, those for one child in the order of keys.
     pub slices: Vec<SliceRef>,
 }
 
@@ -285,18 +289,21 @@ impl RunRef {
         let ranges = SectionRef::decode(f, bytes)?;
         f.leave();
         f.zeros("unbound count", 4)?;
-        let slice_count = f.count("slice count", CHILDREN_MAX, SLICE_BYTES)?;
-        let mut slices = Vec::with_capacity(slice_count);
+        let slice_count = f.count("slice count", SLICES_MAX, SLICE_BYTES)?;
+        let mut slices: Vec<SliceRef> = Vec::with_capacity(slice_count);
         let mut filters = Vec::new();
         let mut rest = children.iter();
         for index in 0..slice_count {
             f.enter("slice", Some(index));
             let child = NodeId(f.u64("child")?);
-            let Some(edge) = rest.find(|edge| edge.id == child) else {
-                return Err(f.wrong("child", "a child, in their order", child));
-            };
-            if edge.first_run > seq {
-                return Err(f.wrong("child", "one whose messages are live", child));
+            let before = slices.last().filter(|before| before.child == child);
+            if before.is_none() {
+                let Some(edge) = rest.find(|edge| edge.id == child) else {
+                    return Err(f.wrong("child", "a child, in their order", child));
+                };
+                if edge.first_run > seq {
+                    return Err(f.wrong("child", "one whose messages are live", child));
+                }
             }
             let growth = f.u64("growth")?;
             f.within(f.at() - 8, "growth", growth, u64::from(bytes) * VALUE_MAX as u64)?;
@@ -304,9 +311,17 @@ impl RunRef {
             if section.count == 0 {
                 return Err(f.wrong("messages", "at least 1", 0));
             }
+            let first = Key::decode(f, "first key")?;
+            let fits = match before {
+                None => first.is_empty(),
+                Some(before) => first > before.first,
+            };
+            if !fits {
+                return Err(f.wrong("first key", "none, then growing keys", "another"));
+            }
             let filter = f.hex("filter", filter_bytes(section.count as usize))?;
             filters.extend_from_slice(filter);
-            slices.push(SliceRef { child, growth, section, filter: Bytes::new() });
+            slices.push(SliceRef { child, first, growth, section, filter: Bytes::new() });
             f.leave();
         }
         SliceRef::share(&mut slices, filters);
@@ -327,6 +342,7 @@ impl RunRef {
             w.u64(slice.child.0);
             w.u64(slice.growth);
             slice.section.encode(w);
+            slice.first.encode(w);
             w.bytes(&slice.filter);
         }
     }

@@ -1,7 +1,7 @@
 //! Every limit of the format, in one place. A reader refuses what lies beyond.
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 6;
+pub const FORMAT_VERSION: u32 = 7;
 /// The longest key of either tree, in bytes.
 pub const KEY_MAX: usize = 1024;
 /// The longest value of either tree, in bytes.
@@ -38,6 +38,8 @@ pub const BASEMENT_SIZE: std::ops::RangeInclusive<u32> = 512..=4 << 20;
 pub const FANOUT: std::ops::RangeInclusive<u32> = 4..=1024;
 /// The most sealed runs of an internal node.
 pub const RUNS_MAX: usize = 64;
+/// The most slices of a run.
+pub const SLICES_MAX: usize = u16::MAX as usize;
 /// The longest head of a node, in bytes.
 pub const HEAD_MAX: usize = 64 << 20;
 /// The longest leaf, in bytes: a leaf of the greatest size and one batch of messages more.

@@ -249,7 +249,10 @@ impl Forge {
             let growth = messages.iter().map(|(_, message)| growth_of(message)).sum();
             let mut filter = Vec::new();
             push_filter(&mut filter, messages.iter().map(|(key, _)| &**key), messages.len());
-            references.push(SliceRef { child: *child, growth, section, filter: filter.into() });
+            let again = references.last().is_some_and(|last: &SliceRef| last.child == *child);
+            let first = if again { messages[0].0.clone() } else { Key::default() };
+            let filter = filter.into();
+            references.push(SliceRef { child: *child, first, growth, section, filter });
         }
         let mut range_section = SectionRef::default();
         if !ranges.is_empty() {

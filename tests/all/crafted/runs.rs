@@ -35,6 +35,24 @@ pub(super) fn run_becomes(
     forge.seal()
 }
 
+/// A run of the metadata root with two slices for its first child, which delete what is not there.
+fn two_slices(mut forge: Forge, suffixes: [u8; 2], change: impl FnOnce(&mut RunRef)) -> Vec<u8> {
+    let id = META.root();
+    let head = forge.internal(id);
+    let child = head.children[0].id;
+    let gone = |suffix| {
+        let key = key(&[0, 0, 0, 0, 0, 0, 0, 0, 0, suffix]);
+        (child, vec![(key, Message { msn: Msn(1), action: Action::Delete })])
+    };
+    let mut run = forge.run(id, head.tree, head.next_run, &suffixes.map(gone), &[]);
+    change(&mut run);
+    forge.change(id, |head| {
+        head.next_run.0 += 1;
+        head.runs.push(run);
+    });
+    forge.seal()
+}
+
 fn update(msn: u64, update: Update) -> Message {
     Message { msn: Msn(msn), action: Action::Update(update) }
 }
@@ -151,6 +169,19 @@ pub(super) const CASES: &[Case] = &[
         run_becomes(forge, |_, run| {
             let filter = &mut run.slices[0].filter;
             *filter = vec![0; filter.len()].into();
+        })
+    }),
+    ("two slices for one child", Clean, |forge| two_slices(forge, [1, 2], |_| {})),
+    ("two slices for one child the wrong way round", Wrong, |forge| {
+        two_slices(forge, [2, 1], |run| run.slices[1].first = Key::default())
+    }),
+    ("a key in front of its slice", Finds(Code::MessageWrong), |forge| {
+        two_slices(forge, [1, 2], |run| run.slices[1].first = run.slices[1].first.successor())
+    }),
+    ("a key behind its slice", Finds(Code::MessageWrong), |forge| {
+        two_slices(forge, [2, 3], |run| {
+            let first = run.slices[1].first.to_vec();
+            run.slices[1].first = key(&first[..first.len() - 1]);
         })
     }),
     ("a run of many children and slices", Wrong, |mut forge| {

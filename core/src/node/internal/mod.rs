@@ -18,7 +18,7 @@ use super::sorted::{Item, Sorted};
 use super::{Loaded, read_part};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::limits::MESSAGES_MAX;
+use crate::format::limits::{KEY_MAX, MESSAGES_MAX};
 use crate::format::{
     Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, MESSAGE_BYTES, Probe,
     RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST, SectionRef, SliceRef,
@@ -192,9 +192,10 @@ impl Internal {
     /// At most how many bytes writing the head, and all buffers as one run, takes.
     pub fn bytes_max(&self) -> usize {
         let edges: usize = self.children.iter().map(|child| CHILD_BYTES + child.pivot.len()).sum();
-        let slices: usize = self.runs.iter().map(|run| run.reference.slices.len()).sum();
-        let filters: usize = self.runs.iter().map(Run::filters).sum();
-        let slices = (slices + self.children.len()) * SLICE_COST + filters;
+        let slices = self.runs.iter().flat_map(|run| &run.reference.slices);
+        let slices: usize = slices.map(|s| SLICE_COST + s.first.len() + s.filter.len()).sum();
+        let fresh = self.buffered() / seal::SLICE_TARGET * (SLICE_COST + KEY_MAX);
+        let slices = slices + self.children.len() * SLICE_COST + fresh;
         let runs = (self.runs.len() + 1) * RUN_BYTES;
         let bounds = self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| hi.len());
         256 + bounds + edges + slices + runs + RUN_HEADER_BYTES + self.buffered()
@@ -254,7 +255,7 @@ impl Internal {
         let child = &self.children[at];
         let probe = Probe::of(key);
         for run in self.runs.iter().rev().take_while(|run| run.reference.seq >= child.first_run) {
-            if let Some(at) = run.slice_for(child.id)
+            if let Some(at) = run.slice_of(child.id, key)
                 && probe.may_be_in(&run.reference.slices[at].filter)
                 && let Some(item) = self.slice(disk, run, at)?.get(key)
                 && decided(&mut above, &item.action())
@@ -287,13 +288,14 @@ impl Internal {
             for run in self.runs.iter().filter(|run| run.reference.seq >= child.first_run) {
                 let ranges = self.ranges(disk, run)?;
                 let shares = ranges.iter().filter_map(|range| clip(range, lo, hi));
-                match run.slice_for(child.id) {
-                    None => overlay.absorb(std::iter::empty(), shares),
-                    Some(at) => {
-                        let slice = self.slice(disk, run, at)?;
-                        self.check_messages(overlay.points().arena() + slice.arena())?;
-                        overlay.absorb(slice.range(lo, hi), shares);
-                    }
+                overlay.absorb(std::iter::empty(), shares);
+                for at in run.slices_within(child.id, lo, hi) {
+                    let slice = self.slice(disk, run, at)?;
+                    self.check_messages(overlay.points().arena() + slice.arena())?;
+                    // A list may be that of the next slices too.
+                    let (first, next) = run.keys_of(at);
+                    let end = next.map(|next| &**next).into_iter().chain(hi).min();
+                    overlay.absorb(slice.range(lo.max(first), end), std::iter::empty());
                 }
             }
         }
@@ -335,6 +337,15 @@ impl Internal {
         }
         self.load_ranges(disk)?;
         Ok(self.deletes(at, bounds))
+    }
+
+    /// Reads what sealed runs hold for child `at`.
+    pub fn load_pending(&self, disk: &Disk, at: usize) -> Result<()> {
+        let child = &self.children[at];
+        for run in self.runs.iter().filter(|run| run.reference.seq >= child.first_run) {
+            run.slices_for(child.id).try_for_each(|at| self.slice(disk, run, at).map(drop))?;
+        }
+        Ok(())
     }
 
     /// Reads the range messages of live runs.
@@ -419,8 +430,8 @@ impl Internal {
         let child = &mut self.children[at];
         *child = Child::new(child.id, child.pivot.clone(), self.next_run);
         for run in &mut self.runs {
-            if let Some(slice) = run.slice_for(child.id) {
-                run.slices[slice] = OnceLock::new();
+            for at in run.slices_for(child.id) {
+                run.slices[at] = OnceLock::new();
             }
         }
     }

@@ -6,8 +6,9 @@ use super::*;
 #[derive(Clone)]
 pub struct Run {
     pub(super) reference: RunRef,
-    /// The slices by their children's names.
-    pub(super) order: Vec<(NodeId, u16)>,
+    /// Which slices are for which child, by the children's names.
+    pub(super) order: Vec<(NodeId, Range<u16>)>,
+    /// What has been read. Slices of one child that were written from one list share it.
     pub(super) slices: Vec<OnceLock<Slice>>,
     pub(super) ranges: OnceLock<Arc<Vec<RangeDelete>>>,
 }
@@ -29,7 +30,13 @@ impl Internal {
         })
         .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
         messages.shrink();
-        let loaded = self.runs.iter().flat_map(|run| run.slices.iter().filter_map(OnceLock::get));
+        let (first, next) = run.keys_of(at);
+        let inside = |key: &[u8]| *key >= **first && next.is_none_or(|next| *key < **next);
+        if !messages.iter().all(|item| inside(item.key)) {
+            let fault = Fault::mismatch("keys of a slice", "those it is said to have", "others");
+            return Err(Error::corrupt(self.part_place(run, section), fault));
+        }
+        let loaded = self.runs.iter().flat_map(Run::loaded);
         let keys: usize = loaded.map(|slice| slice.arena()).sum();
         self.check_messages(keys + messages.arena())?;
         let (growth, found) = (run.reference.slices[at].growth, messages.sizes().growth as u64);
@@ -82,10 +89,52 @@ impl Run {
         &self.reference
     }
 
-    /// The slice for a child.
-    pub(super) fn slice_for(&self, child: NodeId) -> Option<usize> {
-        let at = self.order.binary_search_by_key(&child, |(id, _)| *id).ok()?;
-        Some(self.order[at].1.into())
+    /// The slices for a child.
+    pub(super) fn slices_for(&self, child: NodeId) -> Range<usize> {
+        match self.order.binary_search_by_key(&child, |(id, _)| *id) {
+            Ok(at) => self.order[at].1.start.into()..self.order[at].1.end.into(),
+            Err(_) => 0..0,
+        }
+    }
+
+    /// Those of them that may have messages within `[lo, hi)`.
+    pub(super) fn slices_within(
+        &self,
+        child: NodeId,
+        lo: &[u8],
+        hi: Option<&[u8]>,
+    ) -> Range<usize> {
+        let all = self.slices_for(child);
+        let slices = &self.reference.slices[all.clone()];
+        // The first slice begins where the child does.
+        let start = slices.partition_point(|slice| *slice.first <= *lo).saturating_sub(1);
+        let end = hi.map_or(slices.len(), |hi| slices.partition_point(|s| *s.first < *hi));
+        all.start + start..all.start + end.max(start)
+    }
+
+    /// The slice that may have a message for a key.
+    pub(super) fn slice_of(&self, child: NodeId, key: &[u8]) -> Option<usize> {
+        let all = self.slices_for(child);
+        let slices = &self.reference.slices[all.clone()];
+        let at = slices.partition_point(|slice| *slice.first <= *key).checked_sub(1)?;
+        Some(all.start + at)
+    }
+
+    /// The keys of slice `at`: from the first one to the second; without that, to the child's end.
+    pub(super) fn keys_of(&self, at: usize) -> (&Key, Option<&Key>) {
+        let slices = &self.reference.slices;
+        let next = slices.get(at + 1).filter(|next| next.child == slices[at].child);
+        (&slices[at].first, next.map(|next| &next.first))
+    }
+
+    /// What is in memory of its slices, each list once.
+    pub(super) fn loaded(&self) -> impl Iterator<Item = &Slice> {
+        let mut last: Option<&Slice> = None;
+        self.slices.iter().filter_map(OnceLock::get).filter(move |slice| {
+            let again = last.is_some_and(|last| Arc::ptr_eq(last, slice));
+            last = Some(slice);
+            !again
+        })
     }
 
     /// The bytes of all filters.
@@ -95,8 +144,7 @@ impl Run {
 
     /// How much memory it takes.
     pub(super) fn memory(&self) -> usize {
-        let slices: usize =
-            self.slices.iter().filter_map(|slice| slice.get()).map(|s| s.memory()).sum();
+        let slices: usize = self.loaded().map(|slice| slice.memory()).sum();
         let ranges = self.ranges.get().map_or(0, |ranges| ranges.len() * 128);
         256 + self.slices.len() * 160 + self.filters() + slices + ranges
     }
@@ -120,10 +168,15 @@ impl Run {
     }
 }
 
-/// The slices of a run by their children's names.
-pub(super) fn order_of(run: &RunRef) -> Vec<(NodeId, u16)> {
-    let slices = run.slices.iter().enumerate();
-    let mut order: Vec<_> = slices.map(|(at, slice)| (slice.child, at as u16)).collect();
-    order.sort_unstable();
+/// Which slices of a run are for which child, by the children's names.
+pub(super) fn order_of(run: &RunRef) -> Vec<(NodeId, Range<u16>)> {
+    let mut order: Vec<(NodeId, Range<u16>)> = Vec::new();
+    for (at, slice) in (0..).zip(&run.slices) {
+        match order.last_mut() {
+            Some((child, range)) if *child == slice.child => range.end = at + 1,
+            _ => order.push((slice.child, at..at + 1)),
+        }
+    }
+    order.sort_unstable_by_key(|(child, _)| *child);
     order
 }

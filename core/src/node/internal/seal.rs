@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Messages for one child are cut into slices of about so many bytes.
+pub(super) const SLICE_TARGET: usize = 16 << 10;
+
 /// A run as bytes, ready to be written.
 pub struct RunImage {
     /// Header, slices and range section, padded to whole blocks.
@@ -63,17 +66,21 @@ impl Internal {
                     _ => ranges.push(share),
                 }
             }
-            let points = || open.points().range(&[], end.map(|end| &**end));
-            let Some(greatest) = points().map(|item| item.msn).max() else { continue };
-            let (start, count) = (w.len(), points().count());
-            encode_slice(&mut w, greatest, points().map(|item| item.message()));
-            push_filter(&mut filters, points().map(|item| item.key), count);
-            let growth = points().map(|item| item.growth() as u64).sum();
-            let section = section(&w, start, count, Some(greatest));
-            let filter = Default::default();
-            references.push(SliceRef { child: child.id, growth, section, filter });
-            let insert = points().filter(|item| item.kind == Kind::Insert);
-            inserts.push(insert.map(|item| item.msn).collect());
+            let points: Vec<Item<'_>> = open.points().range(&[], end.map(|end| &**end)).collect();
+            for (at, points) in pieces(&points).enumerate() {
+                let first = if at == 0 { Key::default() } else { Key::copied(points[0].key) };
+                let all = || points.iter();
+                let greatest = all().map(|item| item.msn).max().unwrap_or_default();
+                let start = w.len();
+                encode_slice(&mut w, greatest, all().map(|item| item.message()));
+                push_filter(&mut filters, all().map(|item| item.key), points.len());
+                let growth = all().map(|item| item.growth() as u64).sum();
+                let section = section(&w, start, points.len(), Some(greatest));
+                let filter = Default::default();
+                references.push(SliceRef { child: child.id, first, growth, section, filter });
+                let insert = all().filter(|item| item.kind == Kind::Insert);
+                inserts.push(insert.map(|item| item.msn).collect());
+            }
         }
         SliceRef::share(&mut references, filters);
         let start = w.len();
@@ -122,12 +129,12 @@ impl Internal {
             let shares: usize = taken.ranges().iter().map(|range| range_weight(&range)).sum();
             let child = &mut self.children[at];
             child.sealed += shares;
-            if let Some(slice) = reference.slices.get(slices.len())
-                && slice.child == child.id
-            {
+            let own = reference.slices[slices.len()..].iter();
+            let points = Arc::new(taken.into_points());
+            for slice in own.take_while(|slice| slice.child == child.id) {
                 child.sealed += slice.section.bytes as usize;
                 child.growth += slice.growth;
-                slices.push(OnceLock::from(Arc::new(taken.into_points())));
+                slices.push(OnceLock::from(points.clone()));
             }
         }
         let ranges = OnceLock::from(Arc::new(ranges));
@@ -163,6 +170,21 @@ impl Internal {
             runs: self.runs.iter().map(live).collect(),
         }
     }
+}
+
+/// The messages for a child, cut so that a lookup reads no more than it needs.
+fn pieces<'p, 'm>(mut points: &'p [Item<'m>]) -> impl Iterator<Item = &'p [Item<'m>]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |item: &&Item<'_>| {
+            bytes += MESSAGE_BYTES + item.key.len() + item.value().len();
+            bytes <= SLICE_TARGET
+        };
+        let count = points.iter().take_while(fits).count().max(1);
+        let (piece, rest) = points.split_at_checked(count)?;
+        points = rest;
+        Some(piece)
+    })
 }
 
 fn section(w: &Writer, start: usize, count: usize, greatest: Option<Msn>) -> SectionRef {

@@ -171,7 +171,9 @@ impl Run {
 /// Which slices of a run are for which child, by the children's names.
 pub(super) fn order_of(run: &RunRef) -> Vec<(NodeId, Range<u16>)> {
     let mut order: Vec<(NodeId, Range<u16>)> = Vec::new();
-    for (at, slice) in (0..).zip(&run.slices) {
+    for (at, slice) in run.slices.iter().enumerate() {
+        // There are at most `SLICES_MAX`.
+        let at = at as u16;
         match order.last_mut() {
             Some((child, range)) if *child == slice.child => range.end = at + 1,
             _ => order.push((slice.child, at..at + 1)),

@@ -106,6 +106,14 @@ pub enum Refusal {
     NoAttribute,
     /// EPERM
     NotPermitted,
+    /// EXDEV
+    CrossDevice,
+    /// EBUSY
+    Busy,
+    /// EOPNOTSUPP
+    NotSupported,
+    /// ENXIO
+    NoData,
 }
 
 impl fmt::Display for Refusal {
@@ -122,6 +130,10 @@ impl fmt::Display for Refusal {
             Refusal::TooManyLinks => "too many links",
             Refusal::NoAttribute => "no such attribute",
             Refusal::NotPermitted => "operation not permitted",
+            Refusal::CrossDevice => "too large to be moved at once",
+            Refusal::Busy => "in use",
+            Refusal::NotSupported => "operation not supported",
+            Refusal::NoData => "no data there",
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use betr_core::cache::{CacheBudget, Geometry};
+use betr_core::cache::Geometry;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, FaultyDevice, FileDevice, IoCounts, MemoryDevice};
 use betr_core::format::{FileType, Key};
@@ -12,62 +12,22 @@ use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::node::Node;
 use betr_core::tree::KeyScan;
-use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
-use betr_tests::{Random, clock, nonces, tight, tiny};
+use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_tests::{Random, clock, made, nonces, since, tight, tiny};
 use bytes::Bytes;
 
 const MIB: u64 = 1 << 20;
-
-/// A volume as `mkfs` makes it, open for writing.
-fn volume(device: Arc<dyn Device>, geometry: Geometry) -> Fs {
-    let options = CreateOptions {
-        uuid: *b"test volume uuid",
-        label: String::new(),
-        log_bytes: betr_core::volume::default_log_bytes(device.len()),
-        content: Content::Files,
-        geometry,
-        cache: CacheBudget::default(),
-        first_zone: betr_core::fs::FIRST_ZONE,
-        first_ino: betr_core::fs::FIRST_INO,
-        nonces: Box::new(|| 7),
-    };
-    let volume = Volume::create(device.clone(), options).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
-    fs.checkpoint().unwrap();
-    drop(fs);
-    let mut nonce = 100;
-    let nonces = Box::new(move || {
-        nonce += 1;
-        nonce
-    });
-    let volume = Volume::open(device, OpenOptions::new(Mode::ReadWrite, nonces)).unwrap().0;
-    let mut fs = Fs::open(volume, clock(10));
-    fs.checkpoint().unwrap();
-    fs
-}
 
 fn make(fs: &mut Fs, name: &[u8]) -> Object {
     let root = fs.root().unwrap();
     fs.make(&root, name, New::of(FileType::Regular, Attributes::at(Time::default()))).unwrap()
 }
 
-/// What was asked of the device since `before`.
-fn since(fs: &Fs, before: IoCounts) -> IoCounts {
-    let now = fs.volume().io_counts();
-    IoCounts {
-        reads: now.reads - before.reads,
-        read_bytes: now.read_bytes - before.read_bytes,
-        writes: now.writes - before.writes,
-        written_bytes: now.written_bytes - before.written_bytes,
-        flushes: now.flushes - before.flushes,
-    }
-}
-
 /// A log that does not fill up does not keep changes from the trees for ever.
 #[test]
 fn checkpoints_come_by_time() {
     let device = Arc::new(MemoryDevice::new(16 * MIB));
-    drop(volume(device.clone(), tiny()));
+    drop(made(device.clone(), tiny()));
     let usual = OpenOptions::new(Mode::ReadWrite, nonces(1));
     let options = OpenOptions { checkpoint_after: Some(30), ..usual };
     // The clock goes on by a second an operation.
@@ -82,7 +42,7 @@ fn checkpoints_come_by_time() {
 /// Writes `bytes` bytes in pieces, one behind the other, and makes them durable. Returns how many times
 /// its bytes were written to the device, everything counted.
 fn sequential(device: Arc<dyn Device>, bytes: u64, piece: u64) -> f64 {
-    let mut fs = volume(device, Geometry::new(4 << 20, 128 << 10));
+    let mut fs = made(device, Geometry::new(4 << 20, 128 << 10));
     let file = make(&mut fs, b"large");
     fs.volume_mut().sync().unwrap();
     let before = fs.volume().io_counts();
@@ -115,7 +75,7 @@ fn a_sequential_write_is_written_once() {
 #[test]
 fn a_sync_after_a_small_write_costs_one_write_and_one_flush() {
     let device = Arc::new(MemoryDevice::new(64 * MIB));
-    let mut fs = volume(device, Geometry::new(256 << 10, 64 << 10));
+    let mut fs = made(device, Geometry::new(256 << 10, 64 << 10));
     let file = make(&mut fs, b"small");
     // The roots are read when they are first asked for.
     fs.write(&file, 0, &Bytes::from_static(b"first")).unwrap();
@@ -134,7 +94,7 @@ fn a_sync_after_a_small_write_costs_one_write_and_one_flush() {
 #[test]
 fn a_sync_after_a_large_write_costs_one_flush() {
     let device = Arc::new(MemoryDevice::new(256 * MIB));
-    let mut fs = volume(device, Geometry::new(1 << 20, 64 << 10));
+    let mut fs = made(device, Geometry::new(1 << 20, 64 << 10));
     let file = make(&mut fs, b"large");
     fs.volume_mut().sync().unwrap();
     let data = Bytes::from(Random::new(2).bytes(4 << 20));
@@ -220,7 +180,7 @@ fn a_range_delete_reads_no_leaf() {
 #[test]
 fn a_large_overwrite_reads_no_leaf() {
     let image = Arc::new(MemoryDevice::new(128 * MIB));
-    let mut fs = volume(image.clone(), Geometry::new(1 << 20, 16 << 10));
+    let mut fs = made(image.clone(), Geometry::new(1 << 20, 16 << 10));
     let file = make(&mut fs, b"file");
     let content = |round: u8| Bytes::from(vec![round; 16 << 20]);
     fs.write(&file, 0, &content(1)).unwrap();

@@ -18,7 +18,7 @@ use std::time::Duration;
 use betr_core::Result;
 use betr_core::check::{CheckOptions, Code, check};
 use betr_core::format::*;
-use betr_core::fs::{Attributes, Changes, FIRST_INO, Fs, New, ROOT_ZONE, Visit, Walk};
+use betr_core::fs::{Attributes, Changes, FIRST_INO, Fs, New, Over, ROOT_ZONE, Walk};
 use betr_core::ids::*;
 use betr_core::volume::{Mode, Transaction};
 use betr_tests::{clock, open, tight};
@@ -110,6 +110,8 @@ fn inode(kind: FileType, ino: u64) -> Inode {
         device: (0, 0),
         target: Vec::new(),
         parent: None,
+        sparse: false,
+        sums: Sums::default(),
     }
 }
 
@@ -190,16 +192,15 @@ fn work(device: std::sync::Arc<dyn betr_core::device::Device>) -> Result<()> {
             let _ = fs.truncate(&object, 3);
             let _ = fs.link(&object, &root, &[b"l-", &entry.name[..]].concat());
             let directory = fs.lookup(&root, &name(3)).unwrap_or_else(|_| root.clone());
-            let _ = fs.rename(&root, &entry.name, &directory, b"moved");
-            let _ = fs.rename(&root, &name(3), &object, b"moved");
+            let _ = fs.rename(&root, &entry.name, &directory, b"moved", Over::Replace);
+            let _ = fs.rename(&root, &name(3), &object, b"moved", Over::Replace);
             let _ = fs.unlink(&root, &entry.name);
             let _ = fs.rmdir(&root, &entry.name);
         }
         let _ = fs.checkpoint();
     }
     let mut walk = Walk::new(fs.root()?);
-    while let Ok(Some(visit)) = walk.next(&fs) {
-        let Visit::Object(_, object) = visit else { continue };
+    while let Ok(Some((_, object))) = walk.next_object(&fs) {
         let _ = fs.find(&object, &[b'l'; 255]);
         let _ = fs.set_xattrs(&object, &[(vec![b'x'; 255], vec![3; 300])]);
         let _ = fs.make(&object, &[b'm'; 255], New::of(FileType::Symlink, attributes));

@@ -34,8 +34,8 @@ fn image(name: &str) -> Image {
     let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
     let attributes = Attributes { perm: 0o644, ..Attributes::at(Time { secs: 1_000, nanos: 7 }) };
     let mut fs = Fs::format(volume, clock(0), attributes).unwrap();
-    let root = fs.root().unwrap();
     let file = |fs: &mut Fs, name: &str, bytes: usize| {
+        let root = fs.root().unwrap();
         let file = fs.make(&root, name.as_bytes(), New::of(FileType::Regular, attributes)).unwrap();
         fs.write(&file, 0, &Bytes::from(vec![b'x'; bytes])).unwrap();
         file
@@ -47,12 +47,14 @@ fn image(name: &str) -> Image {
         }
     }
     let target = New { target: b"file-03".to_vec(), ..New::of(FileType::Symlink, attributes) };
+    let root = fs.root().unwrap();
     fs.make(&root, b"link\n", target).unwrap();
     fs.checkpoint().unwrap();
     drop(fs);
     let volume = open(device.clone(), Mode::ReadWrite, tight(), 2).unwrap().0;
     let mut fs = Fs::open(volume, clock(2_000));
     file(&mut fs, "another", 90);
+    let root = fs.root().unwrap();
     fs.unlink(&root, b"file-13").unwrap();
     fs.checkpoint().unwrap();
     file(&mut fs, "in-the-log", 10);

@@ -366,7 +366,7 @@ fn a_rotten_leaf_that_a_replay_comes_by_hurts_nobody_else() {
     // Small changes to every block wait in the log, and then in a buffer: more than a node holds.
     let mut fs = work();
     fs.checkpoint().unwrap();
-    let file = fs.lookup(&root, b"bad").unwrap();
+    let file = fs.resolve(b"/bad").unwrap();
     for round in 0..12u64 {
         fs.write(&file, 1000 * round, &Bytes::from(vec![0xb5; 900])).unwrap();
         fs.volume_mut().sync().unwrap();
@@ -387,9 +387,9 @@ fn a_rotten_leaf_that_a_replay_comes_by_hurts_nobody_else() {
         }
         let view = open(device, Mode::ReadOnly, tight(), 2).unwrap().0;
         let fs = Fs::open(view, clock(0));
-        let file = fs.lookup(&root, b"good").unwrap();
+        let file = fs.resolve(b"/good").unwrap();
         assert!(fs.read(&file, 0, 1 << 20).unwrap() == good, "block {block}");
-        let file = fs.lookup(&root, b"bad").unwrap();
+        let file = fs.resolve(b"/bad").unwrap();
         match fs.read(&file, 0, 1 << 20) {
             Ok(found) => assert!(found == bad, "block {block}"),
             Err(error) => assert!(error.is_damage(), "block {block}: {error}"),

@@ -55,8 +55,7 @@ fn superblock() -> Superblock {
         next_zone: ZoneId(44),
         next_ino: Ino(55),
         next_msn: Msn(66),
-        zone_min: 0,
-        zone_max: 1 << 19,
+        zones: ZoneSizes { min: 1 << 17, max: 1 << 19 },
         wall: Time { secs: 1_700_000_000, nanos: 5 },
         used_blocks: 321,
         log_epoch: Epoch(6),
@@ -256,6 +255,11 @@ fn inode(kind: FileType) -> Inode {
         target,
         parent: (kind == FileType::Directory)
             .then(|| Parent { zone: ZoneId(6), name: b"name".to_vec() }),
+        sparse: kind == FileType::Regular,
+        sums: match kind {
+            FileType::Directory => Sums { meta: 0x1234_5678_9abc, data: 0x0102_0304_0506_0708 },
+            _ => Sums::default(),
+        },
     }
 }
 

@@ -8,7 +8,7 @@ use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, Changes, Fs, New, Object};
+use betr_core::fs::{Attributes, Changes, Fs, New, Object, Over};
 use betr_core::ids::Time;
 use betr_core::volume::Mode;
 use betr_core::{Error, Result};
@@ -159,7 +159,7 @@ impl Run {
             }
             34 => {
                 let new = format!("file-{:05}", self.random.below(4000)).into_bytes();
-                let result = self.fs.rename(&root, &name, &root, &new);
+                let result = self.fs.rename(&root, &name, &root, &new, Over::Replace);
                 if self.done(result) {
                     let contents = self.model.remove(&name).unwrap();
                     self.model.insert(new, contents);
@@ -298,13 +298,13 @@ fn small_volumes_stay_full_for_long() {
 fn what_is_large_finds_room_on_a_scattered_volume() {
     let geometry = Geometry::new(1 << 20, 64 << 10);
     let mut run = Run::new("scattered", 96 << 20, geometry, CacheBudget::default(), 5);
-    let root = run.root();
     for round in 0..3 {
         let before = run.refused;
         while run.refused == before {
             // Files of about one leaf, each with a checkpoint's other writes around it.
             let len = 40_000 + run.random.below(40_000);
             let name = format!("file-{round}-{:06}", run.model.len()).into_bytes();
+            let root = run.root();
             let made = run.fs.make(
                 &root,
                 &name,
@@ -321,6 +321,7 @@ fn what_is_large_finds_room_on_a_scattered_volume() {
         }
         let gone: Vec<_> = run.model.keys().cloned().collect();
         for name in gone.into_iter().filter(|_| run.random.below(3) > 0).collect::<Vec<_>>() {
+            let root = run.root();
             let result = run.fs.unlink(&root, &name);
             run.must("unlink", result);
             run.model.remove(&name);
@@ -329,7 +330,7 @@ fn what_is_large_finds_room_on_a_scattered_volume() {
         run.must("checkpoint", result);
         let mut set = 0;
         for name in run.model.keys().cloned().collect::<Vec<_>>() {
-            let file = run.fs.lookup(&root, &name).unwrap();
+            let file = run.fs.lookup(&run.root(), &name).unwrap();
             let value = run.random.bytes(64 << 10);
             let result = run.fs.set_xattrs(&file, &[(b"user.large".to_vec(), value.clone())]);
             if !run.done(result) {

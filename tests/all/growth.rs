@@ -218,6 +218,7 @@ fn a_sparse_file_grows_into_a_full_volume() {
         for block in &written {
             assert_eq!(&fs.read(&sparse, block * 4096 + 4094, 2).unwrap()[..], b"\0x", "{name}");
         }
+        drop(sparse);
         sound(&device, &name);
         // A deletion always works, and gives its room back.
         fs.unlink(&root, b"sparse").unwrap_or_else(|error| panic!("{name}: {error}"));

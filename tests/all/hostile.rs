@@ -7,7 +7,7 @@ use std::sync::Arc;
 use betr_core::check::{CheckOptions, Code, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, Fs, New, Visit, Walk};
+use betr_core::fs::{Attributes, Fs, New, Walk};
 use betr_core::ids::{BLOCK_SIZE, Time};
 use betr_core::volume::Mode;
 use betr_tests::{clock, create, open, tight, tiny};
@@ -124,12 +124,10 @@ pub(crate) fn read_all(device: Arc<dyn Device>) -> betr_core::Result<()> {
     let volume = open(device, Mode::ReadOnly, tight(), 3)?.0;
     let fs = Fs::open(volume, clock(0));
     let mut walk = Walk::new(fs.root()?);
-    while let Some(visit) = walk.next(&fs)? {
-        if let Visit::Object(_, object) = visit {
-            fs.xattrs(&object)?;
-            if object.inode.kind == FileType::Regular {
-                fs.read(&object, 0, 1 << 20)?;
-            }
+    while let Some((_, object)) = walk.next_object(&fs)? {
+        fs.xattrs(&object)?;
+        if object.inode().kind == FileType::Regular {
+            fs.read(&object, 0, 1 << 20)?;
         }
     }
     Ok(())

@@ -15,3 +15,4 @@ mod keys;
 mod placement;
 mod rot;
 mod sweeps;
+mod zones;

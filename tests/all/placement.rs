@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::format::{Action, FileType, Inode, MetaKey, Op, RecordMessage, data_key};
-use betr_core::fs::{Attributes, Fs, New, ROOT_ZONE, Visit, Walk};
+use betr_core::format::{Action, FileType, Inode, MetaKey, Op, RecordMessage, Sums, data_key};
+use betr_core::fs::{Attributes, Fs, New, ROOT_ZONE, Walk};
 use betr_core::ids::{Ino, Time, TreeId};
 use betr_core::volume::{Mode, Transaction};
 use betr_tests::{clock, create, open, tight, tiny};
@@ -32,13 +32,22 @@ fn nested_directories_within_one_zone_are_read_and_checked() {
     };
     let mut inode = |kind, links, size| {
         let ino: Ino = volume.take_ino().unwrap();
-        Inode { kind, links, size, ino, data_zone: None, ..model.inode.clone() }
+        Inode { kind, links, size, ino, data_zone: None, ..Inode::clone(&model.inode()) }
     };
     let mut messages = Vec::new();
-    put(&mut messages, &at(&["a"]), &inode(FileType::Directory, 3, 0));
-    put(&mut messages, &at(&["a", "b"]), &inode(FileType::Directory, 2, 0));
+    // Names with two bytes more, and inodes; files in whole blocks.
+    let of = |names: &[&str]| Sums {
+        meta: names.iter().map(|name| name.len() as u64 + 2 + 128).sum(),
+        data: 8192,
+    };
+    let a = Inode { sums: of(&["b", "file"]), ..inode(FileType::Directory, 3, 0) };
+    let b = Inode { sums: of(&["file"]), ..inode(FileType::Directory, 2, 0) };
+    let sums = of(&["a", "b", "file", "model"]);
+    put(&mut messages, &at(&["a"]), &a);
+    put(&mut messages, &at(&["a", "b"]), &b);
     put(&mut messages, &at(&["a", "b", "file"]), &inode(FileType::Regular, 1, 5000));
-    put(&mut messages, &MetaKey::root(ROOT_ZONE), &Inode { links: 3, ..root.inode.clone() });
+    let root = Inode { links: 3, sums, ..Inode::clone(&root.inode()) };
+    put(&mut messages, &MetaKey::root(ROOT_ZONE), &root);
     let prefix = at(&["a", "b", "file"]).encode();
     for (block, bytes) in [(0, vec![1; 4096]), (1, vec![2; 904])] {
         let value = Action::Insert(Bytes::from(bytes));
@@ -59,10 +68,8 @@ fn nested_directories_within_one_zone_are_read_and_checked() {
     assert_eq!((contents.len(), contents[4095], contents[4096]), (5000, 1, 2));
     let mut paths = Vec::new();
     let mut walk = Walk::new(fs.root().unwrap());
-    while let Some(visit) = walk.next(&fs).unwrap() {
-        if let Visit::Object(path, _) = visit {
-            paths.push(String::from_utf8(path).unwrap());
-        }
+    while let Some((path, _)) = walk.next_object(&fs).unwrap() {
+        paths.push(String::from_utf8(path).unwrap());
     }
-    assert_eq!(paths, ["", "a", "a/b", "a/b/file", "model"]);
+    assert_eq!(paths, ["", "model", "a", "a/b", "a/b/file"]);
 }

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use betr_core::Result;
 use betr_core::cache::{CacheBudget, Geometry};
-use betr_core::device::Device;
-use betr_core::fs::{FIRST_INO, FIRST_ZONE};
+use betr_core::device::{Device, IoCounts};
+use betr_core::format::ZoneSizes;
+use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
-use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Recovery, Volume};
+use betr_core::volume::{
+    Content, CreateOptions, Mode, OpenOptions, Recovery, Volume, default_log_bytes,
+};
 
 pub use betr_core::explore::Random;
 
@@ -46,7 +49,7 @@ pub fn nonces(seed: u64) -> Box<dyn FnMut() -> u64 + Send> {
 }
 
 /// A clock that moves a second at each look.
-pub fn clock(start: i64) -> Box<dyn FnMut() -> Time + Send> {
+pub fn clock(start: i64) -> betr_core::fs::Clock {
     let mut secs = start;
     Box::new(move || {
         secs += 1;
@@ -67,6 +70,7 @@ pub fn create(
         log_bytes: 128 << 10,
         content: Content::Files,
         geometry,
+        zones: ZoneSizes::default(),
         cache,
         first_zone: FIRST_ZONE,
         first_ino: FIRST_INO,
@@ -89,4 +93,45 @@ pub fn open(
         ..OpenOptions::new(mode, nonces(seed))
     };
     Volume::open(device, options)
+}
+
+/// A file system as `mkfs` makes it, open for writing.
+pub fn made(device: Arc<dyn Device>, geometry: Geometry) -> Fs {
+    let options = CreateOptions {
+        uuid: *b"test volume uuid",
+        label: String::new(),
+        log_bytes: default_log_bytes(device.len()),
+        content: Content::Files,
+        geometry,
+        zones: ZoneSizes::default(),
+        cache: CacheBudget::default(),
+        first_zone: FIRST_ZONE,
+        first_ino: FIRST_INO,
+        nonces: Box::new(|| 7),
+    };
+    let volume = Volume::create(device.clone(), options).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let mut nonce = 100;
+    let nonces = Box::new(move || {
+        nonce += 1;
+        nonce
+    });
+    let volume = Volume::open(device, OpenOptions::new(Mode::ReadWrite, nonces)).unwrap().0;
+    let mut fs = Fs::open(volume, clock(10));
+    fs.checkpoint().unwrap();
+    fs
+}
+
+/// What was asked of the device since `before`.
+pub fn since(fs: &Fs, before: IoCounts) -> IoCounts {
+    let now = fs.volume().io_counts();
+    IoCounts {
+        reads: now.reads - before.reads,
+        read_bytes: now.read_bytes - before.read_bytes,
+        writes: now.writes - before.writes,
+        written_bytes: now.written_bytes - before.written_bytes,
+        flushes: now.flushes - before.flushes,
+    }
 }

@@ -129,6 +129,12 @@ catalog! {
         "Two objects carry the same number.";
     XattrLost "F09" Error "extended attribute without an owner"
         "There is no inode that it belongs to.";
+    SumsWrong "F10" Error "counters of a directory are wrong"
+        "They say how much stands below it in its zone. Nothing is lost, but zones may become too large or too small.";
+    ZoneTooLarge "F11" Error "directory or file is too large for the zone that it stands in"
+        "Renaming it takes long. It should have a zone of its own.";
+    ZoneTooSmall "F12" Error "zone is too small, and nobody would notice"
+        "It should be noted in the orphan directory, so that the next checkpoint merges it; or it is noted there, and is not too small.";
 }
 
 impl Code {

@@ -7,8 +7,8 @@ use super::{Code, Report};
 use crate::device::Device;
 use crate::error::{Place, Result};
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{FileType, Key, MetaKey, parse_data_key};
-use crate::fs::{Fs, Visit, Walk};
+use crate::format::{Key, MetaKey, parse_data_key};
+use crate::fs::{Fs, Walk};
 use crate::ids::*;
 use crate::log::Survey;
 use crate::volume::{Mode, OpenOptions, Volume};
@@ -17,7 +17,8 @@ use crate::volume::{Mode, OpenOptions, Volume};
 pub(super) fn report(device: &Arc<dyn Device>, survey: &Survey, report: &mut Report) {
     let values = survey.lost.iter().map(|lost| (TreeId::Data, &lost.key));
     let operations = survey.beyond.iter().map(|record| (record.tree, &record.key));
-    let zones = values.chain(operations).filter_map(|(tree, key)| zone_of(tree, key)).collect();
+    let keys = values.chain(operations);
+    let zones = keys.filter_map(|(tree, key)| Some(zone_of(tree, key)?.0)).collect();
     let slot = report.superblock.as_ref().map(|superblock| superblock.slot);
     let names = Names::of(device, slot, zones).unwrap_or_default();
     for lost in &survey.lost {
@@ -39,39 +40,33 @@ fn bytes_of(key: &Key, count: u32) -> String {
     format!("bytes {first} to {}", first + u128::from(count) * FILE_BLOCK as u128 - 1)
 }
 
-/// The zone that a key belongs to.
-fn zone_of(tree: TreeId, key: &Key) -> Option<(TreeId, ZoneId)> {
-    let zone = key.first_chunk::<8>()?;
-    Some((tree, ZoneId(u64::from_be_bytes(*zone))))
+/// The zone that a key belongs to, and the names from its root on.
+fn zone_of(tree: TreeId, key: &[u8]) -> Option<(ZoneId, Vec<Vec<u8>>)> {
+    let key = match tree {
+        TreeId::Data => parse_data_key(key)?.0,
+        TreeId::Metadata => key,
+    };
+    MetaKey::decode(key).map(|place| (place.zone, place.path))
 }
 
 /// Paths of the zones that somebody asks for.
 #[derive(Default)]
-struct Names(HashMap<(TreeId, ZoneId), Vec<u8>>);
+struct Names(HashMap<ZoneId, Vec<u8>>);
 
 impl Names {
     /// Looks the zones up in what can still be replayed.
-    fn of(
-        device: &Arc<dyn Device>,
-        slot: Option<u32>,
-        wanted: HashSet<(TreeId, ZoneId)>,
-    ) -> Result<Names> {
+    fn of(device: &Arc<dyn Device>, slot: Option<u32>, wanted: HashSet<ZoneId>) -> Result<Names> {
         let open = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
         let (volume, _) = Volume::open(device.clone(), open)?;
         let fs = Fs::open(volume, Box::new(Time::default));
         let mut names = Names::default();
         let mut walk = Walk::new(fs.root()?);
-        while let Some(visit) = walk.next(&fs)? {
-            let Visit::Object(path, object) = visit else { continue };
+        while let Some((path, object)) = walk.next_object(&fs)? {
             let path = [b"/", &path[..]].concat();
-            let data = object.inode.data_zone.map(|zone| (TreeId::Data, zone));
-            if let Some(data) = data.filter(|zone| wanted.contains(zone)) {
-                names.0.insert(data, path.clone());
-            }
-            let own = (TreeId::Metadata, object.place.zone);
-            let is_root = object.place.path.is_empty();
-            if is_root && wanted.contains(&own) && object.inode.kind == FileType::Directory {
-                names.0.insert(own, path);
+            for zone in object.inode().data_zone.into_iter().chain(object.zone()) {
+                if wanted.contains(&zone) {
+                    names.0.entry(zone).or_insert_with(|| path.clone());
+                }
             }
         }
         Ok(names)
@@ -79,13 +74,10 @@ impl Names {
 
     /// The path of a key where it is known, else the key.
     fn place(&self, tree: TreeId, key: &Key) -> Place {
-        let found = zone_of(tree, key).and_then(|zone| self.0.get(&zone));
-        let below = match tree {
-            TreeId::Data => Some(Vec::new()),
-            TreeId::Metadata => MetaKey::decode(key).map(|place| place.path),
-        };
-        match (found, below) {
-            (Some(path), Some(names)) => {
+        let zone = zone_of(tree, key);
+        let found = zone.and_then(|(zone, names)| Some((self.0.get(&zone)?, names)));
+        match found {
+            Some((path, names)) => {
                 let mut path = path.clone();
                 for name in names {
                     if path.last() != Some(&b'/') {
@@ -95,7 +87,7 @@ impl Names {
                 }
                 Place::Path(path)
             }
-            _ => Place::Key(tree, key.to_vec()),
+            None => Place::Key(tree, key.to_vec()),
         }
     }
 }

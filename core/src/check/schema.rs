@@ -10,7 +10,10 @@ use crate::device::Disk;
 use crate::error::{Place, Result};
 use crate::format::limits::{FILE_BLOCK, VALUE_MAX};
 use crate::format::*;
-use crate::fs::{ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE};
+use crate::fs::{
+    ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, orphan_name, parse_small, whole_blocks,
+    xattr_bytes,
+};
 use crate::ids::*;
 use crate::tree::KeyScan;
 use crate::volume::Volume;
@@ -30,8 +33,11 @@ pub(super) fn check(
     let mut schema = Schema {
         superblock,
         report,
+        sizes: superblock.zones,
         zones: BTreeMap::new(),
         files: HashMap::new(),
+        data_zones: Vec::new(),
+        small: BTreeMap::new(),
         inline: BTreeMap::new(),
         inodes: HashSet::new(),
     };
@@ -43,9 +49,14 @@ pub(super) fn check(
 struct Schema<'s> {
     superblock: &'s Superblock,
     report: &'s mut Report,
+    sizes: ZoneSizes,
     zones: BTreeMap<ZoneId, Zone>,
     /// Sizes of regular files, by data prefix.
     files: HashMap<Vec<u8>, u64>,
+    /// Zones of contents, with the zones that their files stand in, and whether they are too small.
+    data_zones: Vec<(ZoneId, ZoneId, bool)>,
+    /// Zones that are said to be too small, with the zones above.
+    small: BTreeMap<ZoneId, ZoneId>,
     /// Directories that are not the root of a zone.
     inline: BTreeMap<InlinePath, Inline>,
     inodes: HashSet<Ino>,
@@ -54,10 +65,12 @@ struct Schema<'s> {
 /// Zone and path of a directory that is not the root of a zone.
 type InlinePath = (ZoneId, Vec<Vec<u8>>);
 
-/// What such a directory says of its links, and what it holds.
+/// What such a directory says of its links and counters, and what it holds.
 struct Inline {
     links: u32,
     subdirectories: u32,
+    stated: Sums,
+    found: Sums,
 }
 
 #[derive(Default)]
@@ -66,6 +79,7 @@ struct Zone {
     references: Vec<Reference>,
     subdirectories: u32,
     has_entries: bool,
+    found: Sums,
 }
 
 struct Reference {
@@ -83,6 +97,7 @@ impl Schema<'_> {
         }
         self.check_inline();
         self.check_zones();
+        self.check_small();
         self.check_reach();
         progress.step(4, 0, 1);
         let mut scan = KeyScan::new(TreeId::Data, Key::default(), None);
@@ -109,6 +124,15 @@ impl Schema<'_> {
             }
             if value.len() > VALUE_MAX {
                 self.add(Code::ValueMalformed, key, "an extended attribute that is too long");
+            }
+            if of == MetaKey::root(ORPHAN_ZONE) {
+                match parse_small(name, value) {
+                    Some((zone, at)) => drop(self.small.insert(zone, at)),
+                    None => self.add(Code::ValueMalformed, key, "no attribute of this directory"),
+                }
+            }
+            if let Some((_, directory)) = of.path.split_last() {
+                self.count(of.zone, directory, xattr_bytes(name, value.len()), 0);
             }
             return;
         }
@@ -139,6 +163,17 @@ impl Schema<'_> {
             && kind == FileType::Directory
         {
             self.count_subdirectory(place.zone, parent);
+        }
+        if let Some((name, directory)) = place.path.split_last() {
+            let data = match &decoded {
+                MetaValue::Inode(inode)
+                    if inode.kind == FileType::Regular && inode.data_zone.is_none() =>
+                {
+                    whole_blocks(inode.size)
+                }
+                _ => 0,
+            };
+            self.count(place.zone, directory, name.len() + 2 + value.len(), data);
         }
         match decoded {
             MetaValue::Inode(inode) => self.inode(key, &place, inode),
@@ -182,6 +217,20 @@ impl Schema<'_> {
             if self.files.insert(prefix, inode.size).is_some() {
                 self.add(Code::ZoneWrong, key, "another file has the same data zone");
             }
+            let size = whole_blocks(inode.size);
+            match inode.data_zone {
+                Some(_) if place.path.is_empty() => {
+                    self.add(Code::ZoneWrong, key, "a zone of its own, and one for its contents");
+                }
+                Some(zone) => {
+                    let small = size < self.sizes.min && place.zone != ORPHAN_ZONE;
+                    self.data_zones.push((zone, place.zone, small));
+                }
+                None if !place.path.is_empty() && size > self.sizes.max => {
+                    self.add(Code::ZoneTooLarge, key, format!("{size} bytes"));
+                }
+                None => {}
+            }
         }
         if place.path.is_empty() {
             self.zones.entry(place.zone).or_default().root = Some(inode);
@@ -190,10 +239,21 @@ impl Schema<'_> {
                 if inode.parent.is_some() {
                     self.add(Code::ZoneWrong, key, "a parent is for the roots of zones");
                 }
-                let inline = Inline { links: inode.links, subdirectories: 0 };
+                let (stated, found) = (inode.sums, Sums::default());
+                let inline = Inline { links: inode.links, subdirectories: 0, stated, found };
                 self.inline.insert((place.zone, place.path.clone()), inline);
-            } else if inode.links != 1 {
-                self.add(Code::LinksWrong, key, format!("expected 1, found {}", inode.links));
+            } else {
+                let expected = u32::from(place.zone != ORPHAN_ZONE);
+                if inode.links != expected {
+                    let detail = format!("expected {expected}, found {}", inode.links);
+                    self.add(Code::LinksWrong, key, detail);
+                }
+            }
+            if place.zone == ORPHAN_ZONE
+                && place.path.len() == 1
+                && place.path[0] != orphan_name(inode.ino)
+            {
+                self.add(Code::ZoneWrong, key, "an orphan under another number than its own");
             }
         }
     }
@@ -201,20 +261,83 @@ impl Schema<'_> {
     /// A directory counts in the links of the one that holds it.
     fn count_subdirectory(&mut self, zone: ZoneId, parent: Vec<Vec<u8>>) {
         if parent.is_empty() {
-            self.zones.entry(zone).or_default().subdirectories += 1;
+            // Orphans have lost their links.
+            self.zones.entry(zone).or_default().subdirectories += u32::from(zone != ORPHAN_ZONE);
         } else if let Some(parent) = self.inline.get_mut(&(zone, parent)) {
             parent.subdirectories += 1;
         }
     }
 
+    /// Something in a directory counts so much.
+    fn count(&mut self, zone: ZoneId, directory: &[Vec<u8>], meta: usize, data: u64) {
+        let found = match directory.is_empty() {
+            true => Some(&mut self.zones.entry(zone).or_default().found),
+            false => self.inline.get_mut(&(zone, directory.to_vec())).map(|it| &mut it.found),
+        };
+        if let Some(found) = found {
+            found.meta = found.meta.saturating_add(meta as u64);
+            found.data = found.data.saturating_add(data);
+        }
+    }
+
     fn check_inline(&mut self) {
-        for ((zone, path), found) in std::mem::take(&mut self.inline) {
-            let expected = 2 + found.subdirectories;
-            if found.links != expected {
-                let key = MetaKey { zone, path, xattr: None }.encode();
-                let detail = format!("expected {expected}, found {}", found.links);
+        // What is below comes first, and counts above.
+        while let Some(((zone, path), inline)) = self.inline.pop_last() {
+            let place = MetaKey { zone, path, xattr: None };
+            let Inline { links, subdirectories, stated, found } = inline;
+            if let Some((_, above)) = place.path.split_last() {
+                let meta = usize::try_from(found.meta).unwrap_or(usize::MAX);
+                self.count(zone, above, meta, found.data);
+            }
+            let key = place.encode();
+            // An orphan has lost its name, and with it its link to itself.
+            let orphan = zone == ORPHAN_ZONE && place.path.len() == 1;
+            let expected = if orphan { 0 } else { 2 + subdirectories };
+            if links != expected {
+                let detail = format!("expected {expected}, found {links}");
                 self.add(Code::LinksWrong, &key, detail);
             }
+            self.check_sums(&key, stated, found);
+            if self.sizes.are_below(found) {
+                let detail = format!("{} bytes of metadata, {} of files", found.meta, found.data);
+                self.add(Code::ZoneTooLarge, &key, detail);
+            }
+        }
+    }
+
+    fn check_sums(&mut self, key: &[u8], stated: Sums, found: Sums) {
+        if stated != found {
+            let text = |sums: Sums| format!("{} and {} bytes", sums.meta, sums.data);
+            let detail = format!("expected {}, found {}", text(found), text(stated));
+            self.add(Code::SumsWrong, key, detail);
+        }
+    }
+
+    /// Zones that are too small are noted, and no others.
+    fn check_small(&mut self) {
+        let mut noted = std::mem::take(&mut self.small);
+        let zones = self.zones.iter().filter_map(|(id, zone)| {
+            let [reference] = &zone.references[..] else { return None };
+            let own = reference.zone.link == LinkKind::Own && reference.from != ORPHAN_ZONE;
+            let small = own && self.sizes.are_above(zone.found);
+            zone.root.as_ref().map(|_| (*id, reference.from, small))
+        });
+        let all: Vec<_> = zones.chain(self.data_zones.drain(..)).collect();
+        for (zone, at, small) in all {
+            let found = noted.remove(&zone);
+            if found != small.then_some(at) {
+                let noted = match found {
+                    None => "it is not noted".into(),
+                    Some(at) => format!("it is noted as one in zone {at}"),
+                };
+                let what = if small { "too small" } else { "large enough" };
+                let detail = format!("it is {what}, and stands in zone {at}; {noted}");
+                self.report.add(Code::ZoneTooSmall, Place::Zone(zone), detail);
+            }
+        }
+        for zone in noted.into_keys() {
+            let detail = "it is noted, and there is none";
+            self.report.add(Code::ZoneTooSmall, Place::Zone(zone), detail);
         }
     }
 
@@ -246,11 +369,16 @@ impl Schema<'_> {
                     );
                 }
             }
+            self.check_sums(&key, root.sums, zone.found);
             if root.kind == FileType::Directory {
                 self.check_directory(&key, fixed, zone, root);
-            } else if zone.references.len() as u64 != u64::from(root.links) {
-                let detail = format!("expected {}, found {}", zone.references.len(), root.links);
-                self.add(Code::LinksWrong, &key, detail);
+            } else {
+                let names = zone.references.iter().filter(|other| other.from != ORPHAN_ZONE);
+                let expected = names.count() as u64;
+                if expected != u64::from(root.links) {
+                    let detail = format!("expected {expected}, found {}", root.links);
+                    self.add(Code::LinksWrong, &key, detail);
+                }
             }
         }
         for (id, ino) in [(ROOT_ZONE, ROOT_INO), (ORPHAN_ZONE, ORPHAN_INO)] {
@@ -264,7 +392,8 @@ impl Schema<'_> {
     }
 
     fn check_directory(&mut self, key: &[u8], fixed: bool, zone: &Zone, root: &Inode) {
-        let links = 2 + zone.subdirectories;
+        let orphan = zone.references.iter().any(|reference| reference.from == ORPHAN_ZONE);
+        let links = if orphan { 0 } else { 2 + zone.subdirectories };
         if root.links != links {
             self.add(Code::LinksWrong, key, format!("expected {links}, found {}", root.links));
         }

@@ -19,7 +19,7 @@ impl Model {
         let mut waiting = vec![(b"/".to_vec(), fs.root()?, ROOT)];
         while let Some((path, object, at)) = waiting.pop() {
             let found = match walk.known.get(&at) {
-                Some(ino) if *ino == object.inode.ino => continue,
+                Some(ino) if *ino == object.ino() => continue,
                 Some(_) => Some("is not the object that another name of it leads to".into()),
                 None => walk.object(&path, &object, at, &mut waiting)?,
             };
@@ -50,11 +50,11 @@ impl Walk<'_> {
         at: usize,
         waiting: &mut Waiting,
     ) -> Result<Option<String>> {
-        self.known.insert(at, object.inode.ino);
-        if self.inos.insert(object.inode.ino, at).is_some() {
+        self.known.insert(at, object.ino());
+        if self.inos.insert(object.ino(), at).is_some() {
             return Ok(Some("is one object with another name".into()));
         }
-        let (node, inode) = (self.model.node(at), &object.inode);
+        let (node, inode) = (self.model.node(at), object.inode());
         let size = match node.kind {
             FileType::Symlink => node.target.len() as u64,
             _ => node.size,

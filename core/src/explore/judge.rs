@@ -148,7 +148,9 @@ impl<'s> Judge<'s> {
         if msn != expected {
             return Err(format!("read-only, the MSN is {expected}; read-write, it is {msn}"));
         }
-        fs.checkpoint().map_err(said("checkpoint after the recovery"))?;
+        // That of the volume: zones stay as they are, so that a cut here leaves a boundary, too.
+        let checkpoint = fs.volume_mut().checkpoint();
+        checkpoint.map_err(said("checkpoint after the recovery"))?;
         Ok(recovery.checkpoints)
     }
 

@@ -13,7 +13,7 @@ use crate::format::limits::{
     FILE_BLOCK, FILE_MAX, NAME_MAX, SYMLINK_MAX, VALUE_MAX, XATTR_NAME_MAX,
 };
 use crate::format::{FileType, is_name};
-use crate::fs::components;
+use crate::fs::{Allocate, Over, components};
 
 const BLOCK: u64 = FILE_BLOCK as u64;
 /// The node of the root directory.
@@ -24,6 +24,8 @@ pub(super) const ROOT: usize = 0;
 pub struct Model {
     nodes: BTreeMap<usize, Arc<ModelNode>>,
     next: usize,
+    /// What there are handles of.
+    held: Vec<usize>,
 }
 
 /// An object of the model.
@@ -32,6 +34,8 @@ pub(super) struct ModelNode {
     pub kind: FileType,
     pub perm: u32,
     pub links: u32,
+    /// Whether it has, or had, several links.
+    pub shared: bool,
     pub size: u64,
     pub blocks: BTreeMap<u64, Arc<[u8]>>,
     pub target: Vec<u8>,
@@ -51,7 +55,7 @@ impl Model {
     /// A file system as it is made: an empty root directory.
     pub fn new() -> Model {
         let root = Arc::new(ModelNode::new(FileType::Directory));
-        Model { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
+        Model { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, held: Vec::new() }
     }
 
     /// Takes a step. What is no operation changes nothing.
@@ -65,7 +69,13 @@ impl Model {
             Step::Truncate(path, size) => self.truncate(path, *size),
             Step::Unlink(path) => self.unlink(path),
             Step::Rmdir(path) => self.rmdir(path),
-            Step::Rename(from, to) => self.rename(from, to),
+            Step::Rename(from, to) => self.rename(from, to, Over::Replace),
+            Step::RenameNew(from, to) => self.rename(from, to, Over::Refuse),
+            Step::Exchange(from, to) => self.rename(from, to, Over::Exchange),
+            Step::RemoveTree(path) => self.remove_tree(path),
+            Step::Allocate { path, what, offset, len, keep_size } => {
+                self.allocate(path, *what, *offset, *len, *keep_size)
+            }
             Step::Link(from, to) => self.link(from, to),
             Step::SetXattr { path, name, len, fill } => {
                 self.set_xattr(path, name, fill.bytes(*len).into())
@@ -76,8 +86,22 @@ impl Model {
                 self.edit(at).perm = perm & 0o7777;
                 Ok(())
             }
+            Step::Hold(path) => {
+                let at = self.resolve(path)?;
+                self.held.push(at);
+                Ok(())
+            }
+            Step::Release => {
+                self.release();
+                Ok(())
+            }
             Step::Sync | Step::Checkpoint | Step::Reopen | Step::Crash(_) => Ok(()),
         }
+    }
+
+    /// Nobody has a handle any more.
+    pub(super) fn release(&mut self) {
+        self.held.clear();
     }
 
     /// The paths of everything there is, or of all directories; the root first.
@@ -269,16 +293,74 @@ impl Model {
         Ok(())
     }
 
-    fn rename(&mut self, from: &[u8], to: &[u8]) -> Answer<()> {
+    fn remove_tree(&mut self, path: &[u8]) -> Answer<()> {
+        let (parent, name) = self.resolve_parent(path)?;
+        let at = self.lookup(parent, name)?;
+        if !self.is_directory(at) {
+            return self.unlink(path);
+        }
+        let mut below = vec![at];
+        let mut done = 0;
+        while let Some(at) = below.get(done) {
+            below.extend(self.node(*at).entries.values().copied().collect::<Vec<_>>());
+            done += 1;
+        }
+        if below.iter().any(|at| self.held.contains(at) && !self.node(*at).shared) {
+            return Err(Refusal::Busy);
+        }
+        self.take(parent, name);
+        below.into_iter().for_each(|at| self.drop_link(at));
+        Ok(())
+    }
+
+    fn allocate(
+        &mut self,
+        path: &[u8],
+        what: Allocate,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    ) -> Answer<()> {
+        let at = self.resolve(path)?;
+        let size = self.regular(at)?.size;
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_MAX).ok_or(Refusal::TooBig)?;
+        if len == 0 || (what == Allocate::Punch && !keep_size) {
+            return Err(Refusal::Invalid);
+        }
+        let node = self.edit(at);
+        let cleared = offset..end.min(size);
+        if what != Allocate::Reserve && !cleared.is_empty() {
+            for number in cleared.start / BLOCK..cleared.end.div_ceil(BLOCK) {
+                let start = number * BLOCK;
+                let from = cleared.start.max(start) - start;
+                let to = (cleared.end - start).min(BLOCK);
+                node.change_block(number, |block| {
+                    let to = block.len().min(to as usize);
+                    block[(from as usize).min(to)..to].fill(0);
+                });
+            }
+        }
+        if !keep_size {
+            node.size = size.max(end);
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &[u8], to: &[u8], over: Over) -> Answer<()> {
         let (from, name) = self.resolve_parent(from)?;
         let (to, new_name) = self.resolve_parent(to)?;
         check_name(new_name)?;
         let moved = self.lookup(from, name)?;
         let replaced = self.find(to, new_name)?;
+        match over {
+            Over::Refuse if replaced.is_some() => return Err(Refusal::Exists),
+            Over::Exchange if replaced.is_none() => return Err(Refusal::NotFound),
+            _ => {}
+        }
         if replaced == Some(moved) {
             return Ok(());
         }
-        if let Some(other) = replaced {
+        if let (Over::Replace, Some(other)) = (over, replaced) {
             match (self.is_directory(moved), self.is_directory(other)) {
                 (true, false) => return Err(Refusal::NotADirectory),
                 (false, true) => return Err(Refusal::IsADirectory),
@@ -292,8 +374,20 @@ impl Model {
             return Err(Refusal::Invalid);
         }
         if let Some(other) = replaced {
+            let exchange = over == Over::Exchange;
+            if exchange && self.is_directory(other) && self.is_below(from, other) {
+                return Err(Refusal::Invalid);
+            }
             self.take(to, new_name);
-            self.drop_link(other);
+            match exchange {
+                true => {
+                    self.take(from, name);
+                    self.put(from, name, other);
+                    self.put(to, new_name, moved);
+                    return Ok(());
+                }
+                false => self.drop_link(other),
+            }
         }
         self.take(from, name);
         self.put(to, new_name, moved);
@@ -321,7 +415,8 @@ impl Model {
         if self.find(parent, name)?.is_some() {
             return Err(Refusal::Exists);
         }
-        self.edit(at).links += 1;
+        let node = self.edit(at);
+        (node.links, node.shared) = (node.links + 1, true);
         self.put(parent, name, at);
         Ok(())
     }
@@ -352,6 +447,7 @@ impl ModelNode {
             kind,
             perm: 0o600,
             links: if kind == FileType::Directory { 2 } else { 1 },
+            shared: false,
             size: 0,
             blocks: BTreeMap::new(),
             target: Vec::new(),

@@ -11,8 +11,8 @@ use super::{Model, Random, Rules, Step};
 use crate::cache::{CacheBudget, Geometry};
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
-use crate::format::FileType;
-use crate::fs::{Attributes, Changes, Clock, FIRST_INO, FIRST_ZONE, Fs, New};
+use crate::format::{FileType, Op, ZoneSizes};
+use crate::fs::{Attributes, Changes, Clock, FIRST_INO, FIRST_ZONE, Fs, New, Object, Over};
 use crate::ids::{Msn, Time};
 use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Volume};
 
@@ -25,6 +25,8 @@ pub struct Setup {
     pub log_bytes: u64,
     /// The sizes that shape the trees.
     pub geometry: Geometry,
+    /// How large zones are.
+    pub zones: ZoneSizes,
     /// How much memory the cache may take.
     pub cache: CacheBudget,
     /// Writes of so many bytes are bound late.
@@ -43,6 +45,7 @@ impl Setup {
             image_bytes,
             log_bytes: 64 << 10,
             geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 },
+            zones: ZoneSizes::of_max(12 << 10),
             cache: CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 },
             late_bytes: 16 << 10,
             eager_checkpoints: false,
@@ -58,6 +61,7 @@ impl Setup {
             log_bytes: self.log_bytes,
             content: Content::Files,
             geometry: self.geometry,
+            zones: self.zones,
             cache: self.cache,
             first_zone: FIRST_ZONE,
             first_ino: FIRST_INO,
@@ -74,7 +78,9 @@ impl Setup {
         let usual = OpenOptions::new(mode, nonces(seed));
         let options = OpenOptions { cache, late_bytes, eager_checkpoints, scatter, ..usual };
         let (volume, recovery) = Volume::open(device, options)?;
-        Ok((Fs::open(volume, clock(1 << 20)), recovery))
+        let mut fs = Fs::open(volume, clock(1 << 20));
+        fs.keep_trail();
+        Ok((fs, recovery))
     }
 }
 
@@ -91,7 +97,7 @@ fn clock(start: i64) -> Clock {
     })
 }
 
-/// Takes a step of a file system. `Sync` and `Checkpoint` are taken too, `Reopen` and `Crash` are not.
+/// Takes a step of a file system. `Sync` and `Checkpoint` are taken too; handles and opening again are not.
 pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
     match step {
         Step::Mkdir(path) => make(fs, path, FileType::Directory, b""),
@@ -100,11 +106,11 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
         Step::Mkfifo(path) => make(fs, path, FileType::Fifo, b""),
         Step::Write { path, offset, len, fill } => {
             let object = fs.resolve(path)?;
-            fs.write(&object, *offset, &Bytes::from(fill.bytes(*len))).map(drop)
+            fs.write(&object, *offset, &Bytes::from(fill.bytes(*len)))
         }
         Step::Truncate(path, size) => {
             let object = fs.resolve(path)?;
-            fs.truncate(&object, *size).map(drop)
+            fs.truncate(&object, *size)
         }
         Step::Unlink(path) => {
             let (directory, name) = fs.resolve_parent(path)?;
@@ -114,15 +120,21 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
             let (directory, name) = fs.resolve_parent(path)?;
             fs.rmdir(&directory, name)
         }
-        Step::Rename(from, to) => {
-            let (from, name) = fs.resolve_parent(from)?;
-            let (to, new_name) = fs.resolve_parent(to)?;
-            fs.rename(&from, name, &to, new_name)
+        Step::Rename(from, to) => rename(fs, from, to, Over::Replace),
+        Step::RenameNew(from, to) => rename(fs, from, to, Over::Refuse),
+        Step::Exchange(from, to) => rename(fs, from, to, Over::Exchange),
+        Step::RemoveTree(path) => {
+            let (directory, name) = fs.resolve_parent(path)?;
+            fs.remove_tree(&directory, name)
+        }
+        Step::Allocate { path, what, offset, len, keep_size } => {
+            let object = fs.resolve(path)?;
+            fs.allocate(&object, *what, *offset, *len, *keep_size)
         }
         Step::Link(from, to) => {
             let object = fs.resolve(from)?;
             let (directory, name) = fs.resolve_parent(to)?;
-            fs.link(&object, &directory, name).map(drop)
+            fs.link(&object, &directory, name)
         }
         Step::SetXattr { path, name, len, fill } => {
             let object = fs.resolve(path)?;
@@ -135,12 +147,18 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
         Step::Chmod(path, perm) => {
             let object = fs.resolve(path)?;
             let changes = Changes { perm: Some(*perm), ..Changes::default() };
-            fs.set_attributes(&object, changes).map(drop)
+            fs.set_attributes(&object, changes)
         }
         Step::Sync => fs.volume_mut().sync(),
         Step::Checkpoint => fs.checkpoint(),
-        Step::Reopen | Step::Crash(_) => Ok(()),
+        Step::Hold(_) | Step::Release | Step::Reopen | Step::Crash(_) => Ok(()),
     }
+}
+
+fn rename(fs: &mut Fs, from: &[u8], to: &[u8], over: Over) -> Result<()> {
+    let (from, name) = fs.resolve_parent(from)?;
+    let (to, new_name) = fs.resolve_parent(to)?;
+    fs.rename(&from, name, &to, new_name, over)
 }
 
 fn make(fs: &mut Fs, path: &[u8], kind: FileType, target: &[u8]) -> Result<()> {
@@ -172,6 +190,8 @@ pub struct Run {
     /// The boundary that the file system is at; after a reopen those behind it are abandoned.
     now: usize,
     acknowledged: usize,
+    /// Handles, whatever becomes of their names.
+    held: Vec<Object>,
 }
 
 impl Taken {
@@ -210,7 +230,18 @@ impl Run {
         let boundaries = vec![Boundary { msn: fs.volume().next_msn(), model: Model::new() }];
         let fs = Some(fs);
         let rules = Rules::new();
-        Ok(Run { setup, device, fs, opened: 0, seed, boundaries, rules, now: 0, acknowledged: 0 })
+        Ok(Run {
+            setup,
+            device,
+            fs,
+            opened: 0,
+            seed,
+            boundaries,
+            rules,
+            now: 0,
+            acknowledged: 0,
+            held: Vec::new(),
+        })
     }
 
     /// The file system.
@@ -240,6 +271,7 @@ impl Run {
     }
 
     fn close(&mut self) {
+        self.held.clear();
         let Some(fs) = self.fs.take() else { return };
         for (rule, count) in fs.volume().counters().named() {
             if count > 0 {
@@ -255,13 +287,26 @@ impl Run {
             return self.reopen();
         }
         let fs = self.fs.as_mut().expect("it is open between steps");
-        let done = match perform(fs, step) {
+        let taken = match step {
+            Step::Hold(path) => fs.resolve(path).map(|object| self.held.push(object)),
+            Step::Release => {
+                self.held.clear();
+                Ok(())
+            }
+            step => perform(fs, step),
+        };
+        let done = match taken {
             Ok(()) => Ok(()),
             Err(Error::Refused(refusal)) => Err(refusal),
-            Err(Error::NoSpace { .. }) if !fs.volume().has_failed() => return Ok(Taken::NoRoom),
+            Err(Error::NoSpace { .. }) if !fs.volume().has_failed() => {
+                let trail = fs.take_trail();
+                let model = self.model().clone();
+                self.follow(&trail, model);
+                return Ok(Taken::NoRoom);
+            }
             Err(error) => return Err(error.to_string()),
         };
-        let msn = fs.volume().next_msn();
+        let trail = fs.take_trail();
         let mut model = self.model().clone();
         let expected = model.apply(step);
         if done != expected {
@@ -271,16 +316,33 @@ impl Run {
             };
             return Err(format!("expected: {}, found: {}", said(expected), said(done)));
         }
+        let acted = self.follow(&trail, model);
         if matches!(step, Step::Sync | Step::Checkpoint) {
             self.acknowledged = self.now;
             return Ok(Taken::Acknowledged);
         }
-        if msn == self.boundaries[self.now].msn {
-            return Ok(if done.is_ok() { Taken::Nothing } else { Taken::Refused });
+        Ok(match done {
+            Ok(()) if acted => Taken::Operation,
+            Ok(()) => Taken::Nothing,
+            Err(_) => Taken::Refused,
+        })
+    }
+
+    /// Keeps the boundaries of transactions, from the first that shows on with what the model is after it.
+    /// Whether there is one.
+    fn follow(&mut self, trail: &[(Op, Msn)], after: Model) -> bool {
+        let mut acted = false;
+        for (op, msn) in trail {
+            acted |= !op.is_hidden();
+            let model = if acted { after.clone() } else { self.model().clone() };
+            self.now = self.boundaries.len();
+            self.boundaries.push(Boundary { msn: *msn, model });
         }
-        self.now = self.boundaries.len();
-        self.boundaries.push(Boundary { msn, model });
-        Ok(Taken::Operation)
+        if !acted {
+            // It may know of another handle.
+            self.boundaries[self.now].model = after;
+        }
+        acted
     }
 
     fn reopen(&mut self) -> std::result::Result<Taken, String> {
@@ -296,6 +358,7 @@ impl Run {
         // The newest one of that MSN: those that were abandoned are older.
         let back = (self.acknowledged..=self.now).rev().find(|at| self.boundaries[*at].msn == msn);
         self.now = back.ok_or_else(|| format!("it came back with MSN {msn}, half an operation"))?;
+        self.boundaries[self.now].model.release();
         match self.difference() {
             None => Ok(Taken::Reopened),
             Some(what) => Err(format!("opened again, it is not what it was: {what}")),

@@ -16,6 +16,7 @@
 
 use std::fmt;
 
+use crate::fs::Allocate;
 use crate::text::{printable, unprintable};
 
 use super::Random;
@@ -55,6 +56,19 @@ pub enum Step {
     Rmdir(Path),
     /// From the first path to the second.
     Rename(Path, Path),
+    /// The same, where the second must not be there yet.
+    RenameNew(Path, Path),
+    /// What two paths lead to changes places.
+    Exchange(Path, Path),
+    /// A directory with everything below it, or anything else.
+    RemoveTree(Path),
+    Allocate {
+        path: Path,
+        what: Allocate,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    },
     /// What there is, and its new name.
     Link(Path, Path),
     SetXattr {
@@ -65,6 +79,10 @@ pub enum Step {
     },
     RemoveXattr(Path, Vec<u8>),
     Chmod(Path, u32),
+    /// Somebody has a handle of it from now on, whatever becomes of its name.
+    Hold(Path),
+    /// All handles are given back.
+    Release,
     /// Everything before is acknowledged, through the log.
     Sync,
     /// Everything before is acknowledged, through the trees.
@@ -144,6 +162,13 @@ impl Words<'_> {
             "unlink" => Step::Unlink(self.path()?),
             "rmdir" => Step::Rmdir(self.path()?),
             "rename" => Step::Rename(self.path()?, self.path()?),
+            "rename-new" => Step::RenameNew(self.path()?, self.path()?),
+            "exchange" => Step::Exchange(self.path()?, self.path()?),
+            "remove-tree" => Step::RemoveTree(self.path()?),
+            "reserve" => self.allocate(Allocate::Reserve, false)?,
+            "punch" => self.allocate(Allocate::Punch, true)?,
+            "zero" => self.allocate(Allocate::Zero, false)?,
+            "zero-within" => self.allocate(Allocate::Zero, true)?,
             "link" => Step::Link(self.path()?, self.path()?),
             "setxattr" => Step::SetXattr {
                 path: self.path()?,
@@ -153,6 +178,8 @@ impl Words<'_> {
             },
             "rmxattr" => Step::RemoveXattr(self.path()?, self.bytes("a name")?),
             "chmod" => Step::Chmod(self.path()?, self.mode()?),
+            "hold" => Step::Hold(self.path()?),
+            "release" => Step::Release,
             "sync" => Step::Sync,
             "checkpoint" => Step::Checkpoint,
             "reopen" => Step::Reopen,
@@ -163,6 +190,11 @@ impl Words<'_> {
             None => Ok(step),
             Some(word) => Err(format!("'{word}' is too much")),
         }
+    }
+
+    fn allocate(&mut self, what: Allocate, keep_size: bool) -> Result<Step, String> {
+        let (path, offset) = (self.path()?, self.number("an offset")?);
+        Ok(Step::Allocate { path, what, offset, len: self.number("a length")?, keep_size })
     }
 
     fn word(&mut self, what: &str) -> Result<&str, String> {
@@ -245,12 +277,26 @@ impl fmt::Display for Step {
             Step::Unlink(path) => write!(f, "unlink {}", Word(path)),
             Step::Rmdir(path) => write!(f, "rmdir {}", Word(path)),
             Step::Rename(from, to) => write!(f, "rename {} {}", Word(from), Word(to)),
+            Step::RenameNew(from, to) => write!(f, "rename-new {} {}", Word(from), Word(to)),
+            Step::Exchange(from, to) => write!(f, "exchange {} {}", Word(from), Word(to)),
+            Step::RemoveTree(path) => write!(f, "remove-tree {}", Word(path)),
+            Step::Allocate { path, what, offset, len, keep_size } => {
+                let verb = match (what, keep_size) {
+                    (Allocate::Reserve, _) => "reserve",
+                    (Allocate::Punch, _) => "punch",
+                    (Allocate::Zero, false) => "zero",
+                    (Allocate::Zero, true) => "zero-within",
+                };
+                write!(f, "{verb} {} {offset} {len}", Word(path))
+            }
             Step::Link(from, to) => write!(f, "link {} {}", Word(from), Word(to)),
             Step::SetXattr { path, name, len, fill } => {
                 write!(f, "setxattr {} {} {len} {fill}", Word(path), Word(name))
             }
             Step::RemoveXattr(path, name) => write!(f, "rmxattr {} {}", Word(path), Word(name)),
             Step::Chmod(path, mode) => write!(f, "chmod {} {mode:o}", Word(path)),
+            Step::Hold(path) => write!(f, "hold {}", Word(path)),
+            Step::Release => f.write_str("release"),
             Step::Sync => f.write_str("sync"),
             Step::Checkpoint => f.write_str("checkpoint"),
             Step::Reopen => f.write_str("reopen"),
@@ -267,6 +313,10 @@ mod tests {
     fn every_step_survives_printing() {
         let path = |text: &str| text.as_bytes().to_vec();
         let odd = b"/odd \xff\n\\#-".to_vec();
+        let allocate = |what, keep_size| {
+            let path = odd.clone();
+            Step::Allocate { path, what, offset: 7, len: 1 << 33, keep_size }
+        };
         let steps = [
             Step::Mkdir(path("/d")),
             Step::Create(odd.clone()),
@@ -280,6 +330,15 @@ mod tests {
             Step::Unlink(path("/f")),
             Step::Rmdir(path("/")),
             Step::Rename(odd.clone(), path("/d/e")),
+            Step::RenameNew(odd.clone(), path("/d/e")),
+            Step::Exchange(odd.clone(), path("/d/e")),
+            Step::RemoveTree(path("/d")),
+            allocate(Allocate::Reserve, false),
+            allocate(Allocate::Punch, true),
+            allocate(Allocate::Zero, true),
+            allocate(Allocate::Zero, false),
+            Step::Hold(odd.clone()),
+            Step::Release,
             Step::Link(path("/d/e"), odd.clone()),
             Step::SetXattr { path: path("/"), name: odd.clone(), len: 3, fill: Fill::Zeros },
             Step::RemoveXattr(path("/"), vec![]),

@@ -70,11 +70,11 @@ impl Story {
             }
             let begun = device.position();
             let taken = run.step(step).map_err(|what| Mishap { step: at, what })?;
+            spans.resize_with(run.boundaries().len(), || Span { begun, abandoned: usize::MAX });
             match taken {
-                Taken::Operation => spans.push(Span { begun, abandoned: usize::MAX }),
                 Taken::Acknowledged => acknowledged.push((device.position(), run.now())),
                 Taken::Reopened => abandon(&mut spans[run.now() + 1..], begun),
-                Taken::Nothing | Taken::Refused | Taken::NoRoom => {}
+                Taken::Nothing | Taken::Operation | Taken::Refused | Taken::NoRoom => {}
             }
             if let Some(rule) = taken.rule() {
                 *rules.entry(rule).or_default() += 1;

@@ -6,6 +6,8 @@
 use super::run::Setup;
 use super::{Fill, Model, Path, Random, Step};
 use crate::cache::{CacheBudget, Geometry};
+use crate::format::ZoneSizes;
+use crate::fs::Allocate;
 
 /// Where the steps of a workload come from.
 enum Plot {
@@ -35,6 +37,7 @@ const ROOMY: Setup = Setup {
     image_bytes: 3072 * KIB,
     log_bytes: 64 * KIB,
     geometry: Geometry { node_size: 16 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 8 },
+    zones: ZoneSizes::of_max(32 << 10),
     cache: CacheBudget { total_bytes: 256 << 10, dirty_bytes: 96 << 10 },
     late_bytes: EDGE,
     eager_checkpoints: false,
@@ -46,6 +49,7 @@ const LARGE: Setup = Setup {
     image_bytes: 4096 * KIB,
     log_bytes: 64 * KIB,
     geometry: Geometry { node_size: 16 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 8 },
+    zones: ZoneSizes::of_max(64 << 10),
     cache: CacheBudget { total_bytes: 512 << 10, dirty_bytes: 192 << 10 },
     late_bytes: EDGE,
     eager_checkpoints: false,
@@ -74,6 +78,8 @@ impl Workload {
             seeded("repeat", "the same again after opening again", ROOMY, repeat),
             seeded("metadata", "directories, and checkpoints at odd moments", tiny, metadata),
             seeded("turns", "two files written in turns", ROOMY, turns),
+            seeded("zones", "zones that split, move, merge and go", tiny, zones),
+            seeded("orphans", "names that go before what they lead to", tiny, orphans),
             seeded(
                 "full",
                 "an image that is nearly full",
@@ -134,7 +140,10 @@ impl Pen {
         let _ = self.model.apply(&step);
         match step {
             Step::Sync | Step::Checkpoint => self.synced = self.model.clone(),
-            Step::Reopen | Step::Crash(_) => self.model = self.synced.clone(),
+            Step::Reopen | Step::Crash(_) => {
+                self.model = self.synced.clone();
+                self.model.release();
+            }
             _ => {}
         }
         self.steps.push(step);
@@ -234,7 +243,7 @@ impl Pen {
     }
 
     fn any_step(&mut self) -> Step {
-        match self.random.below(44) {
+        match self.random.below(56) {
             0..=3 => Step::Sync,
             4 => Step::Checkpoint,
             5 => self.reopen(),
@@ -263,6 +272,19 @@ impl Pen {
                 let name = format!("user.{}", self.random.below(4)).into_bytes();
                 Step::RemoveXattr(self.pick(false), name)
             }
+            42 | 43 => Step::RenameNew(self.pick(false), self.fresh()),
+            44 | 45 => Step::Exchange(self.pick(false), self.pick(false)),
+            46 => Step::RemoveTree(self.pick(true)),
+            47..=50 => {
+                let what = [Allocate::Reserve, Allocate::Punch, Allocate::Zero];
+                let what = what[self.random.below(3) as usize];
+                let (path, offset) = (self.pick(false), self.offset(24_000));
+                let (len, keep_size) = (self.random.below(20_000), self.chance(2));
+                let keep_size = what == Allocate::Punch || keep_size && what != Allocate::Reserve;
+                Step::Allocate { path, what, offset, len, keep_size }
+            }
+            51 | 52 => Step::Hold(self.pick(false)),
+            53 => Step::Release,
             _ => Step::Chmod(self.pick(false), self.random.below(0o10000) as u32),
         }
     }
@@ -549,6 +571,92 @@ fn turns(pen: &mut Pen) {
         ends[which] = (ends[which] + len as u64) % 200_000;
         pen.settle(3, 30, 20);
         if turn % 16 == 15 {
+            pen.step(Step::Checkpoint);
+        }
+    }
+}
+
+/// Directories grow until they split, and shrink until they merge; meanwhile they go from one to another.
+fn zones(pen: &mut Pen) {
+    let names = ["/a", "/b", "/a/c", "/a/c/d", "/b/e"];
+    names.iter().for_each(|name| pen.step(Step::Mkdir(name.as_bytes().to_vec())));
+    for turn in 0..130 {
+        let directory = pen.pick(true);
+        let (from, to) = (pen.pick(true), pen.fresh());
+        match pen.random.below(16) {
+            0..=5 => {
+                for number in 0..pen.between(2, 6) {
+                    let name = format!("some-longer-name-{}-{number}", pen.random.below(5));
+                    let path = super::model::join(&directory, name.as_bytes());
+                    pen.step(Step::Create(path.clone()));
+                    if pen.chance(2) {
+                        let (len, fill) = (pen.between(1, 9000), pen.fill());
+                        pen.step(Step::Write { path, offset: 0, len, fill });
+                    }
+                }
+            }
+            6 | 7 => pen.step(Step::Mkdir(to)),
+            8 | 9 => pen.step(Step::Rename(from, to)),
+            10 => pen.step(Step::Exchange(from, directory)),
+            11 => {
+                let path = pen.pick(false);
+                pen.step(Step::Link(path, to));
+            }
+            12 if pen.chance(3) => pen.step(Step::RemoveTree(directory)),
+            _ => {
+                let path = pen.pick(false);
+                pen.step(Step::Unlink(path));
+            }
+        }
+        if turn % 30 == 11 {
+            pen.large("/b/large");
+        }
+        pen.settle(3, 15, 40);
+        if turn % 26 == 25 {
+            pen.step(Step::Checkpoint);
+        }
+    }
+}
+
+/// Names go while somebody has what they lead to, and power fails before it is given back.
+fn orphans(pen: &mut Pen) {
+    for turn in 0..110 {
+        let (path, directory, fresh) = (pen.pick(false), pen.pick(true), pen.fresh());
+        match pen.random.below(14) {
+            0..=2 => {
+                pen.step(Step::Create(fresh.clone()));
+                let (len, fill) = (pen.between(1, 9000), pen.fill());
+                pen.step(Step::Write { path: fresh, offset: 0, len, fill });
+            }
+            3 => pen.step(Step::Mkdir(fresh)),
+            4 | 5 => pen.step(Step::Hold(path)),
+            6 => {
+                pen.step(Step::Hold(path.clone()));
+                pen.step(Step::Unlink(path));
+            }
+            7 => {
+                pen.step(Step::Hold(directory.clone()));
+                pen.step(Step::Rmdir(directory));
+            }
+            8 => {
+                pen.step(Step::Hold(fresh.clone()));
+                pen.step(Step::Rename(path, fresh));
+            }
+            9 => pen.step(Step::Link(path, fresh)),
+            10 => pen.step(Step::Unlink(path)),
+            11 => pen.step(Step::RemoveTree(directory)),
+            12 => pen.step(Step::Release),
+            _ => {
+                let name = b"user.1".to_vec();
+                let (len, fill) = (pen.between(0, 2000), pen.fill());
+                pen.step(Step::SetXattr { path, name, len, fill });
+            }
+        }
+        if turn % 25 == 12 {
+            pen.large("/large");
+        }
+        pen.settle(3, 40, 20);
+        if turn % 28 == 27 {
             pen.step(Step::Checkpoint);
         }
     }

@@ -10,15 +10,15 @@
 //!   4  mode          4   type and permissions as in stat(2)
 //!   8  uid, gid      4+4
 //!  16  links         4
-//!  20  flags         4   0
+//!  20  flags         4   1 for a regular file that may have holes
 //!  24  size          8
 //!  32  inode         8
 //!  40  data zone     8   0 for none
 //!  48  seconds      32   accessed, modified, changed, born
 //!  80  nanoseconds  16   of the same
 //!  96  device        8   major 4, minor 4
-//! 104  metadata sum  8   bytes of keys and inodes below a directory (0 until it is kept)
-//! 112  data sum      8   bytes of files below a directory (0 until it is kept)
+//! 104  metadata sum  8   bytes of names and their values below a directory, in its zone
+//! 112  data sum      8   bytes of files there, in whole blocks, without those of a zone of their own
 //! 120  zero          8
 //! 128  trailer           the target; or the zone of the reference 8, and its name
 //! ```
@@ -29,6 +29,7 @@
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::limits::{FILE_MAX, NAME_MAX, SYMLINK_MAX};
 use super::names::is_name;
+use super::zones::Sums;
 use crate::ids::{Ino, Time, ZoneId};
 
 /// Bytes of an inode without its trailer.
@@ -38,6 +39,14 @@ const ZONE_REF_TAG: u8 = 2;
 const TRAILER_TARGET: u8 = 1;
 const TRAILER_PARENT: u8 = 2;
 const PERMISSIONS: u32 = 0o7777;
+/// The flag of a file that may have holes.
+const SPARSE: u32 = 1;
+/// Where the counters of a directory stand in its inode.
+pub const META_SUM_AT: usize = 104;
+/// The second of them.
+pub const DATA_SUM_AT: usize = 112;
+/// Bytes of a zone reference.
+pub const ZONE_REF_BYTES: usize = 24;
 
 /// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,6 +159,10 @@ pub struct Inode {
     pub target: Vec<u8>,
     /// For the root of a directory's zone: where the reference to the zone is.
     pub parent: Option<Parent>,
+    /// Whether a regular file may have holes.
+    pub sparse: bool,
+    /// What stands below a directory in its zone.
+    pub sums: Sums,
 }
 
 /// Whether a zone reference may have siblings.
@@ -205,7 +218,10 @@ impl Inode {
         let kind = u8::try_from(mode >> 12).ok().and_then(FileType::from_code);
         let kind = kind.ok_or_else(|| f.wrong("mode", "a file type", format_args!("{mode:o}")))?;
         let (uid, gid, links) = (f.u32("uid")?, f.u32("gid")?, f.u32("links")?);
-        f.zeros("flags", 4)?;
+        let flags = f.u32("flags")?;
+        if flags & !SPARSE != 0 || (flags != 0 && kind != FileType::Regular) {
+            return Err(f.wrong("flags", "0, or 1 for a regular file", flags));
+        }
         let size = f.u64("size")?;
         f.within(24, "size", size, FILE_MAX)?;
         let ino = Ino(f.u64("inode")?);
@@ -219,8 +235,10 @@ impl Inode {
             *time = Time { secs, nanos: f.limited("nanoseconds", 999_999_999)? as u32 };
         }
         let device = (f.u32("device major")?, f.u32("device minor")?);
-        f.zeros("metadata sum", 8)?;
-        f.zeros("data sum", 8)?;
+        let sums = Sums { meta: f.u64("metadata sum")?, data: f.u64("data sum")? };
+        if sums != Sums::default() && kind != FileType::Directory {
+            return Err(f.wrong("metadata sum", "0 for what is no directory", sums.meta));
+        }
         f.zeros("reserved", 8)?;
         let (mut target, mut parent) = (Vec::new(), None);
         match trailer {
@@ -273,7 +291,15 @@ impl Inode {
             device,
             target,
             parent,
+            sparse: flags & SPARSE != 0,
+            sums,
         })
+    }
+
+    /// The length of its value.
+    pub fn encoded_len(&self) -> usize {
+        let parent = self.parent.as_ref().map_or(0, |parent| 8 + parent.name.len());
+        INODE_BYTES + parent + self.target.len()
     }
 
     /// The inode as a value of the metadata index.
@@ -291,7 +317,7 @@ impl Inode {
         w.u32(self.uid);
         w.u32(self.gid);
         w.u32(self.links);
-        w.u32(0);
+        w.u32(if self.sparse { SPARSE } else { 0 });
         w.u64(self.size);
         w.u64(self.ino.0);
         w.u64(self.data_zone.map_or(0, |zone| zone.0));
@@ -300,6 +326,8 @@ impl Inode {
         times.iter().for_each(|time| w.u32(time.nanos));
         w.u32(self.device.0);
         w.u32(self.device.1);
+        w.u64(self.sums.meta);
+        w.u64(self.sums.data);
         w.pad_to(INODE_BYTES);
         match &self.parent {
             Some(parent) => {
@@ -334,7 +362,7 @@ impl ZoneRef {
 
     /// The reference as a value of the metadata index.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::with_capacity(24);
+        let mut w = Writer::with_capacity(ZONE_REF_BYTES);
         w.u8(ZONE_REF_TAG);
         w.u8(match self.link {
             LinkKind::Own => 1,

@@ -71,11 +71,17 @@ pub enum Op {
     RemoveXattr,
     Format,
     Raw,
+    Exchange,
+    Allocate,
+    RemoveTree,
+    Reap,
+    SplitZone,
+    MergeZone,
 }
 
 impl Op {
     /// Every operation, in the order of their codes, which start at 1.
-    pub const ALL: [Op; 15] = [
+    pub const ALL: [Op; 21] = [
         Op::Create,
         Op::Mkdir,
         Op::Symlink,
@@ -91,10 +97,21 @@ impl Op {
         Op::RemoveXattr,
         Op::Format,
         Op::Raw,
+        Op::Exchange,
+        Op::Allocate,
+        Op::RemoveTree,
+        Op::Reap,
+        Op::SplitZone,
+        Op::MergeZone,
     ];
 
     fn code(self) -> u16 {
         self as u16 + 1
+    }
+
+    /// Whether nothing that one could see changes.
+    pub fn is_hidden(self) -> bool {
+        matches!(self, Op::Reap | Op::SplitZone | Op::MergeZone)
     }
 
     /// The operation's name.
@@ -115,6 +132,12 @@ impl Op {
             Op::RemoveXattr => "removexattr",
             Op::Format => "format",
             Op::Raw => "raw",
+            Op::Exchange => "exchange",
+            Op::Allocate => "allocate",
+            Op::RemoveTree => "remove tree",
+            Op::Reap => "reap",
+            Op::SplitZone => "split zone",
+            Op::MergeZone => "merge zone",
         }
     }
 }

@@ -26,12 +26,16 @@ mod spacemap;
 mod superblock;
 mod table;
 mod update;
+mod zones;
 
 pub use binding::{BINDING_BYTES_MAX, Binding, Bound, BoundLeaf, BoundSlice, MsnRange};
 pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
 pub use filter::{Probe, filter_bytes, push_filter};
 pub use identity::{IDENTITY_AT, Identity};
-pub use inode::{FileType, INODE_BYTES, Inode, LinkKind, MetaValue, Parent, ZoneRef};
+pub use inode::{
+    DATA_SUM_AT, FileType, INODE_BYTES, Inode, LinkKind, META_SUM_AT, MetaValue, Parent,
+    ZONE_REF_BYTES, ZoneRef,
+};
 pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};
 pub(crate) use key::shared_prefix;
@@ -57,3 +61,4 @@ pub use spacemap::{BITS_PER_PAGE, MapPage};
 pub use superblock::{Features, HASH_SHA256, RootRef, Superblock, TableRoot};
 pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};
 pub use update::{Stage, Update, carry_out, growth_of, is_anew};
+pub use zones::{Sums, ZoneSizes};

@@ -72,6 +72,27 @@ impl MetaKey {
         (Key::new(lo), Key::new(hi))
     }
 
+    /// What the keys of all that is below the directory at this key begin with.
+    pub fn below(&self) -> Key {
+        Key::new(self.prefix(INNER))
+    }
+
+    /// The range of the keys of everything below the directory at this key: entries, with their attributes,
+    /// directories in it and what is below them. In the data index, that of the contents of files there.
+    pub fn subtree_range(&self) -> (Key, Key) {
+        let mut lo = self.prefix(INNER);
+        let mut hi = lo.clone();
+        lo.push(LAST);
+        hi.push(INNER + 1);
+        (Key::new(lo), Key::new(hi))
+    }
+
+    /// The length of the longest key that may be needed for what is at this key: that of an attribute with
+    /// the longest name.
+    pub fn reach(&self) -> usize {
+        8 + self.path.iter().map(|name| name.len() + 2).sum::<usize>() + 1 + XATTR_NAME_MAX
+    }
+
     /// Zone and path, with this tag for the last component.
     fn prefix(&self, last: u8) -> Vec<u8> {
         let mut bytes = self.zone.0.to_be_bytes().to_vec();

@@ -45,6 +45,7 @@ use super::fields::{Fields, FormatError, Trace, Writer};
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
 use super::table::PagePointer;
+use super::zones::ZoneSizes;
 use crate::ids::*;
 
 /// The code of SHA-256.
@@ -132,10 +133,8 @@ pub struct Superblock {
     pub next_ino: Ino,
     /// The MSN of the next message.
     pub next_msn: Msn,
-    /// C0, in bytes.
-    pub zone_min: u64,
-    /// C1, in bytes.
-    pub zone_max: u64,
+    /// How large zones are.
+    pub zones: ZoneSizes,
     /// When the checkpoint was made.
     pub wall: Time,
     /// Blocks in use.
@@ -205,8 +204,7 @@ impl Superblock {
             next_zone: ZoneId(f.u64("next zone id")?),
             next_ino: Ino(f.u64("next inode")?),
             next_msn: Msn(f.u64("next MSN")?),
-            zone_min: f.u64("zone minimum")?,
-            zone_max: f.u64("zone maximum")?,
+            zones: ZoneSizes::decode(&mut f)?,
             wall: decode_time(&mut f)?,
             used_blocks: {
                 f.zeros("reserved", 4)?;
@@ -318,8 +316,7 @@ impl Superblock {
         w.u64(self.next_zone.0);
         w.u64(self.next_ino.0);
         w.u64(self.next_msn.0);
-        w.u64(self.zone_min);
-        w.u64(self.zone_max);
+        self.zones.encode(&mut w);
         w.i64(self.wall.secs);
         w.u32(self.wall.nanos);
         w.u32(0);

@@ -125,6 +125,11 @@ impl Update {
         Update::of(&[Stage { adds: vec![(offset.min(BEYOND), delta)], ..Stage::default() }])
     }
 
+    /// The same for several counters, in the order of their offsets.
+    pub fn add_all(adds: Vec<(usize, i64)>) -> Update {
+        Update::of(&[Stage { adds, ..Stage::default() }])
+    }
+
     /// Cuts the value to `len` bytes, if it has more.
     pub fn trim(len: usize) -> Update {
         Update::of(&[Stage { trim: Some(len.min(BEYOND)), ..Stage::default() }])

@@ -5,9 +5,12 @@
 //! becomes a hole. Nothing is read to write: a part of a block is a patch, its end is cut off by a trim. A large
 //! overwrite carries the range delete of what it covers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use super::{Fs, Object, insert_inode};
+use super::draft::{Counts, whole_blocks};
+use super::{Delta, Draft, Fs, Object};
 use crate::error::{Error, Fault, Place, Refusal, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
 use crate::format::*;
@@ -30,10 +33,10 @@ pub struct Blocks {
 }
 
 /// The prefix of a file's data keys: its data zone, or without one its own place.
-pub(crate) fn data_prefix(object: &Object) -> Vec<u8> {
-    match object.inode.data_zone {
+pub(super) fn data_prefix(object: &Object) -> Vec<u8> {
+    match object.inode().data_zone {
         Some(zone) => zone.0.to_be_bytes().to_vec(),
-        None => object.place.encode().to_vec(),
+        None => object.place().encode().to_vec(),
     }
 }
 
@@ -46,7 +49,7 @@ pub(super) fn delete_blocks(object: &Object, first: u64) -> RecordMessage {
 impl Fs {
     /// Reads up to `len` bytes at `offset`; less only at the end of the file.
     pub fn read(&self, object: &Object, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let size = self.regular(object)?.size;
+        let size = regular(object)?.size;
         let end = offset.saturating_add(len as u64).min(size);
         if offset >= end {
             return Ok(Vec::new());
@@ -72,7 +75,7 @@ impl Fs {
     fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {
         let prefix = data_prefix(object);
         let scan = Scan::new(TreeId::Data, data_key(&prefix, first), Some(data_key(&prefix, end)));
-        Blocks { prefix, scan, size: object.inode.size }
+        Blocks { prefix, scan, size: object.inode().size }
     }
 
     /// The next stored block: its offset in the file, and its bytes.
@@ -94,62 +97,97 @@ impl Fs {
         }
     }
 
-    /// Writes `data` at `offset`; the file grows as needed. Returns the object as it is then.
-    pub fn write(&mut self, object: &Object, offset: u64, data: &Bytes) -> Result<Object> {
-        let mut inode = self.regular(object)?;
+    /// Writes `data` at `offset`; the file grows as needed.
+    pub fn write(&mut self, object: &Object, offset: u64, data: &Bytes) -> Result<()> {
+        let old_size = regular(object)?.size;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_MAX);
         let end = end.ok_or(Refusal::TooBig)?;
         if data.is_empty() {
-            return Ok(Object { inode, ..object.clone() });
+            return Ok(());
         }
         if data.len() > WRITE_MAX {
             return Err(Error::Misuse(format!("a write of more than {WRITE_MAX} bytes")));
         }
-        let old_size = inode.size;
-        inode.size = inode.size.max(end);
-        let now = self.now();
-        inode.modified = now;
-        inode.changed = now;
-        let mut messages = block_messages(object, old_size, offset, data);
-        messages.push(insert_inode(&object.place, &inode));
-        self.commit(Op::Write, now, messages)?;
-        Ok(Object { inode, ..object.clone() })
+        self.resize(object, Op::Write, old_size.max(end), |draft| {
+            let (messages, holes) = block_messages(object, old_size, offset, data);
+            draft.append(messages);
+            draft.inode(object).sparse |= holes || offset > whole_blocks(old_size);
+        })
     }
 
     /// Sets the size of a file. What is cut off is gone; what is added reads as zero.
-    pub fn truncate(&mut self, object: &Object, size: u64) -> Result<Object> {
-        let mut inode = self.regular(object)?;
+    pub fn truncate(&mut self, object: &Object, size: u64) -> Result<()> {
+        let old_size = regular(object)?.size;
         if size > FILE_MAX {
             return Err(Refusal::TooBig.into());
         }
-        let now = self.now();
-        let mut messages = Vec::new();
-        if size < inode.size {
-            messages.push(delete_blocks(object, size.div_ceil(BLOCK)));
-            messages.extend(cut_block(object, size));
+        self.resize(object, Op::Truncate, size, |draft| {
+            if size < old_size {
+                draft.append_deletes(delete_blocks(object, size.div_ceil(BLOCK)));
+                draft.append(cut_block(object, size));
+            }
+            draft.inode(object).sparse |= whole_blocks(size) > whole_blocks(old_size);
+        })
+    }
+
+    /// Changes the contents of a file, which has `size` bytes afterwards, wherever its blocks then stand.
+    pub(super) fn resize(
+        &mut self,
+        object: &Object,
+        op: Op,
+        size: u64,
+        change: impl FnOnce(&mut Draft),
+    ) -> Result<()> {
+        let mut draft = self.begin()?;
+        let inode = object.inode();
+        let own = |object: &Object| object.zone().is_some() || object.inode().data_zone.is_some();
+        let grows = Delta::data(size) - Delta::data(inode.size);
+        if !own(object) && whole_blocks(size) > self.sizes.max {
+            self.split_file(object)?;
         }
+        if !own(object)
+            && let Some((directory, _)) = object.up()
+        {
+            self.make_way(&directory, 0, || {
+                let mut counts = Counts::default();
+                counts.add(&directory, grows);
+                counts
+            })?;
+            draft.count(&directory, grows);
+        }
+        change(&mut draft);
+        let now = draft.now;
+        let inode = draft.inode(object);
         inode.size = size;
         inode.modified = now;
         inode.changed = now;
-        messages.push(insert_inode(&object.place, &inode));
-        self.commit(Op::Truncate, now, messages)?;
-        Ok(Object { inode, ..object.clone() })
-    }
-
-    /// The current inode of a regular file.
-    fn regular(&self, object: &Object) -> Result<Inode> {
-        let inode = self.object(object.place.clone())?.inode;
-        match inode.kind {
-            FileType::Regular => Ok(inode),
-            FileType::Directory => Err(Refusal::IsADirectory.into()),
-            _ => Err(Refusal::Invalid.into()),
+        inode.sparse &= size > 0;
+        if let Some(zone) = object.inode().data_zone {
+            self.weigh_file(&mut draft, object, zone, size);
         }
+        self.carry_out(op, draft)
     }
 }
 
-/// The messages that put `data` at `offset` of a file of `old_size` bytes.
-fn block_messages(object: &Object, old_size: u64, offset: u64, data: &Bytes) -> Vec<RecordMessage> {
+/// The inode of a regular file.
+pub(super) fn regular(object: &Object) -> Result<Arc<Inode>> {
+    match object.kind() {
+        FileType::Regular => Ok(object.inode()),
+        FileType::Directory => Err(Refusal::IsADirectory.into()),
+        _ => Err(Refusal::Invalid.into()),
+    }
+}
+
+/// The messages that put `data` at `offset` of a file of `old_size` bytes, and whether they may leave holes:
+/// zeros take no room.
+fn block_messages(
+    object: &Object,
+    old_size: u64,
+    offset: u64,
+    data: &Bytes,
+) -> (Vec<RecordMessage>, bool) {
     let prefix = data_prefix(object);
+    let mut holes = false;
     let mut messages = Vec::with_capacity(data.len() / FILE_BLOCK + 4);
     // What is overwritten as a whole.
     let old = offset.div_ceil(BLOCK)..(offset + data.len() as u64).min(old_size) / BLOCK;
@@ -167,6 +205,7 @@ fn block_messages(object: &Object, old_size: u64, offset: u64, data: &Bytes) -> 
         done += len;
         let may_exist = block * BLOCK < old_size && !(at_once && old.contains(&block));
         let zero = is_zero(&fresh);
+        holes |= zero;
         let action = match (may_exist, len == FILE_BLOCK) {
             (false, _) if zero => continue,
             (true, true) if zero => Action::Delete,
@@ -177,7 +216,7 @@ fn block_messages(object: &Object, old_size: u64, offset: u64, data: &Bytes) -> 
         };
         messages.push(RecordMessage::Point(TreeId::Data, data_key(&prefix, block), action));
     }
-    messages
+    (messages, holes)
 }
 
 /// Cuts off what the block that `size` falls into holds behind it.

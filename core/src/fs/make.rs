@@ -1,6 +1,8 @@
 //! Making objects: files, directories, links, devices.
 
-use super::{Fs, Object, check_name, insert, insert_inode};
+use super::draft::{Counts, add_links};
+use super::zones::SmallZone;
+use super::{Delta, Draft, Fs, Object, Placed, check_name};
 use crate::error::{Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
@@ -31,8 +33,9 @@ pub struct New {
     pub target: Vec<u8>,
     /// Major and minor number of a device.
     pub device: (u32, u32),
-    /// Whether it will have several links, and gets a zone for that at once.
-    pub shared: bool,
+    /// Whether it gets a zone of its own at once: a directory that is going to be large, or what is going to
+    /// have several links.
+    pub zone: bool,
 }
 
 impl Attributes {
@@ -58,6 +61,8 @@ impl Attributes {
             device: (0, 0),
             target: Vec::new(),
             parent: None,
+            sparse: false,
+            sums: Sums::default(),
         }
     }
 }
@@ -65,7 +70,7 @@ impl Attributes {
 impl New {
     /// A plain object of this type.
     pub fn of(kind: FileType, attributes: Attributes) -> New {
-        New { kind, attributes, target: Vec::new(), device: (0, 0), shared: false }
+        New { kind, attributes, target: Vec::new(), device: (0, 0), zone: false }
     }
 }
 
@@ -83,89 +88,114 @@ impl Fs {
                 _ => return Err(Refusal::NameTooLong.into()),
             }
         }
-        let now = self.now();
-        let entry = directory.place.child(name);
-        let ino = self.volume.take_ino()?;
-        let mut inode = new.attributes.inode(new.kind, ino, now);
-        let is_directory = new.kind == FileType::Directory;
-        let mut place = entry.clone();
-        let mut messages = Vec::with_capacity(3);
-        if is_directory || new.shared {
-            let zone = self.volume.take_zone()?;
-            let link = if is_directory { LinkKind::Own } else { LinkKind::Link };
-            place = MetaKey::root(zone);
-            messages.push(insert(&entry, ZoneRef { link, kind: new.kind, ino, zone }.encode()));
-        }
+        let mut draft = self.begin()?;
+        let now = draft.now;
+        let mut inode = new.attributes.inode(new.kind, self.volume.take_ino()?, now);
         match new.kind {
-            FileType::Directory => {
-                inode.links = 2;
-                inode.parent = Some(Parent { zone: directory.place.zone, name: name.to_vec() });
-            }
-            FileType::Regular => inode.data_zone = Some(self.volume.take_zone()?),
+            FileType::Directory => inode.links = 2,
             FileType::Symlink => {
                 inode.size = new.target.len() as u64;
                 inode.target = new.target;
             }
             FileType::CharDevice | FileType::BlockDevice => inode.device = new.device,
-            FileType::Fifo | FileType::Socket => {}
+            FileType::Regular | FileType::Fifo | FileType::Socket => {}
         }
-        messages.push(insert_inode(&place, &inode));
-        messages.push(self.touch_directory(directory, now, i64::from(is_directory))?);
+        let is_directory = new.kind == FileType::Directory;
+        let gain = Delta::entry(name, if new.zone { ZONE_REF_BYTES } else { inode.encoded_len() });
+        self.make_way(directory, name.len() + 2, || {
+            let mut counts = Counts::default();
+            counts.add(directory, gain);
+            counts
+        })?;
+        let parent = directory.place();
+        let mut zone = None;
+        if new.zone {
+            let own = *zone.insert(self.volume.take_zone()?);
+            if is_directory {
+                inode.parent = Some(Parent { zone: parent.zone, name: name.to_vec() });
+                if self.sizes.are_above(inode.sums) {
+                    draft.small(own, Some(SmallZone { at: parent.zone, object: None }));
+                }
+            }
+            draft.insert(&parent.child(name), reference_to(&inode, own).encode());
+        }
+        let place = zone.map_or_else(|| parent.child(name), MetaKey::root);
+        draft.insert_inode(&place, &inode);
+        draft.count(directory, gain);
+        draft.touch(directory, i64::from(is_directory))?;
         let op = match new.kind {
             FileType::Directory => Op::Mkdir,
             FileType::Regular => Op::Create,
             FileType::Symlink => Op::Symlink,
             _ => Op::Mknod,
         };
-        self.commit(op, now, messages)?;
-        Ok(Object { place, inode })
-    }
-
-    /// The directory's inode with its times and link count brought up to date.
-    pub(super) fn touch_directory(
-        &self,
-        directory: &Object,
-        now: Time,
-        links: i64,
-    ) -> Result<RecordMessage> {
-        let mut inode = self.object(directory.place.clone())?.inode;
-        inode.modified = now;
-        inode.changed = now;
-        inode.links = add_links(inode.links, links)?;
-        Ok(insert_inode(&directory.place, &inode))
+        self.carry_out(op, draft)?;
+        self.enter(inode, Placed { zone, up: Some((directory.clone(), name.into())) })
     }
 
     /// Gives an object that is not a directory another name.
-    pub fn link(&mut self, object: &Object, directory: &Object, name: &[u8]) -> Result<Object> {
+    pub fn link(&mut self, object: &Object, directory: &Object, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        if object.inode.kind == FileType::Directory {
+        if object.is_directory() {
             return Err(Refusal::NotPermitted.into());
         }
         if self.find(directory, name)?.is_some() {
             return Err(Refusal::Exists.into());
         }
-        let now = self.now();
-        let mut inode = self.object(object.place.clone())?.inode;
+        if object.is_orphan() {
+            return Err(Refusal::NotFound.into());
+        }
+        let mut draft = self.begin()?;
+        let now = draft.now;
+        let gain = Delta::entry(name, ZONE_REF_BYTES);
+        self.make_way(directory, name.len() + 2, || {
+            let mut counts = Counts::default();
+            counts.add(directory, gain);
+            counts
+        })?;
+        let zone = match object.zone() {
+            Some(zone) => zone,
+            None => self.share(&mut draft, object)?,
+        };
+        let inode = draft.inode(object);
         inode.links = add_links(inode.links, 1)?;
         inode.changed = now;
-        let mut messages = Vec::new();
-        let mut place = object.place.clone();
-        let (kind, ino) = (inode.kind, inode.ino);
-        let reference = |zone| ZoneRef { link: LinkKind::Link, kind, ino, zone }.encode();
-        if !place.path.is_empty() {
-            let zone = self.volume.take_zone()?;
-            messages.push(insert(&place, reference(zone)));
-            messages.extend(self.move_xattrs(&place, &MetaKey::root(zone))?);
-            place = MetaKey::root(zone);
-        }
-        messages.push(insert_inode(&place, &inode));
-        messages.push(insert(&directory.place.child(name), reference(place.zone)));
-        messages.push(self.touch_directory(directory, now, 0)?);
-        self.commit(Op::Link, now, messages)?;
-        Ok(Object { place, inode })
+        draft.insert(&directory.place().child(name), reference(object, zone).encode());
+        draft.count(directory, gain);
+        draft.touch(directory, 0)?;
+        self.carry_out(Op::Link, draft)
+    }
+
+    /// An object gets a zone for several links; that of its contents, if they have one.
+    fn share(&mut self, draft: &mut Draft, object: &Object) -> Result<ZoneId> {
+        let (old, up) = (object.place(), object.up());
+        let Some((directory, _)) = &up else {
+            return Err(self.damaged(&old, "a directory that it is in", "none"));
+        };
+        let data_zone = object.inode().data_zone;
+        let zone = match data_zone {
+            Some(zone) => zone,
+            None => self.volume.take_zone()?,
+        };
+        draft.count(directory, Delta::meta(ZONE_REF_BYTES) - self.standing(object)?);
+        self.relocate(draft, object, &old, &MetaKey::root(zone))?;
+        self.small_moves(draft, data_zone, None);
+        draft.inode(object).data_zone = None;
+        draft.insert(&old, reference(object, zone).encode());
+        draft.move_to(object, Placed { zone: Some(zone), up });
+        Ok(zone)
     }
 }
 
-pub(super) fn add_links(links: u32, delta: i64) -> Result<u32> {
-    u32::try_from(i64::from(links) + delta).map_err(|_| Refusal::TooManyLinks.into())
+/// The reference to the zone of an object.
+pub(super) fn reference(object: &Object, zone: ZoneId) -> ZoneRef {
+    reference_to(&object.inode(), zone)
+}
+
+fn reference_to(inode: &Inode, zone: ZoneId) -> ZoneRef {
+    let link = match inode.kind {
+        FileType::Directory => LinkKind::Own,
+        _ => LinkKind::Link,
+    };
+    ZoneRef { link, kind: inode.kind, ino: inode.ino, zone }
 }

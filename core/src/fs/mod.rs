@@ -1,31 +1,49 @@
 //! The file system over the two trees: names, inodes, zones and the POSIX operations.
 //!
-//! Every operation is one transaction of resolved messages. In this version every directory is a
-//! metadata zone and every regular file has a data zone of its own, so that renames and links are a
-//! few messages whatever the size; reading accepts any placement that the schema allows.
+//! Every operation is one transaction of resolved messages, put together in a draft. What it needs besides,
+//! such as a zone to be split before a directory outgrows it, are transactions of their own that change
+//! nothing one could see.
 //!
-//! An object is named by its *place*: the metadata key where its inode stands. The place of a
-//! directory, or of a file with several links, is the root of its zone and survives renames; that of
-//! other objects is their entry in the directory.
+//! An object is named by a handle, an [`Object`], which knows where its inode stands.
 
+mod allocate;
 mod attributes;
+mod census;
 mod data;
-mod entries;
+mod draft;
 mod make;
+mod object;
+mod orphans;
+mod relocate;
+mod remove;
+mod rename;
 mod walk;
+mod xattrs;
+mod zones;
 
-use bytes::Bytes;
+use std::sync::Arc;
 
 use crate::error::{Error, Place, Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
 use crate::tree::Scan;
-use crate::volume::{Transaction, Volume};
+use crate::volume::Volume;
 
+pub use allocate::{Allocate, Seek};
 pub use attributes::Changes;
+pub use census::{Zone, ZoneKind, ZonePath, zone_path};
 pub use data::Blocks;
+pub(crate) use draft::whole_blocks;
+use draft::{Delta, Draft};
 pub use make::{Attributes, New};
+pub use object::Object;
+use object::{Live, Placed};
+pub(crate) use orphans::orphan_name;
+pub use rename::Over;
 pub use walk::{Visit, Walk};
+pub(crate) use xattrs::xattr_bytes;
+use zones::Small;
+pub(crate) use zones::parse_small;
 
 /// The zone of the root directory.
 pub const ROOT_ZONE: ZoneId = ZoneId(0);
@@ -41,21 +59,20 @@ pub const ORPHAN_INO: Ino = Ino(2);
 pub const FIRST_INO: Ino = Ino(3);
 
 /// Tells the time.
-pub type Clock = Box<dyn FnMut() -> Time + Send>;
+pub type Clock = Box<dyn FnMut() -> Time + Send + Sync>;
 
 /// The file system of a volume.
 pub struct Fs {
     volume: Volume,
     clock: Clock,
-}
-
-/// An inode, and the metadata key where it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// Where the inode stands.
-    pub place: MetaKey,
-    /// The inode.
-    pub inode: Inode,
+    sizes: ZoneSizes,
+    live: Arc<Live>,
+    /// Zones that are too small; nothing as long as nobody has looked.
+    small: Option<Small>,
+    /// How many transactions there were: what was read before the last may be out of date.
+    changes: u64,
+    /// The transactions since somebody asked last, if somebody does.
+    trail: Option<Vec<(Op, Msn)>>,
 }
 
 /// An entry of a directory.
@@ -68,28 +85,42 @@ pub struct DirEntry {
     /// The inode number of what it names.
     pub ino: Ino,
     value: MetaValue,
-    place: MetaKey,
+    directory: Object,
+    seen: u64,
+}
+
+/// The entries of a directory that have not been listed yet, in the order of their names. What happens in
+/// the directory meanwhile is met where it lies ahead; what stays where it is is listed once.
+pub struct Listing {
+    directory: Object,
+    scan: Option<Scan>,
+    seen: u64,
+    /// The last name that was listed.
+    after: Option<Vec<u8>>,
 }
 
 impl Fs {
     /// Puts a root directory and an orphan directory into a new volume.
     pub fn format(volume: Volume, clock: Clock, root: Attributes) -> Result<Fs> {
-        let mut fs = Fs { volume, clock };
+        let mut fs = Fs::open(volume, clock);
         let now = fs.now();
         let orphans = Attributes { perm: 0o700, ..Attributes::at(now) };
-        let insert = |zone, ino, attributes: &Attributes| {
+        let mut draft = Draft::new(now);
+        for (zone, ino, attributes) in
+            [(ROOT_ZONE, ROOT_INO, root), (ORPHAN_ZONE, ORPHAN_INO, orphans)]
+        {
             let inode = Inode { links: 2, ..attributes.inode(FileType::Directory, ino, now) };
-            insert_inode(&MetaKey::root(zone), &inode)
-        };
-        let messages =
-            vec![insert(ROOT_ZONE, ROOT_INO, &root), insert(ORPHAN_ZONE, ORPHAN_INO, &orphans)];
-        fs.commit(Op::Format, now, messages)?;
+            draft.insert_inode(&MetaKey::root(zone), &inode);
+        }
+        fs.small = Some(Small::default());
+        fs.carry_out(Op::Format, draft)?;
         Ok(fs)
     }
 
     /// The file system of an open volume.
     pub fn open(volume: Volume, clock: Clock) -> Fs {
-        Fs { volume, clock }
+        let sizes = volume.superblock().zones;
+        Fs { volume, clock, sizes, live: Arc::default(), small: None, changes: 0, trail: None }
     }
 
     /// The volume.
@@ -97,7 +128,7 @@ impl Fs {
         &self.volume
     }
 
-    /// The volume, for sync and checkpoint.
+    /// The volume, for sync.
     pub fn volume_mut(&mut self) -> &mut Volume {
         &mut self.volume
     }
@@ -107,31 +138,80 @@ impl Fs {
         self.volume
     }
 
+    /// From now on, takes note of transactions.
+    pub fn keep_trail(&mut self) {
+        self.trail.get_or_insert_default();
+    }
+
+    /// The transactions since this was asked last, each with the MSN that comes after it.
+    pub fn take_trail(&mut self) -> Vec<(Op, Msn)> {
+        self.trail.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// The time.
     pub fn now(&mut self) -> Time {
         (self.clock)()
     }
 
-    /// Makes the state durable as a checkpoint.
+    /// Merges zones that have become too small, and makes the state durable as a checkpoint.
     pub fn checkpoint(&mut self) -> Result<()> {
+        self.tidy()?;
         let now = self.now();
         self.volume.checkpoint_at(now)
     }
 
     /// The root directory.
     pub fn root(&self) -> Result<Object> {
-        self.object(MetaKey::root(ROOT_ZONE))
+        self.zone_root(ROOT_ZONE, ROOT_INO)
     }
 
-    /// The object whose inode stands at `place`.
-    pub fn object(&self, place: MetaKey) -> Result<Object> {
-        match self.value(&place)? {
-            Some(MetaValue::Inode(inode)) => Ok(Object { place, inode }),
-            Some(MetaValue::ZoneRef(_)) => {
-                Err(self.damaged(&place, "an inode", "a zone reference"))
+    fn orphans(&self) -> Result<Object> {
+        self.zone_root(ORPHAN_ZONE, ORPHAN_INO)
+    }
+
+    /// The root of a zone, whose number is known.
+    fn zone_root(&self, zone: ZoneId, ino: Ino) -> Result<Object> {
+        match self.live.get(ino) {
+            Some(object) if object.zone() == Some(zone) => Ok(object),
+            _ => {
+                let place = MetaKey::root(zone);
+                let inode = self.inode_at(&place)?;
+                if inode.ino != ino {
+                    let (expected, found) = (format!("inode {ino}"), format!("{}", inode.ino));
+                    return Err(self.damaged(&place, &expected, &found));
+                }
+                self.enter(inode, Placed { zone: Some(zone), up: None })
             }
-            None => Err(self.damaged(&place, "an inode", "nothing")),
         }
+    }
+
+    fn inode_at(&self, place: &MetaKey) -> Result<Inode> {
+        match self.value(place)? {
+            Some(MetaValue::Inode(inode)) => Ok(inode),
+            Some(MetaValue::ZoneRef(_)) => Err(self.damaged(place, "an inode", "a zone reference")),
+            None => Err(self.damaged(place, "an inode", "nothing")),
+        }
+    }
+
+    /// The handle of what stands where it is said to.
+    fn enter(&self, inode: Inode, place: Placed) -> Result<Object> {
+        let ino = inode.ino;
+        let object = self.live.enter(inode, place.clone());
+        let known = object.placed();
+        let same = match place.zone {
+            Some(_) => known.zone == place.zone,
+            None => known.zone.is_none() && known.up == place.up,
+        };
+        if !same {
+            let (known, place) = (object.place(), place_of(&place));
+            let found =
+                format!("inode {ino} there and under {}", crate::text::printable(&known.encode()));
+            return Err(self.damaged(&place, "an inode in one place", &found));
+        }
+        if place.zone.is_some() && place.up.is_some() && known.up != place.up {
+            object.put(place);
+        }
+        Ok(object)
     }
 
     /// What `name` in `directory` leads to.
@@ -141,14 +221,13 @@ impl Fs {
 
     /// What `name` in `directory` leads to, if it exists.
     pub fn find(&self, directory: &Object, name: &[u8]) -> Result<Option<Object>> {
-        if directory.inode.kind != FileType::Directory {
+        if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }
         check_name(name)?;
-        let place = directory.place.child(name);
-        match self.value(&place)? {
+        match self.value(&directory.place().child(name))? {
             None => Ok(None),
-            Some(value) => self.follow(place, value).map(Some),
+            Some(value) => self.follow(directory, name, value).map(Some),
         }
     }
 
@@ -172,38 +251,50 @@ impl Fs {
         Ok((object, last))
     }
 
-    /// A scan of the entries of a directory, in the order of their names.
-    pub fn scan_directory(&self, directory: &Object) -> Result<Scan> {
-        if directory.inode.kind != FileType::Directory {
+    /// A listing of a directory, from its beginning or from behind a name on.
+    pub fn listing(&self, directory: &Object, after: Option<&[u8]>) -> Result<Listing> {
+        if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
         }
-        let (lo, hi) = directory.place.entry_range();
-        Ok(Scan::new(TreeId::Metadata, lo, Some(hi)))
+        let after = after.map(<[u8]>::to_vec);
+        Ok(Listing { directory: directory.clone(), scan: None, seen: 0, after })
     }
 
-    /// The next entry of a directory.
-    pub fn next_entry(&self, scan: &mut Scan) -> Result<Option<DirEntry>> {
+    /// The next entry of a listing.
+    pub fn next_entry(&self, listing: &mut Listing) -> Result<Option<DirEntry>> {
+        let scan = match &mut listing.scan {
+            Some(scan) if listing.seen == self.changes => scan,
+            scan => {
+                let place = listing.directory.place();
+                let (lo, hi) = place.entry_range();
+                let lo = match &listing.after {
+                    Some(name) => place.child(name).encode().successor(),
+                    None => lo,
+                };
+                listing.seen = self.changes;
+                scan.insert(Scan::new(TreeId::Metadata, lo, Some(hi)))
+            }
+        };
         while let Some((key, value)) = self.volume.advance(scan)? {
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
-            if place.xattr.is_some() {
-                continue;
-            }
+            let (None, Some(name)) = (&place.xattr, place.path.last()) else { continue };
             let value = decode_value(&key, &value)?;
             let (kind, ino) = match &value {
                 MetaValue::Inode(inode) => (inode.kind, inode.ino),
                 MetaValue::ZoneRef(zone) => (zone.kind, zone.ino),
             };
-            let name = place.path.last().cloned().unwrap_or_default();
-            return Ok(Some(DirEntry { name, kind, ino, value, place }));
+            listing.after = Some(name.clone());
+            let (name, directory) = (name.clone(), listing.directory.clone());
+            return Ok(Some(DirEntry { name, kind, ino, value, directory, seen: self.changes }));
         }
         Ok(None)
     }
 
     /// All entries of a directory, in the order of their names.
     pub fn list(&self, directory: &Object) -> Result<Vec<DirEntry>> {
-        let mut scan = self.scan_directory(directory)?;
+        let mut listing = self.listing(directory, None)?;
         let mut entries = Vec::new();
-        while let Some(entry) = self.next_entry(&mut scan)? {
+        while let Some(entry) = self.next_entry(&mut listing)? {
             entries.push(entry);
         }
         Ok(entries)
@@ -211,23 +302,36 @@ impl Fs {
 
     /// What an entry leads to.
     pub fn entry_object(&self, entry: DirEntry) -> Result<Object> {
-        self.follow(entry.place, entry.value)
+        if entry.seen != self.changes {
+            return self.lookup(&entry.directory, &entry.name);
+        }
+        self.follow(&entry.directory, &entry.name, entry.value)
     }
 
-    fn follow(&self, place: MetaKey, value: MetaValue) -> Result<Object> {
-        match value {
-            MetaValue::Inode(inode) => Ok(Object { place, inode }),
-            MetaValue::ZoneRef(zone) => {
-                let object = self.object(MetaKey::root(zone.zone))?;
-                if (object.inode.ino, object.inode.kind) != (zone.ino, zone.kind) {
-                    let expected = format!("inode {}, a {}", zone.ino, zone.kind.name());
-                    let found =
-                        format!("inode {}, a {}", object.inode.ino, object.inode.kind.name());
-                    return Err(self.damaged(&object.place, &expected, &found));
-                }
-                Ok(object)
-            }
+    fn follow(&self, directory: &Object, name: &[u8], value: MetaValue) -> Result<Object> {
+        let up = Some((directory.clone(), name.into()));
+        let reference = match value {
+            MetaValue::Inode(inode) => return self.enter(inode, Placed { zone: None, up }),
+            MetaValue::ZoneRef(reference) => reference,
+        };
+        let zone = Some(reference.zone);
+        let known = self.live.get(reference.ino).filter(|object| object.zone() == zone);
+        let place = MetaKey::root(reference.zone);
+        if let Some(object) = &known
+            && (object == directory || remove::is_below(directory, object))
+        {
+            return Err(self.damaged(&place, "a directory", "one that is below itself"));
         }
+        let inode = match &known {
+            Some(object) => Inode::clone(&object.inode()),
+            None => self.inode_at(&place)?,
+        };
+        if (inode.ino, inode.kind) != (reference.ino, reference.kind) {
+            let expected = format!("inode {}, a {}", reference.ino, reference.kind.name());
+            let found = format!("inode {}, a {}", inode.ino, inode.kind.name());
+            return Err(self.damaged(&place, &expected, &found));
+        }
+        self.enter(inode, Placed { zone, up })
     }
 
     fn value(&self, place: &MetaKey) -> Result<Option<MetaValue>> {
@@ -236,10 +340,6 @@ impl Fs {
             None => Ok(None),
             Some(value) => decode_value(&key, &value).map(Some),
         }
-    }
-
-    fn commit(&mut self, op: Op, wall: Time, messages: Vec<RecordMessage>) -> Result<Lsn> {
-        self.volume.commit(Transaction { op, wall, messages })
     }
 
     fn damaged(&self, place: &MetaKey, expected: &str, found: &str) -> Error {
@@ -259,6 +359,14 @@ pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
+fn place_of(place: &Placed) -> MetaKey {
+    match (place.zone, &place.up) {
+        (Some(zone), _) => MetaKey::root(zone),
+        (None, Some((directory, name))) => directory.place().child(name),
+        (None, None) => MetaKey::root(ROOT_ZONE),
+    }
+}
+
 fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > limits::NAME_MAX {
         return Err(Refusal::NameTooLong.into());
@@ -269,16 +377,4 @@ fn check_name(name: &[u8]) -> Result<()> {
 fn decode_value(key: &[u8], value: &[u8]) -> Result<MetaValue> {
     MetaValue::decode(value, None)
         .map_err(|error| Error::corrupt(Place::Key(TreeId::Metadata, key.to_vec()), error))
-}
-
-fn insert(place: &MetaKey, value: Vec<u8>) -> RecordMessage {
-    RecordMessage::Point(TreeId::Metadata, place.encode(), Action::Insert(Bytes::from(value)))
-}
-
-fn insert_inode(place: &MetaKey, inode: &Inode) -> RecordMessage {
-    insert(place, inode.encode())
-}
-
-fn delete(place: &MetaKey) -> RecordMessage {
-    RecordMessage::Point(TreeId::Metadata, place.encode(), Action::Delete)
 }

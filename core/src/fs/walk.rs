@@ -1,25 +1,26 @@
 //! Walking a tree of directories, without recursion and without going round in circles.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
-use super::{DirEntry, Fs, Object};
+use super::{DirEntry, Fs, Listing, Object};
 use crate::error::Result;
 use crate::format::FileType;
 use crate::ids::Ino;
-use crate::tree::Scan;
 
-/// A step of a walk.
+/// A step of a walk. Paths are those below its start, without a leading slash; that of the start is empty.
 pub enum Visit {
-    /// An object: its path below the start, without a leading slash; empty for the start itself. A
-    /// directory comes before what is in it.
-    Object(Vec<u8>, Object),
-    /// A directory whose entries have all been visited, with its path.
+    /// A directory, before what is in it.
+    Enter(Vec<u8>, Object),
+    /// Anything else.
+    Entry(Vec<u8>, DirEntry),
+    /// A directory, when all that is in it has been visited.
     Leave(Vec<u8>, Object),
     /// A directory that has been visited before: a cycle, or a second way to it. It is not entered.
     Again(Vec<u8>, DirEntry),
 }
 
-/// A walk over everything below an object, depth first, in the order of names.
+/// A walk over everything below a directory: what is in it, in the order of names; then the directories in it,
+/// one after another. That is the order of the metadata index, which is read once, a zone at a time.
 pub struct Walk {
     start: Option<Object>,
     open: Vec<Level>,
@@ -32,11 +33,13 @@ struct Level {
     /// The length of the path of the directory above.
     above: usize,
     directory: Object,
-    scan: Scan,
+    listing: Listing,
+    /// The directories in it that have been listed, and not entered.
+    waiting: VecDeque<DirEntry>,
 }
 
 impl Walk {
-    /// A walk that begins with `start`.
+    /// A walk that begins with the directory `start`.
     pub fn new(start: Object) -> Walk {
         Walk { start: Some(start), open: Vec::new(), path: Vec::new(), seen: HashSet::new() }
     }
@@ -44,37 +47,69 @@ impl Walk {
     /// The next step; nothing at the end.
     pub fn next(&mut self, fs: &Fs) -> Result<Option<Visit>> {
         if let Some(start) = self.start.take() {
-            self.enter(fs, &[], &start)?;
-            return Ok(Some(Visit::Object(Vec::new(), start)));
+            return self.enter(fs, Vec::new(), start).map(Some);
+        }
+        while let Some(level) = self.open.last_mut() {
+            let Some(entry) = fs.next_entry(&mut level.listing)? else { break };
+            if entry.kind == FileType::Directory {
+                level.waiting.push_back(entry);
+            } else {
+                return Ok(Some(Visit::Entry(self.path_of(&entry), entry)));
+            }
         }
         let Some(level) = self.open.last_mut() else { return Ok(None) };
-        let Some(entry) = fs.next_entry(&mut level.scan)? else {
-            let level = self.open.pop().expect("the level was just looked at");
+        if let Some(entry) = level.waiting.pop_front() {
+            let path = self.path_of(&entry);
+            if self.seen.contains(&entry.ino) {
+                return Ok(Some(Visit::Again(path, entry)));
+            }
+            let directory = fs.entry_object(entry)?;
+            return self.enter(fs, path, directory).map(Some);
+        }
+        let left = self.open.pop().map(|level| {
             let path = self.path.clone();
             self.path.truncate(level.above);
-            return Ok(Some(Visit::Leave(path, level.directory)));
-        };
-        let mut path = self.path.clone();
+            Visit::Leave(path, level.directory)
+        });
+        Ok(left)
+    }
+
+    /// The next object; nothing at the end.
+    pub fn next_object(&mut self, fs: &Fs) -> Result<Option<(Vec<u8>, Object)>> {
+        while let Some(visit) = self.next(fs)? {
+            match visit {
+                Visit::Enter(path, directory) => return Ok(Some((path, directory))),
+                Visit::Entry(path, entry) => return Ok(Some((path, fs.entry_object(entry)?))),
+                Visit::Leave(..) | Visit::Again(..) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Leaves out the directory that was entered last.
+    pub fn skip(&mut self) {
+        if let Some(level) = self.open.pop() {
+            self.path.truncate(level.above);
+        }
+    }
+
+    fn path_of(&self, entry: &DirEntry) -> Vec<u8> {
+        let mut path = Vec::with_capacity(self.path.len() + 1 + entry.name.len());
+        path.extend_from_slice(&self.path);
         if !path.is_empty() {
             path.push(b'/');
         }
         path.extend_from_slice(&entry.name);
-        if entry.kind == FileType::Directory && self.seen.contains(&entry.ino) {
-            return Ok(Some(Visit::Again(path, entry)));
-        }
-        let object = fs.entry_object(entry)?;
-        self.enter(fs, &path, &object)?;
-        Ok(Some(Visit::Object(path, object)))
+        path
     }
 
-    fn enter(&mut self, fs: &Fs, path: &[u8], object: &Object) -> Result<()> {
-        if object.inode.kind == FileType::Directory {
-            self.seen.insert(object.inode.ino);
-            let scan = fs.scan_directory(object)?;
-            let above = self.path.len();
-            self.path = path.to_vec();
-            self.open.push(Level { above, directory: object.clone(), scan });
-        }
-        Ok(())
+    fn enter(&mut self, fs: &Fs, path: Vec<u8>, directory: Object) -> Result<Visit> {
+        self.seen.insert(directory.ino());
+        let listing = fs.listing(&directory, None)?;
+        let above = self.path.len();
+        self.path.clone_from(&path);
+        let waiting = VecDeque::new();
+        self.open.push(Level { above, directory: directory.clone(), listing, waiting });
+        Ok(Visit::Enter(path, directory))
     }
 }

@@ -193,6 +193,7 @@ impl Kv {
             log_bytes: options.log_bytes.unwrap_or_else(|| default_log_bytes(device.len())),
             geometry: options.geometry.unwrap_or_else(|| Geometry::of_image(device.len())),
             content: Content::Keys,
+            zones: crate::format::ZoneSizes::NONE,
             cache: options.cache,
             first_zone: ZoneId(2),
             first_ino: Ino(3),

@@ -6,7 +6,9 @@ use super::{Access, Content, Counters, LATE_BYTES, Layout, NonceSource, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Result};
-use crate::format::{Birth, Features, Identity, PagePointer, Superblock, TableRoot, limits};
+use crate::format::{
+    Birth, Features, Identity, PagePointer, Superblock, TableRoot, ZoneSizes, limits,
+};
 use crate::ids::*;
 use crate::log::{Log, Region};
 use crate::space::Space;
@@ -25,6 +27,8 @@ pub struct CreateOptions {
     pub geometry: Geometry,
     /// What its trees are going to hold.
     pub content: Content,
+    /// How large the zones of a file system are.
+    pub zones: ZoneSizes,
     /// How much memory the cache may take.
     pub cache: CacheBudget,
     /// The first zone id and inode number that may be given out.
@@ -121,8 +125,7 @@ fn unborn(layout: &Layout, options: &CreateOptions, birth: Birth) -> Superblock 
         next_zone: ZoneId(0),
         next_ino: Ino(0),
         next_msn: Msn(1),
-        zone_min: 0,
-        zone_max: 0,
+        zones: options.zones,
         wall: Time::default(),
         used_blocks: 0,
         growth: 0,

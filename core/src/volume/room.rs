@@ -221,6 +221,7 @@ pub(super) fn frees(transaction: &Transaction) -> bool {
     };
     match transaction.op {
         Op::Unlink | Op::Rmdir | Op::Truncate | Op::RemoveXattr | Op::SetAttributes => true,
+        Op::RemoveTree | Op::Reap => true,
         _ => transaction.messages.iter().all(deletes),
     }
 }

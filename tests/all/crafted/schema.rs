@@ -103,8 +103,11 @@ pub(super) const CASES: &[Case] = &[
         };
         let prefix = 500u64.to_be_bytes();
         let last = i64::MAX as u64 / 4096;
+        let entry = (b"new-0".len() + 2 + file.encoded_len()) as i64;
+        let counted = Action::Update(Update::add_all(vec![(META_SUM_AT, entry)]));
         let messages = vec![
             put(&root().child(b"new-0"), &file),
+            RecordMessage::Point(META, root().encode(), counted),
             insert(DATA, data_key(&prefix, 0), vec![1; 4096]),
             insert(DATA, data_key(&prefix, last), vec![1; 4095]),
         ];

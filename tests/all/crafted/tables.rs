@@ -176,7 +176,8 @@ pub(super) const CASES: &[Case] = &[
     // Known: a writer does not look whether a fresh zone is empty, so directories made here share their
     // zone with others. That would cost a lookup for each file that is made; the checker tells.
     ("next zone id is in use", Finds(Code::CounterWrong), |forge| {
-        superblock(forge, |superblock| superblock.next_zone = ZoneId(3))
+        let image = committed(raised(forge), directory(0, b"new-zone", 500, 0));
+        superblock(Forge::new(image), |superblock| superblock.next_zone = ZoneId(500))
     }),
     ("next zone id is 0", Wrong, |forge| {
         superblock(forge, |superblock| superblock.next_zone = ZoneId(0))
@@ -242,11 +243,8 @@ pub(super) const CASES: &[Case] = &[
         superblock(forge, |superblock| superblock.node_size = 256 << 10)
     }),
     ("a fanout of 0", Wrong, |forge| superblock(forge, |superblock| superblock.fanout = 0)),
-    ("any zone bounds", Clean, |forge| {
-        superblock(forge, |superblock| {
-            superblock.zone_min = u64::MAX;
-            superblock.zone_max = 1;
-        })
+    ("zone bounds the wrong way round", Wrong, |forge| {
+        superblock(forge, |superblock| superblock.zones = ZoneSizes { min: u64::MAX, max: 1 })
     }),
     ("used blocks are wrong", Finds(Code::MapWrong), |forge| {
         superblock(forge, |superblock| superblock.used_blocks = u64::MAX)

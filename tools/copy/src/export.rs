@@ -31,13 +31,18 @@ pub struct Exported {
 /// Copies `start` and everything below it to `dest`, which must not exist or be an empty directory.
 /// Nothing is written outside `dest`, whatever the image says.
 pub fn export(fs: &Fs, start: Object, dest: &Path) -> Result<Exported, CopyError> {
-    let directory = start.inode.kind == FileType::Directory;
+    let directory = start.inode().kind == FileType::Directory;
     let target = Target::create(dest, directory)?;
     let mut export = Export { fs, target, names: HashMap::new(), done: Exported::default() };
+    if !directory {
+        export.object(b"", &start)?;
+        return Ok(export.done);
+    }
     let mut walk = Walk::new(start);
     while let Some(visit) = walk.next(fs)? {
         match visit {
-            Visit::Object(path, object) => export.object(&path, &object)?,
+            Visit::Enter(path, directory) => export.object(&path, &directory)?,
+            Visit::Entry(path, entry) => export.object(&path, &fs.entry_object(entry)?)?,
             Visit::Leave(path, object) => export.attributes(&path, &object)?,
             Visit::Again(path, entry) => {
                 let why = format!("directory {} is below itself: run betr fsck", entry.ino);
@@ -58,7 +63,7 @@ struct Export<'e> {
 
 impl Export<'_> {
     fn object(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
-        let inode = &object.inode;
+        let inode = object.inode();
         if let Some(first) = self.names.get(&inode.ino) {
             self.target.link(first, path)?;
             self.done.links += 1;
@@ -82,7 +87,7 @@ impl Export<'_> {
             }
             _ => {
                 self.done.others += 1;
-                if let Some(warning) = self.target.mknod(path, &kind_of(inode), inode.perm)? {
+                if let Some(warning) = self.target.mknod(path, &kind_of(&inode), inode.perm)? {
                     self.done.warnings.push(warning);
                     return Ok(());
                 }
@@ -108,16 +113,16 @@ impl Export<'_> {
             piece.extend_from_slice(&block);
         }
         file.write_at(at, &piece)?;
-        file.finish(object.inode.size)?;
+        file.finish(object.inode().size)?;
         Ok(())
     }
 
     fn attributes(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
-        let inode = &object.inode;
+        let inode = object.inode();
         let xattrs =
             self.fs.xattrs(object)?.into_iter().map(|(name, value)| (name, value.to_vec()));
         let meta = Meta {
-            kind: kind_of(inode),
+            kind: kind_of(&inode),
             perm: inode.perm,
             uid: inode.uid,
             gid: inode.gid,

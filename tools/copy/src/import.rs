@@ -146,10 +146,10 @@ impl Import<'_> {
         meta: &Meta,
         directory: &Object,
         name: &[u8],
-        shared: bool,
+        zone: bool,
     ) -> Result<Object, CopyError> {
         let mut new =
-            New { shared, ..New::of(file_type(&meta.kind), root_attributes(meta, self.options)) };
+            New { zone, ..New::of(file_type(&meta.kind), root_attributes(meta, self.options)) };
         match &meta.kind {
             Kind::Symlink(target) => new.target.clone_from(target),
             Kind::CharDevice { major, minor } | Kind::BlockDevice { major, minor } => {

@@ -2,8 +2,8 @@
 //!
 //! The decoders are those of the engine; a recorder listens to them. What does not decode is shown as
 //! far as it does, then in hexadecimal with the reason. Nothing is ever written, and damage never ends
-//! a dump. Structures are shown as they are on the device, without the log replayed; `path` shows the
-//! state after a replay in memory.
+//! a dump. Structures are shown as they are on the device, without the log replayed; `path` and `zones` show
+//! the state after a replay in memory.
 
 mod log;
 mod node;
@@ -13,6 +13,7 @@ mod record;
 mod structure;
 mod superblock;
 mod tree;
+mod zones;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,6 +63,8 @@ enum What {
     },
     /// The log: groups that count, their records, and why it ends
     Log,
+    /// The zones: what they hold, what their counters say, and where they are
+    Zones,
     /// What a path leads to: keys, inode, extended attributes and blocks
     Path {
         /// An absolute path of the image
@@ -102,6 +105,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         What::Tree => tree::show(&image, &mut output, io)?,
         What::Node { id } => node::show(&image, id, &mut output, io)?,
         What::Log => log::show(&image, &mut output, io)?,
+        What::Zones => zones::show(&image, &mut output, io)?,
         What::Path { path } => path::show(&image, &path, &mut output, io)?,
     }
     finish(output, io)

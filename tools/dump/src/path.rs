@@ -39,7 +39,7 @@ pub(crate) fn show(
         let text = format!("after a replay of {} log records", recovery.survey.records);
         output.line(io, text, || json!({ "replayed": recovery.survey.records }))?;
     }
-    let key = object.place.encode();
+    let key = object.place().encode();
     let title = format!("inode at {}", key_text(TreeId::Metadata, &key));
     let value = fs.volume().get(TreeId::Metadata, &key).map_err(at_image)?.unwrap_or_default();
     // The value is a copy from a chunk: offsets are those within it.
@@ -52,7 +52,7 @@ pub(crate) fn show(
             json!({ "xattr": name, "value": json::hex(&value) })
         })?;
     }
-    if object.inode.kind == FileType::Regular {
+    if object.inode().kind == FileType::Regular {
         let mut blocks = fs.blocks(&object);
         while let Some((at, block)) = fs.next_block(&mut blocks).map_err(at_image)? {
             let text = format!("block {} at {at}: {} bytes", at / 4096, block.len());

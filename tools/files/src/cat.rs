@@ -33,7 +33,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
             at_path(&args.image, bytes, &Error::Refused(refusal))
         };
-        match object.inode.kind {
+        match object.inode().kind {
             FileType::Regular => {}
             FileType::Directory => return Err(refused(Refusal::IsADirectory)),
             _ => return Err(refused(Refusal::Invalid)),
@@ -46,7 +46,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             io.out.write_all(&block)?;
             at = offset + block.len() as u64;
         }
-        zeros(io, object.inode.size - at)?;
+        zeros(io, object.inode().size - at)?;
     }
     Ok(Exit::DONE)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use betr_cli::volume::{failure, open_fs};
 use betr_cli::{Exit, Failure, Io, json, time};
 use betr_core::format::{FileType, Inode};
-use betr_core::fs::{Fs, Object, Visit, Walk};
+use betr_core::fs::{DirEntry, Fs, Object, Visit, Walk};
 use betr_core::text::{Printable, printable};
 use betr_core::volume::Mode;
 use serde_json::{Value, json};
@@ -37,14 +37,17 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let start = resolve(&fs, &args.image, &args.path)?;
     let mut listing = Listing { args, io, entries: Vec::new() };
     let damaged = |error: betr_core::Error| failure(&args.image, None, &error);
-    if start.inode.kind != FileType::Directory {
+    if start.inode().kind != FileType::Directory {
         let name = std::os::unix::ffi::OsStrExt::as_bytes(args.path.as_os_str());
         listing.show(name, &start)?;
     } else if args.recursive {
         let mut walk = Walk::new(start);
         while let Some(visit) = walk.next(&fs).map_err(damaged)? {
             match visit {
-                Visit::Object(path, object) if !path.is_empty() => listing.show(&path, &object)?,
+                Visit::Enter(path, directory) if !path.is_empty() => {
+                    listing.show(&path, &directory)?;
+                }
+                Visit::Entry(path, entry) => listing.entry(&fs, path, entry, damaged)?,
                 Visit::Again(path, _) => {
                     let text = format!("{}: a directory that is below itself", Printable(&path));
                     return Err(Failure::damaged(text));
@@ -71,24 +74,34 @@ impl Listing<'_, '_> {
         directory: &Object,
         damaged: impl Fn(betr_core::Error) -> Failure,
     ) -> Result<(), Failure> {
-        let mut scan = fs.scan_directory(directory).map_err(&damaged)?;
+        let mut scan = fs.listing(directory, None).map_err(&damaged)?;
         while let Some(entry) = fs.next_entry(&mut scan).map_err(&damaged)? {
-            if self.args.long || self.args.json {
-                let name = entry.name.clone();
-                let object = fs.entry_object(entry).map_err(&damaged)?;
-                self.show(&name, &object)?;
-            } else {
-                writeln!(self.io.out, "{}", Printable(&entry.name))?;
-            }
+            self.entry(fs, entry.name.clone(), entry, &damaged)?;
         }
+        Ok(())
+    }
+
+    /// An entry, whose inode is looked at where it is shown.
+    fn entry(
+        &mut self,
+        fs: &Fs,
+        path: Vec<u8>,
+        entry: DirEntry,
+        damaged: impl Fn(betr_core::Error) -> Failure,
+    ) -> Result<(), Failure> {
+        if self.args.long || self.args.json {
+            let object = fs.entry_object(entry).map_err(damaged)?;
+            return self.show(&path, &object);
+        }
+        writeln!(self.io.out, "{}", Printable(&path))?;
         Ok(())
     }
 
     fn show(&mut self, path: &[u8], object: &Object) -> Result<(), Failure> {
         if self.args.json {
-            self.entries.push(entry_json(path, &object.inode));
+            self.entries.push(entry_json(path, &object.inode()));
         } else if self.args.long {
-            writeln!(self.io.out, "{}", long_line(path, &object.inode))?;
+            writeln!(self.io.out, "{}", long_line(path, &object.inode()))?;
         } else {
             writeln!(self.io.out, "{}", Printable(path))?;
         }

@@ -39,7 +39,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         let name = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
         let xattrs = fs.xattrs(&object).map_err(|error| failure(&args.image, None, &error))?;
         if args.json {
-            let mut entry = entry_json(name, &object.inode);
+            let mut entry = entry_json(name, &object.inode());
             entry["place"] = address(&object).into();
             let pair = |(name, value): &(Vec<u8>, bytes::Bytes)| json!({ "name": json::text(name, &printable(name)), "value": json::hex(value) });
             entry["xattrs"] = xattrs.iter().map(pair).collect();
@@ -59,12 +59,12 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 
 /// Where an inode stands, as an address.
 fn address(object: &Object) -> String {
-    let key = object.place.encode().to_vec();
+    let key = object.place().encode().to_vec();
     betr_core::Place::Key(TreeId::Metadata, key).to_string()
 }
 
 fn text(io: &mut Io, name: &[u8], object: &Object) -> Result<(), Failure> {
-    let inode = &object.inode;
+    let inode = object.inode();
     let stamp = |t: Time| time::format_utc(t.secs, t.nanos);
     writeln!(io.out, "    Path: {}", Printable(name))?;
     if !inode.target.is_empty() {
@@ -72,7 +72,7 @@ fn text(io: &mut Io, name: &[u8], object: &Object) -> Result<(), Failure> {
     }
     writeln!(io.out, "    Type: {}", inode.kind.name())?;
     writeln!(io.out, "    Size: {}", inode.size)?;
-    writeln!(io.out, "    Mode: {:04o} ({})", inode.perm, mode_text(inode))?;
+    writeln!(io.out, "    Mode: {:04o} ({})", inode.perm, mode_text(&inode))?;
     writeln!(io.out, "   Owner: {}:{}", inode.uid, inode.gid)?;
     writeln!(io.out, "   Links: {}", inode.links)?;
     writeln!(io.out, "   Inode: {}", inode.ino)?;

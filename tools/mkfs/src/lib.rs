@@ -15,7 +15,7 @@ use betr_cli::{Exit, Failure, Io, image, json, show, time};
 use betr_copy::{CopyError, ImportOptions, Imported, import_tree, root_attributes};
 use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::device::FileDevice;
-use betr_core::format::{Superblock, limits};
+use betr_core::format::{Superblock, ZoneSizes, limits};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
 use betr_core::volume::{Content, CreateOptions, Layout, Volume, default_log_bytes};
@@ -52,6 +52,11 @@ pub struct Args {
     /// The size of basements, the parts of leaves that are read at once [default: 128 KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     basement_size: Option<u64>,
+    /// Directories and files that grow beyond C1 become zones of their own, and zones that fall below C0 are
+    /// merged again. 0 makes everything a zone; "inf" nothing but what has several links [default: 512K, and
+    /// a quarter of C1]
+    #[arg(long, value_name = "C1[,C0]", value_parser = zone_sizes)]
+    zone_size: Option<ZoneSizes>,
     /// The size of the log [default: 1/64 of the image]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     log_size: Option<u64>,
@@ -72,6 +77,20 @@ pub struct Args {
     /// Its size; without a unit in bytes
     #[arg(value_parser = parse_size)]
     size: Option<u64>,
+}
+
+/// Reads C1, or C1 and C0 with a comma between them.
+fn zone_sizes(text: &str) -> Result<ZoneSizes, String> {
+    let (max, min) = match text.split_once(',') {
+        Some((max, min)) => (max, Some(parse_size(min)?)),
+        None => (text, None),
+    };
+    let of_max = ZoneSizes::of_max(if max == "inf" { u64::MAX } else { parse_size(max)? });
+    let sizes = ZoneSizes { min: min.unwrap_or(of_max.min), ..of_max };
+    match sizes.min <= sizes.max {
+        true => Ok(sizes),
+        false => Err(format!("C0, {}, is larger than C1, {}", sizes.min, sizes.max)),
+    }
 }
 
 /// What will be made.
@@ -166,6 +185,7 @@ fn fill(
         log_bytes: plan.log_bytes,
         content: Content::Files,
         geometry: plan.geometry,
+        zones: args.zone_size.unwrap_or_default(),
         cache: CacheBudget::of(192 << 20),
         first_zone: FIRST_ZONE,
         first_ino: FIRST_INO,
@@ -204,6 +224,8 @@ fn show(
             "uuid": plan.uuid.to_string(),
             "bytes": plan.bytes,
             "log_bytes": plan.log_bytes,
+            "zone_min": args.zone_size.unwrap_or_default().min,
+            "zone_max": args.zone_size.unwrap_or_default().max,
             "node_size": geometry.node_size,
             "leaf_size": geometry.leaf_size,
             "basement_size": geometry.basement_size,

@@ -1,0 +1,168 @@
+//! All zones, by one pass over the metadata index.
+
+use std::collections::BTreeMap;
+
+use super::{Fs, decode_value, whole_blocks, xattr_bytes};
+use crate::error::Result;
+use crate::format::*;
+use crate::ids::*;
+
+/// What a zone holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneKind {
+    /// A directory, and what stands with it.
+    Directory,
+    /// An object with several links, or one that had them.
+    Links,
+    /// The contents of a file.
+    Data,
+}
+
+/// A zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// Its id.
+    pub id: ZoneId,
+    /// What it holds.
+    pub kind: ZoneKind,
+    /// The inode number of its root, or of the file.
+    pub ino: Ino,
+    /// The zone that its reference, or the file, stands in; the first of several.
+    pub above: Option<ZoneId>,
+    /// The path of its root, or of the file, within the zone above.
+    pub path: Vec<u8>,
+    /// Entries in it.
+    pub entries: u64,
+    /// What the counters of its root say; of a data zone, the size of the file in whole blocks.
+    pub stated: Sums,
+    /// What is there.
+    pub counted: Sums,
+    /// Whether it is noted as one that is too small.
+    pub small: bool,
+}
+
+/// A path, or the end of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZonePath {
+    /// Its bytes.
+    pub path: Vec<u8>,
+    /// Whether that is all.
+    pub whole: bool,
+}
+
+impl Zone {
+    fn new(id: ZoneId, kind: ZoneKind) -> Zone {
+        Zone {
+            id,
+            kind,
+            ino: Ino(0),
+            above: None,
+            path: Vec::new(),
+            entries: 0,
+            stated: Sums::default(),
+            counted: Sums::default(),
+            small: false,
+        }
+    }
+}
+
+impl Fs {
+    /// All zones, in the order of their ids.
+    pub fn zones(&self) -> Result<Vec<Zone>> {
+        let mut zones: BTreeMap<ZoneId, Zone> = BTreeMap::new();
+        let named = |zones: &mut BTreeMap<ZoneId, Zone>, id, kind, ino, place: &MetaKey| {
+            let zone = zones.entry(id).or_insert_with(|| Zone::new(id, kind));
+            (zone.kind, zone.ino) = (kind, ino);
+            if zone.above.is_none() {
+                zone.above = Some(place.zone);
+                zone.path = place.path.join(&b'/');
+            }
+        };
+        for entry in self.volume.cursor(TreeId::Metadata, Key::default(), None) {
+            let (key, value) = entry?;
+            let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
+            let Some(name) = place.path.last() else {
+                if place.xattr.is_none()
+                    && let MetaValue::Inode(inode) = decode_value(&key, &value)?
+                {
+                    let kind = match inode.kind {
+                        FileType::Directory => ZoneKind::Directory,
+                        _ => ZoneKind::Links,
+                    };
+                    let zone =
+                        zones.entry(place.zone).or_insert_with(|| Zone::new(place.zone, kind));
+                    (zone.kind, zone.ino, zone.stated) = (kind, inode.ino, inode.sums);
+                }
+                continue;
+            };
+            let mut counted = Sums::default();
+            match &place.xattr {
+                Some(xattr) => counted.meta = xattr_bytes(xattr, value.len()) as u64,
+                None => {
+                    counted.meta = (name.len() + 2 + value.len()) as u64;
+                    match decode_value(&key, &value)? {
+                        MetaValue::ZoneRef(reference) => {
+                            let kind = match reference.kind {
+                                FileType::Directory => ZoneKind::Directory,
+                                _ => ZoneKind::Links,
+                            };
+                            named(&mut zones, reference.zone, kind, reference.ino, &place);
+                        }
+                        MetaValue::Inode(inode) => match inode.data_zone {
+                            Some(zone) => {
+                                named(&mut zones, zone, ZoneKind::Data, inode.ino, &place);
+                                let size = Sums { meta: 0, data: whole_blocks(inode.size) };
+                                if let Some(zone) = zones.get_mut(&zone) {
+                                    (zone.stated, zone.counted) = (size, size);
+                                }
+                            }
+                            None if inode.kind == FileType::Regular => {
+                                counted.data = whole_blocks(inode.size);
+                            }
+                            None => {}
+                        },
+                    }
+                }
+            }
+            let zone = zones
+                .entry(place.zone)
+                .or_insert_with(|| Zone::new(place.zone, ZoneKind::Directory));
+            zone.entries += u64::from(place.xattr.is_none());
+            zone.counted.meta = zone.counted.meta.saturating_add(counted.meta);
+            zone.counted.data = zone.counted.data.saturating_add(counted.data);
+        }
+        for zone in self.small_zones()?.into_keys() {
+            if let Some(zone) = zones.get_mut(&zone) {
+                zone.small = true;
+            }
+        }
+        Ok(zones.into_values().collect())
+    }
+}
+
+/// The path of the zone at this place of all zones, from the root on; of one that is longer than `max` bytes the
+/// end. Nothing if references go round in circles.
+pub fn zone_path(zones: &[Zone], at: usize, max: usize) -> Option<ZonePath> {
+    let (mut at, mut names, mut len) = (&zones[at], Vec::new(), 0);
+    let mut steps = 0..zones.len();
+    while let Some(above) = at.above {
+        steps.next()?;
+        names.push(&at.path);
+        len += at.path.len() + 1;
+        if len > max {
+            break;
+        }
+        at = &zones[zones.binary_search_by_key(&above, |zone| zone.id).ok()?];
+    }
+    let mut path = Vec::with_capacity(len.min(2 * max) + 1);
+    for name in names.into_iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    let whole = path.len() <= max;
+    path.drain(..path.len().saturating_sub(max));
+    Some(ZonePath { path, whole })
+}

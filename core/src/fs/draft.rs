@@ -1,0 +1,295 @@
+//! An operation that is being put together: messages, inodes, counters, and what becomes of handles.
+
+use bytes::Bytes;
+
+use super::zones::SmallZone;
+use super::{Fs, Object, Placed};
+use crate::error::{Error, Refusal, Result};
+use crate::format::*;
+use crate::ids::*;
+use crate::volume::Transaction;
+
+/// By how much counters change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Delta {
+    pub meta: i128,
+    pub data: i128,
+}
+
+impl Delta {
+    /// What an entry counts: its name, and the value under it.
+    pub fn entry(name: &[u8], value: usize) -> Delta {
+        Delta::meta(name.len() + 2 + value)
+    }
+
+    pub fn meta(bytes: usize) -> Delta {
+        Delta { meta: bytes as i128, data: 0 }
+    }
+
+    /// A file of this size without a zone of its own.
+    pub fn data(size: u64) -> Delta {
+        Delta { meta: 0, data: whole_blocks(size).into() }
+    }
+
+    /// The counters after this.
+    pub fn applied(self, sums: Sums) -> Delta {
+        Delta::from(sums) + self
+    }
+
+    /// Both, if they can be counters.
+    pub fn sums(self) -> Option<Sums> {
+        Some(Sums { meta: self.meta.try_into().ok()?, data: self.data.try_into().ok()? })
+    }
+}
+
+impl From<Sums> for Delta {
+    fn from(sums: Sums) -> Delta {
+        Delta { meta: sums.meta.into(), data: sums.data.into() }
+    }
+}
+
+impl std::ops::Add for Delta {
+    type Output = Delta;
+    fn add(self, other: Delta) -> Delta {
+        Delta { meta: self.meta + other.meta, data: self.data + other.data }
+    }
+}
+
+impl std::ops::Neg for Delta {
+    type Output = Delta;
+    fn neg(self) -> Delta {
+        Delta { meta: -self.meta, data: -self.data }
+    }
+}
+
+impl std::ops::Sub for Delta {
+    type Output = Delta;
+    fn sub(self, other: Delta) -> Delta {
+        self + -other
+    }
+}
+
+/// The size of a file as it is counted.
+pub(crate) fn whole_blocks(size: u64) -> u64 {
+    size.next_multiple_of(limits::FILE_BLOCK as u64)
+}
+
+/// Changes of counters, by directory.
+#[derive(Default)]
+pub(super) struct Counts(Vec<(Object, Delta)>);
+
+impl Counts {
+    /// Something below `directory` changes by so much: that counts up to the root of its zone.
+    pub fn add(&mut self, directory: &Object, delta: Delta) {
+        for object in directory.chain() {
+            match self.0.iter_mut().find(|(other, _)| *other == object) {
+                Some((_, sum)) => *sum = *sum + delta,
+                None => self.0.push((object, delta)),
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &(Object, Delta)> {
+        self.0.iter()
+    }
+}
+
+/// An operation.
+pub(super) struct Draft {
+    /// When it happens.
+    pub now: Time,
+    /// What goes, before anything comes.
+    deletes: Vec<RecordMessage>,
+    /// What comes.
+    inserts: Vec<RecordMessage>,
+    inodes: Vec<(Object, Inode)>,
+    counts: Counts,
+    /// Where objects are afterwards.
+    moves: Vec<(Object, Placed)>,
+    /// Objects that have no name afterwards, and go with their last handle.
+    orphans: Vec<Object>,
+    /// Zones that are too small afterwards, or not any more.
+    small: Vec<(ZoneId, Option<SmallZone>)>,
+}
+
+impl Draft {
+    pub fn new(now: Time) -> Draft {
+        Draft {
+            now,
+            deletes: Vec::new(),
+            inserts: Vec::new(),
+            inodes: Vec::new(),
+            counts: Counts::default(),
+            moves: Vec::new(),
+            orphans: Vec::new(),
+            small: Vec::new(),
+        }
+    }
+
+    /// The inode of an object, to be changed.
+    pub fn inode(&mut self, object: &Object) -> &mut Inode {
+        let at = match self.inodes.iter().position(|(other, _)| other == object) {
+            Some(at) => at,
+            None => {
+                self.inodes.push((object.clone(), Inode::clone(&object.inode())));
+                self.inodes.len() - 1
+            }
+        };
+        &mut self.inodes[at].1
+    }
+
+    /// A directory's times, and its link count.
+    pub fn touch(&mut self, directory: &Object, links: i64) -> Result<()> {
+        let now = self.now;
+        let inode = self.inode(directory);
+        inode.modified = now;
+        inode.changed = now;
+        inode.links = add_links(inode.links, links)?;
+        Ok(())
+    }
+
+    /// Something below `directory` changes by so much.
+    pub fn count(&mut self, directory: &Object, delta: Delta) {
+        self.counts.add(directory, delta);
+    }
+
+    pub fn insert(&mut self, place: &MetaKey, value: impl Into<Bytes>) {
+        self.insert_at(TreeId::Metadata, place.encode(), value.into());
+    }
+
+    pub fn insert_inode(&mut self, place: &MetaKey, inode: &Inode) {
+        self.insert(place, inode.encode());
+    }
+
+    pub fn insert_at(&mut self, tree: TreeId, key: Key, value: Bytes) {
+        self.inserts.push(RecordMessage::Point(tree, key, Action::Insert(value)));
+    }
+
+    pub fn update(&mut self, place: &MetaKey, update: Update) {
+        let (tree, key) = (TreeId::Metadata, place.encode());
+        self.inserts.push(RecordMessage::Point(tree, key, Action::Update(update)));
+    }
+
+    pub fn delete(&mut self, place: &MetaKey) {
+        let (tree, key) = (TreeId::Metadata, place.encode());
+        self.deletes.push(RecordMessage::Point(tree, key, Action::Delete));
+    }
+
+    pub fn delete_range(&mut self, tree: TreeId, (lo, hi): (Key, Key)) {
+        self.deletes.push(RecordMessage::RangeDelete(tree, lo, hi));
+    }
+
+    /// One more message for what goes.
+    pub fn append_deletes(&mut self, message: RecordMessage) {
+        self.deletes.push(message);
+    }
+
+    /// Whether it has been decided already whether a zone is too small.
+    pub fn knows_small(&self, zone: ZoneId) -> bool {
+        self.small.iter().any(|(other, _)| *other == zone)
+    }
+
+    /// Messages that come in their order, behind all that goes.
+    pub fn append(&mut self, messages: impl IntoIterator<Item = RecordMessage>) {
+        self.inserts.extend(messages);
+    }
+
+    /// Where an object is afterwards.
+    pub fn move_to(&mut self, object: &Object, place: Placed) {
+        self.moves.push((object.clone(), place));
+    }
+
+    /// An object has no name afterwards.
+    pub fn orphan(&mut self, object: &Object) {
+        self.orphans.push(object.clone());
+    }
+
+    /// An object goes: what it was does not matter any more.
+    pub fn forget(&mut self, object: &Object) {
+        self.inodes.retain(|(other, _)| other != object);
+    }
+
+    /// What is known of a zone's size afterwards.
+    pub fn small(&mut self, zone: ZoneId, small: Option<SmallZone>) {
+        self.small.retain(|(other, _)| *other != zone);
+        self.small.push((zone, small));
+    }
+
+    pub fn messages(&self) -> usize {
+        self.deletes.len() + self.inserts.len()
+    }
+}
+
+impl Fs {
+    /// Begins an operation.
+    pub(super) fn begin(&mut self) -> Result<Draft> {
+        self.settle()?;
+        self.reap()?;
+        Ok(Draft::new(self.now()))
+    }
+
+    /// Carries an operation out.
+    pub(super) fn carry_out(&mut self, op: Op, mut draft: Draft) -> Result<()> {
+        let objects = draft.inodes.iter().map(|(object, _)| object);
+        if !objects
+            .chain(draft.counts.iter().map(|(object, _)| object))
+            .all(|o| o.is_of(&self.live))
+        {
+            return Err(Error::Misuse("a handle of another file system".into()));
+        }
+        let mut counted = Vec::new();
+        for (object, delta) in std::mem::take(&mut draft.counts).0 {
+            if delta == Delta::default() {
+                continue;
+            }
+            let known = draft.inodes.iter_mut().find(|(other, _)| *other == object);
+            let before = object.inode();
+            let after = delta.applied(before.sums);
+            let sums = after.sums().ok_or_else(|| match after.meta.min(after.data) {
+                0.. => Error::from(Refusal::TooBig),
+                _ => {
+                    let found = format!("{:?}, and a change by {delta:?}", before.sums);
+                    self.damaged(&object.place(), "counters of what is there", &found)
+                }
+            })?;
+            match known {
+                Some((_, inode)) => inode.sums = sums,
+                None => {
+                    let adds = [(META_SUM_AT, delta.meta), (DATA_SUM_AT, delta.data)];
+                    // The addition wraps around, so that what does not fit in its number is no matter.
+                    let adds = adds.into_iter().filter(|(_, delta)| *delta != 0);
+                    let adds = adds.map(|(at, delta)| (at, delta as i64)).collect();
+                    draft.update(&object.place(), Update::add_all(adds));
+                    counted.push((object.clone(), Inode { sums, ..Inode::clone(&before) }));
+                }
+            }
+            self.weigh(&mut draft, &object, sums);
+        }
+        for (zone, small) in std::mem::take(&mut draft.small) {
+            self.note_small(&mut draft, zone, small);
+        }
+        for (object, inode) in std::mem::take(&mut draft.inodes) {
+            let moved = draft.moves.iter().rev().find(|(other, _)| *other == object);
+            let place = moved.map_or_else(|| object.place(), |(_, place)| super::place_of(place));
+            draft.insert_inode(&place, &inode);
+            counted.push((object, inode));
+        }
+        let Draft { now, mut deletes, inserts, moves, orphans, small, .. } = draft;
+        deletes.extend(inserts);
+        self.volume.commit(Transaction { op, wall: now, messages: deletes })?;
+        self.changes += 1;
+        if let Some(trail) = &mut self.trail {
+            trail.push((op, self.volume.next_msn()));
+        }
+        counted.into_iter().for_each(|(object, inode)| object.set_inode(inode));
+        moves.into_iter().for_each(|(object, place)| object.put(place));
+        orphans.into_iter().for_each(|object| object.set_orphan());
+        self.small_changed(small);
+        Ok(())
+    }
+}
+
+pub(super) fn add_links(links: u32, delta: i64) -> Result<u32> {
+    let links = u32::try_from(i64::from(links) + delta);
+    links.map_err(|_| Error::from(Refusal::TooManyLinks))
+}

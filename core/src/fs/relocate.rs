@@ -1,0 +1,118 @@
+//! Moving what stands under one key to another: an inode's attributes and contents, and everything below a
+//! directory.
+
+use super::{Draft, Fs, Object, data, decode_value};
+use crate::error::Result;
+use crate::format::limits::{KEY_MAX, XATTR_NAME_MAX};
+use crate::format::*;
+use crate::ids::*;
+
+impl Fs {
+    /// Moves what belongs to an object, but for its inode, from the key `old` to `new`. Whether all keys are short
+    /// enough there: if not, the draft is of no use.
+    pub(super) fn relocate(
+        &self,
+        draft: &mut Draft,
+        object: &Object,
+        old: &MetaKey,
+        new: &MetaKey,
+    ) -> Result<bool> {
+        if new.reach() > KEY_MAX {
+            return Ok(false);
+        }
+        let xattrs = self.xattrs_at(old)?;
+        if !xattrs.is_empty() {
+            draft.delete_range(TreeId::Metadata, old.xattr_range());
+        }
+        for (name, value) in xattrs {
+            draft.insert(&new.with_xattr(&name), value);
+        }
+        match object.kind() {
+            FileType::Directory => self.relocate_subtree(draft, old, new),
+            FileType::Regular => {
+                if object.inode().data_zone.is_none() {
+                    self.relocate_blocks(draft, object, &new.encode())?;
+                }
+                Ok(true)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn relocate_subtree(&self, draft: &mut Draft, old: &MetaKey, new: &MetaKey) -> Result<bool> {
+        let (before, after) = (old.below(), new.below());
+        let moved = |key: &Key| Key::new([&after[..], &key[before.len()..]].concat());
+        let (lo, hi) = old.subtree_range();
+        let mut some = false;
+        for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
+            let (key, value) = entry?;
+            some = true;
+            let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
+            let to = moved(&key);
+            if place.xattr.is_none() {
+                if to.len() + 1 + XATTR_NAME_MAX > KEY_MAX {
+                    return Ok(false);
+                }
+                if old.zone != new.zone {
+                    self.change_zone(draft, decode_value(&key, &value)?, new.zone);
+                }
+            }
+            draft.insert_at(TreeId::Metadata, to, value);
+        }
+        if some {
+            draft.delete_range(TreeId::Metadata, old.subtree_range());
+        }
+        let (lo, hi) = old.subtree_range();
+        let mut some = false;
+        for entry in self.volume.cursor(TreeId::Data, lo, Some(hi)) {
+            let (key, value) = entry?;
+            some = true;
+            draft.insert_at(TreeId::Data, moved(&key), value);
+        }
+        if some {
+            draft.delete_range(TreeId::Data, old.subtree_range());
+        }
+        Ok(true)
+    }
+
+    /// What knows the zone of an entry that moves to another is told.
+    fn change_zone(&self, draft: &mut Draft, value: MetaValue, zone: ZoneId) {
+        match value {
+            MetaValue::Inode(inode) => self.small_moves(draft, inode.data_zone, Some(zone)),
+            MetaValue::ZoneRef(reference) if reference.kind == FileType::Directory => {
+                self.small_moves(draft, Some(reference.zone), Some(zone));
+                match self.live.get(reference.ino) {
+                    Some(root) => {
+                        if let Some(parent) = &mut draft.inode(&root).parent {
+                            parent.zone = zone;
+                        }
+                    }
+                    None => {
+                        let parent = Update::patch(INODE_BYTES, &zone.0.to_le_bytes(), false);
+                        draft.update(&MetaKey::root(reference.zone), parent);
+                    }
+                }
+            }
+            MetaValue::ZoneRef(_) => {}
+        }
+    }
+
+    /// Moves the blocks of a file to the prefix `to`.
+    pub(super) fn relocate_blocks(
+        &self,
+        draft: &mut Draft,
+        file: &Object,
+        to: &[u8],
+    ) -> Result<()> {
+        if file.inode().size == 0 {
+            return Ok(());
+        }
+        let mut blocks = self.blocks(file);
+        while let Some((at, value)) = self.next_block(&mut blocks)? {
+            let key = data_key(to, at / limits::FILE_BLOCK as u64);
+            draft.insert_at(TreeId::Data, key, value);
+        }
+        draft.append_deletes(data::delete_blocks(file, 0));
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! Removing names, what they lead to, and everything below a directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Delta, Draft, Fs, Object, Placed, data, decode_value};
+use crate::error::{Refusal, Result};
+use crate::format::limits::RECORD_MESSAGES_MAX;
+use crate::format::*;
+use crate::ids::*;
+
+/// A recursive deletion of more messages is made piece by piece.
+const MESSAGES_AT_ONCE: usize = RECORD_MESSAGES_MAX as usize / 2;
+
+impl Fs {
+    /// Removes a name of something that is not a directory. What has no other goes with its last handle.
+    pub fn unlink(&mut self, directory: &Object, name: &[u8]) -> Result<()> {
+        let mut draft = self.begin()?;
+        let object = self.lookup(directory, name)?;
+        if object.is_directory() {
+            return Err(Refusal::IsADirectory.into());
+        }
+        self.unname(&mut draft, directory, name, &object)?;
+        self.drop_link(&mut draft, &object)?;
+        draft.touch(directory, 0)?;
+        self.carry_out(Op::Unlink, draft)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&mut self, directory: &Object, name: &[u8]) -> Result<()> {
+        let mut draft = self.begin()?;
+        let object = self.lookup(directory, name)?;
+        self.check_empty(&object)?;
+        self.unname(&mut draft, directory, name, &object)?;
+        self.drop_link(&mut draft, &object)?;
+        draft.touch(directory, -1)?;
+        self.carry_out(Op::Rmdir, draft)
+    }
+
+    pub(super) fn check_empty(&self, directory: &Object) -> Result<()> {
+        let mut listing = self.listing(directory, None)?;
+        match self.next_entry(&mut listing)? {
+            None => Ok(()),
+            Some(_) => Err(Refusal::NotEmpty.into()),
+        }
+    }
+
+    /// Removes whatever a name leads to; a directory with everything below it, none of which may be in use. The
+    /// messages are as many as the zones below, and large files, and links.
+    pub fn remove_tree(&mut self, directory: &Object, name: &[u8]) -> Result<()> {
+        let mut draft = self.begin()?;
+        let object = self.lookup(directory, name)?;
+        if !object.is_directory() {
+            drop(object);
+            return self.unlink(directory, name);
+        }
+        self.let_go_below(&object);
+        for other in self.live.all() {
+            match other.zone() {
+                Some(_) if !other.is_directory() && is_below(&other, &object) => other.forget_up(),
+                _ if is_below(&other, &object) => return Err(Refusal::Busy.into()),
+                _ => {}
+            }
+        }
+        if object.handles() > 1 {
+            return Err(Refusal::Busy.into());
+        }
+        let whole = self.delete_below(&mut draft, &object)?;
+        if whole {
+            self.unname(&mut draft, directory, name, &object)?;
+            self.vanish(&mut draft, &object)?;
+        } else {
+            // Out of sight at once, and then piece by piece.
+            draft = Draft::new(draft.now);
+            self.unname(&mut draft, directory, name, &object)?;
+            self.make_orphan(&mut draft, &object)?;
+        }
+        draft.touch(directory, -1)?;
+        self.carry_out(Op::RemoveTree, draft)?;
+        drop(object);
+        self.reap()
+    }
+
+    /// The messages that delete everything below a directory, but not itself; false if they are too many.
+    pub(super) fn delete_below(&self, draft: &mut Draft, directory: &Object) -> Result<bool> {
+        let mut waiting = vec![directory.place()];
+        let mut zones = BTreeSet::from([directory.place().zone]);
+        let mut links: BTreeMap<ZoneId, (Ino, u32)> = BTreeMap::new();
+        while let Some(place) = waiting.pop() {
+            let (lo, hi) = place.subtree_range();
+            let mut some = false;
+            for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
+                let (key, value) = entry?;
+                some = true;
+                let entry = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
+                if entry.xattr.is_some() {
+                    continue;
+                }
+                match decode_value(&key, &value)? {
+                    MetaValue::Inode(Inode { data_zone: Some(zone), .. }) => {
+                        draft.delete_range(TreeId::Data, zone_range(zone));
+                        self.small_moves(draft, Some(zone), None);
+                    }
+                    MetaValue::Inode(_) => {}
+                    MetaValue::ZoneRef(reference) if reference.kind == FileType::Directory => {
+                        if !zones.insert(reference.zone) {
+                            let found = format!("a second reference to {}", reference.zone);
+                            return Err(self.damaged(&entry, "one for each zone", &found));
+                        }
+                        self.small_moves(draft, Some(reference.zone), None);
+                        draft.delete_range(TreeId::Metadata, zone_range(reference.zone));
+                        waiting.push(MetaKey::root(reference.zone));
+                    }
+                    MetaValue::ZoneRef(reference) => {
+                        links.entry(reference.zone).or_insert((reference.ino, 0)).1 += 1;
+                    }
+                }
+                if draft.messages() + links.len() > MESSAGES_AT_ONCE {
+                    return Ok(false);
+                }
+            }
+            if some {
+                if !place.path.is_empty() || place == directory.place() {
+                    draft.delete_range(TreeId::Metadata, place.subtree_range());
+                }
+                draft.delete_range(TreeId::Data, place.subtree_range());
+            }
+        }
+        for (zone, (ino, count)) in links {
+            self.drop_links(draft, zone, ino, count)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes some links from an object that has a zone for several.
+    fn drop_links(&self, draft: &mut Draft, zone: ZoneId, ino: Ino, count: u32) -> Result<()> {
+        let known = self.live.get(ino);
+        let object = match &known {
+            Some(object) => object.clone(),
+            None => self.zone_root(zone, ino)?,
+        };
+        let now = draft.now;
+        match object.inode().links.checked_sub(count) {
+            None => {
+                let (place, links) = (object.place(), object.inode().links);
+                Err(self.damaged(&place, &format!("{count} links or more"), &format!("{links}")))
+            }
+            Some(0) if known.is_some() => self.make_orphan(draft, &object),
+            Some(0) => {
+                draft.delete_range(TreeId::Metadata, zone_range(zone));
+                draft.delete_range(TreeId::Data, zone_range(zone));
+                Ok(())
+            }
+            Some(left) => {
+                let inode = draft.inode(&object);
+                inode.links = left;
+                inode.changed = now;
+                Ok(())
+            }
+        }
+    }
+
+    /// Deletes everything in a directory by as many operations as there are names.
+    pub(super) fn clear(&mut self, directory: &Object) -> Result<()> {
+        let mut open = vec![directory.clone()];
+        while let Some(last) = open.last().cloned() {
+            let mut listing = self.listing(&last, None)?;
+            match self.next_entry(&mut listing)? {
+                Some(entry) if entry.kind == FileType::Directory => {
+                    open.push(self.entry_object(entry)?);
+                }
+                Some(entry) => self.unlink(&last, &entry.name)?,
+                None => {
+                    let up = last.up();
+                    open.pop();
+                    drop((listing, last));
+                    if let (Some(_), Some((above, name))) = (open.last(), up) {
+                        self.rmdir(&above, &name)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a name from an object.
+    pub(super) fn unname(
+        &self,
+        draft: &mut Draft,
+        directory: &Object,
+        name: &[u8],
+        object: &Object,
+    ) -> Result<()> {
+        draft.delete(&directory.place().child(name));
+        draft.count(directory, -(Delta::entry(name, 0) + self.standing(object)?));
+        Ok(())
+    }
+
+    /// An object has one link less. Without any it goes, now or with its last handle.
+    pub(super) fn drop_link(&self, draft: &mut Draft, object: &Object) -> Result<()> {
+        let now = draft.now;
+        if !object.is_directory() && object.inode().links > 1 {
+            let inode = draft.inode(object);
+            inode.links -= 1;
+            inode.changed = now;
+            draft.move_to(object, Placed { zone: object.zone(), up: None });
+            return Ok(());
+        }
+        let known = object.zone().or(object.inode().data_zone).and_then(|zone| self.is_small(zone));
+        let own = 1 + usize::from(known.is_some_and(|small| small.object.is_some()));
+        match object.handles() > own {
+            true => self.make_orphan(draft, object),
+            false => self.vanish(draft, object),
+        }
+    }
+
+    /// Deletes an object that has no name any more, and nothing below it.
+    pub(super) fn vanish(&self, draft: &mut Draft, object: &Object) -> Result<()> {
+        let (place, inode) = (object.place(), object.inode());
+        if object.zone().is_some() {
+            draft.delete(&place);
+        }
+        if self.xattr_bytes(&place)? > 0 {
+            draft.delete_range(TreeId::Metadata, place.xattr_range());
+        }
+        if inode.kind == FileType::Regular && inode.size > 0 {
+            draft.append_deletes(data::delete_blocks(object, 0));
+        }
+        self.small_moves(draft, object.zone().or(inode.data_zone), None);
+        draft.forget(object);
+        Ok(())
+    }
+}
+
+/// Whether an object is below a directory, as far as is known.
+pub(super) fn is_below(object: &Object, directory: &Object) -> bool {
+    let mut at = object.up();
+    while let Some((above, _)) = at {
+        if above == *directory {
+            return true;
+        }
+        at = above.up();
+    }
+    false
+}
+
+/// The keys of a zone, in either index.
+fn zone_range(zone: ZoneId) -> (Key, Key) {
+    let key = |zone: u64| Key::copied(&zone.to_be_bytes());
+    (key(zone.0), key(zone.0.saturating_add(1)))
+}

@@ -1,0 +1,199 @@
+//! Renaming.
+
+use super::draft::Counts;
+use super::{Delta, Draft, Fs, Object, Placed, check_name};
+use crate::error::{Refusal, Result};
+use crate::format::*;
+use crate::ids::*;
+
+/// What happens to an object that has the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// It loses it, if POSIX allows that.
+    Replace,
+    /// The renaming is refused (RENAME_NOREPLACE).
+    Refuse,
+    /// It gets the old name (RENAME_EXCHANGE).
+    Exchange,
+}
+
+/// An object with a name.
+struct Named<'n> {
+    directory: &'n Object,
+    name: &'n [u8],
+    object: Object,
+}
+
+impl Fs {
+    /// Moves `from`/`name` to `to`/`new_name`. What is the root of a zone, or a file with a zone for its contents,
+    /// is moved by some messages; anything else with all that belongs to it, at most C1 bytes.
+    pub fn rename(
+        &mut self,
+        from: &Object,
+        name: &[u8],
+        to: &Object,
+        new_name: &[u8],
+        over: Over,
+    ) -> Result<()> {
+        check_name(new_name)?;
+        let now = self.begin()?.now;
+        let old = Named { directory: from, name, object: self.lookup(from, name)? };
+        let target = self.find(to, new_name)?;
+        match (over, &target) {
+            (Over::Refuse, Some(_)) => return Err(Refusal::Exists.into()),
+            (Over::Exchange, None) => return Err(Refusal::NotFound.into()),
+            (_, Some(target)) if *target == old.object => return Ok(()),
+            _ => {}
+        }
+        if over == Over::Replace
+            && let Some(target) = &target
+        {
+            match (old.object.is_directory(), target.is_directory()) {
+                (true, false) => return Err(Refusal::NotADirectory.into()),
+                (false, true) => return Err(Refusal::IsADirectory.into()),
+                (true, true) => self.check_empty(target)?,
+                (false, false) => {}
+            }
+        }
+        self.check_outside(to, &old.object)?;
+        if let (Over::Exchange, Some(target)) = (over, &target) {
+            self.check_outside(from, target)?;
+        }
+        let new = target.map(|object| Named { directory: to, name: new_name, object });
+        match (over, new) {
+            (Over::Exchange, Some(new)) => self.exchange(now, &old, &new),
+            (_, new) => self.move_over(now, &old, to, new_name, new),
+        }
+    }
+
+    fn move_over(
+        &mut self,
+        now: Time,
+        old: &Named<'_>,
+        to: &Object,
+        new_name: &[u8],
+        target: Option<Named<'_>>,
+    ) -> Result<()> {
+        self.check_movable(&old.object)?;
+        let gain = Delta::entry(new_name, 0) + self.standing(&old.object)?;
+        let loss = Delta::entry(old.name, 0) + self.standing(&old.object)?;
+        let counts = || {
+            let mut counts = Counts::default();
+            counts.add(old.directory, -loss);
+            counts.add(to, gain);
+            counts
+        };
+        loop {
+            self.make_way(to, new_name.len() + 2, counts)?;
+            let mut draft = Draft::new(now);
+            self.unname(&mut draft, old.directory, old.name, &old.object)?;
+            let mut replaced = 0;
+            if let Some(target) = &target {
+                self.unname(&mut draft, to, new_name, &target.object)?;
+                self.drop_link(&mut draft, &target.object)?;
+                replaced = i64::from(target.object.is_directory());
+            }
+            if !self.give_name(&mut draft, &old.object, to, new_name)? {
+                self.split(&old.object)?;
+                continue;
+            }
+            let moved = i64::from(old.object.is_directory());
+            draft.touch(old.directory, -moved)?;
+            draft.touch(to, moved - replaced)?;
+            return self.carry_out(Op::Rename, draft);
+        }
+    }
+
+    fn exchange(&mut self, now: Time, one: &Named<'_>, other: &Named<'_>) -> Result<()> {
+        self.check_movable(&one.object)?;
+        self.check_movable(&other.object)?;
+        let [a, b] = [self.standing(&one.object)?, self.standing(&other.object)?];
+        let counts = || {
+            let mut counts = Counts::default();
+            counts.add(one.directory, b - a);
+            counts.add(other.directory, a - b);
+            counts
+        };
+        loop {
+            self.make_way(one.directory, one.name.len() + 2, counts)?;
+            self.make_way(other.directory, other.name.len() + 2, counts)?;
+            let mut draft = Draft::new(now);
+            for Named { directory, name, object } in [one, other] {
+                self.unname(&mut draft, directory, name, object)?;
+            }
+            let there = self.give_name(&mut draft, &one.object, other.directory, other.name)?;
+            if !there {
+                self.split(&one.object)?;
+                continue;
+            }
+            if !self.give_name(&mut draft, &other.object, one.directory, one.name)? {
+                self.split(&other.object)?;
+                continue;
+            }
+            let [a, b] = [one, other].map(|named| i64::from(named.object.is_directory()));
+            draft.touch(one.directory, b - a)?;
+            draft.touch(other.directory, a - b)?;
+            return self.carry_out(Op::Exchange, draft);
+        }
+    }
+
+    /// Gives an object that has lost its name another. Whether its keys are short enough there.
+    fn give_name(
+        &self,
+        draft: &mut Draft,
+        object: &Object,
+        to: &Object,
+        name: &[u8],
+    ) -> Result<bool> {
+        let place = to.place();
+        let new = place.child(name);
+        let now = draft.now;
+        draft.count(to, Delta::entry(name, 0) + self.standing(object)?);
+        match object.zone() {
+            Some(zone) => {
+                draft.insert(&new, super::make::reference(object, zone).encode());
+                if object.is_directory() {
+                    self.small_moves(draft, Some(zone), Some(place.zone));
+                }
+            }
+            None => {
+                if !self.relocate(draft, object, &object.place(), &new)? {
+                    return Ok(false);
+                }
+                self.small_moves(draft, object.inode().data_zone, Some(place.zone));
+            }
+        }
+        let inode = draft.inode(object);
+        inode.changed = now;
+        if let Some(parent) = &mut inode.parent {
+            *parent = Parent { zone: place.zone, name: name.to_vec() };
+        }
+        draft.move_to(object, Placed { zone: object.zone(), up: Some((to.clone(), name.into())) });
+        Ok(true)
+    }
+
+    /// With C1 infinite what is moved has no bound: as across devices, whoever renames copies then.
+    fn check_movable(&self, object: &Object) -> Result<()> {
+        if self.sizes.max != u64::MAX {
+            return Ok(());
+        }
+        let Delta { meta, data } = self.standing(object)?;
+        let (_, log) = self.volume.log_fill();
+        if meta + data > i128::from(log / 2) && object.zone().is_none() {
+            return Err(Refusal::CrossDevice.into());
+        }
+        Ok(())
+    }
+
+    /// A directory must not move below itself.
+    fn check_outside(&self, to: &Object, moved: &Object) -> Result<()> {
+        let mut at = Some(to.clone());
+        while let Some(directory) = at {
+            if directory == *moved {
+                return Err(Refusal::Invalid.into());
+            }
+            at = self.directory_of(&directory)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Extended attributes.
+
+use bytes::Bytes;
+
+use super::draft::Counts;
+use super::{Delta, Fs, Object};
+use crate::error::{Refusal, Result};
+use crate::format::*;
+use crate::ids::*;
+
+impl Fs {
+    /// The extended attributes of an object, in the order of their names.
+    pub fn xattrs(&self, object: &Object) -> Result<Vec<(Vec<u8>, Bytes)>> {
+        self.xattrs_at(&object.place())
+    }
+
+    pub(super) fn xattrs_at(&self, place: &MetaKey) -> Result<Vec<(Vec<u8>, Bytes)>> {
+        let (lo, hi) = place.xattr_range();
+        let mut found = Vec::new();
+        for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
+            let (key, value) = entry?;
+            let name = MetaKey::decode(&key).and_then(|key| key.xattr);
+            found.push((name.ok_or_else(|| self.bad_key(&key))?, value));
+        }
+        Ok(found)
+    }
+
+    /// What the extended attributes under a key count.
+    pub(super) fn xattr_bytes(&self, place: &MetaKey) -> Result<usize> {
+        Ok(self.xattrs_at(place)?.iter().map(|(name, value)| xattr_bytes(name, value.len())).sum())
+    }
+
+    /// An extended attribute.
+    pub fn xattr(&self, object: &Object, name: &[u8]) -> Result<Bytes> {
+        self.find_xattr(object, name)?.ok_or(Refusal::NoAttribute.into())
+    }
+
+    fn find_xattr(&self, object: &Object, name: &[u8]) -> Result<Option<Bytes>> {
+        check_xattr_name(name)?;
+        let key = object.place().with_xattr(name).encode();
+        self.volume.get(TreeId::Metadata, &key)
+    }
+
+    /// Sets extended attributes, all in one operation.
+    pub fn set_xattrs(&mut self, object: &Object, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut delta = Delta::default();
+        for (at, (name, value)) in xattrs.iter().enumerate() {
+            let old = self.find_xattr(object, name)?;
+            if value.len() > limits::VALUE_MAX {
+                return Err(Refusal::TooBig.into());
+            }
+            if xattrs[..at].iter().any(|(other, _)| other == name) {
+                return Err(Refusal::Invalid.into());
+            }
+            let before = old.map_or(0, |old| xattr_bytes(name, old.len()));
+            delta = delta + Delta::meta(xattr_bytes(name, value.len())) - Delta::meta(before);
+        }
+        self.change_xattrs(object, Op::SetXattr, delta, |draft, place| {
+            for (name, value) in xattrs {
+                draft.insert(&place.with_xattr(name), value.clone());
+            }
+        })
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&mut self, object: &Object, name: &[u8]) -> Result<()> {
+        let old = self.xattr(object, name)?;
+        let delta = -Delta::meta(xattr_bytes(name, old.len()));
+        self.change_xattrs(object, Op::RemoveXattr, delta, |draft, place| {
+            draft.delete(&place.with_xattr(name));
+        })
+    }
+
+    fn change_xattrs(
+        &mut self,
+        object: &Object,
+        op: Op,
+        delta: Delta,
+        change: impl FnOnce(&mut super::Draft, &MetaKey),
+    ) -> Result<()> {
+        let mut draft = self.begin()?;
+        if object.zone().is_none()
+            && let Some((directory, _)) = object.up()
+        {
+            self.make_way(&directory, 0, || {
+                let mut counts = Counts::default();
+                counts.add(&directory, delta);
+                counts
+            })?;
+            draft.count(&directory, delta);
+        }
+        change(&mut draft, &object.place());
+        let now = draft.now;
+        draft.inode(object).changed = now;
+        self.carry_out(op, draft)
+    }
+}
+
+/// What an attribute counts.
+pub(crate) fn xattr_bytes(name: &[u8], value: usize) -> usize {
+    1 + name.len() + value
+}
+
+fn check_xattr_name(name: &[u8]) -> Result<()> {
+    match name.len() {
+        0 => Err(Refusal::Invalid.into()),
+        1..=limits::XATTR_NAME_MAX if !name.contains(&0) => Ok(()),
+        1..=limits::XATTR_NAME_MAX => Err(Refusal::Invalid.into()),
+        _ => Err(Refusal::NameTooLong.into()),
+    }
+}

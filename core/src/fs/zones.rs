@@ -1,0 +1,327 @@
+//! Zones (BetrFS 0.2 §4): they split before a directory outgrows C1, and merge when they are smaller than C0.
+//!
+//! A split is a transaction of its own before the operation that calls for it, so that whoever stops between
+//! any two transactions finds the rules obeyed. Merges wait for [`Fs::checkpoint`]: which zones are too small
+//! stands in attributes of the orphan directory, written by the operation that made them so. What would not fit
+//! into the zone above stays there.
+
+use std::collections::BTreeMap;
+
+use super::draft::{Counts, whole_blocks};
+use super::remove::is_below;
+use super::{Delta, Draft, Fs, ORPHAN_ZONE, Object, Placed, ROOT_ZONE};
+use crate::error::{Error, Result};
+use crate::format::limits::KEY_MAX;
+use crate::format::*;
+use crate::ids::*;
+
+/// A zone that is too small.
+#[derive(Clone, Debug)]
+pub(super) struct SmallZone {
+    /// The zone that its reference is in; for a data zone that of its file.
+    pub at: ZoneId,
+    /// Its root or file, once somebody has seen it.
+    pub object: Option<Object>,
+}
+
+/// Zones that are too small.
+pub(super) type Small = BTreeMap<ZoneId, SmallZone>;
+
+const SMALL: &[u8] = b"small.";
+
+/// The attribute of the orphan directory that says that a zone is too small.
+pub(crate) fn small_name(zone: ZoneId) -> Vec<u8> {
+    [SMALL, format!("{:016x}", zone.0).as_bytes()].concat()
+}
+
+/// Takes such an attribute apart: the zone that is too small, and the one above.
+pub(crate) fn parse_small(name: &[u8], value: &[u8]) -> Option<(ZoneId, ZoneId)> {
+    let digits = std::str::from_utf8(name.strip_prefix(SMALL)?).ok()?;
+    let zone = ZoneId(u64::from_str_radix(digits, 16).ok()?);
+    let at = ZoneId(u64::from_le_bytes(value.try_into().ok()?));
+    (small_name(zone) == name).then_some((zone, at))
+}
+
+fn small_place(zone: ZoneId) -> MetaKey {
+    MetaKey::root(ORPHAN_ZONE).with_xattr(&small_name(zone))
+}
+
+impl Fs {
+    /// C0 and C1.
+    pub fn zone_sizes(&self) -> ZoneSizes {
+        self.sizes
+    }
+
+    pub(super) fn small_zones(&self) -> Result<Small> {
+        let place = MetaKey::root(ORPHAN_ZONE);
+        let mut small = Small::new();
+        for (name, value) in self.xattrs_at(&place)? {
+            let Some((zone, at)) = parse_small(&name, &value) else {
+                let found = crate::text::printable(&name);
+                return Err(self.damaged(&place, "attributes that name small zones", &found));
+            };
+            small.insert(zone, SmallZone { at, object: None });
+        }
+        Ok(small)
+    }
+
+    /// What is known of a zone's being too small.
+    pub(super) fn is_small(&self, zone: ZoneId) -> Option<&SmallZone> {
+        self.small.as_ref().and_then(|small| small.get(&zone))
+    }
+
+    /// The zone of a directory is going to hold so much.
+    pub(super) fn weigh(&self, draft: &mut Draft, directory: &Object, sums: Sums) {
+        let (Some(zone), true) = (directory.zone(), directory.is_directory()) else { return };
+        let Some(at) = directory.inode().parent.as_ref().map(|parent| parent.zone) else { return };
+        if zone == ROOT_ZONE || at == ORPHAN_ZONE || draft.knows_small(zone) {
+            return;
+        }
+        match (self.sizes.are_above(sums), self.is_small(zone)) {
+            (true, None) => {
+                draft.small(zone, Some(SmallZone { at, object: Some(directory.clone()) }));
+            }
+            (false, Some(_)) => draft.small(zone, None),
+            _ => {}
+        }
+    }
+
+    /// A file is going to hold so much in the zone of its contents.
+    pub(super) fn weigh_file(&self, draft: &mut Draft, file: &Object, zone: ZoneId, size: u64) {
+        if file.is_orphan() {
+            return;
+        }
+        match (whole_blocks(size) < self.sizes.min, self.is_small(zone)) {
+            (true, None) => {
+                let at = file.place().zone;
+                draft.small(zone, Some(SmallZone { at, object: Some(file.clone()) }));
+            }
+            (false, Some(_)) => draft.small(zone, None),
+            _ => {}
+        }
+    }
+
+    /// Writes down what is known of a zone's being too small.
+    pub(super) fn note_small(&self, draft: &mut Draft, zone: ZoneId, small: Option<SmallZone>) {
+        match (&small, self.is_small(zone)) {
+            (Some(new), known) if known.is_none_or(|known| known.at != new.at) => {
+                draft.insert(&small_place(zone), new.at.0.to_le_bytes().to_vec());
+            }
+            (None, Some(_)) => draft.delete(&small_place(zone)),
+            _ => {}
+        }
+        draft.small(zone, small);
+    }
+
+    pub(super) fn small_changed(&mut self, changes: Vec<(ZoneId, Option<SmallZone>)>) {
+        let Some(known) = &mut self.small else { return };
+        for (zone, small) in changes {
+            match small {
+                Some(small) => drop(known.insert(zone, small)),
+                None => drop(known.remove(&zone)),
+            }
+        }
+    }
+
+    /// Nobody but who uses them has handles of a directory, and of what is below it.
+    pub(super) fn let_go_below(&mut self, directory: &Object) {
+        for small in self.small.iter_mut().flat_map(|small| small.values_mut()) {
+            small.object.take_if(|object| object == directory || is_below(object, directory));
+        }
+    }
+
+    /// The zone of an object, or that of a file's contents, is in another zone from now on, or in none where it
+    /// would have to be large.
+    pub(super) fn small_moves(&self, draft: &mut Draft, zone: Option<ZoneId>, at: Option<ZoneId>) {
+        let Some((zone, known)) = zone.and_then(|zone| Some((zone, self.is_small(zone)?))) else {
+            return;
+        };
+        match at {
+            Some(at) if at == known.at => {}
+            Some(at) => draft.small(zone, Some(SmallZone { at, ..known.clone() })),
+            None => draft.small(zone, None),
+        }
+    }
+
+    /// Splits zones until what `counts` tells fits below `directory`, with keys that are so much longer than
+    /// that of the directory.
+    pub(super) fn make_way(
+        &mut self,
+        directory: &Object,
+        names: usize,
+        counts: impl Fn() -> Counts,
+    ) -> Result<()> {
+        loop {
+            let chain = directory.chain();
+            let inner = &chain[..chain.len() - 1];
+            let counts = counts();
+            let over = inner.iter().find(|object| {
+                counts.iter().any(|(other, delta)| other == *object && self.outgrows(other, *delta))
+            });
+            let long = || directory.place().reach() + names > KEY_MAX;
+            match over.or_else(|| inner.first().filter(|_| long())) {
+                None => return Ok(()),
+                Some(object) => self.split(object)?,
+            }
+        }
+    }
+
+    /// Whether a directory that is not the root of a zone becomes too large.
+    fn outgrows(&self, directory: &Object, delta: Delta) -> bool {
+        let grown = Delta { meta: delta.meta.max(0), data: delta.data.max(0) };
+        let after = grown.applied(directory.inode().sums);
+        let max = self.sizes.max.into();
+        (grown.meta > 0 && after.meta > max) || (grown.data > 0 && after.data > max)
+    }
+
+    /// What an object counts in its directory, besides its name.
+    pub(super) fn standing(&self, object: &Object) -> Result<Delta> {
+        if object.zone().is_some() {
+            return Ok(Delta::meta(ZONE_REF_BYTES));
+        }
+        let inode = object.inode();
+        let own = Delta::meta(inode.encoded_len() + self.xattr_bytes(&object.place())?);
+        let data = match inode.kind {
+            FileType::Regular if inode.data_zone.is_none() => inode.size,
+            _ => 0,
+        };
+        Ok(own + Delta::from(inode.sums) + Delta::data(data))
+    }
+
+    /// A directory becomes the root of a zone.
+    pub(super) fn split(&mut self, directory: &Object) -> Result<()> {
+        let Some((up, name)) = directory.up() else { return Ok(()) };
+        let zone = self.volume.take_zone()?;
+        let (old, new) = (directory.place(), MetaKey::root(zone));
+        let mut draft = Draft::new(self.now());
+        draft.count(&up, Delta::meta(ZONE_REF_BYTES) - self.standing(directory)?);
+        self.relocate(&mut draft, directory, &old, &new)?;
+        let ino = directory.ino();
+        let reference = ZoneRef { link: LinkKind::Own, kind: FileType::Directory, ino, zone };
+        draft.insert(&old, reference.encode());
+        let inode = draft.inode(directory);
+        inode.parent = Some(Parent { zone: old.zone, name: name.to_vec() });
+        if self.sizes.are_above(inode.sums) {
+            let small = SmallZone { at: old.zone, object: Some(directory.clone()) };
+            draft.small(zone, Some(small));
+        }
+        draft.move_to(directory, Placed { zone: Some(zone), up: Some((up, name)) });
+        self.carry_out(Op::SplitZone, draft)
+    }
+
+    /// The contents of a file get a zone of their own.
+    pub(super) fn split_file(&mut self, file: &Object) -> Result<()> {
+        let Some((up, _)) = file.up() else { return Ok(()) };
+        let zone = self.volume.take_zone()?;
+        let mut draft = Draft::new(self.now());
+        draft.count(&up, -Delta::data(file.inode().size));
+        self.relocate_blocks(&mut draft, file, &MetaKey::root(zone).encode())?;
+        draft.inode(file).data_zone = Some(zone);
+        self.weigh_file(&mut draft, file, zone, file.inode().size);
+        self.carry_out(Op::SplitZone, draft)
+    }
+
+    /// Merges zones that are too small, as far as they fit into those above.
+    pub(super) fn tidy(&mut self) -> Result<()> {
+        self.settle()?;
+        self.reap()?;
+        let zones: Vec<ZoneId> =
+            self.small.iter().flat_map(|small| small.keys().copied()).collect();
+        for zone in zones {
+            let Some(small) = self.is_small(zone).cloned() else { continue };
+            let object = match small.object {
+                Some(object) => Some(object),
+                None => self.locate(zone, small.at)?,
+            };
+            let Some(object) = object else { continue };
+            let merged = match object.kind() {
+                FileType::Directory => self.merge(zone, &object),
+                _ => self.merge_file(zone, &object),
+            };
+            match merged {
+                // It stays as it is while there is no room.
+                Err(Error::NoSpace { .. }) => return Ok(()),
+                merged => merged?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The root of a zone, or the file whose contents it holds, by looking through the zone above.
+    fn locate(&self, zone: ZoneId, at: ZoneId) -> Result<Option<Object>> {
+        let root = MetaKey::root(at);
+        let (lo, hi) = root.subtree_range();
+        for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
+            let (key, value) = entry?;
+            let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
+            if place.xattr.is_some() {
+                continue;
+            }
+            let found = match super::decode_value(&key, &value)? {
+                MetaValue::ZoneRef(reference) => reference.zone == zone,
+                MetaValue::Inode(inode) => inode.data_zone == Some(zone),
+            };
+            if found {
+                let inode = self.inode_at(&root)?;
+                let mut object = self.enter(inode, Placed { zone: Some(at), up: None })?;
+                for name in &place.path {
+                    object = self.lookup(&object, name)?;
+                }
+                return Ok(Some(object));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The directory that an object is in, even where nobody has come down that way.
+    pub(super) fn directory_of(&self, object: &Object) -> Result<Option<Object>> {
+        if object.up().is_none()
+            && let Some(zone) = object.zone()
+            && let Some(parent) = &object.inode().parent
+        {
+            // Its handle is told by the way.
+            self.locate(zone, parent.zone)?;
+        }
+        Ok(object.up().map(|(directory, _)| directory))
+    }
+
+    fn fits(&self, directory: &Object, delta: Delta) -> bool {
+        let mut counts = Counts::default();
+        counts.add(directory, delta);
+        !counts
+            .iter()
+            .any(|(object, delta)| object.zone().is_none() && self.outgrows(object, *delta))
+    }
+
+    fn merge(&mut self, zone: ZoneId, directory: &Object) -> Result<()> {
+        let Some((up, name)) = directory.up() else { return Ok(()) };
+        let (old, new) = (MetaKey::root(zone), up.place().child(&name));
+        let mut draft = Draft::new(self.now());
+        let inode = draft.inode(directory);
+        inode.parent = None;
+        let meta = inode.encoded_len() + self.xattr_bytes(&old)?;
+        let delta = Delta::meta(meta) + Delta::from(inode.sums) - Delta::meta(ZONE_REF_BYTES);
+        if !self.fits(&up, delta) || !self.relocate(&mut draft, directory, &old, &new)? {
+            return Ok(());
+        }
+        draft.delete(&old);
+        draft.count(&up, delta);
+        draft.small(zone, None);
+        draft.move_to(directory, Placed { zone: None, up: Some((up, name)) });
+        self.carry_out(Op::MergeZone, draft)
+    }
+
+    fn merge_file(&mut self, zone: ZoneId, file: &Object) -> Result<()> {
+        let Some((up, _)) = file.up() else { return Ok(()) };
+        let mut draft = Draft::new(self.now());
+        let delta = Delta::data(file.inode().size);
+        if !self.fits(&up, delta) {
+            return Ok(());
+        }
+        self.relocate_blocks(&mut draft, file, &file.place().encode())?;
+        draft.inode(file).data_zone = None;
+        draft.count(&up, delta);
+        draft.small(zone, None);
+        self.carry_out(Op::MergeZone, draft)
+    }
+}

@@ -1,0 +1,195 @@
+//! What zones are for, counted: renaming, recursive deletion and walks in a tree of 80,000 files.
+
+use std::sync::Arc;
+
+use betr_core::cache::Geometry;
+use betr_core::check::{CheckOptions, check};
+use betr_core::device::{Device, FaultyDevice, MemoryDevice};
+use betr_core::format::{FileType, Key};
+use betr_core::fs::{Attributes, Fs, New, Object, Over, Visit, Walk, ZoneKind};
+use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
+use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_tests::{Random, clock, made, nonces, since};
+use bytes::Bytes;
+
+const GIB: u64 = 1 << 30;
+
+fn new(kind: FileType) -> New {
+    New::of(kind, Attributes::at(Time::default()))
+}
+
+fn make(fs: &mut Fs, directory: &Object, name: &str, kind: FileType) -> Object {
+    fs.make(directory, name.as_bytes(), new(kind)).unwrap()
+}
+
+/// 80 directories of 9 each, with 100 files in each of these, and 8,000 files in one.
+fn tree(device: Arc<dyn Device>) -> Fs {
+    let mut fs = made(device, Geometry::new(1 << 20, 64 << 10));
+    let root = fs.root().unwrap();
+    let top = make(&mut fs, &root, "tree", FileType::Directory);
+    for outer in 0..80 {
+        let outer = make(&mut fs, &top, &format!("outer-{outer:02}"), FileType::Directory);
+        for inner in 0..9 {
+            let inner = make(&mut fs, &outer, &format!("inner-{inner}"), FileType::Directory);
+            for file in 0..100 {
+                let file = make(&mut fs, &inner, &format!("file-{file:03}"), FileType::Regular);
+                if file.ino().0.is_multiple_of(50) {
+                    fs.write(&file, 0, &Bytes::from(vec![7; 1000])).unwrap();
+                }
+            }
+        }
+    }
+    let many = make(&mut fs, &top, "many", FileType::Directory);
+    for file in 0..8000 {
+        make(&mut fs, &many, &format!("file-{file:04}"), FileType::Regular);
+    }
+    drop((top, many));
+    fs.checkpoint().unwrap();
+    fs
+}
+
+fn messages(fs: &mut Fs, act: impl FnOnce(&mut Fs)) -> u64 {
+    let before = fs.volume().next_msn().0;
+    act(fs);
+    fs.volume().next_msn().0 - before
+}
+
+fn assert_sound(device: &Arc<dyn Device>) {
+    let report = check(device, CheckOptions { data: true, slot: None }, &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings.first());
+}
+
+#[test]
+fn a_large_tree_is_renamed_walked_and_deleted() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(512 << 20));
+    let mut fs = tree(device.clone());
+    let zones = fs.zones().unwrap();
+    let directories = zones.iter().filter(|zone| zone.kind == ZoneKind::Directory).count();
+    assert!((4..100).contains(&directories), "{directories} zones");
+    let root = fs.root().unwrap();
+
+    let renamed = messages(&mut fs, |fs| {
+        fs.rename(&root, b"tree", &root, b"forest", Over::Replace).unwrap();
+    });
+    assert!(renamed <= 8, "renaming the root of the tree takes {renamed} messages");
+    fs.volume_mut().sync().unwrap();
+
+    // Any directory: those that are no zones, too.
+    let max = fs.zone_sizes().max;
+    for path in ["/forest/outer-07", "/forest/outer-11/inner-3", "/forest/many"] {
+        let (directory, name) = fs.resolve_parent(path.as_bytes()).unwrap();
+        let before = fs.volume().io_counts();
+        fs.rename(&directory, name, &root, b"moved", Over::Replace).unwrap();
+        fs.volume_mut().sync().unwrap();
+        let written = since(&fs, before).written_bytes;
+        assert!(written <= max + max / 4, "{path}: {written} bytes");
+        fs.rename(&root, b"moved", &directory, name, Over::Replace).unwrap();
+    }
+    fs.checkpoint().unwrap();
+    assert_sound(&device);
+    drop((root, fs));
+    walks_once(&device);
+
+    let open = OpenOptions::new(Mode::ReadWrite, nonces(5));
+    let mut fs = Fs::open(Volume::open(device.clone(), open).unwrap().0, clock(1 << 20));
+    let root = fs.root().unwrap();
+    let (free, _) = fs.volume().free_blocks();
+    let deleted = messages(&mut fs, |fs| fs.remove_tree(&root, b"forest").unwrap());
+    let bound = 4 * zones.len() as u64 + 8;
+    assert!(deleted <= bound, "deleting {} zones takes {deleted} messages", zones.len());
+    fs.checkpoint().unwrap();
+    fs.checkpoint().unwrap();
+    assert!(fs.list(&root).unwrap().is_empty());
+    assert!(fs.volume().free_blocks().0 > free + 1000);
+    assert_eq!(fs.zones().unwrap().len(), 2);
+    assert_sound(&device);
+}
+
+/// A walk over all names reads what a scan of the metadata index reads, and no more.
+fn walks_once(device: &Arc<dyn Device>) {
+    let open = || {
+        let usual = OpenOptions::new(Mode::ReadOnly, nonces(3));
+        let cache = betr_core::cache::CacheBudget::of(4 << 20);
+        Volume::open(device.clone(), OpenOptions { cache, ..usual }).unwrap().0
+    };
+    let volume = open();
+    let before = volume.io_counts();
+    let keys = volume.cursor(TreeId::Metadata, Key::default(), None).map(|entry| entry.unwrap());
+    assert!(keys.count() > 80_000);
+    let scanned = volume.io_counts().read_bytes - before.read_bytes;
+
+    let fs = Fs::open(open(), clock(0));
+    let before = fs.volume().io_counts();
+    let (mut files, mut walk) = (0, Walk::new(fs.root().unwrap()));
+    while let Some(visit) = walk.next(&fs).unwrap() {
+        files += u64::from(matches!(visit, Visit::Entry(..)));
+    }
+    assert_eq!(files, 80_000);
+    let walked = since(&fs, before).read_bytes;
+    assert!(walked <= scanned + scanned / 20, "{walked} bytes, of {scanned}");
+}
+
+/// Unlinking is one record, whatever the size, and reads no leaf that has nothing but contents of the file.
+fn unlink_reads_no_leaf(image: Arc<dyn Device>, fill: impl FnOnce(&mut Fs, &Object)) {
+    let device = Arc::new(FaultyDevice::new(image.clone()));
+    let mut fs = made(device.clone(), Geometry::new(4 << 20, 128 << 10));
+    fs.checkpoint().unwrap();
+    let before = fs.volume().free_blocks().0;
+    let root = fs.root().unwrap();
+    let file = make(&mut fs, &root, "large", FileType::Regular);
+    fill(&mut fs, &file);
+    fs.checkpoint().unwrap();
+    let zone = file.inode().data_zone.expect("a zone for its contents").0;
+    let [lo, hi] = [zone, zone + 1].map(u64::to_be_bytes);
+    let store = fs.volume().store();
+    // The first and the last leaf hold keys beyond the file's, as far as anybody knows.
+    let (mut inner, mut edges) = (0, 0);
+    for id in (1..store.next_node().0).map(NodeId) {
+        let Some(entry) = store.table.get(id).unwrap() else { continue };
+        if entry.height == Height(0) && entry.tree == TreeId::Data {
+            let bounds = store.node(id).unwrap().bounds().clone();
+            if *bounds.lo >= lo[..] && bounds.hi.is_some_and(|end| *end <= hi[..]) {
+                device.spoil(entry.extent.start.byte()..entry.extent.end().byte());
+                inner += 1;
+            } else {
+                edges += 1;
+            }
+        }
+    }
+    assert!(inner >= 10 && edges <= 2, "{inner} leaves, and {edges} at the edges");
+    drop((file, root, fs));
+    let open = OpenOptions::new(Mode::ReadWrite, nonces(5));
+    let mut fs = Fs::open(Volume::open(device, open).unwrap().0, clock(1 << 20));
+    let root = fs.root().unwrap();
+    fs.keep_trail();
+    let count = messages(&mut fs, |fs| fs.unlink(&root, b"large").unwrap());
+    assert_eq!((fs.take_trail().len(), count <= 8), (1, true), "{count} messages");
+    fs.volume_mut().sync().unwrap();
+    fs.checkpoint().unwrap();
+    fs.checkpoint().unwrap();
+    let left = before - fs.volume().free_blocks().0.min(before);
+    assert!(left <= 64, "{left} blocks of {BLOCK_SIZE} bytes have not come back");
+}
+
+#[test]
+fn a_file_of_4_gib_goes_unread() {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(5 * GIB).unwrap();
+    let device = Arc::new(betr_core::device::FileDevice::new(file, 5 * GIB));
+    unlink_reads_no_leaf(device, |fs, file| {
+        let data = Bytes::from(Random::new(4).bytes(4 << 20));
+        for at in (0..4 * GIB).step_by(data.len()) {
+            fs.write(file, at, &data).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_sparse_file_of_16_tib_goes_unread() {
+    unlink_reads_no_leaf(Arc::new(MemoryDevice::new(256 << 20)), |fs, file| {
+        let data = Bytes::from(Random::new(4).bytes(4096));
+        for at in (0..16 << 10).map(|number| number * GIB) {
+            fs.write(file, at, &data).unwrap();
+        }
+    });
+}

@@ -1,0 +1,120 @@
+//! All zones, and what they hold against what they may.
+
+use betr_cli::size::human;
+use betr_cli::volume::{clock_now, failure};
+use betr_cli::{Failure, Io, json};
+use betr_core::format::ZoneSizes;
+use betr_core::fs::{Fs, ORPHAN_ZONE, Zone, ZoneKind, ZonePath, zone_path};
+use betr_core::text::{Printable, printable};
+use betr_core::volume::{Mode, OpenOptions, Volume};
+use serde_json::json;
+
+use crate::Image;
+use crate::structure::Output;
+
+/// How much of a path is shown.
+const PATH_SHOWN: usize = 4096;
+
+/// Shows a line for each zone, in the order of their ids, after a replay of the log.
+pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
+    let at_image = |error: betr_core::Error| failure(&image.path, Some(&image.device), &error);
+    let slot = Some(image.superblock.slot);
+    let options = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
+    let (volume, recovery) = Volume::open(image.device.clone(), options).map_err(at_image)?;
+    let fs = Fs::open(volume, Box::new(clock_now));
+    if recovery.survey.records > 0 {
+        let text = format!("after a replay of {} log records", recovery.survey.records);
+        output.line(io, text, || json!({ "replayed": recovery.survey.records }))?;
+    }
+    let sizes = fs.zone_sizes();
+    let text = match sizes.max {
+        u64::MAX => "zones of any size".into(),
+        max => format!("zones of {} to {}", human(sizes.min), human(max)),
+    };
+    output.line(io, text, || json!({ "min": sizes.min, "max": sizes.max }))?;
+    if output.json.is_none() {
+        let [zone, above, kind, inode] = ["zone", "above", "kind", "inode"];
+        let [entries, meta, files] = ["entries", "metadata", "files"];
+        writeln!(
+            io.out,
+            "{zone:>5} {above:>5} {kind:<9} {inode:>7} {entries:>7} {meta:>9} {files:>12}        path"
+        )?;
+    }
+    let zones = fs.zones().map_err(at_image)?;
+    for (at, zone) in zones.iter().enumerate() {
+        let path = path_of(&zones, at);
+        output.line(io, line(zone, &path, sizes), || object(zone, &path, sizes))?;
+        output.damaged |= zone.stated != zone.counted;
+    }
+    Ok(())
+}
+
+/// The path of a zone, or its end behind an ellipsis.
+fn path_of(zones: &[Zone], at: usize) -> Vec<u8> {
+    if zones[at].id == ORPHAN_ZONE {
+        return b"(orphans)".to_vec();
+    }
+    match zone_path(zones, at, PATH_SHOWN) {
+        Some(ZonePath { path, whole: true }) => path,
+        Some(ZonePath { path, whole: false }) => ["...".as_bytes(), &path].concat(),
+        None => b"(below itself)".to_vec(),
+    }
+}
+
+/// How the size of a zone stands to C0 and C1: only what is no zone's root must not be larger.
+fn size_of(zone: &Zone, sizes: ZoneSizes) -> &'static str {
+    match zone.kind {
+        _ if zone.above.is_none() || zone.kind == ZoneKind::Links => "",
+        _ if sizes.are_above(zone.counted) => "small",
+        _ if sizes.are_below(zone.counted) => "large",
+        _ => "",
+    }
+}
+
+fn kind_of(zone: &Zone) -> &'static str {
+    match zone.kind {
+        ZoneKind::Directory => "directory",
+        ZoneKind::Links => "links",
+        ZoneKind::Data => "data",
+    }
+}
+
+fn line(zone: &Zone, path: &[u8], sizes: ZoneSizes) -> String {
+    let above = zone.above.map_or("-".into(), |above| above.to_string());
+    let mut text = format!(
+        "{:>5} {above:>5} {:<9} {:>7} {:>7} {:>9} {:>12} {:<5}  {}",
+        zone.id.to_string(),
+        kind_of(zone),
+        zone.ino.to_string(),
+        zone.entries,
+        zone.counted.meta,
+        zone.counted.data,
+        size_of(zone, sizes),
+        Printable(path),
+    );
+    if zone.stated != zone.counted {
+        let (meta, data) = (zone.stated.meta, zone.stated.data);
+        text += &format!("  (its counters say {meta} and {data})");
+    }
+    if zone.small {
+        text += "  (to be merged)";
+    }
+    text
+}
+
+fn object(zone: &Zone, path: &[u8], sizes: ZoneSizes) -> serde_json::Value {
+    json!({
+        "zone": zone.id.0,
+        "above": zone.above.map(|above| above.0),
+        "kind": kind_of(zone),
+        "inode": zone.ino.0,
+        "entries": zone.entries,
+        "metadata_bytes": zone.counted.meta,
+        "file_bytes": zone.counted.data,
+        "stated_metadata_bytes": zone.stated.meta,
+        "stated_file_bytes": zone.stated.data,
+        "size": size_of(zone, sizes),
+        "to_be_merged": zone.small,
+        "path": json::text(path, &printable(path)),
+    })
+}

@@ -1,12 +1,13 @@
 //! The host side of reading a tree into an image and of writing one out of it.
 //!
-//! Three parts, none of which knows anything of the image format:
+//! Four parts, none of which knows anything of the image format:
 //!
 //! * [`Source`] reads a directory tree, or one single object, of the host:
 //!   metadata with nanoseconds and extended attributes, and the data of files
 //!   without their holes. [`Survey`] counts a tree before it is read.
 //! * [`Target`] writes a tree, or one single object, to the host and never
 //!   leaves its destination whatever names it is given.
+//! * [`Excludes`] says what of a tree is left out.
 //! * [`Meta`] is what both exchange with their caller.
 //!
 //! Paths inside a tree are bytes relative to its root, with `/` between the
@@ -17,6 +18,7 @@
 //! `/proc/self/fd`, so `/proc` must be mounted.
 
 mod error;
+mod exclude;
 mod meta;
 mod reader;
 mod restore;
@@ -28,6 +30,7 @@ mod writer;
 mod xattr;
 
 pub use error::{HostError, Result, Warning};
+pub use exclude::Excludes;
 pub use meta::{Kind, Meta, Time};
 pub use reader::FileReader;
 pub use source::{Entry, Source};

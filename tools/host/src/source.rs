@@ -28,6 +28,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags, opena
 use rustix::io::Errno;
 
 use crate::error::{HostError, Result};
+use crate::exclude::Excludes;
 use crate::meta::{Kind, Meta};
 use crate::reader::FileReader;
 use crate::survey::{self, Survey};
@@ -51,6 +52,8 @@ pub struct Source {
     path: Vec<u8>,
     /// Whether only the tag of a cache directory is seen.
     exclude_caches: bool,
+    /// What is not seen at all.
+    excludes: Excludes,
 }
 
 /// One name in a directory, and what it names.
@@ -76,7 +79,7 @@ impl Source {
         let shown = path.as_os_str().as_bytes().to_vec();
         let errno = match openat(CWD, path, LIST, Mode::empty()) {
             Ok(dir) => {
-                return Ok(Self { dir, single: None, path: shown, exclude_caches: false });
+                return Ok(Self::new(dir, None, shown));
             }
             Err(errno) => errno,
         };
@@ -94,14 +97,24 @@ impl Source {
         let opened = openat(CWD, parent, flags, Mode::empty())
             .and_then(|dir| statx(&dir, &name, no_follow(), StatxFlags::TYPE).map(|_| dir));
         match opened {
-            Ok(dir) => Ok(Self { dir, single: Some(name), path: shown, exclude_caches: false }),
+            Ok(dir) => Ok(Self::new(dir, Some(name), shown)),
             Err(errno) => Err(HostError::io("open", shown, errno)),
         }
+    }
+
+    fn new(dir: OwnedFd, single: Option<Vec<u8>>, path: Vec<u8>) -> Self {
+        Self { dir, single, path, exclude_caches: false, excludes: Excludes::default() }
     }
 
     /// Of directories that are tagged as caches, only the tag is seen, as `tar --exclude-caches` does.
     pub fn exclude_caches(mut self, exclude: bool) -> Self {
         self.exclude_caches = exclude;
+        self
+    }
+
+    /// What `excludes` leaves out is not seen, and not looked at.
+    pub fn exclude(mut self, excludes: Excludes) -> Self {
+        self.excludes = excludes;
         self
     }
 
@@ -197,12 +210,17 @@ impl Source {
                 Err(errno) => return Err(self.io("list", path, errno)),
             };
             let name = entry.file_name();
-            let seen = !cache || name.to_bytes() == CACHE_TAG;
-            if seen && !matches!(name.to_bytes(), b"." | b"..") {
+            let plain = !matches!(name.to_bytes(), b"." | b"..");
+            if plain && (!cache || name.to_bytes() == CACHE_TAG) && !self.is_excluded(path, name) {
                 found(name, entry.ino(), entry.file_type())?;
             }
         }
         Ok(())
+    }
+
+    fn is_excluded(&self, directory: &[u8], name: &CStr) -> bool {
+        // Most trees are read as a whole, without a path for each name.
+        !self.excludes.is_empty() && self.excludes.matches(&walk::join(directory, name.to_bytes()))
     }
 
     /// The host refused `op` on `path`.

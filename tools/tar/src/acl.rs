@@ -1,0 +1,145 @@
+//! Access control lists as text (POSIX.1e), and as the attribute that the kernel knows them by.
+//!
+//! Entries stand in lines or between commas: `user:NAME:rwx`, with letters for permissions or `-`; a fourth part
+//! is the number that belongs to the name. A name that is a number stands for itself; any other needs the fourth
+//! part, since nobody is looked up here.
+
+/// The attribute has this version.
+const VERSION: u32 = 2;
+const USER_OBJ: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+/// The number of entries that are about nobody in particular.
+const NOBODY: u32 = u32::MAX;
+
+/// The value of the attribute for a list; nothing for a list that only says what permission bits say.
+pub(crate) fn attribute(text: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
+    let text = std::str::from_utf8(text).map_err(|_| "it is no text")?;
+    let mut entries = Vec::new();
+    for line in text.split(['\n', ',']) {
+        let line = line.split('#').next().unwrap_or("").trim();
+        if !line.is_empty() {
+            entries.push(entry(line)?);
+        }
+    }
+    entries.sort_unstable();
+    if entries.windows(2).any(|pair| pair[0][..2] == pair[1][..2]) {
+        return Err("it has an entry twice");
+    }
+    let has = |tag: u16| entries.iter().any(|entry| entry[0] == u32::from(tag));
+    if ![USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(has) {
+        return Err("it has not all of user, group and other");
+    }
+    if (has(USER) || has(GROUP)) && !has(MASK) {
+        return Err("it has no mask");
+    }
+    if entries.len() == 3 {
+        return Ok(None);
+    }
+    let mut value = VERSION.to_le_bytes().to_vec();
+    for [tag, id, perm] in entries {
+        value.extend_from_slice(&(tag as u16).to_le_bytes());
+        value.extend_from_slice(&(perm as u16).to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    Ok(Some(value))
+}
+
+/// Tag, number and permissions of an entry: the order that they have in the attribute.
+fn entry(line: &str) -> Result<[u32; 3], &'static str> {
+    let line = line.strip_prefix("default:").unwrap_or(line);
+    let parts: Vec<&str> = line.split(':').map(str::trim).collect();
+    let (kind, name, perm, number) = match parts[..] {
+        // The short form of what has no name.
+        [kind @ ("mask" | "m" | "other" | "o"), perm] => (kind, "", perm, None),
+        [kind, name, perm] => (kind, name, perm, None),
+        [kind, name, perm, number] => (kind, name, perm, Some(number)),
+        _ => return Err("an entry has not three or four parts"),
+    };
+    let tag = match (kind, name.is_empty()) {
+        ("user" | "u", true) => USER_OBJ,
+        ("user" | "u", false) => USER,
+        ("group" | "g", true) => GROUP_OBJ,
+        ("group" | "g", false) => GROUP,
+        ("mask" | "m", true) => MASK,
+        ("other" | "o", true) => OTHER,
+        _ => return Err("an entry is of no known kind"),
+    };
+    let id = match (name, number) {
+        ("", _) => NOBODY,
+        (name, number) => {
+            let id = number.unwrap_or(name).parse().map_err(|_| "it has names without numbers")?;
+            if id == NOBODY {
+                return Err("it has a number that nobody can have");
+            }
+            id
+        }
+    };
+    let mut bits = 0;
+    for letter in perm.chars() {
+        bits |= match letter {
+            'r' => 4,
+            'w' => 2,
+            'x' => 1,
+            '-' => 0,
+            _ => return Err("an entry has permissions other than r, w and x"),
+        };
+    }
+    Ok([tag.into(), id, bits])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_become_attributes() {
+        let value = |entries: &[(u16, u16, u32)]| {
+            let mut value = vec![2, 0, 0, 0];
+            for (tag, perm, id) in entries {
+                value.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
+                value.extend(id.to_le_bytes());
+            }
+            value
+        };
+        let none = u32::MAX;
+        let expected = value(&[
+            (USER_OBJ, 6, none),
+            (USER, 4, 7),
+            (USER, 5, 1000),
+            (GROUP_OBJ, 4, none),
+            (MASK, 5, none),
+            (OTHER, 0, none),
+        ]);
+        for text in [
+            "user::rw-,user:1000:r-x,user:lisa:r--:7,group::r--,mask::r-x,other::---",
+            "user::rw-\nuser:1000:r-x\nuser:7:r--\ngroup::r--\nmask::r-x\nother::---\n",
+            "o:---,m:r-x,u:7:r,u:1000:rx #effective:r-x\n\n,u::rw,g::r",
+            "default:user::rw-,default:user:1000:r-x,user:7:r--,group::r--,mask::r-x,other::---",
+        ] {
+            assert_eq!(attribute(text.as_bytes()), Ok(Some(expected.clone())), "{text}");
+        }
+        assert_eq!(attribute(b"user::rw-,group::r--,other::---"), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_refused() {
+        for text in [
+            "",
+            "user::rw-",
+            "user::rw-,group::r--,other::---,user:lisa:r--,mask::r--",
+            "user::rw-,group::r--,other::---,user:5:r--",
+            "user::rw-,group::r--,other::---,other::---",
+            "user::rw-,group::r--,other::---,user:4294967295:r--,mask::r--",
+            "user::q,group::r--,other::---",
+            "sorry::r,group::r--,other::---",
+            "user::r:::,group::r--,other::---",
+        ] {
+            assert!(attribute(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(attribute(b"\xff").is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! The bytes of an archive, and how many of them have been read.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use betr_core::text::printable;
+
+/// Where an archive is read from.
+pub struct Input {
+    name: String,
+    source: Source,
+    offset: u64,
+}
+
+enum Source {
+    /// A file, in which data can be skipped, and its length.
+    File(File, u64),
+    Stream(Box<dyn Read>),
+}
+
+impl Input {
+    /// The file at `path`. What is no regular file, as a pipe, is read as a stream.
+    pub fn open(path: &Path) -> io::Result<Input> {
+        let file = File::open(path)?;
+        let meta = file.metadata()?;
+        let name = printable(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()));
+        match meta.is_file() {
+            true => Ok(Input { name, source: Source::File(file, meta.len()), offset: 0 }),
+            false => Ok(Input::stream(name, file)),
+        }
+    }
+
+    /// What standard input is called in messages.
+    pub const STDIN: &str = "standard input";
+
+    /// Standard input, which must not be a terminal.
+    pub fn stdin() -> io::Result<Input> {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            let text = "it is a terminal: an archive is expected from a pipe or a file";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(Input::stream(Input::STDIN, stdin))
+    }
+
+    /// A stream that is called `name` in messages.
+    pub fn stream(name: impl Into<String>, stream: impl Read + 'static) -> Input {
+        Input { name: name.into(), source: Source::Stream(Box::new(stream)), offset: 0 }
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many bytes have been read or skipped.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Fills `buf` as far as there are bytes; less only at the end.
+    pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            let read = match &mut self.source {
+                Source::File(file, _) => file.read(&mut buf[done..]),
+                Source::Stream(stream) => stream.read(&mut buf[done..]),
+            };
+            match read {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.offset += done as u64;
+        Ok(done)
+    }
+
+    /// Skips `count` bytes, or as many as there are; returns how many.
+    pub(crate) fn skip(&mut self, count: u64) -> io::Result<u64> {
+        match &mut self.source {
+            Source::File(file, len) => {
+                let skipped = count.min(len.saturating_sub(self.offset));
+                file.seek(SeekFrom::Start(self.offset + skipped))?;
+                self.offset += skipped;
+                Ok(skipped)
+            }
+            Source::Stream(stream) => {
+                let skipped = io::copy(&mut stream.take(count), &mut io::sink())?;
+                self.offset += skipped;
+                Ok(skipped)
+            }
+        }
+    }
+}

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use betr_core::format::{FileType, Inode};
+use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object, Visit, Walk};
 use betr_core::ids::Ino;
-use betr_host::{Kind, Meta, Target, Warning};
+use betr_host::{Excludes, Target, Warning};
 
-use crate::{CopyError, host_time};
+use crate::CopyError;
+use crate::meta::{kind_of, meta_of};
 
 /// Blocks are gathered to pieces of this size before they are written.
 const PIECE: usize = 1 << 20;
@@ -28,9 +29,14 @@ pub struct Exported {
     pub warnings: Vec<Warning>,
 }
 
-/// Copies `start` and everything below it to `dest`, which must not exist or be an empty directory.
+/// Copies `start` and everything below it, but for what is excluded, to `dest`, which must not exist or be an empty directory.
 /// Nothing is written outside `dest`, whatever the image says.
-pub fn export(fs: &Fs, start: Object, dest: &Path) -> Result<Exported, CopyError> {
+pub fn export(
+    fs: &Fs,
+    start: Object,
+    dest: &Path,
+    excludes: &Excludes,
+) -> Result<Exported, CopyError> {
     let directory = start.inode().kind == FileType::Directory;
     let target = Target::create(dest, directory)?;
     let mut export = Export { fs, target, names: HashMap::new(), done: Exported::default() };
@@ -41,13 +47,12 @@ pub fn export(fs: &Fs, start: Object, dest: &Path) -> Result<Exported, CopyError
     let mut walk = Walk::new(start);
     while let Some(visit) = walk.next(fs)? {
         match visit {
+            Visit::Enter(path, _) if excludes.matches(&path) => walk.skip(),
+            Visit::Entry(path, _) if excludes.matches(&path) => {}
             Visit::Enter(path, directory) => export.object(&path, &directory)?,
             Visit::Entry(path, entry) => export.object(&path, &fs.entry_object(entry)?)?,
             Visit::Leave(path, object) => export.attributes(&path, &object)?,
-            Visit::Again(path, entry) => {
-                let why = format!("directory {} is below itself: run betr fsck", entry.ino);
-                return Err(CopyError::unfit(&path, why));
-            }
+            Visit::Again(path, entry) => return Err(CopyError::cycle(&path, &entry)),
         }
     }
     Ok(export.done)
@@ -118,37 +123,8 @@ impl Export<'_> {
     }
 
     fn attributes(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
-        let inode = object.inode();
-        let xattrs =
-            self.fs.xattrs(object)?.into_iter().map(|(name, value)| (name, value.to_vec()));
-        let meta = Meta {
-            kind: kind_of(&inode),
-            perm: inode.perm,
-            uid: inode.uid,
-            gid: inode.gid,
-            nlink: inode.links.into(),
-            dev: 0,
-            ino: inode.ino.0,
-            size: inode.size,
-            atime: host_time(inode.accessed),
-            mtime: host_time(inode.modified),
-            ctime: host_time(inode.changed),
-            xattrs: xattrs.collect(),
-        };
+        let meta = meta_of(self.fs, object)?;
         self.done.warnings.extend(self.target.set_meta(path, &meta)?);
         Ok(())
-    }
-}
-
-fn kind_of(inode: &Inode) -> Kind {
-    let (major, minor) = inode.device;
-    match inode.kind {
-        FileType::Directory => Kind::Directory,
-        FileType::Regular => Kind::File,
-        FileType::Symlink => Kind::Symlink(inode.target.clone()),
-        FileType::CharDevice => Kind::CharDevice { major, minor },
-        FileType::BlockDevice => Kind::BlockDevice { major, minor },
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
     }
 }

@@ -1,16 +1,24 @@
-//! Trees between the host and an image, in both directions: what `mkfs -d`, `import` and `export`
-//! share.
+//! Trees between the host or a tar archive and an image, in both directions: what `mkfs -d`, `import` and
+//! `export` share.
 //!
-//! It joins `betr-host`, which knows files of the host, with the file system of `betr-core`. Whether
-//! and when anything becomes durable is the caller's to say.
+//! It joins `betr-host`, which knows files of the host, and `betr-tar`, which knows archives, with the file system
+//! of `betr-core`. Whether and when anything becomes durable is the caller's to say.
 
+mod archive_in;
+mod archive_out;
+mod args;
 mod export;
 mod import;
+mod meta;
+mod options;
+mod put;
 
-use betr_core::ids::Time;
-
+pub use archive_in::import_archive;
+pub use archive_out::export_archive;
+pub use args::{ExcludeArgs, OwnerArgs};
 pub use export::{Exported, export};
-pub use import::{ImportOptions, Imported, import_entry, import_tree, root_attributes};
+pub use import::{import_entry, import_tree};
+pub use options::{ImportOptions, Imported, Numbers, Owners, root_attributes};
 
 /// Why a copy stopped.
 #[derive(Debug, thiserror::Error)]
@@ -18,9 +26,15 @@ pub enum CopyError {
     /// The host failed, or a source changed.
     #[error(transparent)]
     Host(#[from] betr_host::HostError),
+    /// An archive is damaged, or could not be read.
+    #[error(transparent)]
+    Archive(#[from] betr_tar::TarError),
     /// The image failed, or is full.
     #[error(transparent)]
     Image(#[from] betr_core::Error),
+    /// An archive could not be written.
+    #[error("the archive cannot be written: {0}")]
+    Output(#[from] std::io::Error),
     /// The image cannot hold what the host has, or the other way round.
     #[error("{path}: {why}")]
     Unfit {
@@ -33,16 +47,23 @@ pub enum CopyError {
 
 impl CopyError {
     fn unfit(path: &[u8], why: impl ToString) -> CopyError {
+        let path = if path.is_empty() { b"/" } else { path };
         CopyError::Unfit { path: betr_core::text::printable(path), why: why.to_string() }
     }
-}
 
-fn time_of(time: betr_host::Time) -> Time {
-    Time { secs: time.secs, nanos: time.nanos }
-}
+    /// A directory that a walk comes by twice.
+    fn cycle(path: &[u8], entry: &betr_core::fs::DirEntry) -> CopyError {
+        let why = format!("directory {} is below itself: run betr fsck", entry.ino);
+        CopyError::unfit(path, why)
+    }
 
-fn host_time(time: Time) -> betr_host::Time {
-    betr_host::Time { secs: time.secs, nanos: time.nanos }
+    /// An error of the file system, which may refuse what was asked for at `path`.
+    fn at(path: &[u8], error: betr_core::Error) -> CopyError {
+        match error {
+            betr_core::Error::Refused(refusal) => CopyError::unfit(path, refusal),
+            other => other.into(),
+        }
+    }
 }
 
 /// `directory`/`name`, or `name` if the directory is the root.

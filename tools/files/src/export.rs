@@ -1,26 +1,32 @@
-//! `betr export`: a tree of the image onto the host.
+//! `betr export`: a tree of the image onto the host, or as a tar archive.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use betr_cli::volume::open_fs;
 use betr_cli::{Exit, Failure, Io};
-use betr_copy::CopyError;
+use betr_copy::{CopyError, ExcludeArgs};
+use betr_core::fs::{Fs, Object, components};
 use betr_core::volume::Mode;
-use betr_host::HostError;
+use betr_host::{Excludes, HostError};
 
 use crate::{copy_failure, resolve};
 
 /// Copy files and directories out of an image
+///
+/// An archive is in the pax format, with extended attributes and with sparse files in GNU's format 1.0. It depends
+/// on nothing but the files. Sockets, which an archive cannot hold, are left out with a warning.
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    #[command(flatten)]
+    excludes: ExcludeArgs,
     /// Say nothing on standard output
     #[arg(short, long)]
     quiet: bool,
     /// The image
     image: PathBuf,
     /// [PATH] DEST: what to copy (everything by default), and what to make of it: DEST must not exist,
-    /// or be an empty directory
+    /// or be an empty directory; "-" is a tar archive on standard output
     #[arg(required = true, num_args = 1..=2, value_name = "[PATH] DEST")]
     paths: Vec<PathBuf>,
 }
@@ -32,9 +38,18 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         [path, dest] => (path.as_path(), dest),
         _ => return Err(Failure::usage("export takes a path and a destination")),
     };
+    let to_archive = dest == Path::new("-");
+    if to_archive && io.terminal {
+        let text = "an archive is not for a terminal: send it into a file or a pipe";
+        return Err(Failure::usage(text));
+    }
+    let excludes = args.excludes.excludes().map_err(Failure::usage)?;
     let (_image, fs, _) = open_fs(&args.image, Mode::ReadOnly)?;
     let start = resolve(&fs, &args.image, path)?;
-    let done = betr_copy::export(&fs, start, dest).map_err(|error| {
+    if to_archive {
+        return archive(args, &fs, start, path, &excludes, io);
+    }
+    let done = betr_copy::export(&fs, start, dest, &excludes).map_err(|error| {
         let dest_bytes = dest.as_os_str().as_bytes();
         let refused =
             matches!(&error, CopyError::Host(HostError::Exists { path }) if path == dest_bytes);
@@ -55,4 +70,29 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         )?;
     }
     Ok(Exit::DONE)
+}
+
+/// Writes an archive to standard output, which has nothing else then.
+fn archive(
+    args: &Args,
+    fs: &Fs,
+    start: Object,
+    path: &Path,
+    excludes: &Excludes,
+    io: &mut Io,
+) -> Result<Exit, Failure> {
+    let name = components(path.as_os_str().as_bytes()).last().unwrap_or_default();
+    let Io { out, err, .. } = io;
+    let done = betr_copy::export_archive(fs, start, name, excludes, out, &mut |warning| {
+        // Whether it could be shown does not matter to the archive.
+        let _ = writeln!(err, "betr export: warning: {warning}");
+    });
+    match done {
+        Ok(_) => Ok(Exit::DONE),
+        Err(error) => {
+            let mut failure = copy_failure(&args.image, error);
+            failure.message += "\nThe archive is incomplete.";
+            Err(failure)
+        }
+    }
 }

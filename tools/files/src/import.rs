@@ -1,22 +1,40 @@
-//! `betr import`: a file or tree of the host into the image.
+//! `betr import`: a file or tree of the host, or a tar archive, into the image.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use betr_cli::volume::{failure, open_fs};
 use betr_cli::{Exit, Failure, Io, time};
-use betr_copy::{ImportOptions, import_entry};
+use betr_copy::{
+    CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs, import_archive, import_entry,
+};
 use betr_core::error::Refusal;
+use betr_core::format::FileType;
+use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::volume::Mode;
-use betr_host::Source;
+use betr_host::{Excludes, Source, Survey};
+use betr_tar::Archive;
 
 use crate::{at_path, copy_failure};
 
-/// Copy a file or directory into an image
+/// Copy a file or directory, or the contents of a tar archive, into an image
 ///
 /// All of it becomes durable at once: after an error, or a power cut, the image is what it was before.
+///
+/// Of an archive, DEST becomes the directory that all members are in. Archives are read in the formats v7, ustar,
+/// GNU and pax, with extended attributes, access control lists and sparse files, but not compressed. Of owners
+/// and groups the numbers count, not the names. Directories that are missing in an archive are made for root
+/// with permissions 0755; a member that comes again replaces the former; a name that leads upwards ('..') is an
+/// error.
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    /// SOURCE is a tar archive, whose contents are imported
+    #[arg(long)]
+    tar: bool,
+    #[command(flatten)]
+    excludes: ExcludeArgs,
+    #[command(flatten)]
+    owners: OwnerArgs,
     /// Take only the tag of directories that are tagged as caches (CACHEDIR.TAG)
     #[arg(long)]
     exclude_caches: bool,
@@ -25,18 +43,23 @@ pub struct Args {
     quiet: bool,
     /// The image
     image: PathBuf,
-    /// A file or directory of the host
+    /// A file or directory of the host; "-" is a tar archive on standard input
     source: PathBuf,
     /// What it becomes: a path of the image that does not exist, in a directory that does
     dest: PathBuf,
 }
 
+/// What is imported.
+enum Contents {
+    Tree(Source, Survey),
+    Archive(Box<Archive>, Excludes),
+}
+
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let epoch = time::source_date_epoch().map_err(Failure::usage)?;
-    let host = |error: betr_host::HostError| Failure::failed(error.to_string());
-    let source = Source::open(&args.source).map_err(host)?.exclude_caches(args.exclude_caches);
-    let survey = source.survey().map_err(host)?;
+    let options = ImportOptions { epoch, owners: args.owners.owners() };
+    let mut contents = open(args)?;
     let (_image, mut fs, _) = open_fs(&args.image, Mode::ReadWrite)?;
     let at = |error: &betr_core::Error| failure(&args.image, None, error);
     let dest = args.dest.as_os_str().as_bytes();
@@ -48,8 +71,15 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     // What the log holds becomes durable first; from then on nothing is, until all is there.
     fs.checkpoint().map_err(|error| at(&error))?;
     fs.volume_mut().stop_logging().map_err(|error| at(&error))?;
-    let done = import_entry(&mut fs, &source, &survey, &directory, name, ImportOptions { epoch })
-        .map_err(|error| copy_failure(&args.image, error))?;
+    let done = match &mut contents {
+        Contents::Tree(source, survey) => {
+            import_entry(&mut fs, source, survey, &directory, name, options)
+        }
+        Contents::Archive(archive, excludes) => {
+            unpack(&mut fs, archive, excludes, (&directory, name), options, io)
+        }
+    };
+    let done = done.map_err(|error| copy_failure(&args.image, error))?;
     fs.checkpoint().map_err(|error| at(&error))?;
     if !args.quiet {
         writeln!(
@@ -59,4 +89,41 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         )?;
     }
     Ok(Exit::DONE)
+}
+
+fn open(args: &Args) -> Result<Contents, Failure> {
+    let excludes = args.excludes.excludes().map_err(Failure::usage)?;
+    let archive = match (args.source == Path::new("-"), args.tar) {
+        (true, _) => Archive::stdin(),
+        (false, true) => Archive::open(&args.source),
+        (false, false) => {
+            let host = |error: betr_host::HostError| Failure::failed(error.to_string());
+            let source = Source::open(&args.source).map_err(host)?;
+            let source = source.exclude_caches(args.exclude_caches).exclude(excludes);
+            let survey = source.survey().map_err(host)?;
+            return Ok(Contents::Tree(source, survey));
+        }
+    };
+    if args.exclude_caches {
+        return Err(Failure::usage("--exclude-caches is not for archives"));
+    }
+    let archive = archive.map_err(|error| copy_failure(&args.image, error.into()))?;
+    Ok(Contents::Archive(Box::new(archive), excludes))
+}
+
+/// Makes a directory of the contents of an archive.
+fn unpack(
+    fs: &mut Fs,
+    archive: &mut Archive,
+    excludes: &Excludes,
+    (directory, name): (&Object, &[u8]),
+    options: ImportOptions,
+    io: &mut Io,
+) -> Result<Imported, CopyError> {
+    let empty = Attributes { perm: 0o755, ..Attributes::at(fs.now()) };
+    let root = fs.make(directory, name, New::of(FileType::Directory, empty))?;
+    import_archive(fs, archive, &root, excludes, options, &mut |warning| {
+        // Whether it could be shown does not matter to the image.
+        let _ = io.note(&format!("betr import: warning: {warning}"));
+    })
 }

@@ -40,6 +40,8 @@ fn at_path(image: &Path, path: &[u8], error: &betr_core::Error) -> Failure {
 fn copy_failure(image: &Path, error: CopyError) -> Failure {
     match error {
         CopyError::Image(error) => failure(image, None, &error),
+        CopyError::Archive(error) => Failure::failed(error.explain("betr import IMAGE - DEST")),
+        CopyError::Output(error) => error.into(),
         other => Failure::failed(other.to_string()),
     }
 }

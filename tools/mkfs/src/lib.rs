@@ -1,8 +1,9 @@
-//! `betr mkfs`: makes an image, empty or from a tree of the host.
+//! `betr mkfs`: makes an image, empty, or from a tree of the host or a tar archive.
 //!
 //! The image appears under its name when it is whole, or not at all. The same tree under the same UUID
 //! and `SOURCE_DATE_EPOCH` gives the same bytes.
 
+mod contents;
 mod size;
 
 use std::os::unix::fs::FileExt;
@@ -12,20 +13,22 @@ use std::sync::Arc;
 use betr_cli::size::{human, parse_size};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, image, json, show, time};
-use betr_copy::{CopyError, ImportOptions, Imported, import_tree, root_attributes};
+use betr_copy::{CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs};
 use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::device::FileDevice;
 use betr_core::format::{Superblock, ZoneSizes, limits};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
 use betr_core::volume::{Content, CreateOptions, Layout, Volume, default_log_bytes};
-use betr_host::{Source, Survey};
+use betr_host::Survey;
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::contents::{Contents, copy_failure};
+
 /// Make a betr image
 ///
-/// With -d and without SIZE the image is made large enough for the tree and a quarter more, and at
+/// With -d and without SIZE the image is made large enough for the contents and a quarter more, and at
 /// least 16 MiB; the file is sparse, so that what is not used takes no space. The log takes 1/64 of
 /// the image, from 128 KiB to 64 MiB.
 ///
@@ -34,9 +37,19 @@ use uuid::Uuid;
 /// change and birth are SOURCE_DATE_EPOCH itself.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Fill the image with this directory of the host
-    #[arg(short = 'd', value_name = "DIR")]
-    directory: Option<PathBuf>,
+    /// Fill the image with this directory of the host, or with the contents of this tar archive; "-" is an
+    /// archive on standard input, which needs a SIZE
+    ///
+    /// Archives are read in the formats v7, ustar, GNU and pax, with extended attributes, access control lists and
+    /// sparse files, but not compressed. Of owners and groups the numbers count, not the names. Directories that
+    /// are missing in an archive are made for root with permissions 0755; a member that comes again replaces
+    /// the former; a name that leads upwards ('..') is an error.
+    #[arg(short = 'd', value_name = "DIR|TAR")]
+    contents: Option<PathBuf>,
+    #[command(flatten)]
+    excludes: ExcludeArgs,
+    #[command(flatten)]
+    owners: OwnerArgs,
     /// Take only the tag of directories that are tagged as caches (CACHEDIR.TAG)
     #[arg(long)]
     exclude_caches: bool,
@@ -110,11 +123,11 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 }
 
 fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let host = |error: betr_host::HostError| Failure::failed(error.to_string());
-    let source = args.directory.as_deref().map(Source::open).transpose().map_err(host)?;
-    let source = source.map(|source| source.exclude_caches(args.exclude_caches));
-    let survey = source.as_ref().map(Source::survey).transpose().map_err(host)?;
-    let plan = plan(args, survey.as_ref())?;
+    let excludes = args.excludes.excludes().map_err(Failure::usage)?;
+    let contents = args.contents.as_deref();
+    let contents = contents.map(|path| Contents::open(path, excludes, args.exclude_caches));
+    let contents = contents.transpose()?;
+    let plan = plan(args, contents.as_ref().and_then(Contents::survey))?;
     if args.dry_run {
         // What a real run would refuse is refused; dropped without a commit, nothing is left.
         drop(image::create(&args.image, plan.bytes, args.force)?);
@@ -129,11 +142,10 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             Failure::failed(format!("{}: cannot be wiped: {error}", show::path(&args.image)))
         })?;
     }
-    let made =
-        fill(args, &plan, FileDevice::new(file, plan.bytes), source.as_ref().zip(survey.as_ref()));
+    let made = fill(args, &plan, FileDevice::new(file, plan.bytes), contents, io);
     let made = made.map_err(|error| match error {
         CopyError::Image(error) => failure(&args.image, None, &error),
-        other => Failure::failed(other.to_string()),
+        other => copy_failure(&other),
     })?;
     target.commit()?;
     show(args, &plan, Some(&made), io)
@@ -163,13 +175,14 @@ fn plan(args: &Args, survey: Option<&Survey>) -> Result<Plan, Failure> {
     };
     let epoch = time::source_date_epoch().map_err(Failure::usage)?;
     let now = epoch.map_or_else(clock_now, |secs| Time { secs, nanos: 0 });
-    let bytes = size::image_bytes(&args.image, args.size, survey)?;
+    let bytes = size::image_bytes(&args.image, args.size, survey, args.contents.is_some())?;
     let log_bytes = args.log_size.unwrap_or_else(|| default_log_bytes(bytes));
     let geometry = size::geometry(bytes, args.node_size, args.basement_size)?;
     let refuse =
         |error: betr_core::Error| Failure::failed(format!("{}: {error}", show::path(&args.image)));
     Layout::new(bytes, log_bytes).map_err(refuse)?;
-    Ok(Plan { uuid, bytes, log_bytes, geometry, now, options: ImportOptions { epoch } })
+    let options = ImportOptions { epoch, owners: args.owners.owners() };
+    Ok(Plan { uuid, bytes, log_bytes, geometry, now, options })
 }
 
 /// Writes the image; it ends in one checkpoint, after which it is whole.
@@ -177,7 +190,8 @@ fn fill(
     args: &Args,
     plan: &Plan,
     device: FileDevice,
-    source: Option<(&Source, &Survey)>,
+    contents: Option<Contents>,
+    io: &mut Io,
 ) -> Result<(Superblock, Imported), CopyError> {
     let options = CreateOptions {
         uuid: plan.uuid.into_bytes(),
@@ -193,16 +207,17 @@ fn fill(
     };
     let volume = Volume::create(Arc::new(device), options)?;
     let now = plan.now;
-    let root = match source {
-        Some((source, _)) => root_attributes(&source.root()?, plan.options),
-        None => Attributes { perm: 0o755, ..Attributes::at(now) },
+    let empty = Attributes { perm: 0o755, ..Attributes::at(now) };
+    let root = match &contents {
+        Some(contents) => contents.root(plan.options, empty)?,
+        None => plan.options.owned(empty)?,
     };
     let mut fs = Fs::format(volume, Box::new(move || now), root)?;
-    let imported = match source {
-        Some((source, survey)) => {
-            let root = fs.root()?;
-            import_tree(&mut fs, source, survey, &root, plan.options)?
-        }
+    let imported = match contents {
+        // Whether a warning could be shown does not matter to the image.
+        Some(mut contents) => contents.import(&mut fs, plan.options, &mut |warning| {
+            let _ = io.note(&format!("betr mkfs: warning: {warning}"));
+        })?,
         None => Imported::default(),
     };
     fs.checkpoint()?;
@@ -269,7 +284,7 @@ fn show(
         human(geometry.basement_size.into())
     )?;
     if let Some((superblock, imported)) = made {
-        if args.directory.is_some() {
+        if args.contents.is_some() {
             writeln!(
                 out,
                 " Contents: {} files of {}, {} directories, {} others, {} more links",

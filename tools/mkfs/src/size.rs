@@ -13,11 +13,12 @@ const MIB: u64 = 1 << 20;
 const SMALLEST: u64 = 16 * MIB;
 
 /// The size of the image in bytes, a multiple of the block size: what the user says; or what is there;
-/// or what the tree needs.
+/// or what the contents need, if that is known.
 pub(crate) fn image_bytes(
     image: &Path,
     size: Option<u64>,
     survey: Option<&Survey>,
+    piped: bool,
 ) -> Result<u64, Failure> {
     let there = std::fs::metadata(image).ok();
     let device = there.as_ref().filter(|meta| !meta.is_file());
@@ -28,6 +29,11 @@ pub(crate) fn image_bytes(
         }
         (None, Some(survey), _) => needed(survey),
         (None, None, Some(meta)) if meta.len() > 0 => meta.len(),
+        (None, None, _) if piped => {
+            let name = show::path(image);
+            let why = "how much comes through a pipe is not known before";
+            return Err(Failure::usage(format!("{name}: give a SIZE: {why}")));
+        }
         (None, None, _) => {
             let name = show::path(image);
             return Err(Failure::usage(format!("{name}: give a SIZE, or a directory with -d")));
@@ -39,9 +45,12 @@ pub(crate) fn image_bytes(
 /// Room for a tree: its files with the hashes of their blocks, its names and inodes; a quarter more;
 /// and room for the log and other fixed parts.
 fn needed(survey: &Survey) -> u64 {
-    let data = survey.data_bytes + survey.data_bytes / 50;
-    let names = survey.names * 512 + 2 * survey.names_bytes + survey.symlink_bytes;
-    let contents = data + names;
+    // No image is so large; that it is not possible is found later.
+    let most = u64::MAX / 8;
+    let data = survey.data_bytes.min(most);
+    let names = survey.names.saturating_mul(512).saturating_add(2 * survey.names_bytes.min(most));
+    let contents = data.saturating_add(data / 50).saturating_add(names);
+    let contents = contents.saturating_add(survey.symlink_bytes).min(most);
     let bytes = contents + contents / 4 + 8 * MIB;
     bytes.max(SMALLEST).next_multiple_of(MIB)
 }

@@ -48,6 +48,31 @@ pub(crate) fn attribute(text: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     Ok(Some(value))
 }
 
+/// The list that the value of the attribute is, with commas; nothing if it is none.
+pub(crate) fn text(value: &[u8]) -> Option<String> {
+    let entries = value.strip_prefix(&VERSION.to_le_bytes())?;
+    let mut texts = Vec::new();
+    for entry in entries.chunks(8) {
+        let [tag, tag_high, perm, perm_high, id @ ..] = entry else { return None };
+        let id = u32::from_le_bytes(id.try_into().ok()?);
+        let (kind, named) = match u16::from_le_bytes([*tag, *tag_high]) {
+            USER_OBJ => ("user", false),
+            USER => ("user", true),
+            GROUP_OBJ => ("group", false),
+            GROUP => ("group", true),
+            MASK => ("mask", false),
+            OTHER => ("other", false),
+            _ => return None,
+        };
+        let perm = Some(u16::from_le_bytes([*perm, *perm_high])).filter(|perm| *perm < 8)?;
+        let letter = |bit: u16, letter: char| if perm & bit != 0 { letter } else { '-' };
+        let letters: String = [letter(4, 'r'), letter(2, 'w'), letter(1, 'x')].iter().collect();
+        let name = if named { id.to_string() } else { String::new() };
+        texts.push(format!("{kind}:{name}:{letters}"));
+    }
+    Some(texts.join(","))
+}
+
 /// Tag, number and permissions of an entry: the order that they have in the attribute.
 fn entry(line: &str) -> Result<[u32; 3], &'static str> {
     let line = line.strip_prefix("default:").unwrap_or(line);
@@ -121,6 +146,11 @@ mod tests {
             "default:user::rw-,default:user:1000:r-x,user:7:r--,group::r--,mask::r-x,other::---",
         ] {
             assert_eq!(attribute(text.as_bytes()), Ok(Some(expected.clone())), "{text}");
+        }
+        let back = super::text(&expected).unwrap();
+        assert_eq!(back, "user::rw-,user:7:r--,user:1000:r-x,group::r--,mask::r-x,other::---");
+        for bad in [&b""[..], b"\x01\0\0\0", &expected[..expected.len() - 1]] {
+            assert_eq!(super::text(bad), None);
         }
         assert_eq!(attribute(b"user::rw-,group::r--,other::---"), Ok(None));
     }

@@ -17,6 +17,9 @@ const XATTR: &[u8] = b"SCHILY.xattr.";
 /// Where the kernel keeps access control lists.
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+/// The same as text.
+const TEXT_ACCESS: &[u8] = b"SCHILY.acl.access";
+const TEXT_DEFAULT: &[u8] = b"SCHILY.acl.default";
 
 /// What extended headers say of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,8 +86,8 @@ impl Pax {
             b"atime" => self.accessed = time(key, value)?,
             b"SCHILY.devmajor" => self.major = small(key, value)?,
             b"SCHILY.devminor" => self.minor = small(key, value)?,
-            b"SCHILY.acl.access" => self.acl_access = text(),
-            b"SCHILY.acl.default" => self.acl_default = text(),
+            TEXT_ACCESS => self.acl_access = text(),
+            TEXT_DEFAULT => self.acl_default = text(),
             b"SCHILY.acl.ace" => self.other_acls = true,
             b"SCHILY.realsize" => {
                 return Err(Fault::text(
@@ -220,6 +223,16 @@ pub(crate) fn xattr_key(name: &[u8]) -> Vec<u8> {
         }
     }
     key
+}
+
+/// The key and the text of an attribute that is an access control list.
+pub(crate) fn acl_record(name: &[u8], value: &[u8]) -> Option<(&'static [u8], Vec<u8>)> {
+    let key = match name {
+        ACL_ACCESS => TEXT_ACCESS,
+        ACL_DEFAULT => TEXT_DEFAULT,
+        _ => return None,
+    };
+    Some((key, acl::text(value)?.into_bytes()))
 }
 
 fn unquote(name: &[u8]) -> Vec<u8> {

@@ -55,7 +55,7 @@ impl<W: Write> Writer<W> {
             Kind::Socket => return Err(misuse("a socket cannot be a member")),
         };
         let fields = Fields { kind, link, device, ..fields(name, meta) };
-        self.header(fields, meta, Records::of_xattrs(meta))
+        self.header(fields, Some(meta), Records::of_xattrs(meta))
     }
 
     /// Begins a regular file. Its data follow, segment after segment.
@@ -67,10 +67,10 @@ impl<W: Write> Writer<W> {
             records.sparse(name, data.size());
             let shown = [b"GNUSparseFile.0/", shown(name)].concat();
             let size = map.len() as u64 + data.stored();
-            self.header(Fields { name: &shown, size, ..fields }, meta, records)?;
+            self.header(Fields { name: &shown, size, ..fields }, Some(meta), records)?;
             self.write(&map)?;
         } else {
-            self.header(Fields { size: data.size(), ..fields }, meta, records)?;
+            self.header(Fields { size: data.size(), ..fields }, Some(meta), records)?;
         }
         self.left = data.stored();
         self.padding = padding(self.left);
@@ -84,25 +84,35 @@ impl<W: Write> Writer<W> {
         self.write(data)
     }
 
-    /// Writes `name` as another name of the member `to`.
+    /// Writes `name` as another name of the member `to`, which has all else: of `meta` only what fits into a
+    /// header is repeated.
     pub fn link(&mut self, name: &[u8], to: &[u8], meta: &Meta) -> io::Result<()> {
         let fields = Fields { kind: b'1', link: to, ..fields(name, meta) };
-        self.header(fields, meta, Records::default())
+        self.header(fields, None, Records::default())
     }
 
-    /// Ends the archive.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// Ends the archive, and gives back what it was written to.
+    pub fn finish(mut self) -> io::Result<W> {
         self.end_member()?;
         let end = (self.written + 2 * BLOCK as u64).next_multiple_of(RECORD);
         self.zeros(end - self.written)?;
-        self.out.flush()
+        self.out.flush()?;
+        Ok(self.out)
     }
 
     /// Writes a header, and before it an extended one with `records` and what does not fit.
-    fn header(&mut self, fields: Fields, meta: &Meta, mut records: Records) -> io::Result<()> {
+    fn header(
+        &mut self,
+        fields: Fields,
+        meta: Option<&Meta>,
+        mut records: Records,
+    ) -> io::Result<()> {
         self.end_member()?;
         let (block, unfit) = fields.encode();
-        records.complete(&fields, meta, unfit);
+        records.names(&fields, unfit);
+        if let Some(meta) = meta {
+            records.values(&fields, meta, unfit);
+        }
         let bytes = records.into_bytes();
         if !bytes.is_empty() {
             let name = [b"PaxHeaders/", shown(fields.name)].concat();
@@ -142,6 +152,10 @@ impl Records {
         let mut records = Records::default();
         for (name, value) in &meta.xattrs {
             records.put(&pax::xattr_key(name), value);
+            // Some programs take access control lists from these alone.
+            if let Some((key, text)) = pax::acl_record(name, value) {
+                records.put(key, &text);
+            }
         }
         records
     }
@@ -154,14 +168,18 @@ impl Records {
         self.named = true;
     }
 
-    /// What a header cannot hold.
-    fn complete(&mut self, fields: &Fields, meta: &Meta, unfit: Unfit) {
+    /// Names that a header cannot hold.
+    fn names(&mut self, fields: &Fields, unfit: Unfit) {
         if unfit.name && !self.named {
             self.name(b"path", fields.name);
         }
         if unfit.link {
             self.name(b"linkpath", fields.link);
         }
+    }
+
+    /// Numbers and times that a header cannot hold.
+    fn values(&mut self, fields: &Fields, meta: &Meta, unfit: Unfit) {
         for (unfit, key, value) in [
             (unfit.size, &b"size"[..], fields.size),
             (unfit.uid, b"uid", meta.uid.into()),

@@ -32,7 +32,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
 }
 
 /// Every tool that works on an image which is there, with the image last or before its operands.
-pub const TOOLS: [Tool; 15] = [
+pub const TOOLS: [Tool; 16] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
     fsck("fsck -n --data --json IMG", false),
@@ -47,6 +47,7 @@ pub const TOOLS: [Tool; 15] = [
     tool("stat --json IMG /sub /sub/inner", false),
     tool("export IMG DIR/out", false),
     tool("export IMG /hello DIR/out-file", false),
+    tool("export IMG /hello -", false),
     tool("import IMG DIR/file /new", true),
 ];
 

@@ -3,13 +3,17 @@
 mod contract;
 mod crash;
 mod damaged;
+mod exclude;
 mod fsck;
 mod mkfs;
 mod names;
+mod owner;
 mod process;
 mod readme;
 mod reproducible;
 mod round_trip;
 mod stopped;
 mod support;
+mod tar;
+mod tar_hostile;
 mod tree;

@@ -1,0 +1,61 @@
+//! Metadata of the host's kind and of an image's kind, one from the other.
+
+use betr_core::format::{FileType, Inode};
+use betr_core::fs::{Fs, Object};
+use betr_core::ids::Time;
+use betr_host::{Kind, Meta};
+
+use crate::CopyError;
+
+/// All that is known of an object of an image.
+pub(crate) fn meta_of(fs: &Fs, object: &Object) -> Result<Meta, CopyError> {
+    let inode = object.inode();
+    let xattrs = fs.xattrs(object)?.into_iter().map(|(name, value)| (name, value.to_vec()));
+    Ok(Meta {
+        kind: kind_of(&inode),
+        perm: inode.perm,
+        uid: inode.uid,
+        gid: inode.gid,
+        nlink: inode.links.into(),
+        dev: 0,
+        ino: inode.ino.0,
+        size: inode.size,
+        atime: host_time(inode.accessed),
+        mtime: host_time(inode.modified),
+        ctime: host_time(inode.changed),
+        xattrs: xattrs.collect(),
+    })
+}
+
+pub(crate) fn kind_of(inode: &Inode) -> Kind {
+    let (major, minor) = inode.device;
+    match inode.kind {
+        FileType::Directory => Kind::Directory,
+        FileType::Regular => Kind::File,
+        FileType::Symlink => Kind::Symlink(inode.target.clone()),
+        FileType::CharDevice => Kind::CharDevice { major, minor },
+        FileType::BlockDevice => Kind::BlockDevice { major, minor },
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+    }
+}
+
+pub(crate) fn file_type(kind: &Kind) -> FileType {
+    match kind {
+        Kind::Directory => FileType::Directory,
+        Kind::File => FileType::Regular,
+        Kind::Symlink(_) => FileType::Symlink,
+        Kind::CharDevice { .. } => FileType::CharDevice,
+        Kind::BlockDevice { .. } => FileType::BlockDevice,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+    }
+}
+
+pub(crate) fn time_of(time: betr_host::Time) -> Time {
+    Time { secs: time.secs, nanos: time.nanos }
+}
+
+fn host_time(time: Time) -> betr_host::Time {
+    betr_host::Time { secs: time.secs, nanos: time.nanos }
+}

@@ -1,6 +1,7 @@
-//! Attributes of inodes.
+//! Attributes of inodes, and what one change of them brings with it.
 
-use super::{Fs, Object};
+use super::acl::{self, Acl};
+use super::{Draft, Fs, Object};
 use crate::error::Result;
 use crate::format::*;
 use crate::ids::*;
@@ -20,18 +21,78 @@ pub struct Changes {
     pub modified: Option<Time>,
 }
 
+/// After so many seconds a time of access is brought up to date, whatever else there is (relatime).
+const ACCESS_AGE: i64 = 24 * 60 * 60;
+
 impl Fs {
-    /// Changes attributes of an object.
+    /// Changes attributes of an object. An access control list goes with the permission bits; who gives a file
+    /// away without a word on its bits takes set-user-id from it, and set-group-id where the group may execute
+    /// it (chown(2)).
     pub fn set_attributes(&mut self, object: &Object, changes: Changes) -> Result<()> {
         let mut draft = self.begin()?;
         let now = draft.now;
+        let given = (changes.uid.is_some() || changes.gid.is_some()) && !object.is_directory();
+        let perm = match changes.perm {
+            None if given => Some(without_set_ids(object.inode().perm)),
+            perm => perm,
+        };
+        if let Some(perm) = perm
+            && perm & 0o777 != object.inode().perm & 0o777
+        {
+            self.change_acl(&mut draft, object, perm)?;
+        }
         let inode = draft.inode(object);
-        inode.perm = changes.perm.map_or(inode.perm, |perm| perm & 0o7777);
+        inode.perm = perm.map_or(inode.perm, |perm| perm & 0o7777);
         inode.uid = changes.uid.unwrap_or(inode.uid);
         inode.gid = changes.gid.unwrap_or(inode.gid);
         inode.accessed = changes.accessed.unwrap_or(inode.accessed);
         inode.modified = changes.modified.unwrap_or(inode.modified);
         inode.changed = now;
         self.carry_out(Op::SetAttributes, draft)
+    }
+
+    /// An access control list follows the permission bits.
+    fn change_acl(&self, draft: &mut Draft, object: &Object, perm: u32) -> Result<()> {
+        let Some(value) = self.find_xattr(object, acl::ACCESS)? else { return Ok(()) };
+        // What is no list says nothing.
+        if let Some(list) = Acl::parse(&value) {
+            let place = object.place().with_xattr(acl::ACCESS);
+            draft.insert(&place, list.with_perm(perm).encode());
+        }
+        Ok(())
+    }
+
+    /// Somebody who has no special rights has changed the contents of a file: set-user-id goes, and set-group-id
+    /// where the group may execute it.
+    pub fn drop_set_ids(&mut self, object: &Object) -> Result<()> {
+        let before = object.inode().perm;
+        let perm = without_set_ids(before);
+        if perm == before || object.is_directory() {
+            return Ok(());
+        }
+        let changes = Changes { perm: Some(perm), ..Changes::default() };
+        self.set_attributes(object, changes)
+    }
+
+    /// Somebody has read an object: its time of access is brought up to date if it is not younger than the last
+    /// change, or a day old (relatime of mount(8)).
+    pub fn note_access(&mut self, object: &Object) -> Result<()> {
+        let (inode, now) = (object.inode(), self.now());
+        let changed = inode.modified.max(inode.changed);
+        if inode.accessed > changed && now.secs.saturating_sub(inode.accessed.secs) < ACCESS_AGE {
+            return Ok(());
+        }
+        let mut draft = self.begin()?;
+        draft.inode(object).accessed = now;
+        self.carry_out(Op::SetAttributes, draft)
+    }
+}
+
+/// Permission bits when a file is given away, or changed by somebody without special rights. Without the right to
+/// execute set-group-id means mandatory locking, and stays.
+fn without_set_ids(perm: u32) -> u32 {
+    match perm & 0o010 {
+        0 => perm & !0o4000,
+        _ => perm & !0o6000,
     }
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Fault, Place, Refusal, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
 use crate::format::*;
 use crate::ids::*;
-use crate::tree::Scan;
+use crate::tree::{KeyScan, Scan};
 
 const BLOCK: u64 = FILE_BLOCK as u64;
 /// The most bytes that one operation writes.
@@ -72,7 +72,23 @@ impl Fs {
         self.blocks_within(object, 0, u64::MAX)
     }
 
-    fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {
+    /// How many bytes the blocks of a file take that are stored; the keys of one with holes are counted.
+    pub fn stored_bytes(&self, object: &Object) -> Result<u64> {
+        let inode = regular(object)?;
+        if !inode.sparse {
+            return Ok(whole_blocks(inode.size));
+        }
+        let prefix = data_prefix(object);
+        let [lo, hi] = [0, u64::MAX].map(|block| data_key(&prefix, block));
+        let mut scan = KeyScan::new(TreeId::Data, lo, Some(hi));
+        let mut blocks = 0;
+        while scan.next(self.volume.store())?.is_some() {
+            blocks += 1;
+        }
+        Ok(blocks * BLOCK)
+    }
+
+    pub(super) fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {
         let prefix = data_prefix(object);
         let scan = Scan::new(TreeId::Data, data_key(&prefix, first), Some(data_key(&prefix, end)));
         Blocks { prefix, scan, size: object.inode().size }

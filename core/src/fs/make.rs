@@ -1,6 +1,8 @@
 //! Making objects: files, directories, links, devices.
 
+use super::acl::{self, Acl};
 use super::draft::{Counts, add_links};
+use super::xattrs::{check_xattrs, xattr_bytes};
 use super::zones::SmallZone;
 use super::{Delta, Draft, Fs, Object, Placed, check_name};
 use crate::error::{Refusal, Result};
@@ -29,6 +31,8 @@ pub struct New {
     pub kind: FileType,
     /// Owner, permissions and times.
     pub attributes: Attributes,
+    /// Extended attributes.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// The target of a symbolic link.
     pub target: Vec<u8>,
     /// Major and minor number of a device.
@@ -70,11 +74,44 @@ impl Attributes {
 impl New {
     /// A plain object of this type.
     pub fn of(kind: FileType, attributes: Attributes) -> New {
-        New { kind, attributes, target: Vec::new(), device: (0, 0), zone: false }
+        New {
+            kind,
+            attributes,
+            xattrs: Vec::new(),
+            target: Vec::new(),
+            device: (0, 0),
+            zone: false,
+        }
     }
 }
 
 impl Fs {
+    /// What is to be made in a directory, with what it has from there: the group and set-group-id of a directory
+    /// that has that, and access control lists (inode(7), acl(5)). A default list takes the place of the `umask`.
+    pub fn inherit(&self, directory: &Object, mut new: New, umask: u32) -> Result<New> {
+        let above = directory.inode();
+        let is_directory = new.kind == FileType::Directory;
+        if above.perm & 0o2000 != 0 {
+            new.attributes.gid = above.gid;
+            new.attributes.perm |= if is_directory { 0o2000 } else { 0 };
+        }
+        let default = match new.kind {
+            FileType::Symlink => None,
+            _ => self.find_xattr(directory, acl::DEFAULT)?,
+        };
+        let Some(list) = default.as_deref().and_then(Acl::parse) else {
+            new.attributes.perm &= !umask;
+            return Ok(new);
+        };
+        if is_directory {
+            new.xattrs.push((acl::DEFAULT.to_vec(), list.encode()));
+        }
+        let (own, perm) = list.inherited(new.attributes.perm);
+        new.attributes.perm = perm;
+        new.xattrs.extend(own.map(|list| (acl::ACCESS.to_vec(), list.encode())));
+        Ok(new)
+    }
+
     /// Makes `name` in `directory`.
     pub fn make(&mut self, directory: &Object, name: &[u8], new: New) -> Result<Object> {
         check_name(name)?;
@@ -88,6 +125,7 @@ impl Fs {
                 _ => return Err(Refusal::NameTooLong.into()),
             }
         }
+        check_xattrs(&new.xattrs)?;
         let mut draft = self.begin()?;
         let now = draft.now;
         let mut inode = new.attributes.inode(new.kind, self.volume.take_ino()?, now);
@@ -101,7 +139,11 @@ impl Fs {
             FileType::Regular | FileType::Fifo | FileType::Socket => {}
         }
         let is_directory = new.kind == FileType::Directory;
-        let gain = Delta::entry(name, if new.zone { ZONE_REF_BYTES } else { inode.encoded_len() });
+        let xattrs = new.xattrs.iter().map(|(name, value)| xattr_bytes(name, value.len())).sum();
+        let gain = match new.zone {
+            true => Delta::entry(name, ZONE_REF_BYTES),
+            false => Delta::entry(name, inode.encoded_len()) + Delta::meta(xattrs),
+        };
         self.make_way(directory, name.len() + 2, || {
             let mut counts = Counts::default();
             counts.add(directory, gain);
@@ -121,6 +163,9 @@ impl Fs {
         }
         let place = zone.map_or_else(|| parent.child(name), MetaKey::root);
         draft.insert_inode(&place, &inode);
+        for (name, value) in new.xattrs {
+            draft.insert(&place.with_xattr(&name), value);
+        }
         draft.count(directory, gain);
         draft.touch(directory, i64::from(is_directory))?;
         let op = match new.kind {

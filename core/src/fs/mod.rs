@@ -6,9 +6,11 @@
 //!
 //! An object is named by a handle, an [`Object`], which knows where its inode stands.
 
+pub mod acl;
 mod allocate;
 mod attributes;
 mod census;
+mod copy;
 mod data;
 mod draft;
 mod make;
@@ -32,6 +34,7 @@ use crate::volume::Volume;
 pub use allocate::{Allocate, Seek};
 pub use attributes::Changes;
 pub use census::{Zone, ZoneKind, ZonePath, zone_path};
+pub use copy::Copied;
 pub use data::Blocks;
 pub(crate) use draft::whole_blocks;
 use draft::{Delta, Draft};

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::acl::{self, Acl};
 use super::draft::Counts;
 use super::{Delta, Fs, Object};
 use crate::error::{Refusal, Result};
@@ -35,29 +36,30 @@ impl Fs {
         self.find_xattr(object, name)?.ok_or(Refusal::NoAttribute.into())
     }
 
-    fn find_xattr(&self, object: &Object, name: &[u8]) -> Result<Option<Bytes>> {
+    pub(super) fn find_xattr(&self, object: &Object, name: &[u8]) -> Result<Option<Bytes>> {
         check_xattr_name(name)?;
         let key = object.place().with_xattr(name).encode();
         self.volume.get(TreeId::Metadata, &key)
     }
 
-    /// Sets extended attributes, all in one operation.
+    /// Sets extended attributes, all in one operation. The permission bits go with an access control list.
     pub fn set_xattrs(&mut self, object: &Object, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        check_xattrs(xattrs)?;
         let mut delta = Delta::default();
-        for (at, (name, value)) in xattrs.iter().enumerate() {
+        for (name, value) in xattrs {
             let old = self.find_xattr(object, name)?;
-            if value.len() > limits::VALUE_MAX {
-                return Err(Refusal::TooBig.into());
-            }
-            if xattrs[..at].iter().any(|(other, _)| other == name) {
-                return Err(Refusal::Invalid.into());
-            }
             let before = old.map_or(0, |old| xattr_bytes(name, old.len()));
             delta = delta + Delta::meta(xattr_bytes(name, value.len())) - Delta::meta(before);
         }
+        let list = xattrs.iter().find(|(name, _)| name == acl::ACCESS);
+        let perm = list.and_then(|(_, value)| Acl::parse(value)).map(|list| list.perm());
         self.change_xattrs(object, Op::SetXattr, delta, |draft, place| {
             for (name, value) in xattrs {
                 draft.insert(&place.with_xattr(name), value.clone());
+            }
+            if let Some(perm) = perm {
+                let inode = draft.inode(object);
+                inode.perm = inode.perm & !0o777 | perm;
             }
         })
     }
@@ -99,6 +101,20 @@ impl Fs {
 /// What an attribute counts.
 pub(crate) fn xattr_bytes(name: &[u8], value: usize) -> usize {
     1 + name.len() + value
+}
+
+/// Whether these may be the attributes of an object.
+pub(super) fn check_xattrs(xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    for (at, (name, value)) in xattrs.iter().enumerate() {
+        check_xattr_name(name)?;
+        if value.len() > limits::VALUE_MAX {
+            return Err(Refusal::TooBig.into());
+        }
+        if xattrs[..at].iter().any(|(other, _)| other == name) {
+            return Err(Refusal::Invalid.into());
+        }
+    }
+    Ok(())
 }
 
 fn check_xattr_name(name: &[u8]) -> Result<()> {

@@ -27,11 +27,9 @@ struct Betr {
 enum Tool {
     Mkfs(betr_mkfs::Args),
     Fsck(betr_fsck::Args),
-    Ls(betr_files::ls::Args),
-    Cat(betr_files::cat::Args),
-    Stat(betr_files::stat::Args),
-    Export(betr_files::export::Args),
-    Import(betr_files::import::Args),
+    #[command(flatten)]
+    Files(betr_files::Verb),
+    Shell(betr_files::shell::Args),
     Dump(betr_dump::Args),
     Demo(demo::Args),
     #[command(subcommand)]
@@ -43,11 +41,8 @@ impl Tool {
         match self {
             Tool::Mkfs(args) => betr_mkfs::run(args, io),
             Tool::Fsck(args) => betr_fsck::run(args, io),
-            Tool::Ls(args) => betr_files::ls::run(args, io),
-            Tool::Cat(args) => betr_files::cat::run(args, io),
-            Tool::Stat(args) => betr_files::stat::run(args, io),
-            Tool::Export(args) => betr_files::export::run(args, io),
-            Tool::Import(args) => betr_files::import::run(args, io),
+            Tool::Files(verb) => verb.run(io),
+            Tool::Shell(args) => args.run(io),
             Tool::Dump(args) => betr_dump::run(args, io),
             Tool::Dev(dev) => dev.run(io),
             Tool::Demo(args) => demo::run(args, io, command),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use betr_core::Error;
 use betr_core::device::{Device, FileDevice};
-use betr_core::fs::Fs;
+use betr_core::fs::{Clock, Fs};
 use betr_core::ids::Time;
 use betr_core::volume::{Mode, NonceSource, OpenOptions, Recovery, Volume};
 
@@ -29,7 +29,16 @@ pub fn open_fs(path: &Path, mode: Mode) -> Result<(OpenImage, Fs, Recovery), Fai
     let options = OpenOptions::new(mode, nonces()?);
     let (volume, recovery) = Volume::open(device.clone(), options)
         .map_err(|error| failure(path, Some(&device), &error))?;
-    Ok((image, Fs::open(volume, Box::new(clock_now)), recovery))
+    Ok((image, Fs::open(volume, clock()?), recovery))
+}
+
+/// What tells the time: the system, or `SOURCE_DATE_EPOCH` where that is set.
+pub fn clock() -> Result<Clock, Failure> {
+    let epoch = time::source_date_epoch().map_err(Failure::usage)?;
+    Ok(match epoch {
+        Some(secs) => Box::new(move || Time { secs, nanos: 0 }),
+        None => Box::new(clock_now),
+    })
 }
 
 /// The time, from the system.

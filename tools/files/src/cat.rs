@@ -2,21 +2,19 @@
 
 use std::path::PathBuf;
 
-use betr_cli::volume::{failure, open_fs};
 use betr_cli::{Exit, Failure, Io};
-use betr_core::Error;
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
 use betr_core::volume::Mode;
 
-use crate::{at_path, resolve};
+use crate::{Command, Session};
 
 /// Copy files of an image to standard output
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image
     image: PathBuf,
-    /// Files of the image, as absolute paths; symbolic links are not followed
+    /// Files of the image; symbolic links are not followed
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 }
@@ -24,31 +22,38 @@ pub struct Args {
 /// Holes are written in pieces of this size.
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// Runs the tool.
-pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (_image, fs, _) = open_fs(&args.image, Mode::ReadOnly)?;
-    for path in &args.paths {
-        let object = resolve(&fs, &args.image, path)?;
-        let refused = |refusal| {
-            let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
-            at_path(&args.image, bytes, &Error::Refused(refusal))
-        };
-        match object.inode().kind {
-            FileType::Regular => {}
-            FileType::Directory => return Err(refused(Refusal::IsADirectory)),
-            _ => return Err(refused(Refusal::Invalid)),
-        }
-        let mut blocks = fs.blocks(&object);
-        let mut at = 0;
-        let damaged = |error: &Error| failure(&args.image, None, error);
-        while let Some((offset, block)) = fs.next_block(&mut blocks).map_err(|e| damaged(&e))? {
-            zeros(io, offset - at)?;
-            io.out.write_all(&block)?;
-            at = offset + block.len() as u64;
-        }
-        zeros(io, object.inode().size - at)?;
+impl Command for Args {
+    fn image(&self) -> (&PathBuf, Mode) {
+        (&self.image, Mode::ReadOnly)
     }
-    Ok(Exit::DONE)
+
+    fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
+        let at_image = session.at_image();
+        for path in &self.paths {
+            let object = session.resolve(path)?;
+            match object.kind() {
+                FileType::Regular => {}
+                kind => {
+                    let refusal = match kind {
+                        FileType::Directory => Refusal::IsADirectory,
+                        _ => Refusal::Invalid,
+                    };
+                    return Err(session.refused(&session.absolute(path), refusal));
+                }
+            }
+            let mut blocks = session.fs().blocks(&object);
+            let mut at = 0;
+            while let Some((offset, block)) =
+                session.fs().next_block(&mut blocks).map_err(&at_image)?
+            {
+                zeros(io, offset - at)?;
+                io.out.write_all(&block)?;
+                at = offset + block.len() as u64;
+            }
+            zeros(io, object.inode().size - at)?;
+        }
+        Ok(Exit::DONE)
+    }
 }
 
 fn zeros(io: &mut Io, mut count: u64) -> Result<(), Failure> {

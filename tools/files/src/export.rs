@@ -3,14 +3,13 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use betr_cli::volume::open_fs;
 use betr_cli::{Exit, Failure, Io};
 use betr_copy::{CopyError, ExcludeArgs};
 use betr_core::fs::{Fs, Object, components};
 use betr_core::volume::Mode;
 use betr_host::{Excludes, HostError};
 
-use crate::{copy_failure, resolve};
+use crate::{Command, Session, copy_failure};
 
 /// Copy files and directories out of an image
 ///
@@ -31,8 +30,17 @@ pub struct Args {
     paths: Vec<PathBuf>,
 }
 
-/// Runs the tool.
-pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+impl Command for Args {
+    fn image(&self) -> (&PathBuf, Mode) {
+        (&self.image, Mode::ReadOnly)
+    }
+
+    fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
+        export(self, session, io)
+    }
+}
+
+fn export(args: &Args, session: &Session, io: &mut Io) -> Result<Exit, Failure> {
     let (path, dest) = match &args.paths[..] {
         [dest] => (Path::new("/"), dest),
         [path, dest] => (path.as_path(), dest),
@@ -44,12 +52,12 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         return Err(Failure::usage(text));
     }
     let excludes = args.excludes.excludes().map_err(Failure::usage)?;
-    let (_image, fs, _) = open_fs(&args.image, Mode::ReadOnly)?;
-    let start = resolve(&fs, &args.image, path)?;
+    let start = session.resolve(path)?;
+    let fs = session.fs();
     if to_archive {
-        return archive(args, &fs, start, path, &excludes, io);
+        return archive(args, fs, start, &session.absolute(path), &excludes, io);
     }
-    let done = betr_copy::export(&fs, start, dest, &excludes).map_err(|error| {
+    let done = betr_copy::export(fs, start, dest, &excludes).map_err(|error| {
         let dest_bytes = dest.as_os_str().as_bytes();
         let refused =
             matches!(&error, CopyError::Host(HostError::Exists { path }) if path == dest_bytes);
@@ -77,11 +85,11 @@ fn archive(
     args: &Args,
     fs: &Fs,
     start: Object,
-    path: &Path,
+    path: &[u8],
     excludes: &Excludes,
     io: &mut Io,
 ) -> Result<Exit, Failure> {
-    let name = components(path.as_os_str().as_bytes()).last().unwrap_or_default();
+    let name = components(path).last().unwrap_or_default();
     let Io { out, err, .. } = io;
     let done = betr_copy::export_archive(fs, start, name, excludes, out, &mut |warning| {
         // Whether it could be shown does not matter to the archive.

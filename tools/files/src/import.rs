@@ -1,9 +1,7 @@
 //! `betr import`: a file or tree of the host, or a tar archive, into the image.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use betr_cli::volume::{failure, open_fs};
 use betr_cli::{Exit, Failure, Io, time};
 use betr_copy::{
     CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs, import_archive, import_entry,
@@ -15,7 +13,7 @@ use betr_core::volume::Mode;
 use betr_host::{Excludes, Source, Survey};
 use betr_tar::Archive;
 
-use crate::{at_path, copy_failure};
+use crate::{Command, Session, copy_failure};
 
 /// Copy a file or directory, or the contents of a tar archive, into an image
 ///
@@ -55,40 +53,41 @@ enum Contents {
     Archive(Box<Archive>, Excludes),
 }
 
-/// Runs the tool.
-pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let epoch = time::source_date_epoch().map_err(Failure::usage)?;
-    let options = ImportOptions { epoch, owners: args.owners.owners() };
-    let mut contents = open(args)?;
-    let (_image, mut fs, _) = open_fs(&args.image, Mode::ReadWrite)?;
-    let at = |error: &betr_core::Error| failure(&args.image, None, error);
-    let dest = args.dest.as_os_str().as_bytes();
-    let refused = |error: &betr_core::Error| at_path(&args.image, dest, error);
-    let (directory, name) = fs.resolve_parent(dest).map_err(|error| refused(&error))?;
-    if fs.find(&directory, name).map_err(|error| refused(&error))?.is_some() {
-        return Err(refused(&Refusal::Exists.into()));
+impl Command for Args {
+    fn image(&self) -> (&PathBuf, Mode) {
+        (&self.image, Mode::ReadWrite)
     }
-    // What the log holds becomes durable first; from then on nothing is, until all is there.
-    fs.checkpoint().map_err(|error| at(&error))?;
-    fs.volume_mut().stop_logging().map_err(|error| at(&error))?;
-    let done = match &mut contents {
-        Contents::Tree(source, survey) => {
-            import_entry(&mut fs, source, survey, &directory, name, options)
+
+    fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
+        let epoch = time::source_date_epoch().map_err(Failure::usage)?;
+        let options = ImportOptions { epoch, owners: self.owners.owners() };
+        let mut contents = open(self)?;
+        let target = session.target(&self.dest)?;
+        if target.found.is_some() {
+            return Err(session.refused(&target.path, Refusal::Exists));
         }
-        Contents::Archive(archive, excludes) => {
-            unpack(&mut fs, archive, excludes, (&directory, name), options, io)
+        let image = session.image().to_owned();
+        let done = session.change(|fs| {
+            let done = match &mut contents {
+                Contents::Tree(source, survey) => {
+                    import_entry(fs, source, survey, &target.directory, &target.name, options)
+                }
+                Contents::Archive(archive, excludes) => {
+                    let into = (&target.directory, &target.name[..]);
+                    unpack(fs, archive, excludes, into, options, io)
+                }
+            };
+            done.map_err(|error| copy_failure(&image, error))
+        })?;
+        if !self.quiet {
+            writeln!(
+                io.out,
+                "{} files of {} bytes, {} directories, {} others, {} more links",
+                done.files, done.bytes, done.directories, done.others, done.links
+            )?;
         }
-    };
-    let done = done.map_err(|error| copy_failure(&args.image, error))?;
-    fs.checkpoint().map_err(|error| at(&error))?;
-    if !args.quiet {
-        writeln!(
-            io.out,
-            "{} files of {} bytes, {} directories, {} others, {} more links",
-            done.files, done.bytes, done.directories, done.others, done.links
-        )?;
+        Ok(Exit::DONE)
     }
-    Ok(Exit::DONE)
 }
 
 fn open(args: &Args) -> Result<Contents, Failure> {

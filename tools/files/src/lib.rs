@@ -1,27 +1,151 @@
-//! Commands on the files of an image: `ls`, `cat`, `stat`, `import`, `export`.
+//! Commands on the files of an image, each on its own or in a shell.
 //!
-//! Each opens the image, does one thing, and ends. Those that read show the state after a replay of
-//! the log in memory, and never write to the image.
+//! A command opens the image, does one thing, all of it or nothing, and ends. Those that read show the state after a
+//! replay of the log in memory, and never write to the image. Paths within an image are absolute; `.` and `..` are
+//! names of directories as everywhere, and symbolic links are not followed.
 
-pub mod cat;
-pub mod export;
-pub mod import;
-pub mod ls;
-pub mod stat;
+mod cat;
+mod chmod;
+mod chown;
+mod cp;
+mod du;
+mod export;
+mod find;
+mod import;
+mod ln;
+mod ls;
+mod make;
+mod mkdir;
+mod mknod;
+mod mv;
+mod rm;
+mod session;
+pub mod shell;
+mod stat;
+mod touch;
+mod truncate;
+mod xattr;
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use betr_cli::Failure;
 use betr_cli::volume::failure;
+use betr_cli::{Exit, Failure, Io};
 use betr_copy::CopyError;
-use betr_core::fs::{Fs, Object};
+use betr_core::fs::{Fs, Object, Walk};
 use betr_core::text::Printable;
+use betr_core::volume::Mode;
+use clap::Subcommand;
 
-/// What a path of the image leads to.
-fn resolve(fs: &Fs, image: &Path, path: &Path) -> Result<Object, Failure> {
-    let bytes = path.as_os_str().as_bytes();
-    fs.resolve(bytes).map_err(|error| at_path(image, bytes, &error))
+use session::Session;
+
+/// A command on the files of an image.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// List directories
+    Ls(ls::Args),
+    /// Copy files to standard output
+    Cat(cat::Args),
+    /// Show inodes
+    Stat(stat::Args),
+    /// Find files
+    Find(find::Args),
+    /// Show how much files take
+    Du(du::Args),
+    /// Copy files in, out, or within
+    Cp(cp::Args),
+    /// Rename files and directories
+    Mv(mv::Args),
+    /// Remove files and directories
+    Rm(rm::Args),
+    /// Make directories
+    Mkdir(mkdir::Args),
+    /// Make links
+    Ln(ln::Args),
+    /// Change permissions
+    Chmod(chmod::Args),
+    /// Change owners
+    Chown(chown::Args),
+    /// Show extended attributes
+    Getfattr(xattr::GetArgs),
+    /// Set extended attributes
+    Setfattr(xattr::SetArgs),
+    /// Set sizes
+    Truncate(truncate::Args),
+    /// Make devices, pipes and sockets
+    Mknod(mknod::Args),
+    /// Make empty files, and set times
+    Touch(touch::Args),
+    /// Copy from the host
+    Import(import::Args),
+    /// Copy to the host
+    Export(export::Args),
+}
+
+/// What a command is.
+trait Command {
+    /// The image that it works on, and how.
+    fn image(&self) -> (&PathBuf, Mode);
+
+    /// Does it.
+    fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure>;
+}
+
+impl Verb {
+    fn command(&self) -> &dyn Command {
+        match self {
+            Verb::Ls(args) => args,
+            Verb::Cat(args) => args,
+            Verb::Stat(args) => args,
+            Verb::Find(args) => args,
+            Verb::Du(args) => args,
+            Verb::Cp(args) => args,
+            Verb::Mv(args) => args,
+            Verb::Rm(args) => args,
+            Verb::Mkdir(args) => args,
+            Verb::Ln(args) => args,
+            Verb::Chmod(args) => args,
+            Verb::Chown(args) => args,
+            Verb::Getfattr(args) => args,
+            Verb::Setfattr(args) => args,
+            Verb::Truncate(args) => args,
+            Verb::Mknod(args) => args,
+            Verb::Touch(args) => args,
+            Verb::Import(args) => args,
+            Verb::Export(args) => args,
+        }
+    }
+
+    /// Runs the command by itself.
+    pub fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
+        let command = self.command();
+        let (image, mode) = command.image();
+        command.act(&mut Session::open(image, mode)?, io)
+    }
+}
+
+/// Changes each of some objects, and, where wanted, everything below.
+fn each(
+    session: &mut Session,
+    paths: &[PathBuf],
+    recursive: bool,
+    change: impl Fn(&mut Fs, &Object) -> betr_core::Result<()>,
+) -> Result<Exit, Failure> {
+    let paths = paths.iter().map(|path| session.absolute(path)).collect::<Vec<_>>();
+    let errors: Vec<_> = paths.iter().map(|path| session.at(path)).collect();
+    session.change(|fs| {
+        for (path, at) in paths.iter().zip(errors) {
+            let object = fs.resolve(path).map_err(&at)?;
+            if !recursive || !object.is_directory() {
+                change(fs, &object).map_err(&at)?;
+                continue;
+            }
+            let mut walk = Walk::new(object);
+            while let Some((_, object)) = walk.next_object(fs).map_err(&at)? {
+                change(fs, &object).map_err(&at)?;
+            }
+        }
+        Ok(Exit::DONE)
+    })
 }
 
 /// An error about a path within an image.
@@ -34,6 +158,14 @@ fn at_path(image: &Path, path: &[u8], error: &betr_core::Error) -> Failure {
         )),
         other => failure(image, None, other),
     }
+}
+
+/// A walk came to a directory a second time.
+fn below_itself(path: &[u8]) -> Failure {
+    Failure::damaged(format!(
+        "{}: a directory that is below itself: run betr fsck",
+        Printable(path)
+    ))
 }
 
 /// An error of a copy into or out of an image.

@@ -1,8 +1,8 @@
 //! `betr ls`: the entries of directories.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use betr_cli::volume::{failure, open_fs};
 use betr_cli::{Exit, Failure, Io, json, time};
 use betr_core::format::{FileType, Inode};
 use betr_core::fs::{DirEntry, Fs, Object, Visit, Walk};
@@ -10,7 +10,7 @@ use betr_core::text::{Printable, printable};
 use betr_core::volume::Mode;
 use serde_json::{Value, json};
 
-use crate::resolve;
+use crate::{Command, Session};
 
 /// List the entries of directories of an image
 #[derive(clap::Args, Debug)]
@@ -21,44 +21,33 @@ pub struct Args {
     /// List everything below, too
     #[arg(short = 'R')]
     recursive: bool,
+    /// Show directories themselves, not what is in them
+    #[arg(short, long)]
+    directory: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
     /// The image
     image: PathBuf,
-    /// A path of the image
-    #[arg(default_value = "/")]
-    path: PathBuf,
+    /// Directories of the image, or files
+    #[arg(default_value = ".")]
+    paths: Vec<PathBuf>,
 }
 
-/// Runs the tool.
-pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (_image, fs, _) = open_fs(&args.image, Mode::ReadOnly)?;
-    let start = resolve(&fs, &args.image, &args.path)?;
-    let mut listing = Listing { args, io, entries: Vec::new() };
-    let damaged = |error: betr_core::Error| failure(&args.image, None, &error);
-    if start.inode().kind != FileType::Directory {
-        let name = std::os::unix::ffi::OsStrExt::as_bytes(args.path.as_os_str());
-        listing.show(name, &start)?;
-    } else if args.recursive {
-        let mut walk = Walk::new(start);
-        while let Some(visit) = walk.next(&fs).map_err(damaged)? {
-            match visit {
-                Visit::Enter(path, directory) if !path.is_empty() => {
-                    listing.show(&path, &directory)?;
-                }
-                Visit::Entry(path, entry) => listing.entry(&fs, path, entry, damaged)?,
-                Visit::Again(path, _) => {
-                    let text = format!("{}: a directory that is below itself", Printable(&path));
-                    return Err(Failure::damaged(text));
-                }
-                _ => {}
-            }
-        }
-    } else {
-        listing.directory(&fs, &start, damaged)?;
+impl Command for Args {
+    fn image(&self) -> (&PathBuf, Mode) {
+        (&self.image, Mode::ReadOnly)
     }
-    listing.finish()
+
+    fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
+        let mut listing = Listing { args: self, io, entries: Vec::new() };
+        for path in &self.paths {
+            // As ls(1) does, to tell them apart.
+            let title = self.paths.len() > 1 && !self.json && !self.directory;
+            listing.path(session, path, title)?;
+        }
+        listing.finish()
+    }
 }
 
 struct Listing<'l, 'i> {
@@ -68,15 +57,33 @@ struct Listing<'l, 'i> {
 }
 
 impl Listing<'_, '_> {
-    fn directory(
-        &mut self,
-        fs: &Fs,
-        directory: &Object,
-        damaged: impl Fn(betr_core::Error) -> Failure,
-    ) -> Result<(), Failure> {
-        let mut scan = fs.listing(directory, None).map_err(&damaged)?;
-        while let Some(entry) = fs.next_entry(&mut scan).map_err(&damaged)? {
-            self.entry(fs, entry.name.clone(), entry, &damaged)?;
+    fn path(&mut self, session: &Session, path: &Path, title: bool) -> Result<(), Failure> {
+        let (start, fs) = (session.resolve(path)?, session.fs());
+        let at_image = session.at_image();
+        let name = path.as_os_str().as_bytes();
+        if !start.is_directory() || self.args.directory {
+            return self.show(name, &start);
+        }
+        if title {
+            writeln!(self.io.out, "{}:", Printable(name))?;
+        }
+        if !self.args.recursive {
+            let mut scan = fs.listing(&start, None).map_err(&at_image)?;
+            while let Some(entry) = fs.next_entry(&mut scan).map_err(&at_image)? {
+                self.entry(fs, entry.name.clone(), entry, &at_image)?;
+            }
+            return Ok(());
+        }
+        let mut walk = Walk::new(start);
+        while let Some(visit) = walk.next(fs).map_err(&at_image)? {
+            match visit {
+                Visit::Enter(path, directory) if !path.is_empty() => {
+                    self.show(&path, &directory)?
+                }
+                Visit::Entry(path, entry) => self.entry(fs, path, entry, &at_image)?,
+                Visit::Again(path, _) => return Err(crate::below_itself(&path)),
+                Visit::Enter(..) | Visit::Leave(..) => {}
+            }
         }
         Ok(())
     }
@@ -87,10 +94,10 @@ impl Listing<'_, '_> {
         fs: &Fs,
         path: Vec<u8>,
         entry: DirEntry,
-        damaged: impl Fn(betr_core::Error) -> Failure,
+        at_image: impl Fn(betr_core::Error) -> Failure,
     ) -> Result<(), Failure> {
         if self.args.long || self.args.json {
-            let object = fs.entry_object(entry).map_err(damaged)?;
+            let object = fs.entry_object(entry).map_err(at_image)?;
             return self.show(&path, &object);
         }
         writeln!(self.io.out, "{}", Printable(&path))?;
@@ -142,7 +149,7 @@ pub(crate) fn entry_json(path: &[u8], inode: &Inode) -> Value {
     entry
 }
 
-fn long_line(path: &[u8], inode: &Inode) -> String {
+pub(crate) fn long_line(path: &[u8], inode: &Inode) -> String {
     let size = match inode.kind {
         FileType::CharDevice | FileType::BlockDevice => {
             format!("{}, {}", inode.device.0, inode.device.1)

@@ -1,19 +1,20 @@
 //! `betr stat`: an inode, and where it stands; without a path, the volume.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use betr_cli::size::human;
-use betr_cli::volume::{failure, open_fs};
 use betr_cli::{Exit, Failure, Io, json, time};
 use betr_core::fs::{Fs, Object};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
 use betr_core::text::{Printable, printable};
 use betr_core::volume::Mode;
-use serde_json::json;
+use bytes::Bytes;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::ls::{entry_json, mode_text};
-use crate::resolve;
+use crate::{Command, Session};
 
 /// Show an inode of an image; without a path, the volume
 #[derive(clap::Args, Debug)]
@@ -27,34 +28,43 @@ pub struct Args {
     paths: Vec<PathBuf>,
 }
 
-/// Runs the tool.
-pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (_image, fs, _) = open_fs(&args.image, Mode::ReadOnly)?;
-    if args.paths.is_empty() {
-        return volume(args, &fs, io);
+impl Command for Args {
+    fn image(&self) -> (&PathBuf, Mode) {
+        (&self.image, Mode::ReadOnly)
     }
-    let mut objects = Vec::new();
-    for path in &args.paths {
-        let object = resolve(&fs, &args.image, path)?;
-        let name = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
-        let xattrs = fs.xattrs(&object).map_err(|error| failure(&args.image, None, &error))?;
-        if args.json {
-            let mut entry = entry_json(name, &object.inode());
-            entry["place"] = address(&object).into();
-            let pair = |(name, value): &(Vec<u8>, bytes::Bytes)| json!({ "name": json::text(name, &printable(name)), "value": json::hex(value) });
-            entry["xattrs"] = xattrs.iter().map(pair).collect();
-            objects.push(entry);
-        } else {
-            text(io, name, &object)?;
-            for (name, value) in xattrs {
-                writeln!(io.out, "   Xattr: {} = {}", Printable(&name), Printable(&value))?;
+
+    fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
+        if self.paths.is_empty() {
+            return volume(self, session.fs(), io);
+        }
+        let mut objects = Vec::new();
+        for path in &self.paths {
+            let object = session.resolve(path)?;
+            let name = path.as_os_str().as_bytes();
+            let xattrs = session.fs().xattrs(&object).map_err(session.at_image())?;
+            if self.json {
+                let mut entry = entry_json(name, &object.inode());
+                entry["place"] = address(&object).into();
+                entry["xattrs"] = xattrs_json(&xattrs);
+                objects.push(entry);
+            } else {
+                text(io, name, &object)?;
+                for (name, value) in xattrs {
+                    writeln!(io.out, "   Xattr: {} = {}", Printable(&name), Printable(&value))?;
+                }
             }
         }
+        if self.json {
+            io.json("betr.stat", 1, json!({ "objects": objects }))?;
+        }
+        Ok(Exit::DONE)
     }
-    if args.json {
-        io.json("betr.stat", 1, json!({ "objects": objects }))?;
-    }
-    Ok(Exit::DONE)
+}
+
+/// Extended attributes as JSON.
+pub(crate) fn xattrs_json(xattrs: &[(Vec<u8>, Bytes)]) -> Value {
+    let pair = |(name, value): &(Vec<u8>, Bytes)| json!({ "name": json::text(name, &printable(name)), "value": json::hex(value) });
+    xattrs.iter().map(pair).collect()
 }
 
 /// Where an inode stands, as an address.

@@ -32,7 +32,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
 }
 
 /// Every tool that works on an image which is there, with the image last or before its operands.
-pub const TOOLS: [Tool; 16] = [
+pub const TOOLS: [Tool; 38] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
     fsck("fsck -n --data --json IMG", false),
@@ -49,10 +49,54 @@ pub const TOOLS: [Tool; 16] = [
     tool("export IMG /hello DIR/out-file", false),
     tool("export IMG /hello -", false),
     tool("import IMG DIR/file /new", true),
+    tool("find IMG /sub", false),
+    tool("find --json --type f IMG", false),
+    tool("du IMG", false),
+    tool("du --json -d 1 IMG", false),
+    tool("getfattr -d IMG /hello", false),
+    tool("getfattr --json IMG /hello /sub", false),
+    tool("cp IMG :/hello DIR/out-copy", false),
+    tool("cp IMG DIR/file :/copy", true),
+    tool("cp IMG :/hello :/copy", true),
+    tool("mv IMG /link /renamed", true),
+    tool("rm -f IMG /gone", true),
+    tool("rm -rf IMG /gone", true),
+    tool("mkdir -p IMG /fresh/below", true),
+    tool("ln IMG /hello /again", true),
+    tool("chmod -R IMG go-rwx /sub", true),
+    tool("chown -R IMG 1:2 /sub", true),
+    tool("setfattr -n user.x -v y IMG /hello", true),
+    tool("truncate -s 3 IMG /hello", true),
+    tool("mknod IMG /pipe p", true),
+    tool("touch IMG /hello", true),
+    tool("shell -c ls IMG", true),
+    tool("shell -r -c ls IMG", false),
 ];
 
-const NAMES: [(&str, i32); 7] =
-    [("mkfs", 1), ("fsck", 16), ("ls", 2), ("cat", 2), ("stat", 2), ("export", 2), ("import", 2)];
+const NAMES: [(&str, i32); 22] = [
+    ("mkfs", 1),
+    ("fsck", 16),
+    ("ls", 2),
+    ("cat", 2),
+    ("stat", 2),
+    ("export", 2),
+    ("import", 2),
+    ("find", 2),
+    ("du", 2),
+    ("cp", 2),
+    ("mv", 2),
+    ("rm", 2),
+    ("mkdir", 2),
+    ("ln", 2),
+    ("chmod", 2),
+    ("chown", 2),
+    ("getfattr", 2),
+    ("setfattr", 2),
+    ("truncate", 2),
+    ("mknod", 2),
+    ("touch", 2),
+    ("shell", 2),
+];
 
 #[test]
 fn help_goes_to_standard_output_and_speaks_of_the_image() {

@@ -1,0 +1,68 @@
+//! `betr mkdir`: directories.
+
+use std::path::PathBuf;
+
+use betr_cli::{Exit, Failure, Io};
+use betr_core::error::Refusal;
+use betr_core::format::FileType;
+use betr_core::fs::components;
+use betr_core::volume::Mode;
+
+use crate::make::{self, parse_mode};
+use crate::{Command, Session};
+
+/// Make directories in an image
+///
+/// They belong to root, and, in a directory with set-group-id, to the group of that. All are made, or none.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Make the directories above, too; what is there already is no error
+    #[arg(short, long)]
+    parents: bool,
+    /// The permissions, in octal
+    #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = parse_mode)]
+    mode: u32,
+    /// The image
+    image: PathBuf,
+    /// What to make
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+}
+
+impl Command for Args {
+    fn image(&self) -> (&PathBuf, Mode) {
+        (&self.image, Mode::ReadWrite)
+    }
+
+    fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
+        let paths: Vec<Vec<u8>> = self.paths.iter().map(|path| session.absolute(path)).collect();
+        let errors: Vec<_> = paths.iter().map(|path| session.at(path)).collect();
+        session.change(|fs| {
+            for (path, at) in paths.iter().zip(errors) {
+                let mut directory = fs.root().map_err(&at)?;
+                let names: Vec<&[u8]> = components(path).collect();
+                let last = names.len().checked_sub(1);
+                if last.is_none() && !self.parents {
+                    return Err(at(Refusal::Exists.into()));
+                }
+                for (depth, name) in names.into_iter().enumerate() {
+                    let is_last = Some(depth) == last;
+                    directory = match fs.find(&directory, name).map_err(&at)? {
+                        Some(_) if is_last && !self.parents => {
+                            return Err(at(Refusal::Exists.into()));
+                        }
+                        Some(found) if found.is_directory() => found,
+                        Some(_) => return Err(at(Refusal::NotADirectory.into())),
+                        None if is_last || self.parents => {
+                            let mode = if is_last { self.mode } else { 0o755 };
+                            let new = make::plain(fs, FileType::Directory, mode);
+                            make::make(fs, &directory, name, new).map_err(&at)?
+                        }
+                        None => return Err(at(Refusal::NotFound.into())),
+                    };
+                }
+            }
+            Ok(Exit::DONE)
+        })
+    }
+}

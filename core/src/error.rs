@@ -106,8 +106,6 @@ pub enum Refusal {
     NoAttribute,
     /// EPERM
     NotPermitted,
-    /// EXDEV
-    CrossDevice,
     /// EBUSY
     Busy,
     /// EOPNOTSUPP
@@ -130,7 +128,6 @@ impl fmt::Display for Refusal {
             Refusal::TooManyLinks => "too many links",
             Refusal::NoAttribute => "no such attribute",
             Refusal::NotPermitted => "operation not permitted",
-            Refusal::CrossDevice => "too large to be moved at once",
             Refusal::Busy => "in use",
             Refusal::NotSupported => "operation not supported",
             Refusal::NoData => "no data there",

@@ -3,12 +3,18 @@
 
 use std::sync::Arc;
 
+use betr_core::Error;
+use betr_core::cache::Geometry;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
+use betr_core::error::Refusal;
 use betr_core::explore::{Random, Run, Setup, Step, random_steps};
-use betr_core::format::ZoneSizes;
-use betr_core::fs::{Fs, zone_path};
-use betr_tests::rounds;
+use betr_core::format::{FileType, ZoneSizes};
+use betr_core::fs::{Attributes, Changes, Fs, New, Object, Over, zone_path};
+use betr_core::ids::Time;
+use betr_core::volume::Mode;
+use betr_tests::{made, rounds};
+use bytes::Bytes;
 
 #[test]
 fn agrees_with_a_model() {
@@ -20,8 +26,9 @@ fn agrees_with_a_model() {
 
 /// `zone` is C1.
 fn agree(seed: u64, count: usize, zone: u64) {
-    let zones = ZoneSizes::of_max(zone);
-    let setup = Setup { log_bytes: 128 << 10, zones, ..Setup::tiny(32 << 20) };
+    let (zones, log_bytes) = (ZoneSizes::of_max(zone), 128 << 10);
+    let log_bytes = if zone > log_bytes { 2 << 20 } else { log_bytes };
+    let setup = Setup { log_bytes, zones, ..Setup::tiny(32 << 20) };
     let device = Arc::new(MemoryDevice::new(setup.image_bytes));
     setup.format(device.clone(), seed).unwrap();
     let mut run = Run::start(setup, device.clone(), seed).unwrap();
@@ -68,6 +75,191 @@ fn no_zone_could_merge(fs: &Fs) {
         }
         assert!(full, "{zone:?}");
     }
+}
+
+fn fresh(image_bytes: u64) -> (Arc<MemoryDevice>, Fs) {
+    let setup = Setup::tiny(image_bytes);
+    let device = Arc::new(MemoryDevice::new(image_bytes));
+    setup.format(device.clone(), 1).unwrap();
+    let fs = setup.open(device.clone(), Mode::ReadWrite, 1).unwrap().0;
+    (device, fs)
+}
+
+fn make(fs: &mut Fs, directory: &Object, name: &[u8], kind: FileType) -> Object {
+    fs.make(directory, name, New::of(kind, Attributes::at(Time::default()))).unwrap()
+}
+
+/// A directory that somebody still has, but that has no name, takes no names.
+#[test]
+fn nothing_enters_a_removed_directory() {
+    let (device, mut fs) = fresh(2 << 20);
+    let root = fs.root().unwrap();
+    let gone = make(&mut fs, &root, b"gone", FileType::Directory);
+    let file = make(&mut fs, &root, b"file", FileType::Regular);
+    fs.rmdir(&root, b"gone").unwrap();
+    let refused = |result: betr_core::Result<()>| {
+        assert!(matches!(result, Err(Error::Refused(Refusal::NotFound))), "{result:?}");
+    };
+    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+    refused(fs.make(&gone, b"x", new).map(drop));
+    refused(fs.link(&file, &gone, b"x"));
+    refused(fs.rename(&root, b"file", &gone, b"x", Over::Replace));
+    assert!(fs.list(&gone).unwrap().is_empty());
+    fs.checkpoint().unwrap();
+    sound(0, &device);
+    drop(gone);
+    fs.checkpoint().unwrap();
+    assert_eq!(fs.zones().unwrap().len(), 2);
+    sound(0, &device);
+}
+
+/// What is read and written through a handle is there as long as the handle.
+#[test]
+fn an_orphan_keeps_its_contents() {
+    let (device, mut fs) = fresh(4 << 20);
+    let root = fs.root().unwrap();
+    let mut kept = Vec::new();
+    for number in 0..6u8 {
+        let name = [b'f', b'0' + number];
+        let file = make(&mut fs, &root, &name, FileType::Regular);
+        fs.write(&file, 0, &Bytes::from(vec![number + 1; 9000 * usize::from(number)])).unwrap();
+        fs.set_xattrs(&file, &[(b"user.x".to_vec(), vec![number; 100])]).unwrap();
+        if number % 2 == 0 {
+            fs.link(&file, &root, &[b'l', b'0' + number]).unwrap();
+            fs.unlink(&root, &[b'l', b'0' + number]).unwrap();
+        }
+        fs.unlink(&root, &name).unwrap();
+        fs.write(&file, 3, &Bytes::from_static(b"later")).unwrap();
+        kept.push(file);
+    }
+    fs.checkpoint().unwrap();
+    sound(0, &device);
+    for (number, file) in kept.iter().enumerate() {
+        let mut expected = vec![number as u8 + 1; (9000 * number).max(8)];
+        if number == 0 {
+            expected[..3].fill(0);
+        }
+        expected[3..8].copy_from_slice(b"later");
+        assert!(fs.read(file, 0, 1 << 20).unwrap() == expected, "file {number}");
+        assert_eq!(fs.xattr(file, b"user.x").unwrap(), vec![number as u8; 100]);
+        assert_eq!(file.inode().links, 0);
+    }
+    let (before, _) = fs.volume().free_blocks();
+    drop(kept);
+    fs.checkpoint().unwrap();
+    fs.checkpoint().unwrap();
+    assert!(fs.volume().free_blocks().0 >= before + 30);
+    sound(0, &device);
+}
+
+/// A handle of a file with several names is not in the way of deleting the directories that it was found in.
+#[test]
+fn a_link_that_is_held_elsewhere_lets_its_tree_go() {
+    let (device, mut fs) = fresh(2 << 20);
+    let root = fs.root().unwrap();
+    let a = make(&mut fs, &root, b"a", FileType::Directory);
+    let b = make(&mut fs, &a, b"b", FileType::Directory);
+    let file = make(&mut fs, &b, b"f", FileType::Regular);
+    fs.link(&file, &root, b"g").unwrap();
+    drop((a, b));
+    let held = fs.resolve(b"/a/b/f").unwrap();
+    fs.remove_tree(&root, b"a").unwrap();
+    assert_eq!(held.inode().links, 1);
+    fs.checkpoint().unwrap();
+    sound(0, &device);
+}
+
+/// Times of access as with relatime, and set-user-id as with write(2) and chown(2).
+#[test]
+fn reading_and_writing_change_what_posix_says() {
+    let (_, mut fs) = fresh(2 << 20);
+    let root = fs.root().unwrap();
+    let file = make(&mut fs, &root, b"file", FileType::Regular);
+    fs.write(&file, 0, &Bytes::from_static(b"x")).unwrap();
+    fs.note_access(&file).unwrap();
+    let first = file.inode().accessed;
+    assert!(first > file.inode().modified, "it was older than the last change");
+    fs.note_access(&file).unwrap();
+    assert_eq!(file.inode().accessed, first, "it is younger, and not a day old");
+    let old = Time { secs: first.secs - 100_000, nanos: 0 };
+    let past = Some(Time { secs: old.secs - 1, nanos: 0 });
+    let changes = Changes { accessed: Some(old), modified: past, ..Changes::default() };
+    fs.set_attributes(&file, changes).unwrap();
+    fs.note_access(&file).unwrap();
+    assert!(file.inode().accessed > first);
+
+    for (before, written, given) in [
+        (0o6755, 0o755, 0o755),
+        (0o4644, 0o644, 0o644),
+        (0o2644, 0o2644, 0o2644),
+        (0o2755, 0o755, 0o755),
+        (0o1755, 0o1755, 0o1755),
+    ] {
+        let set = Changes { perm: Some(before), ..Changes::default() };
+        fs.set_attributes(&file, set).unwrap();
+        fs.drop_set_ids(&file).unwrap();
+        assert_eq!(file.inode().perm, written, "{before:o} written");
+        fs.set_attributes(&file, set).unwrap();
+        fs.set_attributes(&file, Changes { uid: Some(7), ..Changes::default() }).unwrap();
+        assert_eq!(file.inode().perm, given, "{before:o} given away");
+        fs.set_attributes(&file, Changes { uid: Some(8), ..set }).unwrap();
+        assert_eq!(file.inode().perm, before, "{before:o} given away with these bits");
+    }
+}
+
+/// What statfs says is free can be filled, but for what the trees take; no more.
+#[test]
+fn free_blocks_are_free() {
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    let mut fs = made(device, Geometry::new(128 << 10, 16 << 10));
+    let root = fs.root().unwrap();
+    let file = make(&mut fs, &root, b"file", FileType::Regular);
+    let (free, _) = fs.volume().free_blocks();
+    let mut random = Random::new(9);
+    let mut written = 0;
+    let failed = loop {
+        let data = Bytes::from(random.bytes(4096));
+        if let Err(error) = fs.write(&file, written * 4096, &data) {
+            break error;
+        }
+        written += 1;
+    };
+    assert!(matches!(failed, Error::NoSpace { .. }), "{failed}");
+    assert!(written <= free && written >= free * 8 / 10, "{written} of {free} blocks");
+    assert!(fs.volume().free_blocks().0 <= free / 10);
+    fs.unlink(&root, b"file").unwrap();
+    drop(file);
+    fs.checkpoint().unwrap();
+    fs.checkpoint().unwrap();
+    assert!(fs.volume().free_blocks().0 >= free * 98 / 100);
+}
+
+/// Names of the greatest length, however deep: what has too long a key to be split or moved at once is so in turn.
+#[test]
+fn long_paths_move_and_go() {
+    let (device, mut fs) = fresh(8 << 20);
+    let root = fs.root().unwrap();
+    let mut at = root.clone();
+    for depth in 0..12u8 {
+        at = make(&mut fs, &at, &[b'A' + depth; 255], FileType::Directory);
+        let file = make(&mut fs, &at, &[b'f'; 255], FileType::Regular);
+        fs.set_xattrs(&file, &[(vec![b'x'; 255], vec![1; 10])]).unwrap();
+        fs.write(&file, 0, &Bytes::from(vec![7; 3000])).unwrap();
+    }
+    drop(at);
+    fs.checkpoint().unwrap();
+    sound(0, &device);
+    let deep = fs.resolve(&[&b"/"[..], &[b'A'; 255], b"/", &[b'B'; 255]].concat()).unwrap();
+    fs.rename(&deep, &[b'C'; 255], &root, b"c", Over::Replace).unwrap();
+    fs.rename(&root, b"c", &deep, &[b'z'; 255], Over::Replace).unwrap();
+    fs.rename(&root, &[b'A'; 255], &root, b"a", Over::Replace).unwrap();
+    drop(deep);
+    fs.checkpoint().unwrap();
+    sound(0, &device);
+    fs.remove_tree(&root, b"a").unwrap();
+    fs.checkpoint().unwrap();
+    sound(0, &device);
+    assert_eq!(fs.zones().unwrap().len(), 2);
 }
 
 /// Reading any part of any file gives what the model says.

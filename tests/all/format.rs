@@ -55,7 +55,7 @@ fn superblock() -> Superblock {
         next_zone: ZoneId(44),
         next_ino: Ino(55),
         next_msn: Msn(66),
-        zones: ZoneSizes { min: 1 << 17, max: 1 << 19 },
+        zones: ZoneSizes { min: 1 << 15, max: 1 << 17 },
         wall: Time { secs: 1_700_000_000, nanos: 5 },
         used_blocks: 321,
         log_epoch: Epoch(6),

@@ -11,8 +11,8 @@ use crate::error::{Place, Result};
 use crate::format::limits::{FILE_BLOCK, VALUE_MAX};
 use crate::format::*;
 use crate::fs::{
-    ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, orphan_name, parse_small, whole_blocks,
-    xattr_bytes,
+    FIRST_ZONE, ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, orphan_name, parse_small,
+    whole_blocks, xattr_bytes,
 };
 use crate::ids::*;
 use crate::tree::KeyScan;
@@ -322,6 +322,13 @@ impl Schema<'_> {
             let small = own && self.sizes.are_above(zone.found);
             zone.root.as_ref().map(|_| (*id, reference.from, small))
         });
+        for (zone, ..) in &self.data_zones {
+            if self.zones.contains_key(zone) || *zone < FIRST_ZONE {
+                let detail =
+                    "it holds the contents of a file, and is a zone of directories besides";
+                self.report.add(Code::ZoneWrong, Place::Zone(*zone), detail);
+            }
+        }
         let all: Vec<_> = zones.chain(self.data_zones.drain(..)).collect();
         for (zone, at, small) in all {
             let found = noted.remove(&zone);

@@ -323,10 +323,10 @@ impl Model {
     ) -> Answer<()> {
         let at = self.resolve(path)?;
         let size = self.regular(at)?.size;
-        let end = offset.checked_add(len).filter(|end| *end <= FILE_MAX).ok_or(Refusal::TooBig)?;
         if len == 0 || (what == Allocate::Punch && !keep_size) {
             return Err(Refusal::Invalid);
         }
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_MAX).ok_or(Refusal::TooBig)?;
         let node = self.edit(at);
         let cleared = offset..end.min(size);
         if what != Allocate::Reserve && !cleared.is_empty() {
@@ -360,7 +360,13 @@ impl Model {
         if replaced == Some(moved) {
             return Ok(());
         }
+        if self.is_directory(moved) && self.is_below(to, moved) {
+            return Err(Refusal::Invalid);
+        }
         if let (Over::Replace, Some(other)) = (over, replaced) {
+            if self.is_directory(other) && self.is_below(from, other) {
+                return Err(Refusal::NotEmpty);
+            }
             match (self.is_directory(moved), self.is_directory(other)) {
                 (true, false) => return Err(Refusal::NotADirectory),
                 (false, true) => return Err(Refusal::IsADirectory),
@@ -369,9 +375,6 @@ impl Model {
                 }
                 _ => {}
             }
-        }
-        if self.is_directory(moved) && self.is_below(to, moved) {
-            return Err(Refusal::Invalid);
         }
         if let Some(other) = replaced {
             let exchange = over == Over::Exchange;

@@ -16,6 +16,9 @@ use crate::fs::{Attributes, Changes, Clock, FIRST_INO, FIRST_ZONE, Fs, New, Obje
 use crate::ids::{Msn, Time};
 use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Volume};
 
+/// Trees that take more messages to delete go piece by piece.
+const REMOVE_AT_ONCE: usize = 24;
+
 /// How the volumes of an exploration are made and opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
@@ -80,6 +83,7 @@ impl Setup {
         let (volume, recovery) = Volume::open(device, options)?;
         let mut fs = Fs::open(volume, clock(1 << 20));
         fs.keep_trail();
+        fs.remove_at_once(REMOVE_AT_ONCE);
         Ok((fs, recovery))
     }
 }

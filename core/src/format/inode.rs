@@ -274,6 +274,9 @@ impl Inode {
             return Err(f.wrong("data zone", "one for regular files only", zone));
         }
         let [accessed, modified, changed, born] = times;
+        if zone == 1 {
+            return Err(f.wrong("data zone", "0, or 2 and more", zone));
+        }
         let data_zone = (zone != 0).then_some(ZoneId(zone));
         Ok(Inode {
             kind,

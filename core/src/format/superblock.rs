@@ -259,6 +259,8 @@ impl Superblock {
             ));
         }
         f.within(144, "log units", self.log_units, LOG_BYTES_MAX / BLOCK_SIZE as u64)?;
+        let zones = ZoneSizes::largest(self.log_units * BLOCK_SIZE as u64);
+        f.within(328, "zone maximum", self.zones.max, zones.max)?;
         f.within(136, "log start", self.log_start.0, blocks)?;
         f.within(168, "map start", self.map_start.0, blocks)?;
         if self.log_head >= self.log_units {

@@ -39,7 +39,18 @@ impl ZoneSizes {
 
     /// C1, and for C0 a quarter of it: a size that swings about C1 makes no work.
     pub const fn of_max(max: u64) -> ZoneSizes {
-        ZoneSizes { min: if max == u64::MAX { 0 } else { max / 4 }, max }
+        ZoneSizes { min: max / 4, max }
+    }
+
+    /// The largest zones that a log of so many bytes allows: what is no zone moves in one record.
+    pub const fn largest(log_bytes: u64) -> ZoneSizes {
+        ZoneSizes { min: 0, max: log_bytes / 2 }
+    }
+
+    /// These, as far as a log of so many bytes allows them.
+    pub fn within(self, log_bytes: u64) -> ZoneSizes {
+        let max = self.max.min(ZoneSizes::largest(log_bytes).max);
+        if max == self.max { self } else { ZoneSizes { min: self.min.min(max / 4), max } }
     }
 
     /// Whether a zone of so much is too small.

@@ -6,7 +6,6 @@ use crate::error::{Error, Refusal, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
 use crate::format::*;
 use crate::ids::*;
-use crate::tree::KeyScan;
 
 const BLOCK: u64 = FILE_BLOCK as u64;
 
@@ -41,12 +40,13 @@ impl Fs {
         keep_size: bool,
     ) -> Result<()> {
         let size = data::regular(object)?.size;
-        let end = offset.checked_add(len).filter(|end| *end <= FILE_MAX).ok_or(Refusal::TooBig)?;
         if len == 0 || (what == Allocate::Punch && !keep_size) {
             return Err(Refusal::Invalid.into());
         }
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_MAX).ok_or(Refusal::TooBig)?;
         if what == Allocate::Reserve {
-            let (need_blocks, (free_blocks, _)) = (len.div_ceil(BLOCK), self.volume.free_blocks());
+            let need_blocks = self.missing_blocks(object, offset / BLOCK, end.div_ceil(BLOCK))?;
+            let (free_blocks, _) = self.volume.free_blocks();
             if need_blocks > free_blocks {
                 return Err(Error::NoSpace { need_blocks, free_blocks });
             }
@@ -64,24 +64,39 @@ impl Fs {
 
     /// The next place from `offset` on where there is what is looked for.
     pub fn seek(&self, object: &Object, offset: u64, what: Seek) -> Result<u64> {
-        let size = data::regular(object)?.size;
+        let inode = data::regular(object)?;
+        let size = inode.size;
         if offset >= size {
             return Err(Refusal::NoData.into());
         }
-        let prefix = data::data_prefix(object);
-        let [lo, hi] = [offset / BLOCK, u64::MAX].map(|block| data_key(&prefix, block));
-        let mut scan = KeyScan::new(TreeId::Data, lo, Some(hi));
+        if !inode.sparse {
+            return Ok(if what == Seek::Data { offset } else { size });
+        }
+        let mut blocks = self.keys_within(object, offset / BLOCK, size.div_ceil(BLOCK));
         let mut at = offset;
         loop {
-            let key = scan.next(self.volume.store())?;
-            let block = key.as_ref().and_then(|(key, _)| parse_data_key(key)).map(|(_, at)| at);
-            match (what, block) {
+            match (what, self.next_key(object, &mut blocks)?) {
                 (Seek::Data, None) => return Err(Refusal::NoData.into()),
-                (Seek::Data, Some(block)) => return Ok(offset.max(block.saturating_mul(BLOCK))),
+                (Seek::Data, Some(block)) => return Ok(offset.max(block * BLOCK)),
                 (Seek::Hole, Some(block)) if block == at / BLOCK => at = (block + 1) * BLOCK,
                 (Seek::Hole, _) => return Ok(at.min(size)),
             }
         }
+    }
+
+    /// How many of the blocks `[first, end)` are not stored.
+    fn missing_blocks(&self, object: &Object, first: u64, end: u64) -> Result<u64> {
+        let inode = data::regular(object)?;
+        let there = inode.size.div_ceil(BLOCK).clamp(first, end);
+        let mut stored = there - first;
+        if inode.sparse {
+            let mut blocks = self.keys_within(object, first, there);
+            stored = 0;
+            while self.next_key(object, &mut blocks)?.is_some() {
+                stored += 1;
+            }
+        }
+        Ok(end - first - stored)
     }
 }
 

@@ -43,12 +43,8 @@ impl Fs {
             self.copy_object(&mut copy, from, directory, name)?;
             return Ok(copy.done);
         }
-        let mut above = Some(directory.clone());
-        while let Some(at) = above {
-            if at == *from {
-                return Err(Refusal::Invalid.into());
-            }
-            above = self.directory_of(&at)?;
+        if self.is_above(from, directory)? {
+            return Err(Refusal::Invalid.into());
         }
         // The copies of the directories that the walk is in.
         let mut open: Vec<Object> = Vec::new();

@@ -78,14 +78,30 @@ impl Fs {
         if !inode.sparse {
             return Ok(whole_blocks(inode.size));
         }
-        let prefix = data_prefix(object);
-        let [lo, hi] = [0, u64::MAX].map(|block| data_key(&prefix, block));
-        let mut scan = KeyScan::new(TreeId::Data, lo, Some(hi));
+        let mut scan = self.keys_within(object, 0, inode.size.div_ceil(BLOCK));
         let mut blocks = 0;
-        while scan.next(self.volume.store())?.is_some() {
+        while self.next_key(object, &mut scan)?.is_some() {
             blocks += 1;
         }
         Ok(blocks * BLOCK)
+    }
+
+    /// The stored blocks `[first, end)` of a file, without their bytes.
+    pub(super) fn keys_within(&self, object: &Object, first: u64, end: u64) -> KeyScan {
+        let prefix = data_prefix(object);
+        KeyScan::new(TreeId::Data, data_key(&prefix, first), Some(data_key(&prefix, end)))
+    }
+
+    /// The number of the next of them.
+    pub(super) fn next_key(&self, object: &Object, scan: &mut KeyScan) -> Result<Option<u64>> {
+        let Some((key, _)) = scan.next(self.volume.store())? else { return Ok(None) };
+        match parse_data_key(&key) {
+            Some((prefix, block)) if *prefix == *data_prefix(object) => Ok(Some(block)),
+            _ => {
+                let fault = Fault::Missing("this cannot be a key of the file".into());
+                Err(Error::corrupt(Place::Key(TreeId::Data, key.to_vec()), fault))
+            }
+        }
     }
 
     pub(super) fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {

@@ -1,5 +1,7 @@
 //! An operation that is being put together: messages, inodes, counters, and what becomes of handles.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::zones::SmallZone;
@@ -102,14 +104,14 @@ pub(super) struct Draft {
     deletes: Vec<RecordMessage>,
     /// What comes.
     inserts: Vec<RecordMessage>,
-    inodes: Vec<(Object, Inode)>,
+    inodes: BTreeMap<Ino, (Object, Inode)>,
     counts: Counts,
     /// Where objects are afterwards.
-    moves: Vec<(Object, Placed)>,
+    moves: BTreeMap<Ino, (Object, Placed)>,
     /// Objects that have no name afterwards, and go with their last handle.
     orphans: Vec<Object>,
     /// Zones that are too small afterwards, or not any more.
-    small: Vec<(ZoneId, Option<SmallZone>)>,
+    small: BTreeMap<ZoneId, Option<SmallZone>>,
 }
 
 impl Draft {
@@ -118,24 +120,18 @@ impl Draft {
             now,
             deletes: Vec::new(),
             inserts: Vec::new(),
-            inodes: Vec::new(),
+            inodes: BTreeMap::new(),
             counts: Counts::default(),
-            moves: Vec::new(),
+            moves: BTreeMap::new(),
             orphans: Vec::new(),
-            small: Vec::new(),
+            small: BTreeMap::new(),
         }
     }
 
     /// The inode of an object, to be changed.
     pub fn inode(&mut self, object: &Object) -> &mut Inode {
-        let at = match self.inodes.iter().position(|(other, _)| other == object) {
-            Some(at) => at,
-            None => {
-                self.inodes.push((object.clone(), Inode::clone(&object.inode())));
-                self.inodes.len() - 1
-            }
-        };
-        &mut self.inodes[at].1
+        let known = self.inodes.entry(object.ino());
+        &mut known.or_insert_with(|| (object.clone(), Inode::clone(&object.inode()))).1
     }
 
     /// A directory's times, and its link count.
@@ -144,7 +140,10 @@ impl Draft {
         let inode = self.inode(directory);
         inode.modified = now;
         inode.changed = now;
-        inode.links = add_links(inode.links, links)?;
+        // That of an orphan counts nothing any more.
+        if !directory.is_orphan() {
+            inode.links = add_links(inode.links, links)?;
+        }
         Ok(())
     }
 
@@ -186,7 +185,7 @@ impl Draft {
 
     /// Whether it has been decided already whether a zone is too small.
     pub fn knows_small(&self, zone: ZoneId) -> bool {
-        self.small.iter().any(|(other, _)| *other == zone)
+        self.small.contains_key(&zone)
     }
 
     /// Messages that come in their order, behind all that goes.
@@ -196,7 +195,7 @@ impl Draft {
 
     /// Where an object is afterwards.
     pub fn move_to(&mut self, object: &Object, place: Placed) {
-        self.moves.push((object.clone(), place));
+        self.moves.insert(object.ino(), (object.clone(), place));
     }
 
     /// An object has no name afterwards.
@@ -206,13 +205,12 @@ impl Draft {
 
     /// An object goes: what it was does not matter any more.
     pub fn forget(&mut self, object: &Object) {
-        self.inodes.retain(|(other, _)| other != object);
+        self.inodes.remove(&object.ino());
     }
 
     /// What is known of a zone's size afterwards.
     pub fn small(&mut self, zone: ZoneId, small: Option<SmallZone>) {
-        self.small.retain(|(other, _)| *other != zone);
-        self.small.push((zone, small));
+        self.small.insert(zone, small);
     }
 
     pub fn messages(&self) -> usize {
@@ -224,13 +222,13 @@ impl Fs {
     /// Begins an operation.
     pub(super) fn begin(&mut self) -> Result<Draft> {
         self.settle()?;
-        self.reap()?;
+        self.reap_what_can_be()?;
         Ok(Draft::new(self.now()))
     }
 
     /// Carries an operation out.
     pub(super) fn carry_out(&mut self, op: Op, mut draft: Draft) -> Result<()> {
-        let objects = draft.inodes.iter().map(|(object, _)| object);
+        let objects = draft.inodes.values().map(|(object, _)| object);
         if !objects
             .chain(draft.counts.iter().map(|(object, _)| object))
             .all(|o| o.is_of(&self.live))
@@ -242,7 +240,7 @@ impl Fs {
             if delta == Delta::default() {
                 continue;
             }
-            let known = draft.inodes.iter_mut().find(|(other, _)| *other == object);
+            let known = draft.inodes.get_mut(&object.ino());
             let before = object.inode();
             let after = delta.applied(before.sums);
             let sums = after.sums().ok_or_else(|| match after.meta.min(after.data) {
@@ -268,8 +266,8 @@ impl Fs {
         for (zone, small) in std::mem::take(&mut draft.small) {
             self.note_small(&mut draft, zone, small);
         }
-        for (object, inode) in std::mem::take(&mut draft.inodes) {
-            let moved = draft.moves.iter().rev().find(|(other, _)| *other == object);
+        for (object, inode) in std::mem::take(&mut draft.inodes).into_values() {
+            let moved = draft.moves.get(&object.ino());
             let place = moved.map_or_else(|| object.place(), |(_, place)| super::place_of(place));
             draft.insert_inode(&place, &inode);
             counted.push((object, inode));
@@ -282,7 +280,7 @@ impl Fs {
             trail.push((op, self.volume.next_msn()));
         }
         counted.into_iter().for_each(|(object, inode)| object.set_inode(inode));
-        moves.into_iter().for_each(|(object, place)| object.put(place));
+        moves.into_values().for_each(|(object, place)| object.put(place));
         orphans.into_iter().for_each(|object| object.set_orphan());
         self.small_changed(small);
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::acl::{self, Acl};
 use super::draft::{Counts, add_links};
+use super::relocate::fits;
 use super::xattrs::{check_xattrs, xattr_bytes};
 use super::zones::SmallZone;
 use super::{Delta, Draft, Fs, Object, Placed, check_name};
@@ -115,6 +116,7 @@ impl Fs {
     /// Makes `name` in `directory`.
     pub fn make(&mut self, directory: &Object, name: &[u8], new: New) -> Result<Object> {
         check_name(name)?;
+        check_named(directory)?;
         if self.find(directory, name)?.is_some() {
             return Err(Refusal::Exists.into());
         }
@@ -181,6 +183,7 @@ impl Fs {
     /// Gives an object that is not a directory another name.
     pub fn link(&mut self, object: &Object, directory: &Object, name: &[u8]) -> Result<()> {
         check_name(name)?;
+        check_named(directory)?;
         if object.is_directory() {
             return Err(Refusal::NotPermitted.into());
         }
@@ -223,13 +226,18 @@ impl Fs {
             None => self.volume.take_zone()?,
         };
         draft.count(directory, Delta::meta(ZONE_REF_BYTES) - self.standing(object)?);
-        self.relocate(draft, object, &old, &MetaKey::root(zone))?;
+        fits(self.relocate(draft, object, &old, &MetaKey::root(zone))?)?;
         self.small_moves(draft, data_zone, None);
         draft.inode(object).data_zone = None;
         draft.insert(&old, reference(object, zone).encode());
         draft.move_to(object, Placed { zone: Some(zone), up });
         Ok(zone)
     }
+}
+
+/// A directory that has been removed takes no names any more.
+pub(super) fn check_named(directory: &Object) -> Result<()> {
+    if directory.is_orphan() { Err(Refusal::NotFound.into()) } else { Ok(()) }
 }
 
 /// The reference to the zone of an object.

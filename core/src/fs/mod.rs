@@ -72,6 +72,10 @@ pub struct Fs {
     live: Arc<Live>,
     /// Zones that are too small; nothing as long as nobody has looked.
     small: Option<Small>,
+    /// The most messages that delete a tree at once.
+    remove_at_once: usize,
+    /// Orphans that could not be deleted, and wait for the next checkpoint.
+    stuck: Vec<Ino>,
     /// How many transactions there were: what was read before the last may be out of date.
     changes: u64,
     /// The transactions since somebody asked last, if somebody does.
@@ -123,7 +127,17 @@ impl Fs {
     /// The file system of an open volume.
     pub fn open(volume: Volume, clock: Clock) -> Fs {
         let sizes = volume.superblock().zones;
-        Fs { volume, clock, sizes, live: Arc::default(), small: None, changes: 0, trail: None }
+        Fs {
+            volume,
+            clock,
+            sizes,
+            live: Arc::default(),
+            small: None,
+            remove_at_once: remove::MESSAGES_AT_ONCE,
+            stuck: Vec::new(),
+            changes: 0,
+            trail: None,
+        }
     }
 
     /// The volume.
@@ -141,6 +155,11 @@ impl Fs {
         self.volume
     }
 
+    /// From now on, trees that take more messages are deleted piece by piece.
+    pub fn remove_at_once(&mut self, messages: usize) {
+        self.remove_at_once = messages;
+    }
+
     /// From now on, takes note of transactions.
     pub fn keep_trail(&mut self) {
         self.trail.get_or_insert_default();
@@ -156,7 +175,8 @@ impl Fs {
         (self.clock)()
     }
 
-    /// Merges zones that have become too small, and makes the state durable as a checkpoint.
+    /// Merges zones that have become too small, and makes the state durable as a checkpoint. What is damaged is
+    /// left as it is.
     pub fn checkpoint(&mut self) -> Result<()> {
         self.tidy()?;
         let now = self.now();
@@ -317,6 +337,14 @@ impl Fs {
             MetaValue::Inode(inode) => return self.enter(inode, Placed { zone: None, up }),
             MetaValue::ZoneRef(reference) => reference,
         };
+        if reference.kind == FileType::Directory && reference.zone < FIRST_ZONE {
+            let place = directory.place().child(name);
+            return Err(self.damaged(
+                &place,
+                "a zone for a directory",
+                &reference.zone.to_string(),
+            ));
+        }
         let zone = Some(reference.zone);
         let known = self.live.get(reference.ino).filter(|object| object.zone() == zone);
         let place = MetaKey::root(reference.zone);
@@ -366,7 +394,7 @@ fn place_of(place: &Placed) -> MetaKey {
     match (place.zone, &place.up) {
         (Some(zone), _) => MetaKey::root(zone),
         (None, Some((directory, name))) => directory.place().child(name),
-        (None, None) => MetaKey::root(ROOT_ZONE),
+        (None, None) => unreachable!("what is no zone's root is in a directory"),
     }
 }
 

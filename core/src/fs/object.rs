@@ -74,6 +74,11 @@ impl Live {
         std::mem::take(&mut lock(&self.gone))
     }
 
+    /// Orphans that are to be deleted another time.
+    pub fn add_gone(&self, inos: Vec<Ino>) {
+        lock(&self.gone).extend(inos);
+    }
+
     /// Everything that has a handle.
     pub fn all(&self) -> Vec<Object> {
         lock(&self.entries).values().filter_map(Weak::upgrade).map(Object).collect()

@@ -1,6 +1,7 @@
 //! Objects without a name that are still in use. They stand in the orphan directory, under their numbers, until
 //! the last handle is gone; after a crash, until somebody changes the volume.
 
+use super::relocate::fits;
 use super::{Delta, Draft, Fs, ORPHAN_ZONE, Object, Placed};
 use crate::error::Result;
 use crate::format::*;
@@ -17,31 +18,55 @@ impl Fs {
         if self.small.is_some() {
             return Ok(());
         }
-        self.small = Some(self.small_zones()?);
+        let small = self.small_zones()?;
         let directory = self.orphans()?;
+        let mut orphans = Vec::new();
         for entry in self.list(&directory)? {
-            // Nobody has a handle of it: it goes when this one does.
-            self.entry_object(entry)?.set_orphan();
+            let name = entry.name.clone();
+            orphans.push((name, self.entry_object(entry)?));
+        }
+        for (name, object) in orphans {
+            // Nobody has a handle of it: it goes when this one does. What is no orphan is for the checker.
+            if name == orphan_name(object.ino()) && object.inode().links == 0 {
+                object.set_orphan();
+            }
+        }
+        self.small = Some(small);
+        Ok(())
+    }
+
+    /// Deletes the orphans whose last handle has gone; those that cannot be deleted wait for the next checkpoint.
+    /// An error is one after which nothing can be written.
+    pub(super) fn reap_what_can_be(&mut self) -> Result<()> {
+        for ino in self.live.take_gone() {
+            match self.reap(ino) {
+                Err(error) if self.volume.has_failed() => return Err(error),
+                Err(_) => self.stuck.push(ino),
+                Ok(()) => {}
+            }
         }
         Ok(())
     }
 
-    /// Deletes the orphans whose last handle has gone.
-    pub(super) fn reap(&mut self) -> Result<()> {
-        for ino in self.live.take_gone() {
-            let directory = self.orphans()?;
-            let name = orphan_name(ino);
-            let Some(object) = self.find(&directory, &name)? else { continue };
-            let mut draft = Draft::new(self.now());
-            if object.is_directory() && !self.delete_below(&mut draft, &object)? {
-                draft = Draft::new(draft.now);
-                self.clear(&object)?;
-            }
-            self.unname(&mut draft, &directory, &name, &object)?;
-            self.vanish(&mut draft, &object)?;
-            self.carry_out(Op::Reap, draft)?;
+    /// The same with those that could not be deleted before.
+    pub(super) fn reap_again(&mut self) -> Result<()> {
+        self.live.add_gone(std::mem::take(&mut self.stuck));
+        self.reap_what_can_be()
+    }
+
+    fn reap(&mut self, ino: Ino) -> Result<()> {
+        let directory = self.orphans()?;
+        let name = orphan_name(ino);
+        let Some(object) = self.find(&directory, &name)? else { return Ok(()) };
+        let mut draft = Draft::new(self.now());
+        if object.is_directory() && !self.delete_below(&mut draft, &object)? {
+            draft = Draft::new(draft.now);
+            object.set_orphan();
+            self.clear(&object)?;
         }
-        Ok(())
+        self.unname(&mut draft, &directory, &name, &object)?;
+        self.vanish(&mut draft, &object)?;
+        self.carry_out(Op::Reap, draft)
     }
 
     /// An object loses its last name while it is in use.
@@ -58,7 +83,7 @@ impl Fs {
             }
             None => {
                 let old = object.place();
-                self.relocate(draft, object, &old, &new)?;
+                fits(self.relocate(draft, object, &old, &new)?)?;
                 self.small_moves(draft, object.inode().data_zone, None);
             }
         }

@@ -2,10 +2,18 @@
 //! directory.
 
 use super::{Draft, Fs, Object, data, decode_value};
-use crate::error::Result;
+use crate::error::{Refusal, Result};
 use crate::format::limits::{KEY_MAX, XATTR_NAME_MAX};
 use crate::format::*;
 use crate::ids::*;
+
+/// Moving to where there is room for all keys.
+pub(super) fn fits(moved: bool) -> Result<()> {
+    if moved { Ok(()) } else { Err(Refusal::NameTooLong.into()) }
+}
+
+/// Keys and attributes that do not count may take so much besides.
+const MOVED_BESIDES: u64 = 16 << 20;
 
 impl Fs {
     /// Moves what belongs to an object, but for its inode, from the key `old` to `new`. Whether all keys are short
@@ -17,7 +25,7 @@ impl Fs {
         old: &MetaKey,
         new: &MetaKey,
     ) -> Result<bool> {
-        if new.reach() > KEY_MAX {
+        if new.reach() > KEY_MAX.max(old.reach()) {
             return Ok(false);
         }
         let xattrs = self.xattrs_at(old)?;
@@ -39,18 +47,33 @@ impl Fs {
         }
     }
 
+    /// What moves is counted, and is no more than one operation moves, whatever counters say.
+    fn check_moved(&self, place: &MetaKey, moved: u64) -> Result<()> {
+        let most = 2 * self.sizes.max + MOVED_BESIDES;
+        match moved <= most {
+            true => Ok(()),
+            false => {
+                let found = format!("more than {most} bytes");
+                Err(self.damaged(place, "what its counters say", &found))
+            }
+        }
+    }
+
     fn relocate_subtree(&self, draft: &mut Draft, old: &MetaKey, new: &MetaKey) -> Result<bool> {
         let (before, after) = (old.below(), new.below());
         let moved = |key: &Key| Key::new([&after[..], &key[before.len()..]].concat());
         let (lo, hi) = old.subtree_range();
-        let mut some = false;
+        let (mut some, mut bytes) = (false, 0);
         for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
             let (key, value) = entry?;
             some = true;
+            bytes += value.len() as u64;
+            self.check_moved(old, bytes)?;
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
             let to = moved(&key);
             if place.xattr.is_none() {
-                if to.len() + 1 + XATTR_NAME_MAX > KEY_MAX {
+                // A key that becomes no longer is as good as it was.
+                if to.len() > key.len() && to.len() + 1 + XATTR_NAME_MAX > KEY_MAX {
                     return Ok(false);
                 }
                 if old.zone != new.zone {
@@ -63,10 +86,12 @@ impl Fs {
             draft.delete_range(TreeId::Metadata, old.subtree_range());
         }
         let (lo, hi) = old.subtree_range();
-        let mut some = false;
+        let (mut some, mut bytes) = (false, 0);
         for entry in self.volume.cursor(TreeId::Data, lo, Some(hi)) {
             let (key, value) = entry?;
             some = true;
+            bytes += value.len() as u64;
+            self.check_moved(old, bytes)?;
             draft.insert_at(TreeId::Data, moved(&key), value);
         }
         if some {
@@ -108,7 +133,10 @@ impl Fs {
             return Ok(());
         }
         let mut blocks = self.blocks(file);
+        let mut bytes = 0;
         while let Some((at, value)) = self.next_block(&mut blocks)? {
+            bytes += value.len() as u64;
+            self.check_moved(&file.place(), bytes)?;
             let key = data_key(to, at / limits::FILE_BLOCK as u64);
             draft.insert_at(TreeId::Data, key, value);
         }

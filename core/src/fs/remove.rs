@@ -9,7 +9,7 @@ use crate::format::*;
 use crate::ids::*;
 
 /// A recursive deletion of more messages is made piece by piece.
-const MESSAGES_AT_ONCE: usize = RECORD_MESSAGES_MAX as usize / 2;
+pub(super) const MESSAGES_AT_ONCE: usize = RECORD_MESSAGES_MAX as usize / 4;
 
 impl Fs {
     /// Removes a name of something that is not a directory. What has no other goes with its last handle.
@@ -54,14 +54,13 @@ impl Fs {
             return self.unlink(directory, name);
         }
         self.let_go_below(&object);
+        // What has several names is not in the way, nor are the directories that it was found in.
         for other in self.live.all() {
-            match other.zone() {
-                Some(_) if !other.is_directory() && is_below(&other, &object) => other.forget_up(),
-                _ if is_below(&other, &object) => return Err(Refusal::Busy.into()),
-                _ => {}
+            if other.zone().is_some() && !other.is_directory() && is_below(&other, &object) {
+                other.forget_up();
             }
         }
-        if object.handles() > 1 {
+        if self.live.all().iter().any(|other| is_below(other, &object)) || object.handles() > 1 {
             return Err(Refusal::Busy.into());
         }
         let whole = self.delete_below(&mut draft, &object)?;
@@ -69,7 +68,10 @@ impl Fs {
             self.unname(&mut draft, directory, name, &object)?;
             self.vanish(&mut draft, &object)?;
         } else {
-            // Out of sight at once, and then piece by piece.
+            // Out of sight at once, and then piece by piece. Nothing but orphans stands in their zone.
+            if object.zone().is_none() {
+                self.split(&object)?;
+            }
             draft = Draft::new(draft.now);
             self.unname(&mut draft, directory, name, &object)?;
             self.make_orphan(&mut draft, &object)?;
@@ -77,7 +79,7 @@ impl Fs {
         draft.touch(directory, -1)?;
         self.carry_out(Op::RemoveTree, draft)?;
         drop(object);
-        self.reap()
+        self.reap_what_can_be()
     }
 
     /// The messages that delete everything below a directory, but not itself; false if they are too many.
@@ -106,6 +108,7 @@ impl Fs {
                             let found = format!("a second reference to {}", reference.zone);
                             return Err(self.damaged(&entry, "one for each zone", &found));
                         }
+                        self.check_parent(&entry, reference.zone)?;
                         self.small_moves(draft, Some(reference.zone), None);
                         draft.delete_range(TreeId::Metadata, zone_range(reference.zone));
                         waiting.push(MetaKey::root(reference.zone));
@@ -114,7 +117,7 @@ impl Fs {
                         links.entry(reference.zone).or_insert((reference.ino, 0)).1 += 1;
                     }
                 }
-                if draft.messages() + links.len() > MESSAGES_AT_ONCE {
+                if draft.messages() + links.len() > self.remove_at_once {
                     return Ok(false);
                 }
             }
@@ -131,13 +134,28 @@ impl Fs {
         Ok(true)
     }
 
+    /// What is deleted with a reference must agree that it is there.
+    fn check_parent(&self, entry: &MetaKey, zone: ZoneId) -> Result<()> {
+        let place = MetaKey::root(zone);
+        let parent = self.inode_at(&place)?.parent;
+        let name = entry.path.last().map_or(&[][..], Vec::as_slice);
+        match parent {
+            Some(parent) if parent.zone == entry.zone && parent.name == name => Ok(()),
+            _ => Err(self.damaged(&place, "a directory that is where its reference is", "another")),
+        }
+    }
+
     /// Takes some links from an object that has a zone for several.
     fn drop_links(&self, draft: &mut Draft, zone: ZoneId, ino: Ino, count: u32) -> Result<()> {
-        let known = self.live.get(ino);
+        let known = self.live.get(ino).filter(|object| object.zone() == Some(zone));
         let object = match &known {
             Some(object) => object.clone(),
             None => self.zone_root(zone, ino)?,
         };
+        if object.is_directory() {
+            let found = "a directory with links";
+            return Err(self.damaged(&object.place(), "no directory", found));
+        }
         let now = draft.now;
         match object.inode().links.checked_sub(count) {
             None => {
@@ -199,6 +217,10 @@ impl Fs {
     pub(super) fn drop_link(&self, draft: &mut Draft, object: &Object) -> Result<()> {
         let now = draft.now;
         if !object.is_directory() && object.inode().links > 1 {
+            if object.zone().is_none() {
+                let found = format!("{}, with one name", object.inode().links);
+                return Err(self.damaged(&object.place(), "1 link", &found));
+            }
             let inode = draft.inode(object);
             inode.links -= 1;
             inode.changed = now;

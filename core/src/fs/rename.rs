@@ -1,6 +1,7 @@
 //! Renaming.
 
 use super::draft::Counts;
+use super::make::check_named;
 use super::{Delta, Draft, Fs, Object, Placed, check_name};
 use crate::error::{Refusal, Result};
 use crate::format::*;
@@ -36,6 +37,7 @@ impl Fs {
         over: Over,
     ) -> Result<()> {
         check_name(new_name)?;
+        check_named(to)?;
         let now = self.begin()?.now;
         let old = Named { directory: from, name, object: self.lookup(from, name)? };
         let target = self.find(to, new_name)?;
@@ -45,9 +47,13 @@ impl Fs {
             (_, Some(target)) if *target == old.object => return Ok(()),
             _ => {}
         }
+        self.check_outside(to, &old.object)?;
         if over == Over::Replace
             && let Some(target) = &target
         {
+            if target.is_directory() && self.is_above(target, from)? {
+                return Err(Refusal::NotEmpty.into());
+            }
             match (old.object.is_directory(), target.is_directory()) {
                 (true, false) => return Err(Refusal::NotADirectory.into()),
                 (false, true) => return Err(Refusal::IsADirectory.into()),
@@ -55,7 +61,6 @@ impl Fs {
                 (false, false) => {}
             }
         }
-        self.check_outside(to, &old.object)?;
         if let (Over::Exchange, Some(target)) = (over, &target) {
             self.check_outside(from, target)?;
         }
@@ -74,7 +79,6 @@ impl Fs {
         new_name: &[u8],
         target: Option<Named<'_>>,
     ) -> Result<()> {
-        self.check_movable(&old.object)?;
         let gain = Delta::entry(new_name, 0) + self.standing(&old.object)?;
         let loss = Delta::entry(old.name, 0) + self.standing(&old.object)?;
         let counts = || {
@@ -105,8 +109,6 @@ impl Fs {
     }
 
     fn exchange(&mut self, now: Time, one: &Named<'_>, other: &Named<'_>) -> Result<()> {
-        self.check_movable(&one.object)?;
-        self.check_movable(&other.object)?;
         let [a, b] = [self.standing(&one.object)?, self.standing(&other.object)?];
         let counts = || {
             let mut counts = Counts::default();
@@ -172,28 +174,20 @@ impl Fs {
         Ok(true)
     }
 
-    /// With C1 infinite what is moved has no bound: as across devices, whoever renames copies then.
-    fn check_movable(&self, object: &Object) -> Result<()> {
-        if self.sizes.max != u64::MAX {
-            return Ok(());
-        }
-        let Delta { meta, data } = self.standing(object)?;
-        let (_, log) = self.volume.log_fill();
-        if meta + data > i128::from(log / 2) && object.zone().is_none() {
-            return Err(Refusal::CrossDevice.into());
-        }
-        Ok(())
-    }
-
     /// A directory must not move below itself.
     fn check_outside(&self, to: &Object, moved: &Object) -> Result<()> {
-        let mut at = Some(to.clone());
+        if self.is_above(moved, to)? { Err(Refusal::Invalid.into()) } else { Ok(()) }
+    }
+
+    /// Whether a directory is this one, or above it.
+    pub(super) fn is_above(&self, above: &Object, directory: &Object) -> Result<bool> {
+        let mut at = Some(directory.clone());
         while let Some(directory) = at {
-            if directory == *moved {
-                return Err(Refusal::Invalid.into());
+            if directory == *above {
+                return Ok(true);
             }
             at = self.directory_of(&directory)?;
         }
-        Ok(())
+        Ok(false)
     }
 }

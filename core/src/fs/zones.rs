@@ -5,9 +5,10 @@
 //! stands in attributes of the orphan directory, written by the operation that made them so. What would not fit
 //! into the zone above stays there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::draft::{Counts, whole_blocks};
+use super::relocate::fits;
 use super::remove::is_below;
 use super::{Delta, Draft, Fs, ORPHAN_ZONE, Object, Placed, ROOT_ZONE};
 use crate::error::{Error, Result};
@@ -113,7 +114,7 @@ impl Fs {
         draft.small(zone, small);
     }
 
-    pub(super) fn small_changed(&mut self, changes: Vec<(ZoneId, Option<SmallZone>)>) {
+    pub(super) fn small_changed(&mut self, changes: BTreeMap<ZoneId, Option<SmallZone>>) {
         let Some(known) = &mut self.small else { return };
         for (zone, small) in changes {
             match small {
@@ -195,7 +196,7 @@ impl Fs {
         let (old, new) = (directory.place(), MetaKey::root(zone));
         let mut draft = Draft::new(self.now());
         draft.count(&up, Delta::meta(ZONE_REF_BYTES) - self.standing(directory)?);
-        self.relocate(&mut draft, directory, &old, &new)?;
+        fits(self.relocate(&mut draft, directory, &old, &new)?)?;
         let ino = directory.ino();
         let reference = ZoneRef { link: LinkKind::Own, kind: FileType::Directory, ino, zone };
         draft.insert(&old, reference.encode());
@@ -221,56 +222,79 @@ impl Fs {
         self.carry_out(Op::SplitZone, draft)
     }
 
-    /// Merges zones that are too small, as far as they fit into those above.
+    /// Deletes orphans, and merges zones that are too small, as far as they fit into those above. What is damaged
+    /// stays as it is, and so does what there is no room for.
     pub(super) fn tidy(&mut self) -> Result<()> {
-        self.settle()?;
-        self.reap()?;
-        let zones: Vec<ZoneId> =
-            self.small.iter().flat_map(|small| small.keys().copied()).collect();
+        match self.settle().and_then(|()| self.reap_again()).and_then(|()| self.merge_small()) {
+            Err(error) if self.volume.has_failed() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn merge_small(&mut self) -> Result<()> {
+        let mut unseen: BTreeMap<ZoneId, BTreeSet<ZoneId>> = BTreeMap::new();
+        let mut zones = Vec::new();
+        for (zone, small) in self.small.iter().flatten() {
+            zones.push(*zone);
+            if small.object.is_none() {
+                unseen.entry(small.at).or_default().insert(*zone);
+            }
+        }
+        for (at, zones) in unseen {
+            // Where the zone above is damaged, they stay.
+            for (zone, object) in self.locate(at, &zones).unwrap_or_default() {
+                let known = self.small.as_mut().and_then(|small| small.get_mut(&zone));
+                if let Some(known) = known {
+                    known.object = Some(object);
+                }
+            }
+        }
         for zone in zones {
-            let Some(small) = self.is_small(zone).cloned() else { continue };
-            let object = match small.object {
-                Some(object) => Some(object),
-                None => self.locate(zone, small.at)?,
+            let Some(object) = self.is_small(zone).and_then(|small| small.object.clone()) else {
+                continue;
             };
-            let Some(object) = object else { continue };
             let merged = match object.kind() {
                 FileType::Directory => self.merge(zone, &object),
                 _ => self.merge_file(zone, &object),
             };
             match merged {
-                // It stays as it is while there is no room.
-                Err(Error::NoSpace { .. }) => return Ok(()),
-                merged => merged?,
+                Err(error @ Error::NoSpace { .. }) => return Err(error),
+                Err(error) if self.volume.has_failed() => return Err(error),
+                _ => {}
             }
         }
         Ok(())
     }
 
-    /// The root of a zone, or the file whose contents it holds, by looking through the zone above.
-    fn locate(&self, zone: ZoneId, at: ZoneId) -> Result<Option<Object>> {
+    /// The roots of zones, and the files whose contents they hold, by one pass over the zone above.
+    fn locate(&self, at: ZoneId, zones: &BTreeSet<ZoneId>) -> Result<Vec<(ZoneId, Object)>> {
         let root = MetaKey::root(at);
         let (lo, hi) = root.subtree_range();
+        let mut places = Vec::new();
         for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
             let (key, value) = entry?;
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
             if place.xattr.is_some() {
                 continue;
             }
-            let found = match super::decode_value(&key, &value)? {
-                MetaValue::ZoneRef(reference) => reference.zone == zone,
-                MetaValue::Inode(inode) => inode.data_zone == Some(zone),
+            let zone = match super::decode_value(&key, &value)? {
+                MetaValue::ZoneRef(reference) => Some(reference.zone),
+                MetaValue::Inode(inode) => inode.data_zone,
             };
-            if found {
-                let inode = self.inode_at(&root)?;
-                let mut object = self.enter(inode, Placed { zone: Some(at), up: None })?;
-                for name in &place.path {
-                    object = self.lookup(&object, name)?;
-                }
-                return Ok(Some(object));
+            if let Some(zone) = zone.filter(|zone| zones.contains(zone)) {
+                places.push((zone, place.path));
             }
         }
-        Ok(None)
+        let mut found = Vec::new();
+        for (zone, path) in places {
+            let mut object =
+                self.enter(self.inode_at(&root)?, Placed { zone: Some(at), up: None })?;
+            for name in &path {
+                object = self.lookup(&object, name)?;
+            }
+            found.push((zone, object));
+        }
+        Ok(found)
     }
 
     /// The directory that an object is in, even where nobody has come down that way.
@@ -280,7 +304,7 @@ impl Fs {
             && let Some(parent) = &object.inode().parent
         {
             // Its handle is told by the way.
-            self.locate(zone, parent.zone)?;
+            self.locate(parent.zone, &BTreeSet::from([zone]))?;
         }
         Ok(object.up().map(|(directory, _)| directory))
     }

@@ -27,7 +27,7 @@ pub struct CreateOptions {
     pub geometry: Geometry,
     /// What its trees are going to hold.
     pub content: Content,
-    /// How large the zones of a file system are.
+    /// How large the zones of a file system are, as far as the log allows.
     pub zones: ZoneSizes,
     /// How much memory the cache may take.
     pub cache: CacheBudget,
@@ -125,7 +125,7 @@ fn unborn(layout: &Layout, options: &CreateOptions, birth: Birth) -> Superblock 
         next_zone: ZoneId(0),
         next_ino: Ino(0),
         next_msn: Msn(1),
-        zones: options.zones,
+        zones: options.zones.within(layout.log_units * BLOCK_SIZE as u64),
         wall: Time::default(),
         used_blocks: 0,
         growth: 0,

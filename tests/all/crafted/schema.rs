@@ -54,6 +54,37 @@ pub(super) const CASES: &[Case] = &[
         messages.push(put(&zone(501), &Inode { parent, ..inode(FileType::Directory, 1500) }));
         committed(raised(forge), messages)
     }),
+    ("a file with two links and one name, in a directory", Finds(Code::LinksWrong), |forge| {
+        let mut messages = directory(0, b"new-dir", 500, 0);
+        let place = zone(500).child(b"new-f");
+        messages.push(put(&place, &Inode { links: 2, ..inode(FileType::Regular, 600) }));
+        committed(raised(forge), messages)
+    }),
+    ("an orphan that is the root directory", Wrong, |forge| {
+        let name = format!("{:016x}", 1);
+        let place = zone(1).child(name.as_bytes());
+        committed(raised(forge), vec![refer(&place, FileType::Directory, 1, 0)])
+    }),
+    ("an orphan that is a directory in use", Finds(Code::ZoneWrong), |forge| {
+        let mut messages = directory(0, b"new-dir", 500, 0);
+        let place = zone(1).child(format!("{:016x}", 1500).as_bytes());
+        messages.push(refer(&place, FileType::Directory, 1500, 500));
+        messages.push(put(&zone(500).child(b"new-f"), &inode(FileType::Regular, 600)));
+        committed(raised(forge), messages)
+    }),
+    ("a link to the root directory", Finds(Code::ZoneWrong), |forge| {
+        let mut messages = directory(0, b"new-dir", 500, 0);
+        messages.push(refer(&zone(500).child(b"new-f"), FileType::Regular, 1, 0));
+        committed(raised(forge), messages)
+    }),
+    ("a file whose contents are in the zone of a directory", Finds(Code::ZoneWrong), |forge| {
+        let mut messages = directory(0, b"new-dir", 500, 0);
+        let data_zone = Some(ZoneId(500));
+        let file = Inode { size: 4096, data_zone, ..inode(FileType::Regular, 600) };
+        messages.push(put(&root().child(b"new-f"), &file));
+        messages.push(insert(DATA, data_key(&500u64.to_be_bytes(), 0), vec![1; 4096]));
+        committed(raised(forge), messages)
+    }),
     ("a reference to a zone that is missing", Finds(Code::ZoneWrong), |forge| {
         let message = refer(&root().child(b"new-0"), FileType::Directory, 1500, 500);
         committed(raised(forge), vec![message])

@@ -27,10 +27,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
         output.line(io, text, || json!({ "replayed": recovery.survey.records }))?;
     }
     let sizes = fs.zone_sizes();
-    let text = match sizes.max {
-        u64::MAX => "zones of any size".into(),
-        max => format!("zones of {} to {}", human(sizes.min), human(max)),
-    };
+    let text = format!("zones of {} to {}", human(sizes.min), human(sizes.max));
     output.line(io, text, || json!({ "min": sizes.min, "max": sizes.max }))?;
     if output.json.is_none() {
         let [zone, above, kind, inode] = ["zone", "above", "kind", "inode"];

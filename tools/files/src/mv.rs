@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use betr_cli::{Exit, Failure, Io};
-use betr_core::Error;
-use betr_core::error::Refusal;
-use betr_core::fs::{Fs, Object, Over};
+use betr_core::fs::Over;
 use betr_core::volume::Mode;
 
 use crate::{Command, Session};
@@ -55,34 +53,9 @@ impl Command for Args {
                 let (from, name) = fs.resolve_parent(source).map_err(&at_source)?;
                 fs.lookup(&from, name).map_err(&at_source)?;
                 let (to, new_name) = fs.resolve_parent(dest).map_err(&at_dest)?;
-                match fs.rename(&from, name, &to, new_name, over) {
-                    Err(Error::Refused(Refusal::CrossDevice)) if over != Over::Exchange => {
-                        copy_over(fs, (&from, name), (&to, new_name)).map_err(&at_dest)?;
-                    }
-                    renamed => renamed.map_err(&at_dest)?,
-                }
+                fs.rename(&from, name, &to, new_name, over).map_err(&at_dest)?;
             }
             Ok(Exit::DONE)
         })
     }
-}
-
-/// Where zones may be of any size, what is too large for one record is copied.
-fn copy_over(
-    fs: &mut Fs,
-    (from, name): (&Object, &[u8]),
-    (to, new_name): (&Object, &[u8]),
-) -> Result<(), Error> {
-    if let Some(target) = fs.find(to, new_name)? {
-        let is_directory = target.is_directory();
-        drop(target);
-        match is_directory {
-            true => fs.rmdir(to, new_name)?,
-            false => fs.unlink(to, new_name)?,
-        }
-    }
-    let original = fs.lookup(from, name)?;
-    fs.copy(&original, to, new_name)?;
-    drop(original);
-    fs.remove_tree(from, name)
 }

@@ -66,8 +66,8 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     basement_size: Option<u64>,
     /// Directories and files that grow beyond C1 become zones of their own, and zones that fall below C0 are
-    /// merged again. 0 makes everything a zone; "inf" nothing but what has several links [default: 512K, and
-    /// a quarter of C1]
+    /// merged again. 0 makes everything a zone; "inf" only what one operation could not move, half of the log, and
+    /// what has several links [default: 512K or what the log allows, and a quarter of C1]
     #[arg(long, value_name = "C1[,C0]", value_parser = zone_sizes)]
     zone_size: Option<ZoneSizes>,
     /// The size of the log [default: 1/64 of the image]
@@ -98,7 +98,10 @@ fn zone_sizes(text: &str) -> Result<ZoneSizes, String> {
         Some((max, min)) => (max, Some(parse_size(min)?)),
         None => (text, None),
     };
-    let of_max = ZoneSizes::of_max(if max == "inf" { u64::MAX } else { parse_size(max)? });
+    let of_max = match max {
+        "inf" => ZoneSizes { min: 0, max: u64::MAX },
+        max => ZoneSizes::of_max(parse_size(max)?),
+    };
     let sizes = ZoneSizes { min: min.unwrap_or(of_max.min), ..of_max };
     match sizes.min <= sizes.max {
         true => Ok(sizes),
@@ -112,6 +115,7 @@ struct Plan {
     bytes: u64,
     log_bytes: u64,
     geometry: Geometry,
+    zones: ZoneSizes,
     now: Time,
     options: ImportOptions,
 }
@@ -181,8 +185,16 @@ fn plan(args: &Args, survey: Option<&Survey>) -> Result<Plan, Failure> {
     let refuse =
         |error: betr_core::Error| Failure::failed(format!("{}: {error}", show::path(&args.image)));
     Layout::new(bytes, log_bytes).map_err(refuse)?;
+    let zones = args.zone_size.unwrap_or_default().within(log_bytes);
+    let asked = args.zone_size.map_or(0, |sizes| sizes.max);
+    if asked != u64::MAX && asked > zones.max {
+        return Err(Failure::usage(format!(
+            "--zone-size is {asked} bytes, and half of the log {}: make the log larger (--log-size)",
+            zones.max
+        )));
+    }
     let options = ImportOptions { epoch, owners: args.owners.owners() };
-    Ok(Plan { uuid, bytes, log_bytes, geometry, now, options })
+    Ok(Plan { uuid, bytes, log_bytes, geometry, zones, now, options })
 }
 
 /// Writes the image; it ends in one checkpoint, after which it is whole.
@@ -199,7 +211,7 @@ fn fill(
         log_bytes: plan.log_bytes,
         content: Content::Files,
         geometry: plan.geometry,
-        zones: args.zone_size.unwrap_or_default(),
+        zones: plan.zones,
         cache: CacheBudget::of(192 << 20),
         first_zone: FIRST_ZONE,
         first_ino: FIRST_INO,
@@ -239,8 +251,8 @@ fn show(
             "uuid": plan.uuid.to_string(),
             "bytes": plan.bytes,
             "log_bytes": plan.log_bytes,
-            "zone_min": args.zone_size.unwrap_or_default().min,
-            "zone_max": args.zone_size.unwrap_or_default().max,
+            "zone_min": plan.zones.min,
+            "zone_max": plan.zones.max,
             "node_size": geometry.node_size,
             "leaf_size": geometry.leaf_size,
             "basement_size": geometry.basement_size,

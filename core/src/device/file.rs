@@ -47,6 +47,20 @@ impl Device for FileDevice {
         self.file.sync_data()
     }
 
+    fn punch(&self, at: u64, len: u64) -> io::Result<bool> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        if !self.file.metadata()?.is_file() || at.checked_add(len).is_none_or(|end| end > self.len)
+        {
+            return Ok(false);
+        }
+        match fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)
+        {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn wants_order(&self) -> bool {
         false
     }

@@ -49,6 +49,12 @@ pub trait Device: Send + Sync {
     /// Returns when everything written before is durable.
     fn flush(&self) -> io::Result<()>;
 
+    /// Nobody needs these bytes any more: they may take no room from now on, and read as zeros. Whether that
+    /// was possible.
+    fn punch(&self, _at: u64, _len: u64) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Whether calls must come one after another in an order that can be repeated: what is recorded, or made to
     /// fail at a certain call. Otherwise writes may come beside one another.
     fn wants_order(&self) -> bool {

@@ -58,6 +58,12 @@ impl Device for RecordingDevice {
         Ok(())
     }
 
+    /// Recorded as zeros that are written: they arrive, or not, like any bytes.
+    fn punch(&self, at: u64, len: u64) -> io::Result<bool> {
+        self.write_at(at, &vec![0; len as usize])?;
+        Ok(true)
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.base.flush()?;
         self.push(Event::Flush);

@@ -79,7 +79,8 @@ impl Setup {
     pub fn open(&self, device: Arc<dyn Device>, mode: Mode, seed: u64) -> Result<(Fs, Recovery)> {
         let Setup { cache, late_bytes, eager_checkpoints, scatter, .. } = *self;
         let usual = OpenOptions::new(mode, nonces(seed));
-        let options = OpenOptions { cache, late_bytes, eager_checkpoints, scatter, ..usual };
+        let punch = true;
+        let options = OpenOptions { cache, late_bytes, eager_checkpoints, scatter, punch, ..usual };
         let (volume, recovery) = Volume::open(device, options)?;
         let mut fs = Fs::open(volume, clock(1 << 20));
         fs.keep_trail();

@@ -26,6 +26,8 @@ pub use bitmap::Bitmap;
 
 /// So few blocks come from the first gap that holds them.
 const SMALL_BLOCKS: u64 = 3;
+/// So many extents that have become free are noted.
+const RELEASED_MAX: usize = 1 << 16;
 /// Where less than one block in so many is free, it matters where each is taken.
 const TIGHT: u64 = 8;
 
@@ -54,6 +56,8 @@ pub struct Space {
     pages: Vec<map::PageState>,
     /// Where nodes may be.
     nodes: Range<u64>,
+    /// What has become free since somebody asked, if somebody does.
+    released: Option<Vec<Extent>>,
 }
 
 /// What writing something takes at the most, in blocks.
@@ -130,6 +134,7 @@ impl Space {
             dirty: (0..pages).collect(),
             pages: vec![map::PageState::default(); pages as usize],
             nodes,
+            released: None,
         }
     }
 
@@ -339,7 +344,32 @@ impl Space {
         self.pins.logged = needed;
     }
 
+    /// From now on takes note of what becomes free.
+    pub fn keep_released(&mut self) {
+        self.released.get_or_insert_default();
+    }
+
+    /// What has become free since this was asked last, and still is: rows of blocks, with their numbers. What is
+    /// more than can be noted is left out.
+    pub fn take_released(&mut self) -> Vec<Range<u64>> {
+        let mut released = self.released.as_mut().map(std::mem::take).unwrap_or_default();
+        released.sort_unstable_by_key(|extent| extent.start);
+        let mut rows: Vec<Range<u64>> = Vec::new();
+        for block in released.iter().flat_map(|extent| extent.start.0..extent.end().0) {
+            match rows.last_mut() {
+                _ if self.busy.get(block) => {}
+                Some(row) if row.end == block => row.end += 1,
+                Some(row) if row.end > block => {}
+                _ => rows.push(block..block + 1),
+            }
+        }
+        rows
+    }
+
     fn release(&mut self, extent: Extent) {
+        if let Some(released) = self.released.as_mut().filter(|all| all.len() < RELEASED_MAX) {
+            released.push(extent);
+        }
         self.busy.clear(extent.start.0, extent.blocks.into());
         self.lowest = self.lowest.min(extent.start.0);
     }

@@ -62,7 +62,20 @@ impl Volume {
     pub fn checkpoint_at(&mut self, wall: Time) -> Result<()> {
         self.writable()?;
         let result = self.write_checkpoint(wall, Continued::Afresh);
-        self.or_fail(result)
+        self.or_fail(result)?;
+        self.punch();
+        Ok(())
+    }
+
+    /// Gives back to the device what neither this checkpoint nor the one before it uses. Where that fails nothing
+    /// is lost but room.
+    fn punch(&mut self) {
+        for row in self.store.space.take_released() {
+            let (at, len) = (BlockNr(row.start).byte(), BlockNr(row.end - row.start).byte());
+            if !matches!(self.store.disk.device().punch(at, len), Ok(true)) {
+                return;
+            }
+        }
     }
 
     pub(super) fn write_checkpoint(&mut self, wall: Time, continued: Continued) -> Result<()> {

@@ -197,6 +197,11 @@ impl Volume {
         self.log.fill()
     }
 
+    /// Blocks that two more checkpoints give back: only the last one and the one before it use them.
+    pub fn held_blocks(&self) -> u64 {
+        self.store.space.held_blocks()
+    }
+
     /// Free and total blocks of the image, as statfs shows them.
     pub fn free_blocks(&self) -> (u64, u64) {
         let space = &self.store.space;

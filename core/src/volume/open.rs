@@ -60,6 +60,8 @@ pub struct OpenOptions {
     /// Whether every image of several blocks is scattered, as if there were no rows of free blocks: what is
     /// rare otherwise, for tests.
     pub scatter: bool,
+    /// Whether blocks that become free are punched out of the device after a checkpoint.
+    pub punch: bool,
     /// The nonces of later epochs.
     pub nonces: NonceSource,
 }
@@ -69,7 +71,7 @@ impl OpenOptions {
     pub fn new(mode: Mode, nonces: NonceSource) -> OpenOptions {
         let (cache, content) = (CacheBudget::default(), Some(Content::Files));
         let (slot, late_bytes, checkpoint_after) = (None, LATE_BYTES, None);
-        let (eager_checkpoints, scatter) = (false, false);
+        let (eager_checkpoints, scatter, punch) = (false, false, false);
         OpenOptions {
             mode,
             content,
@@ -79,6 +81,7 @@ impl OpenOptions {
             checkpoint_after,
             eager_checkpoints,
             scatter,
+            punch,
             nonces,
         }
     }
@@ -174,6 +177,9 @@ impl Volume {
             space.pin_logged(*group, *extent)?;
         }
         space.scatter_all(options.scatter);
+        if options.punch {
+            space.keep_released();
+        }
         let table = Table::open(disk.clone(), identity.volume, superblock.table);
         let geometry = Geometry {
             node_size: superblock.node_size,

@@ -26,7 +26,7 @@ pub fn open_device(path: &Path, access: Access) -> Result<(OpenImage, Arc<dyn De
 pub fn open_fs(path: &Path, mode: Mode) -> Result<(OpenImage, Fs, Recovery), Failure> {
     let access = if mode == Mode::ReadWrite { Access::Write } else { Access::Read };
     let (image, device) = open_device(path, access)?;
-    let options = OpenOptions::new(mode, nonces()?);
+    let options = OpenOptions { punch: true, ..OpenOptions::new(mode, nonces()?) };
     let (volume, recovery) = Volume::open(device.clone(), options)
         .map_err(|error| failure(path, Some(&device), &error))?;
     Ok((image, Fs::open(volume, clock()?), recovery))

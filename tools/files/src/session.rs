@@ -11,6 +11,9 @@ use betr_core::fs::{Fs, Object, components};
 use betr_core::text::Printable;
 use betr_core::volume::Mode;
 
+/// For so many blocks that a command has freed it is worth while to give them back at once.
+const WORTH_BLOCKS: u64 = 256;
+
 /// An open image.
 pub(crate) struct Session {
     image: PathBuf,
@@ -73,6 +76,12 @@ impl Session {
         let done = act(fs)?;
         if fs.volume().next_msn() != before {
             fs.checkpoint().map_err(at_image)?;
+            // What has been deleted takes no room in the image file when the command ends.
+            for _ in 0..2 {
+                if fs.volume().held_blocks() >= WORTH_BLOCKS {
+                    fs.checkpoint().map_err(at_image)?;
+                }
+            }
         }
         Ok(done)
     }

@@ -1,23 +1,29 @@
 //! The front door: one binary that dispatches to the tools, by subcommand or by the name it is called by.
 
+mod completions;
 mod demo;
 mod dev;
+mod man;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use betr_cli::{Exit, Failure, Io};
+use betr_cli::codes::GENERAL;
+use betr_cli::{Exit, ExitCodes, Failure, Io};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the image is damaged and \
-the output partial. mkfs ends with 0 or 1, fsck with the codes of fsck(8).";
+const EXIT_CODES: ExitCodes =
+    ExitCodes { note: "mkfs ends with 0 or 1, fsck with the codes of fsck(8).", ..GENERAL };
+
+/// Other names of the binary, by which it is called, and the tools that they stand for.
+const NAMES: [(&str, &str); 2] = [("mkfs.betr", "mkfs"), ("fsck.betr", "fsck")];
 
 /// A file system in an image, built on Bε-trees, and its tools
 #[derive(Parser, Debug)]
 #[command(name = "betr", version, propagate_version = true)]
-#[command(max_term_width = 100, after_help = EXIT_CODES)]
+#[command(max_term_width = 100, after_help = EXIT_CODES.to_string())]
 struct Betr {
     #[command(subcommand)]
     tool: Tool,
@@ -32,6 +38,8 @@ enum Tool {
     Shell(betr_files::shell::Args),
     Dump(betr_dump::Args),
     Demo(demo::Args),
+    Man(man::Args),
+    Completions(completions::Args),
     #[command(subcommand)]
     Dev(dev::Dev),
 }
@@ -44,8 +52,10 @@ impl Tool {
             Tool::Files(verb) => verb.run(io),
             Tool::Shell(args) => args.run(io),
             Tool::Dump(args) => betr_dump::run(args, io),
-            Tool::Dev(dev) => dev.run(io),
             Tool::Demo(args) => demo::run(args, io, command),
+            Tool::Man(args) => man::run(args, io),
+            Tool::Completions(args) => completions::run(args, io),
+            Tool::Dev(dev) => dev.run(io),
         }
     }
 }
@@ -103,14 +113,11 @@ fn betr(args: &[OsString], fsck: bool, usage: Exit) -> Exit {
     }
 }
 
-/// Called as `mkfs.betr` or `fsck.betr`, that name stands for `betr` and the subcommand.
+/// Called by one of its other names, that name stands for `betr` and the subcommand.
 fn arguments(mut args: Vec<OsString>) -> Vec<OsString> {
     let name = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
-    let tool = match name {
-        Some("mkfs.betr") => "mkfs",
-        Some("fsck.betr") => "fsck",
-        _ => return args,
-    };
-    args.splice(..1, ["betr".into(), tool.into()]);
+    if let Some((_, tool)) = NAMES.iter().find(|(other, _)| name == Some(*other)) {
+        args.splice(..1, ["betr".into(), OsString::from(tool)]);
+    }
     args
 }

@@ -5,6 +5,7 @@
 //! cannot weaken the checks that keep a tool from destroying somebody's data.
 #![forbid(unsafe_code)]
 
+pub mod codes;
 pub mod exit;
 pub mod image;
 pub mod io;
@@ -16,5 +17,6 @@ pub mod skip;
 pub mod time;
 pub mod volume;
 
+pub use codes::ExitCodes;
 pub use exit::{Exit, Failure};
 pub use io::Io;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use betr_cli::image::Access;
 use betr_cli::volume::{clock_now, failure, nonces, open_device};
-use betr_cli::{Exit, Failure, Io};
+use betr_cli::{Exit, ExitCodes, Failure, Io};
 use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Repair, Report, check, check_quickly, repair};
 use betr_core::device::{Device, Disk};
@@ -20,12 +20,22 @@ use betr_core::volume::read_identity;
 
 use progress::Meter;
 
-const EXIT_CODES: &str = "Exit codes, which add up: 0 nothing wrong, 1 errors corrected, 4 errors left, \
-8 the check itself failed, 16 wrong usage. A log that was only replayed is no error.";
+/// How it ends, as fsck(8) says.
+pub const EXIT_CODES: ExitCodes = ExitCodes {
+    how: ", which add up",
+    codes: &[
+        (Exit::DONE, "nothing wrong"),
+        (Exit::CORRECTED, "errors corrected"),
+        (Exit::UNCORRECTED, "errors left"),
+        (Exit::OPERATIONAL, "the check itself failed"),
+        (Exit::FSCK_USAGE, "wrong usage"),
+    ],
+    note: "A log that was only replayed is no error.",
+};
 
 /// Check a betr image, and repair it
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = EXIT_CODES.to_string())]
 pub struct Args {
     /// Only check: write nothing
     #[arg(short = 'n', group = "mode")]

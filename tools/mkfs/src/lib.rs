@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use betr_cli::size::{human, parse_size};
 use betr_cli::volume::{clock_now, failure, nonces};
-use betr_cli::{Exit, Failure, Io, image, json, show, time};
+use betr_cli::{Exit, ExitCodes, Failure, Io, image, json, show, time};
 use betr_copy::{CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs};
 use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::device::FileDevice;
@@ -26,6 +26,13 @@ use uuid::Uuid;
 
 use crate::contents::{Contents, copy_failure};
 
+/// How it ends, as mkfs(8) says.
+pub const EXIT_CODES: ExitCodes = ExitCodes {
+    how: "",
+    codes: &[(Exit::DONE, "made"), (Exit::FAILED, "failed, or wrong usage")],
+    note: "",
+};
+
 /// Make a betr image
 ///
 /// With -d and without SIZE the image is made large enough for the contents and a quarter more, and at
@@ -36,6 +43,7 @@ use crate::contents::{Contents, copy_failure};
 /// is later than SOURCE_DATE_EPOCH; times of access are those of the last modification; times of
 /// change and birth are SOURCE_DATE_EPOCH itself.
 #[derive(clap::Args, Debug)]
+#[command(after_help = EXIT_CODES.to_string())]
 pub struct Args {
     /// Fill the image with this directory of the host, or with the contents of this tar archive; "-" is an
     /// archive on standard input, which needs a SIZE

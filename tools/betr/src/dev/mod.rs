@@ -1,7 +1,6 @@
 //! `betr dev`: tools for those who develop or teach betr.
 
 mod crash;
-mod pages;
 pub(crate) mod powercut;
 
 use betr_cli::{Exit, Failure, Io};
@@ -11,8 +10,6 @@ use betr_cli::{Exit, Failure, Io};
 pub(crate) enum Dev {
     Crash(crash::Args),
     Powercut(powercut::Args),
-    Man(pages::ManArgs),
-    Completions(pages::CompletionsArgs),
 }
 
 impl Dev {
@@ -20,8 +17,6 @@ impl Dev {
         match self {
             Dev::Crash(args) => crash::run(args, io),
             Dev::Powercut(args) => powercut::run(args, io),
-            Dev::Man(args) => pages::man(args, io),
-            Dev::Completions(args) => pages::completions(args, io),
         }
     }
 }

@@ -6,6 +6,7 @@ mod crash;
 mod damaged;
 mod exclude;
 mod fsck;
+mod man;
 mod mkfs;
 mod names;
 mod owner;

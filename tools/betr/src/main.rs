@@ -3,6 +3,7 @@
 mod completions;
 mod demo;
 mod dev;
+mod install;
 mod man;
 
 use std::ffi::{OsStr, OsString};
@@ -38,6 +39,7 @@ enum Tool {
     Shell(betr_files::shell::Args),
     Dump(betr_dump::Args),
     Demo(demo::Args),
+    Install(install::Args),
     Man(man::Args),
     Completions(completions::Args),
     #[command(subcommand)]
@@ -53,6 +55,7 @@ impl Tool {
             Tool::Shell(args) => args.run(io),
             Tool::Dump(args) => betr_dump::run(args, io),
             Tool::Demo(args) => demo::run(args, io, command),
+            Tool::Install(args) => install::run(args, io),
             Tool::Man(args) => man::run(args, io),
             Tool::Completions(args) => completions::run(args, io),
             Tool::Dev(dev) => dev.run(io),

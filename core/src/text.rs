@@ -57,6 +57,11 @@ pub fn unprintable(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Whether a character may be printed as it is. (The backslash may, where nothing is escaped with it.)
+pub fn is_printable(c: char) -> bool {
+    !c.is_ascii_control() && !is_treacherous(c)
+}
+
 /// Characters that print as nothing, move the cursor, or reorder their neighbours.
 fn is_treacherous(c: char) -> bool {
     matches!(c,

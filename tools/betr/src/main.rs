@@ -15,8 +15,10 @@ use betr_cli::{Exit, ExitCodes, Failure, Io};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-const EXIT_CODES: ExitCodes =
-    ExitCodes { note: "mkfs ends with 0 or 1, fsck with the codes of fsck(8).", ..GENERAL };
+const EXIT_CODES: ExitCodes = ExitCodes {
+    note: "mkfs ends with 0 or 1, fsck and probe with the codes of fsck(8) and blkid(8).",
+    ..GENERAL
+};
 
 /// Other names of the binary, by which it is called, and the tools that they stand for.
 const NAMES: [(&str, &str); 2] = [("mkfs.betr", "mkfs"), ("fsck.betr", "fsck")];
@@ -37,6 +39,7 @@ enum Tool {
     #[command(flatten)]
     Files(betr_files::Verb),
     Shell(betr_files::shell::Args),
+    Probe(betr_volume::probe::Args),
     Dump(betr_dump::Args),
     Demo(demo::Args),
     Install(install::Args),
@@ -53,6 +56,7 @@ impl Tool {
             Tool::Fsck(args) => betr_fsck::run(args, io),
             Tool::Files(verb) => verb.run(io),
             Tool::Shell(args) => args.run(io),
+            Tool::Probe(args) => betr_volume::probe::run(args, io),
             Tool::Dump(args) => betr_dump::run(args, io),
             Tool::Demo(args) => demo::run(args, io, command),
             Tool::Install(args) => install::run(args, io),
@@ -70,27 +74,41 @@ fn command(words: &[&str], io: &mut Io) -> Result<Exit, Failure> {
     betr.tool.run(io)
 }
 
-fn main() -> ExitCode {
-    let args = arguments(std::env::args_os().collect());
-    let is = |name: &str| args.get(1).is_some_and(|tool| tool == name);
-    let fsck = is("fsck");
-    // What fsck(8) and mkfs(8) expect of a wrong command line; all others end with 2.
-    let usage = if fsck {
-        Exit::FSCK_USAGE
-    } else if is("mkfs") {
-        Exit::FAILED
-    } else {
-        Exit::USAGE
-    };
-    // A panic is a mistake of ours, never the image's; its exit code must not look like bits of fsck.
-    match std::panic::catch_unwind(|| betr(&args, fsck, usage)) {
-        Ok(exit) => exit.into(),
-        Err(_) if fsck => Exit::OPERATIONAL.into(),
-        Err(_) => Exit::FAILED.into(),
+/// The codes of a tool where they are not its own business.
+struct Codes {
+    /// The command line is wrong.
+    usage: Exit,
+    /// A failure that has no better code.
+    failed: Exit,
+    /// Nobody reads the output, and the tool has not come to an end.
+    unread: Exit,
+}
+
+/// What those who call a tool expect of it.
+fn codes(tool: Option<&OsString>) -> Codes {
+    match tool.and_then(|tool| tool.to_str()) {
+        Some("fsck") => {
+            Codes { usage: Exit::FSCK_USAGE, failed: Exit::OPERATIONAL, unread: Exit::OPERATIONAL }
+        }
+        Some("mkfs") => Codes { usage: Exit::FAILED, failed: Exit::FAILED, unread: Exit::DONE },
+        Some("probe") => {
+            Codes { usage: Exit::PROBE_USAGE, failed: Exit::PROBE_USAGE, unread: Exit::DONE }
+        }
+        _ => Codes { usage: Exit::USAGE, failed: Exit::FAILED, unread: Exit::DONE },
     }
 }
 
-fn betr(args: &[OsString], fsck: bool, usage: Exit) -> Exit {
+fn main() -> ExitCode {
+    let args = arguments(std::env::args_os().collect());
+    let codes = codes(args.get(1));
+    // A panic is a mistake of ours, never the image's; its exit code must not look like bits of fsck.
+    match std::panic::catch_unwind(|| betr(&args, &codes)) {
+        Ok(exit) => exit.into(),
+        Err(_) => codes.failed.into(),
+    }
+}
+
+fn betr(args: &[OsString], codes: &Codes) -> Exit {
     let betr = match Betr::try_parse_from(args) {
         Ok(betr) => betr,
         Err(error) => {
@@ -98,20 +116,19 @@ fn betr(args: &[OsString], fsck: bool, usage: Exit) -> Exit {
             let _ = error.print();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::DONE,
-                _ => usage,
+                _ => codes.usage,
             };
         }
     };
-    let failed = if fsck { Exit::OPERATIONAL } else { Exit::FAILED };
     // What a tool found out counts even if nobody reads all of it.
-    let mut ended = if fsck { Exit::OPERATIONAL } else { Exit::DONE };
+    let mut ended = codes.unread;
     match Io::process(|io| betr.tool.run(io).inspect(|exit| ended = *exit)) {
         Ok(exit) => exit,
         Err(failure) if failure.is_broken_pipe() => ended,
         Err(failure) => {
             eprintln!("betr: {failure}");
             // Output that could not be written has the general code, which fsck(8) reads as "corrected".
-            if failure.exit == Exit::FAILED { failed } else { failure.exit }
+            if failure.exit == Exit::FAILED { codes.failed } else { failure.exit }
         }
     }
 }

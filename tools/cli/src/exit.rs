@@ -38,6 +38,13 @@ impl Exit {
     /// `fsck`: cancelled by the user.
     pub const CANCELLED: Exit = Exit(32);
 
+    /// `probe`: nothing was recognised.
+    pub const NOTHING_FOUND: Exit = Exit(2);
+    /// `probe`: the command line is wrong, or something else.
+    pub const PROBE_USAGE: Exit = Exit(4);
+    /// `probe`: a device holds several file systems.
+    pub const AMBIVALENT: Exit = Exit(8);
+
     /// The number the process ends with.
     pub const fn code(self) -> u8 {
         self.0

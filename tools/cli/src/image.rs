@@ -69,6 +69,16 @@ pub fn open(path: impl AsRef<Path>, access: Access) -> Result<OpenImage, OpenErr
     Err(OpenError::Replaced { path: path.into() })
 }
 
+/// Opens what is at `path` for a look, without a lock: it may change meanwhile.
+pub fn look(path: impl AsRef<Path>) -> Result<OpenImage, OpenError> {
+    let path = path.as_ref();
+    check_kind(path, &metadata(path)?)?;
+    let file = open_file(path, Access::Read, &metadata(path)?)?;
+    let opened = file.metadata().map_err(doing(path, "examine"))?;
+    check_kind(path, &opened)?;
+    finish(file, path, &opened)
+}
+
 fn finish(mut file: File, path: &Path, opened: &Metadata) -> Result<OpenImage, OpenError> {
     let is_block_device = opened.file_type().is_block_device();
     let len = if is_block_device {

@@ -107,19 +107,33 @@ static SIGNATURES: [Signature; 35] = [
 
 /// What the image of `len` bytes holds, if it is known. `read` reads exactly at an offset; what
 /// cannot be read does not match.
-pub fn probe(read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>, len: u64) -> Option<Foreign> {
-    let get = |at: u64, count: usize| -> Option<Vec<u8>> {
-        if at.checked_add(count as u64)? > len {
-            return None;
-        }
-        let mut bytes = vec![0; count];
-        read(at, &mut bytes).ok()?;
-        Some(bytes)
-    };
-    let (first, rest) = SIGNATURES.split_first()?;
-    by_signature(first, &get)
-        .or_else(|| ext(&get))
-        .or_else(|| rest.iter().find_map(|signature| by_signature(signature, &get)))
+pub fn probe(read: Read, len: u64) -> Option<Foreign> {
+    each(&|at, count| get(read, len, at, count)).next()
+}
+
+/// Everything that the image seems to hold: what was there before may have left its signature.
+pub fn probe_all(read: Read, len: u64) -> Vec<Foreign> {
+    each(&|at, count| get(read, len, at, count)).collect()
+}
+
+/// Reads exactly at an offset.
+type Read<'a> = &'a dyn Fn(u64, &mut [u8]) -> io::Result<()>;
+
+fn get(read: Read, len: u64, at: u64, count: usize) -> Option<Vec<u8>> {
+    if at.checked_add(count as u64)? > len {
+        return None;
+    }
+    let mut bytes = vec![0; count];
+    read(at, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// What matches, the most trustworthy first.
+fn each<'a>(get: Get<'a>) -> impl Iterator<Item = Foreign> + 'a {
+    let (first, rest) = SIGNATURES.split_at(1);
+    let signature = move |signature| by_signature(signature, get);
+    let ext = std::iter::once_with(move || ext(get)).flatten();
+    first.iter().filter_map(signature).chain(ext).chain(rest.iter().filter_map(signature))
 }
 
 /// Reads some bytes at an offset, if the image has them.

@@ -67,6 +67,7 @@ fn codes(tool: &str) -> ExitCodes {
     match tool {
         "mkfs" => betr_mkfs::EXIT_CODES,
         "fsck" => betr_fsck::EXIT_CODES,
+        "probe" => betr_volume::probe::EXIT_CODES,
         "" => crate::EXIT_CODES,
         _ => GENERAL,
     }
@@ -112,6 +113,7 @@ fn see_also(roff: &mut Roff, name: &str, tool: &str) {
         "" => "betr-mkfs(1), betr-fsck(1), betr-ls(1)",
         "mkfs" => "betr(1), mkfs(8)",
         "fsck" => "betr(1), fsck(8)",
+        "probe" => "betr(1), blkid(8), wipefs(8)",
         _ => "betr(1)",
     };
     // A command of a tool belongs to that tool.

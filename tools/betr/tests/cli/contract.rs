@@ -73,7 +73,7 @@ pub const TOOLS: [Tool; 38] = [
     tool("shell -r -c ls IMG", false),
 ];
 
-const NAMES: [(&str, i32); 22] = [
+const NAMES: [(&str, i32); 23] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("ls", 2),
@@ -96,6 +96,7 @@ const NAMES: [(&str, i32); 22] = [
     ("mknod", 2),
     ("touch", 2),
     ("shell", 2),
+    ("probe", 4),
 ];
 
 #[test]

@@ -11,6 +11,7 @@ mod man;
 mod mkfs;
 mod names;
 mod owner;
+mod probe;
 mod process;
 mod readme;
 mod reproducible;

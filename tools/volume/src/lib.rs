@@ -1,0 +1,4 @@
+//! Commands on a volume as a whole: what it is called, and what state it is in.
+#![forbid(unsafe_code)]
+
+pub mod probe;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use betr_core::Error;
 use betr_core::check::{CheckOptions, check, repair};
-use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
+use betr_core::device::{Device, Disk, ForkDevice, MemoryDevice, RecordingDevice};
 use betr_core::explore::{Broken, Model, Step, Sweep, parse, perform};
+use betr_core::format::Identity;
 use betr_core::fs::{Attributes, Fs};
 use betr_core::ids::{BLOCK_SIZE, Time};
-use betr_core::volume::Mode;
+use betr_core::volume::{Mode, read_identity, write_identity};
 use betr_tests::{clock, create, open, tight, tiny};
 
 const IMAGE: u64 = 2 << 20;
@@ -132,6 +133,34 @@ fn an_import_is_there_as_a_whole_or_not_at_all() {
         if at == last && state == 0 { Err("it was acknowledged".into()) } else { Ok(()) }
     }));
     assert!(found.iter().all(|count| *count > 0), "{found:?}");
+}
+
+#[test]
+fn another_name_is_there_as_a_whole_or_not_at_all() {
+    let base = image();
+    let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    let disk = Disk::new(device.clone());
+    let before = read_identity(&disk).unwrap();
+    let after = Identity { label: "x".repeat(64), uuid: [0xa5; 16], ..before.clone() };
+    write_identity(&disk, &after).unwrap();
+    let (files, events) = (model(&steps(SOME)), device.events());
+    let last = events.len();
+    let mut found = [0; 2];
+    let swept = Sweep { base, events, seed: 4, states: 100 }.run(|device, at| {
+        holds(&device, &[&files])?;
+        let identity = read_identity(&Disk::new(device)).map_err(|error| error.to_string())?;
+        let state = [&before, &after].into_iter().position(|known| *known == identity);
+        found[state.ok_or("half of each")?] += 1;
+        if at == last && state == Some(0) { Err("it was acknowledged".into()) } else { Ok(()) }
+    });
+    assert_eq!((swept.unwrap(), found), (2, [1, 1]));
+    // Whatever else is in the block stays.
+    let other = Identity { image_blocks: before.image_blocks + 1, ..after.clone() };
+    let long = Identity { label: "x".repeat(65), ..after.clone() };
+    for wrong in [other, long] {
+        assert!(matches!(write_identity(&disk, &wrong), Err(Error::Misuse(_))));
+    }
+    assert_eq!(read_identity(&disk).unwrap(), after);
 }
 
 #[test]

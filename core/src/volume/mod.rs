@@ -33,7 +33,7 @@ use crate::tree::{self, Balance, Cursor, Scan};
 pub use counters::Counters;
 pub use create::CreateOptions;
 pub use layout::{Layout, default_log_bytes, slot_block};
-pub use open::{Mode, OpenOptions, Recovery, read_identity};
+pub use open::{Mode, OpenOptions, Recovery, read_identity, write_identity};
 pub use ring::{Ring, RingSlot, SlotState};
 
 /// A write of so many bytes of consecutive blocks, or more, is bound late (BetrFS 0.2 §3).

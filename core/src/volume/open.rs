@@ -12,8 +12,9 @@ use std::sync::Arc;
 use super::checkpoint::Continued;
 use super::{Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Volume, content_of};
 use crate::cache::{CacheBudget, Geometry, Store};
-use crate::device::{Device, Disk, OverlayDevice};
+use crate::device::{Device, Disk, OverlayDevice, SECTOR};
 use crate::error::{Error, Fault, Place, Result, after};
+use crate::format::limits::LABEL_MAX;
 use crate::format::{
     Action, Birth, Features, Group, IDENTITY_AT, Identity, Key, Magic, MsnRange, RecordMessage,
     Superblock, block_after,
@@ -115,6 +116,27 @@ pub fn read_identity(disk: &Disk) -> Result<Identity> {
         return Err(Error::corrupt(Place::Image, fault));
     }
     Ok(identity)
+}
+
+/// Gives an image that is there another label or UUID, durably; nothing else may differ.
+///
+/// Both, and the hash of the block, are in its first sector, which alone is written and cannot tear: a power cut
+/// leaves the old block or the new.
+pub fn write_identity(disk: &Disk, identity: &Identity) -> Result<()> {
+    let before = read_identity(disk)?;
+    let named = Identity { uuid: identity.uuid, label: identity.label.clone(), ..before };
+    if *identity != named || identity.label.len() > LABEL_MAX || identity.label.contains('\0') {
+        let text = "of an image that is there only the label, of at most 64 bytes, and the UUID can be changed";
+        return Err(Error::Misuse(text.into()));
+    }
+    disk.write(IDENTITY_AT, &identity.encode()[..SECTOR])?;
+    disk.flush()?;
+    let found = read_identity(disk)?;
+    if found != *identity {
+        let text = "what was written is not what is read".into();
+        return Err(Error::corrupt(Place::Byte(IDENTITY_AT), Fault::Missing(text)));
+    }
+    Ok(())
 }
 
 impl Volume {

@@ -7,6 +7,7 @@
 
 pub mod codes;
 pub mod exit;
+pub mod identity;
 pub mod image;
 pub mod io;
 pub mod json;

@@ -10,13 +10,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use betr_cli::identity::{parse_label, parse_uuid};
 use betr_cli::size::{human, parse_size};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, ExitCodes, Failure, Io, image, json, show, time};
 use betr_copy::{CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs};
 use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::device::FileDevice;
-use betr_core::format::{Superblock, ZoneSizes, limits};
+use betr_core::format::{Superblock, ZoneSizes};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
 use betr_core::volume::{Content, CreateOptions, Layout, Volume, default_log_bytes};
@@ -62,11 +63,11 @@ pub struct Args {
     #[arg(long)]
     exclude_caches: bool,
     /// The label of the volume, at most 64 bytes
-    #[arg(short = 'L', value_name = "LABEL", default_value = "")]
+    #[arg(short = 'L', value_name = "LABEL", default_value = "", value_parser = parse_label)]
     label: String,
     /// The UUID of the volume, or "random" or "clear"
-    #[arg(short = 'U', value_name = "UUID", default_value = "random")]
-    uuid: String,
+    #[arg(short = 'U', value_name = "UUID", default_value = "random", value_parser = parse_uuid)]
+    uuid: Uuid,
     /// The size of nodes, a power of two [default: 4 MiB, or what 1/256 of the image allows]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     node_size: Option<u64>,
@@ -119,7 +120,6 @@ fn zone_sizes(text: &str) -> Result<ZoneSizes, String> {
 
 /// What will be made.
 struct Plan {
-    uuid: Uuid,
     bytes: u64,
     log_bytes: u64,
     geometry: Geometry,
@@ -172,19 +172,6 @@ fn wipe(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
 }
 
 fn plan(args: &Args, survey: Option<&Survey>) -> Result<Plan, Failure> {
-    if args.label.len() > limits::LABEL_MAX || args.label.contains('\0') {
-        return Err(Failure::usage(format!(
-            "a label has at most {} bytes, none of them zero",
-            limits::LABEL_MAX
-        )));
-    }
-    let uuid = match args.uuid.as_str() {
-        "random" => Uuid::new_v4(),
-        "clear" => Uuid::nil(),
-        text => {
-            Uuid::parse_str(text).map_err(|error| Failure::usage(format!("-U {text}: {error}")))?
-        }
-    };
     let epoch = time::source_date_epoch().map_err(Failure::usage)?;
     let now = epoch.map_or_else(clock_now, |secs| Time { secs, nanos: 0 });
     let bytes = size::image_bytes(&args.image, args.size, survey, args.contents.is_some())?;
@@ -202,7 +189,7 @@ fn plan(args: &Args, survey: Option<&Survey>) -> Result<Plan, Failure> {
         )));
     }
     let options = ImportOptions { epoch, owners: args.owners.owners() };
-    Ok(Plan { uuid, bytes, log_bytes, geometry, zones, now, options })
+    Ok(Plan { bytes, log_bytes, geometry, zones, now, options })
 }
 
 /// Writes the image; it ends in one checkpoint, after which it is whole.
@@ -214,7 +201,7 @@ fn fill(
     io: &mut Io,
 ) -> Result<(Superblock, Imported), CopyError> {
     let options = CreateOptions {
-        uuid: plan.uuid.into_bytes(),
+        uuid: args.uuid.into_bytes(),
         label: args.label.clone(),
         log_bytes: plan.log_bytes,
         content: Content::Files,
@@ -256,7 +243,7 @@ fn show(
             "image": show::path(&args.image),
             "dry_run": made.is_none(),
             "label": args.label,
-            "uuid": plan.uuid.to_string(),
+            "uuid": args.uuid.to_string(),
             "bytes": plan.bytes,
             "log_bytes": plan.log_bytes,
             "zone_min": plan.zones.min,
@@ -288,7 +275,7 @@ fn show(
         if made.is_none() { " (not made: dry run)" } else { "" }
     )?;
     writeln!(out, "    Label: {}", betr_core::text::Printable(args.label.as_bytes()))?;
-    writeln!(out, "     UUID: {}", plan.uuid)?;
+    writeln!(out, "     UUID: {}", args.uuid)?;
     writeln!(
         out,
         "     Size: {} ({} bytes), log {}",

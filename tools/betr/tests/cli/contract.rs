@@ -32,7 +32,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
 }
 
 /// Every tool that works on an image which is there, with the image last or before its operands.
-pub const TOOLS: [Tool; 38] = [
+pub const TOOLS: [Tool; 40] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
     fsck("fsck -n --data --json IMG", false),
@@ -71,9 +71,11 @@ pub const TOOLS: [Tool; 38] = [
     tool("touch IMG /hello", true),
     tool("shell -c ls IMG", true),
     tool("shell -r -c ls IMG", false),
+    tool("tune IMG -L new", true),
+    tool("tune --json IMG -U clear", true),
 ];
 
-const NAMES: [(&str, i32); 23] = [
+const NAMES: [(&str, i32); 24] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("ls", 2),
@@ -97,6 +99,7 @@ const NAMES: [(&str, i32); 23] = [
     ("touch", 2),
     ("shell", 2),
     ("probe", 4),
+    ("tune", 2),
 ];
 
 #[test]

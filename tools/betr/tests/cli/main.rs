@@ -21,3 +21,4 @@ mod support;
 mod tar;
 mod tar_hostile;
 mod tree;
+mod tune;

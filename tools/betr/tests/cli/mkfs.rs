@@ -90,7 +90,7 @@ fn wrong_options_are_refused_before_anything_is_made() {
     for (options, expected) in [
         (&["-L", &long][..], "64 bytes"),
         (&["-L", &two_bytes_each], "64 bytes"),
-        (&["-U", "nonsense"], "-U nonsense"),
+        (&["-U", "nonsense"], "neither a UUID"),
         (&["-U", "01234567-89ab-cdef-0123-456789abcde"], "-U"),
         (&["--node-size", "2K"], "--node-size"),
         (&["--node-size", "5000"], "power of two"),

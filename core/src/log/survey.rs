@@ -354,6 +354,16 @@ impl Survey {
         self.lost.iter().map(|lost| u64::from(lost.messages.count)).sum()
     }
 
+    /// The units of the log that its groups take, after this superblock.
+    pub fn units(&self, superblock: &Superblock) -> u64 {
+        let (units, head) = (superblock.log_units, superblock.log_head);
+        match self.groups {
+            0 => 0,
+            // A log that is full ends where it begins.
+            _ => (self.next_unit + units - head - 1) % units + 1,
+        }
+    }
+
     /// What was lost with message `msn`, if it was.
     pub fn lost_at(&self, msn: Msn) -> Option<&Lost> {
         let at = self.lost.partition_point(|lost| lost.messages.end() <= msn);

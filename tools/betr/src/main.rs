@@ -39,6 +39,7 @@ enum Tool {
     #[command(flatten)]
     Files(betr_files::Verb),
     Shell(betr_files::shell::Args),
+    Info(betr_volume::info::Args),
     Probe(betr_volume::probe::Args),
     Tune(betr_volume::tune::Args),
     Dump(betr_dump::Args),
@@ -57,6 +58,7 @@ impl Tool {
             Tool::Fsck(args) => betr_fsck::run(args, io),
             Tool::Files(verb) => verb.run(io),
             Tool::Shell(args) => args.run(io),
+            Tool::Info(args) => betr_volume::info::run(args, io),
             Tool::Probe(args) => betr_volume::probe::run(args, io),
             Tool::Tune(args) => betr_volume::tune::run(args, io),
             Tool::Dump(args) => betr_dump::run(args, io),

@@ -36,7 +36,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
         "{} groups, {} records, {} of {} bytes; {end}",
         survey.groups,
         survey.records,
-        used_units(image, &survey) * BLOCK_SIZE as u64,
+        survey.units(&image.superblock) * BLOCK_SIZE as u64,
         region.units * BLOCK_SIZE as u64
     );
     output.line(io, text, || {
@@ -44,12 +44,4 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
             "groups": survey.groups, "records": survey.records, "end": Printable(end.as_bytes()).to_string(),
         })
     })
-}
-
-fn used_units(image: &Image, survey: &betr_core::log::Survey) -> u64 {
-    let units = image.superblock.log_units;
-    match survey.groups {
-        0 => 0,
-        _ => (survey.next_unit + units - image.superblock.log_head - 1) % units + 1,
-    }
 }

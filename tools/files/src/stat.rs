@@ -1,22 +1,20 @@
-//! `betr stat`: an inode, and where it stands; without a path, the volume.
+//! `betr stat`: an inode, and where it stands.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use betr_cli::size::human;
 use betr_cli::{Exit, Failure, Io, json, time};
-use betr_core::fs::{Fs, Object};
-use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
+use betr_core::fs::Object;
+use betr_core::ids::{Time, TreeId};
 use betr_core::text::{Printable, printable};
 use betr_core::volume::Mode;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::ls::{entry_json, mode_text};
 use crate::{Command, Session};
 
-/// Show an inode of an image; without a path, the volume
+/// Show inodes of an image
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Print JSON
@@ -25,6 +23,7 @@ pub struct Args {
     /// The image
     image: PathBuf,
     /// Paths of the image
+    #[arg(required = true)]
     paths: Vec<PathBuf>,
 }
 
@@ -34,9 +33,6 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
-        if self.paths.is_empty() {
-            return volume(self, session.fs(), io);
-        }
         let mut objects = Vec::new();
         for path in &self.paths {
             let object = session.resolve(path)?;
@@ -96,43 +92,4 @@ fn text(io: &mut Io, name: &[u8], object: &Object) -> Result<(), Failure> {
     writeln!(io.out, " Changed: {}", stamp(inode.changed))?;
     writeln!(io.out, "    Born: {}", stamp(inode.born))?;
     Ok(())
-}
-
-fn volume(args: &Args, fs: &Fs, io: &mut Io) -> Result<Exit, Failure> {
-    let volume = fs.volume();
-    let (free, total) = volume.free_blocks();
-    let (identity, superblock) = (volume.identity(), volume.superblock());
-    let uuid = Uuid::from_bytes(identity.uuid).to_string();
-    let hash = superblock.table.page.hash.to_string();
-    if args.json {
-        let value = json!({
-            "label": identity.label,
-            "uuid": uuid,
-            "block_size": BLOCK_SIZE,
-            "blocks": total,
-            "free_blocks": free,
-            "epoch": superblock.birth.epoch.0,
-            "root_hash": hash,
-            "node_size": superblock.node_size,
-            "leaf_size": superblock.leaf_size,
-            "basement_size": superblock.basement_size,
-        });
-        io.json("betr.stat.volume", 1, value)?;
-    } else {
-        let block = BLOCK_SIZE as u64;
-        writeln!(io.out, "    Label: {}", Printable(identity.label.as_bytes()))?;
-        writeln!(io.out, "     UUID: {uuid}")?;
-        writeln!(io.out, "   Blocks: {total} of {block} bytes ({})", human(total * block))?;
-        writeln!(io.out, "     Free: {free} ({})", human(free * block))?;
-        writeln!(io.out, "    Epoch: {}", superblock.birth.epoch.0)?;
-        writeln!(io.out, "Root hash: {hash}")?;
-        writeln!(
-            io.out,
-            "    Nodes: {}, leaves of {}, basements of {}",
-            human(superblock.node_size.into()),
-            human(superblock.leaf_size.into()),
-            human(superblock.basement_size.into())
-        )?;
-    }
-    Ok(Exit::DONE)
 }

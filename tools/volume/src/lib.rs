@@ -1,5 +1,6 @@
 //! Commands on a volume as a whole: what it is called, and what state it is in.
 #![forbid(unsafe_code)]
 
+pub mod info;
 pub mod probe;
 pub mod tune;

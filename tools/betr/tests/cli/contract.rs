@@ -32,7 +32,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
 }
 
 /// Every tool that works on an image which is there, with the image last or before its operands.
-pub const TOOLS: [Tool; 40] = [
+pub const TOOLS: [Tool; 41] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
     fsck("fsck -n --data --json IMG", false),
@@ -42,8 +42,9 @@ pub const TOOLS: [Tool; 40] = [
     tool("ls -lR IMG", false),
     tool("ls -R --json IMG", false),
     tool("cat IMG /hello", false),
-    tool("stat IMG", false),
-    tool("stat --json IMG", false),
+    tool("stat IMG /", false),
+    tool("info IMG", false),
+    tool("info --json IMG", false),
     tool("stat --json IMG /sub /sub/inner", false),
     tool("export IMG DIR/out", false),
     tool("export IMG /hello DIR/out-file", false),
@@ -75,7 +76,7 @@ pub const TOOLS: [Tool; 40] = [
     tool("tune --json IMG -U clear", true),
 ];
 
-const NAMES: [(&str, i32); 24] = [
+const NAMES: [(&str, i32); 25] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("ls", 2),
@@ -100,6 +101,7 @@ const NAMES: [(&str, i32); 24] = [
     ("shell", 2),
     ("probe", 4),
     ("tune", 2),
+    ("info", 2),
 ];
 
 #[test]

@@ -6,6 +6,7 @@ mod crash;
 mod damaged;
 mod exclude;
 mod fsck;
+mod info;
 mod install;
 mod man;
 mod mkfs;

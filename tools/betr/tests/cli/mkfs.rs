@@ -143,7 +143,7 @@ fn a_dry_run_makes_nothing_and_quiet_says_nothing() {
 fn the_uuid_is_the_same_wherever_it_is_shown() {
     let (_guard, dir) = scratch();
     let image = dir.join("t.img");
-    for line in [&format!("mkfs -U {UUID} IMG 2M"), "stat IMG", "stat --json IMG"] {
+    for line in [&format!("mkfs -U {UUID} IMG 2M"), "info IMG", "info --json IMG"] {
         let (out, _) = run(line, &image, &dir, 0);
         assert!(out.contains(UUID), "betr {line}: {out}");
     }

@@ -57,7 +57,7 @@ fn output_that_does_not_arrive_is_a_failure() {
     for (line, code) in [
         ("ls IMG", 1),
         ("cat IMG /sub/inner", 1),
-        ("stat --json IMG", 1),
+        ("info --json IMG", 1),
         ("fsck -fn IMG", 8),
         ("fsck -n --json IMG", 8),
     ] {

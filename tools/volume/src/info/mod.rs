@@ -1,0 +1,127 @@
+//! `betr info`: what the fixed places of an image say: identity, superblock, log.
+//!
+//! The trees are not read and nothing is replayed, so it answers for an image whose trees are damaged. Numbers of
+//! blocks are those of the last checkpoint.
+
+mod show;
+
+use std::path::PathBuf;
+
+use betr_cli::image::Access;
+use betr_cli::volume::{failure, open_device};
+use betr_cli::{Exit, Failure, Io};
+use betr_core::device::Disk;
+use betr_core::format::{Features, Identity, Superblock};
+use betr_core::ids::BLOCK_SIZE;
+use betr_core::log::{End, Survey, scan};
+use betr_core::volume::{Ring, SlotState, read_identity};
+
+/// Show what an image says of itself
+///
+/// Names, sizes, the last checkpoint, and what waits in the log. Only the fixed places are read: "betr fsck" looks at
+/// the rest.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Start from this slot of the superblock ring
+    #[arg(short = 'b', value_name = "SLOT", value_parser = clap::value_parser!(u32).range(..32))]
+    slot: Option<u32>,
+    /// The image
+    image: PathBuf,
+}
+
+/// What the fixed places say.
+struct Volume {
+    identity: Identity,
+    superblock: Superblock,
+    log: Survey,
+    slots: Slots,
+}
+
+/// How many slots of the superblock ring are in which state.
+#[derive(Default)]
+struct Slots {
+    valid: u32,
+    empty: u32,
+    invalid: Vec<u32>,
+}
+
+/// Whether there is something to do before the volume is what it should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing: the last checkpoint is all there is.
+    Clean,
+    /// The log holds what is not in the trees.
+    NeedsReplay,
+    /// The log cannot be replayed as a whole.
+    Damaged,
+}
+
+/// Runs the tool.
+pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    let (_image, device) = open_device(&args.image, Access::Read)?;
+    let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
+    let volume = read(&Disk::new(device.clone()), args.slot).map_err(failed)?;
+    if args.json {
+        io.json("betr.info", 1, show::document(&args.image, &volume))?;
+    } else {
+        show::text(&args.image, &volume, io)?;
+    }
+    Ok(if volume.state() == State::Damaged { Exit::DAMAGED } else { Exit::DONE })
+}
+
+fn read(disk: &Disk, slot: Option<u32>) -> betr_core::Result<Volume> {
+    let identity = read_identity(disk)?;
+    let ring = Ring::read(disk, &identity)?;
+    let superblock = ring.choose(slot)?.clone();
+    let mut slots = Slots::default();
+    for slot in ring.slots() {
+        match slot.state {
+            SlotState::Valid(_) => slots.valid += 1,
+            SlotState::Empty => slots.empty += 1,
+            SlotState::Invalid(_) => slots.invalid.push(slot.slot),
+        }
+    }
+    let log = scan(disk, &superblock)?;
+    Ok(Volume { identity, superblock, log, slots })
+}
+
+impl Volume {
+    fn state(&self) -> State {
+        match &self.log.end {
+            _ if !self.log.lost.is_empty() => State::Damaged,
+            End::Clean | End::Torn { .. } if self.log.groups == 0 => State::Clean,
+            End::Clean | End::Torn { .. } => State::NeedsReplay,
+            End::Damaged { .. } | End::Unreadable { .. } | End::Superseded { .. } => State::Damaged,
+        }
+    }
+
+    fn free_blocks(&self) -> u64 {
+        self.superblock.image_blocks.saturating_sub(self.superblock.used_blocks)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.superblock.log_units * BLOCK_SIZE as u64
+    }
+
+    /// The bytes of the groups that wait to be replayed.
+    fn log_waiting(&self) -> u64 {
+        self.log.units(&self.superblock) * BLOCK_SIZE as u64
+    }
+
+    /// The features by name; unknown ones by their bits.
+    fn features(&self) -> Vec<String> {
+        let Features { compatible, read_only, incompatible } = self.superblock.features;
+        let keys = incompatible & Features::KEYS != 0;
+        let unknown = [
+            ("compatible", compatible),
+            ("read-only", read_only),
+            ("incompatible", incompatible & !Features::KEYS),
+        ];
+        let unknown = unknown.into_iter().filter(|(_, bits)| *bits != 0);
+        let unknown = unknown.map(|(class, bits)| format!("{class}:{bits:#x}"));
+        keys.then(|| "keys".to_owned()).into_iter().chain(unknown).collect()
+    }
+}

@@ -72,8 +72,9 @@ pub fn open(path: impl AsRef<Path>, access: Access) -> Result<OpenImage, OpenErr
 /// Opens what is at `path` for a look, without a lock: it may change meanwhile.
 pub fn look(path: impl AsRef<Path>) -> Result<OpenImage, OpenError> {
     let path = path.as_ref();
-    check_kind(path, &metadata(path)?)?;
-    let file = open_file(path, Access::Read, &metadata(path)?)?;
+    let seen = metadata(path)?;
+    check_kind(path, &seen)?;
+    let file = open_file(path, Access::Read, &seen)?;
     let opened = file.metadata().map_err(doing(path, "examine"))?;
     check_kind(path, &opened)?;
     finish(file, path, &opened)

@@ -44,7 +44,6 @@ pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Fail
     let Volume { identity, superblock, log, slots } = volume;
     let block = BLOCK_SIZE as u64;
     let blocks = |count: u64| format!("{count} ({})", human(count * block));
-    let zone = |size: u64| if size == u64::MAX { "inf".to_owned() } else { human(size) };
     let features = volume.features();
     let invalid = match slots.invalid.is_empty() {
         true => String::new(),
@@ -67,8 +66,8 @@ pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Fail
         ("Leaves", human(superblock.leaf_size.into())),
         ("Basements", human(superblock.basement_size.into())),
         ("Fanout", superblock.fanout.to_string()),
-        ("Zones C0", zone(superblock.zones.min)),
-        ("Zones C1", zone(superblock.zones.max)),
+        ("Zones C0", human(superblock.zones.min)),
+        ("Zones C1", human(superblock.zones.max)),
         ("Epoch", superblock.birth.epoch.0.to_string()),
         ("Checkpoint", time::format_utc(wall.secs, wall.nanos)),
         ("Root hash", superblock.table.page.hash.to_string()),
@@ -117,8 +116,8 @@ pub(super) fn document(path: &Path, volume: &Volume) -> Value {
         "leaf_size": superblock.leaf_size,
         "basement_size": superblock.basement_size,
         "fanout": superblock.fanout,
-        "zone_min": finite(superblock.zones.min),
-        "zone_max": finite(superblock.zones.max),
+        "zone_min": superblock.zones.min,
+        "zone_max": superblock.zones.max,
         "epoch": superblock.birth.epoch.0,
         "checkpoint_time": time::format_utc(superblock.wall.secs, superblock.wall.nanos),
         "root_hash": superblock.table.page.hash.to_string(),
@@ -137,9 +136,4 @@ pub(super) fn document(path: &Path, volume: &Volume) -> Value {
             "end_byte": log.end_byte,
         },
     })
-}
-
-/// A size, or null for infinity.
-fn finite(size: u64) -> Option<u64> {
-    (size != u64::MAX).then_some(size)
 }

@@ -80,6 +80,7 @@ fn of_a_fixed_image() {
     let image = image("fixed");
     for (name, words) in [
         ("super", vec!["super"]),
+        ("zones", vec!["zones"]),
         ("tree", vec!["tree"]),
         ("root", vec!["node", "n:1"]),
         ("pending", vec!["node", "n:2"]),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::check::{CheckOptions, check, repair};
+use betr_core::check::{CheckOptions, Code, check, repair};
 use betr_core::device::{Device, Disk, ForkDevice, MemoryDevice, RecordingDevice};
 use betr_core::explore::{Broken, Model, Step, Sweep, parse, perform};
 use betr_core::format::Identity;
@@ -193,4 +193,78 @@ fn a_repair_can_be_cut_off_and_made_again() {
         }
         holds(&device, &[&expected]).map(drop)
     }));
+}
+
+/// A volume grows as a whole, step by step: a power cut leaves it with one size or the next, and with all that it held.
+#[test]
+fn a_volume_grows_or_stays_as_it_is() {
+    // Where the space map needs no more room, and where it takes that of nodes.
+    for (from, to) in [(2 << 20, 3 << 20), (100 << 20, 190 << 20)] {
+        let device = Arc::new(ForkDevice::new(to as usize / BLOCK_SIZE));
+        let before = Arc::new(Shorter(device.clone(), from));
+        let volume = create(before.clone(), tiny(), tight(), 1).unwrap();
+        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+        take(&mut fs, &steps(SOME));
+        fs.checkpoint().unwrap();
+        drop(fs);
+        let base = device.fork();
+        let recorder = Arc::new(RecordingDevice::new(device.clone()));
+        let mut volume = open(recorder.clone(), Mode::ReadWrite, tight(), 2).unwrap().0;
+        volume.grow(to).unwrap();
+        drop(volume);
+        let expected = model(&steps(SOME));
+        let sizes = [from, to].map(|bytes| bytes / BLOCK_SIZE as u64);
+        let mut found = [0, 0];
+        let judge = |state: Arc<dyn Device>, _| {
+            let report = check(&state, ALL, &mut ());
+            if let Some(finding) = report.findings.iter().find(|f| !is_torn(f.code)) {
+                return Err(format!("{finding:?}"));
+            }
+            let (volume, _) = open(state, Mode::ReadOnly, tight(), 3).map_err(|e| e.to_string())?;
+            let blocks = volume.superblock().image_blocks;
+            let at = sizes.iter().position(|size| *size == blocks);
+            found[at.ok_or(format!("{blocks} blocks"))?] += 1;
+            let fs = Fs::open(volume, clock(0));
+            expected.difference(&fs).map_err(|e| e.to_string())?.map_or(Ok(()), Err)
+        };
+        let sweep = Sweep { base, events: recorder.events(), seed: 1, states: 12 };
+        sweep
+            .run(judge)
+            .unwrap_or_else(|broken| panic!("{}: {:?}", broken.what, broken.description));
+        assert!(found.iter().all(|count| *count > 0), "{found:?}");
+        let mut fs =
+            Fs::open(open(device.clone(), Mode::ReadWrite, tight(), 4).unwrap().0, clock(9));
+        assert_eq!(fs.volume().superblock().image_blocks, sizes[1]);
+        take(&mut fs, &steps(MORE));
+        fs.checkpoint().unwrap();
+        let device: Arc<dyn Device> = device;
+        let report = check(&device, ALL, &mut ());
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    }
+}
+
+/// What a power cut leaves of fixed parts that were being written.
+fn is_torn(code: Code) -> bool {
+    matches!(code, Code::SlotTorn | Code::SlotInvalid | Code::MapSlotInvalid)
+}
+
+/// The beginning of a device.
+struct Shorter(Arc<ForkDevice>, u64);
+
+impl Device for Shorter {
+    fn len(&self) -> u64 {
+        self.1
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(at, buf)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write_at(at, bytes)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }

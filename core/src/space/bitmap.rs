@@ -14,6 +14,12 @@ impl Bitmap {
         Bitmap { words: vec![0; len.div_ceil(64) as usize], len, set: 0 }
     }
 
+    /// More bits, which are clear.
+    pub fn grow(&mut self, len: u64) {
+        self.words.resize(len.div_ceil(64) as usize, 0);
+        self.len = self.len.max(len);
+    }
+
     /// How many bits there are.
     pub fn len(&self) -> u64 {
         self.len

@@ -21,6 +21,7 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS, ScatterMap};
 use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Extent, Hash, SCATTERED_MAX};
 use crate::mutation::{Mutation, is_broken};
+use crate::volume::Layout;
 
 pub use bitmap::Bitmap;
 
@@ -143,6 +144,30 @@ impl Space {
         self.used.set(start.0, blocks);
         self.busy.set(start.0, blocks);
         self.touch(start.0, blocks);
+    }
+
+    /// From now on nothing is placed in these blocks.
+    pub fn keep_out(&mut self, blocks: Range<u64>) {
+        self.busy.set(blocks.start, blocks.end - blocks.start);
+    }
+
+    /// The image has grown. What fixed parts have left is free when two checkpoints more are durable.
+    pub fn grow(&mut self, old: &Layout, new: &Layout) {
+        let pages = new.map_blocks / 2;
+        self.used.grow(new.image_blocks);
+        self.busy.grow(new.image_blocks);
+        self.pages.resize(pages as usize, map::PageState::default());
+        self.dirty.extend(old.map_blocks / 2..pages);
+        self.nodes = new.nodes();
+        let (ring, end) = (old.ring[1], old.image_blocks);
+        let left = row(ring.0, end - ring.0);
+        self.used.clear(left.start.0, left.blocks.into());
+        self.touch(left.start.0, left.blocks.into());
+        self.leaving.push(left);
+        for (start, blocks) in new.fixed() {
+            self.reserve(start, blocks);
+        }
+        self.lowest = 0;
     }
 
     /// Takes blocks for an image that is written for the epoch of `birth`: in a row if there is one, and else

@@ -87,6 +87,22 @@ impl Table {
         Ok(old)
     }
 
+    /// All pages are written anew at the next checkpoint.
+    pub fn move_all(&mut self, end: NodeId) -> Result<()> {
+        let mut pages = self.lock();
+        let mut fresh = 0;
+        for index in 0..end.0.div_ceil(ENTRIES_PER_PAGE as u64).min(capacity(self.levels)) {
+            if self.load(&mut pages, 0, index)?
+                && let Some(slot) = pages.get_mut(&(0, index))
+            {
+                fresh += u64::from(!std::mem::replace(&mut slot.dirty, true));
+            }
+        }
+        drop(pages);
+        self.dirty += fresh;
+        Ok(())
+    }
+
     /// At most how many pages are written if `more` nodes move, none of them named `end` or beyond.
     pub fn blocks_max(&self, more: u64, end: NodeId) -> u64 {
         let mut pages = end.0.div_ceil(ENTRIES_PER_PAGE as u64);

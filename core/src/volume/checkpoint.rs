@@ -151,8 +151,16 @@ impl Volume {
     /// Writes the slots of the epoch: the first, durably; then the second, which becomes durable with
     /// the next flush, or at once where no log will bring one soon.
     fn write_superblock(&mut self, superblock: &Superblock) -> Result<()> {
-        let disk = &self.store.disk;
         let slots = slots_of(superblock.birth.epoch);
+        if let Some(larger) = &self.larger {
+            // The second half of the ring is where only the new identity leads.
+            let copy = Superblock { slot: slots[1], ..superblock.clone() };
+            let disk = &self.store.disk;
+            disk.write(slot_block(larger.ring, slots[1]).byte(), &copy.encode())?;
+            disk.flush()?;
+            self.identify_larger()?;
+        }
+        let disk = &self.store.disk;
         for slot in slots {
             let copy = Superblock { slot, ..superblock.clone() };
             disk.write(slot_block(self.identity.ring, slot).byte(), &copy.encode())?;

@@ -94,6 +94,7 @@ impl Volume {
             changed: None,
             drained: Msn(0),
             counters: Counters::default(),
+            larger: None,
             access: Access::ReadWrite { logged: false, fenced: false },
         })
     }

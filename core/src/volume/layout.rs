@@ -52,7 +52,7 @@ impl Layout {
         let log_units = log_bytes.div_ceil(BLOCK_SIZE as u64);
         let map_start = LOG_START + log_units;
         let map_blocks = Space::map_blocks(image_blocks);
-        let ring = [BlockNr(RING_A), BlockNr(image_blocks - RING_BLOCKS)];
+        let ring = ring_of(image_blocks);
         let fixed = map_start + map_blocks + RING_BLOCKS;
         if fixed + fixed / 4 > image_blocks {
             let fixed = fixed * BLOCK_SIZE as u64;
@@ -78,6 +78,11 @@ impl Layout {
             (self.ring[1], RING_BLOCKS),
         ]
     }
+}
+
+/// Where the two halves of the superblock ring are.
+pub(super) fn ring_of(image_blocks: u64) -> [BlockNr; 2] {
+    [BlockNr(RING_A), BlockNr(image_blocks.saturating_sub(RING_BLOCKS))]
 }
 
 /// The log of an image of `bytes` bytes, unless told otherwise: 1/64, from 128 KiB to 64 MiB.

@@ -15,6 +15,7 @@ mod checkpoint;
 mod commit;
 mod counters;
 mod create;
+mod grow;
 mod layout;
 mod open;
 mod ring;
@@ -86,6 +87,8 @@ pub struct Volume {
     drained: Msn,
     access: Access,
     counters: Counters,
+    /// What the volume becomes with the next checkpoint, if it grows.
+    larger: Option<Identity>,
 }
 
 /// What may be done to the volume.

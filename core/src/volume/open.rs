@@ -237,6 +237,7 @@ impl Volume {
             changed: None,
             drained: Msn(0),
             counters: Counters::default(),
+            larger: None,
             access,
         })
     }

@@ -168,7 +168,7 @@ impl Ring {
             None => Ok(newest),
             Some(lost) => Err(missing(format!(
                 "the superblock slots of epoch {} do not verify: the newest checkpoint is lost; \
-                 that of epoch {} can be used with -b {}",
+                 that of epoch {} is still there: fsck and dump start from it with -b {}",
                 lost.0, newest.birth.epoch.0, newest.slot
             ))),
         }
@@ -210,7 +210,8 @@ fn misplaced(found: &Superblock, slot: u32, identity: &Identity) -> Option<Fault
         let found = format_args!("slot {} of epoch {}", found.slot, found.birth.epoch.0);
         return Some(Fault::mismatch("slot", slot, found));
     }
-    if found.image_blocks != identity.image_blocks {
+    // It may be older than the volume is large.
+    if found.image_blocks > identity.image_blocks {
         return Some(Fault::mismatch("image blocks", identity.image_blocks, found.image_blocks));
     }
     let block = BLOCK_SIZE as u64;
@@ -218,8 +219,9 @@ fn misplaced(found: &Superblock, slot: u32, identity: &Identity) -> Option<Fault
         Ok(layout) => layout,
         Err(error) => return Some(Fault::Missing(error.to_string())),
     };
+    let ring = super::layout::ring_of(identity.image_blocks);
     let places = [found.log_start, found.map_start, identity.ring[0], identity.ring[1]];
-    let expected = [layout.log_start, layout.map_start, layout.ring[0], layout.ring[1]];
+    let expected = [layout.log_start, layout.map_start, ring[0], ring[1]];
     let text = |places: [BlockNr; 4]| places.map(|place| place.0.to_string()).join(", ");
     (places != expected).then(|| Fault::mismatch("fixed places", text(expected), text(places)))
 }

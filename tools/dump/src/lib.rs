@@ -19,12 +19,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use betr_cli::image::Access;
-use betr_cli::volume::{failure, open_device};
+use betr_cli::volume::{clock_now, failure, open_device};
 use betr_cli::{Exit, Failure, Io};
 use betr_core::device::{Device, Disk};
 use betr_core::format::Superblock;
+use betr_core::fs::Fs;
 use betr_core::ids::NodeId;
-use betr_core::volume::{Ring, read_identity};
+use betr_core::volume::{Mode, OpenOptions, Ring, Volume, read_identity};
 use clap::Subcommand;
 use serde_json::json;
 
@@ -109,6 +110,22 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         What::Path { path } => path::show(&image, &path, &mut output, io)?,
     }
     finish(output, io)
+}
+
+impl Image {
+    /// The file system after a replay in memory, which is said.
+    fn replayed(&self, output: &mut Output, io: &mut Io) -> Result<Fs, Failure> {
+        let slot = Some(self.superblock.slot);
+        let options = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
+        let (volume, recovery) = Volume::open(self.device.clone(), options)
+            .map_err(|error| failure(&self.path, Some(&self.device), &error))?;
+        let records = recovery.survey.records;
+        if records > 0 {
+            let text = format!("after a replay of {records} log records");
+            output.line(io, text, || json!({ "replayed": records }))?;
+        }
+        Ok(Fs::open(volume, Box::new(clock_now)))
+    }
 }
 
 fn chosen(disk: &Disk, slot: Option<u32>) -> betr_core::Result<Superblock> {

@@ -3,13 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use betr_cli::volume::{clock_now, failure};
+use betr_cli::volume::failure;
 use betr_cli::{Failure, Io, json};
 use betr_core::format::{FileType, MetaValue};
-use betr_core::fs::Fs;
 use betr_core::ids::TreeId;
 use betr_core::text::Printable;
-use betr_core::volume::{Mode, OpenOptions, Volume};
 use serde_json::json;
 
 use crate::Image;
@@ -30,15 +28,8 @@ pub(crate) fn show(
         }
         _ => failure(&image.path, Some(&image.device), &error),
     };
-    let slot = Some(image.superblock.slot);
-    let options = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
-    let (volume, recovery) = Volume::open(image.device.clone(), options).map_err(at_image)?;
-    let fs = Fs::open(volume, Box::new(clock_now));
+    let fs = image.replayed(output, io)?;
     let object = fs.resolve(path.as_os_str().as_bytes()).map_err(at_image)?;
-    if recovery.survey.records > 0 {
-        let text = format!("after a replay of {} log records", recovery.survey.records);
-        output.line(io, text, || json!({ "replayed": recovery.survey.records }))?;
-    }
     let key = object.place().encode();
     let title = format!("inode at {}", key_text(TreeId::Metadata, &key));
     let value = fs.volume().get(TreeId::Metadata, &key).map_err(at_image)?.unwrap_or_default();

@@ -1,12 +1,11 @@
 //! All zones, and what they hold against what they may.
 
 use betr_cli::size::human;
-use betr_cli::volume::{clock_now, failure};
+use betr_cli::volume::failure;
 use betr_cli::{Failure, Io, json};
 use betr_core::format::ZoneSizes;
-use betr_core::fs::{Fs, ORPHAN_ZONE, Zone, ZoneKind, ZonePath, zone_path};
+use betr_core::fs::{ORPHAN_ZONE, Zone, ZoneKind, ZonePath, zone_path};
 use betr_core::text::{Printable, printable};
-use betr_core::volume::{Mode, OpenOptions, Volume};
 use serde_json::json;
 
 use crate::Image;
@@ -18,14 +17,7 @@ const PATH_SHOWN: usize = 4096;
 /// Shows a line for each zone, in the order of their ids, after a replay of the log.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let at_image = |error: betr_core::Error| failure(&image.path, Some(&image.device), &error);
-    let slot = Some(image.superblock.slot);
-    let options = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
-    let (volume, recovery) = Volume::open(image.device.clone(), options).map_err(at_image)?;
-    let fs = Fs::open(volume, Box::new(clock_now));
-    if recovery.survey.records > 0 {
-        let text = format!("after a replay of {} log records", recovery.survey.records);
-        output.line(io, text, || json!({ "replayed": recovery.survey.records }))?;
-    }
+    let fs = image.replayed(output, io)?;
     let sizes = fs.zone_sizes();
     let text = format!("zones of {} to {}", human(sizes.min), human(sizes.max));
     output.line(io, text, || json!({ "min": sizes.min, "max": sizes.max }))?;

@@ -123,6 +123,22 @@ impl Verb {
     }
 }
 
+/// Changes the image once for each of some paths; all of it, or nothing.
+fn each_path(
+    session: &mut Session,
+    paths: &[PathBuf],
+    change: impl Fn(&mut Fs, &[u8]) -> betr_core::Result<()>,
+) -> Result<Exit, Failure> {
+    let paths: Vec<_> = paths.iter().map(|path| session.absolute(path)).collect();
+    let errors: Vec<_> = paths.iter().map(|path| session.at(path)).collect();
+    session.change(|fs| {
+        for (path, at) in paths.iter().zip(errors) {
+            change(fs, path).map_err(at)?;
+        }
+        Ok(Exit::DONE)
+    })
+}
+
 /// Changes each of some objects, and, where wanted, everything below.
 fn each(
     session: &mut Session,
@@ -130,21 +146,16 @@ fn each(
     recursive: bool,
     change: impl Fn(&mut Fs, &Object) -> betr_core::Result<()>,
 ) -> Result<Exit, Failure> {
-    let paths = paths.iter().map(|path| session.absolute(path)).collect::<Vec<_>>();
-    let errors: Vec<_> = paths.iter().map(|path| session.at(path)).collect();
-    session.change(|fs| {
-        for (path, at) in paths.iter().zip(errors) {
-            let object = fs.resolve(path).map_err(&at)?;
-            if !recursive || !object.is_directory() {
-                change(fs, &object).map_err(&at)?;
-                continue;
-            }
-            let mut walk = Walk::new(object);
-            while let Some((_, object)) = walk.next_object(fs).map_err(&at)? {
-                change(fs, &object).map_err(&at)?;
-            }
+    each_path(session, paths, |fs, path| {
+        let object = fs.resolve(path)?;
+        if !recursive || !object.is_directory() {
+            return change(fs, &object);
         }
-        Ok(Exit::DONE)
+        let mut walk = Walk::new(object);
+        while let Some((_, object)) = walk.next_object(fs)? {
+            change(fs, &object)?;
+        }
+        Ok(())
     })
 }
 

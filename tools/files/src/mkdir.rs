@@ -35,34 +35,27 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
-        let paths: Vec<Vec<u8>> = self.paths.iter().map(|path| session.absolute(path)).collect();
-        let errors: Vec<_> = paths.iter().map(|path| session.at(path)).collect();
-        session.change(|fs| {
-            for (path, at) in paths.iter().zip(errors) {
-                let mut directory = fs.root().map_err(&at)?;
-                let names: Vec<&[u8]> = components(path).collect();
-                let last = names.len().checked_sub(1);
-                if last.is_none() && !self.parents {
-                    return Err(at(Refusal::Exists.into()));
-                }
-                for (depth, name) in names.into_iter().enumerate() {
-                    let is_last = Some(depth) == last;
-                    directory = match fs.find(&directory, name).map_err(&at)? {
-                        Some(_) if is_last && !self.parents => {
-                            return Err(at(Refusal::Exists.into()));
-                        }
-                        Some(found) if found.is_directory() => found,
-                        Some(_) => return Err(at(Refusal::NotADirectory.into())),
-                        None if is_last || self.parents => {
-                            let mode = if is_last { self.mode } else { 0o755 };
-                            let new = make::plain(fs, FileType::Directory, mode);
-                            make::make(fs, &directory, name, new).map_err(&at)?
-                        }
-                        None => return Err(at(Refusal::NotFound.into())),
-                    };
-                }
+        crate::each_path(session, &self.paths, |fs, path| {
+            let mut directory = fs.root()?;
+            let mut names = components(path).peekable();
+            if names.peek().is_none() && !self.parents {
+                return Err(Refusal::Exists.into());
             }
-            Ok(Exit::DONE)
+            while let Some(name) = names.next() {
+                let is_last = names.peek().is_none();
+                directory = match fs.find(&directory, name)? {
+                    Some(_) if is_last && !self.parents => return Err(Refusal::Exists.into()),
+                    Some(found) if found.is_directory() => found,
+                    Some(_) => return Err(Refusal::NotADirectory.into()),
+                    None if is_last || self.parents => {
+                        let mode = if is_last { self.mode } else { 0o755 };
+                        let new = make::plain(fs, FileType::Directory, mode);
+                        make::make(fs, &directory, name, new)?
+                    }
+                    None => return Err(Refusal::NotFound.into()),
+                };
+            }
+            Ok(())
         })
     }
 }

@@ -36,28 +36,23 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
-        let paths: Vec<Vec<u8>> = self.paths.iter().map(|path| session.absolute(path)).collect();
-        if paths.iter().any(|path| path == b"/") {
+        if self.paths.iter().any(|path| session.absolute(path) == b"/") {
             return Err(Failure::failed("the root directory stays"));
         }
-        let errors: Vec<_> = paths.iter().map(|path| session.at(path)).collect();
-        session.change(|fs| {
-            for (path, at) in paths.iter().zip(errors) {
-                let removed = fs.resolve_parent(path).and_then(|(directory, name)| {
-                    let is_directory = fs.lookup(&directory, name)?.is_directory();
-                    match is_directory {
-                        true if self.recursive => fs.remove_tree(&directory, name),
-                        true if self.dir => fs.rmdir(&directory, name),
-                        true => Err(Refusal::IsADirectory.into()),
-                        false => fs.unlink(&directory, name),
-                    }
-                });
-                match removed {
-                    Err(Error::Refused(Refusal::NotFound)) if self.force => {}
-                    removed => removed.map_err(at)?,
+        crate::each_path(session, &self.paths, |fs, path| {
+            let removed = fs.resolve_parent(path).and_then(|(directory, name)| {
+                let is_directory = fs.lookup(&directory, name)?.is_directory();
+                match is_directory {
+                    true if self.recursive => fs.remove_tree(&directory, name),
+                    true if self.dir => fs.rmdir(&directory, name),
+                    true => Err(Refusal::IsADirectory.into()),
+                    false => fs.unlink(&directory, name),
                 }
+            });
+            match removed {
+                Err(Error::Refused(Refusal::NotFound)) if self.force => Ok(()),
+                removed => removed,
             }
-            Ok(Exit::DONE)
         })
     }
 }

@@ -29,26 +29,20 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
-        let targets = self.paths.iter().map(|path| session.target(path));
-        let targets = targets.collect::<Result<Vec<_>, _>>()?;
-        let errors: Vec<_> = targets.iter().map(|target| session.at(&target.path)).collect();
-        session.change(|fs| {
-            for (target, at) in targets.iter().zip(errors) {
-                match fs.find(&target.directory, &target.name).map_err(&at)? {
-                    Some(found) => {
-                        let now = Some(fs.now());
-                        let changes =
-                            Changes { accessed: now, modified: now, ..Changes::default() };
-                        fs.set_attributes(&found, changes).map_err(&at)?;
-                    }
-                    None if self.no_create => {}
-                    None => {
-                        let new = make::plain(fs, FileType::Regular, 0o644);
-                        make::make(fs, &target.directory, &target.name, new).map_err(&at)?;
-                    }
+        crate::each_path(session, &self.paths, |fs, path| {
+            let (directory, name) = fs.resolve_parent(path)?;
+            match fs.find(&directory, name)? {
+                Some(found) => {
+                    let now = Some(fs.now());
+                    let changes = Changes { accessed: now, modified: now, ..Changes::default() };
+                    fs.set_attributes(&found, changes)
+                }
+                None if self.no_create => Ok(()),
+                None => {
+                    let new = make::plain(fs, FileType::Regular, 0o644);
+                    make::make(fs, &directory, name, new).map(drop)
                 }
             }
-            Ok(Exit::DONE)
         })
     }
 }

@@ -50,29 +50,23 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
-        let targets = self.paths.iter().map(|path| session.target(path));
-        let targets = targets.collect::<Result<Vec<_>, _>>()?;
-        let errors: Vec<_> = targets.iter().map(|target| session.at(&target.path)).collect();
-        session.change(|fs| {
-            for (target, at) in targets.iter().zip(errors) {
-                let file = match fs.find(&target.directory, &target.name).map_err(&at)? {
-                    Some(file) => file,
-                    None if self.no_create => continue,
-                    None => {
-                        let new = make::plain(fs, FileType::Regular, 0o644);
-                        make::make(fs, &target.directory, &target.name, new).map_err(&at)?
-                    }
-                };
-                let old = file.inode().size;
-                let size = match self.size {
-                    Change::To(size) => Some(size),
-                    Change::Grow(by) => old.checked_add(by),
-                    Change::Shrink(by) => Some(old.saturating_sub(by)),
-                };
-                let size = size.ok_or(Refusal::TooBig).map_err(|refusal| at(refusal.into()))?;
-                fs.truncate(&file, size).map_err(&at)?;
-            }
-            Ok(Exit::DONE)
+        crate::each_path(session, &self.paths, |fs, path| {
+            let (directory, name) = fs.resolve_parent(path)?;
+            let file = match fs.find(&directory, name)? {
+                Some(file) => file,
+                None if self.no_create => return Ok(()),
+                None => {
+                    let new = make::plain(fs, FileType::Regular, 0o644);
+                    make::make(fs, &directory, name, new)?
+                }
+            };
+            let old = file.inode().size;
+            let size = match self.size {
+                Change::To(size) => size,
+                Change::Grow(by) => old.checked_add(by).ok_or(Refusal::TooBig)?,
+                Change::Shrink(by) => old.saturating_sub(by),
+            };
+            fs.truncate(&file, size)
         })
     }
 }

@@ -3,4 +3,5 @@
 
 pub mod info;
 pub mod probe;
+pub mod resize;
 pub mod tune;

@@ -32,7 +32,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
 }
 
 /// Every tool that works on an image which is there, with the image last or before its operands.
-pub const TOOLS: [Tool; 41] = [
+pub const TOOLS: [Tool; 43] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
     fsck("fsck -n --data --json IMG", false),
@@ -74,9 +74,11 @@ pub const TOOLS: [Tool; 41] = [
     tool("shell -r -c ls IMG", false),
     tool("tune IMG -L new", true),
     tool("tune --json IMG -U clear", true),
+    tool("resize IMG 3M", true),
+    tool("resize --json IMG", true),
 ];
 
-const NAMES: [(&str, i32); 25] = [
+const NAMES: [(&str, i32); 26] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("ls", 2),
@@ -102,6 +104,7 @@ const NAMES: [(&str, i32); 25] = [
     ("probe", 4),
     ("tune", 2),
     ("info", 2),
+    ("resize", 2),
 ];
 
 #[test]

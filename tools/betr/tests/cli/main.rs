@@ -16,6 +16,7 @@ mod probe;
 mod process;
 mod readme;
 mod reproducible;
+mod resize;
 mod round_trip;
 mod stopped;
 mod support;

@@ -1,0 +1,91 @@
+//! `betr resize`: a larger image.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use betr_cli::image::{self, Access};
+use betr_cli::size::{human, parse_size};
+use betr_cli::volume::{failure, nonces};
+use betr_cli::{Exit, Failure, Io, show};
+use betr_core::device::{Device, Disk, FileDevice};
+use betr_core::ids::BLOCK_SIZE;
+use betr_core::volume::{Mode, OpenOptions, Volume, read_identity};
+use serde_json::json;
+
+/// Make an image larger
+///
+/// An image file is extended; what is new takes no room until it is used. A device must have the size already. Contents,
+/// UUID and label stay. After an error or a power cut the image has its old size, or one in between, and the same
+/// command goes on from there. Images do not become smaller.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Print nothing on standard output
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// The image
+    image: PathBuf,
+    /// Its new size; without a unit in bytes [default: that of the device]
+    #[arg(value_parser = parse_size)]
+    size: Option<u64>,
+}
+
+/// Runs the tool.
+pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    let image = image::open(&args.image, Access::Write)?;
+    let name = show::path(&args.image);
+    let host =
+        |what: &str, error: std::io::Error| Failure::failed(format!("{name}: {what}: {error}"));
+    let file = image.file.try_clone().map_err(|error| host("cannot be opened twice", error))?;
+    let is_device = file.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
+    let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, image.len));
+    let as_it_is = Disk::new(device.clone());
+    let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
+    let before = read_identity(&as_it_is).map_err(failed)?.image_blocks * BLOCK_SIZE as u64;
+    let asked = args.size.unwrap_or(image.len) / BLOCK_SIZE as u64 * BLOCK_SIZE as u64;
+    if asked < before {
+        return Err(Failure::failed(format!(
+            "{name}: has {before} bytes, and does not become smaller: {asked} bytes are asked for"
+        )));
+    }
+    if is_device && asked > image.len {
+        return Err(Failure::failed(format!("{name}: the device has only {} bytes", image.len)));
+    }
+    if asked > before {
+        if asked > image.len {
+            image.file.set_len(asked).map_err(|error| host("cannot be extended", error))?;
+        }
+        let grown = grow(&image.file, asked);
+        if grown.is_err() && asked > image.len {
+            // As long as it must be, and no longer than it was besides.
+            let now = read_identity(&as_it_is).map_or(asked, |identity| {
+                (identity.image_blocks * BLOCK_SIZE as u64).max(image.len)
+            });
+            let cut = image.file.set_len(now);
+            cut.map_err(|error| host("cannot be made as short as it was", error))?;
+        }
+        grown.map_err(failed)?;
+    }
+    if args.json {
+        let changed = asked > before;
+        let value = json!({ "before": before, "bytes": asked, "changed": changed });
+        io.json("betr.resize", 1, value)?;
+    } else if !args.quiet {
+        let word = if asked > before { "" } else { " already" };
+        writeln!(io.out, "{name}: {} ({asked} bytes){word}", human(asked))?;
+    }
+    Ok(Exit::DONE)
+}
+
+fn grow(file: &std::fs::File, bytes: u64) -> betr_core::Result<()> {
+    let misuse = |error: &dyn std::fmt::Display| betr_core::Error::Misuse(error.to_string());
+    let file = file.try_clone().map_err(|error| misuse(&error))?;
+    let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, bytes));
+    let nonces = nonces().map_err(|error| misuse(&error))?;
+    let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
+    let (mut volume, _) = Volume::open(device, options)?;
+    volume.grow(bytes)
+}

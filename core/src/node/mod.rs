@@ -26,7 +26,7 @@ use crate::format::{Bounds, Entry, FormatFault, InternalHead, LeafHead, Seal};
 use crate::ids::*;
 use crate::space::Need;
 
-/// How many bytes of a node's parts have been read into memory, since it was.
+/// A count of bytes that have been read into memory.
 #[derive(Default)]
 struct Loaded(AtomicU64);
 
@@ -37,6 +37,12 @@ impl Loaded {
 
     fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A copy that was taken while something was read may know less.
+    fn take_off(&mut self, bytes: u64) {
+        let count = self.0.get_mut();
+        *count = count.saturating_sub(bytes);
     }
 }
 

@@ -26,7 +26,6 @@ use crate::format::{
 };
 use crate::ids::*;
 pub use runs::Run;
-use runs::order_of;
 pub use seal::RunImage;
 
 type Slice = Arc<Sorted>;
@@ -92,11 +91,9 @@ impl Internal {
         let children = head.children.into_iter();
         let children: Vec<Child> =
             children.map(|child| Child::new(child.id, child.pivot, child.first_run)).collect();
-        let runs = head.runs.into_iter().map(|reference| Run {
-            order: order_of(&reference),
-            slices: vec![OnceLock::new(); reference.slices.len()],
-            ranges: OnceLock::new(),
-            reference,
+        let runs = head.runs.into_iter().map(|reference| {
+            let slices = vec![OnceLock::new(); reference.slices.len()];
+            Run::new(reference, slices, OnceLock::new())
         });
         let mut node = Internal {
             id: head.id,
@@ -429,11 +426,7 @@ impl Internal {
     fn flushed(&mut self, at: usize) {
         let child = &mut self.children[at];
         *child = Child::new(child.id, child.pivot.clone(), self.next_run);
-        for run in &mut self.runs {
-            for at in run.slices_for(child.id) {
-                run.slices[at] = OnceLock::new();
-            }
-        }
+        self.runs.iter_mut().for_each(|run| run.forget(child.id));
     }
 
     fn drop_runs(&mut self) -> Vec<(Extent, Epoch)> {

@@ -11,6 +11,11 @@ pub struct Run {
     /// What has been read. Slices of one child that were written from one list share it.
     pub(super) slices: Vec<OnceLock<Slice>>,
     pub(super) ranges: OnceLock<Arc<Vec<RangeDelete>>>,
+    /// The keys and values of slices that are in memory, and what these take.
+    arena: Loaded,
+    memory: Loaded,
+    /// The bytes of all filters.
+    filters: usize,
 }
 
 impl Internal {
@@ -36,15 +41,18 @@ impl Internal {
             let fault = Fault::mismatch("keys of a slice", "those it is said to have", "others");
             return Err(Error::corrupt(self.part_place(run, section), fault));
         }
-        let loaded = self.runs.iter().flat_map(Run::loaded);
-        let keys: usize = loaded.map(|slice| slice.arena()).sum();
-        self.check_messages(keys + messages.arena())?;
+        let keys: u64 = self.runs.iter().map(|run| run.arena.bytes()).sum();
+        self.check_messages(keys as usize + messages.arena())?;
         let (growth, found) = (run.reference.slices[at].growth, messages.sizes().growth as u64);
         if growth != found {
             let fault = Fault::mismatch("growth of a slice", growth, found);
             return Err(Error::corrupt(self.part_place(run, section), fault));
         }
-        Ok(run.slices[at].get_or_init(|| Arc::new(messages)))
+        Ok(run.slices[at].get_or_init(|| {
+            run.arena.add(messages.arena() as u64);
+            run.memory.add(messages.memory() as u64);
+            Arc::new(messages)
+        }))
     }
 
     /// Keys may share most of their bytes on disk; in memory they do not.
@@ -84,6 +92,33 @@ impl Internal {
 }
 
 impl Run {
+    /// A run with what of it is in memory.
+    pub(super) fn new(
+        reference: RunRef,
+        slices: Vec<OnceLock<Slice>>,
+        ranges: OnceLock<Arc<Vec<RangeDelete>>>,
+    ) -> Run {
+        let order = order_of(&reference);
+        let filters = reference.slices.iter().map(|slice| slice.filter.len()).sum();
+        let (arena, memory) = (Loaded::default(), Loaded::default());
+        let run = Run { reference, order, slices, ranges, arena, memory, filters };
+        for slice in each_once(run.slices.iter().filter_map(OnceLock::get)) {
+            run.arena.add(slice.arena() as u64);
+            run.memory.add(slice.memory() as u64);
+        }
+        run
+    }
+
+    /// What it holds for a child does not stay in memory.
+    pub(super) fn forget(&mut self, child: NodeId) {
+        let all = self.slices_for(child);
+        let gone: Vec<Slice> = self.slices[all].iter_mut().filter_map(OnceLock::take).collect();
+        for slice in each_once(gone.iter()) {
+            self.arena.take_off(slice.arena() as u64);
+            self.memory.take_off(slice.memory() as u64);
+        }
+    }
+
     /// Where and what the run is.
     pub fn reference(&self) -> &RunRef {
         &self.reference
@@ -127,26 +162,10 @@ impl Run {
         (&slices[at].first, next.map(|next| &next.first))
     }
 
-    /// What is in memory of its slices, each list once.
-    pub(super) fn loaded(&self) -> impl Iterator<Item = &Slice> {
-        let mut last: Option<&Slice> = None;
-        self.slices.iter().filter_map(OnceLock::get).filter(move |slice| {
-            let again = last.is_some_and(|last| Arc::ptr_eq(last, slice));
-            last = Some(slice);
-            !again
-        })
-    }
-
-    /// The bytes of all filters.
-    pub(super) fn filters(&self) -> usize {
-        self.reference.slices.iter().map(|slice| slice.filter.len()).sum()
-    }
-
     /// How much memory it takes.
     pub(super) fn memory(&self) -> usize {
-        let slices: usize = self.loaded().map(|slice| slice.memory()).sum();
         let ranges = self.ranges.get().map_or(0, |ranges| ranges.len() * 128);
-        256 + self.slices.len() * 160 + self.filters() + slices + ranges
+        256 + self.slices.len() * 160 + self.filters + self.memory.bytes() as usize + ranges
     }
 
     /// The slices that have not been flushed, where `firsts` has the first live run of each child.
@@ -166,6 +185,12 @@ impl Run {
         let ranges_live = firsts.values().any(|first| self.reference.seq >= *first);
         points + if ranges_live { self.reference.ranges.bytes as usize } else { 0 }
     }
+}
+
+/// Neighbours that share a list, once.
+fn each_once<'s>(slices: impl Iterator<Item = &'s Slice>) -> impl Iterator<Item = &'s Slice> {
+    let mut last: Option<&Slice> = None;
+    slices.filter(move |slice| !last.replace(slice).is_some_and(|last| Arc::ptr_eq(last, slice)))
 }
 
 /// Which slices of a run are for which child, by the children's names.

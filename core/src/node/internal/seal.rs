@@ -138,7 +138,7 @@ impl Internal {
             }
         }
         let ranges = OnceLock::from(Arc::new(ranges));
-        self.runs.push(Run { order: order_of(&reference), reference, slices, ranges });
+        self.runs.push(Run::new(reference, slices, ranges));
         self.next_run = RunSeq(self.next_run.0 + 1);
     }
 

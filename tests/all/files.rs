@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use betr_core::Error;
 use betr_core::cache::Geometry;
-use betr_core::check::{CheckOptions, check};
+use betr_core::check::{CheckOptions, Code, check, repair};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::error::Refusal;
 use betr_core::explore::{Random, Run, Setup, Step, random_steps};
 use betr_core::format::{FileType, ZoneSizes};
-use betr_core::fs::{Attributes, Changes, Fs, New, Object, Over, zone_path};
+use betr_core::fs::{Allocate, Attributes, Changes, Fs, New, Object, Over, Seek, zone_path};
 use betr_core::ids::Time;
 use betr_core::volume::Mode;
 use betr_tests::{made, rounds};
@@ -74,6 +74,27 @@ fn no_zone_could_merge(fs: &Fs) {
             above = above.up().unwrap().0;
         }
         assert!(full, "{zone:?}");
+    }
+}
+
+/// Data and holes take turns up to the end, and holes read as zeros.
+fn holes_are_zeros(fs: &Fs, file: &Object) {
+    let size = file.inode().size;
+    let mut at = 0;
+    while at < size {
+        let data = match fs.seek(file, at, Seek::Data) {
+            Ok(data) => data,
+            Err(Error::Refused(Refusal::NoData)) => size,
+            Err(error) => panic!("{error}"),
+        };
+        let hole = fs.read(file, at, (data - at) as usize).unwrap();
+        assert!(hole.iter().all(|byte| *byte == 0), "{at} to {data}");
+        if data == size {
+            break;
+        }
+        let end = fs.seek(file, data, Seek::Hole).unwrap();
+        assert!(end > data && end <= size, "{data} to {end}");
+        at = end;
     }
 }
 
@@ -150,6 +171,93 @@ fn an_orphan_keeps_its_contents() {
     fs.checkpoint().unwrap();
     assert!(fs.volume().free_blocks().0 >= before + 30);
     sound(0, &device);
+}
+
+/// Which times each operation changes: those of contents and of the inode, of what it is done to and of directories.
+#[test]
+fn times_change_as_posix_says() {
+    let (_, mut fs) = fresh(4 << 20);
+    let root = fs.root().unwrap();
+    let [a, b] = [&b"a"[..], b"b"].map(|name| make(&mut fs, &root, name, FileType::Directory));
+    let file = make(&mut fs, &a, b"file", FileType::Regular);
+    type Act = fn(&mut Fs, &Object, &Object, &Object);
+    // What happens, and whether modified and changed move on: of the file, of a, of b.
+    let cases: &[(&str, Act, [&str; 3])] = &[
+        ("write", |fs, f, _, _| fs.write(f, 0, &Bytes::from_static(b"x")).unwrap(), ["mc", "", ""]),
+        ("truncate", |fs, f, _, _| fs.truncate(f, 9000).unwrap(), ["mc", "", ""]),
+        (
+            "punch",
+            |fs, f, _, _| fs.allocate(f, Allocate::Punch, 0, 100, true).unwrap(),
+            ["mc", "", ""],
+        ),
+        (
+            "chmod",
+            |fs, f, _, _| {
+                let changes = Changes { perm: Some(0o640), ..Changes::default() };
+                fs.set_attributes(f, changes).unwrap();
+            },
+            ["c", "", ""],
+        ),
+        (
+            "setxattr",
+            |fs, f, _, _| fs.set_xattrs(f, &[(b"user.x".to_vec(), vec![1])]).unwrap(),
+            ["c", "", ""],
+        ),
+        ("removexattr", |fs, f, _, _| fs.remove_xattr(f, b"user.x").unwrap(), ["c", "", ""]),
+        ("link", |fs, f, _, b| fs.link(f, b, b"link").unwrap(), ["c", "", "mc"]),
+        ("unlink", |fs, _, _, b| fs.unlink(b, b"link").unwrap(), ["c", "", "mc"]),
+        (
+            "rename",
+            |fs, _, a, b| fs.rename(a, b"file", b, b"moved", Over::Replace).unwrap(),
+            ["c", "mc", "mc"],
+        ),
+        ("mkdir", |fs, _, a, _| drop(make(fs, a, b"d", FileType::Directory)), ["", "mc", ""]),
+        (
+            "exchange",
+            |fs, _, a, b| fs.rename(a, b"d", b, b"moved", Over::Exchange).unwrap(),
+            ["c", "mc", "mc"],
+        ),
+        ("rmdir", |fs, _, _, b| fs.rmdir(b, b"moved").unwrap(), ["", "", "mc"]),
+        ("read", |fs, f, _, _| drop(fs.read(f, 0, 10).unwrap()), ["", "", ""]),
+        ("checkpoint", |fs, _, _, _| fs.checkpoint().unwrap(), ["", "", ""]),
+    ];
+    for (name, act, expected) in cases {
+        let inodes = || [&file, &a, &b].map(|object| object.inode());
+        let before = inodes();
+        act(&mut fs, &file, &a, &b);
+        for ((before, after), expected) in before.iter().zip(inodes()).zip(expected) {
+            let mut moved = String::new();
+            moved.extend((after.modified > before.modified).then_some('m'));
+            moved.extend((after.changed > before.changed).then_some('c'));
+            assert_eq!(moved, *expected, "{name}");
+            assert_eq!((after.accessed, after.born), (before.accessed, before.born), "{name}");
+        }
+    }
+}
+
+/// What nobody has deleted before the power went is found, and deleted by a repair.
+#[test]
+fn a_repair_deletes_orphans() {
+    let (device, mut fs) = fresh(4 << 20);
+    let root = fs.root().unwrap();
+    let mut kept = Vec::new();
+    for name in [&b"one"[..], b"two"] {
+        let file = make(&mut fs, &root, name, FileType::Regular);
+        fs.write(&file, 0, &Bytes::from(vec![5; 30_000])).unwrap();
+        fs.unlink(&root, name).unwrap();
+        kept.push(file);
+    }
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let found = |device: &Arc<dyn Device>| {
+        let report = check(device, CheckOptions { data: true, slot: None }, &mut ());
+        report.findings.iter().map(|finding| finding.code).collect::<Vec<_>>()
+    };
+    let device: Arc<dyn Device> = device;
+    assert_eq!(found(&device), [Code::OrphanLeft]);
+    let done = repair(&device, None, Time::default(), Box::new(|| 77)).unwrap();
+    assert_eq!(done.orphans, 2);
+    assert_eq!(found(&device), []);
 }
 
 /// A handle of a file with several names is not in the way of deleting the directories that it was found in.
@@ -269,5 +377,6 @@ fn reads_agree(run: &Run, random: &mut Random) {
         let Ok(expected) = run.model().read(&path, offset, len) else { continue };
         let object = run.fs().resolve(&path).unwrap();
         assert!(run.fs().read(&object, offset, len).unwrap() == expected, "{path:?} at {offset}");
+        holes_are_zeros(run.fs(), &object);
     }
 }

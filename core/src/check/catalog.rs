@@ -135,6 +135,8 @@ catalog! {
         "Renaming it takes long. It should have a zone of its own.";
     ZoneTooSmall "F12" Error "zone is too small, and nobody would notice"
         "It should be noted in the orphan directory, so that the next checkpoint merges it; or it is noted there, and is not too small.";
+    OrphanLeft "F13" Note "files without a name wait to be deleted"
+        "They were unlinked while they were in use, and then the volume was not closed cleanly. The next change of the volume, or a repair, deletes them.";
 }
 
 impl Code {

@@ -1,5 +1,5 @@
 //! Repairs of what is simple: a log that waits to be replayed, a torn tail, slots of the ring and of the
-//! space map that do not verify.
+//! space map that do not verify, files that wait to be deleted.
 
 use std::sync::Arc;
 
@@ -7,8 +7,11 @@ use super::{Code, Report};
 use crate::device::{Device, Disk};
 use crate::error::Result;
 use crate::format::Superblock;
+use crate::fs::Fs;
 use crate::ids::{BLOCK_SIZE, Time};
-use crate::volume::{Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, read_identity};
+use crate::volume::{
+    Content, Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, read_identity,
+};
 
 /// What a repair did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct Repair {
     pub replayed: u64,
     /// Slots of the superblock ring that did not verify and were written afresh.
     pub slots_mended: u32,
+    /// Files without a name that were deleted.
+    pub orphans: u64,
 }
 
 impl Report {
@@ -24,7 +29,7 @@ impl Report {
     pub fn is_repairable(&self) -> bool {
         let simple = |code| match code {
             Code::LogReplayed | Code::LogTorn | Code::MapSlotInvalid => true,
-            Code::SlotInvalid | Code::SlotTorn => true,
+            Code::SlotInvalid | Code::SlotTorn | Code::OrphanLeft => true,
             // Giving up a checkpoint is for whoever says so with -b.
             Code::CheckpointLost => self.slot_chosen,
             _ => false,
@@ -48,10 +53,18 @@ pub fn repair(
     let open = OpenOptions { slot, content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
     let (mut volume, recovery) = Volume::open(device.clone(), open)?;
     volume.checkpoint_at(wall)?;
-    drop(volume);
+    let mut orphans = 0;
+    if volume.content() == Content::Files {
+        let mut fs = Fs::open(volume, Box::new(move || wall));
+        orphans = fs.count_orphans()?;
+        if orphans > 0 {
+            fs.checkpoint()?;
+            orphans -= fs.count_orphans()?;
+        }
+    }
     mend_ring(&disk, true)?;
     disk.flush()?;
-    Ok(Repair { replayed: recovery.survey.records, slots_mended: broken })
+    Ok(Repair { replayed: recovery.survey.records, slots_mended: broken, orphans })
 }
 
 /// Counts the slots that do not verify; and, if asked, writes them afresh.

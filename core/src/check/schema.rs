@@ -40,6 +40,7 @@ pub(super) fn check(
         small: BTreeMap::new(),
         inline: BTreeMap::new(),
         inodes: HashSet::new(),
+        orphans: 0,
     };
     if let Err(error) = schema.walk(&volume, progress) {
         report.add_error(Code::ValueInvalid, &error);
@@ -60,6 +61,8 @@ struct Schema<'s> {
     /// Directories that are not the root of a zone.
     inline: BTreeMap<InlinePath, Inline>,
     inodes: HashSet<Ino>,
+    /// What stands directly in the orphan directory.
+    orphans: u64,
 }
 
 /// Zone and path of a directory that is not the root of a zone.
@@ -94,6 +97,10 @@ impl Schema<'_> {
         for entry in volume.cursor(TreeId::Metadata, Key::default(), None) {
             let (key, value) = entry?;
             self.metadata(&key, &value, &mut owner);
+        }
+        if self.orphans > 0 {
+            let detail = format!("{} of them", self.orphans);
+            self.report.add(Code::OrphanLeft, Place::Zone(ORPHAN_ZONE), detail);
         }
         self.check_inline();
         self.check_zones();
@@ -148,6 +155,7 @@ impl Schema<'_> {
             );
         }
         let parent = place.path.split_last().map(|(_, parent)| parent.to_vec());
+        self.orphans += u64::from(place.zone == ORPHAN_ZONE && place.path.len() == 1);
         self.zones.entry(place.zone).or_default().has_entries |= parent.is_some();
         if let Some(parent) = &parent
             && !parent.is_empty()

@@ -35,6 +35,17 @@ impl Fs {
         Ok(())
     }
 
+    /// How many orphans there are.
+    pub fn count_orphans(&self) -> Result<u64> {
+        let directory = self.orphans()?;
+        let mut listing = self.listing(&directory, None)?;
+        let mut count = 0;
+        while self.next_entry(&mut listing)?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// Deletes the orphans whose last handle has gone; those that cannot be deleted wait for the next checkpoint.
     /// An error is one after which nothing can be written.
     pub(super) fn reap_what_can_be(&mut self) -> Result<()> {

@@ -25,7 +25,8 @@ use crate::{Session, Verb};
 ///
 /// All commands on files, without the image among their arguments; `cd` and `pwd`; `help` lists them. Each is durable
 /// when the next begins, and does all that it is to do, or nothing. Commands come from -c, from standard input, or,
-/// where that is a terminal, from the keyboard, with completion by the Tab key and a history. A script ends with the
+/// where that is a terminal, from the keyboard, with completion by the Tab key and a history, which is kept in
+/// $XDG_STATE_HOME/betr/history. A script ends with the
 /// first command that fails, and so does the shell, with the exit code of that. Words are separated as in sh(1), with
 /// quotation marks and backslashes; a # begins a comment.
 #[derive(clap::Args, Debug)]
@@ -99,6 +100,25 @@ impl Shell {
         let mut editor: Editor<Names<'_>, DefaultHistory> =
             Editor::with_config(config).map_err(broken)?;
         editor.set_helper(Some(Names { shell: self }));
+        // A history that cannot be read or kept is no reason to stop.
+        let history = history();
+        if let Some(path) = &history {
+            let _ = editor.load_history(path);
+        }
+        let ended = self.prompt(&mut editor, io);
+        if let Some(path) = &history {
+            let _ = std::fs::create_dir_all(path.parent().unwrap_or(path));
+            let _ = editor.save_history(path);
+        }
+        ended
+    }
+
+    fn prompt(
+        &self,
+        editor: &mut Editor<Names<'_>, DefaultHistory>,
+        io: &mut Io,
+    ) -> Result<Exit, Failure> {
+        let broken = |error: ReadlineError| Failure::failed(format!("the terminal: {error}"));
         loop {
             let prompt = format!("{}> ", shown(&self.session.borrow().absolute(Path::new("."))));
             let line = match editor.readline(&prompt) {
@@ -170,6 +190,14 @@ impl Shell {
         }
         Ok(Done::Ran(Exit::DONE))
     }
+}
+
+/// Where the history of all shells is kept.
+fn history() -> Option<PathBuf> {
+    let directory =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || Some(directory("HOME")?.join(".local/state"));
+    Some(directory("XDG_STATE_HOME").or_else(home)?.join("betr/history"))
 }
 
 /// Commands as a line of a shell has them, the image put in behind the first word.

@@ -54,6 +54,9 @@ pub(crate) fn report(
                 "{name}: repaired: {} log records made durable, {} superblock slots written afresh",
                 done.replayed, done.slots_mended
             )?;
+            if done.orphans > 0 {
+                writeln!(io.out, "{name}: {} files without a name deleted", done.orphans)?;
+            }
             for finding in &again.findings {
                 writeln!(io.out, "{name}: still: {}", line(finding))?;
             }
@@ -157,6 +160,7 @@ fn document(path: &Path, report: &Report, repaired: Option<(Repair, &Report)>) -
         value["repair"] = json!({
             "log_records": done.replayed,
             "superblock_slots": done.slots_mended,
+            "orphans": done.orphans,
             "left": findings(again),
         });
     }

@@ -307,6 +307,7 @@ fn a_shell_completes_names() {
     let mut terminal = std::process::Command::new("script")
         .args(["-qec", &line, "/dev/null"])
         .env("TERM", "xterm")
+        .env("XDG_STATE_HOME", &dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -317,6 +318,8 @@ fn a_shell_completes_names() {
     let output = terminal.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(out.contains("Path: /sub/inner"), "{out}");
+    let history = fs::read_to_string(dir.join("betr/history")).unwrap();
+    assert!(history.contains("stat /sub/inner"), "{history}");
 }
 
 fn has(program: &str) -> bool {

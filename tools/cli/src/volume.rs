@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use betr_core::Error;
+use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, FileDevice};
 use betr_core::fs::{Clock, Fs};
 use betr_core::ids::Time;
@@ -22,11 +23,17 @@ pub fn open_device(path: &Path, access: Access) -> Result<(OpenImage, Arc<dyn De
     Ok((image, device))
 }
 
+/// Whoever only reads comes by once: what a listing has passed need not stay in memory.
+const READ_CACHE: usize = 12 << 20;
+
 /// Opens the file system of an image.
 pub fn open_fs(path: &Path, mode: Mode) -> Result<(OpenImage, Fs, Recovery), Failure> {
     let access = if mode == Mode::ReadWrite { Access::Write } else { Access::Read };
     let (image, device) = open_device(path, access)?;
-    let options = OpenOptions { punch: true, ..OpenOptions::new(mode, nonces()?) };
+    let mut options = OpenOptions { punch: true, ..OpenOptions::new(mode, nonces()?) };
+    if mode == Mode::ReadOnly {
+        options.cache = CacheBudget::of(READ_CACHE);
+    }
     let (volume, recovery) = Volume::open(device.clone(), options)
         .map_err(|error| failure(path, Some(&device), &error))?;
     Ok((image, Fs::open(volume, clock()?), recovery))

@@ -169,11 +169,11 @@ fn the_record_is_what_sha256sum_reads() {
 #[test]
 fn packages_are_built_below_another_root() {
     let (_guard, dir) = scratch();
-    let (out, _) = install("--prefix /usr --destdir DIR/root --dry-run", &dir, 0);
-    assert!(out.contains("/root/usr/bin/betr (not done: dry run)"), "{out}");
+    let (out, _) = install("--prefix /usr --destdir DIR/stage --dry-run", &dir, 0);
+    assert!(out.contains("/stage/usr/bin/betr (not done: dry run)"), "{out}");
     assert!(names(&dir).is_empty());
-    install("--prefix /usr --destdir DIR/root -q", &dir, 0);
-    let root = dir.join("root/usr");
+    install("--prefix /usr --destdir DIR/stage -q", &dir, 0);
+    let root = dir.join("stage/usr");
     assert!(root.join("bin/betr").exists());
     let rules = fs::read_to_string(root.join("lib/udev/rules.d/61-betr.rules")).unwrap();
     assert!(rules.contains("\"/usr/bin/betr probe"), "{rules}");

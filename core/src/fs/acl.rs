@@ -14,22 +14,36 @@ pub const ACCESS: &[u8] = b"system.posix_acl_access";
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
+
+/// What an entry is about.
+#[allow(missing_docs)]
+pub mod tag {
+    pub const USER_OBJ: u16 = 0x01;
+    pub const USER: u16 = 0x02;
+    pub const GROUP_OBJ: u16 = 0x04;
+    pub const GROUP: u16 = 0x08;
+    pub const MASK: u16 = 0x10;
+    pub const OTHER: u16 = 0x20;
+}
+
+use tag::*;
+
+/// The number of entries that are about nobody in particular.
+pub const NOBODY: u32 = u32::MAX;
 
 /// A list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl(Vec<Entry>);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    tag: u16,
-    perm: u16,
-    id: u32,
+/// An entry of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Whom it is about: one of [`tag`].
+    pub tag: u16,
+    /// The user or group, or [`NOBODY`].
+    pub id: u32,
+    /// What they may do: three bits.
+    pub perm: u16,
 }
 
 impl Acl {
@@ -39,7 +53,7 @@ impl Acl {
         if u32::from_le_bytes(*version) != VERSION || rest.len() % 8 != 0 {
             return None;
         }
-        let entries: Vec<Entry> = rest
+        let entries = rest
             .chunks_exact(8)
             .map(|bytes| Entry {
                 tag: u16::from_le_bytes([bytes[0], bytes[1]]),
@@ -47,6 +61,11 @@ impl Acl {
                 id: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
             })
             .collect();
+        Acl::of(entries)
+    }
+
+    /// The list of these entries, in the order of tags; nothing if it is none that the kernel would take.
+    pub fn of(entries: Vec<Entry>) -> Option<Acl> {
         let count = |tag| entries.iter().filter(|entry| entry.tag == tag).count();
         let known = [USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER];
         let named = count(USER) + count(GROUP) > 0;
@@ -57,10 +76,15 @@ impl Acl {
         sound.then_some(Acl(entries))
     }
 
+    /// What it says.
+    pub fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+
     /// The value of an attribute.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
-        for Entry { tag, perm, id } in &self.0 {
+        for Entry { tag, id, perm } in &self.0 {
             bytes.extend_from_slice(&tag.to_le_bytes());
             bytes.extend_from_slice(&perm.to_le_bytes());
             bytes.extend_from_slice(&id.to_le_bytes());
@@ -113,22 +137,20 @@ mod tests {
         Acl(entries.iter().map(|&(tag, perm, id)| Entry { tag, perm, id }).collect()).encode()
     }
 
-    const NONE: u32 = u32::MAX;
-
     #[test]
     fn bits_and_lists_go_together() {
-        let plain = acl(&[(USER_OBJ, 6, NONE), (GROUP_OBJ, 4, NONE), (OTHER, 0, NONE)]);
+        let plain = acl(&[(USER_OBJ, 6, NOBODY), (GROUP_OBJ, 4, NOBODY), (OTHER, 0, NOBODY)]);
         let plain = Acl::parse(&plain).unwrap();
         assert_eq!((plain.perm(), plain.is_minimal()), (0o640, true));
         assert_eq!(plain.clone().with_perm(0o751).perm(), 0o751);
         assert_eq!(plain.inherited(0o2777), (None, 0o2640));
 
         let rich = acl(&[
-            (USER_OBJ, 7, NONE),
+            (USER_OBJ, 7, NOBODY),
             (USER, 7, 1000),
-            (GROUP_OBJ, 5, NONE),
-            (MASK, 6, NONE),
-            (OTHER, 1, NONE),
+            (GROUP_OBJ, 5, NOBODY),
+            (MASK, 6, NOBODY),
+            (OTHER, 1, NOBODY),
         ]);
         let rich = Acl::parse(&rich).unwrap();
         assert_eq!(rich.perm(), 0o761, "the mask stands for the group");
@@ -140,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        let whole = acl(&[(USER_OBJ, 7, NONE), (GROUP_OBJ, 7, NONE), (OTHER, 7, NONE)]);
+        let whole = acl(&[(USER_OBJ, 7, NOBODY), (GROUP_OBJ, 7, NOBODY), (OTHER, 7, NOBODY)]);
         assert_eq!(Acl::parse(&whole).unwrap().encode(), whole);
         for cut in 0..whole.len() {
             assert_eq!(Acl::parse(&whole[..cut]), None, "{cut} bytes");

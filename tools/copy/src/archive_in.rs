@@ -218,7 +218,9 @@ impl Unpack<'_> {
                 }
                 None => {
                     self.put.done.directories += 1;
-                    self.make(way, &missing(time), name)?
+                    // Nothing in the archive speaks of it.
+                    let meta = Meta::new(Kind::Directory, MISSING, time);
+                    self.make(way, &meta, name)?
                 }
             };
             self.open.push(Level::new(name, directory));
@@ -278,24 +280,6 @@ impl Unpack<'_> {
             }
         }
         self.put.attributes(path, meta, object)
-    }
-}
-
-/// A directory that no member speaks of.
-fn missing(time: betr_host::Time) -> Meta {
-    Meta {
-        kind: Kind::Directory,
-        perm: MISSING,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        dev: 0,
-        ino: 0,
-        size: 0,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        xattrs: Vec::new(),
     }
 }
 

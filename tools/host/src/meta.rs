@@ -117,6 +117,24 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// An object of root's with one name, no attributes and nothing in it, that is on no file system yet.
+    pub fn new(kind: Kind, perm: u32, time: Time) -> Meta {
+        Meta {
+            kind,
+            perm,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            dev: 0,
+            ino: 0,
+            size: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            xattrs: Vec::new(),
+        }
+    }
+
     /// The metadata the host reports of an object of kind `kind`.
     pub(crate) fn from_statx(stat: &Statx, kind: Kind, xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         Self {

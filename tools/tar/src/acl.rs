@@ -4,16 +4,8 @@
 //! is the number that belongs to the name. A name that is a number stands for itself; any other needs the fourth
 //! part, since nobody is looked up here.
 
-/// The attribute has this version.
-const VERSION: u32 = 2;
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
-/// The number of entries that are about nobody in particular.
-const NOBODY: u32 = u32::MAX;
+use betr_core::fs::acl::tag::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
+use betr_core::fs::acl::{Acl, Entry, NOBODY};
 
 /// The value of the attribute for a list; nothing for a list that only says what permission bits say.
 pub(crate) fn attribute(text: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
@@ -26,45 +18,32 @@ pub(crate) fn attribute(text: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
         }
     }
     entries.sort_unstable();
-    if entries.windows(2).any(|pair| pair[0][..2] == pair[1][..2]) {
+    if entries.windows(2).any(|pair| (pair[0].tag, pair[0].id) == (pair[1].tag, pair[1].id)) {
         return Err("it has an entry twice");
     }
-    let has = |tag: u16| entries.iter().any(|entry| entry[0] == u32::from(tag));
+    let has = |tag: u16| entries.iter().any(|entry| entry.tag == tag);
     if ![USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(has) {
         return Err("it has not all of user, group and other");
     }
     if (has(USER) || has(GROUP)) && !has(MASK) {
         return Err("it has no mask");
     }
-    if entries.len() == 3 {
-        return Ok(None);
-    }
-    let mut value = VERSION.to_le_bytes().to_vec();
-    for [tag, id, perm] in entries {
-        value.extend_from_slice(&(tag as u16).to_le_bytes());
-        value.extend_from_slice(&(perm as u16).to_le_bytes());
-        value.extend_from_slice(&id.to_le_bytes());
-    }
-    Ok(Some(value))
+    let list = Acl::of(entries).ok_or("it is no list that the kernel would take")?;
+    Ok((!list.is_minimal()).then(|| list.encode()))
 }
 
 /// The list that the value of the attribute is, with commas; nothing if it is none.
 pub(crate) fn text(value: &[u8]) -> Option<String> {
-    let entries = value.strip_prefix(&VERSION.to_le_bytes())?;
     let mut texts = Vec::new();
-    for entry in entries.chunks(8) {
-        let [tag, tag_high, perm, perm_high, id @ ..] = entry else { return None };
-        let id = u32::from_le_bytes(id.try_into().ok()?);
-        let (kind, named) = match u16::from_le_bytes([*tag, *tag_high]) {
+    for &Entry { tag, id, perm } in Acl::parse(value)?.entries() {
+        let (kind, named) = match tag {
             USER_OBJ => ("user", false),
             USER => ("user", true),
             GROUP_OBJ => ("group", false),
             GROUP => ("group", true),
             MASK => ("mask", false),
-            OTHER => ("other", false),
-            _ => return None,
+            _ => ("other", false),
         };
-        let perm = Some(u16::from_le_bytes([*perm, *perm_high])).filter(|perm| *perm < 8)?;
         let letter = |bit: u16, letter: char| if perm & bit != 0 { letter } else { '-' };
         let letters: String = [letter(4, 'r'), letter(2, 'w'), letter(1, 'x')].iter().collect();
         let name = if named { id.to_string() } else { String::new() };
@@ -73,8 +52,7 @@ pub(crate) fn text(value: &[u8]) -> Option<String> {
     Some(texts.join(","))
 }
 
-/// Tag, number and permissions of an entry: the order that they have in the attribute.
-fn entry(line: &str) -> Result<[u32; 3], &'static str> {
+fn entry(line: &str) -> Result<Entry, &'static str> {
     let line = line.strip_prefix("default:").unwrap_or(line);
     let parts: Vec<&str> = line.split(':').map(str::trim).collect();
     let (kind, name, perm, number) = match parts[..] {
@@ -113,7 +91,7 @@ fn entry(line: &str) -> Result<[u32; 3], &'static str> {
             _ => return Err("an entry has permissions other than r, w and x"),
         };
     }
-    Ok([tag.into(), id, bits])
+    Ok(Entry { tag, id, perm: bits })
 }
 
 #[cfg(test)]

@@ -277,18 +277,12 @@ impl Archive {
             Some(accessed) => accessed,
         };
         let meta = Meta {
-            kind,
-            perm: header.perm()?,
             uid: pax.uid.map_or_else(|| header.uid(), Ok)?,
             gid: pax.gid.map_or_else(|| header.gid(), Ok)?,
-            nlink: 1,
-            dev: 0,
-            ino: 0,
             size,
             atime: accessed,
-            mtime: modified,
-            ctime: modified,
             xattrs: pax.xattrs(&mut warnings),
+            ..Meta::new(kind, header.perm()?, modified)
         };
         Ok(Member { path, what: What::Object(meta), warnings })
     }

@@ -12,20 +12,7 @@ type Archive = Writer<Vec<u8>>;
 
 fn meta(kind: Kind, secs: i64) -> Meta {
     let time = Time { secs, nanos: 5 };
-    Meta {
-        kind,
-        perm: 0o751,
-        uid: 11,
-        gid: 12,
-        nlink: 1,
-        dev: 0,
-        ino: 0,
-        size: 0,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        xattrs: Vec::new(),
-    }
+    Meta { uid: 11, gid: 12, ..Meta::new(kind, 0o751, time) }
 }
 
 fn directory(tar: &mut Archive, name: &[u8], secs: i64) {

@@ -55,18 +55,9 @@ pub fn set_times(path: &Path, atime: (i64, i64), mtime: (i64, i64)) {
 pub fn plain_meta(kind: Kind, perm: u32) -> Meta {
     let time = Time { secs: 1_000_000_000, nanos: 123_456_789 };
     Meta {
-        kind,
-        perm,
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
-        nlink: 1,
-        dev: 0,
-        ino: 0,
-        size: 0,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        xattrs: Vec::new(),
+        ..Meta::new(kind, perm, time)
     }
 }
 

@@ -6,20 +6,7 @@ use betr_tar::{Segments, What, Writer};
 use crate::build::*;
 
 fn plain(kind: Kind) -> Meta {
-    Meta {
-        kind,
-        perm: 0o640,
-        uid: 1,
-        gid: 2,
-        nlink: 1,
-        dev: 0,
-        ino: 0,
-        size: 0,
-        atime: at(5, 0),
-        mtime: at(5, 0),
-        ctime: at(5, 0),
-        xattrs: Vec::new(),
-    }
+    Meta { uid: 1, gid: 2, ..Meta::new(kind, 0o640, at(5, 0)) }
 }
 
 /// Objects that need every kind of record, and some that need none.

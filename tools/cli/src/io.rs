@@ -74,10 +74,38 @@ impl<'a> Io<'a> {
         self.out.write_all(b"\n")
     }
 
+    /// Prints one JSON document whose only field, `field`, is a list, one item after the other: [`JsonList::push`]
+    /// and, in the end, [`JsonList::end`]. It looks as [`Io::json`] would print it, but for what a failure leaves
+    /// unfinished.
+    pub fn json_list(&mut self, schema: &str, version: u32, field: &str) -> io::Result<JsonList> {
+        let [schema, field] = [schema, field].map(Value::from);
+        write!(self.out, "{{\n  \"schema\": {schema},\n  \"version\": {version},\n  {field}: [")?;
+        Ok(JsonList { empty: true })
+    }
+
     /// Prints a line on standard error, after what was printed on standard output before.
     pub fn note(&mut self, message: &str) -> io::Result<()> {
         self.out.flush()?;
         writeln!(self.err, "{message}")
+    }
+}
+
+/// A list that is being printed; nothing of it is kept.
+pub struct JsonList {
+    empty: bool,
+}
+
+impl JsonList {
+    /// Prints the next item.
+    pub fn push(&mut self, io: &mut Io, item: &Value) -> io::Result<()> {
+        let comma = if std::mem::take(&mut self.empty) { "" } else { "," };
+        // Text has its line ends escaped.
+        write!(io.out, "{comma}\n    {}", format!("{item:#}").replace('\n', "\n    "))
+    }
+
+    /// Ends the document.
+    pub fn end(self, io: &mut Io) -> io::Result<()> {
+        io.out.write_all(if self.empty { b"]\n}\n" } else { b"\n  ]\n}\n" })
     }
 }
 
@@ -133,6 +161,22 @@ mod tests {
                         {\n  \"schema\": \"betr.ls\",\n  \"version\": 2,\n  \"value\": [\n    1\n  ]\n}\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         assert!(err.is_empty());
+    }
+
+    #[test]
+    fn a_list_looks_the_same_item_by_item() {
+        for items in [json!([]), json!([1]), json!(["a\nb", {}, {"x": [1, {"y": []}]}])] {
+            let [mut whole, mut listed, mut err] = [vec![], vec![], vec![]];
+            let fields = json!({ "entries": items });
+            Io::plain(&mut whole, &mut err).json("betr.ls", 3, fields).unwrap();
+            let mut io = Io::plain(&mut listed, &mut err);
+            let mut list = io.json_list("betr.ls", 3, "entries").unwrap();
+            for item in items.as_array().unwrap() {
+                list.push(&mut io, item).unwrap();
+            }
+            list.end(&mut io).unwrap();
+            assert_eq!(String::from_utf8(listed), String::from_utf8(whole));
+        }
     }
 
     #[test]

@@ -20,4 +20,4 @@ pub mod volume;
 
 pub use codes::ExitCodes;
 pub use exit::{Exit, Failure};
-pub use io::Io;
+pub use io::{Io, JsonList};

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use betr_cli::size::human;
-use betr_cli::{Exit, Failure, Io, json};
+use betr_cli::{Exit, Failure, Io, JsonList, json};
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object, Visit, Walk};
 use betr_core::ids::Ino;
@@ -54,10 +54,10 @@ impl Command for Args {
         let top = session.absolute(&self.path);
         let mut seen = HashSet::new();
         let mut sums = vec![0];
-        let mut entries = Vec::new();
+        let mut list = self.json.then(|| io.json_list("betr.du", 1, "entries")).transpose()?;
         if !start.is_directory() {
             let bytes = self.bytes_of(fs, &start, &mut seen).map_err(&at_image)?;
-            self.show(&top, bytes, io, &mut entries)?;
+            self.show(&top, bytes, io, &mut list)?;
         } else {
             let mut walk = Walk::new(start);
             while let Some(visit) = walk.next(fs).map_err(&at_image)? {
@@ -78,15 +78,15 @@ impl Command for Args {
                         let depth = sums.len() - 1;
                         let max = if self.summarize { Some(0) } else { self.max_depth };
                         if max.is_none_or(|max| depth <= max) {
-                            self.show(&below(&top, &path), bytes, io, &mut entries)?;
+                            self.show(&below(&top, &path), bytes, io, &mut list)?;
                         }
                     }
                     Visit::Again(path, _) => return Err(crate::below_itself(&path)),
                 }
             }
         }
-        if self.json {
-            io.json("betr.du", 1, json!({ "entries": entries }))?;
+        if let Some(list) = list {
+            list.end(io)?;
         }
         Ok(Exit::DONE)
     }
@@ -111,13 +111,13 @@ impl Args {
         path: &[u8],
         bytes: u128,
         io: &mut Io,
-        entries: &mut Vec<Value>,
+        list: &mut Option<JsonList>,
     ) -> Result<(), Failure> {
-        if self.json {
+        if let Some(list) = list {
             // Files of 8 EiB may be many.
             let bytes = u64::try_from(bytes).map_or_else(|_| bytes.to_string().into(), Value::from);
-            entries.push(json!({ "path": json::text(path, &printable(path)), "bytes": bytes }));
-            return Ok(());
+            let entry = json!({ "path": json::text(path, &printable(path)), "bytes": bytes });
+            return Ok(list.push(io, &entry)?);
         }
         let size = match (self.human_readable, self.bytes) {
             (true, _) => human(u64::try_from(bytes).unwrap_or(u64::MAX)),

@@ -5,14 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use betr_cli::size::parse_size;
-use betr_cli::{Exit, Failure, Io};
+use betr_cli::{Exit, Failure, Io, JsonList};
 use betr_core::format::FileType;
 use betr_core::fs::{Object, Visit, Walk};
 use betr_core::ids::Ino;
 use betr_core::volume::Mode;
 use clap::ValueEnum;
 use globset::{GlobBuilder, GlobMatcher};
-use serde_json::json;
 
 use crate::ls::{entry_json, long_line};
 use crate::session::{below, shown};
@@ -97,7 +96,8 @@ impl Command for Args {
         let at_image = session.at_image();
         let fs = session.fs();
         let top = session.absolute(&self.path);
-        let mut found = Found { args: self, top, io, entries: Vec::new() };
+        let list = self.json.then(|| io.json_list("betr.find", 1, "entries")).transpose()?;
+        let mut found = Found { args: self, top, io, list };
         if !start.is_directory() {
             let object = || Ok(start.clone());
             found.look(b"", start.kind(), start.ino(), object)?;
@@ -135,7 +135,8 @@ struct Found<'f, 'i> {
     /// The path of the start.
     top: Vec<u8>,
     io: &'f mut Io<'i>,
-    entries: Vec<serde_json::Value>,
+    /// Where entries go as JSON.
+    list: Option<JsonList>,
 }
 
 impl Found<'_, '_> {
@@ -168,8 +169,8 @@ impl Found<'_, '_> {
             if !fits {
                 return Ok(());
             }
-            if args.json {
-                self.entries.push(entry_json(&whole, &inode));
+            if let Some(list) = &mut self.list {
+                list.push(self.io, &entry_json(&whole, &inode))?;
                 return Ok(());
             }
             if args.long {
@@ -187,8 +188,8 @@ impl Found<'_, '_> {
     }
 
     fn finish(self) -> Result<Exit, Failure> {
-        if self.args.json {
-            self.io.json("betr.find", 1, json!({ "entries": self.entries }))?;
+        if let Some(list) = self.list {
+            list.end(self.io)?;
         }
         Ok(Exit::DONE)
     }

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use betr_cli::{Exit, Failure, Io, json, time};
+use betr_cli::{Exit, Failure, Io, JsonList, json, time};
 use betr_core::format::{FileType, Inode};
 use betr_core::fs::{DirEntry, Fs, Object, Visit, Walk};
 use betr_core::text::{Printable, printable};
@@ -40,7 +40,8 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
-        let mut listing = Listing { args: self, io, entries: Vec::new() };
+        let list = self.json.then(|| io.json_list("betr.ls", 1, "entries")).transpose()?;
+        let mut listing = Listing { args: self, io, list };
         for path in &self.paths {
             // As ls(1) does, to tell them apart.
             let title = self.paths.len() > 1 && !self.json && !self.directory;
@@ -53,7 +54,8 @@ impl Command for Args {
 struct Listing<'l, 'i> {
     args: &'l Args,
     io: &'l mut Io<'i>,
-    entries: Vec<Value>,
+    /// Where entries go as JSON.
+    list: Option<JsonList>,
 }
 
 impl Listing<'_, '_> {
@@ -105,8 +107,8 @@ impl Listing<'_, '_> {
     }
 
     fn show(&mut self, path: &[u8], object: &Object) -> Result<(), Failure> {
-        if self.args.json {
-            self.entries.push(entry_json(path, &object.inode()));
+        if let Some(list) = &mut self.list {
+            list.push(self.io, &entry_json(path, &object.inode()))?;
         } else if self.args.long {
             writeln!(self.io.out, "{}", long_line(path, &object.inode()))?;
         } else {
@@ -116,8 +118,8 @@ impl Listing<'_, '_> {
     }
 
     fn finish(self) -> Result<Exit, Failure> {
-        if self.args.json {
-            self.io.json("betr.ls", 1, json!({ "entries": self.entries }))?;
+        if let Some(list) = self.list {
+            list.end(self.io)?;
         }
         Ok(Exit::DONE)
     }

@@ -9,6 +9,7 @@ mod fsck;
 mod info;
 mod install;
 mod man;
+mod memory;
 mod mkfs;
 mod names;
 mod owner;

@@ -18,9 +18,17 @@ use bytes::Bytes;
 
 #[test]
 fn agrees_with_a_model() {
-    let sizes = [0, 3 << 10, 12 << 10, 512 << 10, u64::MAX];
     for seed in 0..rounds(10) {
-        agree(seed, 300, sizes[seed as usize % sizes.len()]);
+        let mut random = Random::new(seed);
+        // None, tiny ones, up to the default, and no limit.
+        let zone = match seed % 5 {
+            0 => 0,
+            1 => 1 + random.below(4 << 10),
+            2 => random.below(64 << 10),
+            3 => random.below(512 << 10) + 1,
+            _ => u64::MAX,
+        };
+        agree(seed, 300, zone);
     }
 }
 
@@ -40,6 +48,9 @@ fn agree(seed: u64, count: usize, zone: u64) {
             sound(seed, &device);
             no_zone_could_merge(run.fs());
         }
+        if at % 30 == 20 {
+            copy_something(&mut run, &mut random);
+        }
         if at % 40 == 0 || at + 1 == count {
             assert_eq!(run.difference(), None, "seed {seed}, after step {at}");
             reads_agree(&run, &mut random);
@@ -47,6 +58,22 @@ fn agree(seed: u64, count: usize, zone: u64) {
     }
     run.step(&Step::Sync).unwrap();
     sound(seed, &device);
+}
+
+/// Something with little below it is copied to a name that there is not yet.
+fn copy_something(run: &mut Run, random: &mut Random) {
+    let mut pick = |paths: &[Vec<u8>]| paths[random.below(paths.len() as u64) as usize].clone();
+    let (paths, directories) = (run.model().paths(false), run.model().paths(true));
+    let (from, into) = (pick(&paths), pick(&directories));
+    let is_below = |path: &Vec<u8>| *path == from || path.starts_with(&[&from[..], b"/"].concat());
+    if from == b"/" || is_below(&into) || paths.iter().filter(|path| is_below(path)).count() > 20 {
+        return;
+    }
+    let into = if into == b"/" { &[][..] } else { &into };
+    let to = [into, b"/copy-", paths.len().to_string().as_bytes()].concat();
+    if !paths.contains(&to) {
+        run.copy(&from, &to).unwrap_or_else(|how| panic!("copying {from:?} to {to:?}: {how}"));
+    }
 }
 
 /// The checker finds nothing: neither wrong counters nor links, nor zones that are too large or too small.

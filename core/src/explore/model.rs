@@ -104,6 +104,39 @@ impl Model {
         self.held.clear();
     }
 
+    /// Copies an object with all that is below it: what several copied names lead to has several names again.
+    pub(super) fn copy(&mut self, from: &[u8], to: &[u8]) -> Answer<()> {
+        let original = self.resolve(from)?;
+        let (directory, name) = self.resolve_parent(to)?;
+        check_name(name)?;
+        if self.is_directory(original) && self.is_below(directory, original) {
+            return Err(Refusal::Invalid);
+        }
+        if self.find(directory, name)?.is_some() {
+            return Err(Refusal::Exists);
+        }
+        let mut copies = BTreeMap::new();
+        let mut waiting = vec![(original, directory, name.to_vec())];
+        while let Some((original, directory, name)) = waiting.pop() {
+            if let Some(copy) = copies.get(&original) {
+                self.edit(*copy).links += 1;
+                self.put(directory, &name, *copy);
+                continue;
+            }
+            let mut node = self.node(original).clone();
+            (node.shared, node.links) = (node.links > 1, ModelNode::new(node.kind).links);
+            let copy = self.next;
+            copies.insert(original, copy);
+            waiting.extend(
+                std::mem::take(&mut node.entries).into_iter().map(|(name, at)| (at, copy, name)),
+            );
+            self.nodes.insert(copy, Arc::new(node));
+            self.put(directory, &name, copy);
+            self.next += 1;
+        }
+        Ok(())
+    }
+
     /// The paths of everything there is, or of all directories; the root first.
     pub fn paths(&self, directories: bool) -> Vec<Path> {
         let mut found = vec![(b"/".to_vec(), ROOT)];

@@ -333,6 +333,23 @@ impl Run {
         })
     }
 
+    /// Copies within the file system, and acknowledges it through the trees: many operations, which are not
+    /// looked at one by one. The error says how the file system went another way than the model.
+    pub fn copy(&mut self, from: &[u8], to: &[u8]) -> std::result::Result<(), String> {
+        let fs = self.fs.as_mut().expect("it is open between steps");
+        let copied = fs.resolve(from).and_then(|from| {
+            let (directory, name) = fs.resolve_parent(to)?;
+            fs.copy(&from, &directory, name)
+        });
+        copied.and_then(|_| fs.checkpoint()).map_err(|error| error.to_string())?;
+        let trail = fs.take_trail();
+        let mut model = self.model().clone();
+        model.copy(from, to).map_err(|refusal| format!("expected: {refusal}, found: done"))?;
+        self.follow(&trail, model);
+        self.acknowledged = self.now;
+        self.difference().map_or(Ok(()), Err)
+    }
+
     /// Keeps the boundaries of transactions, from the first that shows on with what the model is after it.
     /// Whether there is one.
     fn follow(&mut self, trail: &[(Op, Msn)], after: Model) -> bool {

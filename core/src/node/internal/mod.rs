@@ -286,14 +286,19 @@ impl Internal {
                 let ranges = self.ranges(disk, run)?;
                 let shares = ranges.iter().filter_map(|range| clip(range, lo, hi));
                 overlay.absorb(std::iter::empty(), shares);
-                for at in run.slices_within(child.id, lo, hi) {
-                    let slice = self.slice(disk, run, at)?;
-                    self.check_messages(overlay.points().arena() + slice.arena())?;
+                let within = run.slices_within(child.id, lo, hi);
+                let slices = within.map(|at| Ok((at, self.slice(disk, run, at)?)));
+                let slices = slices.collect::<Result<Vec<_>>>()?;
+                let lists = runs::each_once(slices.iter().map(|(_, slice)| *slice));
+                let bytes: usize = lists.map(|slice| slice.arena()).sum();
+                self.check_messages(overlay.points().arena() + bytes)?;
+                let points = slices.iter().flat_map(|(at, slice)| {
                     // A list may be that of the next slices too.
-                    let (first, next) = run.keys_of(at);
+                    let (first, next) = run.keys_of(*at);
                     let end = next.map(|next| &**next).into_iter().chain(hi).min();
-                    overlay.absorb(slice.range(lo.max(first), end), std::iter::empty());
-                }
+                    slice.range(lo.max(first), end)
+                });
+                overlay.absorb(points, std::iter::empty());
             }
         }
         let open = &self.open[at];

@@ -188,7 +188,9 @@ impl Run {
 }
 
 /// Neighbours that share a list, once.
-fn each_once<'s>(slices: impl Iterator<Item = &'s Slice>) -> impl Iterator<Item = &'s Slice> {
+pub(super) fn each_once<'s>(
+    slices: impl Iterator<Item = &'s Slice>,
+) -> impl Iterator<Item = &'s Slice> {
     let mut last: Option<&Slice> = None;
     slices.filter(move |slice| !last.replace(slice).is_some_and(|last| Arc::ptr_eq(last, slice)))
 }

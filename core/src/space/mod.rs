@@ -49,7 +49,8 @@ pub struct Space {
     scattered: u64,
     /// The longest row that an image may have.
     row_max: u64,
-    /// Where the search for a long row of blocks goes on.
+    /// Where the search for a long row of blocks goes on. It begins anew with each checkpoint, so that an image
+    /// stays within as much of its file as it needs.
     rover: u64,
     /// No block before this one is free.
     lowest: u64,
@@ -352,6 +353,7 @@ impl Space {
 
     /// The checkpoint that was in progress is durable. Groups of the log from `needed` on are not in it.
     pub fn checkpointed(&mut self, needed: u64) {
+        self.rover = 0;
         for extent in std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving)) {
             self.release(extent);
         }

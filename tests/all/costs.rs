@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use betr_core::cache::Geometry;
+use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
-use betr_core::device::{Device, FaultyDevice, FileDevice, IoCounts, MemoryDevice};
+use betr_core::device::{
+    Device, Event, FaultyDevice, FileDevice, IoCounts, MemoryDevice, RecordingDevice,
+};
 use betr_core::format::{FileType, Key};
 use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
@@ -326,6 +328,71 @@ fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
     let most = 2 * levels * lookups as u64 + lookups as u64 / 2;
     println!("{reads} reads for {lookups} lookups on {levels} levels, runs: {runs:?}");
     assert!(reads <= most, "{reads} reads for {lookups} lookups on {levels} levels");
+}
+
+/// Where a cache has no room for parts, it has for heads: a lookup reads one part, and no head a second time.
+#[test]
+fn heads_stay_in_a_small_cache() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    let mut seed = 0;
+    let mut options = || {
+        seed += 1;
+        let geometry = Some(Geometry::new(64 << 10, 4096));
+        let cache = CacheBudget::of(2 << 20);
+        KvOptions { geometry, cache, ..KvOptions::new(nonces(seed)) }
+    };
+    let key = |number: u32| number.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    let mut kv = Kv::create(device.clone(), *b"a small cache!!!", options()).unwrap();
+    for first in (0..100_000u32).step_by(1000) {
+        let mut batch = Batch::new();
+        (first..first + 1000).for_each(|n| batch.insert(TreeId::Data, &key(n), &[1; 100]));
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+    drop(kv);
+    let kv = Kv::open(device, Mode::ReadOnly, options()).unwrap().0;
+    let mut random = Random::new(1);
+    let mut reads = |lookups: u64| {
+        let before = kv.volume().io_counts().reads;
+        for _ in 0..lookups {
+            assert!(kv.get(TreeId::Data, &key(random.below(100_000) as u32)).unwrap().is_some());
+        }
+        kv.volume().io_counts().reads - before
+    };
+    // Every leaf is met.
+    reads(4000);
+    let (lookups, found) = (4000, reads(4000));
+    println!("{found} reads for {lookups} lookups");
+    assert!(found <= lookups + lookups / 20, "{found} reads for {lookups} lookups");
+}
+
+/// What is written again and again stays within as much of the image as it needs.
+#[test]
+fn an_image_does_not_spread_over_its_file() {
+    let device = Arc::new(RecordingDevice::new(Arc::new(MemoryDevice::new(256 * MIB))));
+    let mut fs = made(device.clone(), Geometry::new(1 << 20, 64 << 10));
+    let file = make(&mut fs, b"again");
+    fs.checkpoint().unwrap();
+    let start = device.position();
+    let size = 2 * MIB;
+    for round in 0..60 {
+        fs.write(&file, 0, &Bytes::from(Random::new(round).bytes(size as usize))).unwrap();
+        fs.checkpoint().unwrap();
+    }
+    let blocks: std::collections::HashSet<u64> = device.events()[start..]
+        .iter()
+        .filter_map(|event| match event {
+            Event::Write(at, bytes) => {
+                Some(at / BLOCK_SIZE as u64..(at + bytes.len() as u64).div_ceil(BLOCK_SIZE as u64))
+            }
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let written = blocks.len() as u64 * BLOCK_SIZE as u64;
+    // Three states, and the log.
+    println!("{written} bytes hold {size}");
+    assert!(written <= 6 * size, "{written} bytes hold {size}");
 }
 
 /// Leaves are dropped even where their parents, with the range deletes, have left the cache; and the table

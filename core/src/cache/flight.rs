@@ -8,13 +8,14 @@
 //! A leaf in flight does not change: whoever wants to change it waits until it has landed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use super::Store;
+use super::job::Job;
 use crate::device::Disk;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::Entry;
 use crate::ids::*;
 use crate::node::{Leaf, LeafImage, Node};
@@ -40,33 +41,6 @@ struct Flight {
 enum Stage {
     Encoding(Job<Vec<LeafImage>>),
     Writing(Vec<Entry>, Job<Result<()>>),
-}
-
-/// Something that is done beside the foreground, or, over a device that wants one call after the other, at
-/// once.
-struct Job<T>(Mutex<mpsc::Receiver<T>>);
-
-impl<T: Send + 'static> Job<T> {
-    fn start(beside: bool, work: impl FnOnce() -> T + Send + 'static) -> Job<T> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        // Nobody may want to know any more.
-        let run = move || drop(sender.send(work()));
-        // Whoever is one of the pool's threads would wait for itself.
-        let can_wait = rayon::current_thread_index().is_none();
-        if beside && can_wait {
-            rayon::spawn(run)
-        } else {
-            run()
-        }
-        Job(Mutex::new(receiver))
-    }
-
-    fn wait(self) -> Result<T> {
-        let receiver = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        receiver
-            .recv()
-            .map_err(|_| Error::Misuse("writing beside the foreground has failed".into()))
-    }
 }
 
 impl Flights {
@@ -114,7 +88,7 @@ impl Store {
             };
             nodes.par_iter().enumerate().map(image).collect()
         };
-        let stage = Stage::Encoding(Job::start(self.works_beside(), encode));
+        let stage = Stage::Encoding(Job::start(&self.disk, encode));
         self.lock().fly(&leaves);
         self.flights.bytes += bytes;
         self.flights.flights.push_back(Flight { leaves, bytes, stage });
@@ -164,12 +138,8 @@ impl Store {
         }
         let (disk, extents) = (self.disk.clone(), entries.clone());
         let write = move || write_leaves(&disk, &extents, images);
-        let stage = Stage::Writing(entries, Job::start(self.works_beside(), write));
+        let stage = Stage::Writing(entries, Job::start(&self.disk, write));
         Ok(Flight { leaves, bytes, stage })
-    }
-
-    fn works_beside(&self) -> bool {
-        !self.disk.device().wants_order()
     }
 }
 

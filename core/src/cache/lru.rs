@@ -7,6 +7,8 @@ use crate::ids::NodeId;
 use crate::node::Node;
 use crate::space::Need;
 
+/// Heads alone take at most one of so many parts of the cache, as long as there is anything else to drop.
+const HEADS_SHARE: usize = 2;
 /// Leaves are few while they weigh less than one of so many parts of what internal nodes do.
 const LEAVES_SHARE: usize = 3;
 
@@ -17,6 +19,8 @@ pub(super) struct Lru {
     slots: HashMap<NodeId, Slot>,
     /// Clean nodes by age; of leaves that a scan came by, nobody expects to see them again soon.
     clean: BTreeMap<(Use, u64), NodeId>,
+    /// What is left of clean nodes whose parts were dropped: their heads, by age, and the weight of these.
+    heads: Ages,
     /// Dirty nodes that are not in flight, by age.
     dirty_leaves: Ages,
     dirty_internals: Ages,
@@ -60,6 +64,8 @@ struct Slot {
     part: Option<Dirty>,
     /// Whether it is in flight: dirty, but not for long.
     flies: bool,
+    /// Whether it is one of the heads.
+    is_head: bool,
     /// Its place in the order of its kind.
     age: (Use, u64),
 }
@@ -117,7 +123,10 @@ impl Lru {
         let wanted = if slot.part.is_some() { age.0 } else { age.0.max(purpose) };
         slot.age = (wanted, tick);
         let node = slot.node.clone();
-        if slot.part.is_none() {
+        if slot.is_head {
+            self.heads.order.remove(&age.1);
+            self.heads.order.insert(tick, id);
+        } else if slot.part.is_none() {
             self.clean.remove(&age);
             self.clean.insert((wanted, tick), id);
         } else if slot.waits() {
@@ -151,6 +160,11 @@ impl Lru {
             let (before, after) = (slot.weight, slot.node.weight());
             (slot.weight, slot.loaded) = (after, slot.node.loaded());
             let (node, dirty, waits) = (slot.node.clone(), slot.part.is_some(), slot.waits());
+            if std::mem::take(&mut slot.is_head) {
+                self.heads.order.remove(&slot.age.1);
+                self.heads.bytes -= before;
+                self.clean.insert(slot.age, id);
+            }
             self.bytes = self.bytes - before + after;
             if dirty {
                 self.dirty_bytes = self.dirty_bytes - before + after;
@@ -193,7 +207,8 @@ impl Lru {
             None => drop(self.clean.insert(age, id)),
         }
         let loaded = node.loaded();
-        self.slots.insert(id, Slot { node, weight, loaded, part, flies: false, age });
+        let (flies, is_head) = (false, false);
+        self.slots.insert(id, Slot { node, weight, loaded, part, flies, is_head, age });
     }
 
     /// Takes a node out.
@@ -207,6 +222,10 @@ impl Lru {
                 if slot.waits() {
                     self.take_off(&slot);
                 }
+            }
+            None if slot.is_head => {
+                self.heads.order.remove(&slot.age.1);
+                self.heads.bytes -= slot.weight;
             }
             None => drop(self.clean.remove(&slot.age)),
         }
@@ -242,14 +261,35 @@ impl Lru {
         }
     }
 
-    /// Drops clean nodes, oldest first, until `bytes` are left or all are dirty.
+    /// Drops what is clean, oldest first, until `bytes` are left or all is dirty. Of a node with parts the head
+    /// stays at first, which is short, and without which no part can be read; but not after a scan.
     pub fn shrink_to(&mut self, bytes: usize) {
         while self.bytes > bytes {
-            let Some((_, id)) = self.clean.pop_first() else { return };
-            if let Some(slot) = self.slots.remove(&id) {
-                self.bytes -= slot.weight;
+            let too_many = self.heads.bytes > bytes / HEADS_SHARE;
+            let oldest = self.clean.first_key_value().map(|(_, id)| *id);
+            let oldest_head = self.heads.order.first_key_value().map(|(_, id)| *id);
+            let (first, second) =
+                if too_many { (oldest_head, oldest) } else { (oldest, oldest_head) };
+            let Some(id) = first.or(second) else { return };
+            let Some(Slot { age, is_head, .. }) = self.slots.get(&id) else { return };
+            let (age, keeps) = (*age, !is_head && age.0 == Use::Other);
+            if let Some(mut node) = self.remove(id)
+                && keeps
+                && node.has_parts()
+            {
+                Arc::make_mut(&mut node).forget_parts();
+                self.put_head(node, age);
             }
         }
+    }
+
+    fn put_head(&mut self, node: Arc<Node>, age: (Use, u64)) {
+        let (id, weight, loaded) = (node.id(), node.weight(), node.loaded());
+        self.bytes += weight;
+        self.heads.bytes += weight;
+        self.heads.order.insert(age.1, id);
+        let (part, flies, is_head) = (None, false, true);
+        self.slots.insert(id, Slot { node, weight, loaded, part, flies, is_head, age });
     }
 
     /// What is to be written next where memory is short, and its weight: the oldest leaves, which weigh `bytes`

@@ -7,10 +7,12 @@
 //! not depend on timing.
 
 mod flight;
+mod job;
 mod lost;
 mod lru;
 mod write;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
@@ -24,6 +26,7 @@ use crate::node::{Leaf, Node};
 use crate::space::{Need, Space};
 use crate::table::Table;
 use flight::Flights;
+use job::Job;
 pub use lost::LostKeys;
 use lru::Lru;
 pub use lru::Use;
@@ -128,6 +131,34 @@ pub struct Store {
     flights: Flights,
 }
 
+/// Nodes of which is being read what is to be scanned next.
+pub struct Ahead {
+    nodes: Vec<Arc<Node>>,
+    job: Option<Job<()>>,
+}
+
+impl Ahead {
+    /// Returns when all of it is in memory.
+    pub fn wait(mut self, store: &Store) {
+        self.end();
+        self.nodes.iter().for_each(|node| store.has_read(node));
+    }
+
+    fn end(&mut self) {
+        // Without it, whatever is missing is read when it is needed.
+        drop(self.job.take().map(Job::wait));
+    }
+}
+
+impl Drop for Ahead {
+    /// Nothing is read once a volume has been closed. One of the pool's threads would wait for itself.
+    fn drop(&mut self) {
+        if rayon::current_thread_index().is_none() {
+            self.end();
+        }
+    }
+}
+
 impl Store {
     /// A store for the epoch of `birth`, which is in progress.
     pub fn new(
@@ -223,18 +254,39 @@ impl Store {
         (self.budget.total_bytes / 4 / self.geometry.leaf_size as usize).clamp(1, AHEAD_MAX)
     }
 
-    /// Reads leaves below `parent` with all their values, and what is pending for them there, on all cores.
-    /// What cannot be read is met by whoever asks for it.
-    pub fn read_ahead(&self, parent: &crate::node::Internal, children: Vec<usize>) {
-        children.into_par_iter().for_each(|at| {
-            if parent.load_pending(&self.disk, at).is_ok()
-                && let Ok(node) = self.child_for(parent, at, Use::Scan)
-                && let Node::Leaf(leaf) = &*node
-                && leaf.read_all(&self.disk).is_ok()
-            {
-                self.has_read(&node);
+    /// Begins to read leaves below `parent` with all their values, and what is pending for them there, on all
+    /// cores. What cannot be read is met by whoever asks for it.
+    pub fn read_ahead(&self, parent: &Arc<Node>, children: Vec<usize>) -> Ahead {
+        let mut nodes = vec![parent.clone()];
+        if let Node::Internal(internal) = &**parent {
+            let leaf = |at: &usize| self.child_for(internal, *at, Use::Scan).ok();
+            nodes.par_extend(children.par_iter().filter_map(leaf));
+        }
+        let (disk, parent, read) = (self.disk.clone(), parent.clone(), nodes.clone());
+        let work = move || {
+            if let Node::Internal(internal) = &*parent {
+                children.par_iter().for_each(|at| drop(internal.load_pending(&disk, *at)));
             }
-        });
+            read.par_iter().for_each(|node| {
+                if let Node::Leaf(leaf) = &**node {
+                    drop(leaf.read_all(&disk));
+                }
+            });
+        };
+        Ahead { nodes, job: Some(Job::start(&self.disk, work)) }
+    }
+
+    /// Leaves below `parent`, one beside another, and what is pending for them there, will be read soon.
+    pub fn will_read(&self, parent: &crate::node::Internal, children: Range<usize>) {
+        parent.will_read(&self.disk, children.clone());
+        for child in &parent.children()[children] {
+            // Whoever reads it meets what is wrong.
+            if !self.has(child.id)
+                && let Ok(Some(Entry { extent, .. })) = self.table.get(child.id)
+            {
+                self.disk.will_read(extent.start.byte(), extent.bytes());
+            }
+        }
     }
 
     /// Somebody has read a node: what it has loaded counts.

@@ -154,6 +154,13 @@ impl Disk {
         Ok(buf)
     }
 
+    /// `len` bytes at `at` will be read soon. Where they lie scattered this says nothing.
+    pub fn will_read(&self, at: u64, len: u64) {
+        if BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
+            self.device.will_read(at, len);
+        }
+    }
+
     /// Writes `bytes` at `at`.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let failed = |source| Error::Io { op: "write", place: Place::Byte(at), source };

@@ -2,7 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
+
+use rustix::fs::{Advice, fadvise};
 
 use super::Device;
 
@@ -15,6 +18,9 @@ pub struct FileDevice {
 impl FileDevice {
     /// The first `len` bytes of `file`.
     pub fn new(file: File, len: u64) -> FileDevice {
+        // Nothing that is read says what comes next: only the tree knows, and says so. Where the advice is not
+        // taken, more is read than is needed.
+        let _ = fadvise(&file, 0, None, Advice::Random);
         FileDevice { file, len }
     }
 
@@ -45,6 +51,12 @@ impl Device for FileDevice {
 
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn will_read(&self, at: u64, len: u64) {
+        if let Some(len) = NonZeroU64::new(len) {
+            let _ = fadvise(&self.file, at, Some(len), Advice::WillNeed);
+        }
     }
 
     fn punch(&self, at: u64, len: u64) -> io::Result<bool> {

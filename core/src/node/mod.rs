@@ -111,6 +111,22 @@ impl Node {
         }
     }
 
+    /// Whether parts of it that are on disk are in memory beside its head.
+    pub fn has_parts(&self) -> bool {
+        match self {
+            Node::Leaf(leaf) => leaf.loaded() > 0,
+            Node::Internal(internal) => internal.runs().iter().any(Run::has_parts),
+        }
+    }
+
+    /// Forgets the parts that have been read: what is left is the head. Only for nodes that are on disk as they are.
+    pub fn forget_parts(&mut self) {
+        match self {
+            Node::Leaf(leaf) => leaf.forget_parts(),
+            Node::Internal(internal) => internal.forget_parts(),
+        }
+    }
+
     /// The bytes of the values that updates which are pending in the node may make.
     pub fn growth(&self) -> u64 {
         match self {

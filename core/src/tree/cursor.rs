@@ -1,11 +1,12 @@
 //! Scans in both directions: the entries of a range, leaf by leaf, with everything pending laid over.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::cache::{Store, Use};
+use crate::cache::{Ahead, Store, Use};
 use crate::error::Result;
 use crate::format::{Action, Bounds, Key};
 use crate::ids::TreeId;
@@ -16,13 +17,27 @@ use crate::node::{Batch, Internal, Leaf, Node};
 /// when its leaf was read.
 struct Leaves<T> {
     tree: TreeId,
-    /// How many leaves were read, and after how many the next ones are read ahead.
-    done: usize,
-    ahead: usize,
     /// The keys that no leaf was read for; nothing if there are none.
     rest: Option<(Key, Option<Key>)>,
-    front: VecDeque<(Key, T)>,
-    back: VecDeque<(Key, T)>,
+    front: Side<T>,
+    back: Side<T>,
+}
+
+/// What is known at one end.
+struct Side<T> {
+    ready: VecDeque<(Key, T)>,
+    /// Whether a leaf was read.
+    begun: bool,
+    /// The keys of the leaves that were read ahead.
+    ahead: Option<Bounds>,
+    /// Those that come behind them are being read.
+    coming: Option<Ahead>,
+}
+
+impl<T> Default for Side<T> {
+    fn default() -> Side<T> {
+        Side { ready: VecDeque::new(), begun: false, ahead: None, coming: None }
+    }
 }
 
 /// An end of a range.
@@ -35,7 +50,7 @@ enum End {
 impl<T> Leaves<T> {
     fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> Leaves<T> {
         let (front, back) = Default::default();
-        let mut leaves = Leaves { tree, done: 0, ahead: 1, rest: None, front, back };
+        let mut leaves = Leaves { tree, rest: None, front, back };
         leaves.leave(lo, hi);
         leaves
     }
@@ -58,8 +73,8 @@ impl<T> Leaves<T> {
     ) -> Result<Option<(Key, T)>> {
         loop {
             let ready = match end {
-                End::Front => self.front.pop_front(),
-                End::Back => self.back.pop_back(),
+                End::Front => self.front.ready.pop_front(),
+                End::Back => self.back.ready.pop_back(),
             };
             if ready.is_some() {
                 return Ok(ready);
@@ -67,17 +82,22 @@ impl<T> Leaves<T> {
             let Some((lo, hi)) = self.rest.take() else {
                 // Where both ends meet, one yields what the other has read.
                 return Ok(match end {
-                    End::Front => self.back.pop_front(),
-                    End::Back => self.front.pop_back(),
+                    End::Front => self.back.ready.pop_front(),
+                    End::Back => self.front.ready.pop_back(),
                 });
             };
             let rest = Bounds { lo, hi };
             let way = Way::down(store, self.tree, end, &rest)?;
-            if way.leaf.is_some() {
-                if self.done == self.ahead && read_ahead {
-                    self.ahead += way.read_ahead(store, end, &rest)?;
+            let side = match end {
+                End::Front => &mut self.front,
+                End::Back => &mut self.back,
+            };
+            if way.leaf.is_some() && read_ahead {
+                let known = |ahead: &Bounds| ahead.contains(&way.keys.lo);
+                if side.begun && !side.ahead.as_ref().is_some_and(known) {
+                    way.read_ahead(store, end, &rest, side)?;
                 }
-                self.done += 1;
+                side.begun = true;
             }
             let Bounds { lo: from, hi: to } = &way.keys;
             let to = to.as_deref();
@@ -86,21 +106,14 @@ impl<T> Leaves<T> {
                 Some(leaf) => stored(leaf, from, to)?,
                 None => Vec::new(),
             };
-            let entries = lay_over(entries, &way.overlay(store, from, to)?, &after).into();
+            side.ready = lay_over(entries, &way.overlay(store, from, to)?, &after).into();
             way.above.iter().for_each(|(node, _)| store.has_read(node));
             way.leaf.iter().for_each(|leaf| store.has_read(leaf));
             let Bounds { lo, hi } = rest;
-            match end {
-                End::Front => {
-                    self.front = entries;
-                    if let Some(next) = way.keys.hi {
-                        self.leave(next, hi);
-                    }
-                }
-                End::Back => {
-                    self.back = entries;
-                    self.leave(lo, Some(way.keys.lo));
-                }
+            match (end, way.keys) {
+                (End::Front, Bounds { hi: Some(next), .. }) => self.leave(next, hi),
+                (End::Front, Bounds { hi: None, .. }) => {}
+                (End::Back, Bounds { lo: next, .. }) => self.leave(lo, Some(next)),
             }
         }
     }
@@ -206,25 +219,49 @@ impl Way {
         Ok(way)
     }
 
-    /// Reads this leaf and those that come next below the same node; returns how many.
-    fn read_ahead(&self, store: &Store, end: End, rest: &Bounds) -> Result<usize> {
-        let Some((parent, at)) = self.above.last() else { return Ok(1) };
-        let Node::Internal(parent) = &**parent else { return Ok(1) };
-        let count = store.leaves_ahead();
-        let last = last_child(parent, rest);
-        let range = match end {
-            End::Front => *at..(at + count).min(last + 1).max(at + 1),
-            End::Back => (at + 1).saturating_sub(count)..at + 1,
+    /// Reads this leaf and those that come next below the same node, if that has not begun yet, and begins to
+    /// read those behind them.
+    fn read_ahead<T>(
+        &self,
+        store: &Store,
+        end: End,
+        rest: &Bounds,
+        side: &mut Side<T>,
+    ) -> Result<()> {
+        let Some((node, at)) = self.above.last() else { return Ok(()) };
+        let Node::Internal(parent) = &**node else { return Ok(()) };
+        let (count, past) = (store.leaves_ahead(), last_child(parent, rest) + 1);
+        let group = |from: usize| match end {
+            End::Front => from..(from + count).min(past).max(from),
+            End::Back => from.saturating_sub(count)..from,
         };
-        let (above, count) = (&self.above[..self.above.len() - 1], range.len());
-        let mut wanted = Vec::new();
-        for at in range {
-            if !has_deleted(store, above, &parent.child_bounds(at))? && !parent.is_pruned(at) {
-                wanted.push(at);
+        let behind = |group: &Range<usize>| match end {
+            End::Front => group.end,
+            End::Back => group.start,
+        };
+        let read = |group: Range<usize>| -> Result<Ahead> {
+            let mut wanted = Vec::new();
+            for at in group {
+                let above = &self.above[..self.above.len() - 1];
+                if !has_deleted(store, above, &parent.child_bounds(at))? && !parent.is_pruned(at) {
+                    wanted.push(at);
+                }
             }
+            Ok(store.read_ahead(node, wanted))
+        };
+        let here = group(if end == End::Front { *at } else { *at + 1 });
+        let next = group(behind(&here));
+        match side.coming.take() {
+            Some(coming) => coming.wait(store),
+            None => read(here.clone())?.wait(store),
         }
-        store.read_ahead(parent, wanted);
-        Ok(count)
+        let (lo, hi) = (parent.child_bounds(here.start).lo, parent.child_bounds(here.end - 1).hi);
+        side.ahead = Some(Bounds { lo, hi });
+        if !next.is_empty() {
+            store.will_read(parent, group(behind(&next)));
+            side.coming = Some(read(next)?);
+        }
+        Ok(())
     }
 
     fn leaf(&self) -> Option<&Leaf> {

@@ -212,8 +212,12 @@ fn runs(
         };
         let header = &bytes[..RUN_HEADER_BYTES.min(bytes.len())];
         output.structure(io, &title, start, header, |trace| RunHeader::decode(header, trace))?;
+        let mut last = None;
         for slice in &run.slices {
-            let title = format!("run {} for {}", run.seq, slice.child);
+            let mut title = format!("run {} for {}", run.seq, slice.child);
+            if last.replace(slice.child) == Some(slice.child) {
+                title += &format!(" from {}", key_text(head.tree, &slice.first));
+            }
             let decode = |bytes: &Bytes, trace: Option<&mut dyn Trace>| {
                 decode_slice(bytes, slice.section.count as usize, trace).map(drop)
             };

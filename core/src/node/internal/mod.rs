@@ -175,6 +175,11 @@ impl Internal {
         (0..self.children.len()).rev().max_by_key(|at| self.pending(*at)).unwrap_or(0)
     }
 
+    pub(super) fn forget_parts(&mut self) {
+        self.runs.iter_mut().for_each(Run::forget_all);
+        self.loaded = Loaded::default();
+    }
+
     /// How many bytes of its runs have been read.
     pub(super) fn loaded(&self) -> u64 {
         self.loaded.bytes()
@@ -348,6 +353,23 @@ impl Internal {
             run.slices_for(child.id).try_for_each(|at| self.slice(disk, run, at).map(drop))?;
         }
         Ok(())
+    }
+
+    /// What sealed runs hold for some children, one beside another, will be read soon.
+    pub fn will_read(&self, disk: &Disk, children: Range<usize>) {
+        for run in &self.runs {
+            let at = run.reference.extent.start.byte();
+            let parts = self.children[children.clone()]
+                .iter()
+                .filter(|child| run.reference.seq >= child.first_run)
+                .flat_map(|child| run.slices_for(child.id))
+                .filter(|slice| run.slices[*slice].get().is_none())
+                .map(|slice| &run.reference.slices[slice].section);
+            let (start, end) = parts.fold((u32::MAX, 0), |(start, end), part| {
+                (start.min(part.offset), end.max(part.offset.saturating_add(part.bytes)))
+            });
+            disk.will_read(at + u64::from(start), end.saturating_sub(start).into());
+        }
     }
 
     /// Reads the range messages of live runs.

@@ -554,6 +554,13 @@ impl Leaf {
         }
     }
 
+    pub(super) fn forget_parts(&mut self) {
+        if let Content::Stored { basements, loaded, keys, .. } = &mut self.content {
+            basements.iter_mut().for_each(|basement| drop(basement.part.take()));
+            (*loaded, *keys) = Default::default();
+        }
+    }
+
     /// About how much memory the leaf takes.
     pub fn weight(&self) -> usize {
         match &self.content {

@@ -12,6 +12,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use rayon::prelude::*;
+
 use super::batch::{Batch, range_weight};
 use super::ranges::RangeSet;
 use super::sorted::{Item, Sorted};
@@ -27,6 +29,11 @@ use crate::format::{
 use crate::ids::*;
 pub use runs::Run;
 pub use seal::RunImage;
+
+/// From so many slices on they are read on all cores.
+const MANY: usize = 4;
+/// Children whose buffers are brought back into the open run at once.
+const UNSEALED_AT_ONCE: usize = 8;
 
 type Slice = Arc<Sorted>;
 
@@ -346,13 +353,18 @@ impl Internal {
         Ok(self.deletes(at, bounds))
     }
 
-    /// Reads what sealed runs hold for child `at`.
+    /// Reads what sealed runs hold for child `at`, on all cores if it is much.
     pub fn load_pending(&self, disk: &Disk, at: usize) -> Result<()> {
         let child = &self.children[at];
-        for run in self.runs.iter().filter(|run| run.reference.seq >= child.first_run) {
-            run.slices_for(child.id).try_for_each(|at| self.slice(disk, run, at).map(drop))?;
+        let live = self.runs.iter().filter(|run| run.reference.seq >= child.first_run);
+        let slices = live.flat_map(|run| run.slices_for(child.id).map(move |slice| (run, slice)));
+        let missing: Vec<(&Run, usize)> =
+            slices.filter(|(run, slice)| run.slices[*slice].get().is_none()).collect();
+        let read = |(run, slice): &(&Run, usize)| self.slice(disk, run, *slice).map(drop);
+        match missing.len() < MANY || disk.device().wants_order() {
+            true => missing.iter().try_for_each(read),
+            false => missing.par_iter().try_for_each(read),
         }
-        Ok(())
     }
 
     /// What sealed runs hold for some children, one beside another, will be read soon.
@@ -429,6 +441,11 @@ impl Internal {
         if self.children[at].sealed == 0 {
             return Ok(std::mem::take(&mut self.open[at]));
         }
+        self.load_pending(disk, at)?;
+        self.all_pending(disk, at)
+    }
+
+    fn all_pending(&self, disk: &Disk, at: usize) -> Result<Batch> {
         let bounds = self.child_bounds(at);
         let mut batch = Batch::default();
         self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut batch)?;
@@ -441,10 +458,15 @@ impl Internal {
         if self.runs.is_empty() {
             return Ok(self.drop_runs());
         }
-        // Child by child: if one cannot be read, those before it are as good as they were.
-        for at in 0..self.children.len() {
-            self.open[at] = self.gather(disk, at)?;
-            self.flushed(at);
+        // Some children at once: if one cannot be read, those before them are as good as they were.
+        let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed > 0);
+        let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
+        for some in sealed.collect::<Vec<_>>().chunks(at_once) {
+            let batches = some.par_iter().map(|at| self.all_pending(disk, *at));
+            for (at, batch) in some.iter().zip(batches.collect::<Result<Vec<_>>>()?) {
+                self.open[*at] = batch;
+                self.flushed(*at);
+            }
         }
         Ok(self.drop_runs())
     }

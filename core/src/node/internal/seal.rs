@@ -87,8 +87,17 @@ impl Internal {
         encode_ranges(&mut w, ranges.iter());
         let range_section = match ranges.is_empty() {
             true => SectionRef::default(),
-            false => section(&w, start, ranges.len(), ranges.iter().map(|range| range.msn).max()),
+            false => {
+                let greatest = ranges.iter().map(|range| range.msn).max();
+                let hash = Hash::of(&w.as_slice()[start..]);
+                SectionRef { hash, ..section(&w, start, ranges.len(), greatest) }
+            }
         };
+        // Hashing is most of the work.
+        references.par_iter_mut().for_each(|slice| {
+            let from = slice.section.offset as usize;
+            slice.section.hash = Hash::of(&w.as_slice()[from..from + slice.section.bytes as usize]);
+        });
         let bytes = w.len() as u32;
         let (header, header_hash) =
             RunHeader { node: self.id, seq, tree: self.tree, bytes }.encode(birth);
@@ -187,13 +196,13 @@ fn pieces<'p, 'm>(mut points: &'p [Item<'m>]) -> impl Iterator<Item = &'p [Item<
     })
 }
 
+/// What was written from `start` on, without its hash.
 fn section(w: &Writer, start: usize, count: usize, greatest: Option<Msn>) -> SectionRef {
-    let bytes = &w.as_slice()[start..];
     SectionRef {
         offset: start as u32,
-        bytes: bytes.len() as u32,
+        bytes: (w.len() - start) as u32,
         count: count as u32,
         greatest: greatest.unwrap_or_default(),
-        hash: Hash::of(bytes),
+        hash: Hash::default(),
     }
 }

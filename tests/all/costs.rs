@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
@@ -330,10 +331,39 @@ fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
     assert!(reads <= most, "{reads} reads for {lookups} lookups on {levels} levels");
 }
 
-/// Where a cache has no room for parts, it has for heads: a lookup reads one part, and no head a second time.
-#[test]
-fn heads_stay_in_a_small_cache() {
-    let device = Arc::new(MemoryDevice::new(64 * MIB));
+/// A device that counts the bytes that it is told will be read.
+struct Advised {
+    device: MemoryDevice,
+    bytes: AtomicU64,
+}
+
+impl Device for Advised {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.device.read_at(at, buf)
+    }
+    fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.device.write_at(at, bytes)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.device.flush()
+    }
+    fn will_read(&self, _: u64, len: u64) {
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+    }
+    fn wants_order(&self) -> bool {
+        false
+    }
+}
+
+fn scattered_key(number: u32) -> [u8; 4] {
+    number.wrapping_mul(0x9e37_79b1).to_be_bytes()
+}
+
+/// 100,000 keys with values of 100 bytes, opened for reading with a cache that is much smaller.
+fn many_keys(device: Arc<dyn Device>) -> Kv {
     let mut seed = 0;
     let mut options = || {
         seed += 1;
@@ -341,21 +371,63 @@ fn heads_stay_in_a_small_cache() {
         let cache = CacheBudget::of(2 << 20);
         KvOptions { geometry, cache, ..KvOptions::new(nonces(seed)) }
     };
-    let key = |number: u32| number.wrapping_mul(0x9e37_79b1).to_be_bytes();
     let mut kv = Kv::create(device.clone(), *b"a small cache!!!", options()).unwrap();
     for first in (0..100_000u32).step_by(1000) {
         let mut batch = Batch::new();
-        (first..first + 1000).for_each(|n| batch.insert(TreeId::Data, &key(n), &[1; 100]));
+        let keys = (first..first + 1000).map(scattered_key);
+        keys.for_each(|key| batch.insert(TreeId::Data, &key, &[1; 100]));
         kv.commit(batch).unwrap();
     }
     kv.checkpoint().unwrap();
     drop(kv);
-    let kv = Kv::open(device, Mode::ReadOnly, options()).unwrap().0;
+    Kv::open(device, Mode::ReadOnly, options()).unwrap().0
+}
+
+/// Before a scan comes to a leaf the device knows of it, however the volume was opened; and what is read ahead
+/// is there when the scan comes to it, even where the cache is full of what others have looked up.
+#[test]
+fn a_scan_reads_ahead_once() {
+    let device =
+        Arc::new(Advised { device: MemoryDevice::new(64 * MIB), bytes: AtomicU64::new(0) });
+    let kv = many_keys(device.clone());
+    let mut random = Random::new(2);
+    let scan = |backwards: bool| {
+        let (before, told) = (kv.volume().io_counts(), device.bytes.load(Ordering::Relaxed));
+        let entries = kv.range(TreeId::Data, b"", None);
+        match backwards {
+            false => {
+                assert_eq!(entries.map(|entry| entry.unwrap().1.len()).sum::<usize>(), 10_000_000)
+            }
+            true => assert_eq!(
+                entries.rev().map(|entry| entry.unwrap().1.len()).sum::<usize>(),
+                10_000_000
+            ),
+        }
+        let read = kv.volume().io_counts().read_bytes - before.read_bytes;
+        (read, device.bytes.load(Ordering::Relaxed) - told)
+    };
+    for backwards in [false, true, false] {
+        for _ in 0..4000 {
+            let key = scattered_key(random.below(100_000) as u32);
+            assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
+        }
+        let (read, told) = scan(backwards);
+        println!("{read} bytes read, {told} announced");
+        assert!(read <= 13_000_000, "{read} bytes read, backwards: {backwards}");
+        assert!(told >= 9_000_000, "{told} bytes announced, backwards: {backwards}");
+    }
+}
+
+/// Where a cache has no room for parts, it has for heads: a lookup reads one part, and no head a second time.
+#[test]
+fn heads_stay_in_a_small_cache() {
+    let kv = many_keys(Arc::new(MemoryDevice::new(64 * MIB)));
     let mut random = Random::new(1);
     let mut reads = |lookups: u64| {
         let before = kv.volume().io_counts().reads;
         for _ in 0..lookups {
-            assert!(kv.get(TreeId::Data, &key(random.below(100_000) as u32)).unwrap().is_some());
+            let key = scattered_key(random.below(100_000) as u32);
+            assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
         }
         kv.volume().io_counts().reads - before
     };

@@ -1,12 +1,13 @@
 //! How much memory things take, counted by the allocator: alone in a process of their own.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, FileDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
-use betr_core::ids::Time;
+use betr_core::ids::{Time, TreeId};
+use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::volume::{Mode, OpenOptions, Volume};
 use betr_tests::{clock, made, nonces, rounds};
 use peak_alloc::PeakAlloc;
@@ -15,6 +16,9 @@ use peak_alloc::PeakAlloc;
 static MEMORY: PeakAlloc = PeakAlloc;
 
 const MIB: usize = 1 << 20;
+
+/// One test at a time: all memory of the process counts.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// An image with so many entries in one directory.
 fn image(entries: u64) -> Arc<dyn Device> {
@@ -52,9 +56,47 @@ fn listing(device: Arc<dyn Device>, entries: u64) -> usize {
     MEMORY.peak_usage() - before
 }
 
+/// Scans that are given up, each behind the first leaf: what was read ahead for them counts as well. Heads of all
+/// leaves are in the cache.
+#[test]
+fn short_scans_stay_within_the_cache() {
+    let _alone = ALONE.lock();
+    let (key, device) =
+        (|n: u64| (n * 2_654_435_761 % 300_000).to_be_bytes(), tempfile::tempfile().unwrap());
+    device.set_len(256 * MIB as u64).unwrap();
+    let device: Arc<dyn Device> = Arc::new(FileDevice::new(device, 256 * MIB as u64));
+    let options = |seed| {
+        let geometry = Some(betr_core::cache::Geometry::new(512 << 10, 4096));
+        KvOptions { geometry, cache: CacheBudget::of(6 << 20), ..KvOptions::new(nonces(seed)) }
+    };
+    let mut kv = Kv::create(device.clone(), *b"scans given up!!", options(1)).unwrap();
+    for first in (0..300_000).step_by(1000) {
+        let mut batch = Batch::new();
+        (first..first + 1000).for_each(|n| batch.insert(TreeId::Data, &key(n), &[1; 100]));
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+    drop(kv);
+    MEMORY.reset_peak_usage();
+    let before = MEMORY.current_usage();
+    let kv = Kv::open(device, Mode::ReadOnly, options(2)).unwrap().0;
+    for number in 0..20_000 {
+        assert!(kv.get(TreeId::Data, &key(number * 13)).unwrap().is_some());
+    }
+    for number in 0..600u64 {
+        let start = number * 7_919 * 37 % 300_000;
+        let scan = kv.range(TreeId::Data, &start.to_be_bytes(), None);
+        assert!(scan.take(1200).all(|entry| entry.is_ok()));
+    }
+    let peak = MEMORY.peak_usage() - before;
+    println!("{peak} bytes for scans that were given up");
+    assert!(peak <= 12 * MIB, "{peak} bytes");
+}
+
 /// `BETR_ROUNDS` says how many thousands of entries.
 #[test]
 fn a_listing_takes_no_memory_for_each_entry() {
+    let _alone = ALONE.lock();
     let large = rounds(100) * 1000;
     let [small_peak, large_peak] = [1000, large].map(|entries| listing(image(entries), entries));
     println!("{small_peak} bytes for 1000 entries, {large_peak} for {large}");

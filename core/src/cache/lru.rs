@@ -7,8 +7,10 @@ use crate::ids::NodeId;
 use crate::node::Node;
 use crate::space::Need;
 
-/// Heads alone take at most one of so many parts of the cache, as long as there is anything else to drop.
+/// Heads alone take at most one of so many parts of what is clean, as long as there is anything else to drop.
 const HEADS_SHARE: usize = 2;
+/// The same for leaves that scans read: what they are about to come to must stay.
+const SCANS_SHARE: usize = 4;
 /// Leaves are few while they weigh less than one of so many parts of what internal nodes do.
 const LEAVES_SHARE: usize = 3;
 
@@ -17,11 +19,12 @@ const LEAVES_SHARE: usize = 3;
 pub(super) struct Lru {
     basement_size: usize,
     slots: HashMap<NodeId, Slot>,
-    /// Clean nodes by age; of leaves that a scan came by, nobody expects to see them again soon.
-    clean: BTreeMap<(Use, u64), NodeId>,
-    /// What is left of clean nodes whose parts were dropped: their heads, by age, and the weight of these.
+    /// Leaves that a scan came by: nobody expects to see them again soon.
+    scanned: Ages,
+    /// Clean nodes that were wanted for something else.
+    used: Ages,
+    /// What is left of clean nodes whose parts were dropped: their heads.
     heads: Ages,
-    /// Dirty nodes that are not in flight, by age.
     dirty_leaves: Ages,
     dirty_internals: Ages,
     tick: u64,
@@ -35,6 +38,24 @@ pub(super) struct Lru {
 struct Ages {
     order: BTreeMap<u64, NodeId>,
     bytes: usize,
+}
+
+impl Ages {
+    fn oldest(&self) -> Option<NodeId> {
+        self.order.first_key_value().map(|(_, id)| *id)
+    }
+}
+
+/// The kinds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Scanned,
+    Used,
+    Head,
+    DirtyLeaf,
+    DirtyInternal,
+    /// Dirty, but not for long.
+    InFlight,
 }
 
 /// What a node was asked for.
@@ -62,18 +83,21 @@ struct Slot {
     loaded: u64,
     /// What it adds to what is dirty; nothing for a clean one.
     part: Option<Dirty>,
-    /// Whether it is in flight: dirty, but not for long.
-    flies: bool,
-    /// Whether it is one of the heads.
-    is_head: bool,
-    /// Its place in the order of its kind.
-    age: (Use, u64),
+    kind: Kind,
+    /// What its parts are wanted for.
+    purpose: Use,
+    /// Whether its head was wanted by others than scans.
+    keeps_head: bool,
+    age: u64,
 }
 
 impl Slot {
-    /// Whether it is dirty, and not in flight.
-    fn waits(&self) -> bool {
-        self.part.is_some() && !self.flies
+    /// The kind that it is of when it is clean, with its parts.
+    fn clean_kind(&self) -> Kind {
+        match self.purpose {
+            Use::Scan => Kind::Scanned,
+            Use::Other => Kind::Used,
+        }
     }
 }
 
@@ -116,69 +140,81 @@ impl Lru {
 
     /// A node, which becomes the youngest.
     pub fn get(&mut self, id: NodeId, purpose: Use) -> Option<Arc<Node>> {
-        let slot = self.slots.get_mut(&id)?;
+        let mut slot = self.take(id)?;
         self.tick += 1;
-        let (age, tick) = (slot.age, self.tick);
-        // What was wanted for something else stays so.
-        let wanted = if slot.part.is_some() { age.0 } else { age.0.max(purpose) };
-        slot.age = (wanted, tick);
-        let node = slot.node.clone();
-        if slot.is_head {
-            self.heads.order.remove(&age.1);
-            self.heads.order.insert(tick, id);
-        } else if slot.part.is_none() {
-            self.clean.remove(&age);
-            self.clean.insert((wanted, tick), id);
-        } else if slot.waits() {
-            let order = &mut self.ages(&node).order;
-            order.remove(&age.1);
-            order.insert(tick, id);
+        slot.age = self.tick;
+        slot.keeps_head |= purpose == Use::Other;
+        // What was wanted for something else stays so; but of a head the parts have gone.
+        slot.purpose = if slot.kind == Kind::Head { purpose } else { slot.purpose.max(purpose) };
+        if slot.kind == Kind::Scanned {
+            slot.kind = slot.clean_kind();
         }
+        let node = slot.node.clone();
+        self.keep(id, slot);
         Some(node)
     }
 
-    /// Where a dirty node is ordered.
-    fn ages(&mut self, node: &Node) -> &mut Ages {
-        match node {
-            Node::Leaf(_) => &mut self.dirty_leaves,
-            Node::Internal(_) => &mut self.dirty_internals,
+    fn ages(&mut self, kind: Kind) -> Option<&mut Ages> {
+        match kind {
+            Kind::Scanned => Some(&mut self.scanned),
+            Kind::Used => Some(&mut self.used),
+            Kind::Head => Some(&mut self.heads),
+            Kind::DirtyLeaf => Some(&mut self.dirty_leaves),
+            Kind::DirtyInternal => Some(&mut self.dirty_internals),
+            Kind::InFlight => None,
         }
     }
 
-    /// A dirty node is not one that waits to be written any more.
-    fn take_off(&mut self, slot: &Slot) {
-        let ages = self.ages(&slot.node);
-        ages.order.remove(&slot.age.1);
-        ages.bytes -= slot.weight;
+    /// Takes a slot out of everything that counts it.
+    fn take(&mut self, id: NodeId) -> Option<Slot> {
+        let slot = self.slots.remove(&id)?;
+        self.bytes -= slot.weight;
+        if let Some(part) = slot.part {
+            self.dirty_bytes -= slot.weight;
+            self.dirty.take_off(part);
+        }
+        if let Some(ages) = self.ages(slot.kind) {
+            ages.order.remove(&slot.age);
+            ages.bytes -= slot.weight;
+        }
+        Some(slot)
+    }
+
+    /// Puts a slot in.
+    fn keep(&mut self, id: NodeId, slot: Slot) {
+        self.bytes += slot.weight;
+        if let Some(part) = slot.part {
+            self.dirty_bytes += slot.weight;
+            self.dirty.add(part);
+        }
+        if let Some(ages) = self.ages(slot.kind) {
+            ages.order.insert(slot.age, id);
+            ages.bytes += slot.weight;
+        }
+        self.slots.insert(id, slot);
     }
 
     /// Weighs a node afresh, if it has loaded parts.
     pub fn weigh(&mut self, id: NodeId) {
-        if let Some(slot) = self.slots.get_mut(&id)
-            && slot.loaded != slot.node.loaded()
+        if self.slots.get(&id).is_some_and(|slot| slot.loaded != slot.node.loaded())
+            && let Some(mut slot) = self.take(id)
         {
-            let (before, after) = (slot.weight, slot.node.weight());
-            (slot.weight, slot.loaded) = (after, slot.node.loaded());
-            let (node, dirty, waits) = (slot.node.clone(), slot.part.is_some(), slot.waits());
-            if std::mem::take(&mut slot.is_head) {
-                self.heads.order.remove(&slot.age.1);
-                self.heads.bytes -= before;
-                self.clean.insert(slot.age, id);
+            (slot.weight, slot.loaded) = (slot.node.weight(), slot.node.loaded());
+            if slot.kind == Kind::Head {
+                slot.kind = slot.clean_kind();
             }
-            self.bytes = self.bytes - before + after;
-            if dirty {
-                self.dirty_bytes = self.dirty_bytes - before + after;
-            }
-            if waits {
-                let ages = self.ages(&node);
-                ages.bytes = ages.bytes - before + after;
-            }
+            self.keep(id, slot);
         }
     }
 
     /// Whether the node is here.
     pub fn has(&self, id: NodeId) -> bool {
         self.slots.contains_key(&id)
+    }
+
+    /// Whether the node is here with parts of it, or as a whole.
+    pub fn has_parts(&self, id: NodeId) -> bool {
+        self.slots.get(&id).is_some_and(|slot| slot.loaded > 0 || !slot.node.has_head())
     }
 
     /// Whether the node is here and dirty.
@@ -190,106 +226,68 @@ impl Lru {
     pub fn put(&mut self, node: Arc<Node>, dirty: bool, purpose: Use) {
         let id = node.id();
         self.remove(id);
-        let weight = node.weight();
         self.tick += 1;
-        self.bytes += weight;
-        let age = (purpose, self.tick);
+        let (weight, loaded, age) = (node.weight(), node.loaded(), self.tick);
         let part = dirty.then(|| Dirty::of(&node, self.basement_size));
-        match part {
-            Some(part) => {
-                self.dirty_bytes += weight;
-                self.dirty.add(part);
-                let tick = self.tick;
-                let ages = self.ages(&node);
-                ages.order.insert(tick, id);
-                ages.bytes += weight;
-            }
-            None => drop(self.clean.insert(age, id)),
-        }
-        let loaded = node.loaded();
-        let (flies, is_head) = (false, false);
-        self.slots.insert(id, Slot { node, weight, loaded, part, flies, is_head, age });
+        let kind = match (&*node, purpose) {
+            (Node::Leaf(_), _) if dirty => Kind::DirtyLeaf,
+            (Node::Internal(_), _) if dirty => Kind::DirtyInternal,
+            (_, Use::Scan) => Kind::Scanned,
+            (_, Use::Other) => Kind::Used,
+        };
+        let keeps_head = purpose == Use::Other;
+        self.keep(id, Slot { node, weight, loaded, part, kind, purpose, keeps_head, age });
     }
 
     /// Takes a node out.
     pub fn remove(&mut self, id: NodeId) -> Option<Arc<Node>> {
-        let slot = self.slots.remove(&id)?;
-        self.bytes -= slot.weight;
-        match slot.part {
-            Some(part) => {
-                self.dirty_bytes -= slot.weight;
-                self.dirty.take_off(part);
-                if slot.waits() {
-                    self.take_off(&slot);
-                }
-            }
-            None if slot.is_head => {
-                self.heads.order.remove(&slot.age.1);
-                self.heads.bytes -= slot.weight;
-            }
-            None => drop(self.clean.remove(&slot.age)),
-        }
-        Some(slot.node)
+        self.take(id).map(|slot| slot.node)
     }
 
     /// Nodes are going to be written while they stay as they are.
     pub fn fly(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
-            if let Some(mut slot) = self.slots.remove(&node.id()) {
-                if slot.waits() {
-                    self.take_off(&slot);
-                    slot.flies = true;
+            if let Some(mut slot) = self.take(node.id()) {
+                if slot.part.is_some() {
+                    slot.kind = Kind::InFlight;
                 }
-                self.slots.insert(node.id(), slot);
+                self.keep(node.id(), slot);
             }
         }
     }
 
     /// The node has been written: it keeps its age and is clean.
     pub fn cleaned(&mut self, id: NodeId) {
-        if let Some(mut slot) = self.slots.remove(&id) {
-            if slot.waits() {
-                self.take_off(&slot);
+        if let Some(mut slot) = self.take(id) {
+            if slot.part.take().is_some() {
+                slot.kind = slot.clean_kind();
             }
-            if let Some(part) = slot.part.take() {
-                self.dirty_bytes -= slot.weight;
-                self.dirty.take_off(part);
-                slot.flies = false;
-                self.clean.insert(slot.age, id);
-            }
-            self.slots.insert(id, slot);
+            self.keep(id, slot);
         }
     }
 
-    /// Drops what is clean, oldest first, until `bytes` are left or all is dirty. Of a node with parts the head
-    /// stays at first, which is short, and without which no part can be read; but not after a scan.
+    /// Drops what is clean until `bytes` are left or all is dirty: first what scans have read, but for what they
+    /// are about to come to; then the parts of nodes that were not asked for longest. The heads of these stay,
+    /// which are short, and without which no part can be read, until there are too many.
     pub fn shrink_to(&mut self, bytes: usize) {
         while self.bytes > bytes {
-            let too_many = self.heads.bytes > bytes / HEADS_SHARE;
-            let oldest = self.clean.first_key_value().map(|(_, id)| *id);
-            let oldest_head = self.heads.order.first_key_value().map(|(_, id)| *id);
-            let (first, second) =
-                if too_many { (oldest_head, oldest) } else { (oldest, oldest_head) };
-            let Some(id) = first.or(second) else { return };
-            let Some(Slot { age, is_head, .. }) = self.slots.get(&id) else { return };
-            let (age, keeps) = (*age, !is_head && age.0 == Use::Other);
-            if let Some(mut node) = self.remove(id)
-                && keeps
-                && node.has_parts()
-            {
-                Arc::make_mut(&mut node).forget_parts();
-                self.put_head(node, age);
+            let clean = bytes.saturating_sub(self.dirty_bytes);
+            let (scanned, used, heads) = (&self.scanned, &self.used, &self.heads);
+            let too_many = (heads.bytes > clean / HEADS_SHARE, scanned.bytes > clean / SCANS_SHARE);
+            let order = match too_many {
+                (true, _) => [heads, scanned, used],
+                (false, true) => [scanned, used, heads],
+                (false, false) => [used, scanned, heads],
+            };
+            let Some(id) = order.into_iter().find_map(Ages::oldest) else { return };
+            let Some(mut slot) = self.take(id) else { return };
+            if slot.kind != Kind::Head && slot.keeps_head && slot.node.has_head() {
+                Arc::make_mut(&mut slot.node).forget_parts();
+                (slot.weight, slot.loaded) = (slot.node.weight(), slot.node.loaded());
+                slot.kind = Kind::Head;
+                self.keep(id, slot);
             }
         }
-    }
-
-    fn put_head(&mut self, node: Arc<Node>, age: (Use, u64)) {
-        let (id, weight, loaded) = (node.id(), node.weight(), node.loaded());
-        self.bytes += weight;
-        self.heads.bytes += weight;
-        self.heads.order.insert(age.1, id);
-        let (part, flies, is_head) = (None, false, true);
-        self.slots.insert(id, Slot { node, weight, loaded, part, flies, is_head, age });
     }
 
     /// What is to be written next where memory is short, and its weight: the oldest leaves, which weigh `bytes`

@@ -70,6 +70,8 @@ const GROWTH_AT_ONCE: usize = 2;
 const BUFFERS_SHARE: usize = 4;
 /// Leaves that a scan reads at once.
 const AHEAD_MAX: usize = 8;
+/// They take one of so many parts of the cache at most.
+const AHEAD_SHARE: usize = 32;
 /// The usual size of a basement.
 pub const BASEMENT_SIZE: u32 = 16 << 10;
 
@@ -127,36 +129,35 @@ pub struct Store {
     next_node: NodeId,
     write_seq: u64,
     budget: CacheBudget,
-    cache: Mutex<Lru>,
+    cache: Arc<Mutex<Lru>>,
     flights: Flights,
 }
 
-/// Nodes of which is being read what is to be scanned next.
+/// Nodes of which is being read what is to be scanned next. When this is dropped all of it is in memory, and
+/// counts: nothing is read once a volume has been closed.
 pub struct Ahead {
     nodes: Vec<Arc<Node>>,
     job: Option<Job<()>>,
-}
-
-impl Ahead {
-    /// Returns when all of it is in memory.
-    pub fn wait(mut self, store: &Store) {
-        self.end();
-        self.nodes.iter().for_each(|node| store.has_read(node));
-    }
-
-    fn end(&mut self) {
-        // Without it, whatever is missing is read when it is needed.
-        drop(self.job.take().map(Job::wait));
-    }
+    cache: Arc<Mutex<Lru>>,
+    /// What the cache may take.
+    bytes: usize,
 }
 
 impl Drop for Ahead {
-    /// Nothing is read once a volume has been closed. One of the pool's threads would wait for itself.
     fn drop(&mut self) {
+        // One of the pool's threads would wait for itself. Without the job, whatever is missing is read when it
+        // is needed.
         if rayon::current_thread_index().is_none() {
-            self.end();
+            drop(self.job.take().map(Job::wait));
         }
+        let mut cache = locked(&self.cache);
+        self.nodes.iter().for_each(|node| cache.weigh(node.id()));
+        cache.shrink_to(self.bytes);
     }
+}
+
+fn locked(cache: &Mutex<Lru>) -> MutexGuard<'_, Lru> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store {
@@ -183,7 +184,7 @@ impl Store {
             next_node,
             write_seq: 0,
             budget: budget.without_work(geometry),
-            cache: Mutex::new(Lru::new(geometry.basement_size as usize)),
+            cache: Arc::new(Mutex::new(Lru::new(geometry.basement_size as usize))),
             flights: Flights::default(),
         }
     }
@@ -251,7 +252,8 @@ impl Store {
 
     /// How many leaves a scan may read at once: few enough to stay in memory until it comes to them.
     pub fn leaves_ahead(&self) -> usize {
-        (self.budget.total_bytes / 4 / self.geometry.leaf_size as usize).clamp(1, AHEAD_MAX)
+        let share = self.budget.total_bytes / AHEAD_SHARE;
+        (share / self.geometry.leaf_size as usize).clamp(1, AHEAD_MAX)
     }
 
     /// Begins to read leaves below `parent` with all their values, and what is pending for them there, on all
@@ -273,7 +275,8 @@ impl Store {
                 }
             });
         };
-        Ahead { nodes, job: Some(Job::start(&self.disk, work)) }
+        let (cache, bytes) = (self.cache.clone(), self.budget.total_bytes);
+        Ahead { nodes, job: Some(Job::start(&self.disk, work)), cache, bytes }
     }
 
     /// Leaves below `parent`, one beside another, and what is pending for them there, will be read soon.
@@ -281,7 +284,7 @@ impl Store {
         parent.will_read(&self.disk, children.clone());
         for child in &parent.children()[children] {
             // Whoever reads it meets what is wrong.
-            if !self.has(child.id)
+            if !self.lock().has_parts(child.id)
                 && let Ok(Some(Entry { extent, .. })) = self.table.get(child.id)
             {
                 self.disk.will_read(extent.start.byte(), extent.bytes());
@@ -483,6 +486,6 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, Lru> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.cache)
     }
 }

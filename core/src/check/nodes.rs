@@ -11,6 +11,9 @@ use crate::format::*;
 use crate::ids::*;
 use crate::node::{Node, check_section, read_part};
 
+/// So many nodes are fetched ahead.
+const FETCHED: usize = 8;
+
 /// What the other passes need to know of a node.
 pub(super) struct Summary {
     pub tree: TreeId,
@@ -33,10 +36,18 @@ pub(super) fn check(
     order.sort_by_key(|(_, entry)| entry.extent);
     let mut summaries = HashMap::with_capacity(entries.len());
     let total = order.len() as u64;
-    for (done, (id, entry)) in order.into_iter().enumerate() {
+    let fetch = |entry: &Entry| {
+        // Of contents only heads and keys are looked at, unless all are.
+        let whole = options.data || entry.tree == TreeId::Metadata || entry.height > Height(0);
+        let bytes = if whole { entry.extent.bytes() } else { entry.head_bytes.into() };
+        disk.will_read(entry.extent.start.byte(), bytes);
+    };
+    order.iter().take(FETCHED).for_each(|(_, entry)| fetch(entry));
+    for (done, (id, entry)) in order.iter().enumerate() {
         if done % 64 == 0 {
             progress.step(2, done as u64, total);
         }
+        order.get(done + FETCHED).into_iter().for_each(|(_, entry)| fetch(entry));
         if !owners.take(entry.extent, || node_place(*id, entry.extent), report) {
             continue;
         }

@@ -11,6 +11,8 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::{MAP_EXTENTS, ScatterMap};
 use crate::ids::*;
 
+/// The most bytes that are fetched at once, whatever an image says.
+const FETCH_MAX: u64 = 64 << 20;
 /// Extents of scattered images that are known at once.
 const KNOWN_MAX: usize = 1 << 18;
 
@@ -154,9 +156,11 @@ impl Disk {
         Ok(buf)
     }
 
-    /// `len` bytes at `at` will be read soon. Where they lie scattered this says nothing.
+    /// `len` bytes at `at`, or those of them that there are, will be read soon. Where they lie scattered this says
+    /// nothing.
     pub fn will_read(&self, at: u64, len: u64) {
-        if BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
+        let len = len.min(FETCH_MAX).min(self.len().saturating_sub(at));
+        if len > 0 && BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
             self.device.will_read(at, len);
         }
     }
@@ -291,8 +295,13 @@ impl Disk {
             found.extents.extend(map.extents);
             next = map.next.map(|(block, hash)| (block, Some(hash)));
         }
+        // What is known already is younger than what somebody has read beside the foreground.
+        let mut known = self.known();
+        if let Some(known) = known.images.get(&first) {
+            return Ok(known.clone());
+        }
         let found = Arc::new(found);
-        self.known().insert(first, found.clone());
+        known.insert(first, found.clone());
         Ok(found)
     }
 

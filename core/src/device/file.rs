@@ -9,6 +9,9 @@ use rustix::fs::{Advice, fadvise};
 
 use super::Device;
 
+/// What is asked for at once of what will be read.
+const FETCH_BYTES: u64 = 128 << 10;
+
 /// An open file. Whoever opens it has locked it.
 pub struct FileDevice {
     file: File,
@@ -54,8 +57,10 @@ impl Device for FileDevice {
     }
 
     fn will_read(&self, at: u64, len: u64) {
-        if let Some(len) = NonZeroU64::new(len) {
-            let _ = fadvise(&self.file, at, Some(len), Advice::WillNeed);
+        // The kernel fetches no more at once than its own read-ahead would.
+        for from in (at..at.saturating_add(len)).step_by(FETCH_BYTES as usize) {
+            let len = NonZeroU64::new(FETCH_BYTES.min(at + len - from));
+            let _ = fadvise(&self.file, from, len, Advice::WillNeed);
         }
     }
 

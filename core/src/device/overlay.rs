@@ -69,6 +69,14 @@ impl Device for OverlayDevice {
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }
+
+    fn will_read(&self, at: u64, len: u64) {
+        self.base.will_read(at, len);
+    }
+
+    fn wants_order(&self) -> bool {
+        self.base.wants_order()
+    }
 }
 
 #[cfg(test)]

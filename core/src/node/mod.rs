@@ -111,11 +111,12 @@ impl Node {
         }
     }
 
-    /// Whether parts of it that are on disk are in memory beside its head.
-    pub fn has_parts(&self) -> bool {
+    /// Whether a node that is on disk as it is consists of a head and parts in memory, too: a leaf that has been
+    /// written is one list of entries.
+    pub fn has_head(&self) -> bool {
         match self {
-            Node::Leaf(leaf) => leaf.loaded() > 0,
-            Node::Internal(internal) => internal.runs().iter().any(Run::has_parts),
+            Node::Leaf(leaf) => !leaf.is_open(),
+            Node::Internal(_) => true,
         }
     }
 

@@ -90,6 +90,8 @@ impl Space {
             Layout::new(blocks * BLOCK_SIZE as u64, superblock.log_units * BLOCK_SIZE as u64)?;
         let mut space = Space::empty(disk.clone(), blocks, layout.nodes());
         space.dirty.clear();
+        let map_bytes = superblock.map_pages * 2 * BLOCK_SIZE as u64;
+        disk.will_read(superblock.map_start.byte(), map_bytes);
         for page in 0..superblock.map_pages {
             let (slot, map, hash, abandoned) = choose_slot(disk, superblock, page)?;
             space.pages[page as usize] = PageState { slot, hash };

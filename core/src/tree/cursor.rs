@@ -230,10 +230,11 @@ impl Way {
     ) -> Result<()> {
         let Some((node, at)) = self.above.last() else { return Ok(()) };
         let Node::Internal(parent) = &**node else { return Ok(()) };
-        let (count, past) = (store.leaves_ahead(), last_child(parent, rest) + 1);
+        let (count, first) = (store.leaves_ahead(), parent.child_for(&rest.lo));
+        let past = last_child(parent, rest) + 1;
         let group = |from: usize| match end {
             End::Front => from..(from + count).min(past).max(from),
-            End::Back => from.saturating_sub(count)..from,
+            End::Back => from.saturating_sub(count).max(first).min(from)..from,
         };
         let behind = |group: &Range<usize>| match end {
             End::Front => group.end,
@@ -252,8 +253,8 @@ impl Way {
         let here = group(if end == End::Front { *at } else { *at + 1 });
         let next = group(behind(&here));
         match side.coming.take() {
-            Some(coming) => coming.wait(store),
-            None => read(here.clone())?.wait(store),
+            Some(coming) => drop(coming),
+            None => drop(read(here.clone())?),
         }
         let (lo, hi) = (parent.child_bounds(here.start).lo, parent.child_bounds(here.end - 1).hi);
         side.ahead = Some(Bounds { lo, hi });

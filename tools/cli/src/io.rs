@@ -74,15 +74,6 @@ impl<'a> Io<'a> {
         self.out.write_all(b"\n")
     }
 
-    /// Prints one JSON document whose only field, `field`, is a list, one item after the other: [`JsonList::push`]
-    /// and, in the end, [`JsonList::end`]. It looks as [`Io::json`] would print it, but for what a failure leaves
-    /// unfinished.
-    pub fn json_list(&mut self, schema: &str, version: u32, field: &str) -> io::Result<JsonList> {
-        let [schema, field] = [schema, field].map(Value::from);
-        write!(self.out, "{{\n  \"schema\": {schema},\n  \"version\": {version},\n  {field}: [")?;
-        Ok(JsonList { empty: true })
-    }
-
     /// Prints a line on standard error, after what was printed on standard output before.
     pub fn note(&mut self, message: &str) -> io::Result<()> {
         self.out.flush()?;
@@ -90,22 +81,34 @@ impl<'a> Io<'a> {
     }
 }
 
-/// A list that is being printed; nothing of it is kept.
+/// A JSON document whose only field is a list, printed one item after the other, of which nothing is kept. It looks
+/// as [`Io::json`] would print it, but for what a failure leaves unfinished.
 pub struct JsonList {
-    empty: bool,
+    /// What comes before the first item, until that is printed.
+    head: Option<String>,
 }
 
 impl JsonList {
+    /// A list; nothing is printed yet.
+    pub fn new(schema: &str, version: u32, field: &str) -> JsonList {
+        let [schema, field] = [schema, field].map(Value::from);
+        let head = format!("{{\n  \"schema\": {schema},\n  \"version\": {version},\n  {field}: [");
+        JsonList { head: Some(head) }
+    }
+
     /// Prints the next item.
     pub fn push(&mut self, io: &mut Io, item: &Value) -> io::Result<()> {
-        let comma = if std::mem::take(&mut self.empty) { "" } else { "," };
+        let before = self.head.take().unwrap_or_else(|| ",".into());
         // Text has its line ends escaped.
-        write!(io.out, "{comma}\n    {}", format!("{item:#}").replace('\n', "\n    "))
+        write!(io.out, "{before}\n    {}", format!("{item:#}").replace('\n', "\n    "))
     }
 
     /// Ends the document.
     pub fn end(self, io: &mut Io) -> io::Result<()> {
-        io.out.write_all(if self.empty { b"]\n}\n" } else { b"\n  ]\n}\n" })
+        match self.head {
+            Some(head) => write!(io.out, "{head}]\n}}\n"),
+            None => io.out.write_all(b"\n  ]\n}\n"),
+        }
     }
 }
 
@@ -170,7 +173,7 @@ mod tests {
             let fields = json!({ "entries": items });
             Io::plain(&mut whole, &mut err).json("betr.ls", 3, fields).unwrap();
             let mut io = Io::plain(&mut listed, &mut err);
-            let mut list = io.json_list("betr.ls", 3, "entries").unwrap();
+            let mut list = JsonList::new("betr.ls", 3, "entries");
             for item in items.as_array().unwrap() {
                 list.push(&mut io, item).unwrap();
             }

@@ -54,7 +54,7 @@ impl Command for Args {
         let top = session.absolute(&self.path);
         let mut seen = HashSet::new();
         let mut sums = vec![0];
-        let mut list = self.json.then(|| io.json_list("betr.du", 1, "entries")).transpose()?;
+        let mut list = self.json.then(|| JsonList::new("betr.du", 1, "entries"));
         if !start.is_directory() {
             let bytes = self.bytes_of(fs, &start, &mut seen).map_err(&at_image)?;
             self.show(&top, bytes, io, &mut list)?;

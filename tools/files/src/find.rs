@@ -96,7 +96,7 @@ impl Command for Args {
         let at_image = session.at_image();
         let fs = session.fs();
         let top = session.absolute(&self.path);
-        let list = self.json.then(|| io.json_list("betr.find", 1, "entries")).transpose()?;
+        let list = self.json.then(|| JsonList::new("betr.find", 1, "entries"));
         let mut found = Found { args: self, top, io, list };
         if !start.is_directory() {
             let object = || Ok(start.clone());

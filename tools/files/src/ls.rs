@@ -40,7 +40,7 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
-        let list = self.json.then(|| io.json_list("betr.ls", 1, "entries")).transpose()?;
+        let list = self.json.then(|| JsonList::new("betr.ls", 1, "entries"));
         let mut listing = Listing { args: self, io, list };
         for path in &self.paths {
             // As ls(1) does, to tell them apart.

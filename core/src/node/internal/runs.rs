@@ -119,11 +119,6 @@ impl Run {
         }
     }
 
-    /// Whether anything that was read of it is in memory.
-    pub(crate) fn has_parts(&self) -> bool {
-        self.memory.bytes() > 0 || self.ranges.get().is_some()
-    }
-
     /// Nothing that was read of it stays in memory.
     pub(super) fn forget_all(&mut self) {
         self.slices.iter_mut().for_each(|slice| drop(slice.take()));

@@ -31,8 +31,14 @@ fn high_water(child: &Child) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse().ok()
 }
 
-/// What a command has had in memory at the most, in KiB, and how many lines it has printed.
+/// What a command has had in memory at the most, in KiB, and how many lines it has printed. One that is over before
+/// it is looked at runs again.
 fn peak(line: &str, image: &Path, dir: &Path) -> (u64, usize) {
+    let mut runs = std::iter::repeat_with(|| observe(line, image, dir)).take(20);
+    runs.find(|(peak, _)| *peak > 2000).expect("a run that can be looked at")
+}
+
+fn observe(line: &str, image: &Path, dir: &Path) -> (u64, usize) {
     let out = dir.join("out");
     let mut child = Command::new(BETR)
         .args(words(line, image, dir))
@@ -45,7 +51,7 @@ fn peak(line: &str, image: &Path, dir: &Path) -> (u64, usize) {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        std::thread::sleep(Duration::from_micros(500));
+        std::thread::sleep(Duration::from_micros(100));
     };
     assert!(status.success(), "betr {line}");
     (peak, fs::read(out).unwrap().iter().filter(|byte| **byte == b'\n').count())
@@ -66,7 +72,7 @@ fn no_command_remembers_every_entry() {
         "find --json IMG",
     ] {
         let (little, lines) = peak(line, &small, &dir);
-        assert!(little > 1000 && lines as u64 >= few, "betr {line}: {little} KiB, {lines} lines");
+        assert!(lines as u64 >= few, "betr {line}: {little} KiB, {lines} lines");
         let (much, lines) = peak(line, &large, &dir);
         assert!(lines as u64 >= many, "betr {line}: {lines} lines");
         assert!(much <= little + (32 << 10), "betr {line}: {much} KiB, {little} for {few} entries");

@@ -36,11 +36,18 @@ pub(super) fn check(
     order.sort_by_key(|(_, entry)| entry.extent);
     let mut summaries = HashMap::with_capacity(entries.len());
     let total = order.len() as u64;
-    let fetch = |entry: &Entry| {
+    // Nothing is fetched twice, whatever the table says of its places.
+    let mut fetched = 0;
+    let mut fetch = |entry: &Entry| {
         // Of contents only heads and keys are looked at, unless all are.
         let whole = options.data || entry.tree == TreeId::Metadata || entry.height > Height(0);
         let bytes = if whole { entry.extent.bytes() } else { entry.head_bytes.into() };
-        disk.will_read(entry.extent.start.byte(), bytes);
+        let at = entry.extent.start.byte();
+        let (from, end) = (at.max(fetched), at.saturating_add(bytes));
+        if from < end {
+            disk.will_read(from, end - from);
+            fetched = end;
+        }
     };
     order.iter().take(FETCHED).for_each(|(_, entry)| fetch(entry));
     for (done, (id, entry)) in order.iter().enumerate() {

@@ -43,7 +43,7 @@ pub fn rounds(default: u64) -> u64 {
 }
 
 /// Nonces that follow from a seed.
-pub fn nonces(seed: u64) -> Box<dyn FnMut() -> u64 + Send> {
+pub fn nonces(seed: u64) -> Box<dyn FnMut() -> u64 + Send + Sync> {
     let mut random = Random::new(seed ^ 0xabcd);
     Box::new(move || random.next())
 }

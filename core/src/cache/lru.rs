@@ -123,6 +123,11 @@ impl Lru {
         Lru { basement_size, ..Lru::default() }
     }
 
+    /// All nodes that are in memory.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.slots.values().map(|slot| &slot.node)
+    }
+
     /// The weight of all nodes.
     pub fn bytes(&self) -> usize {
         self.bytes

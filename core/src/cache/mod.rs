@@ -12,6 +12,7 @@ mod lost;
 mod lru;
 mod write;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -105,6 +106,21 @@ impl Default for CacheBudget {
     fn default() -> CacheBudget {
         CacheBudget::of(128 << 20)
     }
+}
+
+/// The nodes of one height of a tree that are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// The tree.
+    pub tree: TreeId,
+    /// The height.
+    pub height: Height,
+    /// How many nodes.
+    pub nodes: u64,
+    /// Messages that are pending in them.
+    pub messages: u64,
+    /// What these weigh, in bytes.
+    pub pending_bytes: u64,
 }
 
 /// The nodes of a volume.
@@ -466,6 +482,28 @@ impl Store {
     /// will be needed when they come to their leaves.
     pub fn growth(&self) -> u64 {
         self.growth
+    }
+
+    /// What is in memory, by tree and height, the leaves of each tree first.
+    pub fn levels(&self) -> Vec<Level> {
+        let nodes: Vec<Arc<Node>> = self.lock().all().cloned().collect();
+        let mut levels = BTreeMap::new();
+        for node in nodes {
+            let (tree, height) = (node.tree(), node.height());
+            let fresh = Level { tree, height, nodes: 0, messages: 0, pending_bytes: 0 };
+            let level = levels.entry((tree, height)).or_insert(fresh);
+            level.nodes += 1;
+            if let Node::Internal(internal) = &*node {
+                level.messages += internal.messages();
+                level.pending_bytes += internal.buffered() as u64;
+            }
+        }
+        levels.into_values().collect()
+    }
+
+    /// What the cache may take.
+    pub fn budget(&self) -> CacheBudget {
+        self.budget
     }
 
     /// The weight of all nodes in memory, in bytes.

@@ -50,6 +50,19 @@ impl Store {
         Ok(())
     }
 
+    /// Writes the oldest of the dirty nodes. Whether there are more than a batch of them left that a checkpoint
+    /// would have to write.
+    pub fn clean_some(&mut self) -> Result<bool> {
+        let batch = self.budget.dirty_bytes / BATCHES;
+        let dirty = |store: &Store| store.dirty_bytes().saturating_sub(store.flights.bytes());
+        let before = dirty(self);
+        if before > batch {
+            let share = before.saturating_sub(batch) as f64 / self.budget.dirty_bytes as f64;
+            self.make_room(share)?;
+        }
+        Ok(dirty(self) > batch)
+    }
+
     /// Writes all dirty nodes.
     pub fn write_all(&mut self) -> Result<()> {
         self.land_all()?;

@@ -15,16 +15,23 @@ const FETCH_BYTES: u64 = 128 << 10;
 /// An open file. Whoever opens it has locked it.
 pub struct FileDevice {
     file: File,
+    /// Where the device begins in it.
+    start: u64,
     len: u64,
 }
 
 impl FileDevice {
     /// The first `len` bytes of `file`.
     pub fn new(file: File, len: u64) -> FileDevice {
+        FileDevice::within(file, 0, len)
+    }
+
+    /// `len` bytes of `file` from `start` on.
+    pub fn within(file: File, start: u64, len: u64) -> FileDevice {
         // Nothing that is read says what comes next: only the tree knows, and says so. Where the advice is not
         // taken, more is read than is needed.
         let _ = fadvise(&file, 0, None, Advice::Random);
-        FileDevice { file, len }
+        FileDevice { file, start, len }
     }
 
     /// The file.
@@ -40,7 +47,7 @@ impl Device for FileDevice {
 
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         super::checked_end(at, buf.len(), self.len)?;
-        self.file.read_exact_at(buf, at).map_err(|error| match error.kind() {
+        self.file.read_exact_at(buf, self.start + at).map_err(|error| match error.kind() {
             // Not the end of the image, but of what is left of it.
             io::ErrorKind::UnexpectedEof => io::Error::other("the file has become shorter"),
             _ => error,
@@ -49,7 +56,7 @@ impl Device for FileDevice {
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         super::checked_end(at, bytes.len(), self.len)?;
-        self.file.write_all_at(bytes, at)
+        self.file.write_all_at(bytes, self.start + at)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -60,7 +67,7 @@ impl Device for FileDevice {
         // The kernel fetches no more at once than its own read-ahead would.
         for from in (at..at.saturating_add(len)).step_by(FETCH_BYTES as usize) {
             let len = NonZeroU64::new(FETCH_BYTES.min(at + len - from));
-            let _ = fadvise(&self.file, from, len, Advice::WillNeed);
+            let _ = fadvise(&self.file, self.start + from, len, Advice::WillNeed);
         }
     }
 
@@ -70,8 +77,8 @@ impl Device for FileDevice {
         {
             return Ok(false);
         }
-        match fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)
-        {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, hole, self.start + at, len) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
             Err(error) => Err(error.into()),

@@ -481,7 +481,7 @@ impl ModelNode {
     fn new(kind: FileType) -> ModelNode {
         ModelNode {
             kind,
-            perm: 0o600,
+            perm: if kind == FileType::Symlink { 0o777 } else { 0o600 },
             links: if kind == FileType::Directory { 2 } else { 1 },
             shared: false,
             size: 0,

@@ -168,7 +168,10 @@ fn rename(fs: &mut Fs, from: &[u8], to: &[u8], over: Over) -> Result<()> {
 
 fn make(fs: &mut Fs, path: &[u8], kind: FileType, target: &[u8]) -> Result<()> {
     let (directory, name) = fs.resolve_parent(path)?;
-    let attributes = Attributes::at(Time::default());
+    let mut attributes = Attributes::at(Time::default());
+    if kind == FileType::Symlink {
+        attributes.perm = 0o777;
+    }
     let new = New { target: target.to_vec(), ..New::of(kind, attributes) };
     fs.make(&directory, name, new).map(drop)
 }

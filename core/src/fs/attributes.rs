@@ -74,17 +74,21 @@ impl Fs {
         self.set_attributes(object, changes)
     }
 
-    /// Somebody has read an object: its time of access is brought up to date if it is not younger than the last
-    /// change, or a day old (relatime of mount(8)).
-    pub fn note_access(&mut self, object: &Object) -> Result<()> {
-        let (inode, now) = (object.inode(), self.now());
-        let changed = inode.modified.max(inode.changed);
-        if inode.accessed > changed && now.secs.saturating_sub(inode.accessed.secs) < ACCESS_AGE {
+    /// Somebody has read an object at a time: its time of access is brought up to date if that is due.
+    pub fn note_access(&mut self, object: &Object, time: Time) -> Result<()> {
+        if !Fs::is_access_due(&object.inode(), time) {
             return Ok(());
         }
         let mut draft = self.begin()?;
-        draft.inode(object).accessed = now;
+        draft.inode(object).accessed = time;
         self.carry_out(Op::SetAttributes, draft)
+    }
+
+    /// Whether a time of access is to be brought up to date: it is not younger than the last change, or a day old
+    /// (relatime of mount(8)).
+    pub fn is_access_due(inode: &Inode, time: Time) -> bool {
+        let changed = inode.modified.max(inode.changed);
+        inode.accessed <= changed || time.secs.saturating_sub(inode.accessed.secs) >= ACCESS_AGE
     }
 }
 

@@ -19,6 +19,7 @@ mod orphans;
 mod relocate;
 mod remove;
 mod rename;
+mod shared;
 mod walk;
 mod xattrs;
 mod zones;
@@ -29,7 +30,7 @@ use crate::error::{Error, Place, Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
 use crate::tree::Scan;
-use crate::volume::Volume;
+use crate::volume::{Checkpoint, Volume};
 
 pub use allocate::{Allocate, Seek};
 pub use attributes::Changes;
@@ -43,6 +44,7 @@ pub use object::Object;
 use object::{Live, Placed};
 pub(crate) use orphans::orphan_name;
 pub use rename::Over;
+pub use shared::Shared;
 pub use walk::{Visit, Walk};
 pub(crate) use xattrs::xattr_bytes;
 use zones::Small;
@@ -178,9 +180,23 @@ impl Fs {
     /// Merges zones that have become too small, and makes the state durable as a checkpoint. What is damaged is
     /// left as it is.
     pub fn checkpoint(&mut self) -> Result<()> {
+        let checkpoint = self.begin_checkpoint()?;
+        let waited = checkpoint.wait();
+        self.volume.end_checkpoint(checkpoint, waited)
+    }
+
+    fn begin_checkpoint(&mut self) -> Result<Checkpoint> {
         self.tidy()?;
         let now = self.now();
-        self.volume.checkpoint_at(now)
+        self.volume.begin_checkpoint(now)
+    }
+
+    /// Deletes what has lost its name and is not in use any more.
+    pub fn reap(&mut self) -> Result<()> {
+        match self.live.has_gone() {
+            true => self.begin().map(drop),
+            false => Ok(()),
+        }
     }
 
     /// The root directory.

@@ -69,6 +69,11 @@ impl Live {
         Object(entry)
     }
 
+    /// Whether there are orphans whose last handle has gone.
+    pub fn has_gone(&self) -> bool {
+        !lock(&self.gone).is_empty()
+    }
+
     /// Orphans whose last handle has gone.
     pub fn take_gone(&self) -> Vec<Ino> {
         std::mem::take(&mut lock(&self.gone))

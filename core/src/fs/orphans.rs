@@ -50,7 +50,7 @@ impl Fs {
     /// An error is one after which nothing can be written.
     pub(super) fn reap_what_can_be(&mut self) -> Result<()> {
         for ino in self.live.take_gone() {
-            match self.reap(ino) {
+            match self.reap_one(ino) {
                 Err(error) if self.volume.has_failed() => return Err(error),
                 Err(_) => self.stuck.push(ino),
                 Ok(()) => {}
@@ -65,7 +65,7 @@ impl Fs {
         self.reap_what_can_be()
     }
 
-    fn reap(&mut self, ino: Ino) -> Result<()> {
+    fn reap_one(&mut self, ino: Ino) -> Result<()> {
         let directory = self.orphans()?;
         let name = orphan_name(ino);
         let Some(object) = self.find(&directory, &name)? else { return Ok(()) };

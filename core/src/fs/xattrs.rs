@@ -42,22 +42,32 @@ impl Fs {
         self.volume.get(TreeId::Metadata, &key)
     }
 
-    /// Sets extended attributes, all in one operation. The permission bits go with an access control list.
+    /// Sets extended attributes, all in one operation. The permission bits go with an access control list; one that
+    /// says no more than they do is not kept (posix_acl_update_mode of the kernel).
     pub fn set_xattrs(&mut self, object: &Object, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         check_xattrs(xattrs)?;
+        let list = xattrs.iter().find(|(name, _)| name == acl::ACCESS);
+        let list = list.and_then(|(_, value)| Acl::parse(value));
+        let is_kept =
+            |name: &[u8]| name != acl::ACCESS || !list.as_ref().is_some_and(Acl::is_minimal);
         let mut delta = Delta::default();
+        let mut gone = None;
         for (name, value) in xattrs {
             let old = self.find_xattr(object, name)?;
-            let before = old.map_or(0, |old| xattr_bytes(name, old.len()));
-            delta = delta + Delta::meta(xattr_bytes(name, value.len())) - Delta::meta(before);
+            delta = delta - Delta::meta(old.as_ref().map_or(0, |old| xattr_bytes(name, old.len())));
+            match is_kept(name) {
+                true => delta = delta + Delta::meta(xattr_bytes(name, value.len())),
+                false => gone = old.map(|_| name),
+            }
         }
-        let list = xattrs.iter().find(|(name, _)| name == acl::ACCESS);
-        let perm = list.and_then(|(_, value)| Acl::parse(value)).map(|list| list.perm());
         self.change_xattrs(object, Op::SetXattr, delta, |draft, place| {
-            for (name, value) in xattrs {
+            for (name, value) in xattrs.iter().filter(|(name, _)| is_kept(name)) {
                 draft.insert(&place.with_xattr(name), value.clone());
             }
-            if let Some(perm) = perm {
+            if let Some(name) = gone {
+                draft.delete(&place.with_xattr(name));
+            }
+            if let Some(perm) = list.as_ref().map(Acl::perm) {
                 let inode = draft.inode(object);
                 inode.perm = inode.perm & !0o777 | perm;
             }

@@ -120,9 +120,9 @@ impl Log {
         self.open.push(record);
     }
 
-    /// Makes the open group durable, with what its bindings lead to: one write, or two around the region's
-    /// end, and one flush.
-    pub fn sync(
+    /// Writes the open group, with what its bindings lead to: one write, or two around the region's end. It is
+    /// durable with the next flush of the device.
+    pub fn write(
         &mut self,
         disk: &Disk,
         birth: Birth,
@@ -141,13 +141,14 @@ impl Log {
             return Err(Error::Misuse("a log group outgrew the log".into()));
         }
         self.region.write(disk, self.head, &group)?;
-        if !is_broken(Mutation::SyncUnflushed) {
-            disk.flush()?;
-        }
         self.head += units;
         self.next_group = next_group;
-        self.flushed = number;
         Ok(())
+    }
+
+    /// The device has been flushed since the last group was written.
+    pub fn flushed(&mut self) {
+        self.flushed = self.next_group - 1;
     }
 
     /// A checkpoint has made every record unnecessary: its epoch's first group comes next.

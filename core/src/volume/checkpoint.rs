@@ -1,10 +1,15 @@
 //! Making things durable: log groups and checkpoints.
+//!
+//! Either is done in three steps, so that whoever shares a volume can let others read meanwhile: one that
+//! changes the volume and writes, one that waits for the device and needs nothing of the volume, and one that
+//! takes note of it. No transaction may come in between.
 
 use super::ring::slots_of;
 use super::{Access, Volume, slot_block};
 use crate::cache::Store;
+use crate::device::{Disk, SECTOR};
 use crate::error::{Result, after};
-use crate::format::{Birth, IDENTITY_AT, RootRef, Superblock, limits};
+use crate::format::{Birth, IDENTITY_AT, Identity, RootRef, Superblock, limits};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 
@@ -17,27 +22,137 @@ pub(super) enum Continued {
     Replay { unit: u64, group: u64 },
 }
 
+/// A checkpoint all of which has been written but its superblock.
+pub struct Checkpoint {
+    disk: Disk,
+    superblock: Superblock,
+    /// That of the volume afterwards.
+    identity: Identity,
+    identify: Identify,
+    /// Whether no log will bring the flush soon that makes the second slot durable.
+    alone: bool,
+    continued: Continued,
+    next_epoch: Epoch,
+}
+
+/// What becomes of the identity block with a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Identify {
+    /// It stays.
+    No,
+    /// It makes the image one, once there is a superblock.
+    First,
+    /// It leads to the second half of the ring of a larger volume.
+    Larger,
+}
+
+/// What a sync waits for.
+pub enum Syncing {
+    /// Nothing: everything is durable.
+    Nothing,
+    /// A flush of the device, after which a log group counts.
+    Group(Disk),
+    /// A checkpoint.
+    Checkpoint(Box<Checkpoint>),
+}
+
+impl Syncing {
+    /// Waits until it is durable.
+    pub fn wait(&self) -> Result<()> {
+        match self {
+            Syncing::Nothing => Ok(()),
+            Syncing::Group(_) if is_broken(Mutation::SyncUnflushed) => Ok(()),
+            Syncing::Group(disk) => disk.flush(),
+            Syncing::Checkpoint(checkpoint) => checkpoint.wait(),
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Makes what has been written durable, then writes the superblock, and makes that durable.
+    pub fn wait(&self) -> Result<()> {
+        let Checkpoint { disk, identity, superblock, .. } = self;
+        if !is_broken(Mutation::SuperblockBeforeFlush) {
+            disk.flush()?;
+        }
+        let write_slot = |slot: u32| {
+            let copy = Superblock { slot, ..superblock.clone() };
+            disk.write(slot_block(identity.ring, slot).byte(), &copy.encode())
+        };
+        let slots = slots_of(superblock.birth.epoch);
+        if self.identify == Identify::Larger {
+            // The second half of the ring is where only the new identity leads. Its sizes and the hash are in
+            // the first sector.
+            write_slot(slots[1])?;
+            disk.flush()?;
+            disk.write(IDENTITY_AT, &identity.encode()[..SECTOR])?;
+            disk.flush()?;
+        }
+        // The first, durably; then the second, which becomes durable with the next flush, or at once where no
+        // log will bring one soon.
+        write_slot(slots[0])?;
+        if !is_broken(Mutation::SlotsAtOnce) {
+            disk.flush()?;
+        }
+        write_slot(slots[1])?;
+        if self.alone {
+            disk.flush()?;
+        }
+        if self.identify == Identify::First {
+            disk.write(IDENTITY_AT, &identity.encode())?;
+            disk.flush()?;
+        }
+        Ok(())
+    }
+}
+
 impl Volume {
     /// Makes every transaction so far durable. Costs one flush of the device.
     pub fn sync(&mut self) -> Result<()> {
+        let syncing = self.begin_sync()?;
+        let waited = syncing.wait();
+        self.end_sync(syncing, waited)
+    }
+
+    /// The first step of a sync.
+    pub fn begin_sync(&mut self) -> Result<Syncing> {
         if !self.writable()? {
-            return self.checkpoint();
+            return self.sync_whole();
         }
         if !self.log.has_open() {
-            return Ok(());
+            return Ok(Syncing::Nothing);
         }
         if self.access == (Access::ReadWrite { logged: true, fenced: false }) {
             // The fence holds everything that the group would: it is dropped.
             self.counters.fences += 1;
-            return self.checkpoint();
+            return self.sync_whole();
         }
         // What the last records made obsolete takes room in the bindings, too.
         if self.store.late.bytes_max() > self.log.room() {
             self.counters.for_log += 1;
-            return self.checkpoint();
+            return self.sync_whole();
         }
         let result = self.seal_group();
-        self.or_fail(result)
+        self.or_fail(result)?;
+        Ok(Syncing::Group(self.store.disk.clone()))
+    }
+
+    fn sync_whole(&mut self) -> Result<Syncing> {
+        let checkpoint = self.begin_checkpoint(self.superblock.wall)?;
+        Ok(Syncing::Checkpoint(Box::new(checkpoint)))
+    }
+
+    /// The last step of a sync, where waiting had this end.
+    pub fn end_sync(&mut self, syncing: Syncing, waited: Result<()>) -> Result<()> {
+        match syncing {
+            Syncing::Nothing => Ok(()),
+            Syncing::Group(_) => {
+                self.or_fail(waited)?;
+                self.log.flushed();
+                Ok(())
+            }
+            Syncing::Checkpoint(checkpoint) => self.end_checkpoint(*checkpoint, waited),
+        }
     }
 
     /// Binds what is bound late and writes the group; the order of these writes does not matter, because
@@ -50,7 +165,7 @@ impl Volume {
         self.counters.bound(&bindings);
         self.counters.groups += 1;
         let (birth, disk) = (self.superblock.birth, &self.store.disk);
-        self.log.sync(disk, birth, self.nonce_before, &bindings)
+        self.log.write(disk, birth, self.nonce_before, &bindings)
     }
 
     /// Makes the state of both trees durable. Then the log starts afresh.
@@ -60,8 +175,28 @@ impl Volume {
 
     /// A checkpoint that carries this wall time.
     pub fn checkpoint_at(&mut self, wall: Time) -> Result<()> {
+        let checkpoint = self.begin_checkpoint(wall)?;
+        let waited = checkpoint.wait();
+        self.end_checkpoint(checkpoint, waited)
+    }
+
+    /// Writes some of the nodes that a checkpoint would find dirty. Whether there are many more of them.
+    pub fn clean_some(&mut self) -> Result<bool> {
         self.writable()?;
-        let result = self.write_checkpoint(wall, Continued::Afresh);
+        let result = self.store.clean_some();
+        self.or_fail(result)
+    }
+
+    /// The first step of a checkpoint.
+    pub fn begin_checkpoint(&mut self, wall: Time) -> Result<Checkpoint> {
+        self.writable()?;
+        let result = self.prepare(wall, Continued::Afresh);
+        self.or_fail(result)
+    }
+
+    /// The last step of a checkpoint, where waiting had this end.
+    pub fn end_checkpoint(&mut self, checkpoint: Checkpoint, waited: Result<()>) -> Result<()> {
+        let result = waited.map(|()| self.take_note(checkpoint));
         self.or_fail(result)?;
         self.punch();
         Ok(())
@@ -79,6 +214,14 @@ impl Volume {
     }
 
     pub(super) fn write_checkpoint(&mut self, wall: Time, continued: Continued) -> Result<()> {
+        let checkpoint = self.prepare(wall, continued)?;
+        checkpoint.wait()?;
+        self.take_note(checkpoint);
+        Ok(())
+    }
+
+    /// Writes everything but the superblock.
+    fn prepare(&mut self, wall: Time, continued: Continued) -> Result<Checkpoint> {
         let birth = self.store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
         self.prune()?;
@@ -86,9 +229,6 @@ impl Volume {
         let Store { table, space, disk, .. } = &mut self.store;
         let root = table.write(space, birth)?;
         let map_hash = space.write_map(disk, self.superblock.map_start, birth)?;
-        if !is_broken(Mutation::SuperblockBeforeFlush) {
-            disk.flush()?;
-        }
         let mut roots = vec![RootRef { epoch: birth.epoch, held: false, table: root }];
         roots.extend(self.superblock.roots.iter().copied().take(limits::ROOTS_MAX - 1));
         let (log_head, first_group) = match continued {
@@ -125,19 +265,27 @@ impl Volume {
             roots,
             ..self.superblock.clone()
         };
-        self.write_superblock(&superblock)?;
+        let (identity, identify) = match (self.larger.take(), self.unidentified) {
+            (Some(larger), _) => (larger, Identify::Larger),
+            (None, true) => (self.identity.clone(), Identify::First),
+            (None, false) => (self.identity.clone(), Identify::No),
+        };
+        let alone = !matches!(self.access, Access::ReadWrite { logged: true, .. });
+        let disk = self.store.disk.clone();
+        Ok(Checkpoint { disk, superblock, identity, identify, alone, continued, next_epoch })
+    }
+
+    /// A checkpoint is durable: the next epoch begins.
+    fn take_note(&mut self, checkpoint: Checkpoint) {
+        let Checkpoint { superblock, identity, continued, next_epoch, .. } = checkpoint;
         self.counters.checkpoints += 1;
         self.changed = None;
         self.nonce_before = self.superblock.birth.nonce;
-        self.superblock = superblock;
-        if self.unidentified {
-            self.store.disk.write(IDENTITY_AT, &self.identity.encode())?;
-            self.store.disk.flush()?;
-            self.unidentified = false;
-        }
-        self.store.space.checkpointed(first_group);
+        (self.identity, self.unidentified) = (identity, false);
+        self.store.space.checkpointed(superblock.first_group);
         let nonce = Nonce((self.nonces)());
-        self.store.begin_epoch(Birth { epoch: next_epoch, nonce, ..birth });
+        self.store.begin_epoch(Birth { epoch: next_epoch, nonce, ..superblock.birth });
+        self.superblock = superblock;
         if let Continued::Afresh = continued {
             self.store.late.clear();
             self.log.checkpointed();
@@ -145,32 +293,5 @@ impl Volume {
                 *fenced = true;
             }
         }
-        Ok(())
-    }
-
-    /// Writes the slots of the epoch: the first, durably; then the second, which becomes durable with
-    /// the next flush, or at once where no log will bring one soon.
-    fn write_superblock(&mut self, superblock: &Superblock) -> Result<()> {
-        let slots = slots_of(superblock.birth.epoch);
-        if let Some(larger) = &self.larger {
-            // The second half of the ring is where only the new identity leads.
-            let copy = Superblock { slot: slots[1], ..superblock.clone() };
-            let disk = &self.store.disk;
-            disk.write(slot_block(larger.ring, slots[1]).byte(), &copy.encode())?;
-            disk.flush()?;
-            self.identify_larger()?;
-        }
-        let disk = &self.store.disk;
-        for slot in slots {
-            let copy = Superblock { slot, ..superblock.clone() };
-            disk.write(slot_block(self.identity.ring, slot).byte(), &copy.encode())?;
-            if slot == slots[0] && is_broken(Mutation::SlotsAtOnce) {
-                continue;
-            }
-            if slot == slots[0] || !matches!(self.access, Access::ReadWrite { logged: true, .. }) {
-                disk.flush()?;
-            }
-        }
-        Ok(())
     }
 }

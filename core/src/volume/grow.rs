@@ -6,9 +6,8 @@
 //! where only the new identity block leads, which one write that cannot tear puts in place.
 
 use super::{Layout, Volume};
-use crate::device::SECTOR;
 use crate::error::{Error, Result};
-use crate::format::{IDENTITY_AT, Identity};
+use crate::format::Identity;
 use crate::ids::*;
 
 /// So many checkpoints, and a block that was used by the one before them is free.
@@ -67,17 +66,5 @@ impl Volume {
         self.larger =
             Some(Identity { image_blocks: new.image_blocks, ring, ..self.identity.clone() });
         self.checkpoint_at(wall)
-    }
-
-    /// Puts the identity block of the larger volume in place, where that is due: its sizes and the hash are in the first
-    /// sector.
-    pub(super) fn identify_larger(&mut self) -> Result<()> {
-        if let Some(larger) = self.larger.take() {
-            let disk = &self.store.disk;
-            disk.write(IDENTITY_AT, &larger.encode()[..SECTOR])?;
-            disk.flush()?;
-            self.identity = larger;
-        }
-        Ok(())
     }
 }

@@ -31,6 +31,7 @@ use crate::ids::*;
 use crate::log::Log;
 use crate::tree::{self, Balance, Cursor, Scan};
 
+pub use checkpoint::{Checkpoint, Syncing};
 pub use counters::Counters;
 pub use create::CreateOptions;
 pub use layout::{Layout, default_log_bytes, slot_block};
@@ -61,7 +62,7 @@ pub struct Transaction {
 }
 
 /// Gives out the nonces of epochs: fresh numbers that were never used before.
-pub type NonceSource = Box<dyn FnMut() -> u64 + Send>;
+pub type NonceSource = Box<dyn FnMut() -> u64 + Send + Sync>;
 
 /// An open volume.
 pub struct Volume {
@@ -193,6 +194,19 @@ impl Volume {
             self.access = Access::Failed;
         }
         result
+    }
+
+    /// Whether there is anything that the last checkpoint does not hold.
+    pub fn has_changes(&self) -> bool {
+        self.log.has_open() || self.log.fill().0 > 0 || self.store.dirty_bytes() > 0
+    }
+
+    /// Whether there is anything that would be lost if the power went now.
+    pub fn has_unsynced(&self) -> bool {
+        match self.access {
+            Access::ReadWrite { logged: false, .. } => self.store.dirty_bytes() > 0,
+            _ => self.log.has_open(),
+        }
     }
 
     /// How much of the log this epoch uses, and how large the log is, in bytes.

@@ -20,8 +20,13 @@ const EXIT_CODES: ExitCodes = ExitCodes {
     ..GENERAL
 };
 
-/// Other names of the binary, by which it is called, and the tools that they stand for.
-const NAMES: [(&str, &str); 2] = [("mkfs.betr", "mkfs"), ("fsck.betr", "fsck")];
+/// Other names of the binary, by which it is called, the tools that they stand for, and a word that these then get.
+const NAMES: [(&str, &str, Option<&str>); 4] = [
+    ("mkfs.betr", "mkfs", None),
+    ("fsck.betr", "fsck", None),
+    ("mount.betr", "mount", Some("--helper")),
+    ("mount.fuse.betr", "mount", Some("--helper")),
+];
 
 /// A file system in an image, built on Bε-trees, and its tools
 #[derive(Parser, Debug)]
@@ -36,6 +41,8 @@ struct Betr {
 enum Tool {
     Mkfs(betr_mkfs::Args),
     Fsck(betr_fsck::Args),
+    Mount(betr_mount::Args),
+    Status(betr_mount::status::Args),
     #[command(flatten)]
     Files(betr_files::Verb),
     Shell(betr_files::shell::Args),
@@ -57,6 +64,8 @@ impl Tool {
         match self {
             Tool::Mkfs(args) => betr_mkfs::run(args, io),
             Tool::Fsck(args) => betr_fsck::run(args, io),
+            Tool::Mount(args) => betr_mount::run(args, io),
+            Tool::Status(args) => betr_mount::status::run(args, io),
             Tool::Files(verb) => verb.run(io),
             Tool::Shell(args) => args.run(io),
             Tool::Info(args) => betr_volume::info::run(args, io),
@@ -142,8 +151,9 @@ fn betr(args: &[OsString], codes: &Codes) -> Exit {
 /// Called by one of its other names, that name stands for `betr` and the subcommand.
 fn arguments(mut args: Vec<OsString>) -> Vec<OsString> {
     let name = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
-    if let Some((_, tool)) = NAMES.iter().find(|(other, _)| name == Some(*other)) {
-        args.splice(..1, ["betr".into(), OsString::from(tool)]);
+    if let Some((_, tool, word)) = NAMES.iter().find(|(other, ..)| name == Some(*other)) {
+        let words = [Some("betr"), Some(*tool), *word];
+        args.splice(..1, words.into_iter().flatten().map(OsString::from));
     }
     args
 }

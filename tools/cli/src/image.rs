@@ -15,6 +15,7 @@ mod data;
 mod error;
 mod temp;
 
+pub use busy::{SERVER, what_is_mounted_at};
 pub use create::{NewImage, create, existing_len};
 pub use error::OpenError;
 
@@ -149,9 +150,10 @@ fn open_file(path: &Path, access: Access, meta: &Metadata) -> Result<File, OpenE
 fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenError> {
     let meta = file.metadata().map_err(doing(path, "examine"))?;
     // A lock may outlive its owner for a moment: udev looks at a block device that was closed, a child
-    // of the owner is between fork and exec, the server of a mount ends after umount has returned.
-    let attempts = 20;
-    for attempt in 1..=attempts {
+    // of the owner is between fork and exec. The server of a mount makes everything durable after umount has
+    // returned.
+    let (attempts, of_server) = (20, 2400);
+    for attempt in 1..=of_server {
         let result = match access {
             Access::Read => file.try_lock_shared(),
             Access::Write => file.try_lock(),
@@ -159,10 +161,15 @@ fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenError> {
         match result {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(source)) => return Err(doing(path, "lock")(source)),
-            Err(TryLockError::WouldBlock) if attempt < attempts => {
+            Err(TryLockError::WouldBlock) => {
+                if let Some(at) = busy::mounted_at(path, &meta) {
+                    return Err(OpenError::Mounted { path: path.into(), at });
+                }
+                if attempt >= attempts && !busy::is_served(&meta) {
+                    break;
+                }
                 std::thread::sleep(Duration::from_millis(25));
             }
-            Err(TryLockError::WouldBlock) => {}
         }
     }
     Err(OpenError::Locked { path: path.into(), holders: busy::lock_holders(&meta), access })

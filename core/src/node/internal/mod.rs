@@ -171,6 +171,20 @@ impl Internal {
         (0..self.children.len()).map(|at| self.pending(at)).sum()
     }
 
+    /// How many messages are pending; what a run holds for a child that has taken it already does not count.
+    pub fn messages(&self) -> u64 {
+        let open = |batch: &Batch| (batch.points().len() + batch.ranges().len()) as u64;
+        let first: HashMap<NodeId, _> =
+            self.children.iter().map(|child| (child.id, child.first_run)).collect();
+        let live = |run: &Run| {
+            let is_live = |child| first.get(child).is_some_and(|first| run.reference.seq >= *first);
+            let slices = run.reference.slices.iter().filter(|slice| is_live(&slice.child));
+            slices.map(|slice| u64::from(slice.section.count)).sum::<u64>()
+                + u64::from(run.reference.ranges.count)
+        };
+        self.open.iter().map(open).sum::<u64>() + self.runs.iter().map(live).sum::<u64>()
+    }
+
     /// The bytes of the values that pending updates may make.
     pub fn growth(&self) -> u64 {
         let sealed: u64 = self.children.iter().map(|child| child.growth).sum();

@@ -45,7 +45,7 @@ pub(super) fn items(prefix: &Path) -> Result<Vec<Item>, Failure> {
     let mut items = Vec::new();
     let mut add = |path: PathBuf, what| items.push(Item { path, what });
     add("bin/betr".into(), What::File { bytes: program()?, executable: true });
-    for (name, _) in NAMES {
+    for (name, ..) in NAMES {
         add(format!("sbin/{name}").into(), What::Link { target: "../bin/betr".into() });
     }
     for page in man::pages()? {

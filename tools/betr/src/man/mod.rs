@@ -56,7 +56,7 @@ pub(crate) fn pages() -> io::Result<Vec<Page>> {
         pages.push(Page { path, text: page::render(command)? });
         waiting.extend(command.get_subcommands());
     }
-    for (alias, tool) in crate::NAMES {
+    for (alias, tool, _) in crate::NAMES {
         let path = PathBuf::from(format!("man8/{alias}.8"));
         pages.push(Page { path, text: format!(".so man1/betr-{tool}.1\n").into_bytes() });
     }

@@ -51,6 +51,8 @@ fn everything_is_where_the_system_looks_for_it() {
         "bin/betr",
         "sbin/mkfs.betr",
         "sbin/fsck.betr",
+        "sbin/mount.betr",
+        "sbin/mount.fuse.betr",
         "share/man/man1/betr.1",
         "share/man/man1/betr-ls.1",
         "share/man/man8/fsck.betr.8",

@@ -13,7 +13,7 @@ fn manual(dir: &Path) -> (PathBuf, Vec<String>) {
     let man = dir.join("a/man");
     let (out, _) = run("man DIR/a/man", dir, dir, 0);
     let (first, eighth) = (names(&man.join("man1")), names(&man.join("man8")));
-    assert_eq!(eighth, ["fsck.betr.8", "mkfs.betr.8"]);
+    assert_eq!(eighth, ["fsck.betr.8", "mkfs.betr.8", "mount.betr.8", "mount.fuse.betr.8"]);
     assert_eq!(out.lines().count(), first.len() + eighth.len());
     (man, first)
 }

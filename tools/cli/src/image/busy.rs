@@ -15,14 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// Refuses an image that is mounted or backs a loop device.
 pub(super) fn check(path: &Path, meta: &Metadata) -> Result<(), OpenError> {
-    let mounts = Mounts(fs::read("/proc/self/mountinfo").unwrap_or_default());
-    let at = if meta.file_type().is_block_device() {
-        mounts.of_device(meta.rdev())
-    } else {
-        let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.into());
-        mounts.of_file(&canonical)
-    };
-    if let Some(at) = at {
+    let mounts = Mounts::now();
+    if let Some(at) = mounts.of_image(path, meta) {
         return Err(OpenError::Mounted { path: path.into(), at });
     }
     if !meta.file_type().is_block_device()
@@ -32,6 +26,18 @@ pub(super) fn check(path: &Path, meta: &Metadata) -> Result<(), OpenError> {
         return Err(OpenError::Loop { path: path.into(), device: format!("/dev/{name}"), at });
     }
     Ok(())
+}
+
+/// Where an image is mounted, if it is.
+pub(super) fn mounted_at(path: &Path, meta: &Metadata) -> Option<PathBuf> {
+    Mounts::now().of_image(path, meta)
+}
+
+/// What is mounted at a directory, which has no links in its path: its device number, and its source.
+pub fn what_is_mounted_at(directory: &Path) -> Option<(u64, PathBuf)> {
+    // The last one hides those below it.
+    let last = Mounts::now().lines().filter(|mount| mount.at == directory).last()?;
+    Some((last.device?, last.source))
 }
 
 /// The text of /proc/self/mountinfo.
@@ -45,6 +51,20 @@ struct Mount {
 }
 
 impl Mounts {
+    fn now() -> Mounts {
+        Mounts(fs::read("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    fn of_image(&self, path: &Path, meta: &Metadata) -> Option<PathBuf> {
+        // A FUSE server of a block device names it as its source, too.
+        let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        let of_device = || match meta.file_type().is_block_device() {
+            true => self.of_device(meta.rdev()),
+            false => None,
+        };
+        of_device().or_else(|| self.of_file(&canonical))
+    }
+
     fn lines(&self) -> impl Iterator<Item = Mount> {
         self.0.split(|byte| *byte == b'\n').filter_map(parse_mount)
     }
@@ -149,9 +169,21 @@ pub(super) fn device_holders(device: u64) -> Vec<String> {
 
 /// The processes that hold a lock on the file, as `process 12 (name)`.
 pub(super) fn lock_holders(meta: &Metadata) -> Vec<String> {
+    holders(meta).into_iter().map(process).collect()
+}
+
+/// What the server of a mount calls itself.
+pub const SERVER: &str = "betr-mount";
+
+/// Whether the server of a mount holds a lock on the file. If it is not mounted, that is not for long.
+pub(super) fn is_served(meta: &Metadata) -> bool {
+    let name = |pid: u32| fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    holders(meta).into_iter().any(|pid| name(pid).trim_ascii_end() == SERVER.as_bytes())
+}
+
+fn holders(meta: &Metadata) -> BTreeSet<u32> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let pids = lock_pids(&locks, meta.dev(), meta.ino(), |pid| has_open(pid, meta));
-    pids.into_iter().map(process).collect()
+    lock_pids(&locks, meta.dev(), meta.ino(), |pid| has_open(pid, meta))
 }
 
 /// Who holds a flock(2) lock on the inode, from the text of /proc/locks:

@@ -8,6 +8,19 @@ use crate::size::human;
 use std::io;
 use std::path::{Path, PathBuf};
 
+impl OpenError {
+    /// Whether the image is there, and only may not be written.
+    pub fn is_write_protected(&self) -> bool {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        match self {
+            OpenError::Io { source, .. } => {
+                matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Why an image could not be opened, created or committed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

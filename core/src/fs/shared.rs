@@ -1,0 +1,83 @@
+//! A file system that several threads use: many read at a time, one changes.
+//!
+//! Who changes it, or makes it durable, has the *turn*; what others look at is locked only while it really
+//! changes. So readers wait neither for the device nor for the bulk of what a checkpoint writes. Whoever has the turn
+//! may wait for the device without the lock: nobody else can change anything meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+
+use super::Fs;
+use crate::error::{Error, Result};
+
+/// So often nodes are written before a checkpoint takes the turn.
+const CLEANINGS: usize = 32;
+
+/// A file system for several threads.
+pub struct Shared {
+    turn: Mutex<()>,
+    fs: RwLock<Fs>,
+    /// A change is on the way. If it still is when the turn is free, it ended in a panic.
+    changing: AtomicBool,
+}
+
+impl Shared {
+    /// Shares a file system.
+    pub fn new(fs: Fs) -> Shared {
+        Shared { turn: Mutex::new(()), fs: RwLock::new(fs), changing: AtomicBool::new(false) }
+    }
+
+    /// Looks at it.
+    pub fn read<T>(&self, look: impl FnOnce(&Fs) -> Result<T>) -> Result<T> {
+        let fs = self.fs.read();
+        self.check()?;
+        look(&fs)
+    }
+
+    /// Changes it.
+    pub fn change<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
+        let _turn = self.turn.lock();
+        self.alter(act)
+    }
+
+    /// Makes every change so far durable.
+    pub fn sync(&self) -> Result<()> {
+        let _turn = self.turn.lock();
+        let syncing = self.alter(|fs| fs.volume.begin_sync())?;
+        let waited = syncing.wait();
+        self.alter(|fs| fs.volume.end_sync(syncing, waited))
+    }
+
+    /// Makes a checkpoint. Most of what it writes is written piece by piece, while others may change what they
+    /// like.
+    pub fn checkpoint(&self) -> Result<()> {
+        for _ in 0..CLEANINGS {
+            if !self.change(|fs| fs.volume.clean_some())? {
+                break;
+            }
+        }
+        let _turn = self.turn.lock();
+        let checkpoint = self.alter(Fs::begin_checkpoint)?;
+        let waited = checkpoint.wait();
+        self.alter(|fs| fs.volume.end_checkpoint(checkpoint, waited))
+    }
+
+    /// Changes it, for who has the turn. Readers that wait come before the next change.
+    fn alter<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
+        let mut fs = self.fs.write();
+        self.check()?;
+        self.changing.store(true, Ordering::Relaxed);
+        let done = act(&mut fs);
+        self.changing.store(false, Ordering::Relaxed);
+        RwLockWriteGuard::unlock_fair(fs);
+        done
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.changing.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Error::Misuse("an operation has panicked: open the image again".into())),
+        }
+    }
+}

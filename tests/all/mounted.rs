@@ -1,0 +1,180 @@
+//! Power cuts under a mount: the steps come as system calls, through the kernel, and what reaches the device is
+//! cut off anywhere.
+//!
+//! Each step is one change, or two, so the state that is recovered must be that after some step: not before the last one that
+//! was acknowledged as synced when the power went, and not after those that had begun.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Result;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use betr_cli::skip::need;
+use betr_core::check::{CheckOptions, check};
+use betr_core::device::{Device, ForkDevice, RecordingDevice};
+use betr_core::explore::{Broken, Model, Step, Sweep, random_steps};
+use betr_core::fs::{Allocate, Attributes, Fs};
+use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_core::volume::Mode;
+use betr_mount::Mounted;
+use betr_tests::{clock, create, open, rounds, tight, tiny};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode as Perm, RenameFlags, XattrFlags, fallocate,
+    linkat, mknodat, removexattr, renameat_with, setxattr,
+};
+
+const IMAGE: u64 = 4 << 20;
+const STEPS: usize = 150;
+
+/// A step as a system call; whether there is one.
+fn call(top: &Path, step: &Step) -> Option<Result<()>> {
+    let at = |path: &[u8]| -> PathBuf {
+        let inside = path.strip_prefix(b"/").unwrap_or(path);
+        top.join(std::ffi::OsStr::from_bytes(inside))
+    };
+    // Of other objects the kernel keeps users' attributes away; and it follows links.
+    let plain = |path: &[u8], name: &[u8]| {
+        let known = at(path).symlink_metadata();
+        name.starts_with(b"user.") && known.is_ok_and(|meta| meta.is_file() || meta.is_dir())
+    };
+    let file = |path: &[u8]| OpenOptions::new().write(true).open(at(path));
+    let rename =
+        |from: &[u8], to: &[u8], flags| Ok(renameat_with(CWD, at(from), CWD, at(to), flags)?);
+    Some(match step {
+        Step::Mkdir(path) => DirBuilder::new().mode(0o600).create(at(path)),
+        Step::Create(path) => {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600).open(at(path)).map(drop)
+        }
+        Step::Symlink(path, target) => symlink(std::ffi::OsStr::from_bytes(target), at(path)),
+        Step::Mkfifo(path) => {
+            mknodat(CWD, at(path), FileType::Fifo, Perm::from(0o600), 0).map_err(Into::into)
+        }
+        Step::Write { path, offset, len, fill } => {
+            file(path).and_then(|file| file.write_all_at(&fill.bytes(*len), *offset))
+        }
+        Step::Truncate(path, size) => file(path).and_then(|file| file.set_len(*size)),
+        Step::Unlink(path) => std::fs::remove_file(at(path)),
+        Step::Rmdir(path) => std::fs::remove_dir(at(path)),
+        Step::Rename(from, to) => rename(from, to, RenameFlags::empty()),
+        Step::RenameNew(from, to) => rename(from, to, RenameFlags::NOREPLACE),
+        Step::Exchange(from, to) => rename(from, to, RenameFlags::EXCHANGE),
+        Step::Link(from, to) => {
+            linkat(CWD, at(from), CWD, at(to), AtFlags::empty()).map_err(Into::into)
+        }
+        Step::Allocate { path, what, offset, len, keep_size } => {
+            let mut flags = match what {
+                Allocate::Reserve => FallocateFlags::empty(),
+                Allocate::Punch => FallocateFlags::PUNCH_HOLE,
+                Allocate::Zero => FallocateFlags::ZERO_RANGE,
+            };
+            flags.set(FallocateFlags::KEEP_SIZE, *keep_size);
+            file(path).and_then(|file| Ok(fallocate(&file, flags, *offset, *len)?))
+        }
+        Step::SetXattr { path, name, len, fill } if plain(path, name) => {
+            let name = std::ffi::OsStr::from_bytes(name);
+            setxattr(at(path), name, &fill.bytes(*len), XattrFlags::empty()).map_err(Into::into)
+        }
+        Step::RemoveXattr(path, name) if plain(path, name) => {
+            removexattr(at(path), std::ffi::OsStr::from_bytes(name)).map_err(Into::into)
+        }
+        Step::Sync | Step::Checkpoint => File::open(top).and_then(|top| top.sync_all()),
+        // Several changes, or none.
+        _ => return None,
+    })
+}
+
+/// When a step began and ended, in events of the device.
+struct Taken {
+    began: usize,
+    ended: usize,
+    syncs: bool,
+}
+
+#[test]
+fn what_a_mount_has_synced_survives_power_cuts() {
+    let fuse = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !need("root, and /dev/fuse", fuse) {
+        return;
+    }
+    let mut judged = 0;
+    for seed in 0..rounds(3) {
+        judged += explore(seed);
+    }
+    println!("{judged} distinct states");
+    assert!(judged > 300, "only {judged} states");
+}
+
+fn explore(seed: u64) -> u64 {
+    let device = Arc::new(ForkDevice::new(IMAGE as usize / BLOCK_SIZE));
+    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let base = device.fork();
+    let recorder = Arc::new(RecordingDevice::new(device));
+    let volume = open(recorder.clone(), Mode::ReadWrite, tight(), 2 * seed).unwrap().0;
+    let top = tempfile::tempdir().unwrap();
+    let mounted =
+        Mounted::new(Fs::open(volume, clock(100)), Path::new("recorded"), top.path()).unwrap();
+
+    let mut model = Model::new();
+    let (mut models, mut taken) = (vec![model.clone()], Vec::new());
+    for step in random_steps(seed, STEPS) {
+        let mut after = model.clone();
+        let expected = after.apply(&step);
+        let began = recorder.position();
+        // What the model refuses the kernel may allow: it follows links, for one.
+        let Some(done) = expected.is_ok().then(|| call(top.path(), &step)).flatten() else {
+            continue;
+        };
+        if let Err(error) = done {
+            panic!("seed {seed}: {step:?}: {error}");
+        }
+        let ended = recorder.position();
+        // A write that begins amid a page reaches the server in two requests.
+        if let Step::Write { path, offset, len, fill } = &step {
+            let first = BLOCK_SIZE - *offset as usize % BLOCK_SIZE;
+            if first < BLOCK_SIZE && first < *len {
+                let (path, offset, fill) = (path.clone(), *offset, *fill);
+                let mut between = model.clone();
+                between.apply(&Step::Write { path, offset, len: first, fill }).unwrap();
+                models.push(between);
+                taken.push(Taken { began, ended, syncs: false });
+            }
+        }
+        taken.push(Taken { began, ended, syncs: matches!(step, Step::Sync | Step::Checkpoint) });
+        models.push(after.clone());
+        model = after;
+    }
+    mounted.unmount().unwrap();
+    assert!(taken.len() > STEPS / 4, "seed {seed}: only {} steps", taken.len());
+
+    let judge = |state: Arc<dyn Device>, events: usize| {
+        let options = CheckOptions { data: true, slot: None };
+        let report = check(&state, options, &mut ());
+        if !report.is_clean() && !report.is_repairable() {
+            return Err(format!("{:?}", report.findings));
+        }
+        let synced = taken.iter().rposition(|step| step.syncs && step.ended <= events);
+        let first = synced.map_or(0, |at| at + 1);
+        let begun = taken.iter().filter(|step| step.began <= events).count();
+        let volume = open(state, Mode::ReadOnly, tight(), 4).map_err(|error| error.to_string())?.0;
+        let fs = Fs::open(volume, clock(0));
+        let same = |model: &Model| model.difference(&fs).is_ok_and(|found| found.is_none());
+        match models[first..=begun].iter().rev().any(same) {
+            true => Ok(()),
+            false => {
+                let found = models[begun].difference(&fs);
+                Err(format!("none of the states {first} to {begun}: {found:?}"))
+            }
+        }
+    };
+    let sweep = Sweep { base, events: recorder.events(), seed, states: 6 };
+    sweep.run(judge).unwrap_or_else(|broken| {
+        let Broken { cut, description, what, .. } = *broken;
+        panic!("seed {seed}, after event {}: {what}\n{}", cut.events, description.join("\n"))
+    })
+}

@@ -1,0 +1,60 @@
+//! The server in the background: the command starts itself again, and waits until the mount works.
+//!
+//! What goes wrong until then is said by the server itself, on the standard error that it still shares.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use betr_cli::{Exit, Failure};
+
+/// What the server says when the mount works.
+const READY: &[u8] = b"ready\n";
+
+/// Starts the server, and waits until the mount works.
+pub(crate) fn start(image: &Path, directory: &Path, words: &[String]) -> Result<Exit, Failure> {
+    let failed = |error| Failure::failed(format!("the server cannot be started: {error}"));
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("betr").args(["mount", "--foreground", "--ready"]);
+    for word in words {
+        command.args(["-o", word]);
+    }
+    command.arg("--").arg(image).arg(directory);
+    let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut said = Vec::new();
+    if let Some(mut output) = server.stdout.take() {
+        let mut byte = [0];
+        while !said.ends_with(READY) && output.read(&mut byte).map_err(failed)? > 0 {
+            said.push(byte[0]);
+        }
+    }
+    if said.ends_with(READY) {
+        return Ok(Exit::DONE);
+    }
+    let ended = server.wait().map_err(failed)?;
+    match ended.code() {
+        // It has said what was wrong.
+        Some(code) if code != 0 => Ok(Exit(code as u8)),
+        _ => Err(Failure::failed(format!("the server has ended before the mount worked: {ended}"))),
+    }
+}
+
+/// The server leaves the session of whoever has started it: signals from there are not for it.
+pub(crate) fn leave_session() {
+    // Who leads a group of processes cannot, and is in a session of its own.
+    let _ = rustix::process::setsid();
+}
+
+/// The mount works: says so, and lets go of the directory and of the streams of whoever has started it.
+pub(crate) fn ready() -> std::io::Result<()> {
+    let nowhere = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stderr(&nowhere)?;
+    std::env::set_current_dir("/")?;
+    let mut out = std::io::stdout();
+    out.write_all(READY)?;
+    out.flush()?;
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Errors of the core as error numbers.
+
+use betr_core::Error;
+use betr_core::error::Refusal;
+pub(crate) use fuser::Errno;
+
+/// What an operation returns.
+pub(crate) type Answer<T> = Result<T, Errno>;
+
+/// The number of a refusal.
+pub(crate) fn of_refusal(refusal: Refusal) -> Errno {
+    match refusal {
+        Refusal::NotFound => Errno::ENOENT,
+        Refusal::Exists => Errno::EEXIST,
+        Refusal::NotADirectory => Errno::ENOTDIR,
+        Refusal::IsADirectory => Errno::EISDIR,
+        Refusal::NotEmpty => Errno::ENOTEMPTY,
+        Refusal::Invalid => Errno::EINVAL,
+        Refusal::NameTooLong => Errno::ENAMETOOLONG,
+        Refusal::TooBig => Errno::EFBIG,
+        Refusal::TooManyLinks => Errno::EMLINK,
+        Refusal::NoAttribute => Errno::ENODATA,
+        Refusal::NotPermitted => Errno::EPERM,
+        Refusal::Busy => Errno::EBUSY,
+        Refusal::NotSupported => Errno::EOPNOTSUPP,
+        Refusal::NoData => Errno::ENXIO,
+    }
+}
+
+/// The number of an error, and whether it means that something is wrong with the image or its device.
+pub(crate) fn of_error(error: &Error) -> (Errno, bool) {
+    match error {
+        Error::Refused(refusal) => (of_refusal(*refusal), false),
+        Error::NoSpace { .. } => (Errno::ENOSPC, false),
+        Error::Unsupported(_) => (Errno::EOPNOTSUPP, false),
+        Error::Io { .. } | Error::Corrupt(_) | Error::NotAnImage(_) | Error::Misuse(_) => {
+            (Errno::EIO, true)
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `betr mount`: an image as a live file system, through FUSE; and `betr status`, what its server says of itself.
+//!
+//! Requests come from the kernel on several threads (`adapter`), mean something (`requests`), and look at or change
+//! the one file system (`server`). Without `-f` the command starts itself a second time in the background
+//! (`background`) and ends when that says that the mount works.
+
+mod adapter;
+mod attr;
+mod background;
+mod counters;
+mod directory;
+mod errno;
+mod live;
+mod log;
+mod nodes;
+mod options;
+mod place;
+mod remount;
+mod requests;
+mod server;
+pub mod status;
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use betr_cli::{Exit, Failure, Io, show};
+
+use betr_core::fs::Fs;
+use log::Log;
+use options::Options;
+
+/// Mount an image
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Stay in the foreground; called as mount.betr, as mount(8) does it: only look whether all is in place
+    #[arg(short = 'f', long)]
+    foreground: bool,
+    /// Options, separated by commas: ro, norecovery, offset=BYTES, allow_other, uid=ID, gid=ID, sync, noatime,
+    /// commit=SECONDS (changes are durable after so long at the latest; 1), checkpoint=SECONDS (60), cache=BYTES
+    /// (256M), nosuid, nodev, noexec
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Mount read-only, as -o ro
+    #[arg(short = 'r')]
+    read_only: bool,
+    /// Mount for reading and writing, as -o rw
+    #[arg(short = 'w', conflicts_with = "read_only")]
+    read_write: bool,
+    /// The command line is that of a helper of mount(8)
+    #[arg(long, hide = true)]
+    helper: bool,
+    /// Helpers are told to be verbose, sloppy, to leave mtab alone, the type and a namespace
+    #[arg(short = 'v', hide = true)]
+    verbose: bool,
+    #[arg(short = 's', hide = true)]
+    sloppy: bool,
+    #[arg(short = 'n', hide = true)]
+    no_mtab: bool,
+    #[arg(short = 't', hide = true)]
+    type_: Option<String>,
+    #[arg(short = 'N', hide = true)]
+    namespace: Option<PathBuf>,
+    /// Say on standard output when the mount works, and let go of the terminal
+    #[arg(long, hide = true)]
+    ready: bool,
+    /// The image
+    image: PathBuf,
+    /// The directory to mount it at
+    directory: PathBuf,
+}
+
+/// Runs the tool.
+pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    let image = whole(&args.image)?;
+    let directory = whole(&args.directory)?;
+    if !directory.is_dir() {
+        let text = format!("{} is not a directory to mount at", show::path(&args.directory));
+        return Err(Failure::failed(text));
+    }
+    let mut words = args.options.clone();
+    words.extend(args.read_only.then(|| "ro".into()));
+    words.extend(args.read_write.then(|| "rw".into()));
+    let options = Options::parse(image, &words, args.sloppy)?;
+    if args.namespace.is_some() {
+        return Err(Failure::usage("-N: enter the namespace first, with nsenter(1)"));
+    }
+    if args.helper && args.foreground {
+        return Ok(Exit::DONE);
+    }
+    if options.remount {
+        return remount::remount(&options, &directory);
+    }
+    match args.foreground {
+        true => live::serve(options, &directory, args.ready, io),
+        false => background::start(&options.image, &directory, &words),
+    }
+}
+
+/// A file system that this process serves itself, beside whatever else it does.
+pub struct Mounted {
+    directory: PathBuf,
+    serving: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl Mounted {
+    /// Mounts a file system at a directory; `name` is what the list of mounts calls it.
+    pub fn new(fs: Fs, name: &Path, directory: &Path) -> Result<Mounted, Failure> {
+        let directory = whole(directory)?;
+        let options = Options::parse(name.into(), &[], false)?;
+        let mount = live::Mount::new(fs, options, &directory, Log::Stderr)
+            .map_err(|error| Failure::failed(format!("{}: {error}", show::path(&directory))))?;
+        let serving = Some(std::thread::spawn(move || mount.serve()));
+        Ok(Mounted { directory, serving })
+    }
+
+    /// Unmounts it; everything is durable then.
+    pub fn unmount(mut self) -> std::io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        let Some(serving) = self.serving.take() else { return Ok(()) };
+        rustix::mount::unmount(&self.directory, rustix::mount::UnmountFlags::DETACH)?;
+        let panicked = |_| std::io::Error::other("the server has panicked");
+        serving.join().map_err(panicked)?
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// A path that leads to the same place from everywhere.
+fn whole(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize().map_err(|error| Failure::failed(format!("{}: {error}", show::path(path))))
+}

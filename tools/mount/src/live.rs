@@ -1,0 +1,165 @@
+//! A mount from its beginning to its end.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use betr_cli::image::{self, Access, OpenImage, what_is_mounted_at};
+use betr_cli::volume::{clock, failure, nonces};
+use betr_cli::{Exit, Failure, Io, show};
+use betr_core::cache::CacheBudget;
+use betr_core::device::{Device, FileDevice};
+use betr_core::fs::Fs;
+use betr_core::volume::{Mode, OpenOptions, Volume};
+use fuser::Session;
+use rustix::mount::{UnmountFlags, unmount};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::adapter::Adapter;
+use crate::background;
+use crate::log::Log;
+use crate::options::Options;
+use crate::place::{Placed, place};
+use crate::server::Server;
+use crate::status::Socket;
+
+/// After a signal, files may stay open for so long before they are taken away.
+const GRACE: Duration = Duration::from_secs(2);
+/// What the kernel reads ahead, in KiB.
+const READ_AHEAD: &str = "1024";
+
+/// Mounts an image at a directory, and serves it until it is unmounted.
+pub(crate) fn serve(
+    mut options: Options,
+    directory: &Path,
+    in_background: bool,
+    io: &mut Io,
+) -> Result<Exit, Failure> {
+    if in_background {
+        background::leave_session();
+    }
+    // Those who wait for the image know the server by its name.
+    let name = std::ffi::CString::new(image::SERVER).expect("it has no zeros");
+    let _ = rustix::thread::set_name(&name);
+    let (image, fs) = open(&mut options, io)?;
+    let log = if in_background { Log::System } else { Log::Stderr };
+    let shown = options.shown();
+    let not_mounted = |error: std::io::Error| {
+        let at = show::path(directory);
+        Failure::failed(format!("{shown}: cannot be mounted at {at}: {error}"))
+    };
+    let mount = Mount::new(fs, options, directory, log).map_err(not_mounted)?;
+    let (ended, end) = mpsc::channel();
+    end_at_signals(&mount.server, directory, end).map_err(not_mounted)?;
+    let socket = Socket::open(&mount.server, directory);
+    if in_background {
+        background::ready().map_err(not_mounted)?;
+    }
+    let server = mount.server.clone();
+    let served = mount.serve();
+    let _ = ended.send(());
+    drop(socket);
+    // Whoever waits for the image goes on when everything is durable.
+    drop(image);
+    served.map_err(|error| Failure::failed(format!("{shown}: the mount has ended: {error}")))?;
+    Ok(if server.state().errors == 0 { Exit::DONE } else { Exit::FAILED })
+}
+
+/// A file system at its place, whose requests nobody answers yet.
+pub(crate) struct Mount {
+    pub server: Arc<Server>,
+    session: Session<Adapter>,
+    placed: Placed,
+}
+
+impl Mount {
+    pub fn new(fs: Fs, options: Options, directory: &Path, log: Log) -> std::io::Result<Mount> {
+        let server = Arc::new(Server::new(fs, options, log));
+        let root = server.shared.read(Fs::root).map_err(std::io::Error::other)?;
+        server.nodes.enter(&root);
+        drop(root);
+        let adapter = Adapter(server.clone());
+        let (session, placed) = place(adapter, &server.options, directory)?;
+        read_ahead(directory);
+        Ok(Mount { server, session, placed })
+    }
+
+    /// Answers requests until somebody unmounts it. Then everything is durable.
+    pub fn serve(self) -> std::io::Result<()> {
+        let Mount { server, session, placed } = self;
+        let tending = thread::spawn(move || server.tend());
+        let served = session.run();
+        if served.is_ok() {
+            placed.let_be();
+        }
+        let _ = tending.join();
+        served
+    }
+}
+
+/// Opens the image. One that cannot be written is opened for reading.
+fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> {
+    let image = match options.read_only {
+        true => image::open(&options.image, Access::Read)?,
+        false => match image::open(&options.image, Access::Write) {
+            Err(error) if error.is_write_protected() => {
+                let image = image::open(&options.image, Access::Read)?;
+                io.note(&format!("{}: write-protected, mounted read-only", options.shown()))?;
+                options.read_only = true;
+                image
+            }
+            opened => opened?,
+        },
+    };
+    let len = image.len.checked_sub(options.offset).ok_or_else(|| {
+        let text = format!("{}: it ends before -o offset={}", options.shown(), options.offset);
+        Failure::usage(text)
+    })?;
+    let file = image.file.try_clone().map_err(|error| {
+        Failure::failed(format!("{}: cannot be opened twice: {error}", options.shown()))
+    })?;
+    let device: Arc<dyn Device> = Arc::new(FileDevice::within(file, options.offset, len));
+    let mode = match (options.read_only, options.no_recovery) {
+        (true, true) => Mode::Checkpoint,
+        (true, false) => Mode::ReadOnly,
+        (false, _) => Mode::ReadWrite,
+    };
+    let cache = CacheBudget::of(options.cache);
+    let open = OpenOptions { punch: true, cache, ..OpenOptions::new(mode, nonces()?) };
+    let (volume, _) = Volume::open(device.clone(), open)
+        .map_err(|error| failure(&options.image, Some(&device), &error))?;
+    Ok((image, Fs::open(volume, clock()?)))
+}
+
+/// The kernel reads ahead as much as one request holds. Where that cannot be set it reads less.
+fn read_ahead(directory: &Path) {
+    if let Some((device, _)) = what_is_mounted_at(directory) {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READ_AHEAD);
+    }
+}
+
+/// Unmounts at SIGTERM, SIGINT and SIGHUP. Whoever still has files open then loses them, but nothing that was
+/// written.
+fn end_at_signals(
+    server: &Arc<Server>,
+    directory: &Path,
+    end: mpsc::Receiver<()>,
+) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let (server, directory) = (server.clone(), directory.to_owned());
+    thread::spawn(move || {
+        if signals.forever().next().is_none() {
+            return;
+        }
+        let _ = unmount(&directory, UnmountFlags::DETACH);
+        if end.recv_timeout(GRACE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            server.stop();
+            std::process::exit(0);
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! What the kernel knows: inodes by number with how often it has looked them up, and what is open.
+//!
+//! A node keeps the handle of its object as long as the kernel may ask for it. What loses its last name while
+//! nobody has it open is let go at once: only its attributes stay, for those who still ask. Otherwise every
+//! deleted file would have to become an orphan first, and be deleted a second time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use betr_core::format::Inode;
+use betr_core::fs::Object;
+use betr_core::ids::Ino;
+use parking_lot::Mutex;
+
+use crate::directory::OpenDirectory;
+use crate::errno::{Answer, Errno};
+
+/// All nodes, and all that is open.
+#[derive(Default)]
+pub(crate) struct Nodes(Mutex<Tables>);
+
+#[derive(Default)]
+struct Tables {
+    nodes: HashMap<Ino, Node>,
+    open: HashMap<u64, Arc<Open>>,
+    next_handle: u64,
+}
+
+struct Node {
+    state: State,
+    /// How often the kernel has been told of it.
+    lookups: u64,
+    /// How often it is open.
+    opens: u64,
+}
+
+enum State {
+    Live(Object),
+    /// It has no name, and nobody has it open.
+    Gone(Arc<Inode>),
+}
+
+/// Something that is open.
+pub(crate) struct Open {
+    pub object: Object,
+    /// Whether reading changes no time of access.
+    pub noatime: bool,
+    /// Whether there may be capabilities, which go when somebody writes.
+    pub capable: Mutex<bool>,
+    /// Where a directory has been read to.
+    pub directory: Option<Mutex<OpenDirectory>>,
+}
+
+/// What can be said of a node.
+pub(crate) enum Known {
+    Object(Object),
+    Gone(Arc<Inode>),
+}
+
+impl Nodes {
+    /// The kernel is told of an object.
+    pub fn enter(&self, object: &Object) {
+        let mut tables = self.0.lock();
+        let fresh = || Node { state: State::Live(object.clone()), lookups: 0, opens: 0 };
+        tables.nodes.entry(object.ino()).or_insert_with(fresh).lookups += 1;
+    }
+
+    /// The kernel forgets what it was told so often.
+    pub fn forget(&self, ino: Ino, lookups: u64) {
+        let mut tables = self.0.lock();
+        let Some(node) = tables.nodes.get_mut(&ino) else { return };
+        node.lookups = node.lookups.saturating_sub(lookups);
+        if node.lookups == 0 {
+            let gone = tables.nodes.remove(&ino);
+            // What goes with it is done without the lock.
+            drop(tables);
+            drop(gone);
+        }
+    }
+
+    /// What is known of a node.
+    pub fn known(&self, ino: Ino) -> Answer<Known> {
+        match self.0.lock().nodes.get(&ino).map(|node| &node.state) {
+            Some(State::Live(object)) => Ok(Known::Object(object.clone())),
+            Some(State::Gone(inode)) => Ok(Known::Gone(inode.clone())),
+            None => Err(Errno::ESTALE),
+        }
+    }
+
+    /// The object of a node.
+    pub fn object(&self, ino: Ino) -> Answer<Object> {
+        match self.known(ino)? {
+            Known::Object(object) => Ok(object),
+            Known::Gone(_) => Err(Errno::ENOENT),
+        }
+    }
+
+    /// An object is going to lose its last name, and nobody has it open: only its attributes stay. Whether that is
+    /// so; then [`Nodes::keep`] undoes it.
+    pub fn let_go(&self, object: &Object) -> bool {
+        let mut tables = self.0.lock();
+        let Some(node) = tables.nodes.get_mut(&object.ino()) else { return false };
+        if node.opens > 0 {
+            return false;
+        }
+        let inode = Inode { links: 0, ..Inode::clone(&object.inode()) };
+        let before = std::mem::replace(&mut node.state, State::Gone(Arc::new(inode)));
+        drop(tables);
+        drop(before);
+        true
+    }
+
+    /// An object has kept its name after all.
+    pub fn keep(&self, object: &Object) {
+        if let Some(node) = self.0.lock().nodes.get_mut(&object.ino()) {
+            node.state = State::Live(object.clone());
+        }
+    }
+
+    /// Opens a node.
+    pub fn open(&self, ino: Ino, open: impl FnOnce(Object) -> Open) -> Answer<u64> {
+        let mut tables = self.0.lock();
+        let node = tables.nodes.get_mut(&ino).ok_or(Errno::ESTALE)?;
+        let State::Live(object) = &node.state else { return Err(Errno::ENOENT) };
+        node.opens += 1;
+        let open = Arc::new(open(object.clone()));
+        tables.next_handle += 1;
+        let handle = tables.next_handle;
+        tables.open.insert(handle, open);
+        Ok(handle)
+    }
+
+    /// What is open under a handle.
+    pub fn opened(&self, handle: u64) -> Answer<Arc<Open>> {
+        self.0.lock().open.get(&handle).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// Closes a handle.
+    pub fn close(&self, handle: u64) {
+        let mut tables = self.0.lock();
+        let Some(open) = tables.open.remove(&handle) else { return };
+        if let Some(node) = tables.nodes.get_mut(&open.object.ino()) {
+            node.opens = node.opens.saturating_sub(1);
+        }
+        drop(tables);
+        drop(open);
+    }
+
+    /// A file has been given capabilities, or may have been.
+    pub fn capable(&self, ino: Ino) {
+        let tables = self.0.lock();
+        let of_file = tables.open.values().filter(|open| open.object.ino() == ino);
+        of_file.for_each(|open| *open.capable.lock() = true);
+    }
+
+    /// How many nodes there are, and how many of them are open how often.
+    pub fn counts(&self) -> (usize, usize) {
+        let tables = self.0.lock();
+        (tables.nodes.len(), tables.open.len())
+    }
+}

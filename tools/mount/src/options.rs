@@ -1,0 +1,163 @@
+//! The options of `-o`, in the manner of mount(8).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use betr_cli::{Failure, show};
+
+/// How an image is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// The image, with its whole path.
+    pub image: PathBuf,
+    pub read_only: bool,
+    /// Show the last checkpoint, and leave the log alone.
+    pub no_recovery: bool,
+    /// Where the image begins in its file, in bytes.
+    pub offset: u64,
+    pub allow_other: bool,
+    /// Whom all files are shown to belong to.
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    /// Each change is durable when it returns.
+    pub sync: bool,
+    pub noatime: bool,
+    /// Seconds after which changes are durable at the latest.
+    pub commit: Duration,
+    /// Seconds after which a checkpoint makes the log short again.
+    pub checkpoint: Duration,
+    /// How much memory the cache takes, in bytes.
+    pub cache: usize,
+    /// Change how it is mounted already.
+    pub remount: bool,
+    /// Options that the kernel knows, and that change a default of ours.
+    pub nosuid: bool,
+    pub nodev: bool,
+    pub noexec: bool,
+}
+
+/// The least memory that a cache can do with.
+const CACHE_MIN: u64 = 8 << 20;
+
+impl Options {
+    /// What the words of `-o` say.
+    ///
+    /// What nobody knows is an error, unless that is to be overlooked.
+    pub fn parse(image: PathBuf, words: &[String], sloppy: bool) -> Result<Options, Failure> {
+        let mut options = Options {
+            image,
+            read_only: false,
+            no_recovery: false,
+            offset: 0,
+            allow_other: rustix::process::geteuid().is_root(),
+            uid: None,
+            gid: None,
+            sync: false,
+            noatime: false,
+            commit: Duration::from_secs(1),
+            checkpoint: Duration::from_secs(60),
+            cache: 256 << 20,
+            remount: false,
+            nosuid: false,
+            nodev: false,
+            noexec: false,
+        };
+        let words = words.iter().flat_map(|words| words.split(','));
+        // Then mount(8) repeats what the kernel says of the mount.
+        let sloppy = sloppy || words.clone().any(|word| word == "remount");
+        for word in words.filter(|word| !word.is_empty()) {
+            options.take(word, sloppy)?;
+        }
+        if options.no_recovery && !options.read_only {
+            let text = "norecovery needs ro: what the log holds would be lost";
+            return Err(Failure::usage(format!("-o norecovery: {text}")));
+        }
+        Ok(options)
+    }
+
+    fn take(&mut self, word: &str, sloppy: bool) -> Result<(), Failure> {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        let wrong = |what: &str| Failure::usage(format!("-o {word}: {what}"));
+        let number = || -> Result<u64, Failure> {
+            let value = value.ok_or_else(|| wrong("a number is missing"))?;
+            betr_cli::size::parse_size(value).map_err(|error| wrong(&error))
+        };
+        let id = || number().and_then(|id| u32::try_from(id).map_err(|_| wrong("it is too large")));
+        let seconds = || match number()? {
+            0 => Err(wrong("it must be at least 1")),
+            seconds => Ok(Duration::from_secs(seconds)),
+        };
+        match name {
+            "offset" => self.offset = number()?,
+            "uid" => self.uid = Some(id()?),
+            "gid" => self.gid = Some(id()?),
+            "commit" => self.commit = seconds()?,
+            "checkpoint" => self.checkpoint = seconds()?,
+            "cache" => match number()? {
+                bytes if bytes < CACHE_MIN => return Err(wrong("it must be at least 8M")),
+                bytes => self.cache = bytes as usize,
+            },
+            _ if name.starts_with("x-") => {}
+            _ if value.is_some() && !sloppy => return Err(wrong("no such option")),
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "norecovery" | "noload" => self.no_recovery = true,
+            "remount" => self.remount = true,
+            "allow_other" => self.allow_other = true,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "noatime" => self.noatime = true,
+            "relatime" | "atime" => self.noatime = false,
+            "nosuid" => self.nosuid = true,
+            "suid" => self.nosuid = false,
+            "nodev" => self.nodev = true,
+            "dev" => self.nodev = false,
+            "noexec" => self.noexec = true,
+            "exec" => self.noexec = false,
+            // What mount(8) and fstab say to others.
+            "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users"
+            | "loop" | "diratime" | "nodiratime" => {}
+            _ if sloppy => {}
+            _ => return Err(wrong("no such option")),
+        }
+        Ok(())
+    }
+
+    /// The image's path, for people.
+    pub fn shown(&self) -> String {
+        show::path(&self.image).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<Options, String> {
+        Options::parse("/i".into(), &[words.into()], false).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn options_are_those_of_mount() {
+        let options = parse("rw,nosuid,commit=5,cache=64M,uid=1000,x-systemd.automount").unwrap();
+        assert_eq!((options.read_only, options.nosuid, options.uid), (false, true, Some(1000)));
+        assert_eq!((options.commit.as_secs(), options.cache), (5, 64 << 20));
+        assert!(parse("ro,norecovery").unwrap().no_recovery);
+        for (words, expected) in [
+            ("norecovery", "-o norecovery: norecovery needs ro"),
+            ("commit=0", "-o commit=0: it must be at least 1"),
+            ("uid", "-o uid: a number is missing"),
+            ("gid=5000000000", "-o gid=5000000000: it is too large"),
+            ("cache=1M", "-o cache=1M: it must be at least 8M"),
+            ("ro,quota", "-o quota: no such option"),
+            ("ro=1", "-o ro=1: no such option"),
+        ] {
+            let message = parse(words).unwrap_err();
+            assert!(message.starts_with(expected), "{words}: {message}");
+        }
+        assert!(Options::parse("/i".into(), &["quota,a=b".into()], true).is_ok());
+    }
+}

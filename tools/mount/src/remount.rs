@@ -1,0 +1,28 @@
+//! `-o remount`: changes what the kernel allows at a mount. The server stays the same, and the image as open as it is.
+
+use std::path::Path;
+
+use betr_cli::image::what_is_mounted_at;
+use betr_cli::{Exit, Failure, show};
+use rustix::mount::mount_remount;
+
+use crate::options::Options;
+use crate::place::flags;
+use crate::status;
+
+/// Changes how an image is mounted.
+pub(crate) fn remount(options: &Options, directory: &Path) -> Result<Exit, Failure> {
+    let at = show::path(directory);
+    let failed = |what: String| Failure::failed(format!("{at}: {what}"));
+    let device = match what_is_mounted_at(directory) {
+        Some((device, source)) if source == options.image => device,
+        _ => return Err(failed(format!("{} is not mounted here", options.shown()))),
+    };
+    if !options.read_only && status::is_read_only(device) != Some(false) {
+        let text = "the server has the image open for reading only: unmount it, and mount it again";
+        return Err(failed(text.into()));
+    }
+    mount_remount(directory, flags(options), "")
+        .map_err(|error| failed(format!("it cannot be remounted: {error}")))?;
+    Ok(Exit::DONE)
+}

@@ -1,0 +1,184 @@
+//! Attributes, extended attributes, times of access.
+
+use betr_core::error::{Error, Refusal};
+use betr_core::format::limits;
+use betr_core::fs::{Changes, Fs, Object};
+use betr_core::ids::Ino;
+use fuser::{FileAttr, TimeOrNow};
+
+use super::Caller;
+use crate::attr::{self, time_of};
+use crate::errno::{Answer, Errno};
+use crate::nodes::Known;
+use crate::server::Server;
+
+/// The attribute that holds the capabilities of a program: it goes when somebody changes the file.
+const CAPABILITY: &[u8] = b"security.capability";
+/// Flags of setxattr(2).
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+/// Attributes to set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Set {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub accessed: Option<TimeOrNow>,
+    pub modified: Option<TimeOrNow>,
+}
+
+/// What statfs(2) says.
+pub(crate) struct Space {
+    pub blocks: u64,
+    pub free: u64,
+}
+
+impl Server {
+    /// Sets attributes.
+    pub fn set(&self, by: Caller, ino: Ino, set: Set) -> Answer<FileAttr> {
+        self.settle_access(ino);
+        let object = match self.nodes.known(ino)? {
+            Known::Object(object) => object,
+            Known::Gone(inode) => return Ok(attr::attributes(&inode, 0, &self.options)),
+        };
+        self.change(|fs| {
+            let now = fs.now();
+            if let Some(size) = set.size {
+                // As ftruncate(2) does, a size that is the same changes the times.
+                fs.truncate(&object, size)?;
+                self.changed_by(fs, by, &object)?;
+            }
+            let changes = Changes {
+                perm: set.mode.map(|mode| mode & 0o7777),
+                uid: set.uid,
+                gid: set.gid,
+                accessed: set.accessed.map(|time| time_of(time, now)),
+                modified: set.modified.map(|time| time_of(time, now)),
+            };
+            if changes != Changes::default() {
+                fs.set_attributes(&object, changes)?;
+            }
+            if set.uid.is_some() || set.gid.is_some() {
+                self.drop_capabilities(fs, &object)?;
+            }
+            self.attributes_of(fs, &object)
+        })
+    }
+
+    /// Somebody has changed the contents of a file: what lets others run it with more rights goes.
+    pub(super) fn changed_by(
+        &self,
+        fs: &mut Fs,
+        by: Caller,
+        object: &Object,
+    ) -> betr_core::Result<()> {
+        if by.uid != 0 {
+            fs.drop_set_ids(object)?;
+        }
+        self.drop_capabilities(fs, object)
+    }
+
+    pub(super) fn drop_capabilities(&self, fs: &mut Fs, object: &Object) -> betr_core::Result<()> {
+        match fs.remove_xattr(object, CAPABILITY) {
+            Err(Error::Refused(Refusal::NoAttribute)) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Whether a file has capabilities.
+    pub(super) fn is_capable(&self, fs: &Fs, object: &Object) -> betr_core::Result<bool> {
+        match fs.xattr(object, CAPABILITY) {
+            Ok(_) => Ok(true),
+            Err(Error::Refused(Refusal::NoAttribute)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Somebody has read an object. Its time of access is changed when somebody asks for it, or a little later:
+    /// who reads does not wait for those who write.
+    pub(super) fn accessed(&self, object: &Object) {
+        if self.options.noatime || self.is_read_only() {
+            return;
+        }
+        let now = betr_cli::volume::clock_now();
+        if Fs::is_access_due(&object.inode(), now) {
+            self.accesses.lock().insert(object.ino(), now);
+        }
+    }
+
+    /// Changes the time of access of a node, if that waits.
+    pub(super) fn settle_access(&self, ino: Ino) {
+        let time = self.accesses.lock().remove(&ino);
+        if let (Some(time), Ok(object)) = (time, self.object(ino)) {
+            // Where that fails it has been reported, and asking has not failed.
+            let _ = self.change(|fs| fs.note_access(&object, time));
+        }
+    }
+
+    /// Changes all times of access that wait.
+    pub fn settle_accesses(&self) {
+        let all: Vec<Ino> = self.accesses.lock().keys().copied().collect();
+        all.into_iter().for_each(|ino| self.settle_access(ino));
+    }
+
+    /// An extended attribute.
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
+        let object = self.object(ino)?;
+        self.read(|fs| Ok(fs.xattr(&object, name)?.to_vec()))
+    }
+
+    /// The names of all extended attributes, each with a 0 behind it.
+    pub fn xattrs(&self, ino: Ino) -> Answer<Vec<u8>> {
+        let object = self.object(ino)?;
+        let all = self.read(|fs| fs.xattrs(&object))?;
+        Ok(all.into_iter().flat_map(|(name, _)| name.into_iter().chain([0])).collect())
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
+        let object = self.object(ino)?;
+        if value.len() > limits::VALUE_MAX {
+            return Err(Errno::ENOSPC);
+        }
+        self.change(|fs| {
+            let there = match fs.xattr(&object, name) {
+                Ok(_) => true,
+                Err(Error::Refused(Refusal::NoAttribute)) => false,
+                Err(error) => return Err(error),
+            };
+            match there {
+                true if flags & XATTR_CREATE != 0 => return Err(Refusal::Exists.into()),
+                false if flags & XATTR_REPLACE != 0 => return Err(Refusal::NoAttribute.into()),
+                _ => {}
+            }
+            fs.set_xattrs(&object, &[(name.to_vec(), value.to_vec())])
+        })?;
+        if name == CAPABILITY {
+            self.nodes.capable(ino);
+        }
+        Ok(())
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
+        let object = self.object(ino)?;
+        self.change(|fs| fs.remove_xattr(&object, name))
+    }
+
+    /// The target of a symbolic link.
+    pub fn target(&self, ino: Ino) -> Answer<Vec<u8>> {
+        let object = self.object(ino)?;
+        self.accessed(&object);
+        Ok(object.inode().target.clone())
+    }
+
+    /// How much room there is.
+    pub fn room(&self) -> Answer<Space> {
+        self.read(|fs| {
+            let (free, blocks) = fs.volume().free_blocks();
+            Ok(Space { blocks, free })
+        })
+    }
+}

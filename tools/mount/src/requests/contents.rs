@@ -1,0 +1,145 @@
+//! The contents of files.
+
+use betr_core::error::Result;
+use betr_core::fs::{Allocate, Fs, Seek};
+use betr_core::ids::Ino;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::Caller;
+use crate::errno::{Answer, Errno};
+use crate::nodes::Open;
+use crate::server::Server;
+
+/// Flags of open(2).
+const O_ACCMODE: i32 = 3;
+const O_RDONLY: i32 = 0;
+const O_NOATIME: i32 = 0o1_000_000;
+/// Modes of fallocate(2).
+const KEEP_SIZE: i32 = 1;
+const PUNCH_HOLE: i32 = 2;
+const ZERO_RANGE: i32 = 16;
+/// So much is copied at once.
+const COPY: u64 = 1 << 20;
+
+impl Server {
+    /// Opens a file.
+    pub fn open(&self, ino: Ino, flags: i32) -> Answer<u64> {
+        let writes = flags & O_ACCMODE != O_RDONLY;
+        let object = self.object(ino)?;
+        let capable = match writes {
+            true if self.is_read_only() => return Err(Errno::EROFS),
+            true => self.read(|fs| self.is_capable(fs, &object))?,
+            false => false,
+        };
+        drop(object);
+        self.nodes.open(ino, |object| Open {
+            object,
+            noatime: flags & O_NOATIME != 0,
+            capable: Mutex::new(capable),
+            directory: None,
+        })
+    }
+
+    /// Reads from what is open.
+    pub fn read_at(&self, handle: u64, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        let open = self.nodes.opened(handle)?;
+        let bytes = self.read(|fs| fs.read(&open.object, offset, len))?;
+        if !open.noatime {
+            self.accessed(&open.object);
+        }
+        Ok(bytes)
+    }
+
+    /// Writes to what is open; `by` is somebody who has no special rights.
+    pub fn write_at(
+        &self,
+        handle: u64,
+        offset: u64,
+        bytes: &[u8],
+        by: Option<Caller>,
+    ) -> Answer<()> {
+        let open = self.nodes.opened(handle)?;
+        let bytes = Bytes::copy_from_slice(bytes);
+        self.change(|fs| {
+            fs.write(&open.object, offset, &bytes)?;
+            self.settle_rights(fs, &open, by)
+        })
+    }
+
+    /// What lets others run a file with more rights goes with the first change.
+    fn settle_rights(&self, fs: &mut Fs, open: &Open, by: Option<Caller>) -> Result<()> {
+        if by.is_some() {
+            fs.drop_set_ids(&open.object)?;
+        }
+        if std::mem::take(&mut *open.capable.lock()) {
+            self.drop_capabilities(fs, &open.object)?;
+        }
+        Ok(())
+    }
+
+    /// Reserves or clears a range of what is open.
+    pub fn allocate(
+        &self,
+        by: Caller,
+        handle: u64,
+        offset: u64,
+        len: u64,
+        mode: i32,
+    ) -> Answer<()> {
+        let open = self.nodes.opened(handle)?;
+        let what = match mode & !KEEP_SIZE {
+            0 => Allocate::Reserve,
+            PUNCH_HOLE => Allocate::Punch,
+            ZERO_RANGE => Allocate::Zero,
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        self.change(|fs| {
+            fs.allocate(&open.object, what, offset, len, mode & KEEP_SIZE != 0)?;
+            let by = Some(by).filter(|by| by.uid != 0);
+            self.settle_rights(fs, &open, by)
+        })
+    }
+
+    /// The next place where there is data, or a hole.
+    pub fn seek(&self, handle: u64, offset: i64, what: Seek) -> Answer<i64> {
+        let open = self.nodes.opened(handle)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        let found = self.read(|fs| fs.seek(&open.object, offset, what))?;
+        i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
+    }
+
+    /// Copies from what is open to what is open, and returns how much. Holes stay holes where whole blocks do.
+    pub fn copy(
+        &self,
+        by: Caller,
+        (from, from_at): (u64, u64),
+        (to, to_at): (u64, u64),
+        len: u64,
+    ) -> Answer<u64> {
+        let (from, to) = (self.nodes.opened(from)?, self.nodes.opened(to)?);
+        let mut done = 0;
+        while done < len {
+            // The pieces of the destination end at whole blocks.
+            let at = to_at + done;
+            let piece = (COPY - at % COPY).min(len - done);
+            let copied = self.change(|fs| {
+                let bytes = fs.read(&from.object, from_at + done, piece as usize)?;
+                let copied = bytes.len() as u64;
+                if copied > 0 {
+                    fs.write(&to.object, at, &Bytes::from(bytes))?;
+                    self.settle_rights(fs, &to, Some(by).filter(|by| by.uid != 0))?;
+                }
+                Ok(copied)
+            });
+            match copied {
+                Ok(0) => break,
+                Ok(copied) => done += copied,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        self.accessed(&from.object);
+        Ok(done)
+    }
+}

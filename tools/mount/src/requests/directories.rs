@@ -1,0 +1,135 @@
+//! Listing directories.
+
+use betr_core::error::{Error, Refusal};
+use betr_core::fs::{DirEntry, Fs};
+use betr_core::ids::Ino;
+use fuser::{FileAttr, FileType};
+use parking_lot::Mutex;
+
+use crate::attr;
+use crate::directory::{DOTS, OpenDirectory};
+use crate::errno::{Answer, Errno};
+use crate::nodes::Open;
+use crate::server::Server;
+
+/// An entry of a listing: the inode, the type, the name, the cookie of the entry behind it.
+pub(crate) struct Listed<'l> {
+    pub ino: Ino,
+    pub kind: FileType,
+    pub name: &'l [u8],
+    pub next: u64,
+}
+
+/// The same with attributes.
+pub(crate) struct ListedPlus<'l> {
+    pub attr: FileAttr,
+    pub name: &'l [u8],
+    pub next: u64,
+}
+
+/// Whether there is room for more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    Left,
+    Full,
+}
+
+impl Server {
+    /// Opens a directory.
+    pub fn open_directory(&self, ino: Ino) -> Answer<u64> {
+        self.nodes.open(ino, |object| Open {
+            object,
+            noatime: false,
+            capable: Mutex::new(false),
+            directory: Some(Mutex::new(OpenDirectory::new())),
+        })
+    }
+
+    /// Lists an open directory from a cookie on, until there is no room.
+    pub fn list(
+        &self,
+        handle: u64,
+        from: u64,
+        mut add: impl FnMut(Listed<'_>) -> Room,
+    ) -> Answer<()> {
+        let open = self.nodes.opened(handle)?;
+        for (at, ino, name) in self.dots(&open, from) {
+            if add(Listed { ino, kind: FileType::Directory, name, next: at + 1 }) == Room::Full {
+                return Ok(());
+            }
+        }
+        self.entries(&open, from, |_, entry, next| {
+            let (ino, kind) = (entry.ino, attr::kind(entry.kind));
+            Ok(add(Listed { ino, kind, name: &entry.name, next }))
+        })
+    }
+
+    /// The same with attributes; the kernel has then looked up each entry but `.` and `..`.
+    pub fn list_plus(
+        &self,
+        handle: u64,
+        from: u64,
+        mut add: impl FnMut(ListedPlus<'_>) -> Room,
+    ) -> Answer<()> {
+        let open = self.nodes.opened(handle)?;
+        for (at, ino, name) in self.dots(&open, from) {
+            // The kernel takes no notice of their attributes.
+            let inode = open.object.inode();
+            let mut attr = attr::attributes(&inode, 0, &self.options);
+            attr.ino = fuser::INodeNo(ino.0);
+            if add(ListedPlus { attr, name, next: at + 1 }) == Room::Full {
+                return Ok(());
+            }
+        }
+        self.entries(&open, from, |fs, entry, next| {
+            let object = fs.entry_object(entry.clone())?;
+            let attr = self.attributes_of(fs, &object)?;
+            let room = add(ListedPlus { attr, name: &entry.name, next });
+            if room == Room::Left {
+                self.nodes.enter(&object);
+            }
+            Ok(room)
+        })
+    }
+
+    /// `.` and `..`, as far as they come behind a cookie; a directory that has been removed has no entries.
+    fn dots(&self, open: &Open, from: u64) -> Vec<(u64, Ino, &'static [u8])> {
+        if open.object.is_orphan() {
+            return Vec::new();
+        }
+        let own = open.object.ino();
+        let above = open.object.up().map_or(own, |(above, _)| above.ino());
+        let dots: [(u64, Ino, &'static [u8]); DOTS as usize] = [(0, own, b"."), (1, above, b"..")];
+        dots.into_iter().filter(|(at, ..)| *at >= from).collect()
+    }
+
+    fn entries(
+        &self,
+        open: &Open,
+        from: u64,
+        mut add: impl FnMut(&Fs, &DirEntry, u64) -> betr_core::Result<Room>,
+    ) -> Answer<()> {
+        let mut directory = open.directory.as_ref().ok_or(Errno::ENOTDIR)?.lock();
+        self.read(|fs| {
+            directory.seek(fs, &open.object, from)?;
+            while let Some(entry) = directory.read(fs)? {
+                match add(fs, &entry, directory.next() + 1) {
+                    Ok(Room::Left) => directory.took(&entry),
+                    Ok(Room::Full) => {
+                        directory.leave(entry);
+                        break;
+                    }
+                    // It has been removed since it was read.
+                    Err(Error::Refused(Refusal::NotFound)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        })?;
+        drop(directory);
+        if from == 0 {
+            self.accessed(&open.object);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! What the requests of the kernel mean.
+//!
+//! A request names an inode, or what is open; each is one operation of the file system. Permissions have been checked
+//! by the kernel.
+
+mod attributes;
+mod contents;
+mod directories;
+mod names;
+
+pub(crate) use attributes::{Set, Space};
+pub(crate) use directories::{Listed, ListedPlus, Room};
+pub(crate) use names::Make;
+
+use betr_core::fs::{Fs, Object};
+use betr_core::ids::Ino;
+use fuser::FileAttr;
+
+use crate::attr;
+use crate::errno::Answer;
+use crate::nodes::Known;
+use crate::server::Server;
+
+/// Who asks: new files belong to them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Server {
+    fn object(&self, ino: Ino) -> Answer<Object> {
+        self.nodes.object(ino)
+    }
+
+    /// The attributes of a node.
+    pub fn attributes(&self, ino: Ino) -> Answer<FileAttr> {
+        self.settle_access(ino);
+        match self.nodes.known(ino)? {
+            Known::Gone(inode) => Ok(attr::attributes(&inode, 0, &self.options)),
+            Known::Object(object) => self.read(|fs| self.attributes_of(fs, &object)),
+        }
+    }
+
+    /// The attributes of an object.
+    fn attributes_of(&self, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
+        let inode = object.inode();
+        let stored = match object.kind() {
+            betr_core::format::FileType::Regular => fs.stored_bytes(object)?,
+            _ => 0,
+        };
+        Ok(attr::attributes(&inode, stored, &self.options))
+    }
+
+    /// What the kernel is told of an object that it has found.
+    fn enter(&self, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
+        let attr = self.attributes_of(fs, object)?;
+        self.nodes.enter(object);
+        Ok(attr)
+    }
+}

@@ -1,0 +1,124 @@
+//! Names: finding, making, removing and changing them.
+
+use betr_core::error::{Error, Refusal, Result};
+use betr_core::format::FileType;
+use betr_core::fs::{Attributes, Fs, New, Object, Over};
+use betr_core::ids::Ino;
+use fuser::{FileAttr, RenameFlags};
+
+use super::Caller;
+use crate::errno::{Answer, Errno};
+use crate::server::Server;
+
+/// What is to be made.
+pub(crate) struct Make<'m> {
+    pub kind: FileType,
+    pub mode: u32,
+    pub umask: u32,
+    pub device: (u32, u32),
+    pub target: &'m [u8],
+}
+
+impl Server {
+    /// What a name leads to; nothing if it leads nowhere.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Option<FileAttr>> {
+        let directory = self.object(parent)?;
+        self.read(|fs| match fs.find(&directory, name)? {
+            Some(object) => self.enter(fs, &object).map(Some),
+            None => Ok(None),
+        })
+    }
+
+    /// Makes something.
+    pub fn make(&self, by: Caller, parent: Ino, name: &[u8], make: Make<'_>) -> Answer<FileAttr> {
+        let directory = self.object(parent)?;
+        self.change(|fs| {
+            let now = fs.now();
+            let perm = make.mode & 0o7777;
+            let attributes = Attributes { perm, uid: by.uid, gid: by.gid, ..Attributes::at(now) };
+            let new = New {
+                target: make.target.to_vec(),
+                device: make.device,
+                ..New::of(make.kind, attributes)
+            };
+            let new = fs.inherit(&directory, new, make.umask)?;
+            let object = fs.make(&directory, name, new)?;
+            self.enter(fs, &object)
+        })
+    }
+
+    /// Gives something another name.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Answer<FileAttr> {
+        let (object, directory) = (self.object(ino)?, self.object(parent)?);
+        self.change(|fs| {
+            fs.link(&object, &directory, name)?;
+            self.enter(fs, &object)
+        })
+    }
+
+    /// Removes a name of something that is no directory.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+        let directory = self.object(parent)?;
+        self.change(|fs| {
+            let object = fs.lookup(&directory, name)?;
+            self.without(fs, &directory, name, object, |fs| fs.unlink(&directory, name))
+        })
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+        let directory = self.object(parent)?;
+        self.change(|fs| {
+            let object = fs.lookup(&directory, name)?;
+            self.without(fs, &directory, name, object, |fs| fs.rmdir(&directory, name))
+        })
+    }
+
+    /// Changes a name.
+    pub fn rename(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        (new_parent, new_name): (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> Answer<()> {
+        let over = match flags {
+            flags if flags.is_empty() => Over::Replace,
+            RenameFlags::RENAME_NOREPLACE => Over::Refuse,
+            RenameFlags::RENAME_EXCHANGE => Over::Exchange,
+            _ => return Err(Errno::EINVAL),
+        };
+        let (from, to) = (self.object(parent)?, self.object(new_parent)?);
+        self.change(|fs| {
+            let rename = |fs: &mut Fs| fs.rename(&from, name, &to, new_name, over);
+            match fs.find(&to, new_name)? {
+                Some(target) if over == Over::Replace && target != fs.lookup(&from, name)? => {
+                    self.without(fs, &to, new_name, target, rename)
+                }
+                _ => rename(fs),
+            }
+        })
+    }
+
+    /// Does what may take its last name from an object, which nobody but `self` has a handle of then.
+    fn without(
+        &self,
+        fs: &mut Fs,
+        directory: &Object,
+        name: &[u8],
+        object: Object,
+        act: impl FnOnce(&mut Fs) -> Result<()>,
+    ) -> Result<()> {
+        let last = object.is_directory() || object.inode().links <= 1;
+        let gone = last && self.nodes.let_go(&object);
+        drop(object);
+        let done = act(fs);
+        if done.is_err() && gone {
+            match fs.lookup(directory, name) {
+                Ok(object) => self.nodes.keep(&object),
+                Err(Error::Refused(Refusal::NotFound)) => {}
+                Err(_) => return done,
+            }
+        }
+        done
+    }
+}

@@ -1,0 +1,211 @@
+//! What all requests share: the file system, what the kernel knows of it, what went wrong.
+//!
+//! A change that fails because of the image or its device, and a read that finds damage, make the mount read-only: what
+//! was acknowledged still becomes durable as far as it can.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use betr_core::fs::{Fs, Shared};
+use betr_core::ids::{Ino, Time};
+use parking_lot::{Condvar, Mutex};
+
+use crate::counters::Counters;
+use crate::errno::{Answer, Errno, of_error};
+use crate::log::Log;
+use crate::nodes::Nodes;
+use crate::options::Options;
+
+/// The server of a mounted image.
+pub(crate) struct Server {
+    pub shared: Shared,
+    pub nodes: Nodes,
+    pub options: Options,
+    pub counters: Counters,
+    /// Nodes that have been read, and whose time of access has not been changed yet.
+    pub accesses: Mutex<HashMap<Ino, Time>>,
+    pub log: Log,
+    /// Nothing may change: it was asked for, or something went wrong.
+    read_only: AtomicBool,
+    /// How many errors there were of the image or its device.
+    errors: AtomicU64,
+    /// The log is so full that a checkpoint is due; or there is no more to do.
+    due: Mutex<Due>,
+    wake: Condvar,
+    since: Instant,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Due {
+    checkpoint: bool,
+    end: bool,
+}
+
+/// What the numbers of a mount say, besides those of operations.
+pub(crate) struct State {
+    pub read_only: bool,
+    pub errors: u64,
+    pub uptime: Duration,
+}
+
+impl Server {
+    pub fn new(fs: Fs, options: Options, log: Log) -> Server {
+        Server {
+            shared: Shared::new(fs),
+            nodes: Nodes::default(),
+            read_only: AtomicBool::new(options.read_only),
+            options,
+            counters: Counters::default(),
+            accesses: Mutex::default(),
+            log,
+            errors: AtomicU64::new(0),
+            due: Mutex::default(),
+            wake: Condvar::new(),
+            since: Instant::now(),
+        }
+    }
+
+    pub fn state(&self) -> State {
+        State {
+            read_only: self.is_read_only(),
+            errors: self.errors.load(Ordering::Relaxed),
+            uptime: self.since.elapsed(),
+        }
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Looks at the file system.
+    pub fn read<T>(&self, look: impl FnOnce(&Fs) -> betr_core::Result<T>) -> Answer<T> {
+        self.shared.read(look).map_err(|error| self.failed(&error))
+    }
+
+    /// Changes it; durably, if that was asked for with each change.
+    pub fn change<T>(&self, act: impl FnOnce(&mut Fs) -> betr_core::Result<T>) -> Answer<T> {
+        if self.is_read_only() {
+            return Err(Errno::EROFS);
+        }
+        let mut full = false;
+        let done = self.shared.change(|fs| {
+            let done = act(fs)?;
+            let (used, size) = fs.volume().log_fill();
+            full = used > size / 2;
+            Ok(done)
+        });
+        if full {
+            self.due.lock().checkpoint = true;
+            self.wake.notify_one();
+        }
+        let done = done.map_err(|error| self.failed(&error))?;
+        if self.options.sync {
+            self.sync()?;
+        }
+        Ok(done)
+    }
+
+    /// Makes everything durable.
+    pub fn sync(&self) -> Answer<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.shared.sync().map_err(|error| self.failed(&error))
+    }
+
+    /// The number of an error; one of the image or its device is reported.
+    fn failed(&self, error: &betr_core::Error) -> Errno {
+        let (errno, serious) = of_error(error);
+        if serious {
+            self.report(error);
+        }
+        errno
+    }
+
+    fn report(&self, error: &betr_core::Error) {
+        let before = self.errors.fetch_add(1, Ordering::Relaxed);
+        // The same place may be asked for again and again.
+        if before < 100 {
+            self.log.error(&format!("{}: {error}", self.options.shown()));
+        }
+        if !self.read_only.swap(true, Ordering::Relaxed) {
+            let text = "nothing is changed any more; unmount, and check it with 'betr fsck -fn'";
+            self.log.error(&format!("{}: {text}", self.options.shown()));
+        }
+    }
+
+    /// Makes changes durable each second, or as often as was asked for, and checkpoints, until the end.
+    pub fn tend(&self) {
+        let mut last = Instant::now();
+        loop {
+            let mut due = self.due.lock();
+            if !due.end && !due.checkpoint {
+                self.wake.wait_for(&mut due, self.options.commit);
+            }
+            let Due { checkpoint, end } = std::mem::take(&mut *due);
+            drop(due);
+            if end {
+                return;
+            }
+            if self.options.read_only {
+                continue;
+            }
+            self.settle_accesses();
+            let (unsynced, changed, failed) = self.look(|fs| {
+                let volume = fs.volume();
+                (volume.has_unsynced(), volume.has_changes(), volume.has_failed())
+            });
+            if failed {
+                continue;
+            }
+            if !changed {
+                last = Instant::now();
+            }
+            let old = last.elapsed() >= self.options.checkpoint;
+            let done = match checkpoint || (changed && old) {
+                true => {
+                    last = Instant::now();
+                    self.shared.change(Fs::reap).and_then(|()| self.shared.checkpoint())
+                }
+                false if unsynced => self.shared.change(Fs::reap).and_then(|()| self.shared.sync()),
+                false => Ok(()),
+            };
+            if let Err(error) = done {
+                self.failed(&error);
+            }
+        }
+    }
+
+    /// Looks at numbers, which are there whatever has happened.
+    pub fn look<T: Default>(&self, look: impl FnOnce(&Fs) -> T) -> T {
+        self.shared.read(|fs| Ok(look(fs))).unwrap_or_default()
+    }
+
+    /// Ends while there are still requests: what has been answered is durable, and nothing is answered any more.
+    pub fn stop(&self) {
+        self.read_only.store(true, Ordering::Relaxed);
+        self.finish();
+    }
+
+    /// Nobody changes anything any more: makes a checkpoint, and ends what [`Server::tend`] does.
+    pub fn finish(&self) {
+        self.due.lock().end = true;
+        self.wake.notify_one();
+        if self.options.read_only {
+            return;
+        }
+        self.settle_accesses();
+        let (changed, failed) =
+            self.look(|fs| (fs.volume().has_changes(), fs.volume().has_failed()));
+        if failed {
+            let text = "what changed since the last error is not durable";
+            self.log.error(&format!("{}: {text}", self.options.shown()));
+        } else if changed {
+            let done = self.shared.change(Fs::reap).and_then(|()| self.shared.checkpoint());
+            if let Err(error) = done {
+                self.failed(&error);
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! `betr status`: what the server of a mount says of itself, through a socket.
+//!
+//! The server listens at a socket whose name is the device number of the mount. Whoever connects is sent one line of
+//! JSON at once, and another each second for as long as they stay.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use betr_cli::image::what_is_mounted_at;
+use betr_cli::{Exit, Failure, Io, show, size};
+use betr_core::fs::Fs;
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+/// What is sent, and its version.
+const SCHEMA: &str = "betr.status";
+const VERSION: u32 = 1;
+/// Who follows is sent a line so often.
+const PERIOD: Duration = Duration::from_secs(1);
+/// So many may follow at a time.
+const FOLLOWERS: usize = 16;
+
+/// Show what the server of a mount is doing
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print a new line of JSON each second until the mount ends
+    #[arg(long, conflicts_with = "json")]
+    follow: bool,
+    /// A directory of the mount
+    directory: PathBuf,
+}
+
+/// Runs the tool.
+pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    let name = show::path(&args.directory);
+    let meta = std::fs::metadata(&args.directory)
+        .map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+    let path = socket_path(meta.dev());
+    let socket = UnixStream::connect(&path).map_err(|error| {
+        Failure::failed(format!(
+            "{name}: nothing of betr is mounted here, as far as can be seen: {}: {error}",
+            show::path(&path)
+        ))
+    })?;
+    for line in BufReader::new(socket).lines() {
+        let gone = |_| Failure::failed(format!("{name}: the server has said nothing sensible"));
+        let line = line.map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+        let mut said: Value = serde_json::from_str(&line).map_err(gone)?;
+        if args.follow {
+            writeln!(io.out, "{said}")?;
+            io.out.flush()?;
+            continue;
+        }
+        match args.json {
+            true => {
+                if let Value::Object(fields) = &mut said {
+                    fields.remove("schema");
+                    fields.remove("version");
+                }
+                io.json(SCHEMA, VERSION, said)?;
+            }
+            false => print(&said, io)?,
+        }
+        return Ok(Exit::DONE);
+    }
+    match args.follow {
+        true => Ok(Exit::DONE),
+        false => Err(Failure::failed(format!("{name}: the mount is ending"))),
+    }
+}
+
+fn print(said: &Value, io: &mut Io) -> Result<(), Failure> {
+    let number = |at: &str| said.pointer(at).and_then(Value::as_u64).unwrap_or(0);
+    let text = |at: &str| said.pointer(at).and_then(Value::as_str).unwrap_or("");
+    let bytes = |at: &str| size::human(number(at));
+    let how = if said["read_only"] == true { "read-only" } else { "read-write" };
+    writeln!(io.out, "{} at {}, {how}", text("/image"), text("/directory"))?;
+    writeln!(io.out, "   Errors: {}", number("/errors"))?;
+    writeln!(
+        io.out,
+        "    Cache: {} of {}, {} dirty",
+        bytes("/cache/bytes"),
+        bytes("/cache/budget_bytes"),
+        bytes("/cache/dirty_bytes")
+    )?;
+    let durable =
+        if said["log"]["unsynced"] == true { "changes wait for a sync" } else { "all durable" };
+    writeln!(
+        io.out,
+        "      Log: {} of {}, {durable}",
+        bytes("/log/used_bytes"),
+        bytes("/log/bytes")
+    )?;
+    writeln!(
+        io.out,
+        "    Space: {} of {} free",
+        bytes("/space/free_bytes"),
+        bytes("/space/bytes")
+    )?;
+    writeln!(io.out, "   Kernel: {} inodes, {} open", number("/nodes"), number("/open"))?;
+    writeln!(
+        io.out,
+        "   Device: {} reads, {}; {} writes, {}; {} flushes",
+        number("/device/reads"),
+        bytes("/device/read_bytes"),
+        number("/device/writes"),
+        bytes("/device/written_bytes"),
+        number("/device/flushes")
+    )?;
+    let list = |at: &str| said[at].as_array().cloned().unwrap_or_default();
+    writeln!(io.out, "\nIn memory    height  nodes  messages  pending")?;
+    for level in list("levels") {
+        let of = |name: &str| level[name].as_u64().unwrap_or(0);
+        writeln!(
+            io.out,
+            "{:<12} {:>6} {:>6} {:>9}  {}",
+            level["tree"].as_str().unwrap_or(""),
+            of("height"),
+            of("nodes"),
+            of("messages"),
+            size::human(of("pending_bytes"))
+        )?;
+    }
+    writeln!(io.out, "\nOperation       count  errors  mean µs  median µs   99 % µs    max µs")?;
+    for operation in list("operations") {
+        let of = |name: &str| operation[name].as_f64().unwrap_or(0.0);
+        writeln!(
+            io.out,
+            "{:<12} {:>8} {:>7} {:>8.0} {:>10} {:>9} {:>9.0}",
+            operation["operation"].as_str().unwrap_or(""),
+            of("count"),
+            of("errors"),
+            of("mean_us"),
+            of("median_us"),
+            of("p99_us"),
+            of("max_us")
+        )?;
+    }
+    Ok(())
+}
+
+/// Whether a server that can be asked has its image open for reading only.
+pub(crate) fn is_read_only(device: u64) -> Option<bool> {
+    let mut line = String::new();
+    BufReader::new(UnixStream::connect(socket_path(device)).ok()?).read_line(&mut line).ok()?;
+    serde_json::from_str::<Value>(&line).ok()?["read_only"].as_bool()
+}
+
+/// Where the server of the mount with this device number listens.
+fn socket_path(device: u64) -> PathBuf {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    directory().join(format!("{major}:{minor}"))
+}
+
+fn directory() -> PathBuf {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
+    PathBuf::from(own.unwrap_or_else(|| "/run".into())).join("betr")
+}
+
+/// The socket of a server. It goes when this is dropped.
+pub(crate) struct Socket {
+    path: Option<PathBuf>,
+}
+
+impl Socket {
+    /// Listens. Without a place for the socket nobody can ask, and all else works.
+    pub fn open(server: &Arc<Server>, at: &Path) -> Socket {
+        let path = what_is_mounted_at(at).map(|(device, _)| socket_path(device));
+        let listener = path.as_ref().and_then(|path| {
+            let mut builder = std::fs::DirBuilder::new();
+            builder.recursive(true).mode(0o755).create(path.parent()?).ok()?;
+            // One of a server that was killed.
+            let _ = std::fs::remove_file(path);
+            let listener = UnixListener::bind(path).ok()?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).ok()?;
+            Some(listener)
+        });
+        match listener {
+            None => Socket { path: None },
+            Some(listener) => {
+                let (server, at) = (Arc::downgrade(server), at.to_owned());
+                let followers = Arc::new(AtomicUsize::new(0));
+                thread::spawn(move || {
+                    for stream in listener.incoming().flatten() {
+                        if followers.fetch_add(1, Ordering::Relaxed) >= FOLLOWERS {
+                            followers.fetch_sub(1, Ordering::Relaxed);
+                            continue;
+                        }
+                        let (server, at) = (server.clone(), at.clone());
+                        let followers = followers.clone();
+                        thread::spawn(move || {
+                            follow(&server, &at, stream);
+                            followers.fetch_sub(1, Ordering::Relaxed);
+                        });
+                    }
+                });
+                Socket { path }
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Tells one who listens, until they go, or the mount ends.
+fn follow(server: &std::sync::Weak<Server>, at: &Path, mut stream: UnixStream) {
+    while let Some(server) = server.upgrade() {
+        let line = format!("{}\n", status(&server, at));
+        drop(server);
+        if stream.write_all(line.as_bytes()).is_err() {
+            return;
+        }
+        thread::sleep(PERIOD);
+    }
+}
+
+fn status(server: &Server, at: &Path) -> Value {
+    let state = server.state();
+    let (nodes, open) = server.nodes.counts();
+    let mut said = json!({
+        "schema": SCHEMA,
+        "version": VERSION,
+        "image": server.options.shown(),
+        "directory": show::path(at),
+        "read_only": state.read_only,
+        "errors": state.errors,
+        "uptime_seconds": state.uptime.as_secs(),
+        "nodes": nodes,
+        "open": open,
+        "operations": server.counters.json(),
+    });
+    let volume = server.look(|fs| volume(fs).as_object().cloned().unwrap_or_default());
+    if let Value::Object(fields) = &mut said {
+        fields.extend(volume);
+    }
+    said
+}
+
+fn volume(fs: &Fs) -> Value {
+    let volume = fs.volume();
+    let (store, io) = (volume.store(), volume.io_counts());
+    let (used, size) = volume.log_fill();
+    let (free, blocks) = volume.free_blocks();
+    let block = betr_core::ids::BLOCK_SIZE as u64;
+    let level = |level: &betr_core::cache::Level| {
+        json!({
+            "tree": level.tree.to_string(),
+            "height": level.height.0,
+            "nodes": level.nodes,
+            "messages": level.messages,
+            "pending_bytes": level.pending_bytes,
+        })
+    };
+    let counters: serde_json::Map<String, Value> = volume
+        .counters()
+        .named()
+        .into_iter()
+        .map(|(name, count)| (name.into(), count.into()))
+        .collect();
+    json!({
+        "cache": {
+            "bytes": store.cached_bytes(),
+            "dirty_bytes": store.dirty_bytes(),
+            "budget_bytes": store.budget().total_bytes,
+        },
+        "log": { "used_bytes": used, "bytes": size, "unsynced": volume.has_unsynced() },
+        "space": { "free_bytes": free * block, "bytes": blocks * block },
+        "device": {
+            "reads": io.reads,
+            "read_bytes": io.read_bytes,
+            "writes": io.writes,
+            "written_bytes": io.written_bytes,
+            "flushes": io.flushes,
+        },
+        "epoch": volume.superblock().birth.epoch.0,
+        "counters": counters,
+        "levels": store.levels().iter().map(level).collect::<Value>(),
+    })
+}

@@ -159,9 +159,10 @@ impl Internal {
         let live = |run: &Run| {
             run.reference.seq >= child.first_run
                 && (run.reference.slices.iter().any(|slice| slice.child == child.id)
-                    || run.ranges.get().is_some_and(|ranges| {
-                        ranges.iter().any(|range| clip(range, &bounds.lo, hi).is_some())
-                    }))
+                    || run
+                        .ranges
+                        .get()
+                        .is_some_and(|ranges| shares(ranges, &bounds.lo, hi).next().is_some()))
         };
         self.runs.iter().any(live)
     }
@@ -310,8 +311,7 @@ impl Internal {
         if child.sealed > 0 {
             for run in self.runs.iter().filter(|run| run.reference.seq >= child.first_run) {
                 let ranges = self.ranges(disk, run)?;
-                let shares = ranges.iter().filter_map(|range| clip(range, lo, hi));
-                overlay.absorb(std::iter::empty(), shares);
+                overlay.absorb(std::iter::empty(), shares(&ranges, lo, hi));
                 let within = run.slices_within(child.id, lo, hi);
                 let slices = within.map(|at| Ok((at, self.slice(disk, run, at)?)));
                 let slices = slices.collect::<Result<Vec<_>>>()?;
@@ -345,15 +345,14 @@ impl Internal {
     fn deletes(&self, at: usize, bounds: &Bounds) -> bool {
         let first = self.children[at].first_run;
         let live = self.runs.iter().filter(|run| run.reference.seq >= first);
-        let mut ranges = live.filter_map(|run| run.ranges.get()).flat_map(|ranges| ranges.iter());
         let (lo, hi) = (&*bounds.lo, bounds.hi.as_deref());
-        let Some(one) = ranges.find_map(|range| clip(range, lo, hi)) else {
+        let known = live.filter_map(|run| run.ranges.get());
+        let mut sealed = known.flat_map(|ranges| shares(ranges, lo, hi)).peekable();
+        if sealed.peek().is_none() {
             return self.open[at].ranges().covers(bounds);
-        };
+        }
         let mut all = RangeSet::default();
-        all.insert(one);
-        ranges.filter_map(|range| clip(range, lo, hi)).for_each(|share| all.insert(share));
-        self.open[at].ranges().iter().for_each(|range| all.insert(range));
+        sealed.chain(self.open[at].ranges().clip(lo, hi)).for_each(|share| all.insert(share));
         all.covers(bounds)
     }
 
@@ -637,8 +636,7 @@ impl Internal {
             None => (run.reference.ranges.bytes as usize).div_ceil(self.children.len()),
             Some(ranges) => {
                 let hi = bounds.hi.as_deref();
-                let shares = ranges.iter().filter_map(|range| clip(range, &bounds.lo, hi));
-                shares.map(|share| range_weight(&share)).sum::<usize>()
+                shares(ranges, &bounds.lo, hi).map(|share| range_weight(&share)).sum::<usize>()
             }
         })
         .sum()
@@ -650,6 +648,18 @@ impl Child {
     fn new(id: NodeId, pivot: Key, first_run: RunSeq) -> Child {
         Child { id, pivot, first_run, sealed: 0, growth: 0 }
     }
+}
+
+/// The shares within `[lo, hi)` of range deletes that are in order and apart. Costs O(log n) for those outside.
+fn shares<'r>(
+    ranges: &'r [RangeDelete],
+    lo: &'r [u8],
+    hi: Option<&'r [u8]>,
+) -> impl Iterator<Item = RangeDelete> + 'r {
+    let first = ranges.partition_point(|range| *range.hi <= *lo);
+    let within =
+        ranges[first..].iter().take_while(move |range| hi.is_none_or(|hi| *range.lo < *hi));
+    within.filter_map(move |range| clip(range, lo, hi))
 }
 
 /// The share of a range delete within `[lo, hi)`.

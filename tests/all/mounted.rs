@@ -1,7 +1,6 @@
-//! Power cuts under a mount: the steps come as system calls, through the kernel, and what reaches the device is
-//! cut off anywhere.
+//! What happens below a mount: power cuts, and errors of the device. The steps come as system calls, through the kernel.
 //!
-//! Each step is one change, or two, so the state that is recovered must be that after some step: not before the last one that
+//! What reaches the device is cut off anywhere. Each step is one change, or two, so the state that is recovered must be that after some step: not before the last one that
 //! was acknowledged as synced when the power went, and not after those that had begun.
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -13,7 +12,9 @@ use std::sync::Arc;
 
 use betr_cli::skip::need;
 use betr_core::check::{CheckOptions, check};
-use betr_core::device::{Device, ForkDevice, RecordingDevice};
+use betr_core::device::{
+    Call, Device, FaultyDevice, ForkDevice, MemoryDevice, RecordingDevice, Trouble,
+};
 use betr_core::explore::{Broken, Model, Step, Sweep, random_steps};
 use betr_core::fs::{Allocate, Attributes, Fs};
 use betr_core::ids::{BLOCK_SIZE, Time};
@@ -24,6 +25,7 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode as Perm, RenameFlags, XattrFlags, fallocate,
     linkat, mknodat, removexattr, renameat_with, setxattr,
 };
+use rustix::io::Errno;
 
 const IMAGE: u64 = 4 << 20;
 const STEPS: usize = 150;
@@ -93,10 +95,103 @@ struct Taken {
     syncs: bool,
 }
 
+fn can_mount() -> bool {
+    let fuse = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    need("root, and /dev/fuse", fuse)
+}
+
+fn error_of<T>(done: Result<T>) -> Option<Errno> {
+    done.err().as_ref().and_then(Errno::from_io_error)
+}
+
+/// A file system over a device, mounted.
+fn mount(device: Arc<dyn Device>, top: &Path) -> Mounted {
+    let volume = open(device, Mode::ReadWrite, tight(), 2).unwrap().0;
+    Mounted::new(Fs::open(volume, clock(100)), Path::new("some device"), top).unwrap()
+}
+
+/// A device with an empty file system.
+fn formatted() -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(IMAGE));
+    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    fs.checkpoint().unwrap();
+    device
+}
+
+fn synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let file = File::create(path)?;
+    file.write_all_at(bytes, 0)?;
+    file.sync_all()
+}
+
+#[test]
+fn a_device_that_cannot_be_written_makes_it_read_only() {
+    if !can_mount() {
+        return;
+    }
+    let (below, top) = (formatted(), tempfile::tempdir().unwrap());
+    let device = Arc::new(FaultyDevice::new(below.clone()));
+    let mounted = mount(device.clone(), top.path());
+    let at = |name: &str| top.path().join(name);
+    synced(&at("before"), b"is durable").unwrap();
+    let (_, writes, flushes) = device.calls();
+    for later in 0..10_000 {
+        device.plan(Call::Write(writes + later), Trouble::Error);
+        device.plan(Call::Flush(flushes + later), Trouble::Error);
+    }
+    assert_eq!(error_of(synced(&at("late"), b"is not")), Some(Errno::IO));
+    assert_eq!(error_of(File::create(at("later"))), Some(Errno::ROFS));
+    assert_eq!(error_of(std::fs::remove_file(at("before"))), Some(Errno::ROFS));
+    assert_eq!(std::fs::read(at("before")).unwrap(), b"is durable");
+    assert_eq!(std::fs::read(at("late")).unwrap(), b"is not");
+    mounted.unmount().unwrap();
+
+    let mounted = mount(below.clone(), top.path());
+    assert_eq!(std::fs::read(at("before")).unwrap(), b"is durable");
+    synced(&at("again"), b"as ever").unwrap();
+    mounted.unmount().unwrap();
+    let below: Arc<dyn Device> = below;
+    let report = check(&below, CheckOptions { data: true, slot: None }, &mut ());
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_for_who_reads_it() {
+    if !can_mount() {
+        return;
+    }
+    let (below, top) = (formatted(), tempfile::tempdir().unwrap());
+    let at = |name: &str| top.path().join(name);
+    let mounted = mount(below.clone(), top.path());
+    let marked = b"here it is ".repeat(3000);
+    synced(&at("large"), &marked).unwrap();
+    synced(&at("small"), b"fine").unwrap();
+    mounted.unmount().unwrap();
+
+    let image = below.snapshot();
+    let device = Arc::new(FaultyDevice::new(below));
+    let places: Vec<u64> = (0..image.len() / BLOCK_SIZE)
+        .filter(|block| {
+            image[block * BLOCK_SIZE..][..BLOCK_SIZE].windows(11).any(|w| w == b"here it is ")
+        })
+        .map(|block| (block * BLOCK_SIZE) as u64)
+        .collect();
+    assert!(places.len() > 4, "the contents were found");
+    let mounted = mount(device.clone(), top.path());
+    // At both ends it may be beside what belongs to others.
+    let middle = places[places.len() / 2];
+    device.spoil(middle..middle + BLOCK_SIZE as u64);
+    assert_eq!(error_of(std::fs::read(at("large"))), Some(Errno::IO));
+    assert_eq!(std::fs::read(at("small")).unwrap(), b"fine");
+    assert_eq!(at("large").metadata().unwrap().len(), marked.len() as u64);
+    assert_eq!(error_of(File::create(at("more"))), Some(Errno::ROFS));
+    mounted.unmount().unwrap();
+}
+
 #[test]
 fn what_a_mount_has_synced_survives_power_cuts() {
-    let fuse = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !need("root, and /dev/fuse", fuse) {
+    if !can_mount() {
         return;
     }
     let mut judged = 0;

@@ -193,7 +193,8 @@ impl Fs {
 
     /// Deletes what has lost its name and is not in use any more.
     pub fn reap(&mut self) -> Result<()> {
-        match self.live.has_gone() {
+        let left = self.small.is_none() && self.count_orphans()? > 0;
+        match left || self.live.has_gone() {
             true => self.begin().map(drop),
             false => Ok(()),
         }

@@ -102,13 +102,6 @@ fn entry(reply: ReplyEntry, done: Answer<FileAttr>) {
     }
 }
 
-fn opened(reply: ReplyOpen, done: Answer<u64>, flags: FopenFlags) {
-    match done {
-        Ok(handle) => reply.opened(FileHandle(handle), flags),
-        Err(errno) => reply.error(errno),
-    }
-}
-
 fn data(reply: ReplyData, done: Answer<Vec<u8>>) {
     match done {
         Ok(bytes) => reply.data(&bytes),
@@ -168,7 +161,7 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
-        self.0.nodes.forget(ino(node), lookups);
+        self.0.forget(ino(node), lookups);
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -276,7 +269,11 @@ impl Filesystem for Adapter {
 
     fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let open = self.count(Kind::Open, |server| server.open(ino(node), flags.0));
-        opened(reply, open, KEPT);
+        match open {
+            Ok((handle, true)) => reply.opened(FileHandle(handle), KEPT),
+            Ok((handle, false)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn create(
@@ -294,7 +291,7 @@ impl Filesystem for Adapter {
             let attr = server.make(caller(request), ino(parent), name.as_bytes(), make)?;
             let open = server.open(ino(attr.ino), flags);
             // Then the kernel has not been told of it.
-            let handle = open.inspect_err(|_| server.nodes.forget(ino(attr.ino), 1))?;
+            let (handle, _) = open.inspect_err(|_| server.forget(ino(attr.ino), 1))?;
             Ok((attr, handle))
         });
         match made {
@@ -342,7 +339,8 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+        // Nothing is left to be done when a file is closed: the kernel need not ask again.
+        reply.error(Errno::ENOSYS);
     }
 
     fn release(
@@ -365,7 +363,11 @@ impl Filesystem for Adapter {
 
     fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let open = self.count(Kind::Opendir, |server| server.open_directory(ino(node)));
-        opened(reply, open, KEPT | FopenFlags::FOPEN_CACHE_DIR);
+        // The kernel must not keep a listing: a cookie means something to the handle that gave it alone.
+        match open {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn readdir(
@@ -429,8 +431,8 @@ impl Filesystem for Adapter {
         match self.count(Kind::Statfs, Server::room) {
             Ok(Space { blocks, free }) => {
                 let (block, name) = (BLOCK_SIZE as u32, limits::NAME_MAX as u32);
-                // There are as many inodes as there is room for.
-                reply.statfs(blocks, free, free, blocks, free, block, name, block);
+                // There are as many inodes as there is room for: nobody counts them (as on btrfs).
+                reply.statfs(blocks, free, free, 0, 0, block, name, block);
             }
             Err(errno) => reply.error(errno),
         }
@@ -456,8 +458,9 @@ impl Filesystem for Adapter {
         xattr(reply, size, self.count(Kind::Xattr, |server| server.xattr(ino(node), name)));
     }
 
-    fn listxattr(&self, _: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        xattr(reply, size, self.count(Kind::Xattr, |server| server.xattrs(ino(node))));
+    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let by = caller(request);
+        xattr(reply, size, self.count(Kind::Xattr, |server| server.xattrs(by, ino(node))));
     }
 
     fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -106,13 +106,10 @@ pub(crate) fn time_of(time: TimeOrNow, now: Time) -> Time {
     };
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Time { secs: since.as_secs() as i64, nanos: since.subsec_nanos() },
+        // fuser takes the nanoseconds off as well, which the kernel counts forward.
         Err(error) => {
             let before = error.duration();
-            let (secs, nanos) = (before.as_secs() as i64, before.subsec_nanos());
-            match nanos {
-                0 => Time { secs: -secs, nanos: 0 },
-                _ => Time { secs: -secs - 1, nanos: 1_000_000_000 - nanos },
-            }
+            Time { secs: -(before.as_secs() as i64), nanos: before.subsec_nanos() }
         }
     }
 }
@@ -123,12 +120,17 @@ mod tests {
 
     #[test]
     fn times_and_devices_come_back() {
-        for (secs, nanos) in [(0, 0), (1, 999_999_999), (-1, 1), (-5, 0), (1 << 33, 7)] {
+        for (secs, nanos) in [(0, 0), (1, 999_999_999), (-5, 0), (1 << 33, 7)] {
             let time = Time { secs, nanos };
             let now = Time { secs: 42, nanos: 0 };
             assert_eq!(time_of(TimeOrNow::SpecificTime(system_time(time)), now), time);
             assert_eq!(time_of(TimeOrNow::Now, now), now);
         }
+        // As fuser reads -2 seconds and 0.25 seconds more.
+        let read = UNIX_EPOCH - Duration::new(2, 250_000_000);
+        let time = time_of(TimeOrNow::SpecificTime(read), Time::default());
+        assert_eq!(time, Time { secs: -2, nanos: 250_000_000 });
+        assert_eq!(system_time(time), UNIX_EPOCH - Duration::new(1, 750_000_000));
         for device in [(1, 3), (0xfff, 0xf_ffff), (8, 0x1_0001)] {
             assert_eq!(decode_device(encode_device(device)), device);
         }

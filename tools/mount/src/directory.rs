@@ -53,7 +53,7 @@ impl OpenDirectory {
             true => {
                 let at = self.recent.len() - behind;
                 self.recent.truncate(at);
-                self.recent.back().map(|name| (to, name.clone()))
+                self.recent.back().map(|name| (to.min(self.next), name.clone()))
             }
             false => {
                 self.recent.clear();

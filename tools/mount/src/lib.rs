@@ -71,7 +71,8 @@ pub struct Args {
 
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let image = whole(&args.image)?;
+    // What is wrong with it is said where it is opened.
+    let image = args.image.canonicalize().unwrap_or_else(|_| args.image.clone());
     let directory = whole(&args.directory)?;
     if !directory.is_dir() {
         let text = format!("{} is not a directory to mount at", show::path(&args.directory));

@@ -65,16 +65,17 @@ impl Nodes {
         tables.nodes.entry(object.ino()).or_insert_with(fresh).lookups += 1;
     }
 
-    /// The kernel forgets what it was told so often.
-    pub fn forget(&self, ino: Ino, lookups: u64) {
+    /// The kernel forgets what it was told so often. Returns the object that it does not know any more.
+    pub fn forget(&self, ino: Ino, lookups: u64) -> Option<Object> {
         let mut tables = self.0.lock();
-        let Some(node) = tables.nodes.get_mut(&ino) else { return };
+        let node = tables.nodes.get_mut(&ino)?;
         node.lookups = node.lookups.saturating_sub(lookups);
-        if node.lookups == 0 {
-            let gone = tables.nodes.remove(&ino);
-            // What goes with it is done without the lock.
-            drop(tables);
-            drop(gone);
+        if node.lookups > 0 {
+            return None;
+        }
+        match tables.nodes.remove(&ino)?.state {
+            State::Live(object) => Some(object),
+            State::Gone(_) => None,
         }
     }
 
@@ -142,6 +143,7 @@ impl Nodes {
         if let Some(node) = tables.nodes.get_mut(&open.object.ino()) {
             node.opens = node.opens.saturating_sub(1);
         }
+        // What goes with it goes without the lock.
         drop(tables);
         drop(open);
     }
@@ -151,6 +153,12 @@ impl Nodes {
         let tables = self.0.lock();
         let of_file = tables.open.values().filter(|open| open.object.ino() == ino);
         of_file.for_each(|open| *open.capable.lock() = true);
+    }
+
+    /// Nobody asks any more.
+    pub fn clear(&self) {
+        let tables = std::mem::take(&mut *self.0.lock());
+        drop(tables);
     }
 
     /// How many nodes there are, and how many of them are open how often.

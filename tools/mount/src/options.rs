@@ -49,7 +49,7 @@ impl Options {
             read_only: false,
             no_recovery: false,
             offset: 0,
-            allow_other: rustix::process::geteuid().is_root(),
+            allow_other: false,
             uid: None,
             gid: None,
             sync: false,

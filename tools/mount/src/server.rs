@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use betr_core::fs::{Fs, Shared};
-use betr_core::ids::{Ino, Time};
+use betr_core::ids::{BLOCK_SIZE, Ino, Time};
 use parking_lot::{Condvar, Mutex};
 
 use crate::counters::Counters;
@@ -16,6 +16,10 @@ use crate::errno::{Answer, Errno, of_error};
 use crate::log::Log;
 use crate::nodes::Nodes;
 use crate::options::Options;
+
+/// When so many bytes of files have gone, and one in so many of the image's, a checkpoint gives them back.
+const FREED_MIN: u64 = 16 << 20;
+const FREED_SHARE: u64 = 64;
 
 /// The server of a mounted image.
 pub(crate) struct Server {
@@ -28,6 +32,8 @@ pub(crate) struct Server {
     pub log: Log,
     /// Nothing may change: it was asked for, or something went wrong.
     read_only: AtomicBool,
+    /// Bytes of files that a checkpoint would give back.
+    freed: AtomicU64,
     /// How many errors there were of the image or its device.
     errors: AtomicU64,
     /// The log is so full that a checkpoint is due; or there is no more to do.
@@ -59,6 +65,7 @@ impl Server {
             counters: Counters::default(),
             accesses: Mutex::default(),
             log,
+            freed: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             due: Mutex::default(),
             wake: Condvar::new(),
@@ -106,6 +113,11 @@ impl Server {
         Ok(done)
     }
 
+    /// So many bytes of files have gone: where it is much, they are not left to the next checkpoint.
+    pub fn gives_back(&self, bytes: u64) {
+        self.freed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Makes everything durable.
     pub fn sync(&self) -> Answer<()> {
         if self.options.read_only {
@@ -138,6 +150,12 @@ impl Server {
     /// Makes changes durable each second, or as often as was asked for, and checkpoints, until the end.
     pub fn tend(&self) {
         let mut last = Instant::now();
+        // What had lost its name when the power went.
+        if !self.options.read_only
+            && let Err(error) = self.shared.change(Fs::reap)
+        {
+            self.failed(&error);
+        }
         loop {
             let mut due = self.due.lock();
             if !due.end && !due.checkpoint {
@@ -152,10 +170,13 @@ impl Server {
                 continue;
             }
             self.settle_accesses();
-            let (unsynced, changed, failed) = self.look(|fs| {
+            let (unsynced, changed, failed, blocks) = self.look(|fs| {
                 let volume = fs.volume();
-                (volume.has_unsynced(), volume.has_changes(), volume.has_failed())
+                let blocks = volume.superblock().image_blocks;
+                (volume.has_unsynced(), volume.has_changes(), volume.has_failed(), blocks)
             });
+            let worth = FREED_MIN.max(blocks * BLOCK_SIZE as u64 / FREED_SHARE);
+            let checkpoint = checkpoint || self.freed.load(Ordering::Relaxed) >= worth;
             if failed {
                 continue;
             }
@@ -166,6 +187,7 @@ impl Server {
             let done = match checkpoint || (changed && old) {
                 true => {
                     last = Instant::now();
+                    self.freed.store(0, Ordering::Relaxed);
                     self.shared.change(Fs::reap).and_then(|()| self.shared.checkpoint())
                 }
                 false if unsynced => self.shared.change(Fs::reap).and_then(|()| self.shared.sync()),
@@ -196,16 +218,21 @@ impl Server {
             return;
         }
         self.settle_accesses();
-        let (changed, failed) =
-            self.look(|fs| (fs.volume().has_changes(), fs.volume().has_failed()));
-        if failed {
+        // The kernel does not say that it forgets everything. What has no name goes now.
+        self.nodes.clear();
+        if self.look(|fs| fs.volume().has_failed()) {
             let text = "what changed since the last error is not durable";
             self.log.error(&format!("{}: {text}", self.options.shown()));
-        } else if changed {
-            let done = self.shared.change(Fs::reap).and_then(|()| self.shared.checkpoint());
-            if let Err(error) = done {
-                self.failed(&error);
+            return;
+        }
+        let done = self.shared.change(Fs::reap).and_then(|()| {
+            match self.look(|fs| fs.volume().has_changes()) {
+                true => self.shared.checkpoint(),
+                false => Ok(()),
             }
+        });
+        if let Err(error) = done {
+            self.failed(&error);
         }
     }
 }

@@ -64,8 +64,8 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         match args.json {
             true => {
                 if let Value::Object(fields) = &mut said {
-                    fields.remove("schema");
-                    fields.remove("version");
+                    fields.shift_remove("schema");
+                    fields.shift_remove("version");
                 }
                 io.json(SCHEMA, VERSION, said)?;
             }

@@ -1,8 +1,9 @@
 //! Attributes, extended attributes, times of access.
 
+use betr_cli::volume::clock_now;
 use betr_core::error::{Error, Refusal};
 use betr_core::format::limits;
-use betr_core::fs::{Changes, Fs, Object};
+use betr_core::fs::{Changes, Fs, Object, acl};
 use betr_core::ids::Ino;
 use fuser::{FileAttr, TimeOrNow};
 
@@ -14,6 +15,9 @@ use crate::server::Server;
 
 /// The attribute that holds the capabilities of a program: it goes when somebody changes the file.
 const CAPABILITY: &[u8] = b"security.capability";
+/// The class of attributes that only the system's own may see, and others that there are.
+const TRUSTED: &[u8] = b"trusted.";
+const CLASSES: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
 /// Flags of setxattr(2).
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
@@ -46,8 +50,10 @@ impl Server {
         self.change(|fs| {
             let now = fs.now();
             if let Some(size) = set.size {
+                let before = object.inode().size;
                 // As ftruncate(2) does, a size that is the same changes the times.
                 fs.truncate(&object, size)?;
+                self.gives_back(before.saturating_sub(size));
                 self.changed_by(fs, by, &object)?;
             }
             let changes = Changes {
@@ -99,13 +105,15 @@ impl Server {
     /// Somebody has read an object. Its time of access is changed when somebody asks for it, or a little later:
     /// who reads does not wait for those who write.
     pub(super) fn accessed(&self, object: &Object) {
-        if self.options.noatime || self.is_read_only() {
-            return;
+        if self.is_access_due(object) {
+            self.accesses.lock().insert(object.ino(), clock_now());
         }
-        let now = betr_cli::volume::clock_now();
-        if Fs::is_access_due(&object.inode(), now) {
-            self.accesses.lock().insert(object.ino(), now);
-        }
+    }
+
+    /// Whether the time of access changes when somebody reads an object.
+    pub(super) fn is_access_due(&self, object: &Object) -> bool {
+        let noted = !self.options.noatime && !self.is_read_only();
+        noted && Fs::is_access_due(&object.inode(), clock_now())
     }
 
     /// Changes the time of access of a node, if that waits.
@@ -125,19 +133,23 @@ impl Server {
 
     /// An extended attribute.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
+        check_class(name)?;
         let object = self.object(ino)?;
         self.read(|fs| Ok(fs.xattr(&object, name)?.to_vec()))
     }
 
-    /// The names of all extended attributes, each with a 0 behind it.
-    pub fn xattrs(&self, ino: Ino) -> Answer<Vec<u8>> {
+    /// The names of all extended attributes that somebody may see, each with a 0 behind it.
+    pub fn xattrs(&self, by: Caller, ino: Ino) -> Answer<Vec<u8>> {
         let object = self.object(ino)?;
         let all = self.read(|fs| fs.xattrs(&object))?;
-        Ok(all.into_iter().flat_map(|(name, _)| name.into_iter().chain([0])).collect())
+        let seen = all.into_iter().map(|(name, _)| name);
+        let seen = seen.filter(|name| by.uid == 0 || !name.starts_with(TRUSTED));
+        Ok(seen.flat_map(|name| name.into_iter().chain([0])).collect())
     }
 
     /// Sets an extended attribute.
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
+        check_class(name)?;
         let object = self.object(ino)?;
         if value.len() > limits::VALUE_MAX {
             return Err(Errno::ENOSPC);
@@ -163,6 +175,7 @@ impl Server {
 
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
+        check_class(name)?;
         let object = self.object(ino)?;
         self.change(|fs| fs.remove_xattr(&object, name))
     }
@@ -180,5 +193,17 @@ impl Server {
             let (free, blocks) = fs.volume().free_blocks();
             Ok(Space { blocks, free })
         })
+    }
+}
+
+/// An attribute must be of a class that there is (xattr(7)).
+fn check_class(name: &[u8]) -> Answer<()> {
+    if CLASSES.contains(&name) {
+        return Err(Errno::EINVAL);
+    }
+    let known = CLASSES.iter().any(|class| name.starts_with(class));
+    match known || [acl::ACCESS, acl::DEFAULT].contains(&name) {
+        true => Ok(()),
+        false => Err(Errno::EOPNOTSUPP),
     }
 }

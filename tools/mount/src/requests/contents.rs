@@ -14,6 +14,7 @@ use crate::server::Server;
 /// Flags of open(2).
 const O_ACCMODE: i32 = 3;
 const O_RDONLY: i32 = 0;
+const O_WRONLY: i32 = 1;
 const O_NOATIME: i32 = 0o1_000_000;
 /// Modes of fallocate(2).
 const KEEP_SIZE: i32 = 1;
@@ -23,8 +24,8 @@ const ZERO_RANGE: i32 = 16;
 const COPY: u64 = 1 << 20;
 
 impl Server {
-    /// Opens a file.
-    pub fn open(&self, ino: Ino, flags: i32) -> Answer<u64> {
+    /// Opens a file: its handle, and whether what the kernel has cached of it may be used.
+    pub fn open(&self, ino: Ino, flags: i32) -> Answer<(u64, bool)> {
         let writes = flags & O_ACCMODE != O_RDONLY;
         let object = self.object(ino)?;
         let capable = match writes {
@@ -32,13 +33,13 @@ impl Server {
             true => self.read(|fs| self.is_capable(fs, &object))?,
             false => false,
         };
+        let noatime = flags & O_NOATIME != 0;
+        // What the kernel has cached it reads without a word, and nobody would note that.
+        let keeps = noatime || flags & O_ACCMODE == O_WRONLY || !self.is_access_due(&object);
         drop(object);
-        self.nodes.open(ino, |object| Open {
-            object,
-            noatime: flags & O_NOATIME != 0,
-            capable: Mutex::new(capable),
-            directory: None,
-        })
+        let capable = Mutex::new(capable);
+        let open = |object| Open { object, noatime, capable, directory: None };
+        Ok((self.nodes.open(ino, open)?, keeps))
     }
 
     /// Reads from what is open.

@@ -33,6 +33,15 @@ impl Server {
         self.nodes.object(ino)
     }
 
+    /// The kernel forgets what it was told so often.
+    pub fn forget(&self, ino: Ino, lookups: u64) {
+        if let Some(object) = self.nodes.forget(ino, lookups)
+            && object.is_orphan()
+        {
+            self.gives_back(object.inode().size);
+        }
+    }
+
     /// The attributes of a node.
     pub fn attributes(&self, ino: Ino) -> Answer<FileAttr> {
         self.settle_access(ino);

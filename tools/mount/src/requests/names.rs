@@ -109,9 +109,12 @@ impl Server {
         act: impl FnOnce(&mut Fs) -> Result<()>,
     ) -> Result<()> {
         let last = object.is_directory() || object.inode().links <= 1;
-        let gone = last && self.nodes.let_go(&object);
+        let (gone, size) = (last && self.nodes.let_go(&object), object.inode().size);
         drop(object);
         let done = act(fs);
+        if gone && done.is_ok() {
+            self.gives_back(size);
+        }
         if done.is_err() && gone {
             match fs.lookup(directory, name) {
                 Ok(object) => self.nodes.keep(&object),

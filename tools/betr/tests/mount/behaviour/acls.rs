@@ -1,0 +1,106 @@
+//! POSIX access control lists, as setfacl(1) and getfacl(1) show them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use rustix::io::Errno;
+
+use super::refused;
+use crate::fixture::{Mounted, NOBODY, as_user, program, run, said};
+
+/// A mount, if there are the programs.
+fn mounted() -> Option<Mounted> {
+    let programs = program("setfacl").is_some() && program("getfacl").is_some();
+    programs.then(|| Mounted::new("allow_other")).flatten()
+}
+
+/// The lines of a list, without names.
+fn acl(mount: &Mounted, name: &str) -> Vec<String> {
+    let out = said("getfacl", mount.point(), ["-c", "-n", "-E", name]);
+    out.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+fn set(mount: &Mounted, args: &[&str]) {
+    said("setfacl", mount.point(), args);
+}
+
+#[test]
+fn a_list_decides_who_may() {
+    let Some(mut mount) = mounted() else { return };
+    let file = mount.at("file");
+    fs::write(&file, "secret").unwrap();
+    rustix::fs::chmod(&file, rustix::fs::Mode::from(0o600)).unwrap();
+    as_user(NOBODY, NOBODY, || refused(Errno::ACCESS, fs::read(&file)));
+
+    set(&mount, &["-m", "u:65534:r", "file"]);
+    let expected = ["user::rw-", "user:65534:r--", "group::---", "mask::r--", "other::---"];
+    assert_eq!(acl(&mount, "file"), expected);
+    // The bits of the group show the mask.
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o640);
+    as_user(NOBODY, NOBODY, || {
+        assert_eq!(fs::read_to_string(&file).unwrap(), "secret");
+        refused(Errno::ACCESS, fs::write(&file, ""));
+    });
+    mount.settle();
+    assert_eq!(acl(&mount, "file"), expected);
+    // And chmod sets it.
+    let file = mount.at("file");
+    rustix::fs::chmod(&file, rustix::fs::Mode::from(0o600)).unwrap();
+    assert!(acl(&mount, "file").contains(&"mask::---".to_owned()));
+    as_user(NOBODY, NOBODY, || refused(Errno::ACCESS, fs::read(&file)));
+    set(&mount, &["-m", "g:65534:rw,m::rw", "file"]);
+    as_user(12345, NOBODY, || fs::write(&file, "by the group").unwrap());
+    // Only its owner changes a list.
+    as_user(12345, NOBODY, || {
+        refused(Errno::PERM, rustix::fs::removexattr(&file, "system.posix_acl_access"));
+    });
+    set(&mount, &["-b", "file"]);
+    assert_eq!(acl(&mount, "file"), ["user::rw-", "group::---", "other::---"]);
+    mount.settle();
+}
+
+#[test]
+fn a_default_list_is_inherited() {
+    let Some(mut mount) = mounted() else { return };
+    fs::create_dir(mount.at("dir")).unwrap();
+    set(&mount, &["-d", "-m", "u::rwx,u:65534:rwx,g::r-x,o::---", "dir"]);
+    // What the list gives is narrowed by the mode that is asked for; the umask does not count.
+    let script = "umask 077; mkdir dir/sub; : >dir/file; mkfifo dir/fifo; ln -s file dir/link";
+    said("sh", mount.point(), ["-c", script]);
+    let entries =
+        ["user::rwx", "user:65534:rwx", "group::r-x", "mask::rwx", "other::---"].map(String::from);
+    let defaults = entries.clone().map(|line| format!("default:{line}"));
+    assert_eq!(acl(&mount, "dir/sub"), [&entries[..], &defaults[..]].concat());
+    let of_file = ["user::rw-", "user:65534:rwx", "group::r-x", "mask::rw-", "other::---"];
+    for name in ["dir/file", "dir/fifo"] {
+        assert_eq!(acl(&mount, name), of_file, "{name}");
+        assert_eq!(fs::metadata(mount.at(name)).unwrap().mode() & 0o777, 0o660);
+    }
+    // Without it, the umask counts again.
+    said("sh", mount.point(), ["-c", "umask 027; mkdir plain; : >plain/file"]);
+    assert_eq!(fs::metadata(mount.at("plain")).unwrap().mode() & 0o777, 0o750);
+    assert_eq!(fs::metadata(mount.at("plain/file")).unwrap().mode() & 0o777, 0o640);
+    mount.settle();
+    assert_eq!(acl(&mount, "dir/sub"), [&entries[..], &defaults[..]].concat());
+    set(&mount, &["-k", "dir/sub"]);
+    assert_eq!(acl(&mount, "dir/sub"), entries);
+}
+
+#[test]
+fn a_copy_keeps_its_list() {
+    let Some(mount) = mounted() else { return };
+    fs::create_dir(mount.at("dir")).unwrap();
+    fs::write(mount.at("file"), "text").unwrap();
+    set(&mount, &["-m", "u:65534:rwx,g:7:r", "file"]);
+    set(&mount, &["-d", "-m", "u:65534:rwx", "dir"]);
+    // By cp(1) here and there, and back.
+    let kept = (acl(&mount, "file"), acl(&mount, "dir"));
+    let outside = mount.beside("outside");
+    fs::create_dir(&outside).unwrap();
+    for name in ["file", "dir"] {
+        run("cp", ["-a".as_ref(), mount.at(name).as_os_str(), outside.as_os_str()]);
+        let (from, to) = (outside.join(name), mount.at(&format!("{name}-back")));
+        run("cp", ["-a".as_ref(), from.as_os_str(), to.as_os_str()]);
+    }
+    assert_eq!((acl(&mount, "file-back"), acl(&mount, "dir-back")), kept);
+}

@@ -1,0 +1,33 @@
+//! What one call does, or refuses, as POSIX and Linux say; and what `betr mount` does beside.
+
+mod acls;
+mod attributes;
+mod daemon;
+mod directories;
+mod files;
+mod holes;
+mod links;
+mod mapped;
+mod names;
+mod nodes;
+mod options;
+mod owners;
+mod rename;
+mod space;
+mod times;
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// That a call was refused for this reason.
+#[track_caller]
+fn refused<T>(expected: Errno, result: Result<T, impl Into<io::Error>>) {
+    match result {
+        Ok(_) => panic!("expected {expected:?}, and it was done"),
+        Err(error) => {
+            let error = error.into();
+            assert_eq!(Errno::from_io_error(&error), Some(expected), "{error}");
+        }
+    }
+}

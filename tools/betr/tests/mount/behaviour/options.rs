@@ -1,0 +1,168 @@
+//! The options of a mount.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
+use rustix::io::Errno;
+
+use super::refused;
+use crate::fixture::{Manifest, Mounted, betr, betr_only, run};
+
+#[test]
+fn read_only_means_it() {
+    let Some(mut mount) = Mounted::sized("", 64 << 20) else { return };
+    fs::create_dir_all(mount.at("dir/sub")).unwrap();
+    fs::write(mount.at("file"), "content").unwrap();
+    symlink("file", mount.at("link")).unwrap();
+    let before = Manifest::of(mount.point());
+    mount.unmount();
+    let image = mount.image().to_owned();
+    let state = || (fs::read(&image).unwrap(), fs::metadata(&image).unwrap().modified().unwrap());
+    let untouched = state();
+    mount.mount("ro");
+    let at = |name: &str| mount.at(name);
+    before.assert_same(&Manifest::of(mount.point()));
+    refused(Errno::ROFS, fs::write(at("file"), ""));
+    refused(Errno::ROFS, fs::write(at("new"), ""));
+    refused(Errno::ROFS, File::options().append(true).open(at("file")));
+    refused(Errno::ROFS, rustix::fs::access(at("file"), rustix::fs::Access::WRITE_OK));
+    refused(Errno::ROFS, fs::create_dir(at("new")));
+    refused(Errno::ROFS, symlink("x", at("new")));
+    refused(Errno::ROFS, fs::hard_link(at("file"), at("new")));
+    refused(Errno::ROFS, mknodat(CWD, at("new"), FileType::Fifo, Mode::RUSR, 0));
+    refused(Errno::ROFS, fs::rename(at("file"), at("new")));
+    refused(Errno::ROFS, fs::remove_file(at("file")));
+    refused(Errno::ROFS, fs::remove_dir(at("dir/sub")));
+    refused(Errno::ROFS, rustix::fs::chmod(at("file"), Mode::RUSR));
+    refused(Errno::ROFS, std::os::unix::fs::chown(at("file"), Some(1), None));
+    refused(Errno::ROFS, setxattr(at("file"), "user.a", b"", XattrFlags::empty()));
+    let file = File::open(at("file")).unwrap();
+    refused(Errno::ROFS, file.set_modified(std::time::SystemTime::now()));
+    file.sync_all().unwrap();
+    drop(file);
+    before.assert_same(&Manifest::of(mount.point()));
+    mount.unmount();
+    // Not a byte of the image has changed, nor its times.
+    assert!(state() == untouched);
+    mount.fsck();
+}
+
+#[test]
+fn a_read_only_mount_shares_the_image_with_readers() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mut mount) = Mounted::new("") else { return };
+    fs::write(mount.at("file"), "content").unwrap();
+    mount.unmount();
+    mount.mount("ro");
+    let said = betr(["cat"]).arg(mount.image()).arg("/file").output().unwrap();
+    assert!(said.status.success() && said.stdout == b"content", "{said:?}");
+    // Writers stay out.
+    let said = betr(["mkdir"]).arg(mount.image()).arg("/new").output().unwrap();
+    assert!(!said.status.success());
+    assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "content");
+}
+
+#[test]
+fn an_image_that_is_mounted_is_left_alone() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mount) = Mounted::new("") else { return };
+    let second = mount.beside("second");
+    fs::create_dir(&second).unwrap();
+    let link = mount.beside("link.img");
+    symlink("t.img", &link).unwrap();
+    for image in [mount.image(), &link] {
+        for args in [&["mount", "-f"][..], &["mount"], &["mount", "-o", "ro"]] {
+            let said = betr(args).args([image, &second]).output().unwrap();
+            let err = String::from_utf8(said.stderr).unwrap();
+            assert!(!said.status.success(), "mounted twice");
+            assert!(err.contains(mount.point().to_str().unwrap()), "{err}");
+        }
+        for tool in [&["mkdir"][..], &["rm"], &["touch"]] {
+            let said = betr(tool).arg(image).arg("/x").output().unwrap();
+            let err = String::from_utf8(said.stderr).unwrap();
+            assert!(!said.status.success(), "{tool:?} changed it");
+            assert!(err.contains(mount.point().to_str().unwrap()), "{err}");
+        }
+    }
+    fs::write(mount.at("file"), "works").unwrap();
+}
+
+#[test]
+fn an_image_may_stand_within_another_file() {
+    let Some(mut mount) = Mounted::new("") else { return };
+    fs::write(mount.at("file"), "content").unwrap();
+    mount.unmount();
+    // Moved up within its file: what stands before it is not its business.
+    let moved = mount.beside("moved.img");
+    let copy = |from: &std::path::Path, to: &std::path::Path, word: &str| {
+        let words = [format!("if={}", from.display()), format!("of={}", to.display())];
+        run(
+            "dd",
+            words.iter().map(String::as_str).chain(["bs=1M", "conv=sparse", "status=none", word]),
+        );
+    };
+    copy(mount.image(), &moved, "seek=3");
+    let length = fs::metadata(mount.image()).unwrap().size();
+    let file = File::options().write(true).open(&moved).unwrap();
+    file.set_len(length + (3 << 20)).unwrap();
+    file.write_all_at(&[0xee; 3 << 20], 0).unwrap();
+    drop(file);
+    fs::rename(&moved, mount.image()).unwrap();
+    mount.mount("offset=3145728");
+    assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "content");
+    fs::write(mount.at("other"), "more").unwrap();
+    mount.remount();
+    assert_eq!(fs::read_to_string(mount.at("other")).unwrap(), "more");
+    mount.unmount();
+    let mut before = vec![0; 3 << 20];
+    File::open(mount.image()).unwrap().read_exact_at(&mut before, 0).unwrap();
+    assert!(before.iter().all(|byte| *byte == 0xee));
+    copy(mount.image(), &moved, "skip=3");
+    fs::rename(&moved, mount.image()).unwrap();
+    mount.fsck();
+}
+
+#[test]
+fn everything_can_be_shown_as_somebody_elses() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mut mount) = Mounted::new("") else { return };
+    fs::write(mount.at("file"), "").unwrap();
+    std::os::unix::fs::chown(mount.at("file"), Some(5), Some(6)).unwrap();
+    mount.unmount();
+    mount.mount("uid=1234,gid=4321");
+    for name in [".", "file"] {
+        let meta = fs::metadata(mount.at(name)).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (1234, 4321), "{name}");
+    }
+    mount.unmount();
+    mount.mount("");
+    let meta = fs::metadata(mount.at("file")).unwrap();
+    assert_eq!((meta.uid(), meta.gid()), (5, 6));
+}
+
+#[test]
+fn all_options_work_together() {
+    let options = "rw,sync,commit=1,allow_other,noatime,nosuid,nodev";
+    let Some(mut mount) = Mounted::new(options) else { return };
+    fs::write(mount.at("file"), vec![7; 300_000]).unwrap();
+    fs::create_dir(mount.at("dir")).unwrap();
+    mount.settle();
+    assert_eq!(fs::read(mount.at("file")).unwrap(), vec![7; 300_000]);
+}
+
+#[test]
+fn without_allow_other_it_is_for_one_user() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mount) = Mounted::new("") else { return };
+    let point = mount.point();
+    crate::fixture::as_user(65534, 65534, || refused(Errno::ACCESS, fs::read_dir(point)));
+}

@@ -1,0 +1,196 @@
+//! Whom objects belong to, and who may do what with them.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::refused;
+use crate::fixture::{Mounted, NOBODY, as_user, said};
+
+/// Another user who is nobody.
+const OTHER: u32 = 12_345;
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn owner(path: &Path) -> (u32, u32) {
+    let meta = fs::symlink_metadata(path).unwrap();
+    (meta.uid(), meta.gid())
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+/// A mount with a directory that everybody may write to.
+fn shared() -> Option<Mounted> {
+    let mount = Mounted::new("allow_other")?;
+    fs::create_dir(mount.at("shared")).unwrap();
+    chmod(&mount.at("shared"), 0o777);
+    Some(mount)
+}
+
+#[test]
+fn objects_belong_to_who_made_them() {
+    let Some(mut mount) = shared() else { return };
+    let at = |name: &str| mount.at("shared").join(name);
+    as_user(NOBODY, OTHER, || {
+        fs::create_dir(at("dir")).unwrap();
+        fs::write(at("dir/file"), "").unwrap();
+        symlink("file", at("dir/link")).unwrap();
+        let (cwd, kind) = (rustix::fs::CWD, rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(cwd, at("dir/fifo"), kind, rustix::fs::Mode::RUSR, 0).unwrap();
+    });
+    for name in ["dir", "dir/file", "dir/link", "dir/fifo"] {
+        assert_eq!(owner(&at(name)), (NOBODY, OTHER), "{name}");
+    }
+    // Root gives away, links themselves too; -1 leaves one of the two as it is.
+    chown(at("dir/file"), Some(1), None).unwrap();
+    std::os::unix::fs::lchown(at("dir/link"), Some(u32::MAX - 1), Some(3)).unwrap();
+    assert_eq!(owner(&at("dir/file")), (1, OTHER));
+    assert_eq!(owner(&at("dir/link")), (u32::MAX - 1, 3));
+    mount.settle();
+}
+
+#[test]
+fn modes_are_obeyed() {
+    let Some(mount) = shared() else { return };
+    let at = |name: &str| mount.at("shared").join(name);
+    fs::write(at("private"), "root's").unwrap();
+    chmod(&at("private"), 0o600);
+    fs::write(at("readable"), "all's").unwrap();
+    chmod(&at("readable"), 0o644);
+    fs::create_dir_all(at("closed/sub")).unwrap();
+    fs::write(at("closed/file"), "").unwrap();
+    chmod(&at("closed"), 0o700);
+    fs::create_dir(at("blind")).unwrap();
+    fs::write(at("blind/file"), "known").unwrap();
+    chmod(&at("blind"), 0o711);
+    as_user(NOBODY, NOBODY, || {
+        refused(Errno::ACCESS, fs::read(at("private")));
+        assert_eq!(fs::read_to_string(at("readable")).unwrap(), "all's");
+        refused(Errno::ACCESS, fs::OpenOptions::new().append(true).open(at("readable")));
+        refused(Errno::ACCESS, fs::metadata(at("closed/file")));
+        refused(Errno::ACCESS, fs::read_dir(at("blind")));
+        assert_eq!(fs::read_to_string(at("blind/file")).unwrap(), "known");
+        refused(Errno::ACCESS, fs::write(at("blind/new"), ""));
+        refused(Errno::ACCESS, fs::remove_file(at("blind/file")));
+        refused(Errno::ACCESS, fs::rename(at("blind/file"), at("file")));
+        refused(
+            Errno::PERM,
+            fs::set_permissions(at("readable"), fs::Permissions::from_mode(0o666)),
+        );
+        refused(Errno::PERM, chown(at("readable"), Some(NOBODY), None));
+        // The directory is everybody's, so names in it may go.
+        fs::remove_file(at("private")).unwrap();
+        // Execution takes the permission, for files as for directories.
+        refused(Errno::ACCESS, rustix::fs::access(at("readable"), rustix::fs::Access::EXEC_OK));
+        refused(Errno::ACCESS, rustix::fs::access(at("readable"), rustix::fs::Access::WRITE_OK));
+        // What is one's own may be closed to oneself; an open file stays usable.
+        let mut file = fs::File::create(at("own")).unwrap();
+        chmod(&at("own"), 0);
+        refused(Errno::ACCESS, fs::read(at("own")));
+        file.write_all(b"still open").unwrap();
+        chown(at("own"), None, Some(NOBODY)).unwrap();
+        refused(Errno::PERM, chown(at("own"), Some(OTHER), None));
+        refused(Errno::PERM, chown(at("own"), None, Some(OTHER)));
+    });
+    assert_eq!(fs::read_to_string(at("own")).unwrap(), "still open");
+    refused(Errno::ACCESS, std::process::Command::new(at("readable")).status());
+}
+
+#[test]
+fn programs_run_and_the_umask_counts() {
+    let Some(mount) = shared() else { return };
+    fs::write(
+        mount.at("script"),
+        "#!/bin/sh\numask 027\nmkdir \"$1/d\" && : >\"$1/f\" && exec /bin/true\n",
+    )
+    .unwrap();
+    chmod(&mount.at("script"), 0o755);
+    fs::copy("/bin/true", mount.at("true")).unwrap();
+    said(mount.at("script").to_str().unwrap(), mount.point(), ["shared"]);
+    said(mount.at("true").to_str().unwrap(), mount.point(), [""; 0]);
+    assert_eq!((mode(&mount.at("shared/d")), mode(&mount.at("shared/f"))), (0o750, 0o640));
+}
+
+#[test]
+fn a_group_is_inherited_from_a_directory_that_says_so() {
+    let Some(mut mount) = shared() else { return };
+    let at = |name: &str| mount.at("shared").join(name);
+    fs::create_dir(at("group")).unwrap();
+    chown(at("group"), None, Some(777)).unwrap();
+    chmod(&at("group"), 0o2777);
+    as_user(NOBODY, NOBODY, || {
+        fs::write(at("group/file"), "").unwrap();
+        fs::create_dir(at("group/sub")).unwrap();
+        fs::write(at("group/sub/file"), "").unwrap();
+        symlink("file", at("group/link")).unwrap();
+    });
+    for name in ["group/file", "group/sub", "group/sub/file", "group/link"] {
+        assert_eq!(owner(&at(name)), (NOBODY, 777), "{name}");
+    }
+    assert_eq!(mode(&at("group/sub")) & 0o2000, 0o2000);
+    assert_eq!(mode(&at("group/file")) & 0o2000, 0);
+    // Who is not of the group cannot make a file act for it.
+    as_user(NOBODY, NOBODY, || chmod(&at("group/file"), 0o2755));
+    assert_eq!(mode(&at("group/file")), 0o755);
+    mount.settle();
+}
+
+#[test]
+fn in_a_sticky_directory_only_owners_remove() {
+    let Some(mut mount) = shared() else { return };
+    chmod(&mount.at("shared"), 0o1777);
+    let at = |name: &str| mount.at("shared").join(name);
+    as_user(NOBODY, NOBODY, || {
+        fs::write(at("file"), "").unwrap();
+        fs::create_dir(at("dir")).unwrap();
+    });
+    as_user(OTHER, OTHER, || {
+        fs::write(at("own"), "").unwrap();
+        refused(Errno::PERM, fs::remove_file(at("file")));
+        refused(Errno::PERM, fs::remove_dir(at("dir")));
+        refused(Errno::PERM, fs::rename(at("file"), at("moved")));
+        refused(Errno::PERM, fs::rename(at("own"), at("file")));
+        fs::rename(at("own"), at("renamed")).unwrap();
+        fs::remove_file(at("renamed")).unwrap();
+    });
+    as_user(NOBODY, NOBODY, || {
+        fs::rename(at("file"), at("moved")).unwrap();
+        fs::remove_file(at("moved")).unwrap();
+    });
+    // The owner of the directory removes what is in it.
+    chown(mount.at("shared"), Some(OTHER), None).unwrap();
+    as_user(OTHER, OTHER, || fs::remove_dir(at("dir")).unwrap());
+    mount.settle();
+}
+
+#[test]
+fn who_changes_a_program_takes_its_powers_away() {
+    let Some(mut mount) = shared() else { return };
+    let at = |name: &str| mount.at("shared").join(name);
+    for (name, by_root) in [("written", false), ("cut", false), ("given", true)] {
+        fs::write(at(name), "program").unwrap();
+        chown(at(name), Some(OTHER), Some(OTHER)).unwrap();
+        chmod(&at(name), 0o6777);
+        let change = || match name {
+            "written" => {
+                fs::OpenOptions::new().append(true).open(at(name)).unwrap().write_all(b"x").unwrap()
+            }
+            "cut" => fs::OpenOptions::new().write(true).open(at(name)).unwrap().set_len(3).unwrap(),
+            _ => chown(at(name), Some(7), Some(7)).unwrap(),
+        };
+        if by_root {
+            change()
+        } else {
+            as_user(NOBODY, NOBODY, change)
+        }
+        assert_eq!(mode(&at(name)), 0o777, "{name}");
+    }
+    mount.settle();
+}

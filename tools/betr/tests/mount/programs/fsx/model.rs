@@ -1,0 +1,65 @@
+//! What a file holds, according to all that was done to it.
+
+/// The bytes of a file.
+#[derive(Clone, Debug, Default)]
+pub struct Model(Vec<u8>);
+
+impl Model {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// What a read gives: less than it asks for at the end.
+    pub fn read(&self, at: usize, len: usize) -> &[u8] {
+        let end = self.0.len().min(at + len);
+        &self.0[at.min(end)..end]
+    }
+
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.grow(at + bytes.len());
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub fn resize(&mut self, len: usize) {
+        self.0.resize(len, 0);
+    }
+
+    pub fn grow(&mut self, len: usize) {
+        self.0.resize(len.max(self.0.len()), 0);
+    }
+
+    /// Zeros what is within the file.
+    pub fn clear(&mut self, at: usize, len: usize) {
+        let end = self.0.len().min(at + len);
+        self.0[at.min(end)..end].fill(0);
+    }
+
+    /// Panics with the first difference, if there is one.
+    #[track_caller]
+    pub fn assert_is(&self, at: usize, expected_len: usize, found: &[u8]) {
+        let expected = self.read(at, expected_len);
+        if expected == found {
+            return;
+        }
+        let place = expected.iter().zip(found).position(|(one, other)| one != other);
+        let around = |bytes: &[u8]| match place {
+            Some(place) => format!("{:02x?}", &bytes[place..bytes.len().min(place + 16)]),
+            None => format!("{} bytes", bytes.len()),
+        };
+        panic!(
+            "{} bytes at {at} of {}: expected {}, found {}, at {:?}",
+            expected_len,
+            self.0.len(),
+            around(expected),
+            around(found),
+            place.map(|place| at + place)
+        );
+    }
+}

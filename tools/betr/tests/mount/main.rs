@@ -9,6 +9,7 @@
 //! More of the same by variables: `BETR_KILL_ROUNDS`, `BETR_FSX_OPERATIONS`, and `BETR_TEST_SEED`.
 
 mod behaviour;
-#[allow(dead_code)]
 mod fixture;
+mod killed;
+mod posix;
 mod programs;

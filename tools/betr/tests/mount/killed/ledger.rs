@@ -1,0 +1,246 @@
+//! What a directory tree may be after a crash, kept by the one who changes it.
+//!
+//! Every change is noted before it is asked for. What an fsync acknowledged must be there; of what came later,
+//! names may show any state that they went through: later changes of names never come without earlier ones, so
+//! that a rename never loses a file.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::path::Path;
+
+use super::content::Content;
+
+/// An object of a ledger; a file is known by its number, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    Directory,
+    File(u64),
+}
+
+/// Paths below the top, and what they name.
+pub type Names = BTreeMap<String, Entry>;
+
+/// What a path was found to be.
+enum Found {
+    Directory,
+    File(Vec<u8>),
+}
+
+/// The tree below one directory. The top itself, "", is always there.
+pub struct Ledger {
+    /// The states of the names since they were durable for certain, the present one last.
+    states: Vec<Names>,
+    files: BTreeMap<u64, Content>,
+    /// Directories with changes of names that are not durable for certain.
+    unsynced: BTreeSet<String>,
+    next_file: u64,
+    /// What was asked for and what was acknowledged last, for those who have to find out what went wrong.
+    notes: VecDeque<String>,
+}
+
+/// How many notes are kept.
+const NOTES: usize = 40;
+
+/// The directory that a path is in.
+pub fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+impl Ledger {
+    /// Of an empty directory.
+    pub fn new() -> Self {
+        let files = BTreeMap::new();
+        let (unsynced, notes) = (BTreeSet::new(), VecDeque::new());
+        Self { states: vec![Names::new()], files, unsynced, next_file: 0, notes }
+    }
+
+    fn note(&mut self, note: String) {
+        self.notes.push_back(note);
+        if self.notes.len() > NOTES {
+            self.notes.pop_front();
+        }
+    }
+
+    pub fn names(&self) -> &Names {
+        self.states.last().unwrap()
+    }
+
+    pub fn file(&self, path: &str) -> &Content {
+        &self.files[&self.number(path)]
+    }
+
+    fn file_mut(&mut self, path: &str) -> &mut Content {
+        let number = self.number(path);
+        self.files.get_mut(&number).unwrap()
+    }
+
+    pub fn write(&mut self, path: &str, at: usize, bytes: &[u8]) {
+        self.note(format!("write {path} {at}+{}", bytes.len()));
+        self.file_mut(path).write(at, bytes);
+    }
+
+    pub fn resize(&mut self, path: &str, len: usize) {
+        self.note(format!("resize {path} {len}"));
+        self.file_mut(path).resize(len);
+    }
+
+    /// An fsync of a file has returned.
+    pub fn file_synced(&mut self, path: &str) {
+        self.note(format!("{path} is synced"));
+        self.file_mut(path).acknowledge();
+    }
+
+    fn number(&self, path: &str) -> u64 {
+        match self.names().get(path) {
+            Some(Entry::File(number)) => *number,
+            other => panic!("{path} is {other:?}, not a file"),
+        }
+    }
+
+    /// How many bytes there are.
+    pub fn bytes(&self) -> usize {
+        let names = self.names().keys();
+        names.filter(|path| self.is_file(path)).map(|path| self.file(path).len()).sum()
+    }
+
+    pub fn is_file(&self, path: &str) -> bool {
+        matches!(self.names().get(path), Some(Entry::File(_)))
+    }
+
+    /// A change of names, in these directories.
+    fn change(&mut self, directories: &[&str], change: impl FnOnce(&mut Names)) {
+        let mut names = self.names().clone();
+        change(&mut names);
+        self.states.push(names);
+        self.unsynced.extend(directories.iter().map(|directory| directory.to_string()));
+    }
+
+    pub fn create(&mut self, path: &str) {
+        self.note(format!("create {path}"));
+        let number = self.next_file;
+        self.next_file += 1;
+        self.files.insert(number, Content::default());
+        self.change(&[parent(path)], |names| {
+            names.insert(path.to_owned(), Entry::File(number));
+        });
+    }
+
+    pub fn mkdir(&mut self, path: &str) {
+        self.note(format!("mkdir {path}"));
+        self.change(&[parent(path)], |names| {
+            names.insert(path.to_owned(), Entry::Directory);
+        });
+    }
+
+    pub fn remove(&mut self, path: &str) {
+        self.note(format!("remove {path}"));
+        self.change(&[parent(path)], |names| {
+            names.remove(path);
+        });
+        self.unsynced.remove(path);
+    }
+
+    pub fn rename(&mut self, from: &str, to: &str) {
+        self.note(format!("rename {from} to {to}"));
+        self.change(&[parent(from), parent(to)], |names| {
+            let entry = names.remove(from).unwrap();
+            names.insert(to.to_owned(), entry);
+        });
+    }
+
+    /// An fsync of a directory has returned.
+    pub fn directory_synced(&mut self, path: &str) {
+        self.note(format!("directory {path:?} is synced"));
+        self.unsynced.remove(path);
+        if self.unsynced.is_empty() {
+            self.forget_states();
+        }
+    }
+
+    /// A sync of everything has returned.
+    pub fn all_synced(&mut self) {
+        self.note("all is synced".into());
+        self.unsynced.clear();
+        self.forget_states();
+        self.files.values_mut().for_each(Content::acknowledge);
+    }
+
+    fn forget_states(&mut self) {
+        self.states.drain(..self.states.len() - 1);
+        let named: BTreeSet<u64> = self
+            .names()
+            .values()
+            .filter_map(|entry| match entry {
+                Entry::File(number) => Some(*number),
+                Entry::Directory => None,
+            })
+            .collect();
+        self.files.retain(|number, _| named.contains(number));
+    }
+
+    /// Compares with what is there after a crash, which from then on is what is durable.
+    pub fn check(&mut self, top: &Path) {
+        let found = read(top);
+        // The youngest first: the truth is most likely near.
+        let troubles: Vec<_> =
+            self.states.iter().rev().map(|names| self.troubles(names, &found)).collect();
+        let Some(which) = troubles.iter().position(Vec::is_empty) else {
+            let least = troubles.iter().min_by_key(|troubles| troubles.len()).unwrap();
+            let shown = least[..least.len().min(20)].join("\n  ");
+            let notes = self.notes.make_contiguous().join("\n  ");
+            let (top, count) = (top.display(), self.states.len());
+            panic!(
+                "{top}: none of {count} states. The nearest differs:\n  {shown}\nafter\n  {notes}"
+            );
+        };
+        let names = self.states.swap_remove(self.states.len() - 1 - which);
+        self.unsynced.clear();
+        self.files.clear();
+        for (path, found) in found {
+            if let (Found::File(bytes), Some(Entry::File(number))) = (found, names.get(&path)) {
+                self.files.insert(*number, Content::durable(bytes));
+            }
+        }
+        self.states = vec![names];
+        self.note("all is as it was found after a crash".into());
+    }
+
+    /// In what the tree that was found differs from a state of the names and what its files may hold.
+    fn troubles(&self, names: &Names, found: &BTreeMap<String, Found>) -> Vec<String> {
+        let mut troubles = Vec::new();
+        for (path, entry) in names {
+            match (entry, found.get(path)) {
+                (_, None) => troubles.push(format!("{path} is lost")),
+                (Entry::Directory, Some(Found::Directory)) => {}
+                (Entry::File(number), Some(Found::File(bytes))) => {
+                    if let Err(trouble) = self.files[number].admits(bytes) {
+                        troubles.push(format!("{path}: {trouble}"));
+                    }
+                }
+                _ => troubles.push(format!("{path} is of another type")),
+            }
+        }
+        let extra = found.keys().filter(|path| !names.contains_key(*path));
+        troubles.extend(extra.map(|path| format!("{path} should not be there")));
+        troubles
+    }
+}
+
+fn read(top: &Path) -> BTreeMap<String, Found> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![String::new()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(top.join(&directory)).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().into_string().unwrap();
+            let path = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+            let what = if entry.file_type().unwrap().is_dir() {
+                waiting.push(path.clone());
+                Found::Directory
+            } else {
+                Found::File(fs::read(entry.path()).unwrap())
+            };
+            found.insert(path, what);
+        }
+    }
+    found
+}

@@ -1,0 +1,366 @@
+//! One who changes a tree as fast as possible, and knows what was acknowledged.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::ledger::{Ledger, parent};
+use crate::fixture::{Random, System, system};
+
+/// The most files in a directory, and bytes in a tree: every check reads all of it.
+const FILES: usize = 12;
+const BYTES: usize = 8 << 20;
+/// The most changes of a file that wait for an fsync.
+const PENDING: usize = 6;
+
+/// When what was done counts as durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// When an fsync of it has returned.
+    Fsync,
+    /// When it has returned itself, as with the option `sync`.
+    AtOnce,
+}
+
+/// Whether the end has come. What fails before it fails for a reason of its own.
+#[derive(Clone, Default)]
+pub struct End(Arc<AtomicBool>);
+
+impl End {
+    pub fn set(&self, come: bool) {
+        self.0.store(come, Ordering::SeqCst);
+    }
+
+    pub fn has_come(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// An error when something has returned too late to count. An ext4 that is stopped in the middle of an
+    /// operation may say that it was done; a daemon that is killed says nothing.
+    fn not_yet(&self) -> io::Result<()> {
+        match self.has_come() && system() == System::Ext4 {
+            true => Err(io::Error::other("too late")),
+            false => Ok(()),
+        }
+    }
+}
+
+pub struct Worker {
+    top: PathBuf,
+    end: End,
+    promise: Promise,
+    random: Random,
+    ledger: Ledger,
+    made: u64,
+}
+
+impl Worker {
+    /// A worker with a directory of its own, which is made and durable.
+    pub fn new(top: PathBuf, end: End, promise: Promise, random: Random) -> Self {
+        fs::create_dir(&top).unwrap();
+        File::open(top.parent().unwrap()).unwrap().sync_all().unwrap();
+        Self { top, end, promise, random, ledger: Ledger::new(), made: 0 }
+    }
+
+    /// Works until something fails, as everything does after a crash; returns what it was.
+    pub fn work(&mut self) -> io::Error {
+        loop {
+            if let Err(error) = self.step() {
+                return error;
+            }
+        }
+    }
+
+    /// Compares the tree with what it may be.
+    pub fn check(&mut self) {
+        self.ledger.check(&self.top);
+    }
+
+    /// How many operations have been done.
+    pub fn made(&self) -> u64 {
+        self.made
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        self.made += 1;
+        match self.random.below(20) {
+            0..4 => self.create(),
+            4..7 => self.append(),
+            7..10 => self.overwrite(),
+            10 => self.resize(),
+            11..14 => self.replace(),
+            14 => self.make_directory(),
+            15 => self.remove(),
+            16..18 => self.move_file(),
+            18 => self.remove_directory(),
+            _ => self.sync_all(),
+        }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        // Joining "" would add a slash.
+        if path.is_empty() { self.top.clone() } else { self.top.join(path) }
+    }
+
+    /// Something happens that often of a hundred times.
+    fn often(&mut self, percent: usize) -> bool {
+        self.random.below(100) < percent
+    }
+
+    fn directory(&mut self) -> String {
+        let names = self.ledger.names();
+        let mut directories: Vec<_> =
+            names.keys().filter(|path| !self.ledger.is_file(path)).cloned().collect();
+        directories.push(String::new());
+        directories.swap_remove(self.random.below(directories.len()))
+    }
+
+    fn some_file(&mut self) -> Option<String> {
+        let files: Vec<_> =
+            self.ledger.names().keys().filter(|path| self.ledger.is_file(path)).collect();
+        let index = (!files.is_empty()).then(|| self.random.below(files.len()))?;
+        Some(files[index].clone())
+    }
+
+    /// A name for a file, which may be taken by a file.
+    fn name(&mut self) -> String {
+        let (directory, number) = (self.directory(), self.random.below(FILES));
+        if directory.is_empty() { format!("f{number}") } else { format!("{directory}/f{number}") }
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let most = [50, 5000, 60_000, 60_000, 2_500_000][self.random.below(5)];
+        let room = BYTES.saturating_sub(self.ledger.bytes()).max(100);
+        let len = self.random.below(most.min(room)) + 1;
+        // No zeros: a place that was never written must show.
+        let mut bytes = self.random.bytes(len);
+        bytes.iter_mut().for_each(|byte| *byte |= 1);
+        bytes
+    }
+
+    fn write(&mut self, path: &str, file: &File, at: usize, bytes: &[u8]) -> io::Result<()> {
+        self.ledger.write(path, at, bytes);
+        file.write_all_at(bytes, at as u64)?;
+        self.done_to(path, file, 60)
+    }
+
+    /// A file was changed: often that is made durable, always when too much waits for it.
+    fn done_to(&mut self, path: &str, file: &File, percent: usize) -> io::Result<()> {
+        if self.promise == Promise::Fsync {
+            if !self.often(percent) && self.ledger.file(path).pending() <= PENDING {
+                return Ok(());
+            }
+            if self.often(50) { file.sync_all()? } else { file.sync_data()? }
+        }
+        self.end.not_yet()?;
+        self.ledger.file_synced(path);
+        Ok(())
+    }
+
+    /// Names in these directories were changed.
+    fn renamed_in(&mut self, directories: &[&str], percent: usize) -> io::Result<()> {
+        let promised = self.promise == Promise::AtOnce;
+        if !promised && !self.often(percent) {
+            return Ok(());
+        }
+        for directory in directories {
+            if !promised {
+                File::open(self.at(directory))?.sync_all()?;
+            }
+            self.end.not_yet()?;
+            self.ledger.directory_synced(directory);
+        }
+        Ok(())
+    }
+
+    fn create(&mut self) -> io::Result<()> {
+        let path = self.name();
+        if self.ledger.names().contains_key(&path) {
+            return Ok(());
+        }
+        self.ledger.create(&path);
+        let file = File::create_new(self.at(&path))?;
+        self.renamed_in(&[parent(&path)], 20)?;
+        let bytes = self.bytes();
+        self.write(&path, &file, 0, &bytes)?;
+        self.renamed_in(&[parent(&path)], 50)
+    }
+
+    fn open(&self, path: &str) -> io::Result<File> {
+        File::options().read(true).write(true).open(self.at(path))
+    }
+
+    fn append(&mut self) -> io::Result<()> {
+        let Some(path) = self.some_file() else { return Ok(()) };
+        let (file, bytes) = (self.open(&path)?, self.bytes());
+        self.write(&path, &file, self.ledger.file(&path).len(), &bytes)
+    }
+
+    fn overwrite(&mut self) -> io::Result<()> {
+        let Some(path) = self.some_file() else { return Ok(()) };
+        let (file, bytes) = (self.open(&path)?, self.bytes());
+        let at = self.random.below(self.ledger.file(&path).len() + 1);
+        self.write(&path, &file, at, &bytes)
+    }
+
+    fn resize(&mut self) -> io::Result<()> {
+        let Some(path) = self.some_file() else { return Ok(()) };
+        let (file, len) = (self.open(&path)?, self.ledger.file(&path).len());
+        let len = self.random.below(len + len / 4 + 1);
+        self.ledger.resize(&path, len);
+        file.set_len(len as u64)?;
+        if self.promise == Promise::AtOnce && system() == System::Ext4 {
+            // The option makes its writes and changes of names durable, but not this; XFS does it.
+            file.sync_all()?;
+        }
+        self.done_to(&path, &file, 70)
+    }
+
+    /// As editors and databases do it: a new file, an fsync, and a rename over the old one.
+    fn replace(&mut self) -> io::Result<()> {
+        let path = self.name();
+        let temporary = format!("{path}.new");
+        if self.ledger.names().contains_key(&temporary) {
+            // Left by a crash.
+            self.ledger.remove(&temporary);
+            fs::remove_file(self.at(&temporary))?;
+        }
+        self.ledger.create(&temporary);
+        let file = File::create_new(self.at(&temporary))?;
+        let bytes = self.bytes();
+        self.ledger.write(&temporary, 0, &bytes);
+        file.write_all_at(&bytes, 0)?;
+        file.sync_all()?;
+        self.end.not_yet()?;
+        self.ledger.file_synced(&temporary);
+        self.ledger.rename(&temporary, &path);
+        fs::rename(self.at(&temporary), self.at(&path))?;
+        self.renamed_in(&[parent(&path)], 70)
+    }
+
+    fn make_directory(&mut self) -> io::Result<()> {
+        let above = self.directory();
+        let name = format!("d{}", self.random.below(2));
+        let path = if above.is_empty() { name } else { format!("{above}/{name}") };
+        if path.matches('/').count() > 2 || self.ledger.names().contains_key(&path) {
+            return Ok(());
+        }
+        self.ledger.mkdir(&path);
+        fs::create_dir(self.at(&path))?;
+        self.renamed_in(&[&above], 60)
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        let Some(path) = self.some_file() else { return Ok(()) };
+        self.ledger.remove(&path);
+        fs::remove_file(self.at(&path))?;
+        self.renamed_in(&[parent(&path)], 60)
+    }
+
+    fn move_file(&mut self) -> io::Result<()> {
+        let (Some(from), to) = (self.some_file(), self.name()) else { return Ok(()) };
+        if from == to {
+            return Ok(());
+        }
+        self.ledger.rename(&from, &to);
+        fs::rename(self.at(&from), self.at(&to))?;
+        self.renamed_in(&[parent(&from), parent(&to)], 60)
+    }
+
+    fn remove_directory(&mut self) -> io::Result<()> {
+        let path = self.directory();
+        let below = format!("{path}/");
+        if path.is_empty() || self.ledger.names().keys().any(|name| name.starts_with(&below)) {
+            return Ok(());
+        }
+        self.ledger.remove(&path);
+        fs::remove_dir(self.at(&path))?;
+        self.renamed_in(&[parent(&path)], 60)
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        rustix::fs::syncfs(File::open(&self.top)?)?;
+        self.end.not_yet()?;
+        self.ledger.all_synced();
+        Ok(())
+    }
+}
+
+/// A log that all workers append to.
+pub struct Log {
+    path: PathBuf,
+    end: End,
+    writer: usize,
+    next: u64,
+    acknowledged: u64,
+}
+
+/// The bytes of a record.
+const RECORD: usize = 64;
+
+impl Log {
+    pub fn new(path: &Path, end: End, writer: usize) -> Self {
+        File::create(path).unwrap().sync_all().unwrap();
+        File::open(path.parent().unwrap()).unwrap().sync_all().unwrap();
+        Self { path: path.to_owned(), end, writer, next: 0, acknowledged: 0 }
+    }
+
+    /// Appends until something fails.
+    pub fn work(&mut self, promise: Promise) -> io::Error {
+        let append = |log: &mut Self| -> io::Result<()> {
+            let file = File::options().append(true).open(&log.path)?;
+            loop {
+                let record = Self::record(log.writer, log.next);
+                io::Write::write_all(&mut &file, record.as_bytes())?;
+                log.next += 1;
+                if promise == Promise::Fsync && !log.next.is_multiple_of(4) {
+                    continue;
+                }
+                if promise == Promise::Fsync {
+                    file.sync_data()?;
+                }
+                log.end.not_yet()?;
+                log.acknowledged = log.next;
+            }
+        };
+        append(self).unwrap_err()
+    }
+
+    /// Every record that was acknowledged must be there, in order, after a crash. What came later may be
+    /// there, whole or not, and is cut off.
+    pub fn check(logs: &mut [Self]) {
+        let path = logs[0].path.clone();
+        let bytes = fs::read(&path).unwrap();
+        let mut counts = vec![0; logs.len()];
+        let mut whole = 0;
+        for record in bytes.chunks_exact(RECORD) {
+            let text = std::str::from_utf8(record).unwrap_or_default();
+            let next =
+                (0..logs.len()).find(|writer| text == Self::record(*writer, counts[*writer]));
+            let Some(writer) = next else { break };
+            counts[writer] += 1;
+            whole += RECORD;
+        }
+        for (log, count) in logs.iter_mut().zip(counts) {
+            assert!(
+                (log.acknowledged..=log.next + 1).contains(&count),
+                "writer {} had {} of {} records acknowledged; {count} are there, before byte {whole} of {}",
+                log.writer,
+                log.acknowledged,
+                log.next,
+                bytes.len()
+            );
+            (log.next, log.acknowledged) = (count, count);
+        }
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(whole as u64).unwrap();
+        file.sync_all().unwrap();
+    }
+
+    fn record(writer: usize, number: u64) -> String {
+        format!("writer {writer} record {number:>width$}\n", width = RECORD - 17)
+    }
+}

@@ -12,7 +12,7 @@ use crate::support::*;
 fn links(dir: &Path) -> PathBuf {
     let bin = dir.join("bin");
     std::fs::create_dir(&bin).unwrap();
-    for name in ["mkfs.betr", "fsck.betr", "fsck.betr.old"] {
+    for name in ["mkfs.betr", "fsck.betr", "fsck.betr.old", "mount.betr", "mount.fuse.betr"] {
         symlink(BETR, bin.join(name)).unwrap();
     }
     bin
@@ -87,4 +87,41 @@ fn the_front_ends_of_the_system_find_it() {
     // What it does not know it gives to the checker, whose code it passes on.
     std::fs::write(&image, b"no image").unwrap();
     assert_eq!(run(&fsck, "-t betr -T -n IMG").0, Some(8));
+}
+
+/// mount(8) looks for its helpers in /sbin alone. In this namespace they are there.
+#[test]
+fn mount_finds_it() {
+    let (_guard, dir) = scratch();
+    let (bin, image) = (links(&dir), dir.join("t.img"));
+    let mkfs = output(&bin.join("mkfs.betr"), "IMG 16M", &image);
+    assert!(mkfs.status.success(), "{:?}", text(&mkfs));
+    let fuse = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    let unshare = program("unshare").is_some() && program("mount").is_some();
+    if !need("root, /dev/fuse, and mount and unshare of util-linux", fuse && unshare) {
+        return;
+    }
+    let script = "set -e; sbin=$(realpath /sbin); mkdir mnt
+        mount --bind bin $sbin
+        mount -t betr -o nosuid,commit=5 t.img mnt; echo written > mnt/file; grep -c 'nosuid.*fuse.betr' /proc/self/mountinfo
+        mount -o remount,ro mnt; touch mnt/other 2>&1 || true; mount -o remount,rw mnt; touch mnt/other
+        umount mnt; echo \"$PWD/t.img $PWD/mnt betr ro 0 2\" > fstab
+        mount -T fstab $PWD/mnt; cat mnt/file; mount -o remount,rw mnt 2>&1 || true; umount mnt
+        mount -t betr -o no_such_option t.img mnt 2>&1 || true; fsck.betr -fn t.img";
+    let mut command = Command::new("unshare");
+    let run = command.args(["-m", "sh", "-c", script]).current_dir(&dir).output().unwrap();
+    let (out, err) = text(&run);
+    let mut lines = out.lines();
+    for expected in [
+        "1",
+        "touch: cannot touch 'mnt/other': Read-only file system",
+        "written",
+        "the server has the image open for reading only",
+        "-o no_such_option: no such option",
+        ": clean, ",
+    ] {
+        let line = lines.next().unwrap_or_default();
+        assert!(line.contains(expected), "{expected}: {line}: {out}{err}");
+    }
+    assert!(run.status.success(), "{out}{err}");
 }

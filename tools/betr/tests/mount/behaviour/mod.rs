@@ -14,6 +14,7 @@ mod options;
 mod owners;
 mod rename;
 mod space;
+mod status;
 mod times;
 
 use std::io;

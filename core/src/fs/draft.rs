@@ -274,7 +274,13 @@ impl Fs {
         }
         let Draft { now, mut deletes, inserts, moves, orphans, small, .. } = draft;
         deletes.extend(inserts);
-        self.volume.commit(Transaction { op, wall: now, messages: deletes })?;
+        let before = self.volume.next_msn();
+        let done = self.volume.commit(Transaction { op, wall: now, messages: deletes });
+        // What comes after the messages have entered the trees may fail as well: then the handles must agree with
+        // them, for those who go on reading.
+        if self.volume.next_msn() == before {
+            return done.map(drop);
+        }
         self.changes += 1;
         if let Some(trail) = &mut self.trail {
             trail.push((op, self.volume.next_msn()));
@@ -283,7 +289,7 @@ impl Fs {
         moves.into_values().for_each(|(object, place)| object.put(place));
         orphans.into_iter().for_each(|object| object.set_orphan());
         self.small_changed(small);
-        Ok(())
+        done.map(drop)
     }
 }
 

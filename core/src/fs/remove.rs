@@ -36,7 +36,8 @@ impl Fs {
         self.carry_out(Op::Rmdir, draft)
     }
 
-    pub(super) fn check_empty(&self, directory: &Object) -> Result<()> {
+    /// Refuses a directory that has entries.
+    pub fn check_empty(&self, directory: &Object) -> Result<()> {
         let mut listing = self.listing(directory, None)?;
         match self.next_entry(&mut listing)? {
             None => Ok(()),

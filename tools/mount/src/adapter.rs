@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -63,7 +64,8 @@ impl Adapter {
     ) -> Answer<T> {
         let timed = self.0.counters.time(kind);
         timed.bytes(bytes);
-        act(&self.0).inspect_err(|_| timed.failed())
+        let done = catch_unwind(AssertUnwindSafe(|| act(&self.0)));
+        done.unwrap_or_else(|_| Err(self.0.panicked())).inspect_err(|_| timed.failed())
     }
 
     fn make(

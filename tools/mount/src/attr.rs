@@ -88,7 +88,8 @@ pub(crate) fn decode_device(device: u32) -> (u32, u32) {
     ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
 }
 
-fn system_time(time: Time) -> SystemTime {
+/// A time.
+pub(crate) fn system_time(time: Time) -> SystemTime {
     let nanos = Duration::from_nanos(time.nanos.into());
     let secs = Duration::from_secs(time.secs.unsigned_abs());
     let whole = match time.secs {

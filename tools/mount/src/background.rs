@@ -14,10 +14,18 @@ use betr_cli::{Exit, Failure};
 const READY: &[u8] = b"ready\n";
 
 /// Starts the server, and waits until the mount works.
-pub(crate) fn start(image: &Path, directory: &Path, words: &[String]) -> Result<Exit, Failure> {
+pub(crate) fn start(
+    image: &Path,
+    directory: &Path,
+    words: &[String],
+    sloppy: bool,
+) -> Result<Exit, Failure> {
     let failed = |error| Failure::failed(format!("the server cannot be started: {error}"));
     let mut command = Command::new("/proc/self/exe");
     command.arg0("betr").args(["mount", "--foreground", "--ready"]);
+    if sloppy {
+        command.arg("-s");
+    }
     for word in words {
         command.args(["-o", word]);
     }

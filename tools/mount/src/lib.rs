@@ -93,7 +93,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     }
     match args.foreground {
         true => live::serve(options, &directory, args.ready, io),
-        false => background::start(&options.image, &directory, &words),
+        false => background::start(&options.image, &directory, &words, args.sloppy),
     }
 }
 

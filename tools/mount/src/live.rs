@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use betr_cli::image::{self, Access, OpenImage, what_is_mounted_at};
-use betr_cli::volume::{clock, failure, nonces};
+use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, FileDevice};
@@ -51,9 +51,11 @@ pub(crate) fn serve(
         let at = show::path(directory);
         Failure::failed(format!("{shown}: cannot be mounted at {at}: {error}"))
     };
+    // From here on a signal waits until there is something to unmount.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(not_mounted)?;
     let mount = Mount::new(fs, options, directory, log).map_err(not_mounted)?;
     let (ended, end) = mpsc::channel();
-    end_at_signals(&mount.server, directory, end).map_err(not_mounted)?;
+    end_at_signals(signals, &mount.server, directory, end);
     let socket = Socket::open(&mount.server, directory);
     if in_background {
         background::ready().map_err(not_mounted)?;
@@ -131,7 +133,7 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
     let open = OpenOptions { punch: true, cache, ..OpenOptions::new(mode, nonces()?) };
     let (volume, _) = Volume::open(device.clone(), open)
         .map_err(|error| failure(&options.image, Some(&device), &error))?;
-    Ok((image, Fs::open(volume, clock()?)))
+    Ok((image, Fs::open(volume, Box::new(clock_now))))
 }
 
 /// The kernel reads ahead as much as one request holds. Where that cannot be set it reads less.
@@ -145,21 +147,24 @@ fn read_ahead(directory: &Path) {
 /// Unmounts at SIGTERM, SIGINT and SIGHUP. Whoever still has files open then loses them, but nothing that was
 /// written.
 fn end_at_signals(
+    mut signals: Signals,
     server: &Arc<Server>,
     directory: &Path,
     end: mpsc::Receiver<()>,
-) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+) {
+    let ours = what_is_mounted_at(directory);
     let (server, directory) = (server.clone(), directory.to_owned());
     thread::spawn(move || {
         if signals.forever().next().is_none() {
             return;
         }
-        let _ = unmount(&directory, UnmountFlags::DETACH);
+        // It may have been unmounted before, and something else be there now.
+        if ours.is_some() && what_is_mounted_at(&directory) == ours {
+            let _ = unmount(&directory, UnmountFlags::DETACH);
+        }
         if end.recv_timeout(GRACE) == Err(mpsc::RecvTimeoutError::Timeout) {
             server.stop();
             std::process::exit(0);
         }
     });
-    Ok(())
 }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use betr_core::format::Inode;
+use betr_core::format::{FileType, Inode};
 use betr_core::fs::Object;
 use betr_core::ids::Ino;
 use parking_lot::Mutex;
@@ -92,7 +92,7 @@ impl Nodes {
     pub fn object(&self, ino: Ino) -> Answer<Object> {
         match self.known(ino)? {
             Known::Object(object) => Ok(object),
-            Known::Gone(_) => Err(Errno::ENOENT),
+            Known::Gone(inode) => Err(gone(&inode)),
         }
     }
 
@@ -122,7 +122,10 @@ impl Nodes {
     pub fn open(&self, ino: Ino, open: impl FnOnce(Object) -> Open) -> Answer<u64> {
         let mut tables = self.0.lock();
         let node = tables.nodes.get_mut(&ino).ok_or(Errno::ESTALE)?;
-        let State::Live(object) = &node.state else { return Err(Errno::ENOENT) };
+        let object = match &node.state {
+            State::Live(object) => object,
+            State::Gone(inode) => return Err(gone(inode)),
+        };
         node.opens += 1;
         let open = Arc::new(open(object.clone()));
         tables.next_handle += 1;
@@ -165,5 +168,14 @@ impl Nodes {
     pub fn counts(&self) -> (usize, usize) {
         let tables = self.0.lock();
         (tables.nodes.len(), tables.open.len())
+    }
+}
+
+/// What is said of a node that is gone. What is no directory may have got another in its place by a renaming: with
+/// ESTALE the kernel looks the name up again.
+fn gone(inode: &Inode) -> Errno {
+    match inode.kind {
+        FileType::Directory => Errno::ENOENT,
+        _ => Errno::ESTALE,
     }
 }

@@ -100,7 +100,9 @@ impl Options {
                 bytes if bytes < CACHE_MIN => return Err(wrong("it must be at least 8M")),
                 bytes => self.cache = bytes as usize,
             },
-            _ if name.starts_with("x-") => {}
+            _ if name.starts_with("x-") || name.starts_with("X-") => {}
+            // What mount(8) and fstab say to others.
+            "user" | "helper" | "uhelper" => {}
             _ if value.is_some() && !sloppy => return Err(wrong("no such option")),
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
@@ -117,9 +119,13 @@ impl Options {
             "dev" => self.nodev = false,
             "noexec" => self.noexec = true,
             "exec" => self.noexec = false,
-            // What mount(8) and fstab say to others.
-            "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users"
-            | "loop" | "diratime" | "nodiratime" => {}
+            "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "nouser" | "users"
+            | "nousers" | "owner" | "noowner" | "group" | "nogroup" | "loop" | "silent"
+            | "loud" => {}
+            // What is so anyway, or makes no difference.
+            "diratime" | "nodiratime" | "norelatime" | "nostrictatime" | "lazytime"
+            | "nolazytime" | "iversion" | "noiversion" | "nomand" => {}
+            "dirsync" => self.sync = true,
             _ if sloppy => {}
             _ => return Err(wrong("no such option")),
         }

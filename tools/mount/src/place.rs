@@ -13,8 +13,8 @@ use rustix::process::{getgid, getuid};
 use crate::adapter::Adapter;
 use crate::options::Options;
 
-/// Threads that serve requests.
-const THREADS: usize = 4;
+/// Threads that serve requests. Those that change or sync wait for one another: there must be others left to read.
+const THREADS: usize = 16;
 
 /// A mount that goes when this is dropped, unless somebody else has taken it away.
 pub(crate) struct Placed {

@@ -32,6 +32,8 @@ pub(crate) struct Server {
     pub log: Log,
     /// Nothing may change: it was asked for, or something went wrong.
     read_only: AtomicBool,
+    /// It is being unmounted, and there are still requests.
+    ending: AtomicBool,
     /// Bytes of files that a checkpoint would give back.
     freed: AtomicU64,
     /// How many errors there were of the image or its device.
@@ -65,6 +67,7 @@ impl Server {
             counters: Counters::default(),
             accesses: Mutex::default(),
             log,
+            ending: AtomicBool::new(false),
             freed: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             due: Mutex::default(),
@@ -92,7 +95,7 @@ impl Server {
 
     /// Changes it; durably, if that was asked for with each change.
     pub fn change<T>(&self, act: impl FnOnce(&mut Fs) -> betr_core::Result<T>) -> Answer<T> {
-        if self.is_read_only() {
+        if self.is_read_only() || self.ending.load(Ordering::Relaxed) {
             return Err(Errno::EROFS);
         }
         let mut full = false;
@@ -129,10 +132,19 @@ impl Server {
     /// The number of an error; one of the image or its device is reported.
     fn failed(&self, error: &betr_core::Error) -> Errno {
         let (errno, serious) = of_error(error);
-        if serious {
+        // Whatever it was, a volume that has failed takes nothing any more. What is refused has changed nothing.
+        let refused = matches!(error, betr_core::Error::Refused(_));
+        if serious || !refused && self.look(|fs| fs.volume().has_failed()) {
             self.report(error);
         }
         errno
+    }
+
+    /// A request has panicked: a mistake of ours.
+    pub fn panicked(&self) -> Errno {
+        let text = "a request has panicked: please report this";
+        self.report(&betr_core::Error::Misuse(text.into()));
+        Errno::EIO
     }
 
     fn report(&self, error: &betr_core::Error) {
@@ -167,6 +179,10 @@ impl Server {
                 return;
             }
             if self.options.read_only {
+                continue;
+            }
+            if self.is_read_only() {
+                self.save();
                 continue;
             }
             self.settle_accesses();
@@ -204,9 +220,19 @@ impl Server {
         self.shared.read(|fs| Ok(look(fs))).unwrap_or_default()
     }
 
-    /// Ends while there are still requests: what has been answered is durable, and nothing is answered any more.
+    /// Something has gone wrong: what has been acknowledged is made durable as far as that goes, and nothing else.
+    fn save(&self) {
+        let unsynced = |fs: &Fs| fs.volume().has_unsynced() && !fs.volume().has_failed();
+        if self.look(unsynced)
+            && let Err(error) = self.shared.sync()
+        {
+            self.log.error(&format!("{}: not durable: {error}", self.options.shown()));
+        }
+    }
+
+    /// Ends while there are still requests: what has been answered is durable, and nothing changes any more.
     pub fn stop(&self) {
-        self.read_only.store(true, Ordering::Relaxed);
+        self.ending.store(true, Ordering::Relaxed);
         self.finish();
     }
 
@@ -217,14 +243,17 @@ impl Server {
         if self.options.read_only {
             return;
         }
+        if self.is_read_only() {
+            self.save();
+            if self.look(|fs| fs.volume().has_unsynced()) {
+                let text = "what changed before the error is not all durable";
+                self.log.error(&format!("{}: {text}", self.options.shown()));
+            }
+            return;
+        }
         self.settle_accesses();
         // The kernel does not say that it forgets everything. What has no name goes now.
         self.nodes.clear();
-        if self.look(|fs| fs.volume().has_failed()) {
-            let text = "what changed since the last error is not durable";
-            self.log.error(&format!("{}: {text}", self.options.shown()));
-            return;
-        }
         let done = self.shared.change(Fs::reap).and_then(|()| {
             match self.look(|fs| fs.volume().has_changes()) {
                 true => self.shared.checkpoint(),

@@ -169,7 +169,8 @@ fn directory() -> PathBuf {
 
 /// The socket of a server. It goes when this is dropped.
 pub(crate) struct Socket {
-    path: Option<PathBuf>,
+    /// Where it is, and its number there: that of another mount may have come in its place.
+    place: Option<(PathBuf, u64)>,
 }
 
 impl Socket {
@@ -186,7 +187,7 @@ impl Socket {
             Some(listener)
         });
         match listener {
-            None => Socket { path: None },
+            None => Socket { place: None },
             Some(listener) => {
                 let (server, at) = (Arc::downgrade(server), at.to_owned());
                 let followers = Arc::new(AtomicUsize::new(0));
@@ -204,7 +205,8 @@ impl Socket {
                         });
                     }
                 });
-                Socket { path }
+                let number = |path: &PathBuf| std::fs::symlink_metadata(path).ok().map(|m| m.ino());
+                Socket { place: path.and_then(|path| number(&path).map(|ino| (path, ino))) }
             }
         }
     }
@@ -212,7 +214,9 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
+        if let Some((path, ino)) = &self.place
+            && std::fs::symlink_metadata(path).is_ok_and(|found| found.ino() == *ino)
+        {
             let _ = std::fs::remove_file(path);
         }
     }

@@ -253,7 +253,9 @@ impl Leaf {
 
     /// Reads basements that have not been, those in a row together.
     fn load(&self, disk: &Disk, range: Range<usize>) -> Result<()> {
-        let Content::Stored { extent, basements, .. } = &self.content else { return Ok(()) };
+        let Content::Stored { extent, basements, loaded, keys, .. } = &self.content else {
+            return Ok(());
+        };
         let missing: Vec<usize> = range.filter(|at| basements[*at].part.get().is_none()).collect();
         for row in missing.chunk_by(|a, b| a + 1 == *b) {
             let start = basements[row[0]].reference.offset;
@@ -264,7 +266,12 @@ impl Leaf {
                 let reference = &basements[*at].reference;
                 let from = (reference.offset - start) as usize;
                 let part = self.parse(*at, &bytes[from..from + reference.part as usize])?;
-                basements[*at].part.get_or_init(|| Arc::new(part));
+                // Several may have read it at the same time; one of them is kept, and counts.
+                basements[*at].part.get_or_init(|| {
+                    loaded.add(reference.part.into());
+                    keys.add(part.entries.arena() as u64);
+                    Arc::new(part)
+                });
             }
             disk.recycle(bytes);
         }
@@ -273,8 +280,7 @@ impl Leaf {
 
     /// Takes the bytes of basement `at` apart, and verifies them.
     fn parse(&self, at: usize, bytes: &[u8]) -> Result<Part> {
-        let Content::Stored { extent, basements, loaded, keys: in_memory, .. } = &self.content
-        else {
+        let Content::Stored { extent, basements, keys: in_memory, .. } = &self.content else {
             return Err(Error::Misuse("an open leaf has no basements".into()));
         };
         let reference = &basements[at].reference;
@@ -317,10 +323,8 @@ impl Leaf {
             entries.push_copy(entry.key, Msn(block), Kind::Insert, value);
         }
         entries.shrink();
-        loaded.add(bytes.len() as u64);
-        in_memory.add(entries.arena() as u64);
         // Keys may share most of their bytes on disk, but a leaf is as long as they are without that.
-        if in_memory.bytes() > LEAF_MAX as u64 {
+        if in_memory.bytes() + entries.arena() as u64 > LEAF_MAX as u64 {
             let fault = Fault::mismatch("keys of a leaf", format!("{LEAF_MAX} bytes"), "more");
             return Err(Error::corrupt(place(reference.offset), fault));
         }
@@ -348,9 +352,11 @@ impl Leaf {
                 let value = bytes.slice(number * FILE_BLOCK..(number + 1) * FILE_BLOCK);
                 let place = || place(*part, byte + (number * FILE_BLOCK) as u64);
                 check_hash(&value, &block.hash, place)?;
-                block.value.get_or_init(|| value);
+                block.value.get_or_init(|| {
+                    loaded.add(FILE_BLOCK as u64);
+                    value
+                });
             }
-            loaded.add(len as u64);
         }
         Ok(())
     }

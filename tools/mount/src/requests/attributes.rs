@@ -2,7 +2,7 @@
 
 use betr_cli::volume::clock_now;
 use betr_core::error::{Error, Refusal};
-use betr_core::format::limits;
+use betr_core::format::{Inode, limits};
 use betr_core::fs::{Changes, Fs, Object, acl};
 use betr_core::ids::Ino;
 use fuser::{FileAttr, TimeOrNow};
@@ -52,9 +52,9 @@ impl Server {
             if let Some(size) = set.size {
                 let before = object.inode().size;
                 // As ftruncate(2) does, a size that is the same changes the times.
+                self.changed_by(fs, by, &object)?;
                 fs.truncate(&object, size)?;
                 self.gives_back(before.saturating_sub(size));
-                self.changed_by(fs, by, &object)?;
             }
             let changes = Changes {
                 perm: set.mode.map(|mode| mode & 0o7777),
@@ -73,7 +73,7 @@ impl Server {
         })
     }
 
-    /// Somebody has changed the contents of a file: what lets others run it with more rights goes.
+    /// Somebody changes the contents of a file: what lets others run it with more rights goes.
     pub(super) fn changed_by(
         &self,
         fs: &mut Fs,
@@ -93,17 +93,8 @@ impl Server {
         }
     }
 
-    /// Whether a file has capabilities.
-    pub(super) fn is_capable(&self, fs: &Fs, object: &Object) -> betr_core::Result<bool> {
-        match fs.xattr(object, CAPABILITY) {
-            Ok(_) => Ok(true),
-            Err(Error::Refused(Refusal::NoAttribute)) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Somebody has read an object. Its time of access is changed when somebody asks for it, or a little later:
-    /// who reads does not wait for those who write.
+    /// Somebody has read an object. Its time of access is changed a little later, and shown at once: who reads does
+    /// not wait for those who write.
     pub(super) fn accessed(&self, object: &Object) {
         if self.is_access_due(object) {
             self.accesses.lock().insert(object.ino(), clock_now());
@@ -112,12 +103,21 @@ impl Server {
 
     /// Whether the time of access changes when somebody reads an object.
     pub(super) fn is_access_due(&self, object: &Object) -> bool {
-        let noted = !self.options.noatime && !self.is_read_only();
-        noted && Fs::is_access_due(&object.inode(), clock_now())
+        if self.options.noatime || self.is_read_only() {
+            return false;
+        }
+        let inode = object.inode();
+        match self.accesses.lock().get(&object.ino()) {
+            // One that waits counts already.
+            Some(time) => {
+                Fs::is_access_due(&Inode { accessed: *time, ..Inode::clone(&inode) }, clock_now())
+            }
+            None => Fs::is_access_due(&inode, clock_now()),
+        }
     }
 
     /// Changes the time of access of a node, if that waits.
-    pub(super) fn settle_access(&self, ino: Ino) {
+    fn settle_access(&self, ino: Ino) {
         let time = self.accesses.lock().remove(&ino);
         if let (Some(time), Ok(object)) = (time, self.object(ino)) {
             // Where that fails it has been reported, and asking has not failed.

@@ -27,17 +27,16 @@ impl Server {
     /// Opens a file: its handle, and whether what the kernel has cached of it may be used.
     pub fn open(&self, ino: Ino, flags: i32) -> Answer<(u64, bool)> {
         let writes = flags & O_ACCMODE != O_RDONLY;
+        if writes && self.is_read_only() {
+            return Err(Errno::EROFS);
+        }
         let object = self.object(ino)?;
-        let capable = match writes {
-            true if self.is_read_only() => return Err(Errno::EROFS),
-            true => self.read(|fs| self.is_capable(fs, &object))?,
-            false => false,
-        };
         let noatime = flags & O_NOATIME != 0;
         // What the kernel has cached it reads without a word, and nobody would note that.
         let keeps = noatime || flags & O_ACCMODE == O_WRONLY || !self.is_access_due(&object);
         drop(object);
-        let capable = Mutex::new(capable);
+        // The first write looks.
+        let capable = Mutex::new(writes);
         let open = |object| Open { object, noatime, capable, directory: None };
         Ok((self.nodes.open(ino, open)?, keeps))
     }
@@ -63,18 +62,19 @@ impl Server {
         let open = self.nodes.opened(handle)?;
         let bytes = Bytes::copy_from_slice(bytes);
         self.change(|fs| {
-            fs.write(&open.object, offset, &bytes)?;
-            self.settle_rights(fs, &open, by)
+            self.settle_rights(fs, &open, by)?;
+            fs.write(&open.object, offset, &bytes)
         })
     }
 
-    /// What lets others run a file with more rights goes with the first change.
+    /// What lets others run a file with more rights goes before the first change.
     fn settle_rights(&self, fs: &mut Fs, open: &Open, by: Option<Caller>) -> Result<()> {
         if by.is_some() {
             fs.drop_set_ids(&open.object)?;
         }
-        if std::mem::take(&mut *open.capable.lock()) {
+        if *open.capable.lock() {
             self.drop_capabilities(fs, &open.object)?;
+            *open.capable.lock() = false;
         }
         Ok(())
     }
@@ -96,9 +96,8 @@ impl Server {
             _ => return Err(Errno::EOPNOTSUPP),
         };
         self.change(|fs| {
-            fs.allocate(&open.object, what, offset, len, mode & KEEP_SIZE != 0)?;
-            let by = Some(by).filter(|by| by.uid != 0);
-            self.settle_rights(fs, &open, by)
+            self.settle_rights(fs, &open, Some(by).filter(|by| by.uid != 0))?;
+            fs.allocate(&open.object, what, offset, len, mode & KEEP_SIZE != 0)
         })
     }
 
@@ -128,8 +127,8 @@ impl Server {
                 let bytes = fs.read(&from.object, from_at + done, piece as usize)?;
                 let copied = bytes.len() as u64;
                 if copied > 0 {
-                    fs.write(&to.object, at, &Bytes::from(bytes))?;
                     self.settle_rights(fs, &to, Some(by).filter(|by| by.uid != 0))?;
+                    fs.write(&to.object, at, &Bytes::from(bytes))?;
                 }
                 Ok(copied)
             });

@@ -44,7 +44,6 @@ impl Server {
 
     /// The attributes of a node.
     pub fn attributes(&self, ino: Ino) -> Answer<FileAttr> {
-        self.settle_access(ino);
         match self.nodes.known(ino)? {
             Known::Gone(inode) => Ok(attr::attributes(&inode, 0, &self.options)),
             Known::Object(object) => self.read(|fs| self.attributes_of(fs, &object)),
@@ -58,7 +57,12 @@ impl Server {
             betr_core::format::FileType::Regular => fs.stored_bytes(object)?,
             _ => 0,
         };
-        Ok(attr::attributes(&inode, stored, &self.options))
+        let mut attr = attr::attributes(&inode, stored, &self.options);
+        // It waits to be changed.
+        if let Some(time) = self.accesses.lock().get(&object.ino()) {
+            attr.atime = attr::system_time(*time);
+        }
+        Ok(attr)
     }
 
     /// What the kernel is told of an object that it has found.

@@ -61,7 +61,12 @@ impl Server {
         let directory = self.object(parent)?;
         self.change(|fs| {
             let object = fs.lookup(&directory, name)?;
-            self.without(fs, &directory, name, object, |fs| fs.unlink(&directory, name))
+            match object.is_directory() {
+                true => Err(Refusal::IsADirectory.into()),
+                false => {
+                    self.without(fs, &directory, name, object, |fs| fs.unlink(&directory, name))
+                }
+            }
         })
     }
 
@@ -70,7 +75,10 @@ impl Server {
         let directory = self.object(parent)?;
         self.change(|fs| {
             let object = fs.lookup(&directory, name)?;
-            self.without(fs, &directory, name, object, |fs| fs.rmdir(&directory, name))
+            match object.is_directory() {
+                true => self.without(fs, &directory, name, object, |fs| fs.rmdir(&directory, name)),
+                false => Err(Refusal::NotADirectory.into()),
+            }
         })
     }
 
@@ -91,7 +99,8 @@ impl Server {
         self.change(|fs| {
             let rename = |fs: &mut Fs| fs.rename(&from, name, &to, new_name, over);
             match fs.find(&to, new_name)? {
-                Some(target) if over == Over::Replace && target != fs.lookup(&from, name)? => {
+                // What is refused for other reasons is left alone.
+                Some(target) if over == Over::Replace && may_replace(fs, &from, name, &target)? => {
                     self.without(fs, &to, new_name, target, rename)
                 }
                 _ => rename(fs),
@@ -108,6 +117,10 @@ impl Server {
         object: Object,
         act: impl FnOnce(&mut Fs) -> Result<()>,
     ) -> Result<()> {
+        // What is refused must not be gone for a moment.
+        if object.is_directory() {
+            fs.check_empty(&object)?;
+        }
         let last = object.is_directory() || object.inode().links <= 1;
         let (gone, size) = (last && self.nodes.let_go(&object), object.inode().size);
         drop(object);
@@ -124,4 +137,10 @@ impl Server {
         }
         done
     }
+}
+
+/// Whether what has a name may take the place of a target: another object, of the same sort.
+fn may_replace(fs: &Fs, from: &Object, name: &[u8], target: &Object) -> Result<bool> {
+    let moved = fs.lookup(from, name)?;
+    Ok(moved != *target && moved.is_directory() == target.is_directory())
 }

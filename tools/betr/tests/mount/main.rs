@@ -6,7 +6,8 @@
 //! betr image, where it must pass as well. A test that fails on betr alone has found a fault of betr;
 //! one that fails on both is wrong. The few that ask what no ext4 can answer are skipped there.
 //!
-//! More of the same by variables: `BETR_KILL_ROUNDS`, `BETR_FSX_OPERATIONS`, and `BETR_TEST_SEED`.
+//! More of the same by variables: `BETR_KILL_ROUNDS`, `BETR_FSX_OPERATIONS`, and `BETR_TEST_SEED`; with much more of it,
+//! `BETR_STUCK_SECONDS`, after which a mount is taken for stuck.
 
 mod behaviour;
 mod fixture;

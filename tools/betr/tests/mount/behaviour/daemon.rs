@@ -43,7 +43,7 @@ fn it_goes_on_in_the_background() {
 
     // As mount(8) calls it, from another directory, with words in its order.
     let helper = mount.beside("mount.betr");
-    symlink(env!("CARGO_BIN_EXE_betr"), &helper).unwrap();
+    symlink(crate::fixture::BETR, &helper).unwrap();
     let mut command = Command::new(&helper);
     command.current_dir(mount.beside("")).args(["t.img", "mnt", "-o", "rw,noatime"]);
     mounts(&mut command, &mount);

@@ -5,6 +5,7 @@ mod attributes;
 mod daemon;
 mod directories;
 mod files;
+mod forgotten;
 mod holes;
 mod links;
 mod mapped;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::tree::plant;
-use crate::fixture::{Manifest, Mounted, program, said};
+use crate::fixture::{BETR, Manifest, Mounted, betr_only, program, said};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -97,4 +97,24 @@ fn cp_within() {
         assert!(!from.exists());
     }
     mount.settle();
+}
+
+#[test]
+fn the_tools_see_what_the_mount_shows() {
+    let Some(mut mount) = betr_only().then(|| Mounted::new("")).flatten() else { return };
+    let (source, back, image) =
+        (mount.beside("source"), mount.beside("back"), mount.image().to_owned());
+    plant(&source);
+    let expected = Manifest::of(&source);
+    // Out of an image that was filled through a mount.
+    said("cp", Path::new("/"), ["-a", text(&source), text(&mount.at("copy"))]);
+    mount.unmount();
+    said(BETR, Path::new("/"), ["export", text(&image), "/copy", text(&back)]);
+    expected.assert_same(&Manifest::of(&back));
+    // Out of a mount of an image that was filled without one.
+    said(BETR, Path::new("/"), ["import", text(&image), text(&source), "/imported"]);
+    mount.fsck();
+    mount.mount("");
+    expected.assert_same(&Manifest::of(&mount.at("imported")));
+    expected.assert_same(&Manifest::of(&mount.at("copy")));
 }

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use super::Fs;
 use crate::error::{Error, Result};
+use crate::volume::Due;
 
 /// So often nodes are written before a checkpoint takes the turn.
 const CLEANINGS: usize = 32;
@@ -38,12 +39,23 @@ impl Shared {
     /// Changes it.
     pub fn change<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let _turn = self.turn.lock();
+        // Others read meanwhile; the change itself would keep them waiting.
+        let due = self.fs.read().volume.due();
+        match due {
+            Due::Nothing => {}
+            Due::Sync => self.sync_in_turn()?,
+            Due::Checkpoint => self.checkpoint_in_turn()?,
+        }
         self.alter(act)
     }
 
     /// Makes every change so far durable.
     pub fn sync(&self) -> Result<()> {
         let _turn = self.turn.lock();
+        self.sync_in_turn()
+    }
+
+    fn sync_in_turn(&self) -> Result<()> {
         let syncing = self.alter(|fs| fs.volume.begin_sync())?;
         let waited = syncing.wait();
         self.alter(|fs| fs.volume.end_sync(syncing, waited))
@@ -58,6 +70,10 @@ impl Shared {
             }
         }
         let _turn = self.turn.lock();
+        self.checkpoint_in_turn()
+    }
+
+    fn checkpoint_in_turn(&self) -> Result<()> {
         let checkpoint = self.alter(Fs::begin_checkpoint)?;
         let waited = checkpoint.wait();
         self.alter(|fs| fs.volume.end_checkpoint(checkpoint, waited))

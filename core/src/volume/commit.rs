@@ -26,7 +26,41 @@ pub(super) enum Way {
     Whole,
 }
 
+/// What the next transactions would have to do first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// Sealing the open group, which is long.
+    Sync,
+    /// A checkpoint: the log is full, or much is bound late.
+    Checkpoint,
+}
+
 impl Volume {
+    /// What a transaction would have to wait for before long. Whoever shares the volume does it before, where it does not keep
+    /// others from reading.
+    pub fn due(&self) -> Due {
+        let (used, size) = self.log.fill();
+        let late = self.late_blocks() * BLOCK_SIZE as u64;
+        let open = (self.log.open_bytes() + self.store.late.bytes_max()) as u64;
+        if used > size / 8 * 7 || late > LATE_LIMIT / 4 * 3 {
+            Due::Checkpoint
+        } else if open > (GROUP_BYTES as u64).min(size / 4) / 4 * 3
+            || self.store.late.len() > LATE_VALUES_MAX / 2
+        {
+            Due::Sync
+        } else {
+            Due::Nothing
+        }
+    }
+
+    /// Whether a checkpoint will be due before long: somebody may make it meanwhile.
+    pub fn nears_checkpoint(&self) -> bool {
+        let (used, size) = self.log.fill();
+        used > size / 2 || self.late_blocks() * BLOCK_SIZE as u64 > LATE_LIMIT / 2
+    }
+
     /// From now on transactions are not logged: durable is what a checkpoint makes so.
     pub fn stop_logging(&mut self) -> Result<()> {
         if self.log.has_open() {

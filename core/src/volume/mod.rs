@@ -32,6 +32,7 @@ use crate::log::Log;
 use crate::tree::{self, Balance, Cursor, Scan};
 
 pub use checkpoint::{Checkpoint, Syncing};
+pub use commit::Due;
 pub use counters::Counters;
 pub use create::CreateOptions;
 pub use layout::{Layout, default_log_bytes, slot_block};

@@ -101,8 +101,7 @@ impl Server {
         let mut full = false;
         let done = self.shared.change(|fs| {
             let done = act(fs)?;
-            let (used, size) = fs.volume().log_fill();
-            full = used > size / 2;
+            full = fs.volume().nears_checkpoint();
             Ok(done)
         });
         if full {
@@ -175,6 +174,8 @@ impl Server {
             }
             let Due { checkpoint, end } = std::mem::take(&mut *due);
             drop(due);
+            // It may have been made since.
+            let checkpoint = checkpoint && self.look(|fs| fs.volume().nears_checkpoint());
             if end {
                 return;
             }

@@ -112,6 +112,8 @@ pub enum Refusal {
     NotSupported,
     /// ENXIO
     NoData,
+    /// ENOSPC
+    TooManyAttributes,
 }
 
 impl fmt::Display for Refusal {
@@ -131,6 +133,7 @@ impl fmt::Display for Refusal {
             Refusal::Busy => "in use",
             Refusal::NotSupported => "operation not supported",
             Refusal::NoData => "no data there",
+            Refusal::TooManyAttributes => "no room for so many attributes",
         })
     }
 }

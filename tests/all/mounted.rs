@@ -20,7 +20,7 @@ use betr_core::fs::{Allocate, Attributes, Fs};
 use betr_core::ids::{BLOCK_SIZE, Time};
 use betr_core::volume::Mode;
 use betr_mount::Mounted;
-use betr_tests::{clock, create, open, rounds, tight, tiny};
+use betr_tests::{Gate, Keeper, clock, create, open, rounds, tight, tiny};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode as Perm, RenameFlags, XattrFlags, fallocate,
     linkat, mknodat, removexattr, renameat_with, setxattr,
@@ -186,6 +186,52 @@ fn what_cannot_be_read_is_an_error_for_who_reads_it() {
     assert_eq!(std::fs::read(at("small")).unwrap(), b"fine");
     assert_eq!(at("large").metadata().unwrap().len(), marked.len() as u64);
     assert_eq!(error_of(File::create(at("more"))), Some(Errno::ROFS));
+    mounted.unmount().unwrap();
+}
+
+/// However many wait for the device, there are threads left for those who read.
+#[test]
+fn who_reads_does_not_wait_for_any_number_of_writers() {
+    if !can_mount() {
+        return;
+    }
+    let (gate, Keeper { flushes, let_through }) = Gate::new(IMAGE);
+    let volume = create(gate.clone(), tiny(), tight(), 1).unwrap();
+    let fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let top = tempfile::tempdir().unwrap();
+    let mounted = Mounted::new(fs, Path::new("gate"), top.path()).unwrap();
+    let at = |name: &str| top.path().join(name);
+    std::fs::create_dir(at("dir")).unwrap();
+    for number in 0..100 {
+        std::fs::write(at(&format!("dir/{number}")), vec![number; 5000]).unwrap();
+    }
+    let writers: Vec<File> =
+        (0..40).map(|number| File::create(at(&format!("writer-{number}"))).unwrap()).collect();
+    writers[0].sync_all().unwrap();
+    std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    gate.close(true);
+    std::thread::scope(|scope| {
+        let syncs: Vec<_> = writers
+            .iter()
+            .map(|file| {
+                scope.spawn(move || {
+                    file.write_all_at(b"something new", 0)?;
+                    file.sync_all()
+                })
+            })
+            .collect();
+        // The first flush waits, and everybody else for that.
+        flushes.recv().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        for number in 0..100 {
+            assert_eq!(std::fs::read(at(&format!("dir/{number}"))).unwrap(), vec![number; 5000]);
+        }
+        assert!(syncs.iter().all(|sync| !sync.is_finished()));
+        gate.close(false);
+        let_through.send(()).unwrap();
+        syncs.into_iter().for_each(|sync| sync.join().unwrap().unwrap());
+    });
+    drop(writers);
     mounted.unmount().unwrap();
 }
 

@@ -1,5 +1,7 @@
 //! What the tests share: small volumes, seeded randomness, and time that stands still.
 
+mod gate;
+
 use std::sync::Arc;
 
 use betr_core::Result;
@@ -13,6 +15,7 @@ use betr_core::volume::{
 };
 
 pub use betr_core::explore::Random;
+pub use gate::{Gate, Keeper};
 
 /// Tiny nodes: deep trees from little data.
 pub fn tiny() -> Geometry {

@@ -16,6 +16,11 @@ pub const SMALL_CHUNK_MAX: usize = 16 * 1024;
 pub const NAME_MAX: usize = 255;
 /// The longest name of an extended attribute, in bytes.
 pub const XATTR_NAME_MAX: usize = 255;
+/// The most bytes that the names of an object's extended attributes take, with a zero behind each, as they are
+/// listed.
+pub const XATTR_NAMES_MAX: usize = 64 * 1024;
+/// The most bytes that an object's extended attributes take, names and values.
+pub const XATTRS_MAX: usize = 16 << 20;
 /// The longest target of a symbolic link, in bytes.
 pub const SYMLINK_MAX: usize = 4095;
 /// The longest file, in bytes.

@@ -72,17 +72,22 @@ impl Fs {
         self.blocks_within(object, 0, u64::MAX)
     }
 
-    /// How many bytes the blocks of a file take that are stored; the keys of one with holes are counted.
+    /// How many bytes the blocks of a file take that are stored; the keys of one with holes are counted, once after
+    /// each change.
     pub fn stored_bytes(&self, object: &Object) -> Result<u64> {
         let inode = regular(object)?;
         if !inode.sparse {
             return Ok(whole_blocks(inode.size));
+        }
+        if let Some(bytes) = object.stored_bytes() {
+            return Ok(bytes);
         }
         let mut scan = self.keys_within(object, 0, inode.size.div_ceil(BLOCK));
         let mut blocks = 0;
         while self.next_key(object, &mut scan)?.is_some() {
             blocks += 1;
         }
+        object.set_stored_bytes(blocks * BLOCK);
         Ok(blocks * BLOCK)
     }
 

@@ -26,6 +26,8 @@ struct Entry {
 #[derive(Clone)]
 pub(super) struct State {
     pub inode: Arc<Inode>,
+    /// What its blocks take as long as the inode is this one, if somebody has counted them.
+    stored_bytes: Option<u64>,
     pub place: Placed,
     /// Whether it has no name any more: it goes with the last handle.
     pub orphan: bool,
@@ -62,7 +64,7 @@ impl Live {
             drop(entries);
             return Object(entry);
         }
-        let state = State { inode: Arc::new(inode), place, orphan: false };
+        let state = State { inode: Arc::new(inode), stored_bytes: None, place, orphan: false };
         let entry = Entry { ino, kind, state: Mutex::new(state), live: self.clone() };
         let entry = Arc::new(entry);
         entries.insert(ino, Arc::downgrade(&entry));
@@ -170,7 +172,19 @@ impl Object {
     }
 
     pub(super) fn set_inode(&self, inode: Inode) {
-        self.state().inode = Arc::new(inode);
+        let mut state = self.state();
+        state.inode = Arc::new(inode);
+        state.stored_bytes = None;
+    }
+
+    /// What its blocks take, if somebody has counted them since the last change.
+    pub(super) fn stored_bytes(&self) -> Option<u64> {
+        self.state().stored_bytes
+    }
+
+    /// Somebody has counted what its blocks take.
+    pub(super) fn set_stored_bytes(&self, bytes: u64) {
+        self.state().stored_bytes = Some(bytes);
     }
 
     pub(super) fn set_orphan(&self) {

@@ -46,6 +46,14 @@ impl Fs {
     /// says no more than they do is not kept (posix_acl_update_mode of the kernel).
     pub fn set_xattrs(&mut self, object: &Object, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         check_xattrs(xattrs)?;
+        let mut all = Room::default();
+        for (name, value) in self.xattrs(object)? {
+            if xattrs.iter().all(|(other, _)| *other != name) {
+                all.take(&name, value.len());
+            }
+        }
+        xattrs.iter().for_each(|(name, value)| all.take(name, value.len()));
+        all.check()?;
         let list = xattrs.iter().find(|(name, _)| name == acl::ACCESS);
         let list = list.and_then(|(_, value)| Acl::parse(value));
         let is_kept =
@@ -113,8 +121,33 @@ pub(crate) fn xattr_bytes(name: &[u8], value: usize) -> usize {
     1 + name.len() + value
 }
 
+/// What the attributes of an object take together.
+#[derive(Default)]
+struct Room {
+    names: usize,
+    values: usize,
+}
+
+impl Room {
+    fn take(&mut self, name: &[u8], value: usize) {
+        self.names += name.len() + 1;
+        self.values += value;
+    }
+
+    fn check(&self) -> Result<()> {
+        let Room { names, values } = *self;
+        match names <= limits::XATTR_NAMES_MAX && names + values <= limits::XATTRS_MAX {
+            true => Ok(()),
+            false => Err(Refusal::TooManyAttributes.into()),
+        }
+    }
+}
+
 /// Whether these may be the attributes of an object.
 pub(super) fn check_xattrs(xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    let mut all = Room::default();
+    xattrs.iter().for_each(|(name, value)| all.take(name, value.len()));
+    all.check()?;
     for (at, (name, value)) in xattrs.iter().enumerate() {
         check_xattr_name(name)?;
         if value.len() > limits::VALUE_MAX {

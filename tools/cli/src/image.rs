@@ -2,8 +2,9 @@
 //!
 //! What [`open`] returns is a regular file or a block device, locked with flock(2) against other
 //! betr tools (shared for reading, exclusive for writing), and for writing neither mounted nor
-//! behind a loop device. Nothing here waits: what is in use is refused, and the message says who
-//! uses it and how to end that. [`create`] makes a new image that appears only when complete.
+//! behind a loop device. What is in use is refused, and the message says who uses it and how to end that; only
+//! what ends by itself is waited for, above all the server of a mount that was unmounted. [`create`] makes a new
+//! image that appears only when complete.
 //!
 //! The lock is advisory and ends when the file is closed. A mount made after the check is not
 //! noticed, except on block devices, where `O_EXCL` makes the kernel refuse it. Images are not
@@ -15,7 +16,7 @@ mod data;
 mod error;
 mod temp;
 
-pub use busy::{SERVER, what_is_mounted_at};
+pub use busy::{MountedAt, SERVER, what_is_mounted_at};
 pub use create::{NewImage, create, existing_len};
 pub use error::OpenError;
 
@@ -25,7 +26,7 @@ use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What an image is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +50,36 @@ pub struct OpenImage {
     pub path: PathBuf,
 }
 
+/// The server of a mount makes everything durable after umount(8) has returned: it is waited for so long.
+const SERVER_ENDS: Duration = Duration::from_secs(60);
+/// A lock may outlive its owner for a moment: udev looks at a block device that was closed, a child of the owner is
+/// between fork and exec.
+const OWNER_ENDS: Duration = Duration::from_millis(500);
+/// Who waits looks so often.
+const LOOK: Duration = Duration::from_millis(25);
+
 /// Opens the image at `path`.
 pub fn open(path: impl AsRef<Path>, access: Access) -> Result<OpenImage, OpenError> {
     let path = path.as_ref();
+    let begun = Instant::now();
+    loop {
+        let opened = open_now(path, access);
+        // What has the image: by its lock, by having the block device for itself, by keeping the loop device.
+        let held = match &opened {
+            Err(OpenError::Locked { .. } | OpenError::Busy { .. }) => path,
+            Err(OpenError::Loop { device, at: None, .. }) => Path::new(device),
+            _ => return opened,
+        };
+        let waited = begun.elapsed();
+        let served = || fs::metadata(held).is_ok_and(|meta| busy::is_served(&meta));
+        if waited > SERVER_ENDS || waited > OWNER_ENDS && !served() {
+            return opened;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn open_now(path: &Path, access: Access) -> Result<OpenImage, OpenError> {
     // Between looking at a path and locking what is there, another tool may put a new image in
     // its place; the lock would then be on a file without a name. So look again, and start over.
     for _ in 0..8 {
@@ -149,28 +177,17 @@ fn open_file(path: &Path, access: Access, meta: &Metadata) -> Result<File, OpenE
 
 fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenError> {
     let meta = file.metadata().map_err(doing(path, "examine"))?;
-    // A lock may outlive its owner for a moment: udev looks at a block device that was closed, a child
-    // of the owner is between fork and exec. The server of a mount makes everything durable after umount has
-    // returned.
-    let (attempts, of_server) = (20, 2400);
-    for attempt in 1..=of_server {
-        let result = match access {
-            Access::Read => file.try_lock_shared(),
-            Access::Write => file.try_lock(),
-        };
-        match result {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::Error(source)) => return Err(doing(path, "lock")(source)),
-            Err(TryLockError::WouldBlock) => {
-                if let Some(at) = busy::mounted_at(path, &meta) {
-                    return Err(OpenError::Mounted { path: path.into(), at });
-                }
-                if attempt >= attempts && !busy::is_served(&meta) {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(25));
-            }
-        }
+    let result = match access {
+        Access::Read => file.try_lock_shared(),
+        Access::Write => file.try_lock(),
+    };
+    match result {
+        Ok(()) => return Ok(()),
+        Err(TryLockError::Error(source)) => return Err(doing(path, "lock")(source)),
+        Err(TryLockError::WouldBlock) => {}
+    }
+    if let Some(at) = busy::mounted_at(path, &meta) {
+        return Err(OpenError::Mounted { path: path.into(), at });
     }
     Err(OpenError::Locked { path: path.into(), holders: busy::lock_holders(&meta), access })
 }

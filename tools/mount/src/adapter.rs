@@ -1,6 +1,7 @@
 //! The requests of the kernel, and the answers to them.
 //!
-//! Everything that a request means is in [`crate::requests`]; here it is taken apart, counted and answered.
+//! Everything that a request means is in [`crate::requests`]; here it is taken apart, counted and answered. What changes
+//! something goes through the [`Lane`].
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,6 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
 
 use betr_core::format::{FileType, limits};
 use betr_core::fs::Seek;
@@ -23,6 +26,8 @@ use fuser::{
 use crate::attr;
 use crate::counters::Kind;
 use crate::errno::{Answer, Errno};
+use crate::lane::Lane;
+use crate::place::CHANGERS;
 use crate::requests::{Caller, Listed, ListedPlus, Make, Room, Set, Space};
 use crate::server::Server;
 
@@ -37,35 +42,66 @@ const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
 /// Answers the requests of the kernel.
-pub(crate) struct Adapter(pub Arc<Server>);
+pub(crate) struct Adapter {
+    server: Arc<Server>,
+    lane: Lane,
+}
 
 fn ino(ino: INodeNo) -> Ino {
     Ino(ino.0)
 }
 
 fn caller(request: &Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid() }
+    Caller { uid: request.uid(), gid: request.gid(), thread: request.pid() }
 }
 
 /// Inode numbers are given out once.
 const GENERATION: Generation = Generation(0);
 
+/// Carries out and counts an operation.
+fn count<T>(
+    server: &Server,
+    kind: Kind,
+    bytes: usize,
+    act: impl FnOnce(&Server) -> Answer<T>,
+) -> Answer<T> {
+    let timed = server.counters.time(kind);
+    timed.bytes(bytes);
+    let done = catch_unwind(AssertUnwindSafe(|| act(server)));
+    done.unwrap_or_else(|_| Err(server.panicked())).inspect_err(|_| timed.failed())
+}
+
 impl Adapter {
-    /// Carries out and counts an operation.
-    fn count<T>(&self, kind: Kind, act: impl FnOnce(&Server) -> Answer<T>) -> Answer<T> {
-        self.count_bytes(kind, 0, act)
+    pub fn new(server: Arc<Server>) -> Adapter {
+        Adapter { server, lane: Lane::new(CHANGERS) }
     }
 
-    fn count_bytes<T>(
+    /// Carries out an operation that changes nothing.
+    fn count<T>(&self, kind: Kind, act: impl FnOnce(&Server) -> Answer<T>) -> Answer<T> {
+        count(&self.server, kind, 0, act)
+    }
+
+    /// Carries out one that changes something, or waits until everything is durable: now, or in another thread.
+    fn change<T: 'static, R: Send + 'static>(
+        &self,
+        kind: Kind,
+        reply: R,
+        answer: fn(R, Answer<T>),
+        act: impl FnOnce(&Server) -> Answer<T> + Send + 'static,
+    ) {
+        self.change_bytes(kind, 0, reply, answer, act);
+    }
+
+    fn change_bytes<T: 'static, R: Send + 'static>(
         &self,
         kind: Kind,
         bytes: usize,
-        act: impl FnOnce(&Server) -> Answer<T>,
-    ) -> Answer<T> {
-        let timed = self.0.counters.time(kind);
-        timed.bytes(bytes);
-        let done = catch_unwind(AssertUnwindSafe(|| act(&self.0)));
-        done.unwrap_or_else(|_| Err(self.0.panicked())).inspect_err(|_| timed.failed())
+        reply: R,
+        answer: fn(R, Answer<T>),
+        act: impl FnOnce(&Server) -> Answer<T> + Send + 'static,
+    ) {
+        let server = self.server.clone();
+        self.lane.run(move || answer(reply, count(&server, kind, bytes, act)));
     }
 
     fn make(
@@ -73,14 +109,17 @@ impl Adapter {
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
-        make: Make<'_>,
+        make: Make,
         reply: ReplyEntry,
     ) {
-        let made = self.count(Kind::Make, |server| {
-            server.make(caller(request), ino(parent), name.as_bytes(), make)
-        });
-        entry(reply, made);
+        let (by, parent, name) = (caller(request), ino(parent), owned(name));
+        let act = move |server: &Server| server.make(by, parent, &name, make);
+        self.change(Kind::Make, reply, entry, act);
     }
+}
+
+fn owned(name: &OsStr) -> Vec<u8> {
+    name.as_bytes().to_vec()
 }
 
 fn empty(reply: ReplyEmpty, done: Answer<()>) {
@@ -107,6 +146,13 @@ fn entry(reply: ReplyEntry, done: Answer<FileAttr>) {
 fn data(reply: ReplyData, done: Answer<Vec<u8>>) {
     match done {
         Ok(bytes) => reply.data(&bytes),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn created(reply: ReplyCreate, done: Answer<(FileAttr, u64)>) {
+    match done {
+        Ok((attr, handle)) => reply.created(&TTL, &attr, GENERATION, FileHandle(handle), KEPT),
         Err(errno) => reply.error(errno),
     }
 }
@@ -149,7 +195,7 @@ impl Filesystem for Adapter {
     }
 
     fn destroy(&mut self) {
-        self.0.finish();
+        self.server.finish();
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -163,7 +209,7 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
-        self.0.forget(ino(node), lookups);
+        self.server.forget(ino(node), lookups);
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -190,7 +236,8 @@ impl Filesystem for Adapter {
     ) {
         let set = Set { mode, uid, gid, size, accessed, modified };
         let by = caller(request);
-        attributes(reply, self.count(Kind::Setattr, |server| server.set(by, ino(node), set)));
+        let act = move |server: &Server| server.set(by, ino(node), set);
+        self.change(Kind::Setattr, reply, attributes, act);
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
@@ -209,7 +256,7 @@ impl Filesystem for Adapter {
     ) {
         let Some(kind) = attr::kind_of_mode(mode) else { return reply.error(Errno::EINVAL) };
         let device = attr::decode_device(device);
-        let make = Make { kind, mode, umask, device, target: b"" };
+        let make = Make { kind, mode, umask, device, target: Vec::new() };
         self.make(request, parent, name, make, reply);
     }
 
@@ -222,7 +269,8 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let make = Make { kind: FileType::Directory, mode, umask, device: (0, 0), target: b"" };
+        let kind = FileType::Directory;
+        let make = Make { kind, mode, umask, device: (0, 0), target: Vec::new() };
         self.make(request, parent, name, make, reply);
     }
 
@@ -234,19 +282,21 @@ impl Filesystem for Adapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let target = target.as_os_str().as_bytes();
-        let make = Make { kind: FileType::Symlink, mode: 0o777, umask: 0, device: (0, 0), target };
+        let (kind, target) = (FileType::Symlink, owned(target.as_os_str()));
+        let make = Make { kind, mode: 0o777, umask: 0, device: (0, 0), target };
         self.make(request, parent, name, make, reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.as_bytes();
-        empty(reply, self.count(Kind::Unlink, |server| server.unlink(ino(parent), name)));
+        let name = owned(name);
+        let act = move |server: &Server| server.unlink(ino(parent), &name);
+        self.change(Kind::Unlink, reply, empty, act);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.as_bytes();
-        empty(reply, self.count(Kind::Rmdir, |server| server.rmdir(ino(parent), name)));
+        let name = owned(name);
+        let act = move |server: &Server| server.rmdir(ino(parent), &name);
+        self.change(Kind::Rmdir, reply, empty, act);
     }
 
     fn rename(
@@ -259,14 +309,17 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let from = (ino(parent), name.as_bytes());
-        let to = (ino(new_parent), new_name.as_bytes());
-        empty(reply, self.count(Kind::Rename, |server| server.rename(from, to, flags)));
+        let (name, new_name) = (owned(name), owned(new_name));
+        let act = move |server: &Server| {
+            server.rename((ino(parent), &name), (ino(new_parent), &new_name), flags)
+        };
+        self.change(Kind::Rename, reply, empty, act);
     }
 
     fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = name.as_bytes();
-        entry(reply, self.count(Kind::Link, |server| server.link(ino(node), ino(parent), name)));
+        let name = owned(name);
+        let act = move |server: &Server| server.link(ino(node), ino(parent), &name);
+        self.change(Kind::Link, reply, entry, act);
     }
 
     fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -288,20 +341,16 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let make = Make { kind: FileType::Regular, mode, umask, device: (0, 0), target: b"" };
-        let made = self.count(Kind::Make, |server| {
-            let attr = server.make(caller(request), ino(parent), name.as_bytes(), make)?;
+        let kind = FileType::Regular;
+        let make = Make { kind, mode, umask, device: (0, 0), target: Vec::new() };
+        let (by, name) = (caller(request), owned(name));
+        self.change(Kind::Make, reply, created, move |server| {
+            let attr = server.make(by, ino(parent), &name, make)?;
             let open = server.open(ino(attr.ino), flags);
             // Then the kernel has not been told of it.
             let (handle, _) = open.inspect_err(|_| server.forget(ino(attr.ino), 1))?;
             Ok((attr, handle))
         });
-        match made {
-            Ok((attr, handle)) => {
-                reply.created(&TTL, &attr, GENERATION, FileHandle(handle), KEPT);
-            }
-            Err(errno) => reply.error(errno),
-        }
     }
 
     fn read(
@@ -317,7 +366,7 @@ impl Filesystem for Adapter {
     ) {
         let size = size as usize;
         let read = |server: &Server| server.read_at(handle.0, offset, size);
-        data(reply, self.count_bytes(Kind::Read, size, read));
+        data(reply, count(&self.server, Kind::Read, size, read));
     }
 
     fn write(
@@ -334,10 +383,11 @@ impl Filesystem for Adapter {
     ) {
         let kills = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let by = kills.then(|| caller(request));
-        let done = self.count_bytes(Kind::Write, bytes.len(), |server| {
-            server.write_at(handle.0, offset, bytes, by)
+        let bytes = Bytes::copy_from_slice(bytes);
+        self.change_bytes(Kind::Write, bytes.len(), reply, written, move |server| {
+            server.write_at(handle.0, offset, &bytes, by)?;
+            Ok(bytes.len() as u32)
         });
-        written(reply, done.map(|()| bytes.len() as u32));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -355,12 +405,12 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.0.nodes.close(handle.0);
+        self.server.nodes.close(handle.0);
         reply.ok();
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        empty(reply, self.count(Kind::Fsync, Server::sync));
+        self.change(Kind::Fsync, reply, empty, Server::sync);
     }
 
     fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -421,12 +471,12 @@ impl Filesystem for Adapter {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.0.nodes.close(handle.0);
+        self.server.nodes.close(handle.0);
         reply.ok();
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        empty(reply, self.count(Kind::Fsync, Server::sync));
+        self.change(Kind::Fsync, reply, empty, Server::sync);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -442,7 +492,7 @@ impl Filesystem for Adapter {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -450,9 +500,9 @@ impl Filesystem for Adapter {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let name = name.as_bytes();
-        let set = |server: &Server| server.set_xattr(ino(node), name, value, flags);
-        empty(reply, self.count(Kind::Xattr, set));
+        let (by, name, value) = (caller(request), owned(name), value.to_vec());
+        let act = move |server: &Server| server.set_xattr(by, ino(node), &name, &value, flags);
+        self.change(Kind::Xattr, reply, empty, act);
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -466,8 +516,9 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.as_bytes();
-        empty(reply, self.count(Kind::Xattr, |server| server.remove_xattr(ino(node), name)));
+        let name = owned(name);
+        let act = move |server: &Server| server.remove_xattr(ino(node), &name);
+        self.change(Kind::Xattr, reply, empty, act);
     }
 
     fn fallocate(
@@ -481,8 +532,8 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let by = caller(request);
-        let allocate = |server: &Server| server.allocate(by, handle.0, offset, len, mode);
-        empty(reply, self.count(Kind::Allocate, allocate));
+        let act = move |server: &Server| server.allocate(by, handle.0, offset, len, mode);
+        self.change(Kind::Allocate, reply, empty, act);
     }
 
     fn lseek(
@@ -521,9 +572,9 @@ impl Filesystem for Adapter {
         let by = caller(request);
         // The answer has 32 bits.
         let len = len.min(1 << 30);
-        let copied =
-            self.count(Kind::Copy, |server| server.copy(by, (from.0, from_at), (to.0, to_at), len));
-        written(reply, copied.map(|bytes| bytes as u32));
+        self.change(Kind::Copy, reply, written, move |server| {
+            Ok(server.copy(by, (from.0, from_at), (to.0, to_at), len)? as u32)
+        });
     }
 }
 

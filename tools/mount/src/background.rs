@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use betr_cli::{Exit, Failure};
 
@@ -30,6 +31,8 @@ pub(crate) fn start(
         command.args(["-o", word]);
     }
     command.arg("--").arg(image).arg(directory);
+    // What else the shell has open is not the server's: a lock, or a pipe that somebody reads to its end.
+    close_fds::set_fds_cloexec(3, &[]);
     let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut said = Vec::new();
     if let Some(mut output) = server.stdout.take() {
@@ -53,6 +56,19 @@ pub(crate) fn start(
 pub(crate) fn leave_session() {
     // Who leads a group of processes cannot, and is in a session of its own.
     let _ = rustix::process::setsid();
+}
+
+/// The server writes an image however large the files may be that whoever has started it may write. Where that cannot
+/// be, a write beyond it is an error, and no signal that ends everything.
+pub(crate) fn lift_limits() -> std::io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let none = Rlimit { current: None, maximum: None };
+    if setrlimit(Resource::Fsize, none).is_err() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
+        setrlimit(Resource::Fsize, Rlimit { current: maximum, maximum })?;
+    }
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())?;
+    Ok(())
 }
 
 /// The mount works: says so, and lets go of the directory and of the streams of whoever has started it.

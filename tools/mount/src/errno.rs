@@ -24,6 +24,7 @@ pub(crate) fn of_refusal(refusal: Refusal) -> Errno {
         Refusal::Busy => Errno::EBUSY,
         Refusal::NotSupported => Errno::EOPNOTSUPP,
         Refusal::NoData => Errno::ENXIO,
+        Refusal::TooManyAttributes => Errno::ENOSPC,
     }
 }
 

@@ -10,6 +10,7 @@ mod background;
 mod counters;
 mod directory;
 mod errno;
+mod lane;
 mod live;
 mod log;
 mod nodes;
@@ -28,6 +29,7 @@ use betr_cli::{Exit, Failure, Io, show};
 use betr_core::fs::Fs;
 use log::Log;
 use options::Options;
+use place::Unmounter;
 
 /// Mount an image
 #[derive(clap::Args, Debug)]
@@ -99,7 +101,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 
 /// A file system that this process serves itself, beside whatever else it does.
 pub struct Mounted {
-    directory: PathBuf,
+    unmounter: Unmounter,
     serving: Option<JoinHandle<std::io::Result<()>>>,
 }
 
@@ -110,8 +112,9 @@ impl Mounted {
         let options = Options::parse(name.into(), &[], false)?;
         let mount = live::Mount::new(fs, options, &directory, Log::Stderr)
             .map_err(|error| Failure::failed(format!("{}: {error}", show::path(&directory))))?;
+        let unmounter = mount.unmounter();
         let serving = Some(std::thread::spawn(move || mount.serve()));
-        Ok(Mounted { directory, serving })
+        Ok(Mounted { unmounter, serving })
     }
 
     /// Unmounts it; everything is durable then.
@@ -121,7 +124,7 @@ impl Mounted {
 
     fn end(&mut self) -> std::io::Result<()> {
         let Some(serving) = self.serving.take() else { return Ok(()) };
-        rustix::mount::unmount(&self.directory, rustix::mount::UnmountFlags::DETACH)?;
+        self.unmounter.unmount()?;
         let panicked = |_| std::io::Error::other("the server has panicked");
         serving.join().map_err(panicked)?
     }

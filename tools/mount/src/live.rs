@@ -14,7 +14,6 @@ use betr_core::device::{Device, FileDevice};
 use betr_core::fs::Fs;
 use betr_core::volume::{Mode, OpenOptions, Volume};
 use fuser::Session;
-use rustix::mount::{UnmountFlags, unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -22,7 +21,7 @@ use crate::adapter::Adapter;
 use crate::background;
 use crate::log::Log;
 use crate::options::Options;
-use crate::place::{Placed, place};
+use crate::place::{Placed, Unmounter, place};
 use crate::server::Server;
 use crate::status::Socket;
 
@@ -41,12 +40,15 @@ pub(crate) fn serve(
     if in_background {
         background::leave_session();
     }
+    let shown = options.shown();
+    background::lift_limits().map_err(|error| {
+        Failure::failed(format!("{shown}: the limits of this process: {error}"))
+    })?;
     // Those who wait for the image know the server by its name.
     let name = std::ffi::CString::new(image::SERVER).expect("it has no zeros");
     let _ = rustix::thread::set_name(&name);
     let (image, fs) = open(&mut options, io)?;
     let log = if in_background { Log::System } else { Log::Stderr };
-    let shown = options.shown();
     let not_mounted = |error: std::io::Error| {
         let at = show::path(directory);
         Failure::failed(format!("{shown}: cannot be mounted at {at}: {error}"))
@@ -55,7 +57,7 @@ pub(crate) fn serve(
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(not_mounted)?;
     let mount = Mount::new(fs, options, directory, log).map_err(not_mounted)?;
     let (ended, end) = mpsc::channel();
-    end_at_signals(signals, &mount.server, directory, end);
+    end_at_signals(signals, &mount.server, mount.unmounter(), end);
     let socket = Socket::open(&mount.server, directory);
     if in_background {
         background::ready().map_err(not_mounted)?;
@@ -79,14 +81,20 @@ pub(crate) struct Mount {
 
 impl Mount {
     pub fn new(fs: Fs, options: Options, directory: &Path, log: Log) -> std::io::Result<Mount> {
-        let server = Arc::new(Server::new(fs, options, log));
+        let server = Arc::new(Server::new(fs, options, directory, log));
         let root = server.shared.read(Fs::root).map_err(std::io::Error::other)?;
         server.nodes.enter(&root);
         drop(root);
-        let adapter = Adapter(server.clone());
+        let adapter = Adapter::new(server.clone());
         let (session, placed) = place(adapter, &server.options, directory)?;
+        server.tells_kernel(session.notifier());
         read_ahead(directory);
         Ok(Mount { server, session, placed })
+    }
+
+    /// What unmounts it.
+    pub fn unmounter(&self) -> Unmounter {
+        self.placed.unmounter()
     }
 
     /// Answers requests until somebody unmounts it. Then everything is durable.
@@ -95,7 +103,7 @@ impl Mount {
         let tending = thread::spawn(move || server.tend());
         let served = session.run();
         if served.is_ok() {
-            placed.let_be();
+            placed.unmounter().let_be();
         }
         let _ = tending.join();
         served
@@ -138,8 +146,8 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
 
 /// The kernel reads ahead as much as one request holds. Where that cannot be set it reads less.
 fn read_ahead(directory: &Path) {
-    if let Some((device, _)) = what_is_mounted_at(directory) {
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    if let Some(mounted) = what_is_mounted_at(directory) {
+        let (major, minor) = (rustix::fs::major(mounted.device), rustix::fs::minor(mounted.device));
         let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READ_AHEAD);
     }
 }
@@ -149,19 +157,15 @@ fn read_ahead(directory: &Path) {
 fn end_at_signals(
     mut signals: Signals,
     server: &Arc<Server>,
-    directory: &Path,
+    unmounter: Unmounter,
     end: mpsc::Receiver<()>,
 ) {
-    let ours = what_is_mounted_at(directory);
-    let (server, directory) = (server.clone(), directory.to_owned());
+    let server = server.clone();
     thread::spawn(move || {
         if signals.forever().next().is_none() {
             return;
         }
-        // It may have been unmounted before, and something else be there now.
-        if ours.is_some() && what_is_mounted_at(&directory) == ours {
-            let _ = unmount(&directory, UnmountFlags::DETACH);
-        }
+        let _ = unmounter.unmount();
         if end.recv_timeout(GRACE) == Err(mpsc::RecvTimeoutError::Timeout) {
             server.stop();
             std::process::exit(0);

@@ -32,6 +32,8 @@ struct Node {
     lookups: u64,
     /// How often it is open.
     opens: u64,
+    /// Whether the kernel has been told the attributes of a directory, and not yet that they have changed.
+    told: bool,
 }
 
 enum State {
@@ -61,7 +63,8 @@ impl Nodes {
     /// The kernel is told of an object.
     pub fn enter(&self, object: &Object) {
         let mut tables = self.0.lock();
-        let fresh = || Node { state: State::Live(object.clone()), lookups: 0, opens: 0 };
+        let fresh =
+            || Node { state: State::Live(object.clone()), lookups: 0, opens: 0, told: true };
         tables.nodes.entry(object.ino()).or_insert_with(fresh).lookups += 1;
     }
 
@@ -94,6 +97,20 @@ impl Nodes {
             Known::Object(object) => Ok(object),
             Known::Gone(inode) => Err(gone(&inode)),
         }
+    }
+
+    /// The kernel is going to be told the attributes of a directory.
+    pub fn tells(&self, ino: Ino) {
+        if let Some(node) = self.0.lock().nodes.get_mut(&ino) {
+            node.told = true;
+        }
+    }
+
+    /// A directory has changed. Whether the kernel has been told its attributes since it changed last: they may be
+    /// on their way still, and it would take them for new.
+    pub fn changed(&self, ino: Ino) -> bool {
+        let mut tables = self.0.lock();
+        tables.nodes.get_mut(&ino).is_some_and(|node| std::mem::take(&mut node.told))
     }
 
     /// An object is going to lose its last name, and nobody has it open: only its attributes stay. Whether that is

@@ -1,39 +1,75 @@
-//! Putting a FUSE file system in its place: mount(2) for root, the helper of libfuse for others.
+//! Putting a FUSE file system in its place, and taking it away: mount(2) for root, the helper of libfuse for others.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use fuser::{Config, MountOption, Session, SessionACL};
+use betr_cli::image::{MountedAt, what_is_mounted_at};
+use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{getgid, getuid};
 
 use crate::adapter::Adapter;
 use crate::options::Options;
 
-/// Threads that serve requests. Those that change or sync wait for one another: there must be others left to read.
+/// Threads that serve requests; those that change something have half of them.
 const THREADS: usize = 16;
+pub(crate) const CHANGERS: usize = THREADS / 2;
 
 /// A mount that goes when this is dropped, unless somebody else has taken it away.
-pub(crate) struct Placed {
-    directory: Option<PathBuf>,
+pub(crate) struct Placed(Unmounter);
+
+/// Takes a mount away.
+#[derive(Clone)]
+pub(crate) struct Unmounter(Arc<Mutex<Option<Way>>>);
+
+/// How a mount is taken away. What is mounted there has a number: another may have come in its place.
+enum Way {
+    Unmount { directory: PathBuf, number: Option<u64> },
+    Helper(SessionUnmounter),
 }
 
 impl Placed {
+    fn new(way: Way) -> Placed {
+        Placed(Unmounter(Arc::new(Mutex::new(Some(way)))))
+    }
+
+    pub fn unmounter(&self) -> Unmounter {
+        self.0.clone()
+    }
+}
+
+impl Unmounter {
     /// It has been unmounted: what is mounted there from now on is not ours.
-    pub fn let_be(mut self) {
-        self.directory = None;
+    pub fn let_be(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Unmounts it. Whoever has files open keeps them until the server ends.
+    pub fn unmount(&self) -> io::Result<()> {
+        let way = self.0.lock().take();
+        match way {
+            Some(Way::Unmount { directory, number }) if number_at(&directory) == number => {
+                Ok(unmount(directory, UnmountFlags::DETACH)?)
+            }
+            Some(Way::Helper(mut helper)) => helper.unmount(),
+            _ => Ok(()),
+        }
     }
 }
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        if let Some(directory) = &self.directory {
-            let _ = unmount(directory, UnmountFlags::DETACH);
-        }
+        let _ = self.0.unmount();
     }
+}
+
+fn number_at(directory: &Path) -> Option<u64> {
+    what_is_mounted_at(directory).map(|MountedAt { device, .. }| device)
 }
 
 /// Mounts what the adapter answers for.
@@ -48,12 +84,13 @@ pub(crate) fn place(
     config.clone_fd = true;
     if rustix::process::geteuid().is_root() {
         let device = by_root(options, directory)?;
-        let placed = Placed { directory: Some(directory.to_owned()) };
+        let number = number_at(directory);
+        let placed = Placed::new(Way::Unmount { directory: directory.to_owned(), number });
         let session = Session::from_fd(adapter, device, config.acl, config)?;
         return Ok((session, placed));
     }
-    // The helper does as it is told in text.
-    let name = options.image.to_string_lossy().into_owned();
+    // The helper does as it is told in text, where a comma ends a word.
+    let name = options.image.to_string_lossy().replace('\\', "\\\\").replace(',', "\\,");
     config.mount_options = vec![
         MountOption::FSName(name),
         MountOption::Subtype("betr".into()),
@@ -65,8 +102,9 @@ pub(crate) fn place(
         (options.read_only, MountOption::RO),
     ];
     config.mount_options.extend(wanted.into_iter().filter(|(is, _)| *is).map(|(_, option)| option));
-    let session = Session::new(adapter, directory, &config)?;
-    Ok((session, Placed { directory: None }))
+    let mut session = Session::new(adapter, directory, &config)?;
+    let placed = Placed::new(Way::Helper(session.unmount_callable()));
+    Ok((session, placed))
 }
 
 /// Mounts, and returns the kernel's end of it.

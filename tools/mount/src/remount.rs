@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use betr_cli::image::what_is_mounted_at;
+use betr_cli::image::{MountedAt, what_is_mounted_at};
 use betr_cli::{Exit, Failure, show};
 use rustix::mount::mount_remount;
 
@@ -15,7 +15,7 @@ pub(crate) fn remount(options: &Options, directory: &Path) -> Result<Exit, Failu
     let at = show::path(directory);
     let failed = |what: String| Failure::failed(format!("{at}: {what}"));
     let device = match what_is_mounted_at(directory) {
-        Some((device, source)) if source == options.image => device,
+        Some(MountedAt { device, source, .. }) if source == options.image => device,
         _ => return Err(failed(format!("{} is not mounted here", options.shown()))),
     };
     if !options.read_only && status::is_read_only(device) != Some(false) {

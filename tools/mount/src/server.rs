@@ -4,11 +4,16 @@
 //! was acknowledged still becomes durable as far as it can.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use betr_cli::image::what_is_mounted_at;
+use betr_core::error::Refusal;
 use betr_core::fs::{Fs, Shared};
 use betr_core::ids::{BLOCK_SIZE, Ino, Time};
+use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex};
 
 use crate::counters::Counters;
@@ -21,15 +26,25 @@ use crate::options::Options;
 const FREED_MIN: u64 = 16 << 20;
 const FREED_SHARE: u64 = 64;
 
+/// So often the list of mounts is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The server of a mounted image.
 pub(crate) struct Server {
     pub shared: Shared,
     pub nodes: Nodes,
     pub options: Options,
+    /// Where it is mounted.
+    directory: PathBuf,
+    /// Tells the kernel what it could not know.
+    notifier: OnceLock<Notifier>,
     pub counters: Counters,
     /// Nodes that have been read, and whose time of access has not been changed yet.
     pub accesses: Mutex<HashMap<Ino, Time>>,
     pub log: Log,
+    /// When somebody looked last at what the kernel has been told of times of access since the mount was made, and
+    /// whether they are to be left alone.
+    place: Mutex<(Instant, bool)>,
     /// Nothing may change: it was asked for, or something went wrong.
     read_only: AtomicBool,
     /// It is being unmounted, and there are still requests.
@@ -58,15 +73,18 @@ pub(crate) struct State {
 }
 
 impl Server {
-    pub fn new(fs: Fs, options: Options, log: Log) -> Server {
+    pub fn new(fs: Fs, options: Options, directory: &Path, log: Log) -> Server {
         Server {
             shared: Shared::new(fs),
             nodes: Nodes::default(),
             read_only: AtomicBool::new(options.read_only),
             options,
+            directory: directory.to_owned(),
+            notifier: OnceLock::new(),
             counters: Counters::default(),
             accesses: Mutex::default(),
             log,
+            place: Mutex::new((Instant::now(), false)),
             ending: AtomicBool::new(false),
             freed: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -84,6 +102,35 @@ impl Server {
         }
     }
 
+    /// From now on the kernel can be told something.
+    pub fn tells_kernel(&self, notifier: Notifier) {
+        let _ = self.notifier.set(notifier);
+    }
+
+    /// The kernel has to ask for the attributes of a node again, those of an answer that is on its way included.
+    pub fn tell_changed(&self, ino: Ino) {
+        if let Some(notifier) = self.notifier.get() {
+            // It may have forgotten the node.
+            let _ = notifier.inval_inode(INodeNo(ino.0), -1, 0);
+        }
+    }
+
+    /// Whether times of access are not to be changed. `mount -o remount` is between the user and the kernel: it is
+    /// seen in the list of mounts.
+    pub fn leaves_accesses(&self) -> bool {
+        if self.options.noatime || self.is_read_only() {
+            return true;
+        }
+        let mut place = self.place.lock();
+        let (looked, left) = &mut *place;
+        if looked.elapsed() >= LOOK {
+            let mounted = what_is_mounted_at(&self.directory);
+            *left = mounted.map_or(*left, |mounted| mounted.noatime || mounted.read_only);
+            *looked = Instant::now();
+        }
+        *left
+    }
+
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
     }
@@ -95,11 +142,16 @@ impl Server {
 
     /// Changes it; durably, if that was asked for with each change.
     pub fn change<T>(&self, act: impl FnOnce(&mut Fs) -> betr_core::Result<T>) -> Answer<T> {
-        if self.is_read_only() || self.ending.load(Ordering::Relaxed) {
+        if self.is_read_only() {
             return Err(Errno::EROFS);
         }
-        let mut full = false;
+        let (mut full, mut late) = (false, false);
         let done = self.shared.change(|fs| {
+            // Who comes too late must not be told that it is done.
+            late = self.ending.load(Ordering::Relaxed);
+            if late {
+                return Err(Refusal::NotPermitted.into());
+            }
             let done = act(fs)?;
             full = fs.volume().nears_checkpoint();
             Ok(done)
@@ -107,6 +159,9 @@ impl Server {
         if full {
             self.due.lock().checkpoint = true;
             self.wake.notify_one();
+        }
+        if late {
+            return Err(Errno::EROFS);
         }
         let done = done.map_err(|error| self.failed(&error))?;
         if self.options.sync {

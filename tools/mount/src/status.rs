@@ -3,7 +3,7 @@
 //! The server listens at a socket whose name is the device number of the mount. Whoever connects is sent one line of
 //! JSON at once, and another each second for as long as they stay.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -176,7 +176,7 @@ pub(crate) struct Socket {
 impl Socket {
     /// Listens. Without a place for the socket nobody can ask, and all else works.
     pub fn open(server: &Arc<Server>, at: &Path) -> Socket {
-        let path = what_is_mounted_at(at).map(|(device, _)| socket_path(device));
+        let path = what_is_mounted_at(at).map(|mounted| socket_path(mounted.device));
         let listener = path.as_ref().and_then(|path| {
             let mut builder = std::fs::DirBuilder::new();
             builder.recursive(true).mode(0o755).create(path.parent()?).ok()?;
@@ -224,13 +224,23 @@ impl Drop for Socket {
 
 /// Tells one who listens, until they go, or the mount ends.
 fn follow(server: &std::sync::Weak<Server>, at: &Path, mut stream: UnixStream) {
+    // Who does not read has no place here.
+    if stream.set_write_timeout(Some(PERIOD)).is_err()
+        || stream.set_read_timeout(Some(PERIOD)).is_err()
+    {
+        return;
+    }
     while let Some(server) = server.upgrade() {
         let line = format!("{}\n", status(&server, at));
         drop(server);
         if stream.write_all(line.as_bytes()).is_err() {
             return;
         }
-        thread::sleep(PERIOD);
+        // Nobody says anything: this is the pause, and it ends when they go.
+        match stream.read(&mut [0]) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            _ => return,
+        }
     }
 }
 

@@ -33,11 +33,26 @@ pub(super) fn mounted_at(path: &Path, meta: &Metadata) -> Option<PathBuf> {
     Mounts::now().of_image(path, meta)
 }
 
-/// What is mounted at a directory, which has no links in its path: its device number, and its source.
-pub fn what_is_mounted_at(directory: &Path) -> Option<(u64, PathBuf)> {
+/// What is mounted somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountedAt {
+    /// Its device number.
+    pub device: u64,
+    /// What it is made of: for a mount of betr the image.
+    pub source: PathBuf,
+    /// The kernel allows no changes.
+    pub read_only: bool,
+    /// Reading changes no times of access.
+    pub noatime: bool,
+}
+
+/// What is mounted at a directory, which has no links in its path.
+pub fn what_is_mounted_at(directory: &Path) -> Option<MountedAt> {
     // The last one hides those below it.
     let last = Mounts::now().lines().filter(|mount| mount.at == directory).last()?;
-    Some((last.device?, last.source))
+    let is = |option: &str| last.options.split(',').any(|other| other == option);
+    let (read_only, noatime) = (is("ro"), is("noatime"));
+    Some(MountedAt { device: last.device?, source: last.source, read_only, noatime })
 }
 
 /// The text of /proc/self/mountinfo.
@@ -47,6 +62,7 @@ struct Mounts(Vec<u8>);
 struct Mount {
     device: Option<u64>,
     at: PathBuf,
+    options: String,
     source: PathBuf,
 }
 
@@ -95,8 +111,9 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = device_number(std::str::from_utf8(fields.nth(2)?).ok()?);
     let at = unescaped(fields.nth(1)?);
+    let options = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescaped(fields.skip_while(|field| *field != b"-").nth(2)?);
-    Some(Mount { device, at, source })
+    Some(Mount { device, at, options, source })
 }
 
 /// Undoes the kernel's `\040` for a space and the like.
@@ -242,6 +259,8 @@ mod tests {
         let mounts = Mounts(text.to_vec());
         let device = rustix::fs::makedev(7, 3);
         assert_eq!(mounts.lines().count(), 3);
+        let options: Vec<String> = mounts.lines().map(|mount| mount.options).collect();
+        assert_eq!(options, ["rw,noatime", "rw", "rw"]);
         assert_eq!(mounts.of_device(device), Some("/mnt/a b\\c".into()));
         assert_eq!(mounts.of_device(rustix::fs::makedev(7, 4)), None);
         assert_eq!(mounts.of_file(Path::new("/srv/an image")), Some("/mnt/f".into()));

@@ -18,6 +18,8 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// The class of attributes that only the system's own may see, and others that there are.
 const TRUSTED: &[u8] = b"trusted.";
 const CLASSES: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
+/// The bit for set-group-id.
+const S_ISGID: u32 = 0o2000;
 /// Flags of setxattr(2).
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
@@ -80,7 +82,7 @@ impl Server {
         by: Caller,
         object: &Object,
     ) -> betr_core::Result<()> {
-        if by.uid != 0 {
+        if !by.is_root() {
             fs.drop_set_ids(object)?;
         }
         self.drop_capabilities(fs, object)
@@ -103,17 +105,16 @@ impl Server {
 
     /// Whether the time of access changes when somebody reads an object.
     pub(super) fn is_access_due(&self, object: &Object) -> bool {
-        if self.options.noatime || self.is_read_only() {
-            return false;
-        }
         let inode = object.inode();
-        match self.accesses.lock().get(&object.ino()) {
+        let waits = self.accesses.lock().get(&object.ino()).copied();
+        let due = match waits {
             // One that waits counts already.
             Some(time) => {
-                Fs::is_access_due(&Inode { accessed: *time, ..Inode::clone(&inode) }, clock_now())
+                Fs::is_access_due(&Inode { accessed: time, ..Inode::clone(&inode) }, clock_now())
             }
             None => Fs::is_access_due(&inode, clock_now()),
-        }
+        };
+        due && !self.leaves_accesses()
     }
 
     /// Changes the time of access of a node, if that waits.
@@ -127,6 +128,9 @@ impl Server {
 
     /// Changes all times of access that wait.
     pub fn settle_accesses(&self) {
+        if self.leaves_accesses() {
+            return self.accesses.lock().clear();
+        }
         let all: Vec<Ino> = self.accesses.lock().keys().copied().collect();
         all.into_iter().for_each(|ino| self.settle_access(ino));
     }
@@ -143,17 +147,28 @@ impl Server {
         let object = self.object(ino)?;
         let all = self.read(|fs| fs.xattrs(&object))?;
         let seen = all.into_iter().map(|(name, _)| name);
-        let seen = seen.filter(|name| by.uid == 0 || !name.starts_with(TRUSTED));
+        let seen = seen.filter(|name| by.is_root() || !name.starts_with(TRUSTED));
         Ok(seen.flat_map(|name| name.into_iter().chain([0])).collect())
     }
 
     /// Sets an extended attribute.
-    pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
+    ///
+    /// An access control list sets permission bits: with it goes set-group-id of a group that is not the caller's
+    /// (chmod(2)).
+    pub fn set_xattr(
+        &self,
+        by: Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Answer<()> {
         check_class(name)?;
         let object = self.object(ino)?;
         if value.len() > limits::VALUE_MAX {
             return Err(Errno::ENOSPC);
         }
+        let kills = name == acl::ACCESS && !by.is_root() && !by.is_in(object.inode().gid);
         self.change(|fs| {
             let there = match fs.xattr(&object, name) {
                 Ok(_) => true,
@@ -164,6 +179,11 @@ impl Server {
                 true if flags & XATTR_CREATE != 0 => return Err(Refusal::Exists.into()),
                 false if flags & XATTR_REPLACE != 0 => return Err(Refusal::NoAttribute.into()),
                 _ => {}
+            }
+            let perm = object.inode().perm;
+            if kills && perm & S_ISGID != 0 {
+                let changes = Changes { perm: Some(perm & !S_ISGID), ..Changes::default() };
+                fs.set_attributes(&object, changes)?;
             }
             fs.set_xattrs(&object, &[(name.to_vec(), value.to_vec())])
         })?;

@@ -56,21 +56,25 @@ impl Server {
         &self,
         handle: u64,
         offset: u64,
-        bytes: &[u8],
+        bytes: &Bytes,
         by: Option<Caller>,
     ) -> Answer<()> {
         let open = self.nodes.opened(handle)?;
-        let bytes = Bytes::copy_from_slice(bytes);
         self.change(|fs| {
             self.settle_rights(fs, &open, by)?;
-            fs.write(&open.object, offset, &bytes)
+            fs.write(&open.object, offset, bytes)
         })
     }
 
-    /// What lets others run a file with more rights goes before the first change.
+    /// What lets others run a file with more rights goes before the first change. The kernel, which asked for it,
+    /// does not know whether there was any.
     fn settle_rights(&self, fs: &mut Fs, open: &Open, by: Option<Caller>) -> Result<()> {
+        let perm = open.object.inode().perm;
         if by.is_some() {
             fs.drop_set_ids(&open.object)?;
+        }
+        if open.object.inode().perm != perm {
+            self.tell_changed(open.object.ino());
         }
         if *open.capable.lock() {
             self.drop_capabilities(fs, &open.object)?;
@@ -96,7 +100,7 @@ impl Server {
             _ => return Err(Errno::EOPNOTSUPP),
         };
         self.change(|fs| {
-            self.settle_rights(fs, &open, Some(by).filter(|by| by.uid != 0))?;
+            self.settle_rights(fs, &open, Some(by).filter(|by| !by.is_root()))?;
             fs.allocate(&open.object, what, offset, len, mode & KEEP_SIZE != 0)
         })
     }
@@ -127,7 +131,7 @@ impl Server {
                 let bytes = fs.read(&from.object, from_at + done, piece as usize)?;
                 let copied = bytes.len() as u64;
                 if copied > 0 {
-                    self.settle_rights(fs, &to, Some(by).filter(|by| by.uid != 0))?;
+                    self.settle_rights(fs, &to, Some(by).filter(|by| !by.is_root()))?;
                     fs.write(&to.object, at, &Bytes::from(bytes))?;
                 }
                 Ok(copied)

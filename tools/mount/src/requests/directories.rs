@@ -81,15 +81,19 @@ impl Server {
                 return Ok(());
             }
         }
-        self.entries(&open, from, |fs, entry, next| {
+        let mut entered = Vec::new();
+        let done = self.entries(&open, from, |fs, entry, next| {
             let object = fs.entry_object(entry.clone())?;
             let attr = self.attributes_of(fs, &object)?;
             let room = add(ListedPlus { attr, name: &entry.name, next });
             if room == Room::Left {
                 self.nodes.enter(&object);
+                entered.push(object.ino());
             }
             Ok(room)
-        })
+        });
+        // Then the kernel is told of none.
+        done.inspect_err(|_| entered.into_iter().for_each(|ino| self.forget(ino, 1)))
     }
 
     /// `.` and `..`, as far as they come behind a cookie; a directory that has been removed has no entries.

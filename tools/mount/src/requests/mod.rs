@@ -26,11 +26,37 @@ use crate::server::Server;
 pub(crate) struct Caller {
     pub uid: u32,
     pub gid: u32,
+    /// The thread that asks; 0 if it is not to be seen from here.
+    pub thread: u32,
+}
+
+impl Caller {
+    /// Whether they may do everything.
+    fn is_root(self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether a group is theirs; where that cannot be seen it is not.
+    fn is_in(self, gid: u32) -> bool {
+        let status = || std::fs::read_to_string(format!("/proc/{}/status", self.thread)).ok();
+        let groups =
+            || status()?.lines().find_map(|line| Some(line.strip_prefix("Groups:")?.to_owned()));
+        let listed =
+            |groups: String| groups.split_whitespace().any(|group| group.parse() == Ok(gid));
+        self.gid == gid || (self.thread != 0 && groups().is_some_and(listed))
+    }
 }
 
 impl Server {
     fn object(&self, ino: Ino) -> Answer<Object> {
         self.nodes.object(ino)
+    }
+
+    /// A directory has changed, whatever it was asked for.
+    fn changed(&self, directory: Ino) {
+        if self.nodes.changed(directory) {
+            self.tell_changed(directory);
+        }
     }
 
     /// The kernel forgets what it was told so often.
@@ -52,6 +78,10 @@ impl Server {
 
     /// The attributes of an object.
     fn attributes_of(&self, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
+        // Before they are looked at: whoever changes them then knows of it.
+        if object.is_directory() {
+            self.nodes.tells(object.ino());
+        }
         let inode = object.inode();
         let stored = match object.kind() {
             betr_core::format::FileType::Regular => fs.stored_bytes(object)?,

@@ -11,12 +11,12 @@ use crate::errno::{Answer, Errno};
 use crate::server::Server;
 
 /// What is to be made.
-pub(crate) struct Make<'m> {
+pub(crate) struct Make {
     pub kind: FileType,
     pub mode: u32,
     pub umask: u32,
     pub device: (u32, u32),
-    pub target: &'m [u8],
+    pub target: Vec<u8>,
 }
 
 impl Server {
@@ -30,36 +30,37 @@ impl Server {
     }
 
     /// Makes something.
-    pub fn make(&self, by: Caller, parent: Ino, name: &[u8], make: Make<'_>) -> Answer<FileAttr> {
+    pub fn make(&self, by: Caller, parent: Ino, name: &[u8], make: Make) -> Answer<FileAttr> {
         let directory = self.object(parent)?;
-        self.change(|fs| {
+        let made = self.change(|fs| {
             let now = fs.now();
             let perm = make.mode & 0o7777;
             let attributes = Attributes { perm, uid: by.uid, gid: by.gid, ..Attributes::at(now) };
-            let new = New {
-                target: make.target.to_vec(),
-                device: make.device,
-                ..New::of(make.kind, attributes)
-            };
+            let new =
+                New { target: make.target, device: make.device, ..New::of(make.kind, attributes) };
             let new = fs.inherit(&directory, new, make.umask)?;
             let object = fs.make(&directory, name, new)?;
             self.enter(fs, &object)
-        })
+        });
+        self.changed(parent);
+        made
     }
 
     /// Gives something another name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Answer<FileAttr> {
         let (object, directory) = (self.object(ino)?, self.object(parent)?);
-        self.change(|fs| {
+        let linked = self.change(|fs| {
             fs.link(&object, &directory, name)?;
             self.enter(fs, &object)
-        })
+        });
+        self.changed(parent);
+        linked
     }
 
     /// Removes a name of something that is no directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<()> {
         let directory = self.object(parent)?;
-        self.change(|fs| {
+        let done = self.change(|fs| {
             let object = fs.lookup(&directory, name)?;
             match object.is_directory() {
                 true => Err(Refusal::IsADirectory.into()),
@@ -67,19 +68,23 @@ impl Server {
                     self.without(fs, &directory, name, object, |fs| fs.unlink(&directory, name))
                 }
             }
-        })
+        });
+        self.changed(parent);
+        done
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<()> {
         let directory = self.object(parent)?;
-        self.change(|fs| {
+        let done = self.change(|fs| {
             let object = fs.lookup(&directory, name)?;
             match object.is_directory() {
                 true => self.without(fs, &directory, name, object, |fs| fs.rmdir(&directory, name)),
                 false => Err(Refusal::NotADirectory.into()),
             }
-        })
+        });
+        self.changed(parent);
+        done
     }
 
     /// Changes a name.
@@ -96,7 +101,7 @@ impl Server {
             _ => return Err(Errno::EINVAL),
         };
         let (from, to) = (self.object(parent)?, self.object(new_parent)?);
-        self.change(|fs| {
+        let done = self.change(|fs| {
             let rename = |fs: &mut Fs| fs.rename(&from, name, &to, new_name, over);
             match fs.find(&to, new_name)? {
                 // What is refused for other reasons is left alone.
@@ -105,7 +110,10 @@ impl Server {
                 }
                 _ => rename(fs),
             }
-        })
+        });
+        self.changed(parent);
+        self.changed(new_parent);
+        done
     }
 
     /// Does what may take its last name from an object, which nobody but `self` has a handle of then.

@@ -59,6 +59,47 @@ fn a_list_decides_who_may() {
     mount.settle();
 }
 
+/// A list sets the permission bits, as chmod does, and so takes set-group-id from a file of a group that is not the
+/// caller's.
+#[test]
+fn who_is_not_of_the_group_cannot_keep_its_powers_with_a_list() {
+    let Some(mut mount) = mounted() else { return };
+    for (name, group, kept) in [("other", 777, false), ("own", NOBODY, true), ("root", 777, true)] {
+        let file = mount.at(name);
+        fs::write(&file, "").unwrap();
+        std::os::unix::fs::chown(&file, Some(NOBODY), Some(group)).unwrap();
+        rustix::fs::chmod(&file, rustix::fs::Mode::from(0o2755)).unwrap();
+        let list = || {
+            let acl = posix_acl(&[(1, 7, !0), (2, 4, 5), (4, 5, !0), (16, 5, !0), (32, 5, !0)]);
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&file, "system.posix_acl_access", &acl, flags).unwrap();
+        };
+        match name {
+            "root" => list(),
+            _ => as_user(NOBODY, NOBODY, list),
+        }
+        let mode = fs::metadata(&file).unwrap().mode() & 0o7777;
+        assert_eq!(mode, if kept { 0o2755 } else { 0o755 }, "{name}");
+    }
+    // Further groups count as well.
+    let file = mount.at("further");
+    fs::write(&file, "").unwrap();
+    std::os::unix::fs::chown(&file, Some(NOBODY), Some(777)).unwrap();
+    rustix::fs::chmod(&file, rustix::fs::Mode::from(0o2755)).unwrap();
+    let who = ["--reuid=65534", "--regid=65534", "--groups=5,777", "setfacl", "-m", "u:5:r"];
+    said("setpriv", mount.point(), who.into_iter().chain(["further"]));
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o2755);
+    mount.settle();
+}
+
+/// A list as the kernel takes it: tag, permissions and id of each entry (linux/posix_acl_xattr.h).
+fn posix_acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let entry = |(tag, perm, id): &(u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    [2u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
+}
+
 #[test]
 fn a_default_list_is_inherited() {
     let Some(mut mount) = mounted() else { return };

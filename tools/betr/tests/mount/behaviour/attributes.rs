@@ -113,6 +113,32 @@ fn large_and_many_attributes_are_kept() {
 }
 
 #[test]
+fn there_is_room_for_so_many_attributes() {
+    let Some(mut mount) = Mounted::new("") else { return };
+    let path = mount.at("file");
+    fs::write(&path, "").unwrap();
+    let name = |number: usize| format!("user.{number:0>200}");
+    let full = |number: &usize| set(&path, &name(*number), b"") == Err(Errno::NOSPC);
+    let count = (0..1000).find(full).expect("an end to the attributes");
+    assert!(count > 10 && list(&path).len() == count, "{count}");
+    // What is there can be replaced and moved; what goes makes room.
+    set(&path, &name(0), b"").unwrap();
+    fs::rename(&path, mount.at("moved")).unwrap();
+    let path = mount.at("moved");
+    rustix::fs::removexattr(&path, name(1)).unwrap();
+    set(&path, &name(count), b"").unwrap();
+    if system() == System::Betr {
+        // And values have a limit of their own.
+        fs::write(mount.at("large"), "").unwrap();
+        let value = vec![7; 65_536];
+        let large = mount.at("large");
+        let full = (0..1000).find(|number| set(&large, &name(*number), &value).is_err());
+        assert_eq!(full, Some(255));
+    }
+    mount.settle();
+}
+
+#[test]
 fn attributes_of_users_are_for_files_and_directories() {
     let Some(mut mount) = Mounted::new("allow_other") else { return };
     fs::write(mount.at("file"), "").unwrap();

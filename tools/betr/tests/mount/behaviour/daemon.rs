@@ -1,14 +1,17 @@
 //! The process behind the mount: how it begins, goes on in the background, and ends.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::os::unix::fs::{chown, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
-use crate::fixture::{Manifest, Mounted, betr, betr_only, is_mounted, run};
+use crate::fixture::{
+    Manifest, Mounted, NOBODY, betr, betr_only, is_mounted, program, run, said, try_run,
+};
 
 /// What the arguments of a mount make of an image that is not mounted.
 fn mounts(command: &mut Command, mount: &Mounted) {
@@ -85,6 +88,103 @@ fn signals_end_it_as_an_unmount_does() {
         mount.fsck();
         mount.mount("");
         before.assert_same(&Manifest::of(mount.point()));
+    }
+}
+
+/// It keeps nothing of the shell that has started it, and is not bound by its limits.
+#[test]
+fn it_lets_go_of_who_has_started_it() {
+    if !betr_only() || program("flock").is_none() {
+        return;
+    }
+    let Some(mut mount) = Mounted::new("") else { return };
+    mount.unmount();
+    let script = r#"exec 9>lock; flock 9; ulimit -S -f 4000; "$1" mount t.img mnt"#;
+    let dir = mount.beside("");
+    said("sh", &dir, ["-c", script, "sh", crate::fixture::BETR]);
+    said("flock", &dir, ["-n", "lock", "true"]);
+    fs::write(mount.at("large"), vec![7; 20 << 20]).unwrap();
+    let fsync = fs::File::open(mount.at("large")).unwrap().sync_all();
+    assert!(fsync.is_ok(), "{fsync:?}");
+    assert_eq!(fs::read(mount.at("large")).unwrap(), vec![7; 20 << 20]);
+    run("umount", [mount.point()]);
+    mount.fsck();
+    mount.mount("");
+}
+
+/// Who is not root mounts with the help of fusermount3, and a signal takes that mount away as well.
+#[test]
+fn users_mount_for_themselves() {
+    if !betr_only() || program("fusermount3").is_none() {
+        return;
+    }
+    let Some(mut mount) = Mounted::new("") else { return };
+    mount.unmount();
+    run(
+        crate::fixture::BETR,
+        ["chown".as_ref(), mount.image().as_os_str(), "65534".as_ref(), "/".as_ref()],
+    );
+    let (image, own) = (mount.beside("a, b\\c.img"), mount.beside("own"));
+    fs::rename(mount.image(), &image).unwrap();
+    fs::create_dir(&own).unwrap();
+    for path in [&image, &own] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    // Everybody may use /dev/fuse in this namespace. Mounts of others would go on in it.
+    let script = r#"set -e
+        for other in $(grep -o '[^ ]*/betr-mount-[^ ]*/mnt' /proc/self/mountinfo); do umount -l $other; done
+        mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
+        user="setpriv --reuid=65534 --regid=65534 --clear-groups"
+        timeout 60 $user "$1" mount -f "$2" own & server=$!
+        until grep -q /own /proc/self/mountinfo || ! kill -0 $server; do sleep 0.01; done
+        grep /own /proc/self/mountinfo; $user sh -c 'echo written >own/file'
+        kill $server; wait $server; ! grep /own /proc/self/mountinfo
+        $user "$1" cat "$2" /file"#;
+    let words = ["-m", "sh", "-c", script, "sh", crate::fixture::BETR].map(OsStr::new);
+    let said = said("unshare", &mount.beside(""), words.into_iter().chain([image.as_os_str()]));
+    assert!(said.contains(r"/a,\040b\134c.img rw"), "{said}");
+    assert!(said.ends_with("\nwritten\n"), "{said}");
+    fs::rename(&image, mount.image()).unwrap();
+    mount.mount("");
+}
+
+/// A block device that the server still has for itself, after umount(8) has returned, is waited for.
+#[test]
+fn a_block_device_is_waited_for() {
+    if !betr_only() || program("losetup").is_none() {
+        return;
+    }
+    let Some(mut mount) = Mounted::new("") else { return };
+    mount.unmount();
+    let image = mount.image().as_os_str();
+    let device = said("losetup", Path::new("/"), ["-f".as_ref(), "--show".as_ref(), image]);
+    let device = LoopDevice(device.trim().into());
+    for round in 0..5 {
+        let mounted = betr(["mount"]).args([&device.0, mount.point()]).output().unwrap();
+        assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+        for number in 0..200 {
+            fs::write(mount.at(&format!("{round}-{number}")), vec![7; 50_000]).unwrap();
+        }
+        run("umount", [mount.point()]);
+    }
+    let clean = betr(["fsck", "-fn"]).arg(&device.0).output().unwrap();
+    assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stderr));
+    // The device goes with the server, and the image is free again.
+    let mounted = betr(["mount"]).args([&device.0, mount.point()]).output().unwrap();
+    assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+    fs::write(mount.at("last"), vec![7; 5_000_000]).unwrap();
+    run("umount", [mount.point()]);
+    drop(device);
+    mount.fsck();
+    mount.mount("");
+}
+
+/// A loop device, which is detached in the end.
+struct LoopDevice(PathBuf);
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = try_run("losetup", ["-d".as_ref(), self.0.as_os_str()]);
     }
 }
 

@@ -115,6 +115,32 @@ fn a_place_in_a_directory_is_found_again() {
     assert!(again.iter().any(|name| name.as_c_str() == c"new"));
 }
 
+/// An answer about a directory that crosses a change of it must not stay in the kernel's cache.
+#[test]
+fn what_is_said_of_a_directory_is_never_old() {
+    let Some(mut mount) = Mounted::new("") else { return };
+    let dir = mount.at("dir");
+    fs::create_dir(&dir).unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = std::os::unix::fs::MetadataExt::nlink(&fs::metadata(&dir).unwrap());
+                    let _ = fs::read_dir(mount.point()).unwrap().count();
+                }
+            });
+        }
+        for number in 0..2000 {
+            fs::create_dir(dir.join(number.to_string())).unwrap();
+            let links = std::os::unix::fs::MetadataExt::nlink(&fs::metadata(&dir).unwrap());
+            assert_eq!(links, number + 3);
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    mount.settle();
+}
+
 #[test]
 fn entries_have_their_types_and_numbers() {
     use std::os::unix::fs::{DirEntryExt, MetadataExt, symlink};

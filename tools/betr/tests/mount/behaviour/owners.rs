@@ -192,5 +192,24 @@ fn who_changes_a_program_takes_its_powers_away() {
         }
         assert_eq!(mode(&at(name)), 0o777, "{name}");
     }
+    // The powers may come back while somebody has it open.
+    fs::write(at("open"), "program").unwrap();
+    chmod(&at("open"), 0o777);
+    let open = || fs::OpenOptions::new().write(true).open(at("open")).unwrap();
+    let file = as_user(NOBODY, NOBODY, open);
+    for round in 0..3 {
+        chmod(&at("open"), 0o6777);
+        assert_eq!(mode(&at("open")), 0o6777);
+        as_user(NOBODY, NOBODY, || match round {
+            0 => (&file).write_all(b"x").unwrap(),
+            1 => rustix::fs::ftruncate(&file, 2).unwrap(),
+            _ => {
+                let flags = rustix::fs::FallocateFlags::ZERO_RANGE;
+                rustix::fs::fallocate(&file, flags, 0, 1).unwrap();
+            }
+        });
+        assert_eq!(mode(&at("open")), 0o777, "round {round}");
+    }
+    drop(file);
     mount.settle();
 }

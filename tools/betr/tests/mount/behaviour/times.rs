@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, utimensat};
 
-use crate::fixture::Mounted;
+use crate::fixture::{Mounted, run};
 
 /// Seconds and nanoseconds of access, modification and change.
 type Times = [(i64, i64); 3];
@@ -158,6 +158,31 @@ fn an_access_is_noted_where_it_says_something_new() {
             .unwrap();
     };
     assert_eq!(changed(&path, quiet), "");
+}
+
+/// What a mount is told after it was made counts as well.
+#[test]
+fn a_remount_leaves_times_of_access_alone() {
+    let Some(mut mount) = Mounted::new("") else { return };
+    let path = mount.at("file");
+    fs::write(&path, "content").unwrap();
+    let now = times(&path)[1].0;
+    let remount = |options: &str| {
+        let options = format!("remount,{options}");
+        run("mount", ["-i".as_ref(), "-o".as_ref(), options.as_ref(), mount.point().as_os_str()]);
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    let read = || assert_eq!(fs::read(&path).unwrap(), b"content");
+    for options in ["noatime", "ro,relatime"] {
+        set(&path, (now - 7200, 0), (now - 3600, 0));
+        remount(options);
+        assert_eq!(changed(&path, read), "", "{options}");
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!(times(&path)[0].0, now - 7200, "{options}");
+        remount("rw,strictatime");
+    }
+    assert_eq!(changed(&path, read), "a");
+    mount.settle();
 }
 
 #[test]

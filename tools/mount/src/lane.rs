@@ -1,0 +1,88 @@
+//! Where changes wait for one another, without taking all threads for it.
+//!
+//! Changes come one after another, and some wait for the device. Who has none of the lane's places leaves its change to
+//! those who have: the other threads are free for who reads.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A lane with so many places.
+pub(crate) struct Lane {
+    places: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    taken: usize,
+    waiting: VecDeque<Job>,
+}
+
+impl Lane {
+    pub fn new(places: usize) -> Lane {
+        Lane { places, inner: Mutex::default() }
+    }
+
+    /// Does a job, or leaves it to a thread that has a place.
+    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let mut inner = self.inner.lock();
+        if inner.taken == self.places {
+            return inner.waiting.push_back(Box::new(job));
+        }
+        inner.taken += 1;
+        drop(inner);
+        job();
+        while let Some(job) = self.next() {
+            job();
+        }
+    }
+
+    /// A job that waits; without one a place is free.
+    fn next(&self) -> Option<Job> {
+        let mut inner = self.inner.lock();
+        let job = inner.waiting.pop_front();
+        inner.taken -= usize::from(job.is_none());
+        job
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, mpsc};
+
+    use super::*;
+
+    #[test]
+    fn who_finds_no_place_goes_on_and_the_job_is_done() {
+        let lane = Arc::new(Lane::new(2));
+        let (go, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let done = Arc::new(AtomicUsize::new(0));
+        let job = || {
+            let (gate, done) = (gate.clone(), done.clone());
+            move || {
+                gate.lock().recv().unwrap();
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let at_work: Vec<_> = (0..2)
+            .map(|_| {
+                let (lane, job) = (lane.clone(), job());
+                std::thread::spawn(move || lane.run(job))
+            })
+            .collect();
+        while lane.inner.lock().taken < 2 {
+            std::thread::yield_now();
+        }
+        // These return at once: nothing has been let go yet.
+        (0..10).for_each(|_| lane.run(job()));
+        assert_eq!((done.load(Ordering::Relaxed), lane.inner.lock().waiting.len()), (0, 10));
+        (0..12).for_each(|_| go.send(()).unwrap());
+        at_work.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!((done.load(Ordering::Relaxed), lane.inner.lock().taken), (12, 0));
+    }
+}

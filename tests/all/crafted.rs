@@ -16,10 +16,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use betr_core::Result;
-use betr_core::check::{CheckOptions, Code, check};
+use betr_core::check::{CheckOptions, Code, Report, check};
 use betr_core::format::*;
 use betr_core::fs::{Attributes, Changes, FIRST_INO, Fs, New, Over, ROOT_ZONE, Walk};
 use betr_core::ids::*;
+use betr_core::mend::{Repairable, repair};
 use betr_core::volume::{Mode, Transaction};
 use betr_tests::{clock, open, tight};
 use bytes::Bytes;
@@ -256,10 +257,33 @@ fn run(says: Says, bytes: Vec<u8>) {
     let read = super::hostile::read_all(device.clone());
     assert!(!matches!(says, Clean) || read.is_ok(), "{read:?}");
     dump(&bytes);
+    mend(bytes, &report);
     let _ = work(device.clone());
     // Whatever came of it can be looked at as well.
     check(&device, CheckOptions { data: true, slot: None }, &mut ());
     let _ = super::hostile::read_all(device);
+}
+
+/// What can be repaired is sound afterwards.
+fn mend(bytes: Vec<u8>, before: &Report) {
+    if matches!(before.repairable(), Repairable::Nothing | Repairable::No) {
+        return;
+    }
+    let device = Forge::device(bytes);
+    let done = repair(&device, before, None, Time::default(), Box::new(|| 5));
+    let done = match done {
+        // What is in it does not fit into it.
+        Err(betr_core::Error::NoSpace { .. }) => return,
+        done => done.unwrap_or_else(|error| panic!("{error}: {:?}", before.findings)),
+    };
+    let after = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let some = |report: &Report| report.findings.iter().take(9).cloned().collect::<Vec<_>>();
+    assert!(
+        after.findings.is_empty(),
+        "{:?}, repaired: {:?}: {done:?}",
+        some(before),
+        some(&after)
+    );
 }
 
 fn run_all(cases: &'static [Case]) {

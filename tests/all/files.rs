@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use betr_core::Error;
 use betr_core::cache::Geometry;
-use betr_core::check::{CheckOptions, Code, check, repair};
+use betr_core::check::{CheckOptions, Code, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::error::Refusal;
 use betr_core::explore::{Random, Run, Setup, Step, random_steps};
 use betr_core::format::{FileType, ZoneSizes};
 use betr_core::fs::{Allocate, Attributes, Changes, Fs, New, Object, Over, Seek, zone_path};
 use betr_core::ids::Time;
+use betr_core::mend::repair;
 use betr_core::volume::Mode;
 use betr_tests::{made, rounds};
 use bytes::Bytes;
@@ -282,7 +283,8 @@ fn a_repair_deletes_orphans() {
     };
     let device: Arc<dyn Device> = device;
     assert_eq!(found(&device), [Code::OrphanLeft]);
-    let done = repair(&device, None, Time::default(), Box::new(|| 77)).unwrap();
+    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let done = repair(&device, &report, None, Time::default(), Box::new(|| 77)).unwrap();
     assert_eq!(done.orphans, 2);
     assert_eq!(found(&device), []);
 }

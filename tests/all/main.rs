@@ -12,6 +12,7 @@ mod full;
 mod growth;
 mod hostile;
 mod keys;
+mod mended;
 mod mounted;
 mod placement;
 mod rot;

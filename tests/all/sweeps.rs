@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::check::{CheckOptions, Code, check, repair};
+use betr_core::check::{CheckOptions, Code, check};
 use betr_core::device::{Device, Disk, ForkDevice, MemoryDevice, RecordingDevice};
 use betr_core::explore::{Broken, Model, Step, Sweep, parse, perform};
 use betr_core::format::Identity;
 use betr_core::fs::{Attributes, Fs};
 use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_core::mend::repair;
 use betr_core::volume::{Mode, read_identity, write_identity};
 use betr_tests::{clock, create, open, tight, tiny};
 
@@ -178,14 +179,16 @@ fn a_repair_can_be_cut_off_and_made_again() {
     let base = ForkDevice::of(&memory.snapshot());
     let recorder = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     let device: Arc<dyn Device> = recorder.clone();
-    assert!(check(&device, ALL, &mut ()).needs_replay());
-    repair(&device, None, Time::default(), Box::new(|| 11)).unwrap();
+    let report = check(&device, ALL, &mut ());
+    assert!(report.needs_replay());
+    repair(&device, &report, None, Time::default(), Box::new(|| 11)).unwrap();
     let sweep = Sweep { base, events: recorder.events(), seed: 3, states: 12 };
     sound(sweep.run(|device, _| {
         holds(&device, &[&expected])?;
         let report = check(&device, ALL, &mut ());
         if !report.findings.is_empty() {
-            repair(&device, None, Time::default(), Box::new(|| 12)).map_err(|e| e.to_string())?;
+            repair(&device, &report, None, Time::default(), Box::new(|| 12))
+                .map_err(|e| e.to_string())?;
         }
         let report = check(&device, ALL, &mut ());
         if !report.findings.is_empty() {

@@ -84,10 +84,15 @@ fn identity(disk: &Disk, report: &mut Report) -> Option<Identity> {
     Some(guess)
 }
 
+/// What nothing uses before the log, in bytes.
+pub(crate) fn reserved() -> [std::ops::Range<u64>; 3] {
+    let block = BLOCK_SIZE as u64;
+    [0..IDENTITY_AT, IDENTITY_AT + block..32 * block, 48 * block..64 * block]
+}
+
 /// The area before and around the identity block must be zero.
 fn unused(disk: &Disk, report: &mut Report) {
-    let block = BLOCK_SIZE as u64;
-    for range in [0..IDENTITY_AT, IDENTITY_AT + block..32 * block, 48 * block..64 * block] {
+    for range in reserved() {
         if let Ok(bytes) = disk.read(range.start, (range.end - range.start) as usize)
             && !is_zero(&bytes)
         {

@@ -7,12 +7,12 @@
 //! schema is looked at once the structure below it is sound.
 
 mod catalog;
+mod correction;
 mod fixed;
 mod links;
 mod lost;
 mod nodes;
 mod owners;
-mod repair;
 mod runs;
 mod schema;
 mod table;
@@ -21,14 +21,16 @@ use std::sync::Arc;
 
 use crate::device::{Device, Disk};
 use crate::error::{Error, Place};
-use crate::format::Superblock;
+use crate::format::{Entry, Superblock};
 use crate::ids::*;
 use crate::log::Survey;
 use crate::space::Space;
 use crate::volume::{Content, Mode, OpenOptions, Recovery, Volume, content_of};
 
 pub use catalog::{CATALOG, Code, Problem, Severity};
-pub use repair::{Repair, repair};
+pub(crate) use correction::{Correction, lost_inode};
+pub(crate) use fixed::reserved;
+pub(crate) use schema::corrections;
 
 /// Something that the checker has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,6 +209,16 @@ fn check_replayed(
         }
         Err(error) => report.add_error(Code::ReplayFailed, &error),
     }
+}
+
+/// The entries of every page of the allocation table that verifies, and whether all do.
+pub(crate) fn entries(disk: &Disk, superblock: &Superblock) -> (Vec<(NodeId, Entry)>, bool) {
+    let mut report = Report::default();
+    let mut owners = owners::Owners::new(disk, superblock, &mut report);
+    let entries = table::check(disk, superblock, &mut owners, &mut report);
+    let of_entries = [Code::EntryWrong, Code::CounterWrong];
+    let whole = report.findings.iter().all(|finding| of_entries.contains(&finding.code));
+    (entries, whole)
 }
 
 /// A node at its place.

@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::correction::{Correction, lost_inode};
 use super::{Code, Progress, Report};
 use crate::device::Disk;
 use crate::error::{Place, Result};
-use crate::format::limits::{FILE_BLOCK, VALUE_MAX};
+use crate::format::limits::{FILE_BLOCK, FILE_MAX, VALUE_MAX};
 use crate::format::*;
 use crate::fs::{
-    FIRST_ZONE, ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, orphan_name, parse_small,
+    FIRST_ZONE, ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, orphan_name, parse_small, small_name,
     whole_blocks, xattr_bytes,
 };
 use crate::ids::*;
@@ -30,21 +31,20 @@ pub(super) fn check(
         Ok(volume) => volume,
         Err(error) => return report.add_error(Code::NoSuperblock, &error),
     };
-    let mut schema = Schema {
-        superblock,
-        report,
-        sizes: superblock.zones,
-        zones: BTreeMap::new(),
-        files: HashMap::new(),
-        data_zones: Vec::new(),
-        small: BTreeMap::new(),
-        inline: BTreeMap::new(),
-        inodes: HashSet::new(),
-        orphans: 0,
-    };
+    let mut schema = Schema::new(superblock, report);
     if let Err(error) = schema.walk(&volume, progress) {
         report.add_error(Code::ValueInvalid, &error);
     }
+}
+
+/// What the file system of an open volume, whose structure is sound, needs to agree with itself.
+pub(crate) fn corrections(volume: &Volume) -> Result<(Report, Vec<Correction>)> {
+    let superblock = volume.superblock_now();
+    let mut report = Report::default();
+    let mut schema = Schema::new(&superblock, &mut report);
+    schema.walk(volume, &mut ())?;
+    let corrections = std::mem::take(&mut schema.corrections);
+    Ok((report, corrections))
 }
 
 struct Schema<'s> {
@@ -63,6 +63,14 @@ struct Schema<'s> {
     inodes: HashSet<Ino>,
     /// What stands directly in the orphan directory.
     orphans: u64,
+    /// Inodes of files that have a zone for their contents, by that.
+    homes: HashMap<Vec<u8>, Key>,
+    /// Contents that belong to no file, and their ends.
+    strays: Vec<(Vec<u8>, u64)>,
+    /// Files that are shorter than their contents, and how long these are.
+    short: BTreeMap<Vec<u8>, u64>,
+    /// What would mend all that.
+    corrections: Vec<Correction>,
 }
 
 /// Zone and path of a directory that is not the root of a zone.
@@ -86,12 +94,32 @@ struct Zone {
 }
 
 struct Reference {
+    key: Key,
     from: ZoneId,
     name: Vec<u8>,
     zone: ZoneRef,
 }
 
-impl Schema<'_> {
+impl<'s> Schema<'s> {
+    fn new(superblock: &'s Superblock, report: &'s mut Report) -> Schema<'s> {
+        Schema {
+            superblock,
+            report,
+            sizes: superblock.zones,
+            zones: BTreeMap::new(),
+            files: HashMap::new(),
+            data_zones: Vec::new(),
+            small: BTreeMap::new(),
+            inline: BTreeMap::new(),
+            inodes: HashSet::new(),
+            orphans: 0,
+            homes: HashMap::new(),
+            strays: Vec::new(),
+            short: BTreeMap::new(),
+            corrections: Vec::new(),
+        }
+    }
+
     fn walk(&mut self, volume: &Volume, progress: &mut dyn Progress) -> Result<()> {
         let mut owner: Option<MetaKey> = None;
         for entry in volume.cursor(TreeId::Metadata, Key::default(), None) {
@@ -111,6 +139,7 @@ impl Schema<'_> {
         while let Some((key, len)) = scan.next(volume.store())? {
             self.data(&key, len);
         }
+        self.mend_contents();
         progress.step(4, 1, 1);
         Ok(())
     }
@@ -119,23 +148,70 @@ impl Schema<'_> {
         self.report.add(code, Place::Key(TreeId::Metadata, key.to_vec()), detail);
     }
 
+    fn mend(&mut self, correction: Correction) {
+        self.corrections.push(correction);
+    }
+
+    fn drop_entry(&mut self, key: &[u8]) {
+        self.mend(Correction::Drop(TreeId::Metadata, Key::copied(key)));
+    }
+
+    /// The inode there is another.
+    fn put_inode(&mut self, key: &[u8], inode: &Inode) {
+        self.mend(Correction::Put(Key::copied(key), inode.encode()));
+    }
+
+    fn put_links(&mut self, key: &[u8], links: u32) {
+        self.mend(Correction::Patch(Key::copied(key), LINKS_AT, links.to_le_bytes().to_vec()));
+    }
+
+    /// Files whose inodes are lost, and files that are longer than their inodes say.
+    fn mend_contents(&mut self) {
+        for (prefix, size) in std::mem::take(&mut self.strays) {
+            let place = MetaKey::decode(&prefix);
+            let zone = place.as_ref().filter(|place| place.path.is_empty()).map(|place| place.zone);
+            let root = zone.and_then(|zone| self.zones.get(&zone));
+            // What was to be deleted goes; and what stands in a zone of directories is nobody's.
+            let foreign = root.is_some_and(|zone| zone.root.is_some() || zone.has_entries);
+            if foreign || place.as_ref().is_some_and(|place| place.zone == ORPHAN_ZONE) {
+                self.mend(Correction::DropContents(prefix));
+                continue;
+            }
+            let known = root.and_then(|zone| {
+                let first = zone.references.first().filter(|_| zone.root.is_none())?;
+                Some((first.zone.ino, zone.references.len() as u32))
+            });
+            self.mend(Correction::File { prefix, size, known });
+        }
+        for (prefix, size) in std::mem::take(&mut self.short) {
+            let key = self.homes.get(&prefix).cloned().unwrap_or_else(|| Key::copied(&prefix));
+            self.mend(Correction::Patch(key, SIZE_AT, size.to_le_bytes().to_vec()));
+        }
+    }
+
     /// One entry of the metadata index. `owner` is the last one that was no extended attribute.
     fn metadata(&mut self, key: &[u8], value: &[u8], owner: &mut Option<MetaKey>) {
         let Some(place) = MetaKey::decode(key) else {
+            self.drop_entry(key);
             return self.add(Code::KeyInvalid, key, "no metadata key looks like this");
         };
         if let Some(name) = &place.xattr {
             let of = MetaKey { xattr: None, ..place.clone() };
             if owner.as_ref() != Some(&of) {
+                self.drop_entry(key);
                 self.add(Code::XattrLost, key, crate::text::printable(name));
             }
             if value.len() > VALUE_MAX {
+                self.drop_entry(key);
                 self.add(Code::ValueMalformed, key, "an extended attribute that is too long");
             }
             if of == MetaKey::root(ORPHAN_ZONE) {
                 match parse_small(name, value) {
                     Some((zone, at)) => drop(self.small.insert(zone, at)),
-                    None => self.add(Code::ValueMalformed, key, "no attribute of this directory"),
+                    None => {
+                        self.drop_entry(key);
+                        self.add(Code::ValueMalformed, key, "no attribute of this directory");
+                    }
                 }
             }
             if let Some((_, directory)) = of.path.split_last() {
@@ -145,9 +221,13 @@ impl Schema<'_> {
         }
         let decoded = match MetaValue::decode(value, None) {
             Ok(decoded) => decoded,
-            Err(error) => return self.add(Code::ValueMalformed, key, error),
+            Err(error) => {
+                self.drop_entry(key);
+                return self.add(Code::ValueMalformed, key, error);
+            }
         };
         if place.zone >= self.superblock.next_zone {
+            self.mend(Correction::Given { zone: Some(place.zone), ino: None });
             self.add(
                 Code::CounterWrong,
                 key,
@@ -161,6 +241,8 @@ impl Schema<'_> {
             && !parent.is_empty()
             && !self.inline.contains_key(&(place.zone, parent.clone()))
         {
+            let path = parent.clone();
+            self.mend(Correction::Directory(MetaKey { zone: place.zone, path, xattr: None }));
             self.add(Code::DirectoryUnreachable, key, "its directory does not exist");
         }
         let kind = match &decoded {
@@ -186,11 +268,12 @@ impl Schema<'_> {
         match decoded {
             MetaValue::Inode(inode) => self.inode(key, &place, inode),
             MetaValue::ZoneRef(_) if parent.is_none() => {
+                self.drop_entry(key);
                 self.add(Code::ValueMalformed, key, "a zone reference as the root of a zone");
             }
             MetaValue::ZoneRef(zone) => {
                 let name = place.path.last().cloned().unwrap_or_default();
-                let reference = Reference { from: place.zone, name, zone };
+                let reference = Reference { key: Key::copied(key), from: place.zone, name, zone };
                 self.zones.entry(zone.zone).or_default().references.push(reference);
             }
         }
@@ -204,9 +287,11 @@ impl Schema<'_> {
             self.report.counts.directories += u64::from(inode.kind == FileType::Directory);
         }
         if !self.inodes.insert(inode.ino) {
+            self.mend(Correction::Renumber(Key::copied(key), Box::new(inode.clone())));
             self.add(Code::InodeTwice, key, format!("inode {}", inode.ino));
         }
         if inode.ino >= self.superblock.next_ino {
+            self.mend(Correction::Given { zone: None, ino: Some(inode.ino) });
             let next = self.superblock.next_ino;
             self.add(
                 Code::CounterWrong,
@@ -218,16 +303,22 @@ impl Schema<'_> {
             let prefix = match inode.data_zone {
                 Some(zone) if zone < self.superblock.next_zone => zone.0.to_be_bytes().to_vec(),
                 Some(zone) => {
+                    self.mend(Correction::Given { zone: Some(zone), ino: None });
                     return self.add(Code::CounterWrong, key, format!("data zone {zone}"));
                 }
                 None => key.to_vec(),
             };
+            if inode.data_zone.is_some() {
+                self.homes.entry(prefix.clone()).or_insert_with(|| Key::copied(key));
+            }
             if self.files.insert(prefix, inode.size).is_some() {
+                self.mend(Correction::Contentless(Key::copied(key)));
                 self.add(Code::ZoneWrong, key, "another file has the same data zone");
             }
             let size = whole_blocks(inode.size);
             match inode.data_zone {
                 Some(_) if place.path.is_empty() => {
+                    self.mend(Correction::Contentless(Key::copied(key)));
                     self.add(Code::ZoneWrong, key, "a zone of its own, and one for its contents");
                 }
                 Some(zone) => {
@@ -245,6 +336,7 @@ impl Schema<'_> {
         } else {
             if inode.kind == FileType::Directory {
                 if inode.parent.is_some() {
+                    self.put_inode(key, &Inode { parent: None, ..inode.clone() });
                     self.add(Code::ZoneWrong, key, "a parent is for the roots of zones");
                 }
                 let (stated, found) = (inode.sums, Sums::default());
@@ -254,6 +346,7 @@ impl Schema<'_> {
                 let expected = u32::from(place.zone != ORPHAN_ZONE);
                 if inode.links != expected {
                     let detail = format!("expected {expected}, found {}", inode.links);
+                    self.put_links(key, expected);
                     self.add(Code::LinksWrong, key, detail);
                 }
             }
@@ -261,6 +354,7 @@ impl Schema<'_> {
                 && place.path.len() == 1
                 && place.path[0] != orphan_name(inode.ino)
             {
+                self.drop_entry(key);
                 self.add(Code::ZoneWrong, key, "an orphan under another number than its own");
             }
         }
@@ -303,6 +397,7 @@ impl Schema<'_> {
             let expected = if orphan { 0 } else { 2 + subdirectories };
             if links != expected {
                 let detail = format!("expected {expected}, found {links}");
+                self.put_links(&key, expected);
                 self.add(Code::LinksWrong, &key, detail);
             }
             self.check_sums(&key, stated, found);
@@ -317,6 +412,8 @@ impl Schema<'_> {
         if stated != found {
             let text = |sums: Sums| format!("{} and {} bytes", sums.meta, sums.data);
             let detail = format!("expected {}, found {}", text(found), text(stated));
+            let bytes = [found.meta.to_le_bytes(), found.data.to_le_bytes()].concat();
+            self.mend(Correction::Patch(Key::copied(key), META_SUM_AT, bytes));
             self.add(Code::SumsWrong, key, detail);
         }
     }
@@ -332,6 +429,8 @@ impl Schema<'_> {
         });
         for (zone, ..) in &self.data_zones {
             if self.zones.contains_key(zone) || *zone < FIRST_ZONE {
+                let home = self.homes.get(&zone.0.to_be_bytes()[..]);
+                self.corrections.extend(home.cloned().map(Correction::Contentless));
                 let detail =
                     "it holds the contents of a file, and is a zone of directories besides";
                 self.report.add(Code::ZoneWrong, Place::Zone(*zone), detail);
@@ -345,15 +444,26 @@ impl Schema<'_> {
                     None => "it is not noted".into(),
                     Some(at) => format!("it is noted as one in zone {at}"),
                 };
+                self.note_small(zone, small.then_some(at));
                 let what = if small { "too small" } else { "large enough" };
                 let detail = format!("it is {what}, and stands in zone {at}; {noted}");
                 self.report.add(Code::ZoneTooSmall, Place::Zone(zone), detail);
             }
         }
         for zone in noted.into_keys() {
+            self.note_small(zone, None);
             let detail = "it is noted, and there is none";
             self.report.add(Code::ZoneTooSmall, Place::Zone(zone), detail);
         }
+    }
+
+    /// A zone is noted as too small, or is not.
+    fn note_small(&mut self, zone: ZoneId, at: Option<ZoneId>) {
+        let key = MetaKey::root(ORPHAN_ZONE).with_xattr(&small_name(zone)).encode();
+        self.mend(match at {
+            Some(at) => Correction::Put(key, at.0.to_le_bytes().to_vec()),
+            None => Correction::Drop(TreeId::Metadata, key),
+        });
     }
 
     /// Every zone has a root and the references that it should have, and they agree.
@@ -362,6 +472,7 @@ impl Schema<'_> {
         for (id, zone) in &zones {
             let key = MetaKey::root(*id).encode();
             let Some(root) = &zone.root else {
+                self.mend_root(*id, zone);
                 self.add(Code::ZoneWrong, &key, "the zone has no root");
                 continue;
             };
@@ -377,6 +488,8 @@ impl Schema<'_> {
                     let expected = format!("inode {}, a {}", root.ino, root.kind.name());
                     let found =
                         format!("inode {}, a {}", reference.zone.ino, reference.zone.kind.name());
+                    let right = ZoneRef { ino: root.ino, kind: root.kind, ..reference.zone };
+                    self.mend(Correction::Put(reference.key.clone(), right.encode()));
                     self.add(
                         Code::ZoneWrong,
                         &key,
@@ -386,12 +499,16 @@ impl Schema<'_> {
             }
             self.check_sums(&key, root.sums, zone.found);
             if root.kind == FileType::Directory {
-                self.check_directory(&key, fixed, zone, root);
+                self.check_directory(*id, &key, zone, root);
             } else {
                 let names = zone.references.iter().filter(|other| other.from != ORPHAN_ZONE);
                 let expected = names.count() as u64;
                 if expected != u64::from(root.links) {
                     let detail = format!("expected {expected}, found {}", root.links);
+                    match zone.references.is_empty() {
+                        true => self.mend(Correction::Unnamed(*id, Some(Box::new(root.clone())))),
+                        false => self.put_links(&key, expected as u32),
+                    }
                     self.add(Code::LinksWrong, &key, detail);
                 }
             }
@@ -400,30 +517,84 @@ impl Schema<'_> {
             let root = zones.get(&id).and_then(|zone| zone.root.as_ref());
             if root.is_none_or(|root| root.ino != ino || root.parent.is_some()) {
                 let detail = format!("expected directory {ino} without a parent");
+                let now = self.superblock.wall;
+                let known = zones.get(&id).and_then(|zone| zone.root.clone());
+                let known = known.filter(|root| root.kind == FileType::Directory);
+                let root = known.unwrap_or_else(|| lost_inode(FileType::Directory, ino, now));
+                let root = Inode { ino, parent: None, ..root };
+                self.put_inode(&MetaKey::root(id).encode(), &root);
                 self.add(Code::ZoneWrong, &MetaKey::root(id).encode(), detail);
             }
         }
         self.zones = zones;
     }
 
-    fn check_directory(&mut self, key: &[u8], fixed: bool, zone: &Zone, root: &Inode) {
+    fn check_directory(&mut self, id: ZoneId, key: &[u8], zone: &Zone, root: &Inode) {
         let orphan = zone.references.iter().any(|reference| reference.from == ORPHAN_ZONE);
         let links = if orphan { 0 } else { 2 + zone.subdirectories };
         if root.links != links {
+            self.put_links(key, links);
             self.add(Code::LinksWrong, key, format!("expected {links}, found {}", root.links));
         }
-        let expected = usize::from(!fixed);
+        let expected = usize::from(id >= FIRST_ZONE);
         if zone.references.len() != expected {
+            self.mend_references(id, zone, root);
             let detail = format!("expected {expected} references, found {}", zone.references.len());
             self.add(Code::ZoneWrong, key, detail);
         }
         if let [reference] = &zone.references[..] {
             let says = root.parent.as_ref().map(|parent| (parent.zone, &parent.name));
             if says != Some((reference.from, &reference.name)) {
+                let parent = Some(Parent { zone: reference.from, name: reference.name.clone() });
+                self.put_inode(key, &Inode { parent, ..root.clone() });
                 self.add(Code::ZoneWrong, key, "the directory names another parent");
             }
             if reference.zone.link != LinkKind::Own {
+                let own = ZoneRef { link: LinkKind::Own, ..reference.zone };
+                self.mend(Correction::Put(reference.key.clone(), own.encode()));
                 self.add(Code::ZoneWrong, key, "a directory is referred to as if it were shared");
+            }
+        }
+    }
+
+    /// The root of a zone is lost: of a directory everything but its attributes is known.
+    fn mend_root(&mut self, id: ZoneId, zone: &Zone) {
+        let fixed = id == ROOT_ZONE || id == ORPHAN_ZONE;
+        let Some(reference) = zone.references.first() else {
+            return match fixed {
+                // Said below, with what else there is to it.
+                true => {}
+                false => self.mend(Correction::Unnamed(id, None)),
+            };
+        };
+        let ZoneRef { kind, ino, .. } = reference.zone;
+        let now = self.superblock.wall;
+        if zone.has_entries || kind == FileType::Directory {
+            let parent = Some(Parent { zone: reference.from, name: reference.name.clone() });
+            let root = Inode { parent, ..lost_inode(FileType::Directory, ino, now) };
+            self.put_inode(&MetaKey::root(id).encode(), &root);
+        } else if kind == FileType::Regular {
+            // If there are contents, they say how long it is.
+            let root = Inode { links: zone.references.len() as u32, ..lost_inode(kind, ino, now) };
+            self.put_inode(&MetaKey::root(id).encode(), &root);
+        } else {
+            // What it was is not known any more.
+            let keys: Vec<Key> = zone.references.iter().map(|other| other.key.clone()).collect();
+            keys.into_iter().for_each(|key| self.mend(Correction::Drop(TreeId::Metadata, key)));
+        }
+    }
+
+    /// A directory has one name: the one that it knows itself, if there is that.
+    fn mend_references(&mut self, id: ZoneId, zone: &Zone, root: &Inode) {
+        if zone.references.is_empty() {
+            return self.mend(Correction::Unnamed(id, Some(Box::new(root.clone()))));
+        }
+        let says = root.parent.as_ref().map(|parent| (parent.zone, &parent.name));
+        let right = zone.references.iter().position(|r| says == Some((r.from, &r.name)));
+        let right = (id >= FIRST_ZONE).then_some(right.unwrap_or(0));
+        for (at, reference) in zone.references.iter().enumerate() {
+            if Some(at) != right {
+                self.drop_entry(&reference.key);
             }
         }
     }
@@ -445,6 +616,15 @@ impl Schema<'_> {
         }
         let lost: Vec<ZoneId> =
             self.zones.keys().filter(|id| !reached.contains(id)).copied().collect();
+        // What forms a ring is cut where it begins; what hangs from it comes along.
+        let referred = |id: &ZoneId| self.zones.get(id).is_some_and(|z| !z.references.is_empty());
+        let rings: Vec<ZoneId> = lost.iter().copied().filter(referred).collect();
+        if rings.len() == lost.len()
+            && let Some(zone) = rings.first().and_then(|id| self.zones.get(id))
+        {
+            let keys: Vec<Key> = zone.references.iter().map(|other| other.key.clone()).collect();
+            keys.into_iter().for_each(|key| self.drop_entry(&key));
+        }
         for zone in lost {
             self.report.add(
                 Code::DirectoryUnreachable,
@@ -459,14 +639,30 @@ impl Schema<'_> {
         self.report.counts.file_blocks += 1;
         let place = Place::Key(TreeId::Data, key.to_vec());
         let Some((prefix, block)) = parse_data_key(key) else {
+            self.mend(Correction::Drop(TreeId::Data, Key::copied(key)));
             return self.report.add(Code::KeyInvalid, place, "no data key looks like this");
         };
+        let end = |block: u64| {
+            let start = block.checked_mul(FILE_BLOCK as u64)?;
+            start.checked_add(len as u64).filter(|end| *end <= FILE_MAX)
+        };
+        if len == 0 || len > FILE_BLOCK || end(block).is_none() {
+            self.mend(Correction::Drop(TreeId::Data, Key::copied(key)));
+        }
         let Some(size) = self.files.get(prefix) else {
+            match (self.strays.last_mut(), end(block)) {
+                (_, None) => {}
+                (Some((last, size)), Some(end)) if last == prefix => *size = end,
+                (_, Some(end)) => self.strays.push((prefix.to_vec(), end)),
+            }
             return self.report.add(Code::DataWrong, place, "no file has these blocks");
         };
         let start = block.checked_mul(FILE_BLOCK as u64);
         let left = start.and_then(|start| size.checked_sub(start)).unwrap_or(0);
         if len == 0 || len as u64 > left.min(FILE_BLOCK as u64) {
+            if let Some(end) = end(block).filter(|end| end > size) {
+                self.short.insert(prefix.to_vec(), end);
+            }
             let detail =
                 format!("a value of {len} bytes in block {block} of a file of {size} bytes");
             self.report.add(Code::DataWrong, place, detail);

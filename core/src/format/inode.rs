@@ -41,6 +41,10 @@ const TRAILER_PARENT: u8 = 2;
 const PERMISSIONS: u32 = 0o7777;
 /// The flag of a file that may have holes.
 const SPARSE: u32 = 1;
+/// Where the link count stands in an inode.
+pub const LINKS_AT: usize = 16;
+/// Where the size stands.
+pub const SIZE_AT: usize = 24;
 /// Where the counters of a directory stand in its inode.
 pub const META_SUM_AT: usize = 104;
 /// The second of them.

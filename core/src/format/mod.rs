@@ -33,8 +33,8 @@ pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
 pub use filter::{Probe, filter_bytes, push_filter};
 pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{
-    DATA_SUM_AT, FileType, INODE_BYTES, Inode, LinkKind, META_SUM_AT, MetaValue, Parent,
-    ZONE_REF_BYTES, ZoneRef,
+    DATA_SUM_AT, FileType, INODE_BYTES, Inode, LINKS_AT, LinkKind, META_SUM_AT, MetaValue, Parent,
+    SIZE_AT, ZONE_REF_BYTES, ZoneRef,
 };
 pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};

@@ -118,6 +118,66 @@ impl Space {
         Ok(space)
     }
 
+    /// The space of an image whose map is not to be believed: only fixed parts are in use, and [`Space::claim`] says
+    /// what else is. If it is to be spared, nothing is placed in blocks that the map of `superblock` has in use: what is
+    /// written destroys nothing.
+    pub fn rebuilt(disk: &Disk, superblock: &Superblock, spare: bool) -> Result<Space> {
+        let blocks = superblock.image_blocks;
+        let layout =
+            Layout::new(blocks * BLOCK_SIZE as u64, superblock.log_units * BLOCK_SIZE as u64)?;
+        let mut space = Space::empty(disk.clone(), blocks, layout.nodes());
+        for page in 0..superblock.map_pages.min(space.pages.len() as u64) {
+            // Without a slot that counts any will do.
+            let Ok((slot, map, hash, _)) = choose_slot(disk, superblock, page) else { continue };
+            space.pages[page as usize] = PageState { slot, hash };
+            if spare {
+                let _ = load_bits(&mut space.busy, &map);
+            }
+        }
+        layout.fixed().into_iter().for_each(|(start, count)| space.reserve(start, count));
+        Ok(space)
+    }
+
+    /// From now on nothing is placed in these rows, as far as there are such blocks.
+    pub fn spare(&mut self, rows: &[Extent]) {
+        for row in rows {
+            let start = row.start.0.min(self.busy.len());
+            let end = start.saturating_add(row.blocks.into()).min(self.busy.len());
+            self.keep_out(start..end);
+        }
+    }
+
+    /// All claims have been made: what is spared becomes free as if it had been in use until now.
+    pub fn release_spared(&mut self) {
+        let spared = |block: &u64| self.busy.get(*block) && !self.used.get(*block);
+        let mut rows: Vec<Extent> = Vec::new();
+        for block in (0..self.busy.len()).filter(spared) {
+            match rows.last_mut() {
+                Some(row) if row.end().0 == block && row.blocks < u32::MAX => row.blocks += 1,
+                _ => rows.push(Extent { start: BlockNr(block), blocks: 1 }),
+            }
+        }
+        self.leaving.extend(rows);
+    }
+
+    /// Somebody owns these rows. False if they cannot: they are not where nodes are, or somebody else owns some of
+    /// them.
+    pub fn claim(&mut self, rows: &[Extent]) -> bool {
+        let inside = |row: &Extent| {
+            let (start, blocks) = (row.start.0, u64::from(row.blocks));
+            start >= self.nodes.start
+                && start.checked_add(blocks).is_some_and(|end| end <= self.nodes.end)
+                && !(start..start + blocks).any(|block| self.used.get(block))
+        };
+        let mut sorted = rows.to_vec();
+        sorted.sort_unstable();
+        if !rows.iter().all(inside) || sorted.windows(2).any(|two| two[0].end() > two[1].start) {
+            return false;
+        }
+        rows.iter().for_each(|row| self.reserve(row.start, row.blocks.into()));
+        true
+    }
+
     /// Writes the pages that changed into their other slots; returns the hash over all pages.
     pub fn write_map(&mut self, disk: &Disk, map_start: BlockNr, birth: Birth) -> Result<Hash> {
         for page in std::mem::take(&mut self.dirty) {

@@ -324,13 +324,8 @@ impl Space {
     /// Group `group` of the log, which is going to be replayed, needs an extent that the checkpoint knows
     /// nothing of.
     pub fn pin_logged(&mut self, group: u64, extent: Extent) -> Result<()> {
-        for part in self.disk.blocks_of(extent)? {
+        for part in self.check_pin(extent)? {
             let (start, end) = (part.start.0, part.end().0);
-            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
-            if !inside || (start..end).any(|block| self.used.get(block)) {
-                let fault = Fault::mismatch("what a log group binds", "blocks that are free", part);
-                return Err(Error::corrupt(Place::Byte(part.start.byte()), fault));
-            }
             if is_broken(Mutation::LoggedExtentUnpinned) {
                 continue;
             }
@@ -339,6 +334,20 @@ impl Space {
             self.pins.blocks += u64::from(part.blocks);
         }
         Ok(())
+    }
+
+    /// The rows of an extent that a log group binds: nothing else may use them.
+    pub fn check_pin(&self, extent: Extent) -> Result<Vec<Extent>> {
+        let rows = self.disk.blocks_of(extent)?;
+        for row in &rows {
+            let (start, end) = (row.start.0, row.end().0);
+            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
+            if !inside || (start..end).any(|block| self.used.get(block)) {
+                let fault = Fault::mismatch("what a log group binds", "blocks that are free", row);
+                return Err(Error::corrupt(Place::Byte(row.start.byte()), fault));
+            }
+        }
+        Ok(rows)
     }
 
     /// How many extents their nodes have left that the log kept from reuse.

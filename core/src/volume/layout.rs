@@ -81,7 +81,7 @@ impl Layout {
 }
 
 /// Where the two halves of the superblock ring are.
-pub(super) fn ring_of(image_blocks: u64) -> [BlockNr; 2] {
+pub(crate) fn ring_of(image_blocks: u64) -> [BlockNr; 2] {
     [BlockNr(RING_A), BlockNr(image_blocks.saturating_sub(RING_BLOCKS))]
 }
 

@@ -35,7 +35,9 @@ pub use checkpoint::{Checkpoint, Syncing};
 pub use commit::Due;
 pub use counters::Counters;
 pub use create::CreateOptions;
+pub(crate) use layout::ring_of;
 pub use layout::{Layout, default_log_bytes, slot_block};
+pub(crate) use open::Parts;
 pub use open::{Mode, OpenOptions, Recovery, read_identity, write_identity};
 pub use ring::{Ring, RingSlot, SlotState};
 
@@ -155,6 +157,23 @@ impl Volume {
     pub fn take_ino(&mut self) -> Result<Ino> {
         let next = Ino(after("next inode", self.next_ino.0)?);
         Ok(std::mem::replace(&mut self.next_ino, next))
+    }
+
+    /// The superblock with the numbers that are given out next as they are now.
+    pub(crate) fn superblock_now(&self) -> Superblock {
+        let (next_zone, next_ino, next_msn) = (self.next_zone, self.next_ino, self.next_msn);
+        Superblock { next_zone, next_ino, next_msn, ..self.superblock.clone() }
+    }
+
+    /// These numbers have been given out, and those below them.
+    pub(crate) fn given(&mut self, zone: Option<ZoneId>, ino: Option<Ino>) -> Result<()> {
+        if let Some(zone) = zone {
+            self.next_zone = self.next_zone.max(ZoneId(after("next zone id", zone.0)?));
+        }
+        if let Some(ino) = ino {
+            self.next_ino = self.next_ino.max(Ino(after("next inode", ino.0)?));
+        }
+        Ok(())
     }
 
     /// The next free zone id, which is taken.

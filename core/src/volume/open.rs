@@ -10,18 +10,21 @@
 use std::sync::Arc;
 
 use super::checkpoint::Continued;
-use super::{Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Volume, content_of};
-use crate::cache::{CacheBudget, Geometry, Store};
+use super::{
+    Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Transaction, Volume, content_of,
+};
+use crate::cache::{CacheBudget, Geometry, LostKeys, Store};
 use crate::device::{Device, Disk, OverlayDevice, SECTOR};
 use crate::error::{Error, Fault, Place, Result, after};
 use crate::format::limits::LABEL_MAX;
 use crate::format::{
-    Action, Birth, Features, Group, IDENTITY_AT, Identity, Key, Magic, MsnRange, RecordMessage,
+    Action, Birth, Features, Group, IDENTITY_AT, Identity, Key, Magic, MsnRange, Op, RecordMessage,
     Superblock, block_after,
 };
 use crate::ids::*;
 use crate::log::{Log, LogReader, Region, Scanned, Survey, Values, scan};
 use crate::mutation::{Mutation, is_broken};
+use crate::node::Node;
 use crate::space::Space;
 use crate::table::Table;
 use crate::tree::{self, Balance};
@@ -86,6 +89,17 @@ impl OpenOptions {
             nonces,
         }
     }
+}
+
+/// What a volume is made of.
+pub(crate) struct Parts {
+    pub disk: Disk,
+    pub identity: Identity,
+    pub superblock: Superblock,
+    /// The newest epoch that any slot of the ring speaks of.
+    pub newest: Epoch,
+    pub space: Space,
+    pub table: Table,
 }
 
 /// What recovery found and did.
@@ -186,15 +200,53 @@ impl Volume {
         Volume::at_checkpoint(disk.clone(), identity, superblock, newest, options, None)
     }
 
+    /// Puts a volume together of parts that are sound. Nodes may be missing until [`Volume::put_node`] has put them in.
+    pub(crate) fn assemble(parts: Parts, survey: &Survey, options: OpenOptions) -> Result<Volume> {
+        Volume::of_parts(parts, options, Some(survey))
+    }
+
+    /// Puts a node in that is not written yet.
+    pub(crate) fn put_node(&mut self, node: Node) -> Result<()> {
+        self.store.add(node);
+        self.store.make_room(1.0)
+    }
+
+    /// Replays the groups of the log that count. What it has lost is given up: keys of the data index that are holes
+    /// from now on, since what stood there before is not what was acknowledged.
+    pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
+        let result = self.replay(survey, false);
+        self.or_fail(result)?;
+        self.store.lost = LostKeys::default();
+        let replayed = survey.lost.iter().filter(|lost| lost.messages.first < self.next_msn);
+        let ranges: Vec<RecordMessage> = replayed
+            .filter_map(|lost| {
+                let last = block_after(&lost.key, lost.messages.count - 1)?;
+                Some(RecordMessage::RangeDelete(TreeId::Data, lost.key.clone(), last.successor()))
+            })
+            .collect();
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let wall = self.superblock.wall;
+        self.commit(Transaction { op: Op::Truncate, wall, messages: ranges }).map(drop)
+    }
+
     fn at_checkpoint(
         disk: Disk,
         identity: Identity,
         superblock: Superblock,
         newest: Epoch,
-        mut options: OpenOptions,
+        options: OpenOptions,
         survey: Option<&Survey>,
     ) -> Result<Volume> {
-        let mut space = Space::load(&disk, &superblock)?;
+        let space = Space::load(&disk, &superblock)?;
+        let table = Table::open(disk.clone(), identity.volume, superblock.table);
+        let parts = Parts { disk, identity, superblock, newest, space, table };
+        Volume::of_parts(parts, options, survey)
+    }
+
+    fn of_parts(parts: Parts, mut options: OpenOptions, survey: Option<&Survey>) -> Result<Volume> {
+        let Parts { disk, identity, superblock, newest, mut space, table } = parts;
         for (group, extent) in survey.iter().flat_map(|survey| &survey.pins) {
             space.pin_logged(*group, *extent)?;
         }
@@ -202,7 +254,6 @@ impl Volume {
         if options.punch {
             space.keep_released();
         }
-        let table = Table::open(disk.clone(), identity.volume, superblock.table);
         let geometry = Geometry {
             node_size: superblock.node_size,
             leaf_size: superblock.leaf_size,

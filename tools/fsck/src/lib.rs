@@ -14,8 +14,9 @@ use betr_cli::image::Access;
 use betr_cli::volume::{clock_now, failure, nonces, open_device};
 use betr_cli::{Exit, ExitCodes, Failure, Io};
 use betr_core::Error;
-use betr_core::check::{CheckOptions, Code, Repair, Report, check, check_quickly, repair};
+use betr_core::check::{CheckOptions, Code, Report, check, check_quickly};
 use betr_core::device::{Device, Disk};
+use betr_core::mend::{Repair, Repairable, repair};
 use betr_core::volume::read_identity;
 
 use progress::Meter;
@@ -131,17 +132,28 @@ fn mend(
     report: &Report,
     io: &mut Io,
 ) -> Result<Exit, Failure> {
-    if !report.is_repairable() {
+    let can = match report.repairable() {
+        Repairable::Safely => true,
+        Repairable::WithLoss => args.yes,
+        Repairable::Nothing | Repairable::No => false,
+    };
+    if !can {
         show::report(args.verbose, args.json, path, report, None, io)?;
         if !report.is_clean() {
-            io.note("This version repairs only logs, superblock slots and space-map slots; nothing was written.")?;
+            let text = match report.repairable() {
+                Repairable::WithLoss => {
+                    "Something may be lost by a repair: that takes -y. Nothing was written."
+                }
+                _ => "This version cannot repair all of that; nothing was written.",
+            };
+            io.note(text)?;
         }
         return Ok(outcome(report));
     }
-    let done: Repair = repair(device, args.slot, clock_now(), nonces()?)
+    let done: Repair = repair(device, report, args.slot, clock_now(), nonces()?)
         .map_err(|error| failure(path, None, &error))?;
     let again = check(device, CheckOptions { slot: None, ..options }, &mut ());
-    show::report(args.verbose, args.json, path, report, Some((done, &again)), io)?;
+    show::report(args.verbose, args.json, path, report, Some((&done, &again)), io)?;
     let corrected = if report.is_clean() { Exit::DONE } else { Exit::CORRECTED };
     Ok(corrected | outcome(&again))
 }

@@ -5,9 +5,10 @@ use std::path::Path;
 use betr_cli::size::human;
 use betr_cli::{Failure, Io, show};
 use betr_core::Place;
-use betr_core::check::{Finding, Repair, Report, Severity};
+use betr_core::check::{Finding, Report, Severity};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::log::{End, Survey};
+use betr_core::mend::{Change, Loss, Mended, Repair};
 use betr_core::text::Printable;
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ pub(crate) fn report(
     json: bool,
     path: &Path,
     report: &Report,
-    repaired: Option<(Repair, &Report)>,
+    repaired: Option<(&Repair, &Report)>,
     io: &mut Io,
 ) -> Result<(), Failure> {
     if json {
@@ -56,6 +57,15 @@ pub(crate) fn report(
             )?;
             if done.orphans > 0 {
                 writeln!(io.out, "{name}: {} files without a name deleted", done.orphans)?;
+            }
+            if let Some(mended) = &done.mended {
+                writeln!(io.out, "{name}: {} nodes made anew", mended.nodes)?;
+                for change in &mended.changes {
+                    writeln!(io.out, "{name}: {}: {}", change.place, change.what)?;
+                }
+                for loss in &mended.losses {
+                    writeln!(io.out, "{name}: lost: {loss}")?;
+                }
             }
             for finding in &again.findings {
                 writeln!(io.out, "{name}: still: {}", line(finding))?;
@@ -146,7 +156,7 @@ fn name(path: &Path, report: &Report) -> String {
     }
 }
 
-fn document(path: &Path, report: &Report, repaired: Option<(Repair, &Report)>) -> Value {
+fn document(path: &Path, report: &Report, repaired: Option<(&Repair, &Report)>) -> Value {
     let mut value = json!({
         "image": show::path(path),
         "clean": repaired.map_or(report.is_clean(), |(_, again)| again.is_clean()),
@@ -161,10 +171,31 @@ fn document(path: &Path, report: &Report, repaired: Option<(Repair, &Report)>) -
             "log_records": done.replayed,
             "superblock_slots": done.slots_mended,
             "orphans": done.orphans,
+            "mended": done.mended.as_ref().map(mended),
             "left": findings(again),
         });
     }
     value
+}
+
+/// What the mender did.
+fn mended(mended: &Mended) -> Value {
+    let change =
+        |change: &Change| json!({ "place": change.place.to_string(), "what": change.what });
+    let loss = |loss: &Loss| {
+        json!({
+            "tree": loss.tree.to_string(),
+            "from": Place::Key(loss.tree, loss.keys.lo.to_vec()).to_string(),
+            "to": loss.keys.hi.as_ref().map(|hi| Place::Key(loss.tree, hi.to_vec()).to_string()),
+            "pending_only": loss.pending,
+            "why": loss.why,
+        })
+    };
+    json!({
+        "nodes": mended.nodes,
+        "changes": mended.changes.iter().map(change).collect::<Vec<_>>(),
+        "losses": mended.losses.iter().map(loss).collect::<Vec<_>>(),
+    })
 }
 
 /// The two passes over the log.

@@ -422,6 +422,54 @@ impl Leaf {
         Ok(())
     }
 
+    /// A leaf of all entries within `bounds` that can be read. Those that cannot are told.
+    pub fn rescue(
+        &self,
+        disk: &Disk,
+        id: NodeId,
+        bounds: Bounds,
+        lost: &mut dyn FnMut(Bounds, &Error),
+    ) -> Leaf {
+        let mut entries = Sorted::default();
+        let Content::Stored { basements, .. } = &self.content else {
+            let entries = self.opened_within(&bounds);
+            return Leaf::with_entries(id, self.tree, bounds, entries);
+        };
+        for at in 0..basements.len() {
+            let next = basements.get(at + 1).map(|next| next.reference.first.clone());
+            let lo = basements[at].reference.first.clone();
+            let part = match self.part(disk, at) {
+                Ok(part) => part,
+                Err(error) => {
+                    lost(Bounds { lo, hi: next.or_else(|| self.bounds.hi.clone()) }, &error);
+                    continue;
+                }
+            };
+            for item in part.entries.range(&bounds.lo, bounds.hi.as_deref()) {
+                let Some(block) = part.block_of(&item) else {
+                    entries.push(item);
+                    continue;
+                };
+                match (self.read_blocks(disk, &[(at, block)]), block.value.get()) {
+                    (Ok(()), Some(value)) => {
+                        entries.push_value(item.key, Msn(0), Kind::Insert, value);
+                    }
+                    (Ok(()), None) => {}
+                    (Err(error), _) => {
+                        let lo = Key::copied(item.key);
+                        lost(Bounds { hi: Some(lo.successor()), lo }, &error);
+                    }
+                }
+            }
+        }
+        Leaf::with_entries(id, self.tree, bounds, entries)
+    }
+
+    fn opened_within(&self, bounds: &Bounds) -> Sorted {
+        let all = self.open_entries();
+        all.map_or_else(Sorted::default, |all| all.within(&bounds.lo, bounds.hi.as_deref()))
+    }
+
     /// Applies message `msn` to an open leaf.
     pub fn apply(&mut self, key: &[u8], msn: Msn, action: &Action) {
         let (entries, growth) = self.opened();

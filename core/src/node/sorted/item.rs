@@ -39,6 +39,11 @@ impl<'s> Item<'s> {
         Item::with(key, msn, kind, value)
     }
 
+    /// The same with this number, if its own is greater.
+    pub fn no_later_than(self, msn: Msn) -> Item<'s> {
+        Item { msn: self.msn.min(msn), ..self }
+    }
+
     pub(super) fn with(key: &'s [u8], msn: Msn, kind: Kind, value: Value<'s>) -> Item<'s> {
         let growth = match (kind, value) {
             (Kind::Update, Value::Short(update)) => growth_of(update) as u32,

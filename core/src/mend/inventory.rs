@@ -1,0 +1,95 @@
+//! What is left of the nodes of a volume.
+
+use std::collections::BTreeMap;
+
+use super::scan::scan;
+use crate::check::entries;
+use crate::device::Disk;
+use crate::error::Result;
+use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Superblock};
+use crate::ids::*;
+use crate::node::Node;
+
+/// Nodes whose heads verify, and what is wrong with others.
+pub(super) struct Inventory {
+    pub volume: VolumeId,
+    pub nodes: BTreeMap<NodeId, Known>,
+    lost: BTreeMap<NodeId, Lost>,
+}
+
+/// A node whose head verifies.
+pub(super) struct Known {
+    pub entry: Entry,
+    pub tree: TreeId,
+    pub height: Height,
+    pub bounds: Bounds,
+    /// Its children, in key order, with the bounds that they must have.
+    pub children: Vec<(NodeId, Bounds)>,
+}
+
+/// A node that is in the table, and does not verify.
+struct Lost {
+    tree: TreeId,
+    height: Height,
+    why: String,
+}
+
+impl Inventory {
+    /// Reads all heads; where the table does not say where they are, they are looked for.
+    pub fn take(disk: &Disk, superblock: &Superblock) -> Result<Inventory> {
+        let volume = superblock.birth.volume;
+        let (mut nodes, mut lost) = (BTreeMap::new(), BTreeMap::new());
+        let (mut entries, whole) = entries(disk, superblock);
+        if !whole {
+            let page = |id: &NodeId| id.0 / ENTRIES_PER_PAGE as u64;
+            let pages = entries.iter().map(|(id, _)| page(id)).collect();
+            entries.extend(scan(disk, superblock, &pages)?);
+        }
+        entries.sort_by_key(|(_, entry)| entry.extent);
+        for (id, entry) in entries {
+            match Node::load(disk, volume, id, &entry) {
+                Ok(node) => drop(nodes.insert(id, Known::of(&node, entry))),
+                Err(error) => {
+                    let (tree, height) = (entry.tree, entry.height);
+                    lost.insert(id, Lost { tree, height, why: error.to_string() });
+                }
+            }
+        }
+        Ok(Inventory { volume, nodes, lost })
+    }
+
+    /// A number that no node has.
+    pub fn next_node(&self) -> NodeId {
+        let last = self.nodes.keys().chain(self.lost.keys()).max();
+        NodeId(last.map_or(0, |id| id.0.saturating_add(1)))
+    }
+
+    /// How high a tree is said to be.
+    pub fn height_of(&self, tree: TreeId) -> Option<Height> {
+        let known = self.nodes.get(&tree.root()).map(|node| (node.tree, node.height));
+        let lost = || self.lost.get(&tree.root()).map(|node| (node.tree, node.height));
+        known.or_else(lost).filter(|(found, _)| *found == tree).map(|(_, height)| height)
+    }
+
+    /// Why a node must be made anew.
+    pub fn why(&self, id: NodeId) -> String {
+        match self.lost.get(&id) {
+            Some(lost) => lost.why.clone(),
+            None => format!("no node {id} that verifies is where it should be"),
+        }
+    }
+}
+
+impl Known {
+    fn of(node: &Node, entry: Entry) -> Known {
+        let children = match node {
+            Node::Leaf(_) => Vec::new(),
+            Node::Internal(internal) => {
+                let children = internal.children().iter().enumerate();
+                children.map(|(at, child)| (child.id, internal.child_bounds(at))).collect()
+            }
+        };
+        let (tree, height, bounds) = (node.tree(), node.height(), node.bounds().clone());
+        Known { entry, tree, height, bounds, children }
+    }
+}

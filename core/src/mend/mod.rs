@@ -1,0 +1,245 @@
+//! The mender: makes a sound volume of one whose structure is damaged.
+//!
+//! Nodes that verify stay as they are. A node of which parts are lost is made anew from the others; one that is
+//! lost altogether is raised again over the nodes that hung from it, whose bounds and heights say where they belong,
+//! with empty leaves where nothing is left. Who owns which block follows from that, and the log is replayed on top. What
+//! was in the damaged bytes is lost, is told as ranges of keys, and nothing else is.
+//!
+//! The result is a checkpoint like any other, written beside what was there: until its superblock is durable, the
+//! image is as damaged as it was, and no more.
+
+mod inventory;
+mod repair;
+mod scan;
+mod schema;
+mod trees;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::check::{Code, Report};
+use crate::device::{Device, Disk};
+use crate::error::{Error, Place, Result};
+use crate::format::{Bounds, Entry, Superblock};
+use crate::ids::*;
+use crate::log::Survey;
+use crate::node::{Internal, Leaf, Node};
+use crate::space::Space;
+use crate::table::Table;
+use crate::volume::{Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, read_identity};
+
+use inventory::Inventory;
+pub use repair::{Repair, Repairable, repair};
+use trees::{Make, Plan};
+
+/// What a mender has lost: what a tree held of some keys, or messages for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The tree.
+    pub tree: TreeId,
+    /// The keys.
+    pub keys: Bounds,
+    /// Whether only messages are lost that were pending for them.
+    pub pending: bool,
+    /// Why.
+    pub why: String,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.pending { "what was pending for" } else { "what stood at" };
+        write!(f, "{what} {}", Place::Key(self.tree, self.keys.lo.to_vec()))?;
+        match &self.keys.hi {
+            Some(hi) if *hi == self.keys.lo.successor() => {}
+            Some(hi) => write!(f, " to {}", Place::Key(self.tree, hi.to_vec()))?,
+            None => f.write_str(" and behind it")?,
+        }
+        write!(f, ": {}", self.why)
+    }
+}
+
+/// What a mender did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// Nodes that were made anew.
+    pub nodes: u64,
+    /// Log records that were replayed.
+    pub replayed: u64,
+    /// What is lost, in the order of trees and keys.
+    pub losses: Vec<Loss>,
+    /// What was done so that the indexes agree with each other, in this order.
+    pub changes: Vec<Change>,
+}
+
+/// A change of an index that repairs what contradicts itself there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Where.
+    pub place: Place,
+    /// What was done.
+    pub what: String,
+}
+
+/// Makes a sound volume of what the checker has found damaged, and opens it. Nothing but places that nobody uses is
+/// written before its first checkpoint.
+pub fn mend(
+    device: &Arc<dyn Device>,
+    report: &Report,
+    slot: Option<u32>,
+    spare: bool,
+    nonces: NonceSource,
+) -> Result<(Volume, Mended)> {
+    let disk = Disk::new(device.clone());
+    let identity = read_identity(&disk)?;
+    let ring = Ring::read(&disk, &identity)?;
+    let slot = slot.or_else(|| Some(ring.newest()?.slot));
+    let superblock = ring.choose(slot)?.clone();
+    let newest = ring.newest().map_or(superblock.birth.epoch, |newest| newest.birth.epoch);
+    let mut survey = crate::log::scan(&disk, &superblock)?;
+    ring.settle(&disk)?;
+
+    let mut mended = Mended::default();
+    let suspects = suspects(report);
+    let inventory = Inventory::take(&disk, &superblock)?;
+    let mut next_node = superblock.next_node.max(inventory.next_node());
+    let plan = Plan::new(&inventory, &suspects, &mut next_node)?;
+
+    let mut table = Table::empty(disk.clone(), identity.volume);
+    let mut space = Space::rebuilt(&disk, &superblock, spare)?;
+    let (mut growth, mut make) = (0, plan.make);
+    for (id, known) in &inventory.nodes {
+        let node = Node::load(&disk, identity.volume, *id, &known.entry)?;
+        let rows = rows_of(&disk, known.entry.extent, &node)?;
+        if !plan.keep.contains(id) {
+            // It may be read still.
+            space.spare(&rows.unwrap_or_default());
+        } else if rows.is_some_and(|rows| space.claim(&rows)) {
+            growth += node.growth();
+            table.set(*id, Some(Entry { references: 1, ..known.entry }))?;
+        } else {
+            // What others own already it can only be copied from.
+            let (id, bounds) = (*id, known.bounds.clone());
+            make.push(Make::Again { id, from: id, bounds, children: None });
+        }
+    }
+
+    space.release_spared();
+    unpinnable(&mut space, &superblock, &mut survey, &mut mended.changes);
+    let next_msn = superblock.next_msn;
+    let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
+    let superblock = Superblock { next_node, growth, ..superblock };
+    let parts = Parts { disk: disk.clone(), identity, superblock, newest, space, table };
+    let mut volume = Volume::assemble(parts, &survey, options)?;
+    for making in make {
+        mended.nodes += 1;
+        volume.put_node(make_node(&disk, &inventory, next_msn, making, &mut mended.losses)?)?;
+    }
+    mended.losses.sort_by(|a, b| (a.tree, &a.keys.lo).cmp(&(b.tree, &b.keys.lo)));
+    volume.replay_sound(&survey)?;
+    mended.replayed = survey.records;
+    if volume.content() == Content::Files {
+        schema::mend(&mut volume, &mut mended.changes)?;
+    }
+    Ok((volume, mended))
+}
+
+/// Groups of the log that bind blocks which nodes own cannot be what they say: none of them counts, and none after.
+fn unpinnable(
+    space: &mut Space,
+    superblock: &Superblock,
+    survey: &mut Survey,
+    changes: &mut Vec<Change>,
+) {
+    let bad = survey.pins.iter().find_map(|(group, extent)| {
+        let error = space.check_pin(*extent).err()?;
+        Some((*group, error))
+    });
+    let Some((group, error)) = bad else { return };
+    survey.groups = survey.groups.min(group.saturating_sub(superblock.first_group));
+    survey.pins.retain(|(other, _)| *other < group);
+    let what = format!("from log group {group} on nothing is replayed: {error}");
+    changes.push(Change { place: Place::Image, what });
+}
+
+/// Nodes that verify, and of which parts do not, or say what cannot be.
+fn suspects(report: &Report) -> BTreeSet<NodeId> {
+    let codes = [
+        Code::PartInvalid,
+        Code::ValueInvalid,
+        Code::MessageWrong,
+        Code::EntryWrong,
+        Code::PaddingDirty,
+    ];
+    let found = report.findings.iter().filter(|finding| codes.contains(&finding.code));
+    let nodes = found.filter_map(|finding| match &finding.place {
+        Place::Node { id, .. } | Place::Part { id, .. } => Some(*id),
+        _ => None,
+    });
+    nodes.collect()
+}
+
+/// The blocks of a node, with those of its runs; nothing if that cannot be said.
+fn rows_of(disk: &Disk, extent: Extent, node: &Node) -> Result<Option<Vec<Extent>>> {
+    let runs = match node {
+        Node::Leaf(_) => &[][..],
+        Node::Internal(internal) => internal.runs(),
+    };
+    let extents = std::iter::once(extent).chain(runs.iter().map(|run| run.reference().extent));
+    let mut rows = Vec::new();
+    for extent in extents {
+        match disk.blocks_of(extent) {
+            Ok(parts) => rows.extend(parts),
+            Err(Error::Corrupt(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(rows))
+}
+
+/// Makes a node, of what there is.
+fn make_node(
+    disk: &Disk,
+    inventory: &Inventory,
+    next_msn: Msn,
+    make: Make,
+    losses: &mut Vec<Loss>,
+) -> Result<Node> {
+    let mut lose = |tree, keys, pending, why: String| {
+        losses.push(Loss { tree, keys, pending, why });
+    };
+    match make {
+        Make::Empty { id, from, tree, bounds } => {
+            lose(tree, bounds.clone(), false, inventory.why(from));
+            Ok(Node::Leaf(Leaf::empty(id, tree, bounds)))
+        }
+        Make::Over { id, from, tree, height, bounds, children } => {
+            lose(tree, bounds.clone(), true, inventory.why(from));
+            Ok(Node::Internal(Internal::new(id, tree, height, bounds, children)))
+        }
+        Make::Again { id, from, bounds, children } => {
+            let known = &inventory.nodes[&from];
+            let node = Node::load(disk, inventory.volume, from, &known.entry)?;
+            let tree = node.tree();
+            Ok(match node {
+                Node::Leaf(leaf) => {
+                    Node::Leaf(leaf.rescue(disk, id, bounds, &mut |keys, error| {
+                        lose(tree, keys, false, error.to_string());
+                    }))
+                }
+                Node::Internal(internal) => {
+                    let rescued = internal.rescue(
+                        disk,
+                        id,
+                        (bounds, next_msn),
+                        children,
+                        &mut |keys, error| {
+                            lose(tree, keys, true, error.to_string());
+                        },
+                    );
+                    Node::Internal(rescued)
+                }
+            })
+        }
+    }
+}

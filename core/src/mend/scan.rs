@@ -1,0 +1,106 @@
+//! Looking for nodes all over the device, where pages of the allocation table are lost that said where they are.
+//!
+//! A head verifies by itself, and says which node it is of and when it was written. Older heads of a node, and those of
+//! nodes that are gone, may still be there: the youngest counts, and the trees say what is needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::device::Disk;
+use crate::error::Result;
+use crate::format::limits::HEAD_MAX;
+use crate::format::*;
+use crate::ids::*;
+use crate::volume::Layout;
+
+/// So many bytes are read at once.
+const CHUNK: usize = 1 << 20;
+/// Where a head says how long it is.
+const HEAD_BYTES_AT: usize = 96;
+
+/// Entries for all nodes that are found and that no sound page speaks of.
+pub(super) fn scan(
+    disk: &Disk,
+    superblock: &Superblock,
+    known: &BTreeSet<u64>,
+) -> Result<Vec<(NodeId, Entry)>> {
+    let block = BLOCK_SIZE as u64;
+    let layout = Layout::new(superblock.image_blocks * block, superblock.log_units * block)?;
+    let mut scan = Scan { disk, superblock, known, found: BTreeMap::new() };
+    let (mut at, end) = (layout.nodes().start * block, layout.nodes().end * block);
+    while at < end {
+        let len = (end - at).min(CHUNK as u64) as usize;
+        // What cannot be read holds no node that can be.
+        if let Ok(bytes) = disk.read_buffer(at, len) {
+            for (number, block) in bytes.chunks(BLOCK_SIZE).enumerate() {
+                scan.block(BlockNr(at / BLOCK_SIZE as u64 + number as u64), block);
+            }
+            disk.recycle(bytes);
+        }
+        at += len as u64;
+    }
+    Ok(scan.found.into_iter().map(|(id, (_, entry))| (id, entry)).collect())
+}
+
+struct Scan<'s> {
+    disk: &'s Disk,
+    superblock: &'s Superblock,
+    /// Pages of entries that are sound.
+    known: &'s BTreeSet<u64>,
+    /// For each node the youngest entry, and when that was written.
+    found: BTreeMap<NodeId, ((Epoch, u64), Entry)>,
+}
+
+impl Scan<'_> {
+    fn block(&mut self, at: BlockNr, bytes: &[u8]) {
+        match Magic::of(bytes) {
+            Some(Magic::Leaf | Magic::Internal) => self.head(at, bytes),
+            Some(Magic::ScatterMap) if ScatterMap::decode(bytes, None).is_ok() => {
+                let start = BlockNr::scattered(at);
+                if let Ok(first) = self.disk.read(start.byte(), BLOCK_SIZE)
+                    && matches!(Magic::of(&first), Some(Magic::Leaf | Magic::Internal))
+                {
+                    self.head(start, &first);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A block that a head may begin in.
+    fn head(&mut self, start: BlockNr, first: &[u8]) {
+        let length = first.get(HEAD_BYTES_AT..HEAD_BYTES_AT + 4).and_then(|b| b.try_into().ok());
+        let bytes = u32::from_le_bytes(length.unwrap_or_default());
+        if (bytes as usize) < HEAD_BYTES_AT || bytes as usize > HEAD_MAX {
+            return;
+        }
+        let head = match first.get(..bytes as usize) {
+            Some(head) => head.to_vec(),
+            None => match self.disk.read(start.byte(), bytes as usize) {
+                Ok(head) => head,
+                Err(_) => return,
+            },
+        };
+        let of_leaf = LeafHead::decode(&head, None).map(|(seal, head)| {
+            (seal, head.id, head.tree, Height(0), head.write_seq, head.leaf_bytes)
+        });
+        let found = of_leaf.or_else(|_| {
+            let (seal, head) = InternalHead::decode(&head, None)?;
+            Ok::<_, FormatError>((seal, head.id, head.tree, head.height, head.write_seq, bytes))
+        });
+        let Ok((seal, id, tree, height, write_seq, image_bytes)) = found else { return };
+        let birth = seal.birth;
+        if birth.volume != self.superblock.birth.volume
+            || birth.epoch > self.superblock.birth.epoch
+            || self.known.contains(&(id.0 / ENTRIES_PER_PAGE as u64))
+        {
+            return;
+        }
+        let extent = Extent { start, blocks: image_bytes.div_ceil(BLOCK_SIZE as u32) };
+        let (hash, birth) = (seal.hash, birth.epoch);
+        let entry = Entry { extent, head_bytes: bytes, hash, birth, references: 1, tree, height };
+        let age = (birth, write_seq);
+        if self.found.get(&id).is_none_or(|(other, _)| *other < age) {
+            self.found.insert(id, (age, entry));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Repair of the schema: what the two indexes say is made to agree, by transactions like any others.
+//!
+//! The checker says what makes each contradiction go. One correction may bring another to light, so it is asked again
+//! until it has no more to say; counts are made good when nothing else is left. What has lost its place goes to
+//! `lost+found`, with the best name that is known.
+
+use super::Change;
+use crate::check::{Correction, corrections, lost_inode};
+use crate::error::{Place, Result};
+use crate::format::*;
+use crate::fs::{FIRST_ZONE, ROOT_ZONE};
+use crate::ids::*;
+use crate::volume::{Transaction, Volume};
+
+/// Corrections bring others to light so often at the most.
+const ROUNDS: usize = 24;
+/// So many bytes of keys and values make a transaction.
+const AT_ONCE: usize = 64 << 10;
+/// A message takes so many besides.
+const MESSAGE_BYTES: usize = 32;
+/// Where what has lost its place goes.
+const FOUND: &[u8] = b"lost+found";
+
+/// Makes the indexes agree.
+pub(super) fn mend(volume: &mut Volume, changes: &mut Vec<Change>) -> Result<()> {
+    for _ in 0..ROUNDS {
+        let (_, mut corrections) = corrections(volume)?;
+        if corrections.is_empty() {
+            break;
+        }
+        if corrections.iter().any(|correction| !correction.is_count()) {
+            corrections.retain(|correction| !correction.is_count());
+        }
+        let mut mender = Mender { volume, changes, messages: Vec::new(), bytes: 0, found: None };
+        for correction in corrections {
+            mender.correct(correction)?;
+        }
+        mender.commit()?;
+    }
+    Ok(())
+}
+
+struct Mender<'m> {
+    volume: &'m mut Volume,
+    changes: &'m mut Vec<Change>,
+    messages: Vec<RecordMessage>,
+    bytes: usize,
+    /// The place of `lost+found`, once it is there.
+    found: Option<MetaKey>,
+}
+
+impl Mender<'_> {
+    fn correct(&mut self, correction: Correction) -> Result<()> {
+        match correction {
+            Correction::Drop(tree, key) => {
+                self.note(Place::Key(tree, key.to_vec()), "dropped");
+                self.send(RecordMessage::Point(tree, key, Action::Delete))
+            }
+            Correction::DropContents(prefix) => {
+                self.note(Place::Key(TreeId::Data, prefix.clone()), "contents of no file dropped");
+                let [lo, hi] = [0, u64::MAX].map(|block| data_key(&prefix, block));
+                self.send(RecordMessage::RangeDelete(TreeId::Data, lo, hi))
+            }
+            Correction::Put(key, value) => {
+                self.note(Place::Key(TreeId::Metadata, key.to_vec()), "written afresh");
+                self.put(key, value)
+            }
+            Correction::Patch(key, offset, bytes) => {
+                self.note(Place::Key(TreeId::Metadata, key.to_vec()), "counted afresh");
+                let update = Action::Update(Update::patch(offset, &bytes, false));
+                self.send(RecordMessage::Point(TreeId::Metadata, key, update))
+            }
+            Correction::Given { zone, ino } => self.volume.given(zone, ino),
+            Correction::Contentless(key) => {
+                let value = self.volume.get(TreeId::Metadata, &key)?;
+                let decoded = value.and_then(|value| MetaValue::decode(&value, None).ok());
+                let Some(MetaValue::Inode(inode)) = decoded else { return Ok(()) };
+                let inode = Inode { data_zone: None, size: 0, ..inode };
+                self.note(Place::Key(TreeId::Metadata, key.to_vec()), "contents given up");
+                self.put(key, inode.encode())
+            }
+            Correction::Renumber(key, inode) => {
+                let ino = self.volume.take_ino()?;
+                let what = format!("inode number {ino} in place of {}", inode.ino);
+                self.note(Place::Key(TreeId::Metadata, key.to_vec()), what);
+                self.put(key, Inode { ino, ..*inode }.encode())
+            }
+            Correction::Directory(place) => self.directory(&place),
+            Correction::Unnamed(zone, root) => self.unnamed(zone, root.map(|root| *root)),
+            Correction::File { prefix, size, known } => self.file(&prefix, size, known),
+        }
+    }
+
+    /// A directory whose inode is lost, and those above it.
+    fn directory(&mut self, place: &MetaKey) -> Result<()> {
+        if place.path.is_empty() || self.volume.get(TreeId::Metadata, &place.encode())?.is_some() {
+            return Ok(());
+        }
+        let ino = self.volume.take_ino()?;
+        let inode = lost_inode(FileType::Directory, ino, self.volume.superblock().wall);
+        let key = place.encode();
+        self.note(Place::Key(TreeId::Metadata, key.to_vec()), "directory made again");
+        self.put(key, inode.encode())?;
+        self.commit()
+    }
+
+    /// A zone without a name is given one in `lost+found`.
+    fn unnamed(&mut self, zone: ZoneId, root: Option<Inode>) -> Result<()> {
+        let name = match root.as_ref().and_then(|root| root.parent.as_ref()) {
+            Some(parent) => parent.name.clone(),
+            None => format!("zone-{zone}").into_bytes(),
+        };
+        let place = self.found_place(name)?;
+        let name = place.path.last().cloned().unwrap_or_default();
+        let root = match root {
+            Some(root) => root,
+            None => {
+                let ino = self.volume.take_ino()?;
+                lost_inode(FileType::Directory, ino, self.volume.superblock().wall)
+            }
+        };
+        let (kind, ino) = (root.kind, root.ino);
+        let directory = kind == FileType::Directory;
+        let parent = directory.then_some(Parent { zone: place.zone, name });
+        let link = if directory { LinkKind::Own } else { LinkKind::Link };
+        let key = place.encode();
+        self.note(Place::Key(TreeId::Metadata, key.to_vec()), format!("zone {zone} put here"));
+        self.put(key, ZoneRef { link, kind, ino, zone }.encode())?;
+        self.put(MetaKey::root(zone).encode(), Inode { parent, ..root }.encode())?;
+        self.commit()
+    }
+
+    /// A file whose inode is lost, at its place if that is known.
+    fn file(&mut self, prefix: &[u8], size: u64, known: Option<(Ino, u32)>) -> Result<()> {
+        let wall = self.volume.superblock().wall;
+        let place = MetaKey::decode(prefix);
+        let named = place.filter(|place| !place.path.is_empty() || known.is_some());
+        let (ino, links) = match known {
+            Some(known) => known,
+            None => (self.volume.take_ino()?, 1),
+        };
+        let inode = Inode { size, links, ..lost_inode(FileType::Regular, ino, wall) };
+        let (place, data_zone) = match named {
+            Some(place) => (place, None),
+            None => {
+                let zone = prefix.first_chunk::<8>().filter(|_| prefix.len() == 8);
+                let zone = zone.map(|zone| ZoneId(u64::from_be_bytes(*zone)));
+                let Some(zone) = zone.filter(|zone| *zone >= FIRST_ZONE) else {
+                    return self.correct(Correction::DropContents(prefix.to_vec()));
+                };
+                (self.found_place(format!("zone-{zone}").into_bytes())?, Some(zone))
+            }
+        };
+        let key = place.encode();
+        // Whatever stands there is no file with contents of its own.
+        if known.is_none() && self.volume.get(TreeId::Metadata, &key)?.is_some() {
+            return self.correct(Correction::DropContents(prefix.to_vec()));
+        }
+        self.note(
+            Place::Key(TreeId::Metadata, key.to_vec()),
+            format!("file of {size} bytes found"),
+        );
+        self.put(key, Inode { data_zone, ..inode }.encode())?;
+        self.commit()
+    }
+
+    /// A place in `lost+found` that is free.
+    fn found_place(&mut self, name: Vec<u8>) -> Result<MetaKey> {
+        let found = match &self.found {
+            Some(found) => found.clone(),
+            None => self.make_found()?,
+        };
+        let mut number = 0u64;
+        loop {
+            let name = match number {
+                0 => name.clone(),
+                _ => [&name[..name.len().min(230)], format!(".{number}").as_bytes()].concat(),
+            };
+            let place = found.child(&name);
+            if self.volume.get(TreeId::Metadata, &place.encode())?.is_none() {
+                return Ok(place);
+            }
+            number += 1;
+        }
+    }
+
+    /// Looks for `lost+found` in the root directory, and makes it.
+    fn make_found(&mut self) -> Result<MetaKey> {
+        let root = MetaKey::root(ROOT_ZONE);
+        for number in 0u64.. {
+            let name = match number {
+                0 => FOUND.to_vec(),
+                _ => [FOUND, format!(".{number}").as_bytes()].concat(),
+            };
+            let place = root.child(&name);
+            let value = self.volume.get(TreeId::Metadata, &place.encode())?;
+            let place = match value.map(|value| MetaValue::decode(&value, None)) {
+                None => {
+                    self.directory(&place)?;
+                    place
+                }
+                Some(Ok(MetaValue::Inode(inode))) if inode.kind == FileType::Directory => place,
+                Some(Ok(MetaValue::ZoneRef(zone))) if zone.kind == FileType::Directory => {
+                    MetaKey::root(zone.zone)
+                }
+                Some(_) => continue,
+            };
+            self.found = Some(place.clone());
+            return Ok(place);
+        }
+        Ok(root)
+    }
+
+    fn note(&mut self, place: Place, what: impl Into<String>) {
+        self.changes.push(Change { place, what: what.into() });
+    }
+
+    fn put(&mut self, key: Key, value: Vec<u8>) -> Result<()> {
+        self.send(RecordMessage::Point(TreeId::Metadata, key, Action::Insert(value.into())))
+    }
+
+    fn send(&mut self, message: RecordMessage) -> Result<()> {
+        self.bytes += MESSAGE_BYTES
+            + match &message {
+                RecordMessage::Point(_, key, Action::Insert(value)) => key.len() + value.len(),
+                RecordMessage::Point(_, key, _) => key.len(),
+                RecordMessage::RangeDelete(_, lo, hi) => lo.len() + hi.len(),
+                RecordMessage::Unbound(key, _) => key.len(),
+            };
+        self.messages.push(message);
+        if self.bytes >= AT_ONCE { self.commit() } else { Ok(()) }
+    }
+
+    /// Carries out what has been sent.
+    fn commit(&mut self) -> Result<()> {
+        let messages = std::mem::take(&mut self.messages);
+        self.bytes = 0;
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let wall = self.volume.superblock().wall;
+        self.volume.commit(Transaction { op: Op::Raw, wall, messages }).map(drop)
+    }
+}

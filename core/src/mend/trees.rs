@@ -1,0 +1,241 @@
+//! What becomes of the nodes: which stay, and which are made anew.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::inventory::{Inventory, Known};
+use crate::error::{Result, after};
+use crate::format::limits::FANOUT;
+use crate::format::{Bounds, Key};
+use crate::ids::*;
+
+/// A node is raised over so many at the most, and the gaps between them.
+const CHILDREN_MAX: usize = *FANOUT.end() as usize / 2 - 1;
+
+/// A node to be made.
+pub(super) enum Make {
+    /// A leaf without entries: what it held is lost.
+    Empty { id: NodeId, from: NodeId, tree: TreeId, bounds: Bounds },
+    /// An internal node over children that there are, without messages: what it held is lost.
+    Over {
+        id: NodeId,
+        from: NodeId,
+        tree: TreeId,
+        height: Height,
+        bounds: Bounds,
+        children: Vec<(NodeId, Key)>,
+    },
+    /// What can be read of a node, within bounds; and over other children, if there are any.
+    Again { id: NodeId, from: NodeId, bounds: Bounds, children: Option<Vec<(NodeId, Key)>> },
+}
+
+/// What becomes of all nodes. Those that are not named go: nothing leads to them.
+pub(super) struct Plan {
+    pub keep: BTreeSet<NodeId>,
+    pub make: Vec<Make>,
+}
+
+/// A place in a tree that must be filled.
+struct Place {
+    id: NodeId,
+    /// The node that an edge leads to, which may be another's.
+    from: NodeId,
+    height: Height,
+    bounds: Bounds,
+}
+
+impl Plan {
+    /// Goes through both trees from their roots.
+    pub fn new(
+        inventory: &Inventory,
+        suspects: &BTreeSet<NodeId>,
+        next_node: &mut NodeId,
+    ) -> Result<Plan> {
+        let mut plan = Plan { keep: BTreeSet::new(), make: Vec::new() };
+        let fresh_from = *next_node;
+        let mut taken: HashSet<NodeId> = TreeId::ALL.map(TreeId::root).into();
+        for tree in TreeId::ALL {
+            let mut builder = Builder {
+                inventory,
+                suspects,
+                next_node,
+                tree,
+                taken: &mut taken,
+                fresh_from,
+                orphans: orphans(inventory, tree),
+                plan: &mut plan,
+            };
+            builder.build()?;
+        }
+        Ok(plan)
+    }
+}
+
+/// Nodes that no edge leads to, by height, in the order of their keys.
+fn orphans(inventory: &Inventory, tree: TreeId) -> Vec<(Height, NodeId)> {
+    let parents = inventory.nodes.values().filter(|node| node.tree == tree);
+    let edges = parents.flat_map(|parent| parent.children.iter().map(move |edge| (parent, edge)));
+    let held: HashSet<NodeId> = edges
+        .filter(|(parent, (id, bounds))| {
+            inventory.nodes.get(id).is_some_and(|child| fits(parent, child, bounds))
+        })
+        .map(|(_, (id, _))| *id)
+        .collect();
+    let free = |(id, node): &(&NodeId, &Known)| {
+        node.tree == tree && !held.contains(*id) && !TreeId::ALL.map(TreeId::root).contains(*id)
+    };
+    let mut orphans: Vec<_> = inventory.nodes.iter().filter(free).collect();
+    orphans.sort_by(|(_, a), (_, b)| (a.height, &a.bounds.lo).cmp(&(b.height, &b.bounds.lo)));
+    orphans.into_iter().map(|(id, node)| (node.height, *id)).collect()
+}
+
+/// Whether a node is what an edge leads to.
+fn fits(parent: &Known, child: &Known, bounds: &Bounds) -> bool {
+    child.tree == parent.tree && child.height.0 + 1 == parent.height.0 && child.bounds == *bounds
+}
+
+struct Builder<'b> {
+    inventory: &'b Inventory,
+    suspects: &'b BTreeSet<NodeId>,
+    next_node: &'b mut NodeId,
+    tree: TreeId,
+    /// Numbers that have a place in a tree.
+    taken: &'b mut HashSet<NodeId>,
+    /// Numbers from here on have not been given out.
+    fresh_from: NodeId,
+    orphans: Vec<(Height, NodeId)>,
+    plan: &'b mut Plan,
+}
+
+impl Builder<'_> {
+    fn build(&mut self) -> Result<()> {
+        let (root, all) = (self.tree.root(), Bounds::default());
+        let top = self.orphans.last().map_or(Height(0), |(height, _)| Height(height.0 + 1));
+        let height = self.inventory.height_of(self.tree).unwrap_or(top);
+        let mut waiting = vec![Place { id: root, from: root, height, bounds: all }];
+        while let Some(place) = waiting.pop() {
+            let found = self.inventory.nodes.get(&place.id).filter(|node| {
+                (node.tree, node.height) == (self.tree, place.height) && node.bounds == place.bounds
+            });
+            match found {
+                Some(node) => self.stay(place, node, &mut waiting)?,
+                None if place.height == Height(0) => self.leaf(place),
+                None => self.raise(place, &mut waiting)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A node that is what it should be: it stays, if all that hangs from it has a place there.
+    fn stay(&mut self, place: Place, node: &Known, waiting: &mut Vec<Place>) -> Result<()> {
+        let below = Height(place.height.0.saturating_sub(1));
+        let mut children = Vec::with_capacity(node.children.len());
+        let mut same = true;
+        for (id, bounds) in &node.children {
+            // A number is used again if it is that of a lost node, but not if it is another's.
+            let from = *id;
+            let known = self.inventory.nodes.get(id);
+            let own = known.is_none_or(|child| fits(node, child, bounds));
+            let own = own && *id < self.fresh_from && self.taken.insert(*id);
+            let id = if own { from } else { self.fresh()? };
+            same &= own;
+            children.push((id, bounds.lo.clone()));
+            waiting.push(Place { id, from, height: below, bounds: bounds.clone() });
+        }
+        if same && !self.suspects.contains(&place.id) {
+            self.plan.keep.insert(place.id);
+            return Ok(());
+        }
+        let children = (!same).then_some(children);
+        let Place { id, bounds, .. } = place;
+        self.plan.make.push(Make::Again { id, from: id, bounds, children });
+        Ok(())
+    }
+
+    /// A leaf that is not what it should be. If there is one with other bounds, its entries count that are within.
+    fn leaf(&mut self, Place { id, from, bounds, .. }: Place) {
+        let tree = self.tree;
+        let other = self.inventory.nodes.get(&from);
+        let make = match other.filter(|node| (node.tree, node.height) == (tree, Height(0))) {
+            Some(_) => Make::Again { id, from, bounds, children: None },
+            None => Make::Empty { id, from, tree, bounds },
+        };
+        self.plan.make.push(make);
+    }
+
+    /// An internal node that is not what it should be is raised again over the nodes that are without a parent.
+    fn raise(&mut self, place: Place, waiting: &mut Vec<Place>) -> Result<()> {
+        let below = Height(place.height.0 - 1);
+        let mut children = Vec::new();
+        let mut at = Some(place.bounds.lo.clone());
+        for id in self.adopted(below, &place.bounds) {
+            let bounds = self.inventory.nodes[&id].bounds.clone();
+            let Some(next) = at.take() else { break };
+            if next < bounds.lo {
+                let gap = Bounds { lo: next, hi: Some(bounds.lo.clone()) };
+                children.push((self.gap(below, gap, waiting)?, ()));
+            }
+            self.taken.insert(id);
+            at = bounds.hi.clone();
+            waiting.push(Place { id, from: id, height: below, bounds });
+            children.push((id, ()));
+        }
+        let rest = match (&at, &place.bounds.hi) {
+            (None, _) => None,
+            (Some(at), Some(hi)) if at >= hi => None,
+            (Some(at), hi) => Some(Bounds { lo: at.clone(), hi: hi.clone() }),
+        };
+        if let Some(rest) = rest {
+            children.push((self.gap(below, rest, waiting)?, ()));
+        }
+        let mut lows: Vec<(NodeId, Key)> = Vec::with_capacity(children.len());
+        let added = waiting.len() - children.len();
+        for place in &waiting[added..] {
+            lows.push((place.id, place.bounds.lo.clone()));
+        }
+        let Place { id, from, height, bounds } = place;
+        let (tree, children) = (self.tree, lows);
+        self.plan.make.push(Make::Over { id, from, tree, height, bounds, children });
+        Ok(())
+    }
+
+    /// A place without a node.
+    fn gap(&mut self, height: Height, bounds: Bounds, waiting: &mut Vec<Place>) -> Result<NodeId> {
+        let id = self.fresh()?;
+        waiting.push(Place { id, from: id, height, bounds });
+        Ok(id)
+    }
+
+    /// Nodes of a height that are without a parent, one behind another within the bounds.
+    fn adopted(&self, height: Height, bounds: &Bounds) -> Vec<NodeId> {
+        let node = |id: &NodeId| &self.inventory.nodes[id];
+        let of_height = self.orphans.iter().filter(|(other, _)| *other == height);
+        let mut within: Vec<NodeId> = of_height
+            .map(|(_, id)| *id)
+            .filter(|id| {
+                !self.taken.contains(id) && node(id).bounds.within(bounds) == node(id).bounds
+            })
+            .collect();
+        // Where the table is lost, older ones may be among them.
+        within.sort_by_key(|id| std::cmp::Reverse(node(id).entry.birth));
+        let mut found: BTreeMap<&Key, NodeId> = BTreeMap::new();
+        for id in within {
+            let own = &node(&id).bounds;
+            let before = found.range::<&Key, _>(..=&own.lo).next_back();
+            let free = before.is_none_or(|(_, other)| {
+                node(other).bounds.hi.as_ref().is_some_and(|hi| *hi <= own.lo)
+            });
+            let after = found.range::<&Key, _>(&own.lo..).next();
+            if free && after.is_none_or(|(lo, _)| own.hi.as_ref().is_some_and(|hi| *hi <= **lo)) {
+                found.insert(&own.lo, id);
+            }
+        }
+        found.into_values().take(CHILDREN_MAX).collect()
+    }
+
+    fn fresh(&mut self) -> Result<NodeId> {
+        let id = *self.next_node;
+        *self.next_node = NodeId(after("next node id", id.0)?);
+        self.taken.insert(id);
+        Ok(id)
+    }
+}

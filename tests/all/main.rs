@@ -14,6 +14,7 @@ mod hostile;
 mod keys;
 mod mounted;
 mod placement;
+mod plans;
 mod rot;
 mod shared;
 mod sweeps;

@@ -12,18 +12,18 @@ use serde_json::Value;
 use crate::support::*;
 
 /// The byte of a slot of the superblock ring.
-fn slot_at(bytes: &[u8], slot: u32) -> usize {
+pub fn slot_at(bytes: &[u8], slot: u32) -> usize {
     let blocks = (bytes.len() / BLOCK_SIZE) as u64;
     slot_block([BlockNr(32), BlockNr(blocks - 16)], slot).byte() as usize
 }
 
 /// The block at a byte.
-fn block(bytes: &[u8], at: usize) -> &[u8] {
+pub fn block(bytes: &[u8], at: usize) -> &[u8] {
     &bytes[at..at + BLOCK_SIZE]
 }
 
 /// The superblock in use, and where it is.
-fn superblock(bytes: &[u8]) -> (usize, Superblock) {
+pub fn superblock(bytes: &[u8]) -> (usize, Superblock) {
     let slots = (0..32).map(|slot| slot_at(bytes, slot));
     let valid = slots.filter_map(|at| Some((at, Superblock::decode(block(bytes, at), None).ok()?)));
     valid.max_by_key(|(_, superblock)| superblock.birth.epoch).unwrap()

@@ -17,6 +17,7 @@ pub mod show;
 pub mod size;
 pub mod skip;
 pub mod time;
+pub mod view;
 pub mod volume;
 
 pub use codes::ExitCodes;

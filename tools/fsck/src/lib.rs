@@ -15,7 +15,8 @@ pub mod undo;
 use std::path::{Path, PathBuf};
 
 use betr_cli::image::Access;
-use betr_cli::volume::{failure, open_device};
+use betr_cli::view::View;
+use betr_cli::volume::{failure, open_device, open_view};
 use betr_cli::{Exit, ExitCodes, Failure, Io};
 use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Report, check, check_quickly};
@@ -135,11 +136,11 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
         let text = "without a terminal there is nobody to ask: use -n to check, -p or -y to repair";
         return Err(Failure::failed(text));
     }
-    let access = if args.writes() { Access::Write } else { Access::Read };
-    let (_image, mut device) = open_device(path, access)?;
-    if let Some(plan) = args.overlay.as_ref().filter(|_| !args.repairs()) {
-        device = betr_cli::plan::lay_over(device, path, plan)?;
-    }
+    let (_image, device) = match (args.repairs(), args.writes()) {
+        (true, true) => open_device(path, Access::Write)?,
+        (true, false) => open_device(path, Access::Read)?,
+        (false, _) => open_view(View { image: path, overlay: args.overlay.as_deref() })?,
+    };
     repair::check_new_files(args)?;
     let identity = read_identity(&Disk::new(device.clone()));
     if let Err(error @ Error::Unsupported(_)) = &identity {

@@ -19,6 +19,21 @@ fn dirty_image(dir: &Path) -> PathBuf {
     image
 }
 
+/// An image whose newest checkpoint is lost, and the slot to start from.
+fn lost_image(dir: &Path) -> (PathBuf, u64) {
+    let image = small_image(dir);
+    run("import IMG DIR/file /imported", &image, dir, 0);
+    let mut bytes = fs::read(&image).unwrap();
+    let (_, newest) = superblock(&bytes);
+    for slot in [newest.slot & !1, newest.slot | 1] {
+        let at = slot_at(&bytes, slot);
+        bytes[at + 100] ^= 1;
+    }
+    fs::write(&image, &bytes).unwrap();
+    age(&image);
+    (image, (newest.birth.epoch.0 - 1) % 16 * 2)
+}
+
 #[test]
 fn a_repair_beside_an_image_leaves_it_alone() {
     let (_guard, dir) = scratch();
@@ -303,4 +318,91 @@ fn json_says_where_a_repair_is() {
     let undone = json("undo --json IMG DIR/back", 0);
     assert_eq!((&undone["schema"], &undone["found"]), (&"betr.undo".into(), &"untouched".into()));
     assert_eq!(json("undo --json IMG DIR/back", 0)["found"], "whole");
+}
+
+#[test]
+fn what_only_reads_shows_the_repaired_image() {
+    let (_guard, dir) = scratch();
+    let (image, slot) = lost_image(&dir);
+    let before = fingerprint(&image);
+    run(&format!("fsck -y -b {slot} --overlay DIR/plan IMG"), &image, &dir, 1);
+    let (_applied_guard, applied_dir) = scratch();
+    let applied = applied_dir.join("small.img");
+    fs::copy(&image, &applied).unwrap();
+    fs::copy(dir.join("plan"), applied_dir.join("plan")).unwrap();
+    run("fsck --apply DIR/plan IMG", &applied, &applied_dir, 1);
+    for line in [
+        "ls -lR IMG",
+        "cat IMG /hello",
+        "stat IMG / /hello",
+        "find IMG /sub",
+        "du IMG",
+        "export IMG DIR/out",
+        "cp IMG :/hello DIR/copy",
+        "getfattr -d IMG /hello",
+        "info IMG",
+        "dump IMG",
+        "dump IMG table",
+        "dump IMG tree",
+        "dump IMG log",
+        "dump IMG zones",
+        "dump IMG path /hello",
+        "shell -c ls -c pwd IMG",
+        "fsck -fnv IMG",
+    ] {
+        let words = |word: &str| word.replace("IMG", "--overlay DIR/plan IMG");
+        let (shown, err) = run(&words(line), &image, &dir, 0);
+        assert_eq!(err, "", "betr {line}");
+        let name = |text: String, dir: &Path| text.replace(dir.to_str().unwrap(), "DIR");
+        let (expected, _) = run(line, &applied, &applied_dir, 0);
+        assert_eq!(name(shown, &dir), name(expected, &applied_dir), "betr {line}");
+        if !line.starts_with("dump IMG") {
+            let code = if line.starts_with("fsck") { 4 } else { 3 };
+            let output = betr(crate::support::words(line, &image, &dir)).output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "betr {line}: {:?}", text(&output));
+        }
+    }
+    crate::tree::assert_same(&dir.join("out"), &applied_dir.join("out"));
+    assert_eq!(fs::read(dir.join("copy")).unwrap(), b"hello\n");
+    assert!(fingerprint(&image) == before);
+}
+
+#[test]
+fn what_a_plan_is_laid_over_cannot_be_changed() {
+    let (_guard, dir) = scratch();
+    let image = dirty_image(&dir);
+    run("fsck -y --overlay DIR/plan IMG", &image, &dir, 1);
+    let before = fingerprint(&image);
+    for (line, code, said) in [
+        ("cp --overlay DIR/plan IMG DIR/file :/new", 2, "can only be read"),
+        ("mkdir --overlay DIR/plan IMG /new", 2, "unexpected argument"),
+    ] {
+        let (_, err) = run(line, &image, &dir, code);
+        assert!(err.contains(said), "betr {line}: {err}");
+    }
+    let shell = |args: &[&str], code: i32, said: &str| {
+        let plan = dir.join("plan");
+        let args: Vec<&str> = args
+            .iter()
+            .map(|word| match *word {
+                "PLAN" => plan.to_str().unwrap(),
+                "IMG" => image.to_str().unwrap(),
+                word => word,
+            })
+            .collect();
+        let output = betr([&["shell"], &args[..]].concat()).output().unwrap();
+        let streams = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {streams:?}");
+        assert!(streams.1.contains(said), "{args:?}: {streams:?}");
+    };
+    shell(&["--overlay", "PLAN", "-c", "ls /", "-c", "cat /hello", "IMG"], 0, "");
+    shell(&["--overlay", "PLAN", "-c", "mkdir /new", "IMG"], 1, "reading only");
+    shell(&["-c", "ls --overlay x /", "IMG"], 2, "say it to the shell");
+    let other = dir.join("other.img");
+    run("mkfs -q IMG 2M", &other, &dir, 0);
+    for (line, code) in [("ls --overlay DIR/plan IMG", 1), ("info --overlay DIR/plan IMG", 1)] {
+        let (_, err) = run(line, &other, &dir, code);
+        assert!(err.contains("not for this image"), "{err}");
+    }
+    assert!(fingerprint(&image) == before);
 }

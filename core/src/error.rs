@@ -43,6 +43,9 @@ pub enum Error {
         /// Blocks that may be taken.
         free_blocks: u64,
     },
+    /// A plan is for another image, or for another state of this one.
+    #[error("the plan is not for this image as it is: {0}")]
+    OtherImage(Box<Damage>),
     /// A file operation that the rules of POSIX refuse.
     #[error("{0}")]
     Refused(Refusal),
@@ -55,6 +58,11 @@ impl Error {
     /// A corruption at `place`.
     pub fn corrupt(place: Place, fault: impl Into<Fault>) -> Error {
         Error::Corrupt(Box::new(Damage { place, fault: fault.into() }))
+    }
+
+    /// A plan and an image that do not belong together: what differs, and where.
+    pub fn other_image(place: Place, fault: impl Into<Fault>) -> Error {
+        Error::OtherImage(Box::new(Damage { place, fault: fault.into() }))
     }
 
     /// Whether the error says that the image is damaged.

@@ -1,8 +1,8 @@
 //! The betr file system: formats, engine, schema and checker.
 //!
 //! Imports run downwards in the order of the list below: `format` and `device` know nobody,
-//! `volume` owns the engine, `kv`, `fs` and `check` stand on top of it, `mend` repairs what `check` finds,
-//! `explore` looks at all of it. There is no global state, no
+//! `volume` owns the engine, `kv`, `fs` and `check` stand on top of it, `mend` repairs what `check` finds, `plan` is
+//! about repairs that are looked at first, `explore` looks at all of it. There is no global state, no
 //! terminal and no argument parsing here; the device, the clock and every source of randomness are
 //! handed in, so that a run can be repeated exactly.
 
@@ -34,6 +34,8 @@ pub mod fs;
 pub mod check;
 
 pub mod mend;
+
+pub mod plan;
 
 pub mod explore;
 

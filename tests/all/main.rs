@@ -15,6 +15,7 @@ mod keys;
 mod mended;
 mod mounted;
 mod placement;
+mod plans;
 mod rot;
 mod shared;
 mod sweeps;

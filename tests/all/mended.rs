@@ -1,13 +1,15 @@
 //! Repair: whatever block is damaged, what comes of it is sound, and has lost no more than what was there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use betr_core::Place;
 use betr_core::check::{CheckOptions, Finding, Report, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Walk};
-use betr_core::ids::{BLOCK_SIZE, Time};
-use betr_core::mend::{Repair, Repairable, repair};
+use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
+use betr_core::mend::{Mended, Missing, MissingPart, Repair, Repairable, repair};
 use betr_core::volume::Mode;
 use betr_tests::{clock, open, tight};
 
@@ -15,20 +17,73 @@ use crate::hostile;
 
 const ALL: CheckOptions = CheckOptions { data: true, slot: None };
 
+/// What is at a path: all but its contents, and those.
+type There = (String, Vec<u8>);
+
 /// All paths, with what is there.
-fn contents(device: &Arc<dyn Device>) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn contents(device: &Arc<dyn Device>) -> BTreeMap<Vec<u8>, There> {
     let volume = open(device.clone(), Mode::ReadOnly, tight(), 3).unwrap().0;
     let fs = Fs::open(volume, clock(0));
     let mut walk = Walk::new(fs.root().unwrap());
-    let mut all = Vec::new();
+    let mut all = BTreeMap::new();
     while let Some((path, object)) = walk.next_object(&fs).unwrap() {
-        let mut said = format!("{:?} {:?}", object.inode(), fs.xattrs(&object).unwrap());
-        if object.inode().kind == FileType::Regular {
-            said += &format!("{:?}", fs.read(&object, 0, 1 << 20).unwrap());
-        }
-        all.push((path, said.into_bytes()));
+        let said = format!("{:?} {:?}", object.inode(), fs.xattrs(&object).unwrap());
+        let bytes = match object.inode().kind {
+            FileType::Regular => fs.read(&object, 0, 1 << 20).unwrap(),
+            _ => Vec::new(),
+        };
+        all.insert([b"/", &path[..]].concat(), (said, bytes));
     }
     all
+}
+
+/// Whatever is not as it was has been told.
+fn all_is_told(
+    what: &str,
+    before: &BTreeMap<Vec<u8>, There>,
+    after: &BTreeMap<Vec<u8>, There>,
+    mended: &Mended,
+) {
+    let found = b"/lost+found";
+    let parent = |path: &[u8]| {
+        let slash = path.iter().rposition(|byte| *byte == b'/').unwrap();
+        path[..slash.max(1)].to_vec()
+    };
+    let entries = |path: &[u8]| {
+        let of = |missing: &&Missing| missing.what == MissingPart::Entries;
+        mended.missing.iter().filter(of).any(|missing| missing.path == parent(path))
+    };
+    let bytes = |path: &[u8], at: u64| {
+        mended.missing.iter().any(|missing| match missing.what {
+            MissingPart::Bytes { first, last } => {
+                missing.path == path && (first..=last).contains(&at)
+            }
+            MissingPart::Entries => false,
+        })
+    };
+    // The root directory has one more entry where something was found.
+    let ours = |path: &&Vec<u8>| !path.starts_with(found) && **path != b"/";
+    // A file whose contents were there without an inode.
+    let made = |path: &[u8]| {
+        let name = [&path[parent(path).len()..], &[0]].concat();
+        mended.changes.iter().any(|change| match &change.place {
+            Place::Key(TreeId::Metadata, key) => key.ends_with(&name),
+            _ => false,
+        })
+    };
+    for path in before.keys().chain(after.keys()).filter(ours) {
+        match (before.get(path), after.get(path)) {
+            (Some((meta, data)), Some((meta_after, data_after))) => {
+                assert!(meta == meta_after || entries(path), "{what}: {path:?}: {mended:#?}");
+                if data.len() == data_after.len() {
+                    let differ = (0..data.len()).filter(|at| data[*at] != data_after[*at]);
+                    let mut untold = differ.filter(|at| !bytes(path, *at as u64));
+                    assert_eq!(untold.next(), None, "{what}: {path:?}: {mended:#?}");
+                }
+            }
+            _ => assert!(entries(path) || made(path), "{what}: {path:?}: {mended:#?}"),
+        }
+    }
 }
 
 /// What a repair is made of an image: the findings before, what it lost, and what is there afterwards.
@@ -81,12 +136,14 @@ fn whatever_block_is_damaged_the_rest_is_repaired() {
             let what = format!("block {block} {way}");
             let Some((before, done, device)) = mended(&what, bytes) else { continue };
             repaired += 1;
+            let after = contents(&device);
+            all_is_told(&what, &sound, &after, &done.mended.clone().unwrap_or_default());
             // Tables and maps are found again as a whole.
             let found = |f: &Finding| f.code.problem().name.starts_with(['I', 'S', 'M', 'T']);
             if way != "swapped" && before.findings.iter().all(found) {
                 let losses = done.mended.map_or(Vec::new(), |mended| mended.losses);
                 assert_eq!(losses, [], "{what}");
-                assert!(contents(&device) == sound, "{what}");
+                assert!(after == sound, "{what}");
                 whole += 1;
             }
         }

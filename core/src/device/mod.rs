@@ -1,5 +1,5 @@
-//! Where bytes live: a regular file or block device, memory, an overlay, shared blocks, a recorder, a
-//! device that fails.
+//! Where bytes live: a regular file or block device, memory, an overlay, an overlay that is planned on, shared
+//! blocks, a recorder, a device that fails.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 //! [`Disk`] is what the rest of the core holds: a device with its counters, whose errors name a place, and
@@ -12,6 +12,7 @@ mod file;
 mod fork;
 mod memory;
 mod overlay;
+mod planning;
 mod powercut;
 mod recording;
 
@@ -25,6 +26,7 @@ pub use file::FileDevice;
 pub use fork::{Block, ForkDevice, placed};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
+pub use planning::PlanningDevice;
 pub use powercut::{Fate, SECTOR, cut_power};
 pub use recording::{Event, RecordingDevice};
 
@@ -80,7 +82,7 @@ fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range
 }
 
 /// The position past `len` bytes at `at`, if that is within `end`.
-fn checked_end(at: u64, len: usize, end: u64) -> io::Result<u64> {
+pub(crate) fn checked_end(at: u64, len: usize, end: u64) -> io::Result<u64> {
     at.checked_add(len as u64)
         .filter(|after| *after <= end)
         .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "past the end of the image"))

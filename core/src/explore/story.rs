@@ -233,6 +233,7 @@ pub(super) fn kind_of(at: u64, bytes: &[u8]) -> &'static str {
         Some(Magic::Run) => "run of messages",
         Some(Magic::LogGroup) => "log group",
         Some(Magic::ScatterMap) => "scatter map",
+        Some(Magic::Plan) => "plan",
         None if at == BlockNr(64).byte() => "rest of a log group",
         None => "bytes",
     }

@@ -71,3 +71,13 @@ pub const GROWTH_MAX: u64 = 1 << 60;
 pub const RECORD_MESSAGES_MAX: u32 = 1 << 20;
 /// The most values that one log group binds.
 pub const LATE_VALUES_MAX: usize = 1 << 16;
+/// The version of plans that this code reads and writes.
+pub const PLAN_VERSION: u32 = 1;
+/// The longest explanation of a plan, in bytes.
+pub const PLAN_TEXT_MAX: usize = 64 << 20;
+/// The most changes of a plan.
+pub const PLAN_CHANGES_MAX: u64 = 1 << 30;
+/// The most fixed places that the hashes of a plan are taken of, and the most blocks that they have together.
+pub const PLAN_PLACES_MAX: usize = 4;
+/// See above.
+pub const PLAN_PLACES_BLOCKS_MAX: u64 = 1 << 21;

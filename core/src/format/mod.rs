@@ -19,6 +19,7 @@ pub mod limits;
 mod log;
 mod message;
 mod names;
+mod plan;
 mod run;
 mod scatter;
 mod seal;
@@ -50,6 +51,7 @@ pub use log::{
 };
 pub use message::{Action, Kind, Message, MessageRef, RangeDelete};
 pub use names::{MetaKey, data_key, is_name, parse_data_key};
+pub use plan::{BlockBytes, CHANGE_BYTES, Change, PlanHeader, PlanKind};
 pub(crate) use run::MESSAGE_BYTES;
 pub use run::{
     RUN_HEADER_BYTES, RunHeader, decode_ranges, decode_slice, encode_ranges, encode_slice,

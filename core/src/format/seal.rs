@@ -38,11 +38,13 @@ pub enum Magic {
     LogGroup,
     /// A scatter map.
     ScatterMap,
+    /// The header of a plan, which stands in a file of its own.
+    Plan,
 }
 
 impl Magic {
     /// Every kind.
-    pub const ALL: [Magic; 9] = [
+    pub const ALL: [Magic; 10] = [
         Magic::Identity,
         Magic::Superblock,
         Magic::TablePage,
@@ -52,6 +54,7 @@ impl Magic {
         Magic::Run,
         Magic::LogGroup,
         Magic::ScatterMap,
+        Magic::Plan,
     ];
 
     /// The bytes on disk. The first is outside ASCII and the last is a line end, so that a transfer
@@ -67,6 +70,7 @@ impl Magic {
             Magic::Run => b"\xbeBETRrn\n",
             Magic::LogGroup => b"\xbeBETRlg\n",
             Magic::ScatterMap => b"\xbeBETRsc\n",
+            Magic::Plan => b"\xbeBETRpl\n",
         }
     }
 

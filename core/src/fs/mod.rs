@@ -37,6 +37,7 @@ pub use attributes::Changes;
 pub use census::{Zone, ZoneKind, ZonePath, zone_path};
 pub use copy::Copied;
 pub use data::Blocks;
+pub(crate) use data::data_prefix;
 pub(crate) use draft::whole_blocks;
 use draft::{Delta, Draft};
 pub use make::{Attributes, New};

@@ -9,6 +9,7 @@
 //! image is as damaged as it was, and no more.
 
 mod inventory;
+mod losses;
 mod repair;
 mod scan;
 mod schema;
@@ -30,6 +31,7 @@ use crate::table::Table;
 use crate::volume::{Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, read_identity};
 
 use inventory::Inventory;
+pub use losses::{Missing, MissingPart};
 pub use repair::{Repair, Repairable, repair};
 use trees::{Make, Plan};
 
@@ -68,6 +70,8 @@ pub struct Mended {
     pub replayed: u64,
     /// What is lost, in the order of trees and keys.
     pub losses: Vec<Loss>,
+    /// The same by path, as far as there are paths.
+    pub missing: Vec<Missing>,
     /// What was done so that the indexes agree with each other, in this order.
     pub changes: Vec<Change>,
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::losses::by_path;
 use super::{Mended, mend};
 use crate::check::{Code, Report};
 use crate::device::{Device, Disk};
@@ -97,7 +98,7 @@ pub fn repair(
         volume.checkpoint_at(wall)?;
         Ok((volume, mended.replayed, Some(mended)))
     };
-    let (volume, replayed, mended) = match report.repairable() {
+    let (volume, replayed, mut mended) = match report.repairable() {
         Repairable::WithLoss => match mending(true) {
             // Then what the map says is in use, and nobody owns, is not left alone.
             Err(Error::NoSpace { .. }) => mending(false)?,
@@ -118,6 +119,9 @@ pub fn repair(
         if orphans > 0 {
             fs.checkpoint()?;
             orphans -= fs.count_orphans()?;
+        }
+        if let Some(mended) = &mut mended {
+            mended.missing = by_path(&fs, &mended.losses)?;
         }
     }
     mend_ring(&disk, true)?;

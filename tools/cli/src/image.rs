@@ -17,7 +17,7 @@ mod error;
 mod temp;
 
 pub use busy::{MountedAt, SERVER, what_is_mounted_at};
-pub use create::{NewImage, create, existing_len};
+pub use create::{NewImage, create, create_new, existing_len};
 pub use error::OpenError;
 
 use error::doing;

@@ -81,7 +81,7 @@ impl<'a> Io<'a> {
     }
 }
 
-/// A JSON document whose only field is a list, printed one item after the other, of which nothing is kept. It looks
+/// A JSON document whose last field is a list, printed one item after the other, of which nothing is kept. It looks
 /// as [`Io::json`] would print it, but for what a failure leaves unfinished.
 pub struct JsonList {
     /// What comes before the first item, until that is printed.
@@ -91,8 +91,19 @@ pub struct JsonList {
 impl JsonList {
     /// A list; nothing is printed yet.
     pub fn new(schema: &str, version: u32, field: &str) -> JsonList {
-        let [schema, field] = [schema, field].map(Value::from);
-        let head = format!("{{\n  \"schema\": {schema},\n  \"version\": {version},\n  {field}: [");
+        JsonList::with(schema, version, Value::Object(Map::new()), field)
+    }
+
+    /// A list behind some other fields.
+    pub fn with(schema: &str, version: u32, fields: Value, field: &str) -> JsonList {
+        let mut head =
+            format!("{{\n  \"schema\": {},\n  \"version\": {version},\n", Value::from(schema));
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            // Text has its line ends escaped.
+            let value = format!("{value:#}").replace('\n', "\n  ");
+            head += &format!("  {}: {value},\n", Value::from(name.as_str()));
+        }
+        head += &format!("  {}: [", Value::from(field));
         JsonList { head: Some(head) }
     }
 
@@ -174,6 +185,18 @@ mod tests {
             Io::plain(&mut whole, &mut err).json("betr.ls", 3, fields).unwrap();
             let mut io = Io::plain(&mut listed, &mut err);
             let mut list = JsonList::new("betr.ls", 3, "entries");
+            for item in items.as_array().unwrap() {
+                list.push(&mut io, item).unwrap();
+            }
+            list.end(&mut io).unwrap();
+            assert_eq!(String::from_utf8(listed), String::from_utf8(whole));
+            let [mut whole, mut listed] = [vec![], vec![]];
+            let fields = json!({ "a": { "b": [] }, "c": "\n}" });
+            let mut all = fields.clone();
+            all["d"] = items.clone();
+            Io::plain(&mut whole, &mut err).json("betr.plan", 1, all).unwrap();
+            let mut io = Io::plain(&mut listed, &mut err);
+            let mut list = JsonList::with("betr.plan", 1, fields, "d");
             for item in items.as_array().unwrap() {
                 list.push(&mut io, item).unwrap();
             }

@@ -1,7 +1,7 @@
 //! What the betr tools share that is not about the format.
 //!
 //! Streams, exit codes, sizes, times, opening and creating images safely, and recognising what
-//! else an image may hold. Only [`volume`] knows the inside of an image: a mistake in the format
+//! else an image may hold. Only [`volume`] and [`plan`] know the inside of an image: a mistake in the format
 //! cannot weaken the checks that keep a tool from destroying somebody's data.
 #![forbid(unsafe_code)]
 
@@ -11,11 +11,13 @@ pub mod identity;
 pub mod image;
 pub mod io;
 pub mod json;
+pub mod plan;
 pub mod probe;
 pub mod show;
 pub mod size;
 pub mod skip;
 pub mod time;
+pub mod view;
 pub mod volume;
 
 pub use codes::ExitCodes;

@@ -11,6 +11,8 @@ use betr_core::ids::Time;
 use betr_core::volume::{Mode, NonceSource, OpenOptions, Recovery, Volume};
 
 use crate::image::{self, Access, OpenImage};
+use crate::plan;
+use crate::view::View;
 use crate::{Exit, Failure, probe, show, time};
 
 /// Opens an image as a device, locked for what `access` says.
@@ -23,13 +25,31 @@ pub fn open_device(path: &Path, access: Access) -> Result<(OpenImage, Arc<dyn De
     Ok((image, device))
 }
 
+/// Opens an image to be read, with what is laid over it.
+pub fn open_view(view: View<'_>) -> Result<(OpenImage, Arc<dyn Device>), Failure> {
+    let (image, device) = open_device(view.image, Access::Read)?;
+    let device = match view.overlay {
+        Some(overlay) => plan::lay_over(device, view.image, overlay)?,
+        None => device,
+    };
+    Ok((image, device))
+}
+
 /// Whoever only reads comes by once: what a listing has passed need not stay in memory.
 const READ_CACHE: usize = 12 << 20;
 
-/// Opens the file system of an image.
-pub fn open_fs(path: &Path, mode: Mode) -> Result<(OpenImage, Fs, Recovery), Failure> {
-    let access = if mode == Mode::ReadWrite { Access::Write } else { Access::Read };
-    let (image, device) = open_device(path, access)?;
+/// Opens the file system of an image. What something is laid over can only be read.
+pub fn open_fs(view: View<'_>, mode: Mode) -> Result<(OpenImage, Fs, Recovery), Failure> {
+    let path = view.image;
+    let (image, device) = match (mode, view.overlay) {
+        (Mode::ReadWrite, None) => open_device(path, Access::Write)?,
+        (Mode::ReadWrite, Some(overlay)) => {
+            let overlay = show::path(overlay);
+            let text = "what a plan is laid over can only be read: fsck --apply writes the plan";
+            return Err(Failure::usage(format!("--overlay {overlay}: {text}")));
+        }
+        (Mode::ReadOnly | Mode::Checkpoint, _) => open_view(view)?,
+    };
     let mut options = OpenOptions { punch: true, ..OpenOptions::new(mode, nonces()?) };
     if mode == Mode::ReadOnly {
         options.cache = CacheBudget::of(READ_CACHE);

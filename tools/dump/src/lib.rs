@@ -18,8 +18,8 @@ mod zones;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use betr_cli::image::Access;
-use betr_cli::volume::{clock_now, failure, open_device};
+use betr_cli::view::ImageArgs;
+use betr_cli::volume::{clock_now, failure, open_view};
 use betr_cli::{Exit, Failure, Io};
 use betr_core::device::{Device, Disk};
 use betr_core::format::Superblock;
@@ -41,8 +41,8 @@ pub struct Args {
     #[arg(short = 'b', value_name = "SLOT", global = true,
         value_parser = clap::value_parser!(u32).range(..32))]
     slot: Option<u32>,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     #[command(subcommand)]
     what: Option<What>,
 }
@@ -88,7 +88,7 @@ struct Image {
 
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (_image, device) = open_device(&args.image, Access::Read)?;
+    let (_image, device) = open_view(args.image.view())?;
     let disk = Disk::new(device.clone());
     let mut output = Output::new(args.json);
     let what = args.what.clone().unwrap_or(What::Super);
@@ -97,9 +97,9 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             .map_err(|error| failure_of(args, &device, error))?;
         return finish(output, io);
     }
-    let superblock =
-        chosen(&disk, args.slot).map_err(|error| failure(&args.image, Some(&device), &error))?;
-    let image = Image { path: args.image.clone(), device, disk, superblock };
+    let superblock = chosen(&disk, args.slot)
+        .map_err(|error| failure(args.image.path(), Some(&device), &error))?;
+    let image = Image { path: args.image.path().to_owned(), device, disk, superblock };
     match what {
         What::Super => {}
         What::Table => page::show(&image, &mut output, io)?,
@@ -135,7 +135,7 @@ fn chosen(disk: &Disk, slot: Option<u32>) -> betr_core::Result<Superblock> {
 
 fn failure_of(args: &Args, device: &Arc<dyn Device>, error: superblock::ShowError) -> Failure {
     match error {
-        superblock::ShowError::Image(error) => failure(&args.image, Some(device), &error),
+        superblock::ShowError::Image(error) => failure(args.image.path(), Some(device), &error),
         superblock::ShowError::Output(failure) => failure,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use betr_cli::view::{ImageArgs, View};
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
@@ -12,8 +13,8 @@ use crate::{Command, Session};
 /// Copy files of an image to standard output
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     /// Files of the image; symbolic links are not followed
     #[arg(required = true)]
     paths: Vec<PathBuf>,
@@ -23,8 +24,8 @@ pub struct Args {
 const ZEROS: [u8; 4096] = [0; 4096];
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadOnly)
+    fn image(&self) -> (View<'_>, Mode) {
+        (self.image.view(), Mode::ReadOnly)
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {

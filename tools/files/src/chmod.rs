@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::format::FileType;
 use betr_core::fs::Changes;
@@ -126,8 +127,8 @@ impl Change {
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadWrite)
+    fn image(&self) -> (View<'_>, Mode) {
+        (View::from(self.image.as_path()), Mode::ReadWrite)
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use betr_cli::view::{ImageArgs, View};
 use betr_cli::{Exit, Failure, Io, show, time};
 use betr_copy::{ImportOptions, Owners, import_entry};
 use betr_core::error::Refusal;
@@ -25,8 +26,8 @@ pub struct Args {
     /// Copy directories with everything in them
     #[arg(short, long, visible_short_aliases = ['R', 'a'])]
     recursive: bool,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     /// What to copy, and at the end the new name or the directory
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
     paths: Vec<PathBuf>,
@@ -46,9 +47,9 @@ fn side(path: &Path) -> Side {
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
+    fn image(&self) -> (View<'_>, Mode) {
         let into = self.paths.last().is_some_and(|dest| matches!(side(dest), Side::Image(_)));
-        (&self.image, if into { Mode::ReadWrite } else { Mode::ReadOnly })
+        (self.image.view(), if into { Mode::ReadWrite } else { Mode::ReadOnly })
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {

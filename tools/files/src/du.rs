@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use betr_cli::size::human;
+use betr_cli::view::{ImageArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList, json};
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object, Visit, Walk};
@@ -35,16 +36,16 @@ pub struct Args {
     /// Print JSON, in bytes
     #[arg(long)]
     json: bool,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     /// The directory, or file
     #[arg(default_value = "/")]
     path: PathBuf,
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadOnly)
+    fn image(&self) -> (View<'_>, Mode) {
+        (self.image.view(), Mode::ReadOnly)
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {

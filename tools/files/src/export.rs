@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use betr_cli::view::{ImageArgs, View};
 use betr_cli::{Exit, Failure, Io};
 use betr_copy::{CopyError, ExcludeArgs};
 use betr_core::fs::{Fs, Object, components};
@@ -22,8 +23,8 @@ pub struct Args {
     /// Say nothing on standard output
     #[arg(short, long)]
     quiet: bool,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     /// [PATH] DEST: what to copy (everything by default), and what to make of it: DEST must not exist,
     /// or be an empty directory; "-" is a tar archive on standard output
     #[arg(required = true, num_args = 1..=2, value_name = "[PATH] DEST")]
@@ -31,8 +32,8 @@ pub struct Args {
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadOnly)
+    fn image(&self) -> (View<'_>, Mode) {
+        (self.image.view(), Mode::ReadOnly)
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
@@ -61,7 +62,7 @@ fn export(args: &Args, session: &Session, io: &mut Io) -> Result<Exit, Failure> 
         let dest_bytes = dest.as_os_str().as_bytes();
         let refused =
             matches!(&error, CopyError::Host(HostError::Exists { path }) if path == dest_bytes);
-        let mut failure = copy_failure(&args.image, error);
+        let mut failure = copy_failure(args.image.path(), error);
         if dest.exists() && !refused {
             failure.message += &format!("\n{} is incomplete.", betr_cli::show::path(dest));
         }
@@ -98,7 +99,7 @@ fn archive(
     match done {
         Ok(_) => Ok(Exit::DONE),
         Err(error) => {
-            let mut failure = copy_failure(&args.image, error);
+            let mut failure = copy_failure(args.image.path(), error);
             failure.message += "\nThe archive is incomplete.";
             Err(failure)
         }

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use betr_cli::size::parse_size;
+use betr_cli::view::{ImageArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList};
 use betr_core::format::FileType;
 use betr_core::fs::{Object, Visit, Walk};
@@ -56,8 +57,8 @@ pub struct Args {
     /// Print JSON
     #[arg(long, conflicts_with = "long")]
     json: bool,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     /// Where to look
     #[arg(default_value = "/")]
     path: PathBuf,
@@ -87,8 +88,8 @@ fn glob(text: &str) -> Result<GlobMatcher, String> {
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadOnly)
+    fn image(&self) -> (View<'_>, Mode) {
+        (self.image.view(), Mode::ReadOnly)
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {

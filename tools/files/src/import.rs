@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io, time};
 use betr_copy::{
     CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs, import_archive, import_entry,
@@ -54,8 +55,8 @@ enum Contents {
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadWrite)
+    fn image(&self) -> (View<'_>, Mode) {
+        (View::from(self.image.as_path()), Mode::ReadWrite)
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {

@@ -28,6 +28,7 @@ mod xattr;
 
 use std::path::{Path, PathBuf};
 
+use betr_cli::view::View;
 use betr_cli::volume::failure;
 use betr_cli::{Exit, Failure, Io};
 use betr_copy::CopyError;
@@ -84,7 +85,7 @@ pub enum Verb {
 /// What a command is.
 trait Command {
     /// The image that it works on, and how.
-    fn image(&self) -> (&PathBuf, Mode);
+    fn image(&self) -> (View<'_>, Mode);
 
     /// Does it.
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure>;

@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
@@ -29,8 +30,8 @@ pub struct Args {
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadWrite)
+    fn image(&self) -> (View<'_>, Mode) {
+        (View::from(self.image.as_path()), Mode::ReadWrite)
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {

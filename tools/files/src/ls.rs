@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use betr_cli::view::{ImageArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList, json, time};
 use betr_core::format::{FileType, Inode};
 use betr_core::fs::{DirEntry, Fs, Object, Visit, Walk};
@@ -27,16 +28,16 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     /// Directories of the image, or files
     #[arg(default_value = ".")]
     paths: Vec<PathBuf>,
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadOnly)
+    fn image(&self) -> (View<'_>, Mode) {
+        (self.image.view(), Mode::ReadOnly)
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::fs::Over;
 use betr_core::volume::Mode;
@@ -27,8 +28,8 @@ pub struct Args {
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadWrite)
+    fn image(&self) -> (View<'_>, Mode) {
+        (View::from(self.image.as_path()), Mode::ReadWrite)
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use betr_cli::Failure;
 use betr_cli::image::OpenImage;
+use betr_cli::view::View;
 use betr_cli::volume::{failure, open_fs};
 use betr_core::error::Refusal;
 use betr_core::fs::{Fs, Object, components};
@@ -17,6 +18,8 @@ const WORTH_BLOCKS: u64 = 256;
 /// An open image.
 pub(crate) struct Session {
     image: PathBuf,
+    /// The plan that is laid over it.
+    overlay: Option<PathBuf>,
     mode: Mode,
     /// It, and the lock on it; nothing only while it is opened again.
     open: Option<(OpenImage, Fs)>,
@@ -27,10 +30,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub fn open(image: &Path, mode: Mode) -> Result<Session, Failure> {
-        let (lock, fs, _) = open_fs(image, mode)?;
-        let open = Some((lock, fs));
-        Ok(Session { image: image.to_owned(), mode, open, collects: false, directory: Vec::new() })
+    pub fn open(view: View<'_>, mode: Mode) -> Result<Session, Failure> {
+        let (lock, fs, _) = open_fs(view, mode)?;
+        let (image, overlay) = (view.image.to_owned(), view.overlay.map(Path::to_owned));
+        let (open, directory) = (Some((lock, fs)), Vec::new());
+        Ok(Session { image, overlay, mode, open, collects: false, directory })
+    }
+
+    fn view(&self) -> View<'_> {
+        View { image: &self.image, overlay: self.overlay.as_deref() }
     }
 
     /// The image's path.
@@ -54,7 +62,7 @@ impl Session {
             self.collects = false;
             let lock = self.open.take().map(|(lock, _)| lock);
             drop(lock);
-            let (lock, fs, _) = open_fs(&self.image, self.mode)?;
+            let (lock, fs, _) = open_fs(self.view(), self.mode)?;
             self.open = Some((lock, fs));
         }
         changed

@@ -6,6 +6,7 @@ use std::io::{BufRead, IsTerminal};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use betr_cli::view::ImageArgs;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
@@ -31,21 +32,23 @@ use crate::{Session, Verb};
 /// quotation marks and backslashes; a # begins a comment.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Change nothing
+    /// Change nothing; with --overlay nothing can be changed anyway
     #[arg(short, long)]
     read_only: bool,
     /// Run this command; may be given several times
     #[arg(short, long, value_name = "COMMAND")]
     command: Vec<String>,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
 }
 
 impl Args {
     /// Runs the tool.
     pub fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
-        let mode = if self.read_only { Mode::ReadOnly } else { Mode::ReadWrite };
-        let shell = Shell { session: RefCell::new(Session::open(&self.image, mode)?) };
+        let view = self.image.view();
+        let read_only = self.read_only || view.overlay.is_some();
+        let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
+        let shell = Shell { session: RefCell::new(Session::open(view, mode)?) };
         if !self.command.is_empty() {
             let lines = self.command.iter().map(|line| Ok(line.clone().into_bytes()));
             return shell.script("-c", lines, io);
@@ -185,6 +188,10 @@ impl Shell {
                     }
                     Err(error) => return Err(Failure::usage(without_image(&error))),
                 };
+                if verb.command().image().0.overlay.is_some() {
+                    let text = "--overlay: say it to the shell, for all of its commands";
+                    return Err(Failure::usage(text));
+                }
                 return verb.command().act(&mut session, io).map(Done::Ran);
             }
         }

@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use betr_cli::view::{ImageArgs, View};
 use betr_cli::{Exit, Failure, Io, json, time};
 use betr_core::fs::Object;
 use betr_core::ids::{Time, TreeId};
@@ -20,16 +21,16 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     /// Paths of the image
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadOnly)
+    fn image(&self) -> (View<'_>, Mode) {
+        (self.image.view(), Mode::ReadOnly)
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use betr_cli::size::parse_size;
+use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
@@ -45,8 +46,8 @@ fn parse_change(text: &str) -> Result<Change, String> {
 }
 
 impl Command for Args {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadWrite)
+    fn image(&self) -> (View<'_>, Mode) {
+        (View::from(self.image.as_path()), Mode::ReadWrite)
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use betr_cli::view::{ImageArgs, View};
 use betr_cli::{Exit, Failure, Io, json};
 use betr_core::text::printable;
 use betr_core::volume::Mode;
@@ -34,8 +35,8 @@ pub struct GetArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
     /// The files
     #[arg(required = true)]
     paths: Vec<PathBuf>,
@@ -53,8 +54,8 @@ enum Encoding {
 }
 
 impl Command for GetArgs {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadOnly)
+    fn image(&self) -> (View<'_>, Mode) {
+        (self.image.view(), Mode::ReadOnly)
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
@@ -137,8 +138,8 @@ pub struct SetArgs {
 }
 
 impl Command for SetArgs {
-    fn image(&self) -> (&PathBuf, Mode) {
-        (&self.image, Mode::ReadWrite)
+    fn image(&self) -> (View<'_>, Mode) {
+        (View::from(self.image.as_path()), Mode::ReadWrite)
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {

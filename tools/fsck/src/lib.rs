@@ -1,22 +1,26 @@
-//! `betr fsck`: checks an image, and repairs what is simple.
+//! `betr fsck`: checks an image, and repairs it.
 //!
 //! Options and exit codes are those of fsck(8). Without `-f` a volume that was closed cleanly gets one
-//! line; with `-n` nothing is ever written.
+//! line; with `-n` nothing is ever written. Every repair is made on a view of the image, and becomes a plan; what is
+//! written to the image is that plan, and only if the view is no worse than the image.
 
+mod apply;
 mod explain;
+mod plan;
 mod progress;
+mod repair;
 mod show;
+pub mod undo;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use betr_cli::image::Access;
-use betr_cli::volume::{clock_now, failure, nonces, open_device};
+use betr_cli::view::View;
+use betr_cli::volume::{failure, open_device, open_view};
 use betr_cli::{Exit, ExitCodes, Failure, Io};
 use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Report, check, check_quickly};
-use betr_core::device::{Device, Disk};
-use betr_core::mend::{Repair, Repairable, repair};
+use betr_core::device::Disk;
 use betr_core::volume::read_identity;
 
 use progress::Meter;
@@ -35,6 +39,11 @@ pub const EXIT_CODES: ExitCodes = ExitCodes {
 };
 
 /// Check a betr image, and repair it
+///
+/// A repair is first made on a view of the image, and checked again there: if the outcome is worse, nothing is written.
+/// Otherwise it is a plan, of all blocks that change, which is applied to the image. A power cut leaves the image as it
+/// was, or repaired, or on the way, which the same command finishes. With --overlay the plan is kept in a file, and the
+/// image stays as it is: what only reads can show the repaired image (betr ls --overlay), and --apply writes it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXIT_CODES.to_string())]
 pub struct Args {
@@ -56,6 +65,20 @@ pub struct Args {
     /// Start from this slot of the superblock ring
     #[arg(short = 'b', value_name = "SLOT", value_parser = clap::value_parser!(u32).range(..32))]
     slot: Option<u32>,
+    /// With -p or -y: write the repair to this new file, and leave the image as it is; with -n: check the image as
+    /// the repair in this file leaves it
+    #[arg(long, value_name = "PLAN")]
+    overlay: Option<PathBuf>,
+    /// Print as JSON what -y, or -p, would change: every block, and why; nothing is written but what --overlay asks
+    /// for
+    #[arg(long, conflicts_with = "no")]
+    plan: bool,
+    /// Write the repair in this file to the image that it was made for
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["mode", "overlay", "plan", "slot"])]
+    apply: Option<PathBuf>,
+    /// First keep in this new file what betr undo takes the repair back with
+    #[arg(short = 'z', long, value_name = "FILE", conflicts_with_all = ["no", "overlay", "plan"])]
+    undo: Option<PathBuf>,
     /// Write progress to this file descriptor, as lines of pass, done, total and image; 0 draws a line on
     /// the terminal
     #[arg(short = 'C', value_name = "FD", allow_negative_numbers = true)]
@@ -84,78 +107,72 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         return explain::explain(code, io).map_err(operational);
     }
     let image = args.image.as_deref().unwrap_or(Path::new(""));
-    examine(args, image, io).map_err(operational)
+    match &args.apply {
+        Some(plan) => apply::run(args, image, plan, io),
+        None => examine(args, image, io),
+    }
+    .map_err(operational)
+}
+
+impl Args {
+    /// Whether there is to be a repair, wherever it goes.
+    fn repairs(&self) -> bool {
+        self.preen || self.yes || self.plan
+    }
+
+    /// Whether the image itself is to be repaired.
+    fn writes(&self) -> bool {
+        self.repairs() && !self.plan && self.overlay.is_none()
+    }
+
+    fn options(&self) -> CheckOptions {
+        CheckOptions { data: self.data, slot: self.slot }
+    }
 }
 
 fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
-    let interactive = !(args.no || args.preen || args.yes);
+    let interactive = !(args.no || args.repairs());
     if interactive && !io.terminal {
         let text = "without a terminal there is nobody to ask: use -n to check, -p or -y to repair";
         return Err(Failure::failed(text));
     }
-    let access = if args.no || interactive { Access::Read } else { Access::Write };
-    let (_image, device) = open_device(path, access)?;
+    let (_image, device) = match (args.repairs(), args.writes()) {
+        (true, true) => open_device(path, Access::Write)?,
+        (true, false) => open_device(path, Access::Read)?,
+        (false, _) => open_view(View { image: path, overlay: args.overlay.as_deref() })?,
+    };
+    repair::check_new_files(args)?;
     let identity = read_identity(&Disk::new(device.clone()));
     if let Err(error @ Error::Unsupported(_)) = &identity {
         return Err(failure(path, None, error));
     }
-    let options = CheckOptions { data: args.data, slot: args.slot };
     let mut meter = Meter::new(args.progress, path)?;
     if !args.force && !args.data {
-        let report = check_quickly(&device, options);
+        let report = check_quickly(&device, args.options());
         if report.findings.is_empty() {
-            show::one_line(path, &report, io, args.json)?;
-            return Ok(Exit::DONE);
+            return match args.repairs() {
+                true => repair::nothing_to_do(args, path, &report, true, io),
+                false => show::one_line(path, &report, io, args.json).map(|()| Exit::DONE),
+            };
         }
     }
-    let report = check(&device, options, &mut meter);
+    let report = check(&device, args.options(), &mut meter);
     meter.done();
     // Without a superblock either it is not a damaged image but something else.
     if let (Err(error @ Error::NotAnImage(_)), None) = (&identity, &report.superblock) {
         return Err(failure(path, Some(&device), error));
     }
-    if args.no || interactive || report.findings.is_empty() {
-        show::report(args.verbose, args.json, path, &report, None, io)?;
-        if interactive && !report.findings.is_empty() {
-            io.note("Run again with -p or -y to repair.")?;
-        }
-        return Ok(outcome(&report));
+    if args.repairs() {
+        return match report.findings.is_empty() {
+            true => repair::nothing_to_do(args, path, &report, false, io),
+            false => repair::mend(args, path, &device, &report, io),
+        };
     }
-    mend(args, path, &device, options, &report, io)
-}
-
-fn mend(
-    args: &Args,
-    path: &Path,
-    device: &Arc<dyn Device>,
-    options: CheckOptions,
-    report: &Report,
-    io: &mut Io,
-) -> Result<Exit, Failure> {
-    let can = match report.repairable() {
-        Repairable::Safely => true,
-        Repairable::WithLoss => args.yes,
-        Repairable::Nothing | Repairable::No => false,
-    };
-    if !can {
-        show::report(args.verbose, args.json, path, report, None, io)?;
-        if !report.is_clean() {
-            let text = match report.repairable() {
-                Repairable::WithLoss => {
-                    "Something may be lost by a repair: that takes -y. Nothing was written."
-                }
-                _ => "This version cannot repair all of that; nothing was written.",
-            };
-            io.note(text)?;
-        }
-        return Ok(outcome(report));
+    show::report(args.verbose, args.json, path, &report, None, io)?;
+    if interactive && !report.findings.is_empty() {
+        io.note("Run again with -p or -y to repair.")?;
     }
-    let done: Repair = repair(device, report, args.slot, clock_now(), nonces()?)
-        .map_err(|error| failure(path, None, &error))?;
-    let again = check(device, CheckOptions { slot: None, ..options }, &mut ());
-    show::report(args.verbose, args.json, path, report, Some((&done, &again)), io)?;
-    let corrected = if report.is_clean() { Exit::DONE } else { Exit::CORRECTED };
-    Ok(corrected | outcome(&again))
+    Ok(outcome(&report))
 }
 
 /// The exit code of a check after which nothing was repaired.

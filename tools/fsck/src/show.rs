@@ -2,15 +2,42 @@
 
 use std::path::Path;
 
+use betr_cli::plan::extent_of;
 use betr_cli::size::human;
 use betr_cli::{Failure, Io, show};
 use betr_core::Place;
 use betr_core::check::{Finding, Report, Severity};
+use betr_core::format::Key;
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::log::{End, Survey};
-use betr_core::mend::{Change, Loss, Mended, Repair};
+use betr_core::mend::{Change, Loss, Mended, Missing, MissingPart, Repair};
+use betr_core::plan::{Plan, Standing};
 use betr_core::text::Printable;
 use serde_json::{Value, json};
+
+use crate::undo::{found, goes_on};
+
+/// A repair: what it did, what is left, and where it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Repaired<'a> {
+    pub done: &'a Repair,
+    pub again: &'a Report,
+    pub plan: &'a Plan,
+    /// The file that has it instead of the image.
+    pub overlay: Option<&'a Path>,
+    /// What takes it back.
+    pub undo: Option<&'a Path>,
+}
+
+/// A plan that has been applied.
+pub(crate) struct Applied<'a> {
+    pub file: &'a Path,
+    pub plan: &'a Plan,
+    /// How far it had come before.
+    pub standing: Standing,
+    /// What takes it back.
+    pub undo: Option<&'a Path>,
+}
 
 /// The line of a volume that was closed cleanly.
 pub(crate) fn one_line(
@@ -34,7 +61,7 @@ pub(crate) fn report(
     json: bool,
     path: &Path,
     report: &Report,
-    repaired: Option<(&Repair, &Report)>,
+    repaired: Option<Repaired>,
     io: &mut Io,
 ) -> Result<(), Failure> {
     if json {
@@ -49,10 +76,11 @@ pub(crate) fn report(
     }
     let last = match repaired {
         None => report,
-        Some((done, again)) => {
+        Some(Repaired { done, again, plan, overlay, undo }) => {
+            let place = overlay.map_or(String::new(), |file| format!(" in {}", show::path(file)));
             writeln!(
                 io.out,
-                "{name}: repaired: {} log records made durable, {} superblock slots written afresh",
+                "{name}: repaired{place}: {} log records made durable, {} superblock slots written afresh",
                 done.replayed, done.slots_mended
             )?;
             if done.orphans > 0 {
@@ -66,13 +94,79 @@ pub(crate) fn report(
                 for loss in &mended.losses {
                     writeln!(io.out, "{name}: lost: {loss}")?;
                 }
+                for Missing { path, what } in &mended.missing {
+                    let what = match what {
+                        MissingPart::Bytes { first, last } => format!("bytes {first} to {last}"),
+                        MissingPart::Entries => "entries of the directory".into(),
+                    };
+                    writeln!(io.out, "{name}: may be lost: {}: {what}", Printable(path))?;
+                }
             }
+            if overlay.is_some() {
+                let extent = extent_of(plan);
+                writeln!(io.out, "{name}: {extent} would change; the image is as it was")?;
+            }
+            taken_back(&name, path, undo, io)?;
             for finding in &again.findings {
                 writeln!(io.out, "{name}: still: {}", line(finding))?;
             }
             again
         }
     };
+    verdict(&name, verbose, last, io)
+}
+
+/// A plan has been applied; and what a check says then.
+pub(crate) fn applied(
+    verbose: bool,
+    json: bool,
+    path: &Path,
+    report: &Report,
+    applied: Applied,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let Applied { file, plan, standing, undo } = applied;
+    if json {
+        let mut value = document(path, report, None);
+        value["apply"] = json!({
+            "plan": show::path(file),
+            "found": found(standing),
+            "blocks": plan.blocks(),
+            "groups": plan.header().groups,
+            "undo": undo.map(show::path),
+        });
+        return Ok(io.json("betr.fsck", 1, value)?);
+    }
+    let name = name(path, report);
+    if let Standing::Half { next } = standing {
+        writeln!(io.out, "{}", goes_on(&name, plan, next))?;
+    }
+    let extent = extent_of(plan);
+    let file = show::path(file);
+    match standing {
+        Standing::Whole => {
+            writeln!(io.out, "{name}: nothing to do: {extent} are as {file} leaves them already")?;
+        }
+        _ => writeln!(io.out, "{name}: applied {file}: {extent}")?,
+    }
+    taken_back(&name, path, undo, io)?;
+    for finding in &report.findings {
+        writeln!(io.out, "{name}: {}", line(finding))?;
+    }
+    verdict(&name, verbose, report, io)
+}
+
+/// Says what takes a repair back.
+fn taken_back(name: &str, image: &Path, undo: Option<&Path>, io: &mut Io) -> Result<(), Failure> {
+    if let Some(undo) = undo {
+        let (image, undo) = (show::path(image), show::path(undo));
+        writeln!(io.out, "{name}: 'betr undo {image} {undo}' takes it back")?;
+    }
+    Ok(())
+}
+
+/// The last line, and numbers before it.
+fn verdict(name: &str, verbose: bool, last: &Report, io: &mut Io) -> Result<(), Failure> {
     if verbose {
         numbers(last, io)?;
     }
@@ -156,24 +250,23 @@ fn name(path: &Path, report: &Report) -> String {
     }
 }
 
-fn document(path: &Path, report: &Report, repaired: Option<(&Repair, &Report)>) -> Value {
+fn document(path: &Path, report: &Report, repaired: Option<Repaired>) -> Value {
     let mut value = json!({
         "image": show::path(path),
-        "clean": repaired.map_or(report.is_clean(), |(_, again)| again.is_clean()),
+        "clean": repaired.map_or(report.is_clean(), |repaired| repaired.again.is_clean()),
         "findings": findings(report),
         "counts": counts(report),
     });
     if let Some(log) = &report.log {
         value["log"] = log_numbers(log, report);
     }
-    if let Some((done, again)) = repaired {
-        value["repair"] = json!({
-            "log_records": done.replayed,
-            "superblock_slots": done.slots_mended,
-            "orphans": done.orphans,
-            "mended": done.mended.as_ref().map(mended),
-            "left": findings(again),
-        });
+    if let Some(Repaired { done, again, plan, overlay, undo }) = repaired {
+        let mut fields = repair(done);
+        fields["left"] = findings(again);
+        fields["blocks"] = plan.blocks().into();
+        fields["overlay"] = overlay.map(show::path).into();
+        fields["undo"] = undo.map(show::path).into();
+        value["repair"] = fields;
     }
     value
 }
@@ -182,19 +275,42 @@ fn document(path: &Path, report: &Report, repaired: Option<(&Repair, &Report)>) 
 fn mended(mended: &Mended) -> Value {
     let change =
         |change: &Change| json!({ "place": change.place.to_string(), "what": change.what });
-    let loss = |loss: &Loss| {
-        json!({
-            "tree": loss.tree.to_string(),
-            "from": Place::Key(loss.tree, loss.keys.lo.to_vec()).to_string(),
-            "to": loss.keys.hi.as_ref().map(|hi| Place::Key(loss.tree, hi.to_vec()).to_string()),
-            "pending_only": loss.pending,
-            "why": loss.why,
-        })
-    };
     json!({
         "nodes": mended.nodes,
         "changes": mended.changes.iter().map(change).collect::<Vec<_>>(),
         "losses": mended.losses.iter().map(loss).collect::<Vec<_>>(),
+        "missing": mended.missing.iter().map(missing).collect::<Vec<_>>(),
+    })
+}
+
+/// A path where something is missing.
+fn missing(missing: &Missing) -> Value {
+    let path = Printable(&missing.path).to_string();
+    match missing.what {
+        MissingPart::Bytes { first, last } => json!({ "path": path, "first": first, "last": last }),
+        MissingPart::Entries => json!({ "path": path, "entries": true }),
+    }
+}
+
+/// What it could not save.
+pub(crate) fn loss(loss: &Loss) -> Value {
+    let key = |key: &Key| Place::Key(loss.tree, key.to_vec()).to_string();
+    json!({
+        "tree": loss.tree.to_string(),
+        "from": key(&loss.keys.lo),
+        "to": loss.keys.hi.as_ref().map(key),
+        "pending_only": loss.pending,
+        "why": loss.why,
+    })
+}
+
+/// What a repair did.
+pub(crate) fn repair(done: &Repair) -> Value {
+    json!({
+        "log_records": done.replayed,
+        "superblock_slots": done.slots_mended,
+        "orphans": done.orphans,
+        "mended": done.mended.as_ref().map(mended),
     })
 }
 
@@ -249,7 +365,7 @@ fn counts(report: &Report) -> Value {
     })
 }
 
-fn findings(report: &Report) -> Value {
+pub(crate) fn findings(report: &Report) -> Value {
     let one = |finding: &Finding| {
         let problem = finding.code.problem();
         json!({

@@ -34,8 +34,10 @@ pub(crate) fn of_error(error: &Error) -> (Errno, bool) {
         Error::Refused(refusal) => (of_refusal(*refusal), false),
         Error::NoSpace { .. } => (Errno::ENOSPC, false),
         Error::Unsupported(_) => (Errno::EOPNOTSUPP, false),
-        Error::Io { .. } | Error::Corrupt(_) | Error::NotAnImage(_) | Error::Misuse(_) => {
-            (Errno::EIO, true)
-        }
+        Error::Io { .. }
+        | Error::Corrupt(_)
+        | Error::NotAnImage(_)
+        | Error::OtherImage(_)
+        | Error::Misuse(_) => (Errno::EIO, true),
     }
 }

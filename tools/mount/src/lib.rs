@@ -37,7 +37,8 @@ pub struct Args {
     /// Stay in the foreground; called as mount.betr, as mount(8) does it: only look whether all is in place
     #[arg(short = 'f', long)]
     foreground: bool,
-    /// Options, separated by commas: ro, norecovery, offset=BYTES, allow_other, uid=ID, gid=ID, sync, noatime,
+    /// Options, separated by commas: ro, norecovery, overlay=PLAN (with ro: the image as the repair in this file leaves
+    /// it; see betr fsck --overlay), offset=BYTES, allow_other, uid=ID, gid=ID, sync, noatime,
     /// commit=SECONDS (changes are durable after so long at the latest; 1), checkpoint=SECONDS (60), cache=BYTES
     /// (256M), nosuid, nodev, noexec
     #[arg(short = 'o', value_name = "OPTIONS")]

@@ -131,7 +131,10 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
     let file = image.file.try_clone().map_err(|error| {
         Failure::failed(format!("{}: cannot be opened twice: {error}", options.shown()))
     })?;
-    let device: Arc<dyn Device> = Arc::new(FileDevice::within(file, options.offset, len));
+    let mut device: Arc<dyn Device> = Arc::new(FileDevice::within(file, options.offset, len));
+    if let Some(overlay) = &options.overlay {
+        device = betr_cli::plan::lay_over(device, &options.image, overlay)?;
+    }
     let mode = match (options.read_only, options.no_recovery) {
         (true, true) => Mode::Checkpoint,
         (true, false) => Mode::ReadOnly,

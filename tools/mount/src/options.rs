@@ -13,6 +13,8 @@ pub(crate) struct Options {
     pub read_only: bool,
     /// Show the last checkpoint, and leave the log alone.
     pub no_recovery: bool,
+    /// The plan that is laid over the image.
+    pub overlay: Option<PathBuf>,
     /// Where the image begins in its file, in bytes.
     pub offset: u64,
     pub allow_other: bool,
@@ -48,6 +50,7 @@ impl Options {
             image,
             read_only: false,
             no_recovery: false,
+            overlay: None,
             offset: 0,
             allow_other: false,
             uid: None,
@@ -72,6 +75,10 @@ impl Options {
             let text = "norecovery needs ro: what the log holds would be lost";
             return Err(Failure::usage(format!("-o norecovery: {text}")));
         }
+        if let Some(overlay) = options.overlay.as_ref().filter(|_| !options.read_only) {
+            let text = "needs ro: what a plan is laid over can only be read";
+            return Err(Failure::usage(format!("-o overlay={}: {text}", show::path(overlay))));
+        }
         Ok(options)
     }
 
@@ -91,6 +98,10 @@ impl Options {
             seconds => Ok(Duration::from_secs(seconds)),
         };
         match name {
+            "overlay" => match value {
+                Some(plan) if !plan.is_empty() => self.overlay = Some(plan.into()),
+                _ => return Err(wrong("the file with the plan is missing")),
+            },
             "offset" => self.offset = number()?,
             "uid" => self.uid = Some(id()?),
             "gid" => self.gid = Some(id()?),
@@ -152,8 +163,11 @@ mod tests {
         assert_eq!((options.read_only, options.nosuid, options.uid), (false, true, Some(1000)));
         assert_eq!((options.commit.as_secs(), options.cache), (5, 64 << 20));
         assert!(parse("ro,norecovery").unwrap().no_recovery);
+        assert_eq!(parse("overlay=a/plan,ro").unwrap().overlay, Some("a/plan".into()));
         for (words, expected) in [
             ("norecovery", "-o norecovery: norecovery needs ro"),
+            ("overlay=plan", "-o overlay=plan: needs ro"),
+            ("ro,overlay=", "-o overlay=: the file with the plan is missing"),
             ("commit=0", "-o commit=0: it must be at least 1"),
             ("uid", "-o uid: a number is missing"),
             ("gid=5000000000", "-o gid=5000000000: it is too large"),

@@ -12,18 +12,18 @@ use serde_json::Value;
 use crate::support::*;
 
 /// The byte of a slot of the superblock ring.
-fn slot_at(bytes: &[u8], slot: u32) -> usize {
+pub fn slot_at(bytes: &[u8], slot: u32) -> usize {
     let blocks = (bytes.len() / BLOCK_SIZE) as u64;
     slot_block([BlockNr(32), BlockNr(blocks - 16)], slot).byte() as usize
 }
 
 /// The block at a byte.
-fn block(bytes: &[u8], at: usize) -> &[u8] {
+pub fn block(bytes: &[u8], at: usize) -> &[u8] {
     &bytes[at..at + BLOCK_SIZE]
 }
 
 /// The superblock in use, and where it is.
-fn superblock(bytes: &[u8]) -> (usize, Superblock) {
+pub fn superblock(bytes: &[u8]) -> (usize, Superblock) {
     let slots = (0..32).map(|slot| slot_at(bytes, slot));
     let valid = slots.filter_map(|at| Some((at, Superblock::decode(block(bytes, at), None).ok()?)));
     valid.max_by_key(|(_, superblock)| superblock.birth.epoch).unwrap()
@@ -107,7 +107,7 @@ fn a_flipped_bit_is_found_in_every_structure() {
 }
 
 #[test]
-fn damage_beyond_repair_is_left_alone() {
+fn damaged_trees_are_repaired_by_who_says_so() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);
     let sound = fs::read(&image).unwrap();
@@ -115,11 +115,36 @@ fn damage_beyond_repair_is_left_alone() {
     {
         flip(&image, &sound, start + 100, 2);
         let before = fs::read(&image).unwrap();
-        for line in ["fsck -fp IMG", "fsck -fy IMG"] {
-            let (out, err) = run(line, &image, &dir, 4);
-            assert!(out.contains(code) && err.contains("nothing was written"), "{out}{err}");
-            assert!(fs::read(&image).unwrap() == before, "betr {line} wrote");
+        let (out, err) = run("fsck -fp IMG", &image, &dir, 4);
+        assert!(out.contains(code) && err.contains("takes -y; nothing was written"), "{out}{err}");
+        assert!(fs::read(&image).unwrap() == before, "fsck -p wrote");
+
+        let (out, err) = run("fsck -fy --undo DIR/undo IMG", &image, &dir, 1);
+        assert!(out.contains(code) && err.is_empty(), "{out}{err}");
+        let (out, _) = run("fsck -fn --data IMG", &image, &dir, 0);
+        assert!(out.contains(": clean, "), "{code}: {out}");
+        run("ls -R IMG", &image, &dir, 0);
+        run("mkdir IMG /new", &image, &dir, 0);
+        if code == "T01" {
+            // Where nodes are is found again, and nothing is lost.
+            run("export IMG DIR/whole", &image, &dir, 0);
+            assert!(fs::read(dir.join("whole/sub/inner")).unwrap() == pattern(10_000));
         }
+        fs::write(&image, &before).unwrap();
+        run("fsck -fy --overlay DIR/plan IMG", &image, &dir, 1);
+        let (out, _) = run("fsck -fn --overlay DIR/plan IMG", &image, &dir, 0);
+        assert!(out.contains(": clean, ") && fs::read(&image).unwrap() == before, "{out}");
+        run("fsck --apply DIR/plan IMG", &image, &dir, 1);
+        run("fsck -fn IMG", &image, &dir, 0);
+        fs::remove_file(dir.join("plan")).unwrap();
+        fs::remove_file(dir.join("undo")).unwrap();
+
+        // What was done is taken back, to the last byte.
+        fs::write(&image, &before).unwrap();
+        run("fsck -fy -z DIR/undo IMG", &image, &dir, 1);
+        run("undo IMG DIR/undo", &image, &dir, 0);
+        assert!(fs::read(&image).unwrap() == before);
+        fs::remove_file(dir.join("undo")).unwrap();
     }
 }
 

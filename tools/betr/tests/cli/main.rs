@@ -13,6 +13,7 @@ mod memory;
 mod mkfs;
 mod names;
 mod owner;
+mod plan;
 mod probe;
 mod process;
 mod readme;

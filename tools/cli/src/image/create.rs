@@ -77,6 +77,16 @@ pub fn create(path: impl AsRef<Path>, len: u64, force: bool) -> Result<NewImage,
     Ok(new)
 }
 
+/// Starts a new file at `path`, where there must be nothing; empty at first.
+pub fn create_new(path: impl AsRef<Path>) -> Result<NewImage, OpenError> {
+    let target = resolve(path.as_ref())?;
+    if fs::symlink_metadata(&target).is_ok() {
+        return Err(OpenError::Exists { path: path.as_ref().into() });
+    }
+    let (temp, file) = Temp::create(&target, Mode::from_raw_mode(0o666))?;
+    Ok(NewImage { file, path: target, place: Place::New { temp } })
+}
+
 /// The length of the regular file or block device at `path`, for a tool that is given no size;
 /// none if there is nothing.
 pub fn existing_len(path: impl AsRef<Path>) -> Result<Option<u64>, OpenError> {

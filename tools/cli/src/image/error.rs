@@ -83,6 +83,13 @@ pub enum OpenError {
     )]
     HasData { path: PathBuf, found: String },
 
+    /// A new file is to be made where there is one.
+    #[error(
+        "{} is there already; expected nothing, and left it as it is: choose another name, or \
+         remove it first", show::path(.path)
+    )]
+    Exists { path: PathBuf },
+
     /// The directory to create it in is missing.
     #[error(
         "{} cannot be created: there is no directory {dir}: make it first (mkdir -p {dir}), or \

@@ -5,10 +5,8 @@
 
 mod show;
 
-use std::path::PathBuf;
-
-use betr_cli::image::Access;
-use betr_cli::volume::{failure, open_device};
+use betr_cli::view::ImageArgs;
+use betr_cli::volume::{failure, open_view};
 use betr_cli::{Exit, Failure, Io};
 use betr_core::device::Disk;
 use betr_core::format::{Features, Identity, Superblock};
@@ -28,8 +26,8 @@ pub struct Args {
     /// Start from this slot of the superblock ring
     #[arg(short = 'b', value_name = "SLOT", value_parser = clap::value_parser!(u32).range(..32))]
     slot: Option<u32>,
-    /// The image
-    image: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
 }
 
 /// What the fixed places say.
@@ -61,13 +59,13 @@ enum State {
 
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (_image, device) = open_device(&args.image, Access::Read)?;
-    let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
+    let (_image, device) = open_view(args.image.view())?;
+    let failed = |error: betr_core::Error| failure(args.image.path(), Some(&device), &error);
     let volume = read(&Disk::new(device.clone()), args.slot).map_err(failed)?;
     if args.json {
-        io.json("betr.info", 1, show::document(&args.image, &volume))?;
+        io.json("betr.info", 1, show::document(args.image.path(), &volume))?;
     } else {
-        show::text(&args.image, &volume, io)?;
+        show::text(args.image.path(), &volume, io)?;
     }
     Ok(if volume.state() == State::Damaged { Exit::DAMAGED } else { Exit::DONE })
 }

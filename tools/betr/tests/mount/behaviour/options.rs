@@ -66,6 +66,37 @@ fn a_read_only_mount_shares_the_image_with_readers() {
 }
 
 #[test]
+fn a_plan_can_be_mounted() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mut mount) = Mounted::sized("", 64 << 20) else { return };
+    fs::write(mount.at("file"), "content").unwrap();
+    mount.unmount();
+    // A slot of the superblock ring that is not in use.
+    let image = File::options().write(true).open(mount.image()).unwrap();
+    image.write_all_at(&[0xa5; 4096], (40 << 12) + 4096).unwrap();
+    drop(image);
+    let before = fs::read(mount.image()).unwrap();
+    let plan = mount.beside("plan");
+    let said = betr(["fsck", "-y", "--overlay"]).args([&plan, mount.image()]).output().unwrap();
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let option = format!("overlay={}", plan.display());
+    // It needs ro, and must be there.
+    for words in [option.clone(), format!("ro,{option}-not")] {
+        let mut command = betr(["mount", "-o", &words]);
+        let said = command.args([mount.image(), mount.point()]).output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr);
+        assert!(!said.status.success() && text.contains("plan"), "{said:?}");
+    }
+    mount.mount(&format!("ro,{option}"));
+    assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "content");
+    refused(Errno::ROFS, fs::write(mount.at("new"), ""));
+    mount.unmount();
+    assert!(fs::read(mount.image()).unwrap() == before);
+}
+
+#[test]
 fn an_image_that_is_mounted_is_left_alone() {
     if !betr_only() {
         return;

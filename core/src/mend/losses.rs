@@ -1,0 +1,94 @@
+//! What is lost, by path: one walk over what is there after the repair.
+
+use super::Loss;
+use crate::error::Result;
+use crate::format::limits::FILE_BLOCK;
+use crate::format::{FileType, Key, data_key};
+use crate::fs::{Fs, Object, Walk, data_prefix};
+use crate::ids::TreeId;
+
+/// So many paths are told at the most.
+const PATHS_MAX: usize = 10_000;
+
+/// What somebody misses at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The path.
+    pub path: Vec<u8>,
+    /// What is not there, or may not be what it was.
+    pub what: MissingPart,
+}
+
+/// A part of a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingPart {
+    /// Bytes of a file, the last one included: they read as zeros now, or as what was there before.
+    Bytes {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+    /// Entries of a directory, with what was below them: some may have gone, or have come back.
+    Entries,
+}
+
+/// Tells losses by path; those of what is not there any more have none.
+pub(super) fn by_path(fs: &Fs, losses: &[Loss]) -> Result<Vec<Missing>> {
+    let mut missing = Vec::new();
+    if losses.is_empty() {
+        return Ok(missing);
+    }
+    let mut walk = Walk::new(fs.root()?);
+    while let Some((path, object)) = walk.next_object(fs)? {
+        if missing.len() >= PATHS_MAX {
+            break;
+        }
+        let path = [b"/", &path[..]].concat();
+        match object.kind() {
+            FileType::Regular => of_file(&object, &path, losses, &mut missing),
+            FileType::Directory => {
+                let (lo, hi) = object.place().entry_range();
+                if losses.iter().any(|loss| overlaps(loss, TreeId::Metadata, &lo, &hi)) {
+                    missing.push(Missing { path, what: MissingPart::Entries });
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(missing)
+}
+
+/// Whether what is lost may be within `[lo, hi)`.
+fn overlaps(loss: &Loss, tree: TreeId, lo: &Key, hi: &Key) -> bool {
+    loss.tree == tree && loss.keys.lo < *hi && loss.keys.hi.as_ref().is_none_or(|end| end > lo)
+}
+
+fn of_file(file: &Object, path: &[u8], losses: &[Loss], missing: &mut Vec<Missing>) {
+    let size = file.inode().size;
+    let block = FILE_BLOCK as u64;
+    let prefix = data_prefix(file);
+    let [lo, hi] = [0, size.div_ceil(block)].map(|block| data_key(&prefix, block));
+    let found = losses.iter().filter(|loss| overlaps(loss, TreeId::Data, &lo, &hi));
+    for loss in found.take(PATHS_MAX) {
+        let first = if loss.keys.lo <= lo { 0 } else { block_at(&prefix, &loss.keys.lo) };
+        let end = match &loss.keys.hi {
+            Some(end) if *end < hi => block_at(&prefix, end),
+            _ => size.div_ceil(block),
+        };
+        let (first, end) = (first.saturating_mul(block), end.saturating_mul(block).min(size));
+        if first < end {
+            let what = MissingPart::Bytes { first, last: end - 1 };
+            missing.push(Missing { path: path.to_vec(), what });
+        }
+    }
+}
+
+/// The block of a file that a key stands for which may be cut short.
+fn block_at(prefix: &[u8], key: &[u8]) -> u64 {
+    let digits = key.strip_prefix(prefix).unwrap_or_default();
+    let mut bytes = [0; 8];
+    let len = digits.len().min(8);
+    bytes[..len].copy_from_slice(&digits[..len]);
+    u64::from_be_bytes(bytes)
+}

@@ -1,0 +1,191 @@
+//! A repair: made on a view, checked again, written to a plan, and applied.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use betr_cli::image::NewImage;
+use betr_cli::volume::{clock_now, failure, nonces};
+use betr_cli::{Exit, Failure, Io, show as text};
+use betr_core::check::{CheckOptions, Report, check};
+use betr_core::device::{Device, PlanningDevice};
+use betr_core::mend::{Repair, Repairable, repair};
+use betr_core::plan::{Plan, worse, write_repair};
+
+use crate::plan::Explanation;
+use crate::show::Repaired;
+use crate::{Args, apply, outcome, plan, show};
+
+/// An error if a file is there already that is to be made: before the work begins.
+pub(crate) fn check_new_files(args: &Args) -> Result<(), Failure> {
+    let overlay = args.overlay.as_ref().filter(|_| args.repairs());
+    for file in overlay.into_iter().chain(&args.undo) {
+        drop(betr_cli::plan::create(file)?);
+    }
+    Ok(())
+}
+
+/// Says that there is nothing to repair, and so no plan.
+pub(crate) fn nothing_to_do(
+    args: &Args,
+    path: &Path,
+    report: &Report,
+    quick: bool,
+    io: &mut Io,
+) -> Result<Exit, Failure> {
+    match (args.plan, quick) {
+        (true, _) => plan::print(path, None, &Explanation::of(report, None), io)?,
+        (false, true) => show::one_line(path, report, io, args.json)?,
+        (false, false) => show::report(args.verbose, args.json, path, report, None, io)?,
+    }
+    no_file(args, "There is nothing to repair", io)?;
+    Ok(outcome(report))
+}
+
+/// Says of the files that were to be made that they were not.
+fn no_file(args: &Args, why: &str, io: &mut Io) -> Result<(), Failure> {
+    for file in args.overlay.iter().chain(&args.undo) {
+        io.note(&format!("{why}: {} was not written.", text::path(file)))?;
+    }
+    Ok(())
+}
+
+/// Repairs the image, or a view of it.
+pub(crate) fn mend(
+    args: &Args,
+    path: &Path,
+    device: &Arc<dyn Device>,
+    report: &Report,
+    io: &mut Io,
+) -> Result<Exit, Failure> {
+    match report.repairable() {
+        Repairable::Safely => {}
+        Repairable::WithLoss if !args.preen => {}
+        Repairable::WithLoss => {
+            let why = "A repair may lose something, which takes -y; nothing was written.";
+            return leave(args, path, report, why, io);
+        }
+        Repairable::Nothing | Repairable::No => {
+            let why = "This version cannot repair all of that; nothing was written.";
+            return leave(args, path, report, why, io);
+        }
+    }
+    let failed = |error: betr_core::Error| failure(path, None, &error);
+    let view = Arc::new(PlanningDevice::new(device.clone(), scratch(args, path)?));
+    let seen: Arc<dyn Device> = view.clone();
+    let done: Repair = repair(&seen, report, args.slot, clock_now(), nonces()?).map_err(failed)?;
+    let again = check(&seen, CheckOptions { slot: None, ..args.options() }, &mut ());
+    if let Some(worse) = worse(report, &again) {
+        let why = format!("The repair would leave {worse}; nothing was written.");
+        return leave(args, path, report, &why, io);
+    }
+    let explanation = Explanation::of(report, Some((&done, &again)));
+    let place = Place::new(args, path)?;
+    if !write_repair(&view, &explanation.to_string(), place.file()).map_err(failed)? {
+        return leave(args, path, report, "The repair would change nothing.", io);
+    }
+    let plan = place.keep(args)?;
+    if args.writes() {
+        apply::carry_out(path, device, &plan, None, args.undo.as_deref())?;
+    }
+    if args.plan {
+        plan::print(path, Some(&plan), &explanation, io)?;
+    } else {
+        let repaired = Repaired {
+            done: &done,
+            again: &again,
+            plan: &plan,
+            overlay: args.overlay.as_deref(),
+            undo: args.undo.as_deref(),
+        };
+        show::report(args.verbose, args.json, path, report, Some(repaired), io)?;
+    }
+    if args.plan && args.overlay.is_none() {
+        return Ok(outcome(report));
+    }
+    let corrected = if report.is_clean() { Exit::DONE } else { Exit::CORRECTED };
+    Ok(corrected | outcome(&again))
+}
+
+/// Shows what was found, and says why it stays.
+fn leave(
+    args: &Args,
+    path: &Path,
+    report: &Report,
+    why: &str,
+    io: &mut Io,
+) -> Result<Exit, Failure> {
+    match args.plan {
+        true => plan::print(path, None, &Explanation::of(report, None), io)?,
+        false => show::report(args.verbose, args.json, path, report, None, io)?,
+    }
+    if !report.is_clean() {
+        io.note(why)?;
+    }
+    no_file(args, "There is no repair", io)?;
+    Ok(outcome(report))
+}
+
+/// A file for what is tried, without a name: beside the plan, if that is kept; otherwise wherever there is a place
+/// for it, since an image may have to be repaired where little else works.
+fn scratch(args: &Args, image: &Path) -> Result<File, Failure> {
+    let places = match &args.overlay {
+        Some(overlay) => vec![beside(overlay)],
+        None => vec![std::env::temp_dir(), beside(image), "/dev/shm".into()],
+    };
+    let mut failed = None;
+    for place in places {
+        match tempfile::tempfile_in(&place) {
+            Ok(file) => return Ok(file),
+            Err(error) => failed = failed.or(Some((place, error))),
+        }
+    }
+    let why =
+        failed.map_or_else(String::new, |(place, error)| format!("{}: {error}", text::path(place)));
+    Err(Failure::failed(format!(
+        "no temporary file can be made: {why}; set TMPDIR to a directory that can be written to"
+    )))
+}
+
+/// The directory of a file.
+fn beside(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => ".".into(),
+    }
+}
+
+/// Where a plan is written.
+enum Place {
+    /// In a file of its own, which appears when the plan is complete.
+    Named(NewImage),
+    /// In a file that goes with this process.
+    Nowhere(File),
+}
+
+impl Place {
+    fn new(args: &Args, image: &Path) -> Result<Place, Failure> {
+        match &args.overlay {
+            Some(path) => betr_cli::plan::create(path).map(Place::Named),
+            None => scratch(args, image).map(Place::Nowhere),
+        }
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Place::Named(new) => &new.file,
+            Place::Nowhere(file) => file,
+        }
+    }
+
+    /// Reads back what was written, all of which is verified, and lets it appear.
+    fn keep(self, args: &Args) -> Result<Plan, Failure> {
+        let path = args.overlay.as_deref().unwrap_or(Path::new("the plan"));
+        let twice = |error| Failure::failed(format!("{}: {error}", text::path(path)));
+        let plan = betr_cli::plan::of_file(self.file().try_clone().map_err(twice)?, path)?;
+        if let Place::Named(new) = self {
+            new.commit()?;
+        }
+        Ok(plan)
+    }
+}

@@ -7,13 +7,17 @@ use betr_cli::{Failure, Io, JsonList, show};
 use betr_core::check::{Code, Repair, Report};
 use betr_core::format::{Change, IDENTITY_AT, Magic, PlanHeader};
 use betr_core::ids::{BLOCK_SIZE, BlockNr, Hash};
-use betr_core::plan::Plan;
+use betr_core::plan::{Plan, Standing};
 use serde_json::{Map, Value, json};
 
 use crate::show::{findings, repair};
+use crate::undo::found;
 
-/// So many findings are kept with a plan; of others only their number.
-const FINDINGS_MAX: usize = 10_000;
+/// So many bytes of findings are kept with a plan; of the others only their number.
+const LIST_MAX: usize = 4 << 20;
+
+/// What an explanation says.
+const FIELDS: [&str; 4] = ["findings", "repair", "losses", "left"];
 
 /// What was found, what is repaired, what is lost by it, and what is left.
 pub(crate) struct Explanation(Map<String, Value>);
@@ -30,6 +34,13 @@ impl Explanation {
         }
         Explanation(fields)
     }
+
+    /// As a plan has it. One that nobody understands says nothing.
+    pub fn in_words(words: &str) -> Explanation {
+        let mut fields: Map<String, Value> = serde_json::from_str(words).unwrap_or_default();
+        fields.retain(|name, _| FIELDS.contains(&name.as_str()));
+        Explanation(fields)
+    }
 }
 
 impl fmt::Display for Explanation {
@@ -38,13 +49,18 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// At most so many of a list; the last says how many more there are.
+/// As much of a list as there is room for; the last says how many more there are.
 fn some(list: Value) -> Value {
-    let Value::Array(mut list) = list else { return list };
-    let more = list.len().saturating_sub(FINDINGS_MAX);
-    if more > 0 {
-        list.truncate(FINDINGS_MAX);
-        list.push(json!({ "more": more }));
+    let Value::Array(list) = list else { return list };
+    let all = list.len();
+    let mut room = LIST_MAX;
+    let fits = |item: &Value| {
+        room = room.saturating_sub(item.to_string().len());
+        room > 0
+    };
+    let mut list: Vec<Value> = list.into_iter().take_while(fits).collect();
+    if list.len() < all {
+        list.push(json!({ "more": all - list.len() }));
     }
     Value::Array(list)
 }
@@ -58,17 +74,10 @@ fn losses(report: &Report) -> Value {
     .collect()
 }
 
-/// Whether errors had been found, as an explanation has it. One that nobody understands says nothing.
-pub(crate) fn had_errors(explanation: &str) -> bool {
-    let value: Value = serde_json::from_str(explanation).unwrap_or_default();
-    let findings = value["findings"].as_array();
-    findings.is_none_or(|findings| findings.iter().any(|finding| finding["severity"] == "error"))
-}
-
 /// Prints a plan, or that there is nothing to change.
 pub(crate) fn print(
     path: &Path,
-    plan: Option<&Plan>,
+    plan: Option<(&Plan, Standing)>,
     explanation: &Explanation,
     io: &mut Io,
 ) -> Result<(), Failure> {
@@ -76,8 +85,9 @@ pub(crate) fn print(
     fields.insert("image".into(), show::path(path).into());
     fields.extend(explanation.0.clone());
     let mut put = |name: &str, value: Value| fields.insert(name.into(), value);
-    if let Some(plan) = plan {
+    if let Some((plan, standing)) = plan {
         let header = plan.header();
+        put("found", found(standing).into());
         put("image_blocks", header.image_blocks.into());
         put("base_hash", header.base.to_string().into());
         put("result_hash", header.result.to_string().into());
@@ -85,8 +95,9 @@ pub(crate) fn print(
         put("groups", header.groups.into());
     }
     let mut list = JsonList::with("betr.plan", 1, Value::Object(fields), "changes");
-    for number in 0..plan.map_or(0, |plan| plan.header().changes) {
-        let Some(plan) = plan else { break };
+    let numbers =
+        plan.into_iter().flat_map(|(plan, _)| (0..plan.header().changes).map(move |n| (plan, n)));
+    for (plan, number) in numbers {
         let change = plan.change(number).map_err(|error| Failure::failed(error.to_string()))?;
         list.push(io, &one(&change, plan.header()))?;
     }

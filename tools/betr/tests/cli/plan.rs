@@ -291,7 +291,12 @@ fn a_plan_is_shown_for_review() {
     let (beside, _) = run("fsck -p --plan --overlay DIR/plan IMG", &image, &dir, 1);
     assert_eq!(masked(&beside, &dir), masked(&out, &dir));
     let shown: Value = serde_json::from_str(&beside).unwrap();
+    // So does the file, and how far it has come.
+    assert_eq!(run("fsck --apply DIR/plan --plan IMG", &image, &dir, 0).0, beside);
+    assert!(fingerprint(&image) == before);
     run("fsck --apply DIR/plan IMG", &image, &dir, 1);
+    let (after, _) = run("fsck --apply DIR/plan --plan IMG", &image, &dir, 0);
+    assert_eq!(after, beside.replace("\"found\": \"untouched\"", "\"found\": \"whole\""));
     let bytes = fs::read(&image).unwrap();
     let changes = shown["changes"].as_array().unwrap();
     let last = changes.last().unwrap();

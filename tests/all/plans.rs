@@ -69,7 +69,7 @@ fn planned(base: &ForkDevice) -> (Plan, Vec<u8>) {
     let report = check(&device, CheckOptions::default(), &mut ());
     repair(&device, &report, None, Time::default(), Box::new(|| 11)).unwrap();
     let file = scratch();
-    assert!(write_repair(&view, "{\"why\":\"ε\"}", &file).unwrap());
+    assert!(write_repair(&view, true, "{\"why\":\"ε\"}", &file).unwrap());
     (opened(&file), read_all(&*view))
 }
 
@@ -255,7 +255,7 @@ fn small() -> Vec<u8> {
     view.flush().unwrap();
     view.write_at(80 * 4096 + 5, &[2]).unwrap();
     let file = scratch();
-    write_repair(&view, "why", &file).unwrap();
+    write_repair(&view, false, "why", &file).unwrap();
     let len = file.metadata().unwrap().len();
     let bytes = read_all(&FileDevice::new(file, len));
     assert_eq!(bytes.len(), 2 * 4096 + 3 * CHANGE_BYTES);
@@ -312,7 +312,7 @@ fn a_plan_that_contradicts_itself_is_refused() {
         ("length", |head| head.changes = 4),
         ("changes", |head| head.changes = u64::MAX),
         ("explanation", |head| head.explanation_bytes = u32::MAX as usize),
-        ("length", |head| head.explanation_bytes = 64 << 20),
+        ("length", |head| head.explanation_bytes = 16 << 20),
         ("groups", |head| head.groups = 3),
         ("group", |head| head.groups = 1),
         ("zeros behind it", |head| head.explanation_bytes = 2),

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{Device, checked_end, pieces};
 use crate::format::{BlockBytes, Change};
@@ -22,7 +22,7 @@ pub struct PlanningDevice {
     len: u64,
     /// The new blocks, one behind another.
     scratch: File,
-    state: Mutex<State>,
+    state: RwLock<State>,
 }
 
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl PlanningDevice {
     /// A view of the whole blocks of `base` without differences; `scratch` is an empty file, and nobody else's.
     pub fn new(base: Arc<dyn Device>, scratch: File) -> PlanningDevice {
         let len = base.len() / BLOCK * BLOCK;
-        PlanningDevice { base, len, scratch, state: Mutex::default() }
+        PlanningDevice { base, len, scratch, state: RwLock::default() }
     }
 
     /// The device below.
@@ -58,12 +58,12 @@ impl PlanningDevice {
 
     /// How many changes there are, those to the same bytes included.
     pub fn changes(&self) -> usize {
-        self.lock().written.len()
+        self.state().written.len()
     }
 
     /// A change, in the order of groups; nothing if it writes what is there already.
     pub fn change(&self, number: usize) -> io::Result<Option<Change>> {
-        let state = self.lock();
+        let state = self.state();
         let Written { block, group, before } = state.written[number];
         let new = self.scratch_block(number as u32)?;
         let old = match before {
@@ -86,8 +86,12 @@ impl PlanningDevice {
         Ok(bytes)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -121,7 +125,7 @@ impl Device for PlanningDevice {
 
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         checked_end(at, buf.len(), self.len)?;
-        let state = self.lock();
+        let state = self.state();
         self.base.read_at(at, buf)?;
         if state.newest.is_empty() {
             return Ok(());
@@ -137,7 +141,7 @@ impl Device for PlanningDevice {
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         checked_end(at, bytes.len(), self.len)?;
-        let mut state = self.lock();
+        let mut state = self.state_mut();
         for (block, within, range) in pieces(at, bytes.len()) {
             let (place, before) = state.place(block)?;
             let mut copy = match before {
@@ -153,7 +157,7 @@ impl Device for PlanningDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state_mut();
         if state.written.last().is_some_and(|last| last.group == state.flushed) {
             state.flushed += 1;
         }

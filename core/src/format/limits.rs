@@ -74,7 +74,7 @@ pub const LATE_VALUES_MAX: usize = 1 << 16;
 /// The version of plans that this code reads and writes.
 pub const PLAN_VERSION: u32 = 1;
 /// The longest explanation of a plan, in bytes.
-pub const PLAN_TEXT_MAX: usize = 64 << 20;
+pub const PLAN_TEXT_MAX: usize = 16 << 20;
 /// The most changes of a plan.
 pub const PLAN_CHANGES_MAX: u64 = 1 << 30;
 /// The most fixed places that the hashes of a plan are taken of, and the most blocks that they have together.

@@ -13,7 +13,7 @@
 //!  188  groups              4
 //!  192  changes             8
 //!  200  fixed places        4   how many
-//!  204  zero                4
+//!  204  corrects            4   1 if there were errors before, 0 if not
 //!  208  fixed place        16   first block 8, blocks 4, zero 4
 //!    …  zero
 //! then the explanation, padded with zeros to whole blocks; then the changes
@@ -72,6 +72,8 @@ pub struct PlanHeader {
     pub changes: u64,
     /// What the hashes of the image are taken of.
     pub fixed: Vec<Extent>,
+    /// Whether a repair corrects errors; otherwise there were only notes, such as a log to be replayed.
+    pub corrects: bool,
 }
 
 /// A block that changes.
@@ -122,7 +124,11 @@ impl PlanHeader {
             return Err(f.wrong("groups", "1 to as many as changes", groups));
         }
         let places = f.limited("fixed places", PLAN_PLACES_MAX)?;
-        f.zeros("reserved", 4)?;
+        let corrects = match f.u32("corrects")? {
+            0 => false,
+            1 => true,
+            other => return Err(f.wrong("corrects", "0 or 1", other)),
+        };
         let mut fixed = Vec::with_capacity(places);
         for index in 0..places {
             f.enter("fixed place", Some(index));
@@ -148,6 +154,7 @@ impl PlanHeader {
             groups,
             changes,
             fixed,
+            corrects,
         })
     }
 
@@ -166,7 +173,7 @@ impl PlanHeader {
         w.u32(self.groups);
         w.u64(self.changes);
         w.len32(self.fixed.len());
-        w.u32(0);
+        w.u32(u32::from(self.corrects));
         for place in &self.fixed {
             w.u64(place.start.0);
             w.u32(place.blocks);
@@ -263,6 +270,7 @@ mod tests {
             fixed: [(0, 96), (496, 16)]
                 .map(|(start, blocks)| Extent { start: BlockNr(start), blocks })
                 .to_vec(),
+            corrects: true,
         }
     }
 

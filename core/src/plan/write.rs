@@ -16,9 +16,14 @@ use crate::ids::*;
 /// So many changes are written at once.
 const AT_ONCE: usize = 64;
 
-/// Writes what was changed on `view` to an empty file. Returns whether there is anything: otherwise nothing is
-/// written.
-pub fn write_repair(view: &PlanningDevice, explanation: &str, file: &File) -> Result<bool> {
+/// Writes what was changed on `view` to an empty file; `corrects` says whether there were errors before. Returns
+/// whether there is anything: otherwise nothing is written.
+pub fn write_repair(
+    view: &PlanningDevice,
+    corrects: bool,
+    explanation: &str,
+    file: &File,
+) -> Result<bool> {
     let base = view.base();
     let (fixed, birth) = fixed_places(&Disk::new(base.clone()));
     let (groups, changes) = count(view)?;
@@ -39,6 +44,7 @@ pub fn write_repair(view: &PlanningDevice, explanation: &str, file: &File) -> Re
         groups,
         changes,
         fixed: fixed.clone(),
+        corrects,
     };
     write(file, header, explanation, numbered(view))?;
     Ok(true)
@@ -70,7 +76,7 @@ pub(super) fn write(
     changes: impl Iterator<Item = Result<Change>>,
 ) -> Result<()> {
     if explanation.len() > PLAN_TEXT_MAX || header.changes > PLAN_CHANGES_MAX {
-        let text = "a plan has at most 64 MiB of explanation and 2^30 changes";
+        let text = "a plan has at most 16 MiB of explanation and 2^30 changes";
         return Err(Error::Misuse(text.into()));
     }
     let mut header = PlanHeader { explanation_bytes: explanation.len(), ..header };

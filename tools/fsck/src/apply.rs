@@ -13,7 +13,7 @@ use betr_core::device::Device;
 use betr_core::format::PlanKind;
 use betr_core::plan::{Plan, Standing, apply, locate};
 
-use crate::plan::had_errors;
+use crate::plan::{self, Explanation};
 use crate::progress::Meter;
 use crate::show::Applied;
 use crate::{Args, outcome, show};
@@ -24,6 +24,13 @@ pub(crate) fn run(args: &Args, path: &Path, file: &Path, io: &mut Io) -> Result<
         let (image, file) = (text::path(path), text::path(file));
         let text = format!("{file} takes a repair back: use 'betr undo {image} {file}'");
         return Err(Failure::failed(text));
+    }
+    if args.plan {
+        let (_image, device) = open_device(path, Access::Read)?;
+        let standing = locate(&plan, &*device).map_err(|error| refused(path, file, &error))?;
+        let explanation = Explanation::in_words(plan.explanation());
+        plan::print(path, Some((&plan, standing)), &explanation, io)?;
+        return Ok(Exit::DONE);
     }
     let (_image, device) = open_device(path, Access::Write)?;
     let standing = carry_out(path, &device, &plan, Some(file), args.undo.as_deref())?;
@@ -36,7 +43,7 @@ pub(crate) fn run(args: &Args, path: &Path, file: &Path, io: &mut Io) -> Result<
     if let Some(file) = args.undo.as_ref().filter(|_| undo.is_none()) {
         io.note(&format!("Nothing was changed: {} was not written.", text::path(file)))?;
     }
-    let corrected = standing != Standing::Whole && had_errors(plan.explanation());
+    let corrected = standing != Standing::Whole && plan.header().corrects;
     Ok(outcome(&report) | if corrected { Exit::CORRECTED } else { Exit::DONE })
 }
 

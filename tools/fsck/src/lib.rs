@@ -69,12 +69,12 @@ pub struct Args {
     /// the repair in this file leaves it
     #[arg(long, value_name = "PLAN")]
     overlay: Option<PathBuf>,
-    /// Print as JSON what -y, or -p, would change: every block, and why; nothing is written but what --overlay asks
-    /// for
+    /// Print as JSON what -y, -p or --apply would change: every block, and why; nothing is written but what --overlay
+    /// asks for
     #[arg(long, conflicts_with = "no")]
     plan: bool,
     /// Write the repair in this file to the image that it was made for
-    #[arg(long, value_name = "PLAN", conflicts_with_all = ["mode", "overlay", "plan", "slot"])]
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["mode", "overlay", "slot"])]
     apply: Option<PathBuf>,
     /// First keep in this new file what betr undo takes the repair back with
     #[arg(short = 'z', long, value_name = "FILE", conflicts_with_all = ["no", "overlay", "plan"])]

@@ -8,13 +8,17 @@ use betr_core::check::{Code, Report};
 use betr_core::format::{Change, IDENTITY_AT, Magic, PlanHeader};
 use betr_core::ids::{BLOCK_SIZE, BlockNr, Hash};
 use betr_core::mend::Repair;
-use betr_core::plan::Plan;
+use betr_core::plan::{Plan, Standing};
 use serde_json::{Map, Value, json};
 
 use crate::show::{findings, loss, repair};
+use crate::undo::found;
 
-/// So many findings are kept with a plan; of others only their number.
-const FINDINGS_MAX: usize = 10_000;
+/// So many bytes of a list are kept with a plan; of the others only their number.
+const LIST_MAX: usize = 2 << 20;
+
+/// What an explanation says.
+const FIELDS: [&str; 4] = ["findings", "repair", "losses", "left"];
 
 /// What was found, what is repaired, what is lost by it, and what is left.
 pub(crate) struct Explanation(Map<String, Value>);
@@ -25,10 +29,23 @@ impl Explanation {
         let mut fields = Map::new();
         fields.insert("findings".into(), some(findings(report)));
         if let Some((done, again)) = repaired {
-            fields.insert("repair".into(), repair(done));
-            fields.insert("losses".into(), losses(report, done));
+            let mut repair = repair(done);
+            for list in ["changes", "losses", "missing"] {
+                if let Some(list) = repair["mended"].get_mut(list) {
+                    *list = some(list.take());
+                }
+            }
+            fields.insert("repair".into(), repair);
+            fields.insert("losses".into(), some(losses(report, done)));
             fields.insert("left".into(), some(findings(again)));
         }
+        Explanation(fields)
+    }
+
+    /// As a plan has it. One that nobody understands says nothing.
+    pub fn in_words(words: &str) -> Explanation {
+        let mut fields: Map<String, Value> = serde_json::from_str(words).unwrap_or_default();
+        fields.retain(|name, _| FIELDS.contains(&name.as_str()));
         Explanation(fields)
     }
 }
@@ -39,13 +56,18 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// At most so many of a list; the last says how many more there are.
+/// As much of a list as there is room for; the last says how many more there are.
 fn some(list: Value) -> Value {
-    let Value::Array(mut list) = list else { return list };
-    let more = list.len().saturating_sub(FINDINGS_MAX);
-    if more > 0 {
-        list.truncate(FINDINGS_MAX);
-        list.push(json!({ "more": more }));
+    let Value::Array(list) = list else { return list };
+    let all = list.len();
+    let mut room = LIST_MAX;
+    let fits = |item: &Value| {
+        room = room.saturating_sub(item.to_string().len());
+        room > 0
+    };
+    let mut list: Vec<Value> = list.into_iter().take_while(fits).collect();
+    if list.len() < all {
+        list.push(json!({ "more": all - list.len() }));
     }
     Value::Array(list)
 }
@@ -56,21 +78,14 @@ fn losses(report: &Report, done: &Repair) -> Value {
     let checkpoints = lost.map(|finding| {
         json!({ "what": "everything that this checkpoint had beyond the one before it", "which": finding.detail })
     });
-    let mended = done.mended.iter().flat_map(|mended| &mended.losses).take(FINDINGS_MAX);
+    let mended = done.mended.iter().flat_map(|mended| &mended.losses);
     checkpoints.chain(mended.map(loss)).collect()
-}
-
-/// Whether errors had been found, as an explanation has it. One that nobody understands says nothing.
-pub(crate) fn had_errors(explanation: &str) -> bool {
-    let value: Value = serde_json::from_str(explanation).unwrap_or_default();
-    let findings = value["findings"].as_array();
-    findings.is_none_or(|findings| findings.iter().any(|finding| finding["severity"] == "error"))
 }
 
 /// Prints a plan, or that there is nothing to change.
 pub(crate) fn print(
     path: &Path,
-    plan: Option<&Plan>,
+    plan: Option<(&Plan, Standing)>,
     explanation: &Explanation,
     io: &mut Io,
 ) -> Result<(), Failure> {
@@ -78,8 +93,9 @@ pub(crate) fn print(
     fields.insert("image".into(), show::path(path).into());
     fields.extend(explanation.0.clone());
     let mut put = |name: &str, value: Value| fields.insert(name.into(), value);
-    if let Some(plan) = plan {
+    if let Some((plan, standing)) = plan {
         let header = plan.header();
+        put("found", found(standing).into());
         put("image_blocks", header.image_blocks.into());
         put("base_hash", header.base.to_string().into());
         put("result_hash", header.result.to_string().into());
@@ -87,8 +103,9 @@ pub(crate) fn print(
         put("groups", header.groups.into());
     }
     let mut list = JsonList::with("betr.plan", 1, Value::Object(fields), "changes");
-    for number in 0..plan.map_or(0, |plan| plan.header().changes) {
-        let Some(plan) = plan else { break };
+    let numbers =
+        plan.into_iter().flat_map(|(plan, _)| (0..plan.header().changes).map(move |n| (plan, n)));
+    for (plan, number) in numbers {
         let change = plan.change(number).map_err(|error| Failure::failed(error.to_string()))?;
         list.push(io, &one(&change, plan.header()))?;
     }

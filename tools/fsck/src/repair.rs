@@ -10,7 +10,7 @@ use betr_cli::{Exit, Failure, Io, show as text};
 use betr_core::check::{CheckOptions, Report, check};
 use betr_core::device::{Device, PlanningDevice};
 use betr_core::mend::{Repair, Repairable, repair};
-use betr_core::plan::{Plan, worse, write_repair};
+use betr_core::plan::{Plan, Standing, worse, write_repair};
 
 use crate::plan::Explanation;
 use crate::show::Repaired;
@@ -81,7 +81,9 @@ pub(crate) fn mend(
     }
     let explanation = Explanation::of(report, Some((&done, &again)));
     let place = Place::new(args, path)?;
-    if !write_repair(&view, &explanation.to_string(), place.file()).map_err(failed)? {
+    if !write_repair(&view, !report.is_clean(), &explanation.to_string(), place.file())
+        .map_err(failed)?
+    {
         return leave(args, path, report, "The repair would change nothing.", io);
     }
     let plan = place.keep(args)?;
@@ -89,7 +91,7 @@ pub(crate) fn mend(
         apply::carry_out(path, device, &plan, None, args.undo.as_deref())?;
     }
     if args.plan {
-        plan::print(path, Some(&plan), &explanation, io)?;
+        plan::print(path, Some((&plan, Standing::Untouched)), &explanation, io)?;
     } else {
         let repaired = Repaired {
             done: &done,

@@ -78,9 +78,10 @@ pub const TOOLS: [Tool; 43] = [
     tool("resize --json IMG", true),
 ];
 
-const NAMES: [(&str, i32); 26] = [
+const NAMES: [(&str, i32); 27] = [
     ("mkfs", 1),
     ("fsck", 16),
+    ("undo", 2),
     ("ls", 2),
     ("cat", 2),
     ("stat", 2),

@@ -223,7 +223,6 @@ fn without_a_repair_there_is_no_file() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);
     age(&image);
-    let before = fingerprint(&image);
     for line in [
         "fsck -y --overlay DIR/new IMG",
         "fsck -fp --overlay DIR/new IMG",
@@ -289,7 +288,12 @@ fn a_plan_is_shown_for_review() {
     let (beside, _) = run("fsck -p --plan --overlay DIR/plan IMG", &image, &dir, 1);
     assert_eq!(masked(&beside, &dir), masked(&out, &dir));
     let shown: Value = serde_json::from_str(&beside).unwrap();
+    // So does the file, and how far it has come.
+    assert_eq!(run("fsck --apply DIR/plan --plan IMG", &image, &dir, 0).0, beside);
+    assert!(fingerprint(&image) == before);
     run("fsck --apply DIR/plan IMG", &image, &dir, 1);
+    let (after, _) = run("fsck --apply DIR/plan --plan IMG", &image, &dir, 0);
+    assert_eq!(after, beside.replace("\"found\": \"untouched\"", "\"found\": \"whole\""));
     let bytes = fs::read(&image).unwrap();
     let changes = shown["changes"].as_array().unwrap();
     let last = changes.last().unwrap();

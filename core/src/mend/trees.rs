@@ -8,8 +8,8 @@ use crate::format::limits::FANOUT;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 
-/// A node is raised over so many at the most, and the gaps between them.
-const CHILDREN_MAX: usize = *FANOUT.end() as usize / 2 - 1;
+/// The most children of a node.
+const CHILDREN_MAX: usize = *FANOUT.end() as usize;
 
 /// A node to be made.
 pub(super) enum Make {
@@ -169,6 +169,10 @@ impl Builder<'_> {
         let mut at = Some(place.bounds.lo.clone());
         for id in self.adopted(below, &place.bounds) {
             let bounds = self.inventory.nodes[&id].bounds.clone();
+            // There must be room for it, a gap before it, and one behind all.
+            if children.len() + 3 > CHILDREN_MAX {
+                break;
+            }
             let Some(next) = at.take() else { break };
             if next < bounds.lo {
                 let gap = Bounds { lo: next, hi: Some(bounds.lo.clone()) };
@@ -229,7 +233,7 @@ impl Builder<'_> {
                 found.insert(&own.lo, id);
             }
         }
-        found.into_values().take(CHILDREN_MAX).collect()
+        found.into_values().collect()
     }
 
     fn fresh(&mut self) -> Result<NodeId> {

@@ -17,6 +17,9 @@ use serde_json::{Value, json};
 
 use crate::undo::{found, goes_on};
 
+/// So many places where something may be lost are shown as text.
+const SHOWN: usize = 100;
+
 /// A repair: what it did, what is left, and where it is.
 #[derive(Clone, Copy)]
 pub(crate) struct Repaired<'a> {
@@ -94,12 +97,18 @@ pub(crate) fn report(
                 for loss in &mended.losses {
                     writeln!(io.out, "{name}: lost: {loss}")?;
                 }
-                for Missing { path, what } in &mended.missing {
+                for Missing { path, what } in mended.missing.iter().take(SHOWN) {
                     let what = match what {
                         MissingPart::Bytes { first, last } => format!("bytes {first} to {last}"),
                         MissingPart::Entries => "entries of the directory".into(),
                     };
                     writeln!(io.out, "{name}: may be lost: {}: {what}", Printable(path))?;
+                }
+                if let more @ 1.. = mended.missing.len().saturating_sub(SHOWN) {
+                    writeln!(
+                        io.out,
+                        "{name}: may be lost: {more} places more, which --json tells"
+                    )?;
                 }
             }
             if overlay.is_some() {

@@ -1,5 +1,6 @@
 //! Plans of repairs: what is refused, and power cuts while one is applied or taken back.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -124,6 +125,27 @@ fn a_plan_shows_makes_and_takes_back_a_repair() {
     assert_eq!(read_all(&*image), before);
 }
 
+/// Of the states of each group that are gone on from, so many are cut off again, and later one in so many.
+const FIRST: u64 = 10;
+const AGAIN: u64 = 40;
+
+fn finish(plan: &Plan, device: &dyn Device, result: &[u8]) -> Result<(), String> {
+    apply(plan, device).map_err(|error| error.to_string())?;
+    match read_all(device) == result {
+        true => Ok(()),
+        false => Err("finished, it is not the result".into()),
+    }
+}
+
+/// Cuts the power anywhere while a plan that was half applied goes on.
+fn cut_again(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) -> Result<(), String> {
+    let recorder = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    apply(plan, &*recorder).map_err(|error| error.to_string())?;
+    let sweep = Sweep { base, events: recorder.events(), seed, states: 6 };
+    let swept = sweep.run(|device, _| finish(plan, &*device, result));
+    swept.map(drop).map_err(|broken| format!("cut off again: {}", broken.what))
+}
+
 /// Cuts the power anywhere while a plan is applied to `base`. Whatever is left is as it must be, and can be finished.
 fn sweep(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) {
     let recorder = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
@@ -132,6 +154,7 @@ fn sweep(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) {
     // The second slots of a superblock and of the space map, half written, cannot be told from rot.
     known.extend([Code::SlotInvalid, Code::MapSlotInvalid]);
     let (mut half, undo) = (0, inverse(plan));
+    let mut seen: HashMap<u32, u64> = HashMap::new();
     let before = base.snapshot();
     let sweep = Sweep { base, events: recorder.events(), seed, states: 12 };
     let swept = sweep.run(|device, _| {
@@ -146,10 +169,16 @@ fn sweep(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) {
         if copy.snapshot() != before {
             return Err("taken back, it is not as it was".into());
         }
-        apply(plan, &*device).map_err(|error| error.to_string())?;
-        match read_all(&*device) == result {
-            true => Ok(()),
-            false => Err("finished, it is not the result".into()),
+        let base = ForkDevice::of(&read_all(&*device));
+        finish(plan, &*device, result)?;
+        // What goes on can be cut off itself.
+        let Standing::Half { next } = standing else { return Ok(()) };
+        let count = seen.entry(next).or_default();
+        *count += 1;
+        match *count {
+            0..FIRST => cut_again(base, plan, result, seed + half),
+            count if count % AGAIN == 0 => cut_again(base, plan, result, seed + half),
+            _ => Ok(()),
         }
     });
     match swept {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use betr_core::Place;
 use betr_core::check::{CheckOptions, Finding, Report, check};
 use betr_core::device::{Device, MemoryDevice};
+use betr_core::explore::{Step, perform, random_steps};
 use betr_core::format::FileType;
-use betr_core::fs::{Fs, Walk};
+use betr_core::fs::{Attributes, Fs, Walk};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
-use betr_core::mend::{Mended, Missing, MissingPart, Repair, Repairable, repair};
+use betr_core::mend::{Mended, Missing, MissingPart, Repair, Repairable, repair_all};
 use betr_core::volume::Mode;
-use betr_tests::{clock, open, tight};
+use betr_tests::{Random, clock, create, open, rounds, tight, tiny};
 
 use crate::hostile;
 
@@ -93,9 +94,8 @@ fn mended(what: &str, bytes: Vec<u8>) -> Option<(Report, Repair, Arc<dyn Device>
     if matches!(before.repairable(), Repairable::Nothing | Repairable::No) {
         return None;
     }
-    let done = repair(&device, &before, None, Time::default(), Box::new(|| 7))
+    let (done, after) = repair_all(&device, &before, ALL, Time::default(), Box::new(|| 7))
         .unwrap_or_else(|error| panic!("{what}: {error}: {:?}", before.findings));
-    let after = check(&device, ALL, &mut ());
     let left = &after.findings;
     assert!(left.is_empty(), "{what}: {left:?}\nbefore: {:?}\n{done:#?}", before.findings);
     Some((before, done, device))
@@ -150,4 +150,60 @@ fn whatever_block_is_damaged_the_rest_is_repaired() {
     }
     println!("{repaired} repaired, {whole} of them without loss");
     assert!(repaired > 150 && whole > 20, "{repaired} repaired, {whole} of them without loss");
+}
+
+/// An image on which all kinds of things have happened, the last of them in the log.
+fn eventful(seed: u64) -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(4 << 20));
+    let volume = create(device.clone(), tiny(), tight(), seed).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let all = random_steps(seed, 400);
+    let (steps, last) = all.split_at(300);
+    for step in steps {
+        let _ = perform(&mut fs, step);
+    }
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let volume = open(device.clone(), Mode::ReadWrite, tight(), seed + 1).unwrap().0;
+    let mut fs = Fs::open(volume, clock(1000));
+    for step in last.iter().filter(|step| !matches!(step, Step::Checkpoint)) {
+        let _ = perform(&mut fs, step);
+    }
+    fs.volume_mut().sync().unwrap();
+    drop(fs);
+    device.snapshot()
+}
+
+/// Several blocks at once, of images with directories, links, zones, holes, attributes and a log.
+#[test]
+fn whatever_blocks_are_damaged_what_is_left_is_sound() {
+    let (mut repaired, mut left) = (0, 0);
+    for seed in 0..rounds(40) {
+        let image = eventful(seed);
+        let device = Arc::new(MemoryDevice::from(image.clone()));
+        let (volume, _) = open(device, Mode::ReadOnly, tight(), 1).unwrap();
+        let used = volume.store().space.used();
+        let blocks: Vec<usize> =
+            (16..used.len()).filter(|block| used.get(*block)).map(|block| block as usize).collect();
+        let mut random = Random::new(seed + 99);
+        for round in 0..6 {
+            let mut bytes = image.clone();
+            let mut what = format!("seed {seed}, round {round}:");
+            for _ in 0..1 + random.below(5) {
+                let block = blocks[random.below(blocks.len() as u64) as usize];
+                let way = WAYS[random.below(4) as usize];
+                bytes = damaged(&bytes, block, way);
+                what += &format!(" block {block} {way}");
+            }
+            match mended(&what, bytes) {
+                Some((.., device)) => {
+                    contents(&device);
+                    repaired += 1;
+                }
+                None => left += 1,
+            }
+        }
+    }
+    println!("{repaired} repaired, {left} had nothing to be repaired, or could not be");
+    assert!(repaired > 2 * left, "{repaired} repaired, {left} left");
 }

@@ -1,6 +1,6 @@
 //! What is left of the nodes of a volume.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::scan::scan;
 use crate::check::entries;
@@ -14,6 +14,8 @@ use crate::node::Node;
 pub(super) struct Inventory {
     pub volume: VolumeId,
     pub nodes: BTreeMap<NodeId, Known>,
+    /// Of those that the checker could not look at, the ones that have damaged parts.
+    pub suspects: BTreeSet<NodeId>,
     lost: BTreeMap<NodeId, Lost>,
 }
 
@@ -39,23 +41,32 @@ impl Inventory {
     pub fn take(disk: &Disk, superblock: &Superblock) -> Result<Inventory> {
         let volume = superblock.birth.volume;
         let (mut nodes, mut lost) = (BTreeMap::new(), BTreeMap::new());
+        let (mut unseen, mut suspects) = (BTreeSet::new(), BTreeSet::new());
         let (mut entries, whole) = entries(disk, superblock);
         if !whole {
             let page = |id: &NodeId| id.0 / ENTRIES_PER_PAGE as u64;
             let pages = entries.iter().map(|(id, _)| page(id)).collect();
-            entries.extend(scan(disk, superblock, &pages)?);
+            let found = scan(disk, superblock, &pages)?;
+            unseen.extend(found.iter().map(|(id, _)| *id));
+            entries.extend(found);
         }
         entries.sort_by_key(|(_, entry)| entry.extent);
         for (id, entry) in entries {
             match Node::load(disk, volume, id, &entry) {
-                Ok(node) => drop(nodes.insert(id, Known::of(&node, entry))),
+                Ok(node) => {
+                    // The checker could not look at it.
+                    if unseen.contains(&id) && node.read_all(disk).is_err() {
+                        suspects.insert(id);
+                    }
+                    nodes.insert(id, Known::of(&node, entry));
+                }
                 Err(error) => {
                     let (tree, height) = (entry.tree, entry.height);
                     lost.insert(id, Lost { tree, height, why: error.to_string() });
                 }
             }
         }
-        Ok(Inventory { volume, nodes, lost })
+        Ok(Inventory { volume, nodes, suspects, lost })
     }
 
     /// A number that no node has.

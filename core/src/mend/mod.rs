@@ -32,7 +32,7 @@ use crate::volume::{Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume
 
 use inventory::Inventory;
 pub use losses::{Missing, MissingPart};
-pub use repair::{Repair, Repairable, repair};
+pub use repair::{Repair, Repairable, repair, repair_all};
 use trees::{Make, Plan};
 
 /// What a mender has lost: what a tree held of some keys, or messages for them.
@@ -104,8 +104,9 @@ pub fn mend(
     ring.settle(&disk)?;
 
     let mut mended = Mended::default();
-    let suspects = suspects(report);
     let inventory = Inventory::take(&disk, &superblock)?;
+    let mut suspects = suspects(report);
+    suspects.extend(&inventory.suspects);
     let mut next_node = superblock.next_node.max(inventory.next_node());
     let plan = Plan::new(&inventory, &suspects, &mut next_node)?;
 

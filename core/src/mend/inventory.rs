@@ -1,11 +1,12 @@
 //! What is left of the nodes of a volume.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind::UnexpectedEof;
 
 use super::scan::scan;
-use crate::check::entries;
+use crate::check::{Pages, pages};
 use crate::device::Disk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Superblock};
 use crate::ids::*;
 use crate::node::Node;
@@ -13,9 +14,13 @@ use crate::node::Node;
 /// Nodes whose heads verify, and what is wrong with others.
 pub(super) struct Inventory {
     pub volume: VolumeId,
+    /// Blocks of the image.
+    pub blocks: u64,
     pub nodes: BTreeMap<NodeId, Known>,
     /// Of those that the checker could not look at, the ones that have damaged parts.
     pub suspects: BTreeSet<NodeId>,
+    /// The blocks of the allocation table.
+    pub rows: Vec<Extent>,
     lost: BTreeMap<NodeId, Lost>,
 }
 
@@ -42,7 +47,7 @@ impl Inventory {
         let volume = superblock.birth.volume;
         let (mut nodes, mut lost) = (BTreeMap::new(), BTreeMap::new());
         let (mut unseen, mut suspects) = (BTreeSet::new(), BTreeSet::new());
-        let (mut entries, whole) = entries(disk, superblock);
+        let Pages { mut entries, rows, whole } = pages(disk, superblock);
         if !whole {
             let page = |id: &NodeId| id.0 / ENTRIES_PER_PAGE as u64;
             let pages = entries.iter().map(|(id, _)| page(id)).collect();
@@ -60,13 +65,18 @@ impl Inventory {
                     }
                     nodes.insert(id, Known::of(&node, entry));
                 }
+                // What is past the end is not there; what cannot be read may be.
+                Err(Error::Io { op, place, source }) if source.kind() != UnexpectedEof => {
+                    return Err(Error::Io { op, place, source });
+                }
                 Err(error) => {
                     let (tree, height) = (entry.tree, entry.height);
                     lost.insert(id, Lost { tree, height, why: error.to_string() });
                 }
             }
         }
-        Ok(Inventory { volume, nodes, suspects, lost })
+        let blocks = superblock.image_blocks;
+        Ok(Inventory { volume, blocks, nodes, suspects, rows, lost })
     }
 
     /// A number that no node has.

@@ -3,7 +3,7 @@
 use super::Loss;
 use crate::error::Result;
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{FileType, Key, data_key};
+use crate::format::{Bounds, FileType, Key, data_key};
 use crate::fs::{Fs, Object, Walk, data_prefix};
 use crate::ids::TreeId;
 
@@ -33,46 +33,76 @@ pub enum MissingPart {
     Entries,
 }
 
-/// Tells losses by path; those of what is not there any more have none.
-pub(super) fn by_path(fs: &Fs, losses: &[Loss]) -> Result<Vec<Missing>> {
+/// Tells losses by path, and whether there are more; those of what is not there any more have none.
+pub(super) fn by_path(fs: &Fs, losses: &[Loss]) -> Result<(Vec<Missing>, bool)> {
     let mut missing = Vec::new();
     if losses.is_empty() {
-        return Ok(missing);
+        return Ok((missing, false));
     }
+    let [metadata, data] = [TreeId::Metadata, TreeId::Data].map(|tree| Ranges::of(losses, tree));
     let mut walk = Walk::new(fs.root()?);
     while let Some((path, object)) = walk.next_object(fs)? {
         if missing.len() >= PATHS_MAX {
-            break;
+            return Ok((missing, true));
         }
         let path = [b"/", &path[..]].concat();
         match object.kind() {
-            FileType::Regular => of_file(&object, &path, losses, &mut missing),
+            FileType::Regular => of_file(&object, &path, &data, &mut missing),
             FileType::Directory => {
                 let (lo, hi) = object.place().entry_range();
-                if losses.iter().any(|loss| overlaps(loss, TreeId::Metadata, &lo, &hi)) {
+                if metadata.overlap(&lo, Some(&hi)) {
                     missing.push(Missing { path, what: MissingPart::Entries });
                 }
             }
             _ => {}
         }
     }
-    Ok(missing)
+    Ok((missing, false))
 }
 
-/// Whether what is lost may be within `[lo, hi)`.
-fn overlaps(loss: &Loss, tree: TreeId, lo: &Key, hi: &Key) -> bool {
-    loss.tree == tree && loss.keys.lo < *hi && loss.keys.hi.as_ref().is_none_or(|end| end > lo)
+/// Ranges of keys that lie apart, in order.
+pub(super) struct Ranges(Vec<Bounds>);
+
+impl Ranges {
+    /// All that is lost of a tree; losses are in the order of their keys.
+    pub fn of(losses: &[Loss], tree: TreeId) -> Ranges {
+        let mut ranges: Vec<Bounds> = Vec::new();
+        for loss in losses.iter().filter(|loss| loss.tree == tree) {
+            match ranges.last_mut() {
+                Some(last) if last.hi.as_ref().is_none_or(|hi| *hi >= loss.keys.lo) => {
+                    last.hi = match (last.hi.take(), &loss.keys.hi) {
+                        (Some(a), Some(b)) => Some(a.max(b.clone())),
+                        _ => None,
+                    };
+                }
+                _ => ranges.push(loss.keys.clone()),
+            }
+        }
+        Ranges(ranges)
+    }
+
+    /// Those that have keys within `[lo, hi)`.
+    fn within(&self, lo: &Key, hi: Option<&Key>) -> &[Bounds] {
+        let ended = |range: &Bounds| range.hi.as_ref().is_some_and(|end| end <= lo);
+        let from = self.0.partition_point(ended);
+        let to = self.0.partition_point(|range| hi.is_none_or(|hi| range.lo < *hi));
+        &self.0[from..to.max(from)]
+    }
+
+    /// Whether any key of `[lo, hi)` is in one.
+    pub fn overlap(&self, lo: &Key, hi: Option<&Key>) -> bool {
+        !self.within(lo, hi).is_empty()
+    }
 }
 
-fn of_file(file: &Object, path: &[u8], losses: &[Loss], missing: &mut Vec<Missing>) {
+fn of_file(file: &Object, path: &[u8], lost: &Ranges, missing: &mut Vec<Missing>) {
     let size = file.inode().size;
     let block = FILE_BLOCK as u64;
     let prefix = data_prefix(file);
     let [lo, hi] = [0, size.div_ceil(block)].map(|block| data_key(&prefix, block));
-    let found = losses.iter().filter(|loss| overlaps(loss, TreeId::Data, &lo, &hi));
-    for loss in found.take(PATHS_MAX) {
-        let first = if loss.keys.lo <= lo { 0 } else { block_at(&prefix, &loss.keys.lo) };
-        let end = match &loss.keys.hi {
+    for range in lost.within(&lo, Some(&hi)).iter().take(PATHS_MAX) {
+        let first = if range.lo <= lo { 0 } else { block_at(&prefix, &range.lo) };
+        let end = match &range.hi {
             Some(end) if *end < hi => block_at(&prefix, end),
             _ => size.div_ceil(block),
         };

@@ -115,17 +115,21 @@ fn once(
     mend_identity(&disk, report)?;
     mend_reserved(&disk)?;
     let broken = mend_ring(&disk, false)?;
-    let mending = |spare| {
-        let (mut volume, mended) = mend(device, report, slot, spare, nonces.source())?;
+    let mut found = Mended::default();
+    let mut mending = |spare| {
+        let mut volume = mend(device, report, slot, spare, nonces.source(), &mut found)?;
         volume.checkpoint_at(wall)?;
-        Ok((volume, mended.replayed, Some(mended)))
+        Ok(volume)
     };
     let (volume, replayed, mut mended) = match report.repairable() {
-        Repairable::WithLoss => match mending(true) {
-            // Then what the map says is in use, and nobody owns, is not left alone.
-            Err(Error::NoSpace { .. }) => mending(false)?,
-            mended => mended?,
-        },
+        Repairable::WithLoss => {
+            let volume = match mending(true) {
+                // Then what the map says is in use, and nobody owns, is not left alone.
+                Err(Error::NoSpace { .. }) => mending(false)?,
+                volume => volume?,
+            };
+            (volume, found.replayed, Some(found))
+        }
         _ => {
             let mode = Mode::ReadWrite;
             let open =
@@ -144,7 +148,7 @@ fn once(
             orphans -= fs.count_orphans()?;
         }
         if let Some(mended) = &mut mended {
-            mended.missing = by_path(&fs, &mended.losses)?;
+            (mended.missing, mended.more_missing) = by_path(&fs, &mended.losses)?;
         }
     }
     mend_ring(&disk, true)?;
@@ -188,6 +192,7 @@ impl Repair {
                 mended.nodes += more.nodes;
                 mended.losses.extend(more.losses);
                 mended.missing.extend(more.missing);
+                mended.more_missing |= more.more_missing;
                 mended.changes.extend(more.changes);
             }
             (mended, more) => *mended = more.or(mended.take()),

@@ -289,6 +289,7 @@ fn mended(mended: &Mended) -> Value {
         "changes": mended.changes.iter().map(change).collect::<Vec<_>>(),
         "losses": mended.losses.iter().map(loss).collect::<Vec<_>>(),
         "missing": mended.missing.iter().map(missing).collect::<Vec<_>>(),
+        "more_missing": mended.more_missing,
     })
 }
 

@@ -114,11 +114,12 @@ fn of_file(file: &Object, path: &[u8], lost: &Ranges, missing: &mut Vec<Missing>
     }
 }
 
-/// The block of a file that a key stands for which may be cut short.
+/// The first block of a file whose key is not before this one, which may be cut short.
 fn block_at(prefix: &[u8], key: &[u8]) -> u64 {
     let digits = key.strip_prefix(prefix).unwrap_or_default();
     let mut bytes = [0; 8];
     let len = digits.len().min(8);
     bytes[..len].copy_from_slice(&digits[..len]);
-    u64::from_be_bytes(bytes)
+    // What is longer is behind the block.
+    u64::from_be_bytes(bytes).saturating_add(u64::from(digits.len() > 8))
 }

@@ -87,6 +87,9 @@ pub(crate) fn mend(
         return leave(args, path, report, "The repair would change nothing.", io);
     }
     let plan = place.keep(args)?;
+    if !args.plan && !args.json {
+        show::before_repair(args.verbose, path, report, &done, io)?;
+    }
     if args.writes() {
         apply::carry_out(path, device, &plan, None, args.undo.as_deref())?;
     }

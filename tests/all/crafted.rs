@@ -16,11 +16,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use betr_core::Result;
-use betr_core::check::{CheckOptions, Code, Report, check};
+use betr_core::check::{CheckOptions, Code, Repairable, Report, check};
 use betr_core::format::*;
 use betr_core::fs::{Attributes, Changes, FIRST_INO, Fs, New, Over, ROOT_ZONE, Walk};
 use betr_core::ids::*;
-use betr_core::mend::{Repairable, repair};
+use betr_core::mend::repair;
 use betr_core::volume::{Mode, Transaction};
 use betr_tests::{clock, open, tight};
 use bytes::Bytes;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use betr_core::Place;
-use betr_core::check::{CheckOptions, Code, Finding, Report, check};
+use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
 use betr_core::explore::{Broken, Step, Sweep, perform, random_steps};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Walk};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
-use betr_core::mend::{Mended, Missing, MissingPart, Repair, Repairable, repair_all};
+use betr_core::mend::{Mended, Missing, MissingPart, Repair, repair_all};
 use betr_core::volume::Mode;
 use betr_tests::{Random, clock, create, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! The one table of problems: codes, titles, what they mean. Messages, JSON and `--explain` are made
-//! from it.
+//! The one table of problems: codes, titles, what they mean, which rule they break, and how they are repaired. Messages,
+//! JSON, `--explain`, the manual and the decision what is repaired are made from it.
 
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,12 +20,34 @@ pub struct Problem {
     pub severity: Severity,
     /// What it is, in a few words.
     pub title: &'static str,
-    /// What it means and what can be done.
+    /// What it means.
     pub meaning: &'static str,
+    /// The section of `format/SPEC.md` with the rule that it breaks.
+    pub rule: &'static str,
+    /// What it takes to repair it.
+    pub repairable: Repairable,
+    /// How it is repaired.
+    pub repair: &'static str,
+}
+
+/// What it takes to repair what a check has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Repairable {
+    /// There is nothing to repair.
+    Nothing,
+    /// What loses nothing, and needs no questions (`fsck -p`).
+    Safely,
+    /// More than that: something may be lost (`fsck -y`).
+    WithLoss,
+    /// It cannot be repaired.
+    No,
 }
 
 macro_rules! catalog {
-    ($($code:ident $name:literal $severity:ident $title:literal $meaning:literal;)*) => {
+    ($(
+        $code:ident $name:literal $severity:ident $repairable:ident $rule:literal $title:literal
+        $meaning:literal $repair:literal;
+    )*) => {
         /// The code of a kind of problem.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(missing_docs)]
@@ -41,102 +63,150 @@ macro_rules! catalog {
                 severity: Severity::$severity,
                 title: $title,
                 meaning: $meaning,
+                rule: $rule,
+                repairable: Repairable::$repairable,
+                repair: $repair,
             },)*
         ];
     };
 }
 
 catalog! {
-    ReadFailed "D01" Error "cannot be read"
-        "The device failed to read these bytes. Copy what can be read to a sound device first.";
-    IdentityInvalid "I01" Error "identity block does not verify"
-        "UUID, label and the place of the superblocks cannot be trusted. The rest of the image may be whole.";
-    ImageTruncated "I02" Error "image is shorter than it says"
-        "The end of the image is missing, with everything that was there.";
-    SlotInvalid "S01" Error "superblock slot does not verify"
-        "A slot of the ring holds neither zeros nor a superblock. The other slot of the same epoch serves, and repair copies it.";
-    NoSuperblock "S02" Error "no superblock slot verifies"
-        "Without a superblock the trees cannot be found.";
-    SlotTorn "S04" Note "superblock slot was being written when the power went"
-        "The checkpoint that it belongs to was never durable; the one before it counts. The next checkpoint writes it afresh.";
-    CheckpointLost "S05" Error "newest checkpoint is lost"
-        "It was durable, but neither of its superblock slots verifies. What it held beyond the checkpoint before it is lost; -b chooses that one.";
-    FeaturesUnknown "S03" Error "features that this version does not know"
-        "The image was made by a newer version. Use that to check it.";
-    LogReplayed "L01" Note "log holds records that are not in the trees yet"
-        "The volume was not closed cleanly. The records were replayed in memory for this check; the next mount, or a repair, makes them durable.";
-    LogTorn "L02" Note "log ends in a group that was never finished"
-        "A power cut while a group was being written. What it held was never acknowledged.";
-    LogDamaged "L03" Error "log group that was acknowledged does not verify"
-        "Operations that had been made durable are lost from this group on.";
-    SuperblockLost "L04" Error "log is younger than the superblock"
-        "A checkpoint was durable, but its superblock slot does not verify.";
-    ReplayFailed "L05" Error "log cannot be replayed"
-        "The records are whole, but the trees that they change are not.";
-    ValueLost "L06" Error "acknowledged bytes of a file are lost"
-        "The log says where they were written, but what stands there does not verify. The rest of the log was replayed.";
-    OperationLost "L07" Error "acknowledged operation is lost"
-        "It stands in the log behind a group that does not verify, and cannot be replayed without that.";
-    MapSlotInvalid "M01" Error "space-map slot does not verify"
-        "The other slot of the page may serve. Repair writes both afresh.";
-    MapWrong "M02" Error "space map is not the one that the superblock means"
-        "A page fell back to an older state. The map can be rebuilt from the table and the nodes.";
-    BlockUnmarked "M03" Error "blocks in use are marked free"
-        "They would be overwritten. The map can be rebuilt.";
-    BlockLost "M04" Error "blocks marked in use belong to nothing"
-        "Space is lost, nothing else.";
-    BlockTwice "M05" Error "blocks belong to two structures"
-        "At least one of them is wrong.";
-    BlockOutside "M06" Error "extent lies outside the space for nodes"
-        "It reaches past the image's end or into a fixed region.";
-    TablePageInvalid "T01" Error "table page does not verify"
-        "The nodes that it names cannot be found through it.";
-    EntryWrong "T02" Error "table entry contradicts the trees"
-        "A node that nothing leads to, or a wrong reference count.";
-    NodeMissing "T03" Error "node is not in the table"
-        "An edge leads to a node that the table does not know.";
-    MapInvalid "N08" Error "map of a scattered node does not verify"
-        "It says where the blocks of the node are. What the node holds cannot be found without it.";
-    HeadInvalid "N01" Error "head of a node does not verify"
-        "What the node holds cannot be found through it.";
-    PartInvalid "N02" Error "part of a node does not verify"
-        "The keys or messages of this part are lost.";
-    NodeWrong "N03" Error "node contradicts its parent"
-        "Bounds, height or tree are not those that the edge calls for.";
-    MessageWrong "N04" Error "message is where it cannot be"
-        "Its key lies outside the child that it is pending for, or its number in the future.";
-    GrowthWrong "N07" Error "room that pending updates may need is wrong"
-        "Nothing is lost, but a volume that is nearly full may refuse an operation too late, or too early.";
-    PaddingDirty "N05" Error "padding is not zero"
-        "Nothing should have written there.";
-    ValueInvalid "N06" Error "value does not verify"
-        "The bytes of this value are lost.";
-    KeyInvalid "F01" Error "key cannot be"
-        "It is no key of this index.";
-    ValueMalformed "F02" Error "value of the metadata index does not parse"
-        "The inode or zone reference is lost.";
-    ZoneWrong "F03" Error "zone and its references disagree"
-        "A reference without a zone, a zone without a reference, or another inode number or type.";
-    LinksWrong "F04" Error "link count is wrong"
-        "The inode says another number of names than lead to it.";
-    DirectoryUnreachable "F05" Error "directory cannot be reached from the root"
-        "A cycle, or a lost parent.";
-    DataWrong "F06" Error "block belongs to no file, or lies past its end"
-        "The data index holds what no inode asks for.";
-    CounterWrong "F07" Error "counter is behind"
-        "A number that is given out next is in use already.";
-    InodeTwice "F08" Error "inode number is used twice"
-        "Two objects carry the same number.";
-    XattrLost "F09" Error "extended attribute without an owner"
-        "There is no inode that it belongs to.";
-    SumsWrong "F10" Error "counters of a directory are wrong"
-        "They say how much stands below it in its zone. Nothing is lost, but zones may become too large or too small.";
-    ZoneTooLarge "F11" Error "directory or file is too large for the zone that it stands in"
-        "Renaming it takes long. It should have a zone of its own.";
-    ZoneTooSmall "F12" Error "zone is too small, and nobody would notice"
-        "It should be noted in the orphan directory, so that the next checkpoint merges it; or it is noted there, and is not too small.";
-    OrphanLeft "F13" Note "files without a name wait to be deleted"
-        "They were unlinked while they were in use, and then the volume was not closed cleanly. The next change of the volume, or a repair, deletes them.";
+    ReadFailed "D01" Error No "2" "cannot be read"
+        "The device failed to read these bytes. Copy what can be read to a sound device first."
+        "None here: copy what can be read to a sound device first, and repair that.";
+    IdentityInvalid "I01" Error WithLoss "3" "identity block does not verify"
+        "UUID, label and the place of the superblocks cannot be trusted. The rest of the image may be whole."
+        "It is written afresh from a superblock. UUID and label are lost.";
+    ImageTruncated "I02" Error No "3" "image is shorter than it says"
+        "The end of the image is missing, with everything that was there."
+        "None: lengthen the file to the size that it should have, and check again.";
+    SlotInvalid "S01" Error Safely "4.2" "superblock slot does not verify"
+        "A slot of the ring holds neither zeros nor a superblock. The other slot of the same epoch serves, and repair copies it."
+        "The other slot of the same epoch is copied; where there is none the slot becomes empty.";
+    NoSuperblock "S02" Error No "4.2" "no superblock slot verifies"
+        "Without a superblock the trees cannot be found."
+        "None.";
+    SlotTorn "S04" Note Safely "4.2" "superblock slot was being written when the power went"
+        "The checkpoint that it belongs to was never durable; the one before it counts. The next checkpoint writes it afresh."
+        "The slot becomes empty, or a copy of the other one.";
+    CheckpointLost "S05" Error No "4.2" "newest checkpoint is lost"
+        "It was durable, but neither of its superblock slots verifies. What it held beyond the checkpoint before it is lost; -b chooses that one."
+        "None without a word of yours: -b chooses the checkpoint before, and everything since is given up.";
+    FeaturesUnknown "S03" Error No "4.1" "features that this version does not know"
+        "The image was made by a newer version. Use that to check it."
+        "None.";
+    LogReplayed "L01" Note Safely "9.6" "log holds records that are not in the trees yet"
+        "The volume was not closed cleanly. The records were replayed in memory for this check; the next mount, or a repair, makes them durable."
+        "The records are replayed, and a checkpoint makes them durable.";
+    LogTorn "L02" Note Safely "9.5" "log ends in a group that was never finished"
+        "A power cut while a group was being written. What it held was never acknowledged."
+        "What counts is replayed; the checkpoint starts the log afresh.";
+    LogDamaged "L03" Error WithLoss "9.5" "log group that was acknowledged does not verify"
+        "Operations that had been made durable are lost from this group on."
+        "The groups before it are replayed; what was acknowledged from there on is lost, and listed.";
+    SuperblockLost "L04" Error No "9.5" "log is younger than the superblock"
+        "A checkpoint was durable, but its superblock slot does not verify."
+        "None: the newest superblock is gone.";
+    ReplayFailed "L05" Error WithLoss "9.6" "log cannot be replayed"
+        "The records are whole, but the trees that they change are not."
+        "The trees are mended first, and then it is replayed.";
+    ValueLost "L06" Error WithLoss "9.3" "acknowledged bytes of a file are lost"
+        "The log says where they were written, but what stands there does not verify. The rest of the log was replayed."
+        "The bytes become a hole, unless something newer covers them.";
+    OperationLost "L07" Error WithLoss "9.5" "acknowledged operation is lost"
+        "It stands in the log behind a group that does not verify, and cannot be replayed without that."
+        "It is given up.";
+    MapSlotInvalid "M01" Error Safely "5" "space-map slot does not verify"
+        "The other slot of the page may serve. Repair writes both afresh."
+        "The page is written afresh.";
+    MapWrong "M02" Error WithLoss "5" "space map is not the one that the superblock means"
+        "A page fell back to an older state. The map can be rebuilt from the table and the nodes."
+        "The map is made anew from what owns blocks.";
+    BlockUnmarked "M03" Error WithLoss "5" "blocks in use are marked free"
+        "They would be overwritten. The map can be rebuilt."
+        "The map is made anew from what owns blocks.";
+    BlockLost "M04" Error WithLoss "5" "blocks marked in use belong to nothing"
+        "Space is lost, nothing else."
+        "The map is made anew from what owns blocks: they are free.";
+    BlockTwice "M05" Error WithLoss "5" "blocks belong to two structures"
+        "At least one of them is wrong."
+        "One keeps them; the other is copied to a place of its own, as far as it verifies.";
+    BlockOutside "M06" Error WithLoss "5" "extent lies outside the space for nodes"
+        "It reaches past the image's end or into a fixed region."
+        "What is there cannot be read, and is lost.";
+    TablePageInvalid "T01" Error WithLoss "6" "table page does not verify"
+        "The nodes that it names cannot be found through it."
+        "Nodes are looked for all over the image, and the table is made anew.";
+    EntryWrong "T02" Error WithLoss "6" "table entry contradicts the trees"
+        "A node that nothing leads to, or a wrong reference count."
+        "What nothing leads to goes; references are counted afresh.";
+    NodeMissing "T03" Error WithLoss "6" "node is not in the table"
+        "An edge leads to a node that the table does not know."
+        "A node is raised in its place over those that hung from it; without any it is an empty leaf.";
+    MapInvalid "N08" Error WithLoss "1.4" "map of a scattered node does not verify"
+        "It says where the blocks of the node are. What the node holds cannot be found without it."
+        "The node is lost: another is raised in its place.";
+    HeadInvalid "N01" Error WithLoss "7.1" "head of a node does not verify"
+        "What the node holds cannot be found through it."
+        "A node is raised in its place over those that hung from it; a leaf becomes empty.";
+    PartInvalid "N02" Error WithLoss "7.2" "part of a node does not verify"
+        "The keys or messages of this part are lost."
+        "The node is made anew from its other parts.";
+    NodeWrong "N03" Error WithLoss "7.3" "node contradicts its parent"
+        "Bounds, height or tree are not those that the edge calls for."
+        "What has the right keys is taken over; the rest is raised again.";
+    MessageWrong "N04" Error WithLoss "7.4" "message is where it cannot be"
+        "Its key lies outside the child that it is pending for, or its number in the future."
+        "The messages are sorted anew; what cannot be is dropped.";
+    GrowthWrong "N07" Error WithLoss "4.1" "room that pending updates may need is wrong"
+        "Nothing is lost, but a volume that is nearly full may refuse an operation too late, or too early."
+        "It is counted afresh.";
+    PaddingDirty "N05" Error WithLoss "7" "padding is not zero"
+        "Nothing should have written there."
+        "It is zeroed, or the node is written afresh.";
+    ValueInvalid "N06" Error WithLoss "7.2" "value does not verify"
+        "The bytes of this value are lost."
+        "The value goes: bytes of a file become a hole.";
+    KeyInvalid "F01" Error WithLoss "11.2" "key cannot be"
+        "It is no key of this index."
+        "The entry is dropped.";
+    ValueMalformed "F02" Error WithLoss "11.3" "value of the metadata index does not parse"
+        "The inode or zone reference is lost."
+        "The entry is dropped; a directory that others are below is made again.";
+    ZoneWrong "F03" Error WithLoss "11.5" "zone and its references disagree"
+        "A reference without a zone, a zone without a reference, or another inode number or type."
+        "The root counts for more than its references; what has no name is put into lost+found.";
+    LinksWrong "F04" Error WithLoss "11.5" "link count is wrong"
+        "The inode says another number of names than lead to it."
+        "They are counted afresh.";
+    DirectoryUnreachable "F05" Error WithLoss "11.5" "directory cannot be reached from the root"
+        "A cycle, or a lost parent."
+        "Missing directories are made again; what hangs on nothing is put into lost+found; what is below a file is dropped.";
+    DataWrong "F06" Error WithLoss "11.4" "block belongs to no file, or lies past its end"
+        "The data index holds what no inode asks for."
+        "A file whose inode is lost is made again over its contents; what lies behind the end of a sound one is dropped.";
+    CounterWrong "F07" Error WithLoss "11.5" "counter is behind"
+        "A number that is given out next is in use already."
+        "It is set behind what is in use.";
+    InodeTwice "F08" Error WithLoss "11.5" "inode number is used twice"
+        "Two objects carry the same number."
+        "One of them is given a number of its own.";
+    XattrLost "F09" Error WithLoss "11.5" "extended attribute without an owner"
+        "There is no inode that it belongs to."
+        "It is dropped, unless its owner comes back.";
+    SumsWrong "F10" Error WithLoss "11.6" "counters of a directory are wrong"
+        "They say how much stands below it in its zone. Nothing is lost, but zones may become too large or too small."
+        "They are counted afresh.";
+    ZoneTooLarge "F11" Error No "11.6" "directory or file is too large for the zone that it stands in"
+        "Renaming it takes long. It should have a zone of its own."
+        "None yet: rename it to a directory with a zone of its own, or leave it.";
+    ZoneTooSmall "F12" Error WithLoss "11.7" "zone is too small, and nobody would notice"
+        "It should be noted in the orphan directory, so that the next checkpoint merges it; or it is noted there, and is not too small."
+        "The note is set right.";
+    OrphanLeft "F13" Note Safely "11.7" "files without a name wait to be deleted"
+        "They were unlinked while they were in use, and then the volume was not closed cleanly. The next change of the volume, or a repair, deletes them."
+        "They are deleted.";
 }
 
 impl Code {
@@ -165,6 +235,11 @@ mod tests {
         for (at, problem) in CATALOG.iter().enumerate() {
             assert_eq!(problem.code as usize, at);
             assert!(CATALOG[..at].iter().all(|other| other.name != problem.name));
+            let (rule, spec) = (problem.rule, include_str!("../../../format/SPEC.md"));
+            let heading =
+                |line: &str| line.trim_start_matches('#').starts_with(&format!(" {rule} "));
+            let found = spec.lines().any(|line| line.starts_with('#') && heading(line));
+            assert!(found, "{}: there is no section {rule}", problem.name);
         }
     }
 }

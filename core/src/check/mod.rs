@@ -27,7 +27,7 @@ use crate::log::Survey;
 use crate::space::Space;
 use crate::volume::{Content, Mode, OpenOptions, Recovery, Volume, content_of};
 
-pub use catalog::{CATALOG, Code, Problem, Severity};
+pub use catalog::{CATALOG, Code, Problem, Repairable, Severity};
 pub(crate) use correction::{Correction, lost_inode};
 pub(crate) use fixed::reserved;
 pub(crate) use schema::corrections;

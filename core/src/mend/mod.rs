@@ -32,7 +32,7 @@ use crate::volume::{Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume
 
 use inventory::Inventory;
 pub use losses::{Missing, MissingPart};
-pub use repair::{Repair, Repairable, repair, repair_all};
+pub use repair::{Repair, repair, repair_all};
 use trees::{Make, Plan};
 
 /// What a mender has lost: what a tree held of some keys, or messages for them.

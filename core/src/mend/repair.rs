@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::losses::by_path;
 use super::{Mended, mend};
-use crate::check::{CheckOptions, Code, Report, check};
+use crate::check::{CheckOptions, Code, Repairable, Report, check};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Result};
 use crate::format::{IDENTITY_AT, Identity, Superblock};
@@ -30,19 +30,6 @@ pub struct Repair {
     pub mended: Option<Mended>,
 }
 
-/// What it takes to repair everything that a check has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Repairable {
-    /// There is nothing to repair.
-    Nothing,
-    /// What loses nothing, and needs no questions.
-    Safely,
-    /// More than that: something may be lost.
-    WithLoss,
-    /// Some of it cannot be repaired.
-    No,
-}
-
 impl Report {
     /// What it takes to repair everything.
     pub fn repairable(&self) -> Repairable {
@@ -52,23 +39,12 @@ impl Report {
         if self.superblock.is_none() {
             return Repairable::No;
         }
-        let of = |code| match code {
-            Code::LogReplayed | Code::LogTorn | Code::MapSlotInvalid => Repairable::Safely,
-            Code::SlotInvalid | Code::SlotTorn | Code::OrphanLeft => Repairable::Safely,
+        let of = |code: Code| match code {
             // Giving up a checkpoint is for whoever says so with -b.
             Code::CheckpointLost if self.slot_chosen => Repairable::Safely,
-            Code::CheckpointLost | Code::SuperblockLost | Code::NoSuperblock => Repairable::No,
-            Code::FeaturesUnknown | Code::ImageTruncated | Code::ReadFailed => Repairable::No,
-            // It takes a place of its own, which nobody has looked for.
-            Code::ZoneTooLarge => Repairable::No,
-            _ => Repairable::WithLoss,
+            code => code.problem().repairable,
         };
-        let all = || self.findings.iter().map(|finding| of(finding.code));
-        match () {
-            () if all().any(|found| found == Repairable::No) => Repairable::No,
-            () if all().any(|found| found == Repairable::WithLoss) => Repairable::WithLoss,
-            () => Repairable::Safely,
-        }
+        self.findings.iter().map(|finding| of(finding.code)).max().unwrap_or(Repairable::Nothing)
     }
 
     /// Whether there is something to repair, and all of it can be without a loss.

@@ -271,10 +271,8 @@ impl Mender<'_> {
             let place = root.child(&name);
             let value = self.volume.get(TreeId::Metadata, &place.encode())?;
             let place = match value.map(|value| MetaValue::decode(&value, None)) {
-                None => {
-                    self.directory(&place)?;
-                    place
-                }
+                // It may become large: it has a zone of its own.
+                None => self.make_zone(&place, name)?,
                 Some(Ok(MetaValue::Inode(inode))) if inode.kind == FileType::Directory => place,
                 Some(Ok(MetaValue::ZoneRef(zone))) if zone.kind == FileType::Directory => {
                     MetaKey::root(zone.zone)
@@ -284,6 +282,20 @@ impl Mender<'_> {
             self.found = Some(place.clone());
             return Ok(place);
         }
+        Ok(root)
+    }
+
+    /// Makes a directory with a zone of its own in the root directory.
+    fn make_zone(&mut self, place: &MetaKey, name: Vec<u8>) -> Result<MetaKey> {
+        let (zone, ino) = (self.volume.take_zone()?, self.volume.take_ino()?);
+        let wall = self.volume.superblock().wall;
+        let (kind, link) = (FileType::Directory, LinkKind::Own);
+        let parent = Some(Parent { zone: place.zone, name });
+        let root = MetaKey::root(zone);
+        self.note(Place::Key(TreeId::Metadata, place.encode().to_vec()), "directory made");
+        self.put(place.encode(), ZoneRef { link, kind, ino, zone }.encode())?;
+        self.put(root.encode(), Inode { parent, ..lost_inode(kind, ino, wall) }.encode())?;
+        self.commit()?;
         Ok(root)
     }
 

@@ -45,7 +45,7 @@ pub const EXIT_CODES: ExitCodes = ExitCodes {
 /// was, or repaired, or on the way, which the same command finishes. With --overlay the plan is kept in a file, and the
 /// image stays as it is: what only reads can show the repaired image (betr ls --overlay), and --apply writes it.
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXIT_CODES.to_string())]
+#[command(after_help = EXIT_CODES.to_string(), after_long_help = explain::manual())]
 pub struct Args {
     /// Only check: write nothing
     #[arg(short = 'n', group = "mode")]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use betr_cli::image::NewImage;
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show as text};
-use betr_core::check::Report;
+use betr_core::check::{Repairable, Report};
 use betr_core::device::{Device, PlanningDevice};
-use betr_core::mend::{Repair, Repairable, repair_all};
+use betr_core::mend::{Repair, repair_all};
 use betr_core::plan::{Plan, Standing, worse, write_repair};
 
 use crate::plan::Explanation;

@@ -6,7 +6,7 @@ use betr_cli::plan::extent_of;
 use betr_cli::size::human;
 use betr_cli::{Failure, Io, show};
 use betr_core::Place;
-use betr_core::check::{Finding, Report, Severity};
+use betr_core::check::{Finding, Repairable, Report, Severity};
 use betr_core::format::Key;
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::log::{End, Survey};
@@ -402,6 +402,12 @@ pub(crate) fn findings(report: &Report) -> Value {
             "code": problem.name,
             "severity": match problem.severity { Severity::Note => "note", Severity::Error => "error" },
             "title": problem.title,
+            "rule": problem.rule,
+            "repairable": match problem.repairable {
+                Repairable::Nothing | Repairable::Safely => "safely",
+                Repairable::WithLoss => "with loss",
+                Repairable::No => "no",
+            },
             "place": finding.place.to_string(),
             "detail": finding.detail,
         })

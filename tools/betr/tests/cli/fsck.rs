@@ -265,6 +265,8 @@ fn codes_are_explained() {
     insta::assert_snapshot!(out, @r"
     S01 (error): superblock slot does not verify
     A slot of the ring holds neither zeros nor a superblock. The other slot of the same epoch serves, and repair copies it.
+    Repair (-p, -y): The other slot of the same epoch is copied; where there is none the slot becomes empty.
+    Rule: format/SPEC.md, section 4.2
     ");
     assert_eq!(run("fsck --explain s01", Path::new(""), Path::new(""), 0).0, out);
     let (_, err) = run("fsck --explain X99", Path::new(""), Path::new(""), 16);

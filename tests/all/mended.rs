@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use betr_core::Place;
-use betr_core::check::{CheckOptions, Finding, Report, check};
-use betr_core::device::{Device, MemoryDevice};
+use betr_core::check::{CheckOptions, Code, Finding, Report, check};
+use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
+use betr_core::explore::{Broken, Step, Sweep, perform, random_steps};
 use betr_core::format::FileType;
-use betr_core::fs::{Fs, Walk};
+use betr_core::fs::{Attributes, Fs, New, Walk};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
-use betr_core::mend::{Mended, Missing, MissingPart, Repair, Repairable, repair};
+use betr_core::mend::{Mended, Missing, MissingPart, Repair, Repairable, repair_all};
 use betr_core::volume::Mode;
-use betr_tests::{clock, open, tight};
+use betr_tests::{Random, clock, create, open, roomy, rounds, tight, tiny};
+use bytes::Bytes;
 
 use crate::hostile;
 
@@ -93,9 +95,8 @@ fn mended(what: &str, bytes: Vec<u8>) -> Option<(Report, Repair, Arc<dyn Device>
     if matches!(before.repairable(), Repairable::Nothing | Repairable::No) {
         return None;
     }
-    let done = repair(&device, &before, None, Time::default(), Box::new(|| 7))
+    let (done, after) = repair_all(&device, &before, ALL, Time::default(), Box::new(|| 7))
         .unwrap_or_else(|error| panic!("{what}: {error}: {:?}", before.findings));
-    let after = check(&device, ALL, &mut ());
     let left = &after.findings;
     assert!(left.is_empty(), "{what}: {left:?}\nbefore: {:?}\n{done:#?}", before.findings);
     Some((before, done, device))
@@ -150,4 +151,174 @@ fn whatever_block_is_damaged_the_rest_is_repaired() {
     }
     println!("{repaired} repaired, {whole} of them without loss");
     assert!(repaired > 150 && whole > 20, "{repaired} repaired, {whole} of them without loss");
+}
+
+/// An image on which all kinds of things have happened, the last of them in the log.
+fn eventful(seed: u64) -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(4 << 20));
+    let volume = create(device.clone(), tiny(), tight(), seed).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let all = random_steps(seed, 400);
+    let (steps, last) = all.split_at(300);
+    for step in steps {
+        let _ = perform(&mut fs, step);
+    }
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let volume = open(device.clone(), Mode::ReadWrite, tight(), seed + 1).unwrap().0;
+    let mut fs = Fs::open(volume, clock(1000));
+    for step in last.iter().filter(|step| !matches!(step, Step::Checkpoint)) {
+        let _ = perform(&mut fs, step);
+    }
+    fs.volume_mut().sync().unwrap();
+    drop(fs);
+    device.snapshot()
+}
+
+/// Several blocks at once, of images with directories, links, zones, holes, attributes and a log.
+#[test]
+fn whatever_blocks_are_damaged_what_is_left_is_sound() {
+    let (mut repaired, mut left) = (0, 0);
+    for seed in 0..rounds(40) {
+        let image = eventful(seed);
+        let device = Arc::new(MemoryDevice::from(image.clone()));
+        let (volume, _) = open(device, Mode::ReadOnly, tight(), 1).unwrap();
+        let used = volume.store().space.used();
+        let blocks: Vec<usize> =
+            (16..used.len()).filter(|block| used.get(*block)).map(|block| block as usize).collect();
+        let mut random = Random::new(seed + 99);
+        for round in 0..6 {
+            let mut bytes = image.clone();
+            let mut what = format!("seed {seed}, round {round}:");
+            for _ in 0..1 + random.below(5) {
+                let block = blocks[random.below(blocks.len() as u64) as usize];
+                let way = WAYS[random.below(4) as usize];
+                bytes = damaged(&bytes, block, way);
+                what += &format!(" block {block} {way}");
+            }
+            match mended(&what, bytes) {
+                Some((.., device)) => {
+                    contents(&device);
+                    repaired += 1;
+                }
+                None => left += 1,
+            }
+        }
+    }
+    println!("{repaired} repaired, {left} had nothing to be repaired, or could not be");
+    assert!(repaired > 2 * left, "{repaired} repaired, {left} left");
+}
+
+/// A repair that loses something is written like any checkpoint: whoever stops it finds the damaged image, or one on the
+/// way, and the same repair finishes.
+#[test]
+fn a_repair_can_be_cut_off_anywhere() {
+    let image = hostile::image(2 << 20);
+    let device = Arc::new(MemoryDevice::from(image.clone()));
+    let (volume, _) = open(device, Mode::Checkpoint, tight(), 1).unwrap();
+    let superblock = volume.superblock().clone();
+    let used = volume.store().space.used().clone();
+    let nodes: Vec<u64> = (104..used.len() - 16).filter(|block| used.get(*block)).collect();
+    let table = superblock.table.page.block.0;
+    // Nodes; nodes and the table; nodes and the space map.
+    let map = superblock.map_start.0;
+    let mut states = 0;
+    for more in [&[][..], &[table], &[map], &[map + 1]] {
+        let mut bytes = image.clone();
+        for block in [nodes[3], nodes[7]].iter().chain(more) {
+            bytes = damaged(&bytes, *block as usize, "zeroed");
+        }
+        let base = ForkDevice::of(&bytes);
+        let recorder = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+        let device: Arc<dyn Device> = recorder.clone();
+        let mend = |device: &Arc<dyn Device>| {
+            let report = check(device, ALL, &mut ());
+            if report.findings.is_empty() {
+                return Ok(());
+            }
+            let done = repair_all(device, &report, ALL, Time::default(), Box::new(|| 9));
+            match done.map_err(|error| error.to_string())?.1.findings.first() {
+                None => Ok(()),
+                Some(left) => Err(format!("{left:?}")),
+            }
+        };
+        mend(&device).unwrap();
+        let expected = contents(&device);
+        let sweep = Sweep { base, events: recorder.events(), seed: 3, states: 12 };
+        let judged = sweep.run(|device, _| {
+            mend(&device)?;
+            match contents(&device) == expected {
+                true => Ok(()),
+                false => Err("something else is left".into()),
+            }
+        });
+        states += judged.unwrap_or_else(|broken| {
+            let Broken { cut, description, what, .. } = *broken;
+            panic!("{more:?}, after event {}: {what}\n{}", cut.events, description.join("\n"))
+        });
+    }
+    println!("{states} distinct states");
+    assert!(states > 80, "{states} states");
+}
+
+/// A value that the log has lost, and that was overwritten later, is missed by nobody.
+#[test]
+fn what_was_written_again_is_not_given_up() {
+    let device = Arc::new(MemoryDevice::new(4 << 20));
+    let volume = create(device.clone(), tiny(), roomy(), 3).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;
+    let mut fs = Fs::open(volume, clock(100));
+    let root = fs.root().unwrap();
+    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+    let file = fs.make(&root, b"file", new).unwrap();
+    fs.volume_mut().sync().unwrap();
+    let old = Random::new(3).bytes(40_000);
+    fs.write(&file, 0, &Bytes::from(old.clone())).unwrap();
+    fs.volume_mut().sync().unwrap();
+    let fresh = Random::new(4).bytes(BLOCK_SIZE);
+    fs.write(&file, BLOCK_SIZE as u64, &Bytes::from(fresh.clone())).unwrap();
+    fs.volume_mut().sync().unwrap();
+    drop((root, file, fs));
+    let mut bytes = device.snapshot();
+    let block = &old[BLOCK_SIZE..2 * BLOCK_SIZE];
+    let at = bytes.windows(BLOCK_SIZE).position(|window| window == block);
+    bytes[at.expect("it is bound late") + 5] ^= 1;
+    let (before, done, device) = mended("a bound block", bytes).expect("there is something wrong");
+    let lost = |f: &Finding| f.code == Code::LogDamaged || f.code == Code::ValueLost;
+    assert!(before.findings.iter().any(lost), "{:?} {done:?}", before.findings);
+    let after = contents(&device);
+    let (_, data) = &after[&b"/file"[..]];
+    assert!(data[BLOCK_SIZE..2 * BLOCK_SIZE] == fresh, "{:?}", before.findings);
+}
+
+/// Blocks of a file whose bytes are damaged are told, those and no others.
+#[test]
+fn bytes_of_a_file_are_lost_by_blocks() {
+    let device = Arc::new(MemoryDevice::new(4 << 20));
+    let volume = create(device.clone(), tiny(), roomy(), 3).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let root = fs.root().unwrap();
+    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+    let file = fs.make(&root, b"file", new).unwrap();
+    let data = Random::new(3).bytes(40_000);
+    fs.write(&file, 0, &Bytes::from(data.clone())).unwrap();
+    fs.checkpoint().unwrap();
+    drop((root, file, fs));
+    for block in 0..data.len() / BLOCK_SIZE {
+        let range = block * BLOCK_SIZE..(block + 1) * BLOCK_SIZE;
+        let mut bytes = device.snapshot();
+        let at = bytes.windows(BLOCK_SIZE).position(|window| *window == data[range.clone()]);
+        bytes[at.unwrap() + 5] ^= 1;
+        let (_, done, repaired) = mended(&format!("block {block}"), bytes).unwrap();
+        let (first, last) = (range.start as u64, range.end as u64 - 1);
+        let what = MissingPart::Bytes { first, last };
+        let path = b"/file".to_vec();
+        assert_eq!(done.mended.unwrap().missing, [Missing { path, what }]);
+        let mut expected = data.clone();
+        expected[range].fill(0);
+        assert!(contents(&repaired)[&b"/file"[..]].1 == expected);
+    }
 }

@@ -28,6 +28,12 @@ impl LostKeys {
         }
     }
 
+    /// Takes out all ranges of keys that are lost still.
+    pub fn take(&mut self) -> Vec<(Key, Key)> {
+        let lost = std::mem::take(self);
+        lost.ranges.iter().map(|range| (range.lo, range.hi)).collect()
+    }
+
     /// An error if any key of `[lo, hi)` is lost; no `hi` means to the end.
     pub fn check(&self, tree: TreeId, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
         if self.ranges.is_empty() || tree != TreeId::Data {

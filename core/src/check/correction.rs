@@ -9,6 +9,10 @@ use crate::ids::*;
 pub(crate) enum Correction {
     /// What stands there cannot be understood, or belongs to nothing.
     Drop(TreeId, Key),
+    /// What is below what is no directory: it was moved or removed, and has come back.
+    DropBelow(MetaKey),
+    /// An attribute whose owner is not there.
+    Unowned(Key),
     /// The contents of a file that had no name any more.
     DropContents(Vec<u8>),
     /// This is the value of the metadata index there.
@@ -17,6 +21,10 @@ pub(crate) enum Correction {
     Patch(Key, usize, Vec<u8>),
     /// These numbers have been given out, and those below them.
     Given { zone: Option<ZoneId>, ino: Option<Ino> },
+    /// The file is as long as its contents.
+    Size(Key, u64),
+    /// The contents of a file behind its end, at this size.
+    DropBlocks(Vec<u8>, u64),
     /// The file has no zone for its contents that is its own: there are none.
     Contentless(Key),
     /// The inode needs a number of its own.
@@ -30,9 +38,16 @@ pub(crate) enum Correction {
 }
 
 impl Correction {
-    /// Whether it makes up for what others have changed: counts are made good when all else is.
-    pub fn is_count(&self) -> bool {
-        matches!(self, Correction::Patch(..))
+    /// When it is carried out: what comes before may make it unnecessary. Directories first, since nothing can be said
+    /// of what is below one that is missing; attributes when their owners have had the time to come back; counts when
+    /// nothing else is left.
+    pub fn phase(&self) -> u8 {
+        match self {
+            Correction::Directory(_) | Correction::DropBelow(_) => 0,
+            Correction::Unowned(_) => 2,
+            Correction::Patch(..) => 3,
+            _ => 1,
+        }
     }
 }
 

@@ -211,14 +211,24 @@ fn check_replayed(
     }
 }
 
-/// The entries of every page of the allocation table that verifies, and whether all do.
-pub(crate) fn entries(disk: &Disk, superblock: &Superblock) -> (Vec<(NodeId, Entry)>, bool) {
+/// What is left of an allocation table.
+pub(crate) struct Pages {
+    /// The entries of every page that verifies.
+    pub entries: Vec<(NodeId, Entry)>,
+    /// The blocks of pages.
+    pub rows: Vec<Extent>,
+    /// Whether all of them verify.
+    pub whole: bool,
+}
+
+/// Reads what is left of the allocation table.
+pub(crate) fn pages(disk: &Disk, superblock: &Superblock) -> Pages {
     let mut report = Report::default();
     let mut owners = owners::Owners::new(disk, superblock, &mut report);
     let entries = table::check(disk, superblock, &mut owners, &mut report);
     let of_entries = [Code::EntryWrong, Code::CounterWrong];
     let whole = report.findings.iter().all(|finding| of_entries.contains(&finding.code));
-    (entries, whole)
+    Pages { entries, rows: owners.rows(), whole }
 }
 
 /// A node at its place.

@@ -30,6 +30,11 @@ impl Owners {
         Owners { disk: disk.clone(), owned: fixed.clone(), fixed }
     }
 
+    /// What is owned besides the fixed regions.
+    pub fn rows(&self) -> Vec<Extent> {
+        difference(&self.owned, &self.fixed)
+    }
+
     /// Something at `place` owns `extent`, with its maps if it is scattered. False if it cannot.
     pub fn take(&mut self, extent: Extent, place: impl Fn() -> Place, report: &mut Report) -> bool {
         match self.disk.blocks_of(extent) {

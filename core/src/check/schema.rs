@@ -38,13 +38,26 @@ pub(super) fn check(
 }
 
 /// What the file system of an open volume, whose structure is sound, needs to agree with itself.
-pub(crate) fn corrections(volume: &Volume) -> Result<(Report, Vec<Correction>)> {
+///
+/// `is_lost` says whether what the metadata index held of a key may be lost: then contents that are there count for more
+/// than what is left.
+pub(crate) fn corrections(
+    volume: &Volume,
+    is_lost: &dyn Fn(&Key) -> bool,
+) -> Result<Vec<Correction>> {
     let superblock = volume.superblock_now();
     let mut report = Report::default();
     let mut schema = Schema::new(&superblock, &mut report);
     schema.walk(volume, &mut ())?;
-    let corrections = std::mem::take(&mut schema.corrections);
-    Ok((report, corrections))
+    let short = std::mem::take(&mut schema.short);
+    for (prefix, (long, size)) in short {
+        let key = schema.homes.get(&prefix).cloned().unwrap_or_else(|| Key::copied(&prefix));
+        match is_lost(&key) {
+            true => schema.mend(Correction::Size(key, long)),
+            false => schema.mend(Correction::DropBlocks(prefix, size)),
+        }
+    }
+    Ok(std::mem::take(&mut schema.corrections))
 }
 
 struct Schema<'s> {
@@ -67,8 +80,8 @@ struct Schema<'s> {
     homes: HashMap<Vec<u8>, Key>,
     /// Contents that belong to no file, and their ends.
     strays: Vec<(Vec<u8>, u64)>,
-    /// Files that are shorter than their contents, and how long these are.
-    short: BTreeMap<Vec<u8>, u64>,
+    /// Files that are shorter than their contents: how long these are, and how long they are said to be.
+    short: BTreeMap<Vec<u8>, (u64, u64)>,
     /// What would mend all that.
     corrections: Vec<Correction>,
 }
@@ -183,10 +196,6 @@ impl<'s> Schema<'s> {
             });
             self.mend(Correction::File { prefix, size, known });
         }
-        for (prefix, size) in std::mem::take(&mut self.short) {
-            let key = self.homes.get(&prefix).cloned().unwrap_or_else(|| Key::copied(&prefix));
-            self.mend(Correction::Patch(key, SIZE_AT, size.to_le_bytes().to_vec()));
-        }
     }
 
     /// One entry of the metadata index. `owner` is the last one that was no extended attribute.
@@ -198,7 +207,7 @@ impl<'s> Schema<'s> {
         if let Some(name) = &place.xattr {
             let of = MetaKey { xattr: None, ..place.clone() };
             if owner.as_ref() != Some(&of) {
-                self.drop_entry(key);
+                self.mend(Correction::Unowned(Key::copied(key)));
                 self.add(Code::XattrLost, key, crate::text::printable(name));
             }
             if value.len() > VALUE_MAX {
@@ -226,6 +235,10 @@ impl<'s> Schema<'s> {
                 return self.add(Code::ValueMalformed, key, error);
             }
         };
+        if place.zone.0 == u64::MAX {
+            self.drop_entry(key);
+            return self.add(Code::KeyInvalid, key, "no zone has this number");
+        }
         if place.zone >= self.superblock.next_zone {
             self.mend(Correction::Given { zone: Some(place.zone), ino: None });
             self.add(
@@ -244,6 +257,9 @@ impl<'s> Schema<'s> {
             let path = parent.clone();
             self.mend(Correction::Directory(MetaKey { zone: place.zone, path, xattr: None }));
             self.add(Code::DirectoryUnreachable, key, "its directory does not exist");
+            // What is said there may be true of something else by now.
+            *owner = Some(place);
+            return;
         }
         let kind = match &decoded {
             MetaValue::Inode(inode) => inode.kind,
@@ -478,9 +494,14 @@ impl<'s> Schema<'s> {
             };
             let fixed = *id == ROOT_ZONE || *id == ORPHAN_ZONE;
             if fixed && root.kind != FileType::Directory {
+                let now = self.superblock.wall;
+                self.put_inode(&key, &lost_inode(FileType::Directory, root.ino, now));
                 self.add(Code::ZoneWrong, &key, "the root of this zone must be a directory");
             }
             if zone.has_entries && root.kind != FileType::Directory {
+                if !fixed {
+                    self.mend(Correction::DropBelow(MetaKey::root(*id)));
+                }
                 self.add(Code::ZoneWrong, &key, "entries below what is no directory");
             }
             for reference in &zone.references {
@@ -503,7 +524,7 @@ impl<'s> Schema<'s> {
             } else {
                 let names = zone.references.iter().filter(|other| other.from != ORPHAN_ZONE);
                 let expected = names.count() as u64;
-                if expected != u64::from(root.links) {
+                if expected != u64::from(root.links) || zone.references.is_empty() {
                     let detail = format!("expected {expected}, found {}", root.links);
                     match zone.references.is_empty() {
                         true => self.mend(Correction::Unnamed(*id, Some(Box::new(root.clone())))),
@@ -661,7 +682,7 @@ impl<'s> Schema<'s> {
         let left = start.and_then(|start| size.checked_sub(start)).unwrap_or(0);
         if len == 0 || len as u64 > left.min(FILE_BLOCK as u64) {
             if let Some(end) = end(block).filter(|end| end > size) {
-                self.short.insert(prefix.to_vec(), end);
+                self.short.insert(prefix.to_vec(), (end, *size));
             }
             let detail =
                 format!("a value of {len} bytes in block {block} of a file of {size} bytes");

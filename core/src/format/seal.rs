@@ -123,6 +123,14 @@ impl Seal {
         Ok(Seal { hash, birth: Birth { volume, epoch, nonce } })
     }
 
+    /// What a seal says of its birth, without a look at what it seals.
+    pub fn birth_of(sealed: &[u8]) -> Option<Birth> {
+        let number = |at: usize| Some(u64::from_le_bytes(*sealed.get(at..)?.first_chunk()?));
+        let volume = VolumeId(*sealed.get(HASHED_FROM..)?.first_chunk()?);
+        let at = HASHED_FROM + 16;
+        Some(Birth { volume, epoch: Epoch(number(at)?), nonce: Nonce(number(at + 8)?) })
+    }
+
     /// Writes a seal whose hash [`Seal::close`] fills in.
     pub fn open(writer: &mut Writer, magic: Magic, birth: Birth) {
         assert!(writer.is_empty(), "a seal stands at the start of its structure");

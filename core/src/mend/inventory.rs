@@ -1,11 +1,12 @@
 //! What is left of the nodes of a volume.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind::UnexpectedEof;
 
 use super::scan::scan;
-use crate::check::entries;
+use crate::check::{Pages, pages};
 use crate::device::Disk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Superblock};
 use crate::ids::*;
 use crate::node::Node;
@@ -13,7 +14,13 @@ use crate::node::Node;
 /// Nodes whose heads verify, and what is wrong with others.
 pub(super) struct Inventory {
     pub volume: VolumeId,
+    /// Blocks of the image.
+    pub blocks: u64,
     pub nodes: BTreeMap<NodeId, Known>,
+    /// Of those that the checker could not look at, the ones that have damaged parts.
+    pub suspects: BTreeSet<NodeId>,
+    /// The blocks of the allocation table.
+    pub rows: Vec<Extent>,
     lost: BTreeMap<NodeId, Lost>,
 }
 
@@ -39,23 +46,37 @@ impl Inventory {
     pub fn take(disk: &Disk, superblock: &Superblock) -> Result<Inventory> {
         let volume = superblock.birth.volume;
         let (mut nodes, mut lost) = (BTreeMap::new(), BTreeMap::new());
-        let (mut entries, whole) = entries(disk, superblock);
+        let (mut unseen, mut suspects) = (BTreeSet::new(), BTreeSet::new());
+        let Pages { mut entries, rows, whole } = pages(disk, superblock);
         if !whole {
             let page = |id: &NodeId| id.0 / ENTRIES_PER_PAGE as u64;
             let pages = entries.iter().map(|(id, _)| page(id)).collect();
-            entries.extend(scan(disk, superblock, &pages)?);
+            let found = scan(disk, superblock, &pages)?;
+            unseen.extend(found.iter().map(|(id, _)| *id));
+            entries.extend(found);
         }
         entries.sort_by_key(|(_, entry)| entry.extent);
         for (id, entry) in entries {
             match Node::load(disk, volume, id, &entry) {
-                Ok(node) => drop(nodes.insert(id, Known::of(&node, entry))),
+                Ok(node) => {
+                    // The checker could not look at it.
+                    if unseen.contains(&id) && node.read_all(disk).is_err() {
+                        suspects.insert(id);
+                    }
+                    nodes.insert(id, Known::of(&node, entry));
+                }
+                // What is past the end is not there; what cannot be read may be.
+                Err(Error::Io { op, place, source }) if source.kind() != UnexpectedEof => {
+                    return Err(Error::Io { op, place, source });
+                }
                 Err(error) => {
                     let (tree, height) = (entry.tree, entry.height);
                     lost.insert(id, Lost { tree, height, why: error.to_string() });
                 }
             }
         }
-        Ok(Inventory { volume, nodes, lost })
+        let blocks = superblock.image_blocks;
+        Ok(Inventory { volume, blocks, nodes, suspects, rows, lost })
     }
 
     /// A number that no node has.

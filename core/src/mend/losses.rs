@@ -3,7 +3,7 @@
 use super::Loss;
 use crate::error::Result;
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{FileType, Key, data_key};
+use crate::format::{Bounds, FileType, Key, data_key};
 use crate::fs::{Fs, Object, Walk, data_prefix};
 use crate::ids::TreeId;
 
@@ -33,24 +33,66 @@ pub enum MissingPart {
     Entries,
 }
 
-/// Tells losses by path; those of what is not there any more have none.
-pub(super) fn by_path(fs: &Fs, losses: &[Loss]) -> Result<Vec<Missing>> {
+/// Tells losses by path, and whether there are more; those of what is not there any more have none.
+pub(super) fn by_path(fs: &Fs, losses: &[Loss]) -> Result<(Vec<Missing>, bool)> {
     let mut missing = Vec::new();
     if losses.is_empty() {
-        return Ok(missing);
+        return Ok((missing, false));
     }
+    let [metadata, data] = [TreeId::Metadata, TreeId::Data].map(|tree| Ranges::of(losses, tree));
     let mut walk = Walk::new(fs.root()?);
     while let Some((path, object)) = walk.next_object(fs)? {
         if missing.len() >= PATHS_MAX {
-            break;
+            return Ok((missing, true));
         }
         let path = [b"/", &path[..]].concat();
-        let parts = missing_parts(&object, losses).into_iter();
-        // That entries are missing is told once.
-        let parts = parts.take(if object.is_directory() { 1 } else { PATHS_MAX });
-        missing.extend(parts.map(|(_, what)| Missing { path: path.clone(), what }));
+        match object.kind() {
+            FileType::Regular => of_file(&object, &path, &data, &mut missing),
+            FileType::Directory => {
+                let (lo, hi) = object.place().entry_range();
+                if metadata.overlap(&lo, Some(&hi)) {
+                    missing.push(Missing { path, what: MissingPart::Entries });
+                }
+            }
+            _ => {}
+        }
     }
-    Ok(missing)
+    Ok((missing, false))
+}
+
+/// Ranges of keys that lie apart, in order.
+pub(super) struct Ranges(Vec<Bounds>);
+
+impl Ranges {
+    /// All that is lost of a tree; losses are in the order of their keys.
+    pub fn of(losses: &[Loss], tree: TreeId) -> Ranges {
+        let mut ranges: Vec<Bounds> = Vec::new();
+        for loss in losses.iter().filter(|loss| loss.tree == tree) {
+            match ranges.last_mut() {
+                Some(last) if last.hi.as_ref().is_none_or(|hi| *hi >= loss.keys.lo) => {
+                    last.hi = match (last.hi.take(), &loss.keys.hi) {
+                        (Some(a), Some(b)) => Some(a.max(b.clone())),
+                        _ => None,
+                    };
+                }
+                _ => ranges.push(loss.keys.clone()),
+            }
+        }
+        Ranges(ranges)
+    }
+
+    /// Those that have keys within `[lo, hi)`.
+    fn within(&self, lo: &Key, hi: Option<&Key>) -> &[Bounds] {
+        let ended = |range: &Bounds| range.hi.as_ref().is_some_and(|end| end <= lo);
+        let from = self.0.partition_point(ended);
+        let to = self.0.partition_point(|range| hi.is_none_or(|hi| range.lo < *hi));
+        &self.0[from..to.max(from)]
+    }
+
+    /// Whether any key of `[lo, hi)` is in one.
+    pub fn overlap(&self, lo: &Key, hi: Option<&Key>) -> bool {
+        !self.within(lo, hi).is_empty()
+    }
 }
 
 /// The keys that stand for the contents of a file, or for the entries of a directory; nothing else has any.
@@ -72,35 +114,47 @@ pub fn keys_of(object: &Object) -> Option<(TreeId, Key, Key)> {
 /// What of one object is among the losses: the place of each that it has a part in, and that part.
 pub fn missing_parts(object: &Object, losses: &[Loss]) -> Vec<(usize, MissingPart)> {
     let Some((tree, lo, hi)) = keys_of(object) else { return Vec::new() };
-    let found = losses.iter().enumerate().filter(|(_, loss)| overlaps(loss, tree, &lo, &hi));
+    let found = losses.iter().enumerate().filter(|(_, Loss { tree: of, keys, .. })| {
+        *of == tree && keys.lo < hi && keys.hi.as_ref().is_none_or(|end| *end > lo)
+    });
     if tree == TreeId::Metadata {
         return found.map(|(at, _)| (at, MissingPart::Entries)).collect();
     }
-    let (size, block) = (object.inode().size, FILE_BLOCK as u64);
-    let prefix = data_prefix(object);
-    let part = |loss: &Loss| {
-        let first = if loss.keys.lo <= lo { 0 } else { block_at(&prefix, &loss.keys.lo) };
-        let end = match &loss.keys.hi {
-            Some(end) if *end < hi => block_at(&prefix, end),
-            _ => size.div_ceil(block),
-        };
-        let (first, end) = (first.saturating_mul(block), end.saturating_mul(block).min(size));
-        (first < end).then_some(MissingPart::Bytes { first, last: end - 1 })
+    let (prefix, size) = (data_prefix(object), object.inode().size);
+    let part = |(at, loss): (usize, &Loss)| Some((at, bytes_of(&prefix, size, &loss.keys)?));
+    found.filter_map(part).collect()
+}
+
+fn of_file(file: &Object, path: &[u8], lost: &Ranges, missing: &mut Vec<Missing>) {
+    let Some((_, lo, hi)) = keys_of(file) else { return };
+    let (prefix, size) = (data_prefix(file), file.inode().size);
+    for range in lost.within(&lo, Some(&hi)).iter().take(PATHS_MAX) {
+        if let Some(what) = bytes_of(&prefix, size, range) {
+            missing.push(Missing { path: path.to_vec(), what });
+        }
+    }
+}
+
+/// The bytes that a range of keys stands for of a file that it has keys of, if there are any.
+fn bytes_of(prefix: &[u8], size: u64, keys: &Bounds) -> Option<MissingPart> {
+    let block = FILE_BLOCK as u64;
+    let [lo, hi] = [0, size.div_ceil(block)].map(|block| data_key(prefix, block));
+    let first = if keys.lo <= lo { 0 } else { block_at(prefix, &keys.lo) };
+    let end = match &keys.hi {
+        Some(end) if *end < hi => block_at(prefix, end),
+        _ => size.div_ceil(block),
     };
-    found.filter_map(|(at, loss)| Some((at, part(loss)?))).collect()
+    let (first, end) = (first.saturating_mul(block), end.saturating_mul(block).min(size));
+    (first < end).then(|| MissingPart::Bytes { first, last: end - 1 })
 }
 
-/// Whether what is lost may be within `[lo, hi)`.
-fn overlaps(loss: &Loss, tree: TreeId, lo: &Key, hi: &Key) -> bool {
-    loss.tree == tree && loss.keys.lo < *hi && loss.keys.hi.as_ref().is_none_or(|end| end > lo)
-}
-
-/// The first block of a file whose key is not below a key that may be cut short, or go on.
+/// The first block of a file whose key is not before this one, which may be cut short.
 fn block_at(prefix: &[u8], key: &[u8]) -> u64 {
     let digits = key.strip_prefix(prefix).unwrap_or_default();
     let mut bytes = [0; 8];
     let len = digits.len().min(8);
     bytes[..len].copy_from_slice(&digits[..len]);
+    // What is longer is behind the block.
     u64::from_be_bytes(bytes).saturating_add(u64::from(digits.len() > 8))
 }
 

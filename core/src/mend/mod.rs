@@ -32,7 +32,7 @@ use crate::volume::{Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume
 
 use inventory::Inventory;
 pub use losses::{Missing, MissingPart, keys_of, missing_parts};
-pub use repair::{Repair, Repairable, repair};
+pub use repair::{Repair, Repairable, repair, repair_all};
 use trees::{Make, Plan};
 
 /// What a mender has lost: what a tree held of some keys, or messages for them.
@@ -72,6 +72,8 @@ pub struct Mended {
     pub losses: Vec<Loss>,
     /// The same by path, as far as there are paths.
     pub missing: Vec<Missing>,
+    /// Whether there are more paths than these.
+    pub more_missing: bool,
     /// What was done so that the indexes agree with each other, in this order.
     pub changes: Vec<Change>,
 }
@@ -103,7 +105,8 @@ impl Change {
     /// Whether something that was there has gone, and not only been put right.
     pub fn is_loss(&self) -> bool {
         let made_good = matches!(self.place, Place::Key(..));
-        !made_good || [Change::DROPPED, Change::UNOWNED, Change::GIVEN_UP].contains(&&*self.what)
+        let gone = [Change::DROPPED, Change::GIVEN_UP];
+        !made_good || gone.iter().any(|gone| self.what.contains(gone))
     }
 }
 
@@ -115,7 +118,8 @@ pub fn mend(
     slot: Option<u32>,
     spare: bool,
     nonces: NonceSource,
-) -> Result<(Volume, Mended)> {
+    mended: &mut Mended,
+) -> Result<Volume> {
     let disk = Disk::new(device.clone());
     let identity = read_identity(&disk)?;
     let ring = Ring::read(&disk, &identity)?;
@@ -125,14 +129,15 @@ pub fn mend(
     let mut survey = crate::log::scan(&disk, &superblock)?;
     ring.settle(&disk)?;
 
-    let mut mended = Mended::default();
-    let suspects = suspects(report);
     let inventory = Inventory::take(&disk, &superblock)?;
+    let mut suspects = suspects(report);
+    suspects.extend(&inventory.suspects);
     let mut next_node = superblock.next_node.max(inventory.next_node());
     let plan = Plan::new(&inventory, &suspects, &mut next_node)?;
 
     let mut table = Table::empty(disk.clone(), identity.volume);
     let mut space = Space::rebuilt(&disk, &superblock, spare)?;
+    space.spare(&inventory.rows);
     let (mut growth, mut make) = (0, plan.make);
     for (id, known) in &inventory.nodes {
         let node = Node::load(&disk, identity.volume, *id, &known.entry)?;
@@ -140,17 +145,18 @@ pub fn mend(
         if !plan.keep.contains(id) {
             // It may be read still.
             space.spare(&rows.unwrap_or_default());
-        } else if rows.is_some_and(|rows| space.claim(&rows)) {
+        } else if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
             growth += node.growth();
             table.set(*id, Some(Entry { references: 1, ..known.entry }))?;
         } else {
             // What others own already it can only be copied from.
+            space.spare(&rows.unwrap_or_default());
             let (id, bounds) = (*id, known.bounds.clone());
             make.push(Make::Again { id, from: id, bounds, children: None });
         }
     }
 
-    space.release_spared();
+    space.release_spared(&survey.pins);
     unpinnable(&mut space, &superblock, &mut survey, &mut mended.changes);
     let next_msn = superblock.next_msn;
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
@@ -162,12 +168,13 @@ pub fn mend(
         volume.put_node(make_node(&disk, &inventory, next_msn, making, &mut mended.losses)?)?;
     }
     mended.losses.sort_by(|a, b| (a.tree, &a.keys.lo).cmp(&(b.tree, &b.keys.lo)));
+    mended.losses.dedup();
     volume.replay_sound(&survey)?;
     mended.replayed = survey.records;
     if volume.content() == Content::Files {
-        schema::mend(&mut volume, &mut mended.changes)?;
+        schema::mend(&mut volume, &mended.losses, &mut mended.changes)?;
     }
-    Ok((volume, mended))
+    Ok(volume)
 }
 
 /// Groups of the log that bind blocks which nodes own cannot be what they say: none of them counts, and none after.
@@ -247,6 +254,10 @@ fn make_node(
             let known = &inventory.nodes[&from];
             let node = Node::load(disk, inventory.volume, from, &known.entry)?;
             let tree = node.tree();
+            if known.bounds.within(&bounds) != bounds {
+                let why = format!("{from} is where other keys should be");
+                lose(tree, bounds.clone(), false, why);
+            }
             Ok(match node {
                 Node::Leaf(leaf) => {
                     Node::Leaf(leaf.rescue(disk, id, bounds, &mut |keys, error| {

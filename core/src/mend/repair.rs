@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::losses::by_path;
 use super::{Mended, mend};
-use crate::check::{Code, Report};
+use crate::check::{CheckOptions, Code, Report, check};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Result};
 use crate::format::{IDENTITY_AT, Identity, Superblock};
@@ -13,6 +13,9 @@ use crate::ids::{BLOCK_SIZE, Time};
 use crate::volume::{
     Content, Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, read_identity,
 };
+
+/// Damage that is hidden behind other damage is looked for so often.
+const ROUNDS: usize = 4;
 
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub struct Repair {
 }
 
 /// What it takes to repair everything that a check has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Repairable {
     /// There is nothing to repair.
     Nothing,
@@ -84,29 +87,53 @@ pub fn repair(
     wall: Time,
     nonces: NonceSource,
 ) -> Result<Repair> {
+    once(device, report, slot, wall, &Nonces::new(nonces))
+}
+
+/// A source of nonces for several volumes, one after another.
+struct Nonces(Arc<Mutex<NonceSource>>);
+
+impl Nonces {
+    fn new(source: NonceSource) -> Nonces {
+        Nonces(Arc::new(Mutex::new(source)))
+    }
+
+    fn source(&self) -> NonceSource {
+        let shared = self.0.clone();
+        Box::new(move || shared.lock().unwrap_or_else(PoisonError::into_inner)())
+    }
+}
+
+fn once(
+    device: &Arc<dyn Device>,
+    report: &Report,
+    slot: Option<u32>,
+    wall: Time,
+    nonces: &Nonces,
+) -> Result<Repair> {
     let disk = Disk::new(device.clone());
     mend_identity(&disk, report)?;
     mend_reserved(&disk)?;
     let broken = mend_ring(&disk, false)?;
-    let nonces = Arc::new(Mutex::new(nonces));
-    let source = || -> NonceSource {
-        let nonces = nonces.clone();
-        Box::new(move || nonces.lock().unwrap_or_else(PoisonError::into_inner)())
-    };
-    let mending = |spare| {
-        let (mut volume, mended) = mend(device, report, slot, spare, source())?;
+    let mut found = Mended::default();
+    let mut mending = |spare| {
+        let mut volume = mend(device, report, slot, spare, nonces.source(), &mut found)?;
         volume.checkpoint_at(wall)?;
-        Ok((volume, mended.replayed, Some(mended)))
+        Ok(volume)
     };
     let (volume, replayed, mut mended) = match report.repairable() {
-        Repairable::WithLoss => match mending(true) {
-            // Then what the map says is in use, and nobody owns, is not left alone.
-            Err(Error::NoSpace { .. }) => mending(false)?,
-            mended => mended?,
-        },
+        Repairable::WithLoss => {
+            let volume = match mending(true) {
+                // Then what the map says is in use, and nobody owns, is not left alone.
+                Err(Error::NoSpace { .. }) => mending(false)?,
+                volume => volume?,
+            };
+            (volume, found.replayed, Some(found))
+        }
         _ => {
             let mode = Mode::ReadWrite;
-            let open = OpenOptions { slot, content: None, ..OpenOptions::new(mode, source()) };
+            let open =
+                OpenOptions { slot, content: None, ..OpenOptions::new(mode, nonces.source()) };
             let (mut volume, recovery) = Volume::open(device.clone(), open)?;
             volume.checkpoint_at(wall)?;
             (volume, recovery.survey.records, None)
@@ -121,12 +148,56 @@ pub fn repair(
             orphans -= fs.count_orphans()?;
         }
         if let Some(mended) = &mut mended {
-            mended.missing = by_path(&fs, &mended.losses)?;
+            (mended.missing, mended.more_missing) = by_path(&fs, &mended.losses)?;
         }
     }
     mend_ring(&disk, true)?;
     disk.flush()?;
     Ok(Repair { replayed, slots_mended: broken, orphans, mended })
+}
+
+/// Repairs until a check finds nothing more that can be repaired: what was hidden behind damage comes to light when that is
+/// gone. Returned are all that was done, and the last check.
+pub fn repair_all(
+    device: &Arc<dyn Device>,
+    report: &Report,
+    options: CheckOptions,
+    wall: Time,
+    nonces: NonceSource,
+) -> Result<(Repair, Report)> {
+    let consent = report.repairable();
+    let nonces = Nonces::new(nonces);
+    let mut done = once(device, report, options.slot, wall, &nonces)?;
+    let options = CheckOptions { slot: None, ..options };
+    let mut again = check(device, options, &mut ());
+    for _ in 1..ROUNDS {
+        let more = again.repairable();
+        if more == Repairable::Nothing || more == Repairable::No || more > consent {
+            break;
+        }
+        done.add(once(device, &again, None, wall, &nonces)?);
+        again = check(device, options, &mut ());
+    }
+    Ok((done, again))
+}
+
+impl Repair {
+    /// More has been done.
+    fn add(&mut self, more: Repair) {
+        self.replayed += more.replayed;
+        self.slots_mended += more.slots_mended;
+        self.orphans += more.orphans;
+        match (&mut self.mended, more.mended) {
+            (Some(mended), Some(more)) => {
+                mended.nodes += more.nodes;
+                mended.losses.extend(more.losses);
+                mended.missing.extend(more.missing);
+                mended.more_missing |= more.more_missing;
+                mended.changes.extend(more.changes);
+            }
+            (mended, more) => *mended = more.or(mended.take()),
+        }
+    }
 }
 
 /// Writes an identity block that does not verify afresh. The volume's id and size stand in the superblocks; its UUID and label

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::format::limits::HEAD_MAX;
 use crate::format::*;
 use crate::ids::*;
+use crate::space::{Bitmap, Space};
 use crate::volume::Layout;
 
 /// So many bytes are read at once.
@@ -25,7 +26,10 @@ pub(super) fn scan(
 ) -> Result<Vec<(NodeId, Entry)>> {
     let block = BLOCK_SIZE as u64;
     let layout = Layout::new(superblock.image_blocks * block, superblock.log_units * block)?;
-    let mut scan = Scan { disk, superblock, known, found: BTreeMap::new() };
+    let used = Space::load(disk, superblock).ok().map(|space| space.used().clone());
+    let found = BTreeMap::new();
+    // Whatever stands there, no more is read of it than there is.
+    let mut scan = Scan { disk, superblock, known, used, left: disk.len(), found };
     let (mut at, end) = (layout.nodes().start * block, layout.nodes().end * block);
     while at < end {
         let len = (end - at).min(CHUNK as u64) as usize;
@@ -46,12 +50,19 @@ struct Scan<'s> {
     superblock: &'s Superblock,
     /// Pages of entries that are sound.
     known: &'s BTreeSet<u64>,
+    /// What the space map has in use, if that verifies: the rest was given up.
+    used: Option<Bitmap>,
+    /// So many bytes of heads may be read still.
+    left: u64,
     /// For each node the youngest entry, and when that was written.
     found: BTreeMap<NodeId, ((Epoch, u64), Entry)>,
 }
 
 impl Scan<'_> {
     fn block(&mut self, at: BlockNr, bytes: &[u8]) {
+        if self.used.as_ref().is_some_and(|used| !used.get(at.0)) {
+            return;
+        }
         match Magic::of(bytes) {
             Some(Magic::Leaf | Magic::Internal) => self.head(at, bytes),
             Some(Magic::ScatterMap) if ScatterMap::decode(bytes, None).is_ok() => {
@@ -66,13 +77,33 @@ impl Scan<'_> {
         }
     }
 
+    /// Whether a seal is of this volume, and of an epoch that led to the superblock: an abandoned one has another nonce.
+    fn is_ours(&self, sealed: &[u8]) -> bool {
+        let Some(birth) = Seal::birth_of(sealed) else { return false };
+        let ours = self.superblock.birth;
+        birth.volume == ours.volume
+            && birth.epoch <= ours.epoch
+            && (birth.epoch < ours.epoch || birth.nonce == ours.nonce)
+    }
+
+    /// Whether all blocks of an image are in use, as far as is known.
+    fn is_used(&self, extent: Extent) -> bool {
+        let Some(used) = &self.used else { return true };
+        let Ok(rows) = self.disk.blocks_of(extent) else { return false };
+        rows.iter().all(|row| (row.start.0..row.end().0).all(|block| used.get(block)))
+    }
+
     /// A block that a head may begin in.
     fn head(&mut self, start: BlockNr, first: &[u8]) {
         let length = first.get(HEAD_BYTES_AT..HEAD_BYTES_AT + 4).and_then(|b| b.try_into().ok());
         let bytes = u32::from_le_bytes(length.unwrap_or_default());
-        if (bytes as usize) < HEAD_BYTES_AT || bytes as usize > HEAD_MAX {
+        if (bytes as usize) < HEAD_BYTES_AT || bytes as usize > HEAD_MAX || !self.is_ours(first) {
             return;
         }
+        if u64::from(bytes) > self.left {
+            return;
+        }
+        self.left -= u64::from(bytes);
         let head = match first.get(..bytes as usize) {
             Some(head) => head.to_vec(),
             None => match self.disk.read(start.byte(), bytes as usize) {
@@ -88,15 +119,14 @@ impl Scan<'_> {
             Ok::<_, FormatError>((seal, head.id, head.tree, head.height, head.write_seq, bytes))
         });
         let Ok((seal, id, tree, height, write_seq, image_bytes)) = found else { return };
-        let birth = seal.birth;
-        if birth.volume != self.superblock.birth.volume
-            || birth.epoch > self.superblock.birth.epoch
-            || self.known.contains(&(id.0 / ENTRIES_PER_PAGE as u64))
-        {
+        if self.known.contains(&(id.0 / ENTRIES_PER_PAGE as u64)) {
             return;
         }
         let extent = Extent { start, blocks: image_bytes.div_ceil(BLOCK_SIZE as u32) };
-        let (hash, birth) = (seal.hash, birth.epoch);
+        if !self.is_used(extent) {
+            return;
+        }
+        let (hash, birth) = (seal.hash, seal.birth.epoch);
         let entry = Entry { extent, head_bytes: bytes, hash, birth, references: 1, tree, height };
         let age = (birth, write_seq);
         if self.found.get(&id).is_none_or(|(other, _)| *other < age) {

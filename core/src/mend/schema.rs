@@ -4,7 +4,10 @@
 //! until it has no more to say; counts are made good when nothing else is left. What has lost its place goes to
 //! `lost+found`, with the best name that is known.
 
-use super::Change;
+use std::collections::BTreeMap;
+
+use super::losses::Ranges;
+use super::{Change, Loss};
 use crate::check::{Correction, corrections, lost_inode};
 use crate::error::{Place, Result};
 use crate::format::*;
@@ -13,29 +16,39 @@ use crate::ids::*;
 use crate::volume::{Transaction, Volume};
 
 /// Corrections bring others to light so often at the most.
-const ROUNDS: usize = 24;
+const ROUNDS: usize = 100;
 /// So many bytes of keys and values make a transaction.
 const AT_ONCE: usize = 64 << 10;
 /// A message takes so many besides.
 const MESSAGE_BYTES: usize = 32;
+/// What is said of what has come back below what is no directory.
+const DROPPED_BELOW: &str = "what was below it is dropped: it is no directory";
 /// Where what has lost its place goes.
 const FOUND: &[u8] = b"lost+found";
 
 /// Makes the indexes agree.
-pub(super) fn mend(volume: &mut Volume, changes: &mut Vec<Change>) -> Result<()> {
+pub(super) fn mend(volume: &mut Volume, losses: &[Loss], changes: &mut Vec<Change>) -> Result<()> {
+    let lost = Ranges::of(losses, TreeId::Metadata);
+    let is_lost = |key: &Key| lost.overlap(key, Some(&key.successor()));
     for _ in 0..ROUNDS {
-        let (_, mut corrections) = corrections(volume)?;
-        if corrections.is_empty() {
+        let corrections = corrections(volume, &is_lost)?;
+        let mut by_phase: BTreeMap<u8, Vec<Correction>> = BTreeMap::new();
+        for correction in corrections {
+            by_phase.entry(correction.phase()).or_default().push(correction);
+        }
+        let mut mender =
+            Mender { volume, changes, messages: Vec::new(), bytes: 0, found: None, changed: false };
+        // What changes nothing leaves the word to what comes after it.
+        for corrections in by_phase.into_values() {
+            corrections.into_iter().try_for_each(|correction| mender.correct(correction))?;
+            mender.commit()?;
+            if mender.changed {
+                break;
+            }
+        }
+        if !mender.changed {
             break;
         }
-        if corrections.iter().any(|correction| !correction.is_count()) {
-            corrections.retain(|correction| !correction.is_count());
-        }
-        let mut mender = Mender { volume, changes, messages: Vec::new(), bytes: 0, found: None };
-        for correction in corrections {
-            mender.correct(correction)?;
-        }
-        mender.commit()?;
     }
     Ok(())
 }
@@ -47,6 +60,8 @@ struct Mender<'m> {
     bytes: usize,
     /// The place of `lost+found`, once it is there.
     found: Option<MetaKey>,
+    /// Whether anything has changed.
+    changed: bool,
 }
 
 impl Mender<'_> {
@@ -55,6 +70,31 @@ impl Mender<'_> {
             Correction::Drop(tree, key) => {
                 self.note(Place::Key(tree, key.to_vec()), Change::DROPPED);
                 self.send(RecordMessage::Point(tree, key, Action::Delete))
+            }
+            Correction::Unowned(key) => {
+                self.note(Place::Key(TreeId::Metadata, key.to_vec()), "dropped: it has no owner");
+                self.send(RecordMessage::Point(TreeId::Metadata, key, Action::Delete))
+            }
+            Correction::DropBelow(place) => self.drop_below(&place),
+            Correction::Size(key, size) => {
+                let what = format!("{size} bytes long, as its contents are");
+                self.note(Place::Key(TreeId::Metadata, key.to_vec()), what);
+                let update = Update::patch(SIZE_AT, &size.to_le_bytes(), false);
+                let message = Action::Update(update);
+                self.send(RecordMessage::Point(TreeId::Metadata, key, message))
+            }
+            Correction::DropBlocks(prefix, size) => {
+                let what = format!("contents behind the end, at {size}, dropped");
+                self.note(Place::Key(TreeId::Data, prefix.clone()), what);
+                let block = limits::FILE_BLOCK as u64;
+                let keep = (size % block) as usize;
+                if keep > 0 {
+                    let key = data_key(&prefix, size / block);
+                    let trim = Action::Update(Update::trim(keep));
+                    self.send(RecordMessage::Point(TreeId::Data, key, trim))?;
+                }
+                let [lo, hi] = [size.div_ceil(block), u64::MAX].map(|at| data_key(&prefix, at));
+                self.send(RecordMessage::RangeDelete(TreeId::Data, lo, hi))
             }
             Correction::DropContents(prefix) => {
                 self.note(Place::Key(TreeId::Data, prefix.clone()), Change::UNOWNED);
@@ -70,7 +110,10 @@ impl Mender<'_> {
                 let update = Action::Update(Update::patch(offset, &bytes, false));
                 self.send(RecordMessage::Point(TreeId::Metadata, key, update))
             }
-            Correction::Given { zone, ino } => self.volume.given(zone, ino),
+            Correction::Given { zone, ino } => {
+                self.changed = true;
+                self.volume.given(zone, ino)
+            }
             Correction::Contentless(key) => {
                 let value = self.volume.get(TreeId::Metadata, &key)?;
                 let decoded = value.and_then(|value| MetaValue::decode(&value, None).ok());
@@ -91,10 +134,25 @@ impl Mender<'_> {
         }
     }
 
-    /// A directory whose inode is lost, and those above it.
+    /// A directory whose inode is lost, and those above it. What is no directory any more has nothing below it: that was
+    /// moved or removed before something else came in its place.
     fn directory(&mut self, place: &MetaKey) -> Result<()> {
-        if place.path.is_empty() || self.volume.get(TreeId::Metadata, &place.encode())?.is_some() {
-            return Ok(());
+        let Some((_, above)) = place.path.split_last() else { return Ok(()) };
+        if let Some(value) = self.volume.get(TreeId::Metadata, &place.encode())? {
+            return match MetaValue::decode(&value, None) {
+                Ok(MetaValue::Inode(inode)) if inode.kind == FileType::Directory => Ok(()),
+                _ => self.drop_below(place),
+            };
+        }
+        if !above.is_empty() {
+            let above = MetaKey { zone: place.zone, path: above.to_vec(), xattr: None };
+            let before = self.changes.len();
+            self.directory(&above)?;
+            // What was dropped above has taken this along.
+            let dropped = |change: &Change| change.what == DROPPED_BELOW;
+            if self.changes[before..].iter().any(dropped) {
+                return Ok(());
+            }
         }
         let ino = self.volume.take_ino()?;
         let inode = lost_inode(FileType::Directory, ino, self.volume.superblock().wall);
@@ -104,13 +162,28 @@ impl Mender<'_> {
         self.commit()
     }
 
+    /// Nothing is below what is no directory.
+    fn drop_below(&mut self, place: &MetaKey) -> Result<()> {
+        let (lo, hi) = place.subtree_range();
+        // It may have been dropped for another entry already.
+        let mut below = self.volume.cursor(TreeId::Metadata, lo.clone(), Some(hi.clone()));
+        if below.next().transpose()?.is_none() {
+            return Ok(());
+        }
+        drop(below);
+        self.note(Place::Key(TreeId::Metadata, place.encode().to_vec()), DROPPED_BELOW);
+        self.send(RecordMessage::RangeDelete(TreeId::Metadata, lo.clone(), hi.clone()))?;
+        self.send(RecordMessage::RangeDelete(TreeId::Data, lo, hi))?;
+        self.commit()
+    }
+
     /// A zone without a name is given one in `lost+found`.
     fn unnamed(&mut self, zone: ZoneId, root: Option<Inode>) -> Result<()> {
         let name = match root.as_ref().and_then(|root| root.parent.as_ref()) {
             Some(parent) => parent.name.clone(),
-            None => format!("zone-{zone}").into_bytes(),
+            None => format!("zone-{}", zone.0).into_bytes(),
         };
-        let place = self.found_place(name)?;
+        let place = self.found_place(name, zone)?;
         let name = place.path.last().cloned().unwrap_or_default();
         let root = match root {
             Some(root) => root,
@@ -148,7 +221,7 @@ impl Mender<'_> {
                 let Some(zone) = zone.filter(|zone| *zone >= FIRST_ZONE) else {
                     return self.correct(Correction::DropContents(prefix.to_vec()));
                 };
-                (self.found_place(format!("zone-{zone}").into_bytes())?, Some(zone))
+                (self.found_place(format!("zone-{}", zone.0).into_bytes(), zone)?, Some(zone))
             }
         };
         let key = place.encode();
@@ -165,7 +238,7 @@ impl Mender<'_> {
     }
 
     /// A place in `lost+found` that is free.
-    fn found_place(&mut self, name: Vec<u8>) -> Result<MetaKey> {
+    fn found_place(&mut self, name: Vec<u8>, zone: ZoneId) -> Result<MetaKey> {
         let found = match &self.found {
             Some(found) => found.clone(),
             None => self.make_found()?,
@@ -174,7 +247,10 @@ impl Mender<'_> {
         loop {
             let name = match number {
                 0 => name.clone(),
-                _ => [&name[..name.len().min(230)], format!(".{number}").as_bytes()].concat(),
+                // No other zone has this number.
+                1 => [&name[..name.len().min(200)], format!(".{}", zone.0).as_bytes()].concat(),
+                _ => [&name[..name.len().min(200)], format!(".{}.{number}", zone.0).as_bytes()]
+                    .concat(),
             };
             let place = found.child(&name);
             if self.volume.get(TreeId::Metadata, &place.encode())?.is_none() {
@@ -220,6 +296,7 @@ impl Mender<'_> {
     }
 
     fn send(&mut self, message: RecordMessage) -> Result<()> {
+        self.changed = true;
         self.bytes += MESSAGE_BYTES
             + match &message {
                 RecordMessage::Point(_, key, Action::Insert(value)) => key.len() + value.len(),

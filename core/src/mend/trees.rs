@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::inventory::{Inventory, Known};
-use crate::error::{Result, after};
-use crate::format::limits::FANOUT;
+use crate::error::{Error, Result, after};
+use crate::format::limits::{FANOUT, HEIGHT_MAX};
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 
 /// The most children of a node.
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
+/// A node that is raised has about so many.
+const MANY: usize = CHILDREN_MAX / 2;
 
 /// A node to be made.
 pub(super) enum Make {
@@ -70,18 +72,24 @@ impl Plan {
     }
 }
 
-/// Nodes that no edge leads to, by height, in the order of their keys.
+/// Nodes that no way leads to from the root, by height, in the order of their keys.
 fn orphans(inventory: &Inventory, tree: TreeId) -> Vec<(Height, NodeId)> {
-    let parents = inventory.nodes.values().filter(|node| node.tree == tree);
-    let edges = parents.flat_map(|parent| parent.children.iter().map(move |edge| (parent, edge)));
-    let held: HashSet<NodeId> = edges
-        .filter(|(parent, (id, bounds))| {
-            inventory.nodes.get(id).is_some_and(|child| fits(parent, child, bounds))
-        })
-        .map(|(_, (id, _))| *id)
-        .collect();
+    let mut reached = HashSet::new();
+    let root = inventory.nodes.get(&tree.root());
+    let sound = |root: &&Known| root.tree == tree && root.bounds == Bounds::default();
+    let mut waiting: Vec<&Known> = root.filter(sound).into_iter().collect();
+    while let Some(parent) = waiting.pop() {
+        for (id, bounds) in &parent.children {
+            let child = inventory.nodes.get(id).filter(|child| fits(parent, child, bounds));
+            if let Some(child) = child
+                && reached.insert(*id)
+            {
+                waiting.push(child);
+            }
+        }
+    }
     let free = |(id, node): &(&NodeId, &Known)| {
-        node.tree == tree && !held.contains(*id) && !TreeId::ALL.map(TreeId::root).contains(*id)
+        node.tree == tree && !reached.contains(*id) && !TreeId::ALL.map(TreeId::root).contains(*id)
     };
     let mut orphans: Vec<_> = inventory.nodes.iter().filter(free).collect();
     orphans.sort_by(|(_, a), (_, b)| (a.height, &a.bounds.lo).cmp(&(b.height, &b.bounds.lo)));
@@ -109,10 +117,14 @@ struct Builder<'b> {
 impl Builder<'_> {
     fn build(&mut self) -> Result<()> {
         let (root, all) = (self.tree.root(), Bounds::default());
-        let top = self.orphans.last().map_or(Height(0), |(height, _)| Height(height.0 + 1));
-        let height = self.inventory.height_of(self.tree).unwrap_or(top);
+        let height = self.inventory.height_of(self.tree).unwrap_or_else(|| self.top());
         let mut waiting = vec![Place { id: root, from: root, height, bounds: all }];
         while let Some(place) = waiting.pop() {
+            // Each takes a block at least.
+            let (need_blocks, free_blocks) = (self.plan.make.len() as u64, self.inventory.blocks);
+            if need_blocks > free_blocks {
+                return Err(Error::NoSpace { need_blocks, free_blocks });
+            }
             let found = self.inventory.nodes.get(&place.id).filter(|node| {
                 (node.tree, node.height) == (self.tree, place.height) && node.bounds == place.bounds
             });
@@ -162,57 +174,96 @@ impl Builder<'_> {
         self.plan.make.push(make);
     }
 
+    /// How high a tree must be to hold what is left.
+    fn top(&self) -> Height {
+        let Some((highest, _)) = self.orphans.last() else { return Height(0) };
+        let many = self.orphans.iter().filter(|(height, _)| height == highest).count() > MANY;
+        Height((highest.0 + 1 + u8::from(many)).min(HEIGHT_MAX))
+    }
+
     /// An internal node that is not what it should be is raised again over the nodes that are without a parent.
     fn raise(&mut self, place: Place, waiting: &mut Vec<Place>) -> Result<()> {
         let below = Height(place.height.0 - 1);
-        let mut children = Vec::new();
+        let mut children: Vec<(NodeId, Key)> = Vec::new();
         let mut at = Some(place.bounds.lo.clone());
         for id in self.adopted(below, &place.bounds) {
             let bounds = self.inventory.nodes[&id].bounds.clone();
-            // There must be room for it, a gap before it, and one behind all.
-            if children.len() + 3 > CHILDREN_MAX {
+            let Some(next) = at.clone() else { break };
+            let gap = (next < bounds.lo).then(|| Bounds { lo: next, hi: Some(bounds.lo.clone()) });
+            let last = bounds.hi == place.bounds.hi;
+            // There must be room for what comes behind, too.
+            if children.len() + 1 + usize::from(gap.is_some()) + usize::from(!last) > CHILDREN_MAX {
                 break;
             }
-            let Some(next) = at.take() else { break };
-            if next < bounds.lo {
-                let gap = Bounds { lo: next, hi: Some(bounds.lo.clone()) };
-                children.push((self.gap(below, gap, waiting)?, ()));
+            if let Some(gap) = gap {
+                self.fill(below, gap, &place, &mut children, waiting)?;
             }
             self.taken.insert(id);
             at = bounds.hi.clone();
+            children.push((id, bounds.lo.clone()));
             waiting.push(Place { id, from: id, height: below, bounds });
-            children.push((id, ()));
         }
-        let rest = match (&at, &place.bounds.hi) {
+        let rest = match (at, &place.bounds.hi) {
             (None, _) => None,
-            (Some(at), Some(hi)) if at >= hi => None,
-            (Some(at), hi) => Some(Bounds { lo: at.clone(), hi: hi.clone() }),
+            (Some(at), Some(hi)) if at >= *hi => None,
+            (Some(at), hi) => Some(Bounds { lo: at, hi: hi.clone() }),
         };
         if let Some(rest) = rest {
-            children.push((self.gap(below, rest, waiting)?, ()));
-        }
-        let mut lows: Vec<(NodeId, Key)> = Vec::with_capacity(children.len());
-        let added = waiting.len() - children.len();
-        for place in &waiting[added..] {
-            lows.push((place.id, place.bounds.lo.clone()));
+            self.fill(below, rest, &place, &mut children, waiting)?;
         }
         let Place { id, from, height, bounds } = place;
-        let (tree, children) = (self.tree, lows);
+        let tree = self.tree;
         self.plan.make.push(Make::Over { id, from, tree, height, bounds, children });
         Ok(())
     }
 
-    /// A place without a node.
-    fn gap(&mut self, height: Height, bounds: Bounds, waiting: &mut Vec<Place>) -> Result<NodeId> {
-        let id = self.fresh()?;
-        waiting.push(Place { id, from: id, height, bounds });
-        Ok(id)
+    /// Fills a gap among the children of a node: by one, or by as many as it takes to hold what is left below.
+    fn fill(
+        &mut self,
+        height: Height,
+        gap: Bounds,
+        parent: &Place,
+        children: &mut Vec<(NodeId, Key)>,
+        waiting: &mut Vec<Place>,
+    ) -> Result<()> {
+        let most = CHILDREN_MAX.saturating_sub(children.len() + 3).clamp(1, MANY);
+        let mut cuts = self.cuts(height, &gap, most).into_iter().peekable();
+        let mut lo = gap.lo;
+        loop {
+            let hi = cuts.next();
+            let id = self.fresh()?;
+            children.push((id, lo.clone()));
+            let bounds = Bounds { lo, hi: hi.clone().or_else(|| gap.hi.clone()) };
+            // Whatever was there went with the parent, or with a child of that.
+            waiting.push(Place { id, from: parent.from, height, bounds });
+            match hi {
+                Some(hi) => lo = hi,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Where a gap is cut so that nodes of this height can hold what is left below; into so many at the most.
+    fn cuts(&self, height: Height, gap: &Bounds, most: usize) -> Vec<Key> {
+        // The highest that are left and lower.
+        let heights = (0..height.0).rev().map(Height);
+        let below = heights.map(|height| self.adopted(height, gap)).find(|found| !found.is_empty());
+        let below = below.unwrap_or_default();
+        let each = MANY.max(below.len().div_ceil(most.max(1)));
+        let lows = below.iter().skip(each).step_by(each);
+        lows.map(|id| self.inventory.nodes[id].bounds.lo.clone()).take(most - 1).collect()
     }
 
     /// Nodes of a height that are without a parent, one behind another within the bounds.
     fn adopted(&self, height: Height, bounds: &Bounds) -> Vec<NodeId> {
         let node = |id: &NodeId| &self.inventory.nodes[id];
-        let of_height = self.orphans.iter().filter(|(other, _)| *other == height);
+        let before = |(other, id): &(Height, NodeId)| {
+            (*other, &self.inventory.nodes[id].bounds.lo) < (height, &bounds.lo)
+        };
+        let from = self.orphans.partition_point(before);
+        let of_height = self.orphans[from..].iter().take_while(|(other, id)| {
+            *other == height && bounds.is_below_end(&self.inventory.nodes[id].bounds.lo)
+        });
         let mut within: Vec<NodeId> = of_height
             .map(|(_, id)| *id)
             .filter(|id| {

@@ -128,6 +128,17 @@ impl Node {
         }
     }
 
+    /// Reads and verifies all parts.
+    pub fn read_all(&self, disk: &Disk) -> Result<()> {
+        match self {
+            Node::Leaf(leaf) => leaf.read_all(disk),
+            Node::Internal(internal) => {
+                internal.load_ranges(disk)?;
+                (0..internal.children().len()).try_for_each(|at| internal.load_pending(disk, at))
+            }
+        }
+    }
+
     /// The bytes of the values that updates which are pending in the node may make.
     pub fn growth(&self) -> u64 {
         match self {

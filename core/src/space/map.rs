@@ -147,9 +147,17 @@ impl Space {
         }
     }
 
-    /// All claims have been made: what is spared becomes free as if it had been in use until now.
-    pub fn release_spared(&mut self) {
-        let spared = |block: &u64| self.busy.get(*block) && !self.used.get(*block);
+    /// All claims have been made: what is spared becomes free as if it had been in use until now. What a log is going
+    /// to pin is not.
+    pub fn release_spared(&mut self, pins: &[(u64, Extent)]) {
+        let mut pinned = Bitmap::new(self.busy.len());
+        let rows = pins.iter().filter_map(|(_, extent)| self.disk.blocks_of(*extent).ok());
+        let all = pinned.len();
+        for row in rows.flatten().filter(|row| row.end().0 <= all) {
+            pinned.set(row.start.0, row.blocks.into());
+        }
+        let spared =
+            |block: &u64| self.busy.get(*block) && !self.used.get(*block) && !pinned.get(*block);
         let mut rows: Vec<Extent> = Vec::new();
         for block in (0..self.busy.len()).filter(spared) {
             match rows.last_mut() {

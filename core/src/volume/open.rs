@@ -13,7 +13,7 @@ use super::checkpoint::Continued;
 use super::{
     Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Transaction, Volume, content_of,
 };
-use crate::cache::{CacheBudget, Geometry, LostKeys, Store};
+use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice, SECTOR};
 use crate::error::{Error, Fault, Place, Result, after};
 use crate::format::limits::{LABEL_MAX, SUPERBLOCK_SLOTS};
@@ -234,13 +234,12 @@ impl Volume {
     pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
         let result = self.replay(survey, false);
         self.or_fail(result)?;
-        self.store.lost = LostKeys::default();
-        let replayed = survey.lost.iter().filter(|lost| lost.messages.first < self.next_msn);
-        let ranges: Vec<RecordMessage> = replayed
-            .filter_map(|lost| {
-                let last = block_after(&lost.key, lost.messages.count - 1)?;
-                Some(RecordMessage::RangeDelete(TreeId::Data, lost.key.clone(), last.successor()))
-            })
+        let ranges: Vec<RecordMessage> = self
+            .store
+            .lost
+            .take()
+            .into_iter()
+            .map(|(lo, hi)| RecordMessage::RangeDelete(TreeId::Data, lo, hi))
             .collect();
         if ranges.is_empty() {
             return Ok(());

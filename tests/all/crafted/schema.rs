@@ -225,4 +225,43 @@ pub(super) const CASES: &[Case] = &[
         }
         committed(raised(forge), messages)
     }),
+    // What has come back because a range delete was lost.
+    ("entries below a file", Finds(Code::DirectoryUnreachable), |forge| {
+        let file = root().child(b"new-file");
+        let below = put(&file.child(b"below"), &inode(FileType::Regular, 701));
+        let deep = put(&file.child(b"dir").child(b"deep"), &inode(FileType::Directory, 702));
+        let messages = vec![put(&file, &inode(FileType::Regular, 700)), below, deep];
+        committed(raised(forge), messages)
+    }),
+    (
+        "entries below the name of a zone that has them too",
+        Finds(Code::DirectoryUnreachable),
+        |forge| {
+            let mut messages = directory(0, b"new-dir", 500, 0);
+            let contents = Inode { data_zone: Some(ZoneId(600)), ..inode(FileType::Regular, 701) };
+            messages.push(put(&zone(500).child(b"file"), &contents));
+            messages.push(put(&root().child(b"new-dir").child(b"file"), &contents));
+            committed(raised(forge), messages)
+        },
+    ),
+    ("a zone of a file that nothing leads to", Finds(Code::DirectoryUnreachable), |forge| {
+        let file = Inode { links: 0, ..inode(FileType::Regular, 700) };
+        committed(raised(forge), vec![put(&zone(500), &file)])
+    }),
+    ("a zone with the last number", Wrong, |forge| {
+        committed(raised(forge), vec![put(&zone(u64::MAX), &inode(FileType::Directory, 700))])
+    }),
+    ("directories that are missing, one in another", Finds(Code::DirectoryUnreachable), |forge| {
+        let mut place = root();
+        for depth in 0..40 {
+            place = place.child(format!("new-{depth}").as_bytes());
+        }
+        committed(raised(forge), vec![put(&place, &inode(FileType::Regular, 700))])
+    }),
+    ("an attribute of a directory that is missing", Finds(Code::XattrLost), |forge| {
+        let place = root().child(b"new-dir");
+        let note = insert(META, place.with_xattr(b"user.note").encode(), vec![7; 9]);
+        let below = put(&place.child(b"below"), &inode(FileType::Regular, 700));
+        committed(raised(forge), vec![note, below])
+    }),
 ];

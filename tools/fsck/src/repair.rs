@@ -7,9 +7,9 @@ use std::sync::Arc;
 use betr_cli::image::NewImage;
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show as text};
-use betr_core::check::{CheckOptions, Report, check};
+use betr_core::check::Report;
 use betr_core::device::{Device, PlanningDevice};
-use betr_core::mend::{Repair, Repairable, repair};
+use betr_core::mend::{Repair, Repairable, repair_all};
 use betr_core::plan::{Plan, Standing, worse, write_repair};
 
 use crate::plan::Explanation;
@@ -74,8 +74,8 @@ pub(crate) fn mend(
     let failed = |error: betr_core::Error| failure(path, None, &error);
     let view = Arc::new(PlanningDevice::new(device.clone(), scratch(args, path)?));
     let seen: Arc<dyn Device> = view.clone();
-    let done: Repair = repair(&seen, report, args.slot, clock_now(), nonces()?).map_err(failed)?;
-    let again = check(&seen, CheckOptions { slot: None, ..args.options() }, &mut ());
+    let (done, again): (Repair, Report) =
+        repair_all(&seen, report, args.options(), clock_now(), nonces()?).map_err(failed)?;
     if let Some(worse) = worse(report, &again) {
         let why = format!("The repair would leave {worse}; nothing was written.");
         return leave(args, path, report, &why, io);
@@ -88,6 +88,9 @@ pub(crate) fn mend(
         return leave(args, path, report, "The repair would change nothing.", io);
     }
     let plan = place.keep(args)?;
+    if !args.plan && !args.json {
+        show::before_repair(args.verbose, path, report, &done, io)?;
+    }
     if args.writes() {
         apply::carry_out(path, device, &plan, None, args.undo.as_deref())?;
     }

@@ -71,11 +71,9 @@ pub(crate) fn report(
         return Ok(io.json("betr.fsck", 1, document(path, report, repaired))?);
     }
     let name = name(path, report);
-    if verbose {
-        passes(report, io)?;
-    }
-    for finding in &report.findings {
-        writeln!(io.out, "{name}: {}", line(finding))?;
+    // Of a repair it has been said before anything was written.
+    if repaired.is_none() {
+        findings_of(&name, verbose, report, io)?;
     }
     let last = match repaired {
         None => report,
@@ -89,28 +87,6 @@ pub(crate) fn report(
             if done.orphans > 0 {
                 writeln!(io.out, "{name}: {} files without a name deleted", done.orphans)?;
             }
-            if let Some(mended) = &done.mended {
-                writeln!(io.out, "{name}: {} nodes made anew", mended.nodes)?;
-                for change in &mended.changes {
-                    writeln!(io.out, "{name}: {}: {}", change.place, change.what)?;
-                }
-                for loss in &mended.losses {
-                    writeln!(io.out, "{name}: lost: {loss}")?;
-                }
-                for Missing { path, what } in mended.missing.iter().take(SHOWN) {
-                    let what = match what {
-                        MissingPart::Bytes { first, last } => format!("bytes {first} to {last}"),
-                        MissingPart::Entries => "entries of the directory".into(),
-                    };
-                    writeln!(io.out, "{name}: may be lost: {}: {what}", Printable(path))?;
-                }
-                if let more @ 1.. = mended.missing.len().saturating_sub(SHOWN) {
-                    writeln!(
-                        io.out,
-                        "{name}: may be lost: {more} places more, which --json tells"
-                    )?;
-                }
-            }
             if overlay.is_some() {
                 let extent = extent_of(plan);
                 writeln!(io.out, "{name}: {extent} would change; the image is as it was")?;
@@ -123,6 +99,50 @@ pub(crate) fn report(
         }
     };
     verdict(&name, verbose, last, io)
+}
+
+/// What was found, and what a repair that has not been written yet will do about it: who loses something is told
+/// before it is gone.
+pub(crate) fn before_repair(
+    verbose: bool,
+    path: &Path,
+    report: &Report,
+    done: &Repair,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let name = name(path, report);
+    findings_of(&name, verbose, report, io)?;
+    if let Some(mended) = &done.mended {
+        writeln!(io.out, "{name}: {} nodes are made anew", mended.nodes)?;
+        for change in &mended.changes {
+            writeln!(io.out, "{name}: {}: {}", change.place, change.what)?;
+        }
+        for loss in &mended.losses {
+            writeln!(io.out, "{name}: lost: {loss}")?;
+        }
+        for Missing { path, what } in mended.missing.iter().take(SHOWN) {
+            let what = match what {
+                MissingPart::Bytes { first, last } => format!("bytes {first} to {last}"),
+                MissingPart::Entries => "entries of the directory".into(),
+            };
+            writeln!(io.out, "{name}: may be lost: {}: {what}", Printable(path))?;
+        }
+        if let more @ 1.. = mended.missing.len().saturating_sub(SHOWN) {
+            let least = if mended.more_missing { "at least " } else { "" };
+            writeln!(io.out, "{name}: may be lost: {least}{more} places more, see --json")?;
+        }
+    }
+    Ok(io.out.flush()?)
+}
+
+fn findings_of(name: &str, verbose: bool, report: &Report, io: &mut Io) -> Result<(), Failure> {
+    if verbose {
+        passes(report, io)?;
+    }
+    for finding in &report.findings {
+        writeln!(io.out, "{name}: {}", line(finding))?;
+    }
+    Ok(())
 }
 
 /// A plan has been applied; and what a check says then.
@@ -289,6 +309,7 @@ fn mended(mended: &Mended) -> Value {
         "changes": mended.changes.iter().map(change).collect::<Vec<_>>(),
         "losses": mended.losses.iter().map(loss).collect::<Vec<_>>(),
         "missing": mended.missing.iter().map(missing).collect::<Vec<_>>(),
+        "more_missing": mended.more_missing,
     })
 }
 

@@ -15,7 +15,7 @@ use betr_core::device::{Device, Disk, LenientDevice, PlanningDevice};
 use betr_core::format::{Bounds, Superblock};
 use betr_core::fs::Fs;
 use betr_core::ids::{BLOCK_SIZE, TreeId};
-use betr_core::mend::{Change, Loss, Mended, Repairable, repair};
+use betr_core::mend::{Change, Loss, Mended, Repairable, repair_all};
 use betr_core::volume::{
     Layout, Mode, OpenOptions, Ring, Volume, read_identity, slot_block, stated_bytes,
 };
@@ -226,8 +226,9 @@ fn mended(
     }
     let scratch = scratch(path)?;
     let view: Arc<dyn Device> = Arc::new(PlanningDevice::new(device.clone(), scratch));
-    match repair(&view, report, Some(slot), clock_now(), nonces()?) {
-        Ok(done) => {
+    let options = CheckOptions { data: true, slot: Some(slot) };
+    match repair_all(&view, report, options, clock_now(), nonces()?) {
+        Ok((done, _)) => {
             let Mended { losses, changes, .. } = done.mended.unwrap_or_default();
             found.losses.extend(losses);
             found.losses.sort_by(|a, b| (a.tree, &a.keys.lo).cmp(&(b.tree, &b.keys.lo)));

@@ -12,6 +12,7 @@ mod full;
 mod growth;
 mod hostile;
 mod keys;
+mod lenient;
 mod mended;
 mod mounted;
 mod placement;

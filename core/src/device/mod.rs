@@ -1,5 +1,5 @@
 //! Where bytes live: a regular file or block device, memory, an overlay, an overlay that is planned on, shared
-//! blocks, a recorder, a device that fails.
+//! blocks, a recorder, a device that fails, a view that goes on where one has failed.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 //! [`Disk`] is what the rest of the core holds: a device with its counters, whose errors name a place, and
@@ -10,6 +10,7 @@ mod disk;
 mod faulty;
 mod file;
 mod fork;
+mod lenient;
 mod memory;
 mod overlay;
 mod planning;
@@ -24,6 +25,7 @@ pub use disk::{Disk, IoCounts, Scattered};
 pub use faulty::{Call, FaultyDevice, Trouble};
 pub use file::FileDevice;
 pub use fork::{Block, ForkDevice, placed};
+pub use lenient::LenientDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use planning::PlanningDevice;

@@ -72,6 +72,12 @@ impl Fs {
         self.blocks_within(object, 0, u64::MAX)
     }
 
+    /// The stored blocks of a file from the one on that begins at, or has, the byte `offset`: for whoever goes on behind what
+    /// cannot be read.
+    pub fn blocks_from(&self, object: &Object, offset: u64) -> Blocks {
+        self.blocks_within(object, offset / BLOCK, u64::MAX)
+    }
+
     /// How many bytes the blocks of a file take that are stored; the keys of one with holes are counted, once after
     /// each change.
     pub fn stored_bytes(&self, object: &Object) -> Result<u64> {

@@ -95,23 +95,57 @@ impl Ranges {
     }
 }
 
+/// The keys that stand for the contents of a file, or for the entries of a directory; nothing else has any.
+pub fn keys_of(object: &Object) -> Option<(TreeId, Key, Key)> {
+    match object.kind() {
+        FileType::Regular => {
+            let blocks = object.inode().size.div_ceil(FILE_BLOCK as u64);
+            let [lo, hi] = [0, blocks].map(|block| data_key(&data_prefix(object), block));
+            Some((TreeId::Data, lo, hi))
+        }
+        FileType::Directory => {
+            let (lo, hi) = object.place().entry_range();
+            Some((TreeId::Metadata, lo, hi))
+        }
+        _ => None,
+    }
+}
+
+/// What of one object is among the losses: the place of each that it has a part in, and that part.
+pub fn missing_parts(object: &Object, losses: &[Loss]) -> Vec<(usize, MissingPart)> {
+    let Some((tree, lo, hi)) = keys_of(object) else { return Vec::new() };
+    let found = losses.iter().enumerate().filter(|(_, Loss { tree: of, keys, .. })| {
+        *of == tree && keys.lo < hi && keys.hi.as_ref().is_none_or(|end| *end > lo)
+    });
+    if tree == TreeId::Metadata {
+        return found.map(|(at, _)| (at, MissingPart::Entries)).collect();
+    }
+    let (prefix, size) = (data_prefix(object), object.inode().size);
+    let part = |(at, loss): (usize, &Loss)| Some((at, bytes_of(&prefix, size, &loss.keys)?));
+    found.filter_map(part).collect()
+}
+
 fn of_file(file: &Object, path: &[u8], lost: &Ranges, missing: &mut Vec<Missing>) {
-    let size = file.inode().size;
-    let block = FILE_BLOCK as u64;
-    let prefix = data_prefix(file);
-    let [lo, hi] = [0, size.div_ceil(block)].map(|block| data_key(&prefix, block));
+    let Some((_, lo, hi)) = keys_of(file) else { return };
+    let (prefix, size) = (data_prefix(file), file.inode().size);
     for range in lost.within(&lo, Some(&hi)).iter().take(PATHS_MAX) {
-        let first = if range.lo <= lo { 0 } else { block_at(&prefix, &range.lo) };
-        let end = match &range.hi {
-            Some(end) if *end < hi => block_at(&prefix, end),
-            _ => size.div_ceil(block),
-        };
-        let (first, end) = (first.saturating_mul(block), end.saturating_mul(block).min(size));
-        if first < end {
-            let what = MissingPart::Bytes { first, last: end - 1 };
+        if let Some(what) = bytes_of(&prefix, size, range) {
             missing.push(Missing { path: path.to_vec(), what });
         }
     }
+}
+
+/// The bytes that a range of keys stands for of a file that it has keys of, if there are any.
+fn bytes_of(prefix: &[u8], size: u64, keys: &Bounds) -> Option<MissingPart> {
+    let block = FILE_BLOCK as u64;
+    let [lo, hi] = [0, size.div_ceil(block)].map(|block| data_key(prefix, block));
+    let first = if keys.lo <= lo { 0 } else { block_at(prefix, &keys.lo) };
+    let end = match &keys.hi {
+        Some(end) if *end < hi => block_at(prefix, end),
+        _ => size.div_ceil(block),
+    };
+    let (first, end) = (first.saturating_mul(block), end.saturating_mul(block).min(size));
+    (first < end).then(|| MissingPart::Bytes { first, last: end - 1 })
 }
 
 /// The first block of a file whose key is not before this one, which may be cut short.
@@ -122,4 +156,20 @@ fn block_at(prefix: &[u8], key: &[u8]) -> u64 {
     bytes[..len].copy_from_slice(&digits[..len]);
     // What is longer is behind the block.
     u64::from_be_bytes(bytes).saturating_add(u64::from(digits.len() > 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_a_range_of_keys_stands_for() {
+        let prefix = [0, 0, 0, 0, 0, 0, 0, 9, 1, b'f', 0];
+        let key = data_key(&prefix, 0x0102);
+        assert_eq!(block_at(&prefix, &key), 0x0102);
+        // The key after that of a block: what ends there has the block.
+        assert_eq!(block_at(&prefix, &key.successor()), 0x0103);
+        assert_eq!(block_at(&prefix, &key[..key.len() - 1]), 0x0100);
+        assert_eq!(block_at(&prefix, &data_key(&prefix, u64::MAX).successor()), u64::MAX);
+    }
 }

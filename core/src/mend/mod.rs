@@ -31,7 +31,7 @@ use crate::table::Table;
 use crate::volume::{Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, read_identity};
 
 use inventory::Inventory;
-pub use losses::{Missing, MissingPart};
+pub use losses::{Missing, MissingPart, keys_of, missing_parts};
 pub use repair::{Repair, repair, repair_all};
 use trees::{Make, Plan};
 
@@ -85,6 +85,29 @@ pub struct Change {
     pub place: Place,
     /// What was done.
     pub what: String,
+}
+
+impl Change {
+    /// What is done where only a count was wrong.
+    const COUNTED: &str = "counted afresh";
+    /// What is done with what cannot be understood, or belongs to nothing.
+    const DROPPED: &str = "dropped";
+    /// The same with contents.
+    const UNOWNED: &str = "contents of no file dropped";
+    /// What is done with the contents of a file that are another's, or nowhere.
+    const GIVEN_UP: &str = "contents given up";
+
+    /// Whether only a count was wrong: nothing is lost there.
+    pub fn is_count(&self) -> bool {
+        self.what == Change::COUNTED
+    }
+
+    /// Whether something that was there has gone, and not only been put right.
+    pub fn is_loss(&self) -> bool {
+        let made_good = matches!(self.place, Place::Key(..));
+        let gone = [Change::DROPPED, Change::GIVEN_UP];
+        !made_good || gone.iter().any(|gone| self.what.contains(gone))
+    }
 }
 
 /// Makes a sound volume of what the checker has found damaged, and opens it. Nothing but places that nobody uses is

@@ -68,7 +68,7 @@ impl Mender<'_> {
     fn correct(&mut self, correction: Correction) -> Result<()> {
         match correction {
             Correction::Drop(tree, key) => {
-                self.note(Place::Key(tree, key.to_vec()), "dropped");
+                self.note(Place::Key(tree, key.to_vec()), Change::DROPPED);
                 self.send(RecordMessage::Point(tree, key, Action::Delete))
             }
             Correction::Unowned(key) => {
@@ -97,7 +97,7 @@ impl Mender<'_> {
                 self.send(RecordMessage::RangeDelete(TreeId::Data, lo, hi))
             }
             Correction::DropContents(prefix) => {
-                self.note(Place::Key(TreeId::Data, prefix.clone()), "contents of no file dropped");
+                self.note(Place::Key(TreeId::Data, prefix.clone()), Change::UNOWNED);
                 let [lo, hi] = [0, u64::MAX].map(|block| data_key(&prefix, block));
                 self.send(RecordMessage::RangeDelete(TreeId::Data, lo, hi))
             }
@@ -106,7 +106,7 @@ impl Mender<'_> {
                 self.put(key, value)
             }
             Correction::Patch(key, offset, bytes) => {
-                self.note(Place::Key(TreeId::Metadata, key.to_vec()), "counted afresh");
+                self.note(Place::Key(TreeId::Metadata, key.to_vec()), Change::COUNTED);
                 let update = Action::Update(Update::patch(offset, &bytes, false));
                 self.send(RecordMessage::Point(TreeId::Metadata, key, update))
             }
@@ -119,7 +119,7 @@ impl Mender<'_> {
                 let decoded = value.and_then(|value| MetaValue::decode(&value, None).ok());
                 let Some(MetaValue::Inode(inode)) = decoded else { return Ok(()) };
                 let inode = Inode { data_zone: None, size: 0, ..inode };
-                self.note(Place::Key(TreeId::Metadata, key.to_vec()), "contents given up");
+                self.note(Place::Key(TreeId::Metadata, key.to_vec()), Change::GIVEN_UP);
                 self.put(key, inode.encode())
             }
             Correction::Renumber(key, inode) => {

@@ -38,7 +38,7 @@ pub use create::CreateOptions;
 pub(crate) use layout::ring_of;
 pub use layout::{Layout, default_log_bytes, slot_block};
 pub(crate) use open::Parts;
-pub use open::{Mode, OpenOptions, Recovery, read_identity, write_identity};
+pub use open::{Mode, OpenOptions, Recovery, read_identity, stated_bytes, write_identity};
 pub use ring::{Ring, RingSlot, SlotState};
 
 /// A write of so many bytes of consecutive blocks, or more, is bound late (BetrFS 0.2 §3).

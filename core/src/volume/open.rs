@@ -16,7 +16,7 @@ use super::{
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice, SECTOR};
 use crate::error::{Error, Fault, Place, Result, after};
-use crate::format::limits::LABEL_MAX;
+use crate::format::limits::{LABEL_MAX, SUPERBLOCK_SLOTS};
 use crate::format::{
     Action, Birth, Features, Group, IDENTITY_AT, Identity, Key, Magic, MsnRange, Op, RecordMessage,
     Superblock, block_after,
@@ -130,6 +130,24 @@ pub fn read_identity(disk: &Disk) -> Result<Identity> {
         return Err(Error::corrupt(Place::Image, fault));
     }
     Ok(identity)
+}
+
+/// How many bytes an image says that it has: its identity block, or else the newest superblock of the first half of the
+/// ring. Nothing if neither verifies. There may be fewer.
+pub fn stated_bytes(device: &Arc<dyn Device>) -> Option<u64> {
+    let disk = Disk::new(device.clone());
+    let block = |at| disk.read(at, BLOCK_SIZE).ok();
+    let identity = block(IDENTITY_AT).and_then(|block| Identity::decode(&block, None).ok());
+    let newest = || {
+        let [first, _] = super::ring_of(0);
+        let slots = (0..u64::from(SUPERBLOCK_SLOTS) / 2).map(|slot| BlockNr(first.0 + slot));
+        let found = slots
+            .filter_map(|slot| Superblock::decode(&block(slot.byte())?, None).ok())
+            .max_by_key(|superblock| superblock.birth.epoch)?;
+        Some(found.image_blocks)
+    };
+    let blocks = identity.map(|identity| identity.image_blocks).or_else(newest)?;
+    blocks.checked_mul(BLOCK_SIZE as u64)
 }
 
 /// Gives an image that is there another label or UUID, durably; nothing else may differ.

@@ -42,6 +42,7 @@ enum Tool {
     Mkfs(betr_mkfs::Args),
     Fsck(betr_fsck::Args),
     Undo(betr_fsck::undo::Args),
+    Salvage(betr_salvage::Args),
     Mount(betr_mount::Args),
     Status(betr_mount::status::Args),
     #[command(flatten)]
@@ -66,6 +67,7 @@ impl Tool {
             Tool::Mkfs(args) => betr_mkfs::run(args, io),
             Tool::Fsck(args) => betr_fsck::run(args, io),
             Tool::Undo(args) => betr_fsck::undo::run(args, io),
+            Tool::Salvage(args) => betr_salvage::run(args, io),
             Tool::Mount(args) => betr_mount::run(args, io),
             Tool::Status(args) => betr_mount::status::run(args, io),
             Tool::Files(verb) => verb.run(io),

@@ -12,7 +12,7 @@ use crate::CopyError;
 use crate::meta::{kind_of, meta_of};
 
 /// Blocks are gathered to pieces of this size before they are written.
-const PIECE: usize = 1 << 20;
+pub(crate) const PIECE: usize = 1 << 20;
 
 /// What was exported.
 #[derive(Debug, Default)]

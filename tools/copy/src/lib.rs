@@ -1,5 +1,5 @@
-//! Trees between the host or a tar archive and an image, in both directions: what `mkfs -d`, `import` and
-//! `export` share.
+//! Trees between the host or a tar archive and an image, in both directions: what `mkfs -d`, `import`,
+//! `export` and `salvage` share.
 //!
 //! It joins `betr-host`, which knows files of the host, and `betr-tar`, which knows archives, with the file system
 //! of `betr-core`. Whether and when anything becomes durable is the caller's to say.
@@ -12,6 +12,7 @@ mod import;
 mod meta;
 mod options;
 mod put;
+mod salvage;
 
 pub use archive_in::import_archive;
 pub use archive_out::export_archive;
@@ -19,6 +20,7 @@ pub use args::{ExcludeArgs, OwnerArgs};
 pub use export::{Exported, export};
 pub use import::{import_entry, import_tree};
 pub use options::{ImportOptions, Imported, Numbers, Owners, root_attributes};
+pub use salvage::{Salvaged, salvage};
 
 /// Why a copy stopped.
 #[derive(Debug, thiserror::Error)]

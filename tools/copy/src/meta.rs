@@ -9,9 +9,14 @@ use crate::CopyError;
 
 /// All that is known of an object of an image.
 pub(crate) fn meta_of(fs: &Fs, object: &Object) -> Result<Meta, CopyError> {
-    let inode = object.inode();
     let xattrs = fs.xattrs(object)?.into_iter().map(|(name, value)| (name, value.to_vec()));
-    Ok(Meta {
+    Ok(Meta { xattrs: xattrs.collect(), ..bare_meta_of(object) })
+}
+
+/// What the inode of an object says: all but extended attributes.
+pub(crate) fn bare_meta_of(object: &Object) -> Meta {
+    let inode = object.inode();
+    Meta {
         kind: kind_of(&inode),
         perm: inode.perm,
         uid: inode.uid,
@@ -23,8 +28,8 @@ pub(crate) fn meta_of(fs: &Fs, object: &Object) -> Result<Meta, CopyError> {
         atime: host_time(inode.accessed),
         mtime: host_time(inode.modified),
         ctime: host_time(inode.changed),
-        xattrs: xattrs.collect(),
-    })
+        xattrs: Vec::new(),
+    }
 }
 
 pub(crate) fn kind_of(inode: &Inode) -> Kind {

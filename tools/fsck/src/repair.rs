@@ -66,7 +66,8 @@ pub(crate) fn mend(
             return leave(args, path, report, why, io);
         }
         Repairable::Nothing | Repairable::No => {
-            let why = "This version cannot repair all of that; nothing was written.";
+            let why = "This version cannot repair all of that; nothing was written. \
+                       'betr salvage' copies out what is left.";
             return leave(args, path, report, why, io);
         }
     }

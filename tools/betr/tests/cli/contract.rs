@@ -78,10 +78,11 @@ pub const TOOLS: [Tool; 43] = [
     tool("resize --json IMG", true),
 ];
 
-const NAMES: [(&str, i32); 27] = [
+const NAMES: [(&str, i32); 28] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("undo", 2),
+    ("salvage", 2),
     ("ls", 2),
     ("cat", 2),
     ("stat", 2),

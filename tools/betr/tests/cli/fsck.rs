@@ -30,7 +30,7 @@ pub fn superblock(bytes: &[u8]) -> (usize, Superblock) {
 }
 
 /// Where the structures of an image are, and the code of each when it does not verify.
-fn structures(bytes: &[u8]) -> Vec<(&'static str, usize)> {
+pub fn structures(bytes: &[u8]) -> Vec<(&'static str, usize)> {
     let (slot, superblock) = superblock(bytes);
     let table = superblock.table.page.block.byte() as usize;
     let (_, page) = TablePage::decode(block(bytes, table), None).unwrap();

@@ -20,6 +20,7 @@ mod readme;
 mod reproducible;
 mod resize;
 mod round_trip;
+mod salvage;
 mod stopped;
 mod support;
 mod tar;

@@ -1,0 +1,128 @@
+//! What the trees have lost, looked up for one object after another.
+
+use std::ops::Range;
+
+use betr_core::format::Key;
+use betr_core::fs::Object;
+use betr_core::ids::TreeId;
+use betr_core::mend::{Loss, MissingPart, keys_of, missing_parts};
+
+/// Losses of both trees.
+pub(crate) struct Losses<'l> {
+    /// Those of the metadata index and of the data index.
+    trees: [Tree<'l>; 2],
+}
+
+/// Losses of one tree, in the order of their first keys.
+struct Tree<'l> {
+    losses: &'l [Loss],
+    /// For each loss, the end of it and of all before it that reaches furthest; none is no end.
+    reach: Vec<Option<&'l Key>>,
+    /// Which of them some object has been found to have.
+    seen: Vec<bool>,
+}
+
+/// What is missing of an object.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Bytes of a file that are not there.
+    pub bytes: Vec<Range<u64>>,
+    /// Bytes of a file that may have been written since.
+    pub older: Vec<Range<u64>>,
+    /// Whether entries of a directory may be missing.
+    pub entries: bool,
+}
+
+impl Missing {
+    /// These bytes are not there either.
+    pub fn lack(&mut self, bytes: Vec<Range<u64>>) {
+        self.bytes.extend(bytes);
+        join(&mut self.bytes);
+    }
+}
+
+impl<'l> Losses<'l> {
+    /// Losses in the order of trees and keys.
+    pub fn new(losses: &'l [Loss]) -> Losses<'l> {
+        let data = losses.partition_point(|loss| loss.tree == TreeId::Metadata);
+        let (metadata, data) = losses.split_at(data);
+        Losses { trees: [Tree::new(metadata), Tree::new(data)] }
+    }
+
+    /// What is missing of an object.
+    pub fn of(&mut self, object: &Object) -> Missing {
+        let tree = &mut self.trees[usize::from(!object.is_directory())];
+        let mut missing = Missing::default();
+        for (at, part) in tree.parts(object) {
+            tree.seen[at] = true;
+            match part {
+                MissingPart::Entries => missing.entries = true,
+                MissingPart::Bytes { first, last } => {
+                    let ranges = match tree.losses[at].pending {
+                        true => &mut missing.older,
+                        false => &mut missing.bytes,
+                    };
+                    ranges.push(first..last + 1);
+                }
+            }
+        }
+        join(&mut missing.bytes);
+        join(&mut missing.older);
+        missing
+    }
+
+    /// What stands for files of which nothing is left: all that the metadata index has lost; and, since that may have
+    /// held their inodes, what of the data index no object was found to have.
+    pub fn left(&self) -> impl Iterator<Item = &'l Loss> {
+        let [metadata, data] = &self.trees;
+        let unseen = data.losses.iter().zip(&data.seen).filter(|(_, seen)| !**seen);
+        let unseen = unseen.map(|(loss, _)| loss).filter(|_| !metadata.losses.is_empty());
+        metadata.losses.iter().chain(unseen)
+    }
+}
+
+impl<'l> Tree<'l> {
+    fn new(losses: &'l [Loss]) -> Tree<'l> {
+        let mut reach: Vec<Option<&Key>> = Vec::with_capacity(losses.len());
+        for loss in losses {
+            let end = loss.keys.hi.as_ref();
+            let furthest = reach.last().copied().unwrap_or(end);
+            reach.push(furthest.zip(end).map(|(furthest, end)| furthest.max(end)));
+        }
+        Tree { losses, reach, seen: vec![false; losses.len()] }
+    }
+
+    /// The losses that an object has a part in, by their place.
+    fn parts(&self, object: &Object) -> Vec<(usize, MissingPart)> {
+        let Some((_, lo, hi)) = keys_of(object) else { return Vec::new() };
+        let end = self.losses.partition_point(|loss| loss.keys.lo < hi);
+        let near = |at: &usize| self.reach[*at].is_none_or(|reach| *reach > lo);
+        let first = (0..end).rev().take_while(near).last().unwrap_or(end);
+        let parts = missing_parts(object, &self.losses[first..end]).into_iter();
+        parts.map(|(at, part)| (first + at, part)).collect()
+    }
+}
+
+/// Puts ranges in order; those that touch become one.
+fn join(ranges: &mut Vec<Range<u64>>) {
+    ranges.sort_by_key(|range| range.start);
+    ranges.dedup_by(|range, last| {
+        let touches = last.end >= range.start;
+        if touches {
+            last.end = last.end.max(range.end);
+        }
+        touches
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined() {
+        let mut missing = Missing { bytes: vec![8..12, 20..24], ..Missing::default() };
+        missing.lack(vec![0..4, 4..6, 9..11, 12..13, 24..25]);
+        assert_eq!(missing.bytes, [0..6, 8..13, 20..25]);
+    }
+}

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 
 use crate::format::FormatError;
+use crate::format::limits::NUMBERS_END;
 use crate::ids::{Lsn, NodeId, TreeId, ZoneId};
 use crate::text::Printable;
 
@@ -81,9 +82,9 @@ pub struct Damage {
     pub fault: Fault,
 }
 
-/// The number after `number`. No honest volume ever comes to the last one, but an image may say so.
+/// The number after `number`. No honest volume ever comes to the last one, but an image may lead there.
 pub(crate) fn after(what: &'static str, number: u64) -> Result<u64> {
-    number.checked_add(1).ok_or_else(|| {
+    number.checked_add(1).filter(|next| *next < NUMBERS_END).ok_or_else(|| {
         let fault = Fault::mismatch(what, "a number that another can follow", number);
         Error::corrupt(Place::Image, fault)
     })

@@ -12,11 +12,13 @@ mod scattered;
 mod schema;
 mod tables;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use betr_core::Result;
 use betr_core::check::{CheckOptions, Code, Repairable, Report, check};
+use betr_core::device::Device;
 use betr_core::format::*;
 use betr_core::fs::{Attributes, Changes, FIRST_INO, Fs, New, Over, ROOT_ZONE, Walk};
 use betr_core::ids::*;
@@ -46,6 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How much memory the whole test may take at any time, in KiB.
 const MEMORY_KIB: u64 = 384 << 10;
 const IMAGE: u64 = 5 << 20;
+/// The last number that anything may have.
+const LAST: u64 = limits::NUMBERS_END - 1;
 const META: TreeId = TreeId::Metadata;
 const DATA: TreeId = TreeId::Data;
 
@@ -243,10 +247,53 @@ fn dump(bytes: &[u8]) {
     let _ = std::fs::remove_file(&path);
 }
 
+/// A device that counts what is read.
+struct Counting {
+    below: std::sync::Arc<dyn Device>,
+    read: AtomicU64,
+}
+
+impl Device for Counting {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.below.read_at(at, buf)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.below.write_at(at, bytes)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.below.flush()
+    }
+}
+
+/// A check reads a byte of the image so often at the most: the tables and the log before anything is believed, nodes once
+/// for their structure and once for what they say, and the same once more after a replay.
+const READ_TIMES: u64 = 5;
+
+/// Checks a case, and that the work is in proportion to the image, whatever that says.
+fn checked(bytes: &[u8]) -> Report {
+    let len = bytes.len() as u64;
+    let read = AtomicU64::new(0);
+    let counting = std::sync::Arc::new(Counting { below: Forge::device(bytes.to_vec()), read });
+    let device: std::sync::Arc<dyn Device> = counting.clone();
+    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let read = counting.read.load(Ordering::Relaxed);
+    assert!(read <= READ_TIMES * len, "{read} bytes read of an image of {len}");
+    let blocks = len / BLOCK_SIZE as u64;
+    assert!(report.counts.nodes <= blocks, "{} nodes in {blocks} blocks", report.counts.nodes);
+    report
+}
+
 /// All of a case; what is wrong with it is a panic.
 fn run(says: Says, bytes: Vec<u8>) {
     let device = Forge::device(bytes.clone());
-    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let report = checked(&bytes);
     let codes: Vec<Code> = report.findings.iter().map(|finding| finding.code).collect();
     let right = match says {
         Clean => report.is_clean(),
@@ -284,6 +331,11 @@ fn mend(bytes: Vec<u8>, before: &Report) {
         some(before),
         some(&after)
     );
+}
+
+/// An image with a leaf that lies scattered.
+pub(crate) fn scattered_image() -> Vec<u8> {
+    scattered::sound(Forge::new(super::hostile::image(IMAGE)))
 }
 
 fn run_all(cases: &'static [Case]) {

@@ -271,6 +271,8 @@ fn vectors() {
         label: "étiquette".into(),
         image_blocks: 4096,
         ring: [BlockNr(32), BlockNr(4080)],
+        log_units: 16,
+        incompatible: 0,
     };
     assert_eq!(Identity::decode(&identity.encode(), None).unwrap(), identity);
     insta::assert_snapshot!("identity", hex(&identity.encode()));
@@ -305,7 +307,7 @@ fn vectors() {
     let (bytes, _) = map.encode(birth());
     insta::assert_snapshot!("scatter_map", hex(&bytes));
     assert_eq!(ScatterMap::decode(&bytes, None).unwrap().1, map);
-    let mut map = MapPage { page: 0, bitmap: Box::new([0; BITS_PER_PAGE / 8]) };
+    let mut map = MapPage { page: 0, next_msn: Msn(77), bitmap: Box::new([0; BITS_PER_PAGE / 8]) };
     map.bitmap[0] = 0xff;
     map.bitmap[70] = 0x81;
     let (bytes, _) = map.encode(birth());

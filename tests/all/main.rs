@@ -1,5 +1,6 @@
 //! Tests that cross crates.
 
+mod broken;
 mod costs;
 mod crafted;
 mod crash;
@@ -13,6 +14,7 @@ mod growth;
 mod hostile;
 mod keys;
 mod lenient;
+mod matrix;
 mod mended;
 mod mounted;
 mod placement;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use betr_core::Place;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
@@ -12,7 +13,7 @@ use betr_core::fs::{Attributes, Fs, New, Walk};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
 use betr_core::mend::{Mended, Missing, MissingPart, Repair, repair_all};
 use betr_core::volume::Mode;
-use betr_tests::{Random, clock, create, open, roomy, rounds, tight, tiny};
+use betr_tests::{Random, clock, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
 use crate::hostile;
@@ -20,10 +21,10 @@ use crate::hostile;
 const ALL: CheckOptions = CheckOptions { data: true, slot: None };
 
 /// What is at a path: all but its contents, and those.
-type There = (String, Vec<u8>);
+pub(crate) type There = (String, Vec<u8>);
 
 /// All paths, with what is there.
-fn contents(device: &Arc<dyn Device>) -> BTreeMap<Vec<u8>, There> {
+pub(crate) fn contents(device: &Arc<dyn Device>) -> BTreeMap<Vec<u8>, There> {
     let volume = open(device.clone(), Mode::ReadOnly, tight(), 3).unwrap().0;
     let fs = Fs::open(volume, clock(0));
     let mut walk = Walk::new(fs.root().unwrap());
@@ -40,7 +41,7 @@ fn contents(device: &Arc<dyn Device>) -> BTreeMap<Vec<u8>, There> {
 }
 
 /// Whatever is not as it was has been told.
-fn all_is_told(
+pub(crate) fn all_is_told(
     what: &str,
     before: &BTreeMap<Vec<u8>, There>,
     after: &BTreeMap<Vec<u8>, There>,
@@ -53,7 +54,11 @@ fn all_is_told(
     };
     let entries = |path: &[u8]| {
         let of = |missing: &&Missing| missing.what == MissingPart::Entries;
-        mended.missing.iter().filter(of).any(|missing| missing.path == parent(path))
+        // What is lost takes along what is below it.
+        let above = |dir: &[u8]| {
+            path.starts_with(dir) && (dir == b"/" || path[dir.len()..].starts_with(b"/"))
+        };
+        mended.missing.iter().filter(of).any(|missing| above(&missing.path))
     };
     let bytes = |path: &[u8], at: u64| {
         mended.missing.iter().any(|missing| match missing.what {
@@ -122,9 +127,16 @@ fn damaged(image: &[u8], block: usize, way: &str) -> Vec<u8> {
     bytes
 }
 
+/// A number from the environment.
+fn setting(name: &str) -> Option<usize> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// `BETR_BLOCKS_MIB=64` takes a larger image than one of 4 MiB.
 #[test]
 fn whatever_block_is_damaged_the_rest_is_repaired() {
-    let image = hostile::image(2 << 20);
+    let mib = setting("BETR_BLOCKS_MIB").unwrap_or(4) as u64;
+    let image = hostile::image(mib << 20);
     let sound: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.clone()));
     let sound = contents(&sound);
     let (mut repaired, mut whole) = (0, 0);
@@ -153,8 +165,51 @@ fn whatever_block_is_damaged_the_rest_is_repaired() {
     assert!(repaired > 150 && whole > 20, "{repaired} repaired, {whole} of them without loss");
 }
 
+/// How far apart the bytes are that are damaged, unless told otherwise.
+const BYTES_APART: usize = 509;
+
+/// The same, byte by byte: some of them; `BETR_BYTES_APART=1` damages each. Of what nobody uses only a sample is taken.
+#[test]
+fn whatever_byte_is_damaged_the_rest_is_repaired() {
+    let image = hostile::image(2 << 20);
+    let sound: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.clone()));
+    let all = contents(&sound);
+    let used = open(sound, Mode::ReadOnly, tight(), 1).unwrap().0.store().space.used().clone();
+    let boot = |block: u64| block < 16 || (17..32).contains(&block) || (48..64).contains(&block);
+    let worth = |at: &usize| {
+        let block = (at / BLOCK_SIZE) as u64;
+        used.get(block) && !boot(block) || at % (31 * BLOCK_SIZE) == 5
+    };
+    let apart = setting("BETR_BYTES_APART").unwrap_or(BYTES_APART);
+    let bytes: Vec<usize> = (0..image.len()).step_by(apart).filter(worth).collect();
+    let repaired = AtomicUsize::new(0);
+    let damage = |at: usize, byte: u8| {
+        if byte == image[at] {
+            return;
+        }
+        let mut bytes = image.clone();
+        bytes[at] = byte;
+        let what = format!("byte {at:#x} made {byte:#x}");
+        let Some((_, done, device)) = mended(&what, bytes) else { return };
+        repaired.fetch_add(1, Ordering::Relaxed);
+        all_is_told(&what, &all, &contents(&device), &done.mended.unwrap_or_default());
+    };
+    std::thread::scope(|scope| {
+        for half in bytes.chunks(bytes.len().div_ceil(2)) {
+            let (damage, image) = (&damage, &image);
+            scope.spawn(move || {
+                half.iter()
+                    .for_each(|at| [0, !image[*at]].into_iter().for_each(|to| damage(*at, to)));
+            });
+        }
+    });
+    let repaired = repaired.into_inner();
+    println!("{} bytes, {repaired} repairs", bytes.len());
+    assert!(repaired > bytes.len() / 2, "{repaired} repaired of {}", bytes.len());
+}
+
 /// An image on which all kinds of things have happened, the last of them in the log.
-fn eventful(seed: u64) -> Vec<u8> {
+pub(crate) fn eventful(seed: u64) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(4 << 20));
     let volume = create(device.clone(), tiny(), tight(), seed).unwrap();
     let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
@@ -172,6 +227,50 @@ fn eventful(seed: u64) -> Vec<u8> {
     }
     fs.volume_mut().sync().unwrap();
     drop(fs);
+    device.snapshot()
+}
+
+/// An image of few files of all kinds, with one leaf in each tree and nothing pending.
+pub(crate) fn settled() -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(4 << 20));
+    let volume = create(device.clone(), middling(), roomy(), 3).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let root = fs.root().unwrap();
+    let new = |kind| New::of(kind, Attributes::at(Time::default()));
+    let file = fs.make(&root, b"file", new(FileType::Regular)).unwrap();
+    fs.write(&file, 0, &Bytes::from(Random::new(3).bytes(10_000))).unwrap();
+    let mut link = new(FileType::Symlink);
+    link.target = b"file".to_vec();
+    fs.make(&root, b"link", link).unwrap();
+    let directory = fs.make(&root, b"directory", new(FileType::Directory)).unwrap();
+    fs.link(&file, &directory, b"another name").unwrap();
+    fs.make(&directory, b"device", new(FileType::CharDevice)).unwrap();
+    fs.checkpoint().unwrap();
+    fs.set_xattrs(&directory, &[(b"user.note".to_vec(), vec![7; 40])]).unwrap();
+    fs.checkpoint().unwrap();
+    drop((root, file, directory, fs));
+    device.snapshot()
+}
+
+/// An image with several groups in its log, which bind values late.
+pub(crate) fn logged() -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(4 << 20));
+    let volume = create(device.clone(), tiny(), roomy(), 3).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;
+    let mut fs = Fs::open(volume, clock(100));
+    let root = fs.root().unwrap();
+    let new = || New::of(FileType::Regular, Attributes::at(Time::default()));
+    for number in 0..4u64 {
+        let name = format!("file-{number}");
+        let file = fs.make(&root, name.as_bytes(), new()).unwrap();
+        let bytes = if number % 2 == 0 { 40_000 } else { 3000 };
+        fs.write(&file, 0, &Bytes::from(Random::new(number).bytes(bytes))).unwrap();
+        fs.volume_mut().sync().unwrap();
+    }
+    drop((root, fs));
     device.snapshot()
 }
 

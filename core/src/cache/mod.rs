@@ -19,7 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rayon::prelude::*;
 
 use crate::device::Disk;
-use crate::error::{Error, Fault, Place, Result, after};
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::limits::NODES_END;
 use crate::format::{Birth, Bounds, Entry};
 use crate::ids::*;
 use crate::log::Late;
@@ -240,7 +241,11 @@ impl Store {
             let fault = Fault::mismatch("next node id", "one that is free", id);
             return Err(Error::corrupt(Place::Node { id, byte: None }, fault));
         }
-        self.next_node = NodeId(after("next node id", id.0)?);
+        if id.0 + 1 >= NODES_END {
+            let fault = Fault::mismatch("next node id", format!("less than {NODES_END}"), id);
+            return Err(Error::corrupt(Place::Image, fault));
+        }
+        self.next_node = NodeId(id.0 + 1);
         Ok(id)
     }
 

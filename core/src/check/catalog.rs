@@ -84,15 +84,15 @@ catalog! {
     SlotInvalid "S01" Error Safely "4.2" "superblock slot does not verify"
         "A slot of the ring holds neither zeros nor a superblock. The other slot of the same epoch serves, and repair copies it."
         "The other slot of the same epoch is copied; where there is none the slot becomes empty.";
-    NoSuperblock "S02" Error No "4.2" "no superblock slot verifies"
-        "Without a superblock the trees cannot be found."
-        "None.";
+    NoSuperblock "S02" Error WithLoss "4.2" "no superblock slot verifies"
+        "The trees have to be found without one."
+        "It is raised again from the space map, the table, the log and the identity block. Sizes that shape the trees are those of a new volume.";
     SlotTorn "S04" Note Safely "4.2" "superblock slot was being written when the power went"
         "The checkpoint that it belongs to was never durable; the one before it counts. The next checkpoint writes it afresh."
         "The slot becomes empty, or a copy of the other one.";
-    CheckpointLost "S05" Error No "4.2" "newest checkpoint is lost"
-        "It was durable, but neither of its superblock slots verifies. What it held beyond the checkpoint before it is lost; -b chooses that one."
-        "None without a word of yours: -b chooses the checkpoint before, and everything since is given up.";
+    CheckpointLost "S05" Error WithLoss "4.2" "newest checkpoint is lost"
+        "It was durable, but neither of its superblock slots verifies."
+        "Its superblock is raised again from the space map, the table, the log and the superblock before it. Where that cannot be done, or with -b, an older checkpoint serves, and everything since is given up.";
     FeaturesUnknown "S03" Error No "4.1" "features that this version does not know"
         "The image was made by a newer version. Use that to check it."
         "None.";
@@ -105,9 +105,9 @@ catalog! {
     LogDamaged "L03" Error WithLoss "9.5" "log group that was acknowledged does not verify"
         "Operations that had been made durable are lost from this group on."
         "The groups before it are replayed; what was acknowledged from there on is lost, and listed.";
-    SuperblockLost "L04" Error No "9.5" "log is younger than the superblock"
-        "A checkpoint was durable, but its superblock slot does not verify."
-        "None: the newest superblock is gone.";
+    SuperblockLost "L04" Error WithLoss "9.5" "log is younger than the superblock"
+        "A checkpoint was durable, but nothing is left of its superblock slots."
+        "Its superblock is raised again from the space map, the table, the log and the superblock before it.";
     ReplayFailed "L05" Error WithLoss "9.6" "log cannot be replayed"
         "The records are whole, but the trees that they change are not."
         "The trees are mended first, and then it is replayed.";
@@ -189,8 +189,8 @@ catalog! {
     CounterWrong "F07" Error WithLoss "11.5" "counter is behind"
         "A number that is given out next is in use already."
         "It is set behind what is in use.";
-    InodeTwice "F08" Error WithLoss "11.5" "inode number is used twice"
-        "Two objects carry the same number."
+    InodeTwice "F08" Error WithLoss "11.5" "inode number is used twice, or cannot be"
+        "Two objects carry the same number, or one carries a number that is never given out."
         "One of them is given a number of its own.";
     XattrLost "F09" Error WithLoss "11.5" "extended attribute without an owner"
         "There is no inode that it belongs to."

@@ -2,11 +2,11 @@
 
 use super::{CheckOptions, Code, Report};
 use crate::device::Disk;
-use crate::error::{Error, Place};
+use crate::error::{Error, Fault, Place};
 use crate::format::{Features, IDENTITY_AT, Identity, Superblock};
 use crate::ids::*;
 use crate::log::{End, scan};
-use crate::volume::{Layout, Ring, SlotState, read_identity};
+use crate::volume::{Ring, SlotState, identity_again, raised, read_identity};
 
 /// Checks the fixed places; returns the superblock to go on with.
 pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> Option<Superblock> {
@@ -19,27 +19,8 @@ pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> 
             return None;
         }
     };
-    let torn = ring.torn().map(|slot| slot.slot);
-    for slot in ring.slots() {
-        if let SlotState::Invalid(fault) = &slot.state {
-            let code = match torn == Some(slot.slot) {
-                _ if slot.unreadable => Code::ReadFailed,
-                true => Code::SlotTorn,
-                false => Code::SlotInvalid,
-            };
-            report.add(code, Place::Byte(slot.byte), format!("slot {}: {fault}", slot.slot));
-        }
-    }
-    if let Some(epoch) = ring.lost() {
-        report.add(Code::CheckpointLost, Place::Image, format!("epoch {}", epoch.0));
-    }
-    let superblock = match ring.choose(options.slot.or_else(|| Some(ring.newest()?.slot))) {
-        Ok(superblock) => superblock.clone(),
-        Err(error) => {
-            report.add_error(Code::NoSuperblock, &error);
-            return None;
-        }
-    };
+    slots(disk, &ring, report);
+    let superblock = choose(disk, &identity, &ring, options, report)?;
     report.superblock = Some(superblock.clone());
     let features = superblock.features;
     if features.incompatible & !Features::KEYS | features.read_only != 0 {
@@ -55,33 +36,91 @@ pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> 
     Some(superblock)
 }
 
-/// The identity block; or, if it does not verify, what the length of the image suggests.
-fn identity(disk: &Disk, report: &mut Report) -> Option<Identity> {
-    let error = match read_identity(disk) {
-        Ok(identity) => return Some(identity),
-        Err(error) => error,
+/// The slots that do not verify, unless there is a worse word for them.
+fn slots(disk: &Disk, ring: &Ring, report: &mut Report) {
+    let torn = ring.torn().map(|slot| slot.slot);
+    let none = ring.newest().is_none();
+    let mut lost = Vec::new();
+    // Where the image is too short, that has been said.
+    for slot in ring.slots().iter().filter(|slot| slot.byte + BLOCK_SIZE as u64 <= disk.len()) {
+        let SlotState::Invalid(fault) = &slot.state else { continue };
+        let detail = format!("slot {}: {fault}", slot.slot);
+        let code = match torn == Some(slot.slot) {
+            _ if slot.unreadable => Code::ReadFailed,
+            _ if none => continue,
+            true => Code::SlotTorn,
+            false if ring.is_lost(slot.slot) => {
+                lost.push(detail);
+                continue;
+            }
+            false => Code::SlotInvalid,
+        };
+        report.add(code, Place::Byte(slot.byte), detail);
+    }
+    if let Some(epoch) = ring.lost() {
+        let detail = format!("epoch {}: {}", epoch.0, lost.join("; "));
+        report.add(Code::CheckpointLost, Place::Image, detail);
+    }
+}
+
+/// The superblock to start from: that of the chosen slot; or the newest; or, where that is lost, what can be known of it.
+fn choose(
+    disk: &Disk,
+    identity: &Identity,
+    ring: &Ring,
+    options: CheckOptions,
+    report: &mut Report,
+) -> Option<Superblock> {
+    let found = match ring.choose(options.slot.or_else(|| Some(ring.newest()?.slot))) {
+        Ok(superblock) => Some(superblock.clone()),
+        Err(error) => {
+            report.add_error(Code::NoSuperblock, &error);
+            None
+        }
     };
+    if options.slot.is_some() {
+        return found;
+    }
+    let younger = found.as_ref().and_then(|found| match scan(disk, found).ok()?.end {
+        End::Superseded { byte, epoch } => Some((byte, epoch)),
+        _ => None,
+    });
+    if let Some((byte, epoch)) = younger {
+        let detail = format!("a log group of epoch {}", epoch.0);
+        report.add(Code::SuperblockLost, Place::Byte(byte), detail);
+    }
+    raised(disk, identity, ring).or(found)
+}
+
+/// The identity block; or, if it does not verify or is not that of the superblocks, what those say.
+fn identity(disk: &Disk, report: &mut Report) -> Option<Identity> {
+    let again = identity_again(disk);
+    let error = match (read_identity(disk), &again) {
+        (Ok(identity), Some(again)) if is_other(disk, &identity, again) => {
+            let said = |of: &Identity| format!("{} of {} blocks", of.volume, of.image_blocks);
+            let fault = Fault::mismatch("volume", said(again), said(&identity));
+            Error::corrupt(Place::Byte(IDENTITY_AT), fault)
+        }
+        (Ok(identity), _) => return Some(identity),
+        (Err(error), _) => error,
+    };
+    let fits = |again: &Identity| again.image_blocks <= disk.len() / BLOCK_SIZE as u64;
     let code = match &error {
-        Error::Corrupt(damage) if damage.place == Place::Image => Code::ImageTruncated,
+        Error::Corrupt(damage)
+            if damage.place == Place::Image && !again.as_ref().is_some_and(fits) =>
+        {
+            Code::ImageTruncated
+        }
         _ => Code::IdentityInvalid,
     };
     report.add_error(code, &error);
-    let layout = Layout::new(disk.len(), crate::format::limits::LOG_BYTES_MIN).ok()?;
-    let mut guess = Identity {
-        volume: VolumeId::default(),
-        uuid: [0; 16],
-        label: String::new(),
-        image_blocks: layout.image_blocks,
-        ring: layout.ring,
-    };
-    let slots = (0..crate::format::limits::SUPERBLOCK_SLOTS)
-        .map(|slot| crate::volume::slot_block(guess.ring, slot));
-    let found = slots.filter_map(|block| disk.read(block.byte(), BLOCK_SIZE).ok());
-    let superblock = found
-        .filter_map(|block| Superblock::decode(&block, None).ok())
-        .max_by_key(|s| s.birth.epoch)?;
-    guess.volume = superblock.birth.volume;
-    Some(guess)
+    again
+}
+
+/// Whether there are superblocks, but none of the volume that the identity block says.
+fn is_other(disk: &Disk, identity: &Identity, again: &Identity) -> bool {
+    let is_theirs = |identity| Ring::read(disk, identity).is_ok_and(|ring| ring.newest().is_some());
+    !is_theirs(identity) && is_theirs(again)
 }
 
 /// What nothing uses before the log, in bytes.
@@ -121,13 +160,8 @@ fn log(disk: &Disk, superblock: &Superblock, report: &mut Report) {
             report.add(Code::LogDamaged, Place::Byte(*byte), detail);
         }
         End::Unreadable { byte, why } => report.add(Code::ReadFailed, Place::Byte(*byte), why),
-        End::Superseded { byte, epoch } => {
-            report.add(
-                Code::SuperblockLost,
-                Place::Byte(*byte),
-                format!("a log group of epoch {}", epoch.0),
-            );
-        }
+        // It has been told already.
+        End::Superseded { .. } => {}
     }
     report.log = Some(survey);
 }

@@ -100,6 +100,15 @@ impl Report {
         self.findings.iter().all(|finding| finding.code.severity() == Severity::Note)
     }
 
+    /// Whether what was found says nothing against the volume: slots of superblocks and of the space map that another one
+    /// stands in for.
+    fn is_sound(&self) -> bool {
+        let elsewhere = [Code::SlotInvalid, Code::MapSlotInvalid];
+        self.findings.iter().all(|finding| {
+            finding.code.severity() == Severity::Note || elsewhere.contains(&finding.code)
+        })
+    }
+
     /// Whether the log holds records that a checkpoint has not yet made unnecessary.
     pub fn needs_replay(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.groups > 0)
@@ -143,7 +152,7 @@ pub fn check(
     if let Some(survey) = report.log.clone().filter(|survey| survey.damage().is_some()) {
         lost::report(device, &survey, &mut report);
     }
-    if report.needs_replay() && report.is_clean() {
+    if report.needs_replay() && report.is_sound() {
         check_replayed(device, options, &mut report, progress);
     }
     report
@@ -172,16 +181,17 @@ fn check_state(
     progress.step(1, 0, 1);
     let mut owners = owners::Owners::new(disk, superblock, report);
     let entries = table::check(disk, superblock, &mut owners, report);
+    let whole = owners.are_known();
     let nodes = nodes::check(disk, superblock, &entries, options, &mut owners, report, progress);
-    links::check(&entries, &nodes, report);
-    if report.is_clean() && report.counts.growth != superblock.growth {
+    links::check(&entries, &nodes, whole, report);
+    if report.is_sound() && report.counts.growth != superblock.growth {
         let (found, stated) = (report.counts.growth, superblock.growth);
         let detail =
             format!("the superblock says that updates may make {stated} bytes, not {found}");
         report.add(Code::GrowthWrong, Place::Image, detail);
     }
     owners.compare(disk, superblock, report);
-    if report.is_clean() && content_of(superblock) == Content::Files {
+    if report.is_sound() && content_of(superblock) == Content::Files {
         schema::check(disk, superblock, report, progress);
     }
 }

@@ -2,18 +2,21 @@
 
 use super::{Code, Report};
 use crate::device::Disk;
-use crate::error::Place;
-use crate::format::{MapPage, Superblock};
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::{Birth, Magic, MapPage, Seal, Superblock};
 use crate::ids::*;
 use crate::space::Bitmap;
-use crate::space::map::{load_bits, map_hash, slot_at};
+use crate::space::map::{is_page, load_bits, map_hash, slot_at};
 use crate::volume::Layout;
 
 /// The blocks that something was found to own.
 pub(super) struct Owners {
     disk: Disk,
+    birth: Birth,
     owned: Bitmap,
     fixed: Bitmap,
+    /// Whether something could not be read that says what else is owned.
+    incomplete: bool,
 }
 
 impl Owners {
@@ -27,7 +30,23 @@ impl Owners {
             }),
             Err(error) => report.add_error(Code::NoSuperblock, &error),
         }
-        Owners { disk: disk.clone(), owned: fixed.clone(), fixed }
+        Owners {
+            disk: disk.clone(),
+            birth: superblock.birth,
+            owned: fixed.clone(),
+            fixed,
+            incomplete: false,
+        }
+    }
+
+    /// Something cannot be read that says what else is owned: what belongs to nothing may belong to that.
+    pub fn lose_sight(&mut self) {
+        self.incomplete = true;
+    }
+
+    /// Whether all that is owned is known.
+    pub fn are_known(&self) -> bool {
+        !self.incomplete
     }
 
     /// What is owned besides the fixed regions.
@@ -37,13 +56,34 @@ impl Owners {
 
     /// Something at `place` owns `extent`, with its maps if it is scattered. False if it cannot.
     pub fn take(&mut self, extent: Extent, place: impl Fn() -> Place, report: &mut Report) -> bool {
-        match self.disk.blocks_of(extent) {
+        let taken = match self.disk.blocks_of(extent).and_then(|parts| self.ours(extent, parts)) {
             Ok(parts) => parts.into_iter().all(|part| self.take_row(part, &place, report)),
             Err(error) => {
-                report.add_error(Code::MapInvalid, &error);
+                report.add(Code::MapInvalid, place(), error);
                 false
             }
+        };
+        // Where it is said to be is not where it is.
+        self.incomplete |= !taken;
+        taken
+    }
+
+    /// The blocks of an extent, if its maps, where it has any, are of this volume and no younger than the checkpoint.
+    fn ours(&self, extent: Extent, blocks: Vec<Extent>) -> Result<Vec<Extent>> {
+        let is_scattered = extent.start.map().is_some();
+        for map in blocks.iter().take_while(|part| is_scattered && part.blocks == 1) {
+            let bytes = self.disk.read(map.start.byte(), BLOCK_SIZE)?;
+            let birth =
+                Seal::birth_of(&bytes).filter(|_| Magic::of(&bytes) == Some(Magic::ScatterMap));
+            let Some(birth) = birth else { break };
+            let ours = self.birth;
+            if birth.volume != ours.volume || birth.epoch > ours.epoch {
+                let text = |birth: Birth| format!("{} of epoch {}", birth.volume, birth.epoch.0);
+                let fault = Fault::mismatch("volume of a map", text(ours), text(birth));
+                return Err(Error::corrupt(Place::Byte(map.start.byte()), fault));
+            }
         }
+        Ok(blocks)
     }
 
     fn take_row(&mut self, extent: Extent, place: impl Fn() -> Place, report: &mut Report) -> bool {
@@ -78,9 +118,15 @@ impl Owners {
     /// Compares with the space map.
     pub fn compare(&self, disk: &Disk, superblock: &Superblock, report: &mut Report) {
         let mut marked = Bitmap::new(superblock.image_blocks);
-        let mut hashes = Vec::new();
+        let (mut hashes, mut youngest) = (Vec::new(), Epoch(0));
         for page in 0..superblock.map_pages {
-            hashes.extend(check_page(disk, superblock, page, &mut marked, report));
+            let found = check_page(disk, superblock, page, &mut marked, report);
+            hashes.extend(found.map(|(hash, _)| hash));
+            youngest = youngest.max(found.map_or(Epoch(0), |(_, epoch)| epoch));
+        }
+        if youngest != superblock.birth.epoch {
+            let detail = format!("no page is of epoch {}", superblock.birth.epoch.0);
+            report.add(Code::MapWrong, Place::Byte(superblock.map_start.byte()), detail);
         }
         let found = map_hash(hashes.into_iter());
         if found != superblock.map_hash {
@@ -89,7 +135,7 @@ impl Owners {
         }
         report.counts.used_blocks = self.owned.set_count();
         report.counts.image_blocks = superblock.image_blocks;
-        if superblock.used_blocks != self.owned.set_count() {
+        if self.are_known() && superblock.used_blocks != self.owned.set_count() {
             let detail = format!(
                 "the superblock says {} blocks in use, not {}",
                 superblock.used_blocks,
@@ -100,6 +146,9 @@ impl Owners {
         for (code, here, there) in
             [(Code::BlockUnmarked, &self.owned, &marked), (Code::BlockLost, &marked, &self.owned)]
         {
+            if code == Code::BlockLost && !self.are_known() {
+                continue;
+            }
             for extent in difference(here, there) {
                 report.add(code, Place::Byte(extent.start.byte()), format!("blocks {extent}"));
             }
@@ -114,7 +163,7 @@ fn check_page(
     page: u64,
     marked: &mut Bitmap,
     report: &mut Report,
-) -> Option<Hash> {
+) -> Option<(Hash, Epoch)> {
     let mut best: Option<(Epoch, MapPage, Hash)> = None;
     for slot in 0..2 {
         let at = slot_at(superblock.map_start, page, slot);
@@ -129,7 +178,7 @@ fn check_page(
             continue;
         }
         match MapPage::decode(&block, None) {
-            Ok((seal, map)) if seal.birth.volume == superblock.birth.volume && map.page == page => {
+            Ok((seal, map)) if is_page(&seal, &map, superblock, page) => {
                 let epoch = seal.birth.epoch;
                 if epoch <= superblock.birth.epoch
                     && best.as_ref().is_none_or(|(other, ..)| *other < epoch)
@@ -137,15 +186,15 @@ fn check_page(
                     best = Some((epoch, map, seal.hash));
                 }
             }
-            Ok((_, map)) => report.add(
+            Ok(_) => report.add(
                 Code::MapSlotInvalid,
                 Place::Byte(at),
-                format!("page {} instead of {page}", map.page),
+                format!("not page {page} of this checkpoint"),
             ),
             Err(error) => report.add(Code::MapSlotInvalid, Place::Byte(at), error),
         }
     }
-    let (_, map, hash) = best?;
+    let (epoch, map, hash) = best?;
     if let Err(fault) = load_bits(marked, &map) {
         report.add(
             Code::MapSlotInvalid,
@@ -153,7 +202,7 @@ fn check_page(
             fault,
         );
     }
-    Some(hash)
+    Some((hash, epoch))
 }
 
 /// The runs of bits that are set in `a` and clear in `b`.

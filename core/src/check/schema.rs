@@ -9,7 +9,7 @@ use super::correction::{Correction, lost_inode};
 use super::{Code, Progress, Report};
 use crate::device::Disk;
 use crate::error::{Place, Result};
-use crate::format::limits::{FILE_BLOCK, FILE_MAX, VALUE_MAX};
+use crate::format::limits::{FILE_BLOCK, FILE_MAX, NUMBERS_END, VALUE_MAX};
 use crate::format::*;
 use crate::fs::{
     FIRST_ZONE, ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, orphan_name, parse_small, small_name,
@@ -124,7 +124,7 @@ impl<'s> Schema<'s> {
             data_zones: Vec::new(),
             small: BTreeMap::new(),
             inline: BTreeMap::new(),
-            inodes: HashSet::new(),
+            inodes: [ROOT_INO, ORPHAN_INO].into(),
             orphans: 0,
             homes: HashMap::new(),
             strays: Vec::new(),
@@ -235,7 +235,7 @@ impl<'s> Schema<'s> {
                 return self.add(Code::ValueMalformed, key, error);
             }
         };
-        if place.zone.0 == u64::MAX {
+        if place.zone.0 >= NUMBERS_END {
             self.drop_entry(key);
             return self.add(Code::KeyInvalid, key, "no zone has this number");
         }
@@ -287,6 +287,10 @@ impl<'s> Schema<'s> {
                 self.drop_entry(key);
                 self.add(Code::ValueMalformed, key, "a zone reference as the root of a zone");
             }
+            MetaValue::ZoneRef(zone) if zone.zone.0 >= NUMBERS_END => {
+                self.drop_entry(key);
+                self.add(Code::ZoneWrong, key, format!("a reference to zone {}", zone.zone));
+            }
             MetaValue::ZoneRef(zone) => {
                 let name = place.path.last().cloned().unwrap_or_default();
                 let reference = Reference { key: Key::copied(key), from: place.zone, name, zone };
@@ -302,11 +306,12 @@ impl<'s> Schema<'s> {
             self.report.counts.inodes += 1;
             self.report.counts.directories += u64::from(inode.kind == FileType::Directory);
         }
-        if !self.inodes.insert(inode.ino) {
+        let fixed = [(ROOT_ZONE, ROOT_INO), (ORPHAN_ZONE, ORPHAN_INO)];
+        let is_fixed = place.path.is_empty() && fixed.contains(&(place.zone, inode.ino));
+        if inode.ino.0 >= NUMBERS_END || (!is_fixed && !self.inodes.insert(inode.ino)) {
             self.mend(Correction::Renumber(Key::copied(key), Box::new(inode.clone())));
             self.add(Code::InodeTwice, key, format!("inode {}", inode.ino));
-        }
-        if inode.ino >= self.superblock.next_ino {
+        } else if inode.ino >= self.superblock.next_ino {
             self.mend(Correction::Given { zone: None, ino: Some(inode.ino) });
             let next = self.superblock.next_ino;
             self.add(
@@ -318,6 +323,10 @@ impl<'s> Schema<'s> {
         if inode.kind == FileType::Regular {
             let prefix = match inode.data_zone {
                 Some(zone) if zone < self.superblock.next_zone => zone.0.to_be_bytes().to_vec(),
+                Some(zone) if zone.0 >= NUMBERS_END => {
+                    self.mend(Correction::Contentless(Key::copied(key)));
+                    return self.add(Code::ZoneWrong, key, format!("data zone {zone}"));
+                }
                 Some(zone) => {
                     self.mend(Correction::Given { zone: Some(zone), ino: None });
                     return self.add(Code::CounterWrong, key, format!("data zone {zone}"));

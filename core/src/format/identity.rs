@@ -11,7 +11,9 @@
 //! 172  zero             4
 //! 176  ring place A     8   first block of the first half of the ring
 //! 184  ring place B     8   first block of the second half
-//! 192  zero          3904
+//! 192  log units        8
+//! 200  incompatible     8   features, as in every superblock
+//! 208  zero          3888
 //! ```
 
 use super::fields::{Fields, FormatError, Trace, Writer};
@@ -35,6 +37,10 @@ pub struct Identity {
     pub image_blocks: u64,
     /// The first block of each half of the superblock ring.
     pub ring: [BlockNr; 2],
+    /// The length of the log in units of a block.
+    pub log_units: u64,
+    /// The incompatible features.
+    pub incompatible: u64,
 }
 
 impl Identity {
@@ -59,12 +65,15 @@ impl Identity {
         }
         fields.zeros("reserved", 4)?;
         let ring = [BlockNr(fields.u64("ring place A")?), BlockNr(fields.u64("ring place B")?)];
+        let log_units = fields.u64("log units")?;
+        let incompatible = fields.u64("incompatible features")?;
         fields.zeros_to_block_end()?;
         if (seal.birth.epoch, seal.birth.nonce) != (Epoch(0), Nonce(0)) {
             return Err(fields.wrong("epoch", 0, seal.birth.epoch));
         }
         fields.within(160, "image blocks", image_blocks, IMAGE_BLOCKS_MAX)?;
-        Ok(Identity { volume: seal.birth.volume, uuid, label, image_blocks, ring })
+        let volume = seal.birth.volume;
+        Ok(Identity { volume, uuid, label, image_blocks, ring, log_units, incompatible })
     }
 
     /// The whole block.
@@ -82,6 +91,8 @@ impl Identity {
         w.u32(0);
         w.u64(self.ring[0].0);
         w.u64(self.ring[1].0);
+        w.u64(self.log_units);
+        w.u64(self.incompatible);
         w.pad_to(BLOCK_SIZE);
         let mut block = w.finish();
         Seal::close(&mut block);

@@ -1,7 +1,7 @@
 //! Every limit of the format, in one place. A reader refuses what lies beyond.
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 8;
+pub const FORMAT_VERSION: u32 = 9;
 /// The longest key of either tree, in bytes.
 pub const KEY_MAX: usize = 1024;
 /// The longest value of either tree, in bytes.
@@ -65,6 +65,10 @@ pub const IMAGE_BLOCKS_MIN: u64 = 256;
 pub const LOG_BYTES_MAX: u64 = 4 << 30;
 /// The shortest log, in bytes.
 pub const LOG_BYTES_MIN: u64 = 64 << 10;
+/// Node ids are less than this.
+pub const NODES_END: u64 = 1 << 48;
+/// Zone ids, inode numbers, MSNs, epochs and the numbers of log groups are less than this.
+pub const NUMBERS_END: u64 = 1 << 62;
 /// The most bytes of values that all pending updates of a volume may make.
 pub const GROWTH_MAX: u64 = 1 << 60;
 /// The most messages in one log record.

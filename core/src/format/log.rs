@@ -230,7 +230,8 @@ impl Group {
             if record.lsn != lsn {
                 return Err(f.wrong("LSN", lsn, record.lsn));
             }
-            if record.lsn.0.checked_add(record.width()).is_none() {
+            let numbered = record.lsn.0.checked_add(record.width());
+            if numbered.is_none_or(|next| next >= NUMBERS_END) {
                 return Err(f.wrong("LSN", "one that leaves numbers for all messages", lsn));
             }
             lsn = record.next_lsn();
@@ -322,7 +323,9 @@ impl Record {
             return Err(f.wrong("message count", "at least 1", 0));
         }
         let next_zone = ZoneId(f.u64("next zone id")?);
+        f.within(f.at() - 8, "next zone id", next_zone.0, NUMBERS_END - 1)?;
         let next_ino = Ino(f.u64("next inode")?);
+        f.within(f.at() - 8, "next inode", next_ino.0, NUMBERS_END - 1)?;
         let mut messages = Vec::with_capacity(count);
         let mut width = 0;
         for index in 0..count {
@@ -441,7 +444,7 @@ impl RecordMessage {
             (Some(Kind::Insert), _) => point(Action::Insert(second)),
             (Some(Kind::Delete), _) if second.is_empty() => point(Action::Delete),
             (Some(Kind::Update), _) => {
-                match Update::decode(&second).map_err(|error| error.within(second_at))? {
+                match Update::decode(&second, None).map_err(|error| error.within(second_at))? {
                     update if tree == TreeId::Data && update.adds() => {
                         let expected = "one without additions in the data index";
                         Err(f.wrong("update", expected, "an addition"))

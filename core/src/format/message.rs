@@ -218,7 +218,7 @@ mod tests {
                 assert_eq!(len, expected.map(|value| value.len()));
             }
             if let Action::Update(update) = &combined[0] {
-                assert_eq!(Update::decode(update.bytes()).as_ref(), Ok(update));
+                assert_eq!(Update::decode(update.bytes(), None).as_ref(), Ok(update));
                 short += u32::from(update.is_anew());
             }
         }

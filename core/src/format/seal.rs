@@ -131,6 +131,11 @@ impl Seal {
         Some(Birth { volume, epoch: Epoch(number(at)?), nonce: Nonce(number(at + 8)?) })
     }
 
+    /// The hash that a seal says, without a look at what it seals.
+    pub fn hash_of(sealed: &[u8]) -> Option<Hash> {
+        Some(Hash(*sealed.get(HASH_AT..)?.first_chunk()?))
+    }
+
     /// Writes a seal whose hash [`Seal::close`] fills in.
     pub fn open(writer: &mut Writer, magic: Magic, birth: Birth) {
         assert!(writer.is_empty(), "a seal stands at the start of its structure");

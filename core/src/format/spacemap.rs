@@ -4,13 +4,14 @@
 //!  0  seal     72
 //! 72  page      8   its index
 //! 80  used      4   how many bits are set
-//! 84  zero     12
+//! 84  zero      4
+//! 88  next MSN  8   of the checkpoint that it was written for
 //! 96  bitmap 4000   bit i of byte j: block page·32000 + 8j + i
 //! ```
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::seal::{Birth, Magic, Seal};
-use crate::ids::{BLOCK_SIZE, Hash};
+use crate::ids::{BLOCK_SIZE, Hash, Msn};
 
 /// Blocks that one page speaks of.
 pub const BITS_PER_PAGE: usize = 32_000;
@@ -21,6 +22,8 @@ const BITMAP_BYTES: usize = BITS_PER_PAGE / 8;
 pub struct MapPage {
     /// Its index.
     pub page: u64,
+    /// The next MSN of the checkpoint that it was written for.
+    pub next_msn: Msn,
     /// One bit a block, set when the block is in use; 4000 bytes.
     pub bitmap: Box<[u8; BITMAP_BYTES]>,
 }
@@ -35,12 +38,13 @@ impl MapPage {
         let seal = Seal::decode(&mut f, Magic::SpaceMap)?;
         let page = f.u64("page")?;
         let used = f.u32("used")?;
-        f.zeros("reserved", 12)?;
+        f.zeros("reserved", 4)?;
+        let next_msn = Msn(f.u64("next MSN")?);
         let bytes = f.hex("bitmap", BITMAP_BYTES)?;
         f.end()?;
         let mut bitmap = Box::new([0; BITMAP_BYTES]);
         bitmap.copy_from_slice(bytes);
-        let map = MapPage { page, bitmap };
+        let map = MapPage { page, next_msn, bitmap };
         if map.used() != used {
             return Err(f.wrong("used", map.used(), used));
         }
@@ -58,7 +62,8 @@ impl MapPage {
         Seal::open(&mut w, Magic::SpaceMap, birth);
         w.u64(self.page);
         w.u32(self.used());
-        w.pad_to(96);
+        w.u32(0);
+        w.u64(self.next_msn.0);
         w.bytes(&self.bitmap[..]);
         let mut block = w.finish();
         debug_assert_eq!(block.len(), BLOCK_SIZE);

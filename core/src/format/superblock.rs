@@ -228,6 +228,17 @@ impl Superblock {
         if superblock.table.page.birth > seal.birth.epoch {
             return Err(f.wrong("birth epoch", "none beyond its own", superblock.table.page.birth));
         }
+        let most = [
+            ("next node id", superblock.next_node.0, NODES_END),
+            ("next zone id", superblock.next_zone.0, NUMBERS_END),
+            ("next inode", superblock.next_ino.0, NUMBERS_END),
+            ("next MSN", superblock.next_msn.0, NUMBERS_END),
+            ("first group", superblock.first_group, NUMBERS_END),
+            ("epoch", seal.birth.epoch.0, NUMBERS_END),
+        ];
+        if let Some((name, found, end)) = most.into_iter().find(|(_, found, end)| found >= end) {
+            return Err(f.wrong(name, format_args!("less than {end}"), found));
+        }
         if superblock.next_node <= TreeId::Data.root() || seal.birth.epoch == Epoch(0) {
             return Err(f.wrong("next node id", "more than the roots", superblock.next_node));
         }

@@ -21,7 +21,7 @@
 
 use bytes::Bytes;
 
-use super::fields::{Fields, FormatError, Writer, varint};
+use super::fields::{Fields, FormatError, Trace, Writer, varint};
 use super::limits::VALUE_MAX;
 
 const CREATE: u8 = 1;
@@ -157,8 +157,8 @@ impl Update {
     }
 
     /// Parses and verifies an update.
-    pub fn decode(bytes: &Bytes) -> Result<Update, FormatError> {
-        let mut f = Fields::new(bytes);
+    pub fn decode(bytes: &Bytes, trace: Option<&mut dyn Trace>) -> Result<Update, FormatError> {
+        let mut f = Fields::traced(bytes, trace);
         let mut stages = 0;
         while stages == 0 || f.left() > 0 {
             f.enter("stage", Some(stages));
@@ -365,7 +365,8 @@ impl Stage {
         let (create, anew) = (flags & CREATE != 0, flags & ANEW != 0);
         let mut stage = Stage { create, anew, trim, ..Stage::default() };
         let mut end = None;
-        for _ in 0..pieces {
+        for index in 0..pieces {
+            f.enter("piece", Some(index));
             let offset = f.length("offset", BEYOND)?;
             let len = f.length("length", f.left())?;
             if len == 0 || end.is_some_and(|end| offset <= end) {
@@ -375,6 +376,7 @@ impl Stage {
             f.hex("bytes", len)?;
             stage.pieces.push((offset, bytes.slice(at..at + len)));
             end = Some(offset + len);
+            f.leave();
         }
         let end = end.unwrap_or(0);
         if let Some(extend) = extend.filter(|extend| *extend <= end) {
@@ -382,13 +384,15 @@ impl Stage {
         }
         stage.extend = extend.unwrap_or(end);
         let mut last = None;
-        for _ in 0..adds {
+        for index in 0..adds {
+            f.enter("add", Some(index));
             let offset = f.length("offset", BEYOND)?;
             if last.is_some_and(|last| offset <= last) {
                 return Err(f.wrong("offset", "growing numbers", offset));
             }
             stage.adds.push((offset, f.i64("delta")?));
             last = Some(offset);
+            f.leave();
         }
         Ok(stage)
     }
@@ -571,7 +575,7 @@ mod tests {
                 combined[at] = younger.after(&combined[at]);
             }
             let combined = &combined[0];
-            assert_eq!(Update::decode(combined.bytes()).as_ref(), Ok(combined));
+            assert_eq!(Update::decode(combined.bytes(), None).as_ref(), Ok(combined));
             for len in [None, Some(0), Some(random(&mut seed, 60))] {
                 let start = len.map(|len| vec![0xee; len]);
                 let expected = updates
@@ -592,7 +596,7 @@ mod tests {
     fn what_no_writer_makes_is_refused() {
         let sound = Update::patch(8, b"12345678", false).after(&Update::patch(20, b"x", false));
         let sound = Update::add(24, 5).after(&sound);
-        assert!(Update::decode(sound.bytes()).is_ok());
+        assert!(Update::decode(sound.bytes(), None).is_ok());
         // Flags, both counts, both offsets, both lengths, the add's offset.
         for (at, byte) in [
             (0, 4),
@@ -612,14 +616,17 @@ mod tests {
             let mut bytes = sound.bytes().to_vec();
             assert_ne!(bytes[at], byte);
             bytes[at] = byte;
-            assert!(Update::decode(&bytes.into()).is_err(), "byte {at} = {byte}");
+            assert!(Update::decode(&bytes.into(), None).is_err(), "byte {at} = {byte}");
         }
         for cut in 0..sound.bytes().len() {
-            assert!(Update::decode(&sound.bytes().slice(..cut)).is_err(), "cut to {cut} bytes");
+            assert!(
+                Update::decode(&sound.bytes().slice(..cut), None).is_err(),
+                "cut to {cut} bytes"
+            );
         }
         // An extend that is implied, and numbers that are longer than they need to be.
         for bytes in [&[8, 0, 0, 0][..], &[8, 1, 0, 2, 1, 1, 7], &[0, 0x80, 0, 0], &[2, 0, 0]] {
-            assert!(Update::decode(&Bytes::copy_from_slice(bytes)).is_err(), "{bytes:?}");
+            assert!(Update::decode(&Bytes::copy_from_slice(bytes), None).is_err(), "{bytes:?}");
         }
     }
 

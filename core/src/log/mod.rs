@@ -52,6 +52,16 @@ impl Region {
         Ok(bytes)
     }
 
+    /// Where `len` bytes from `unit` on are: one row of bytes, or two around the end.
+    pub fn rows(&self, unit: u64, len: usize) -> Vec<(u64, usize)> {
+        let until_end = (self.units - unit % self.units) as usize * BLOCK_SIZE;
+        let mut rows = vec![(self.byte(unit), len.min(until_end))];
+        if len > until_end {
+            rows.push((self.byte(0), len - until_end));
+        }
+        rows
+    }
+
     fn write(&self, disk: &Disk, unit: u64, bytes: &[u8]) -> Result<()> {
         let until_end = (self.units - unit % self.units) as usize * BLOCK_SIZE;
         let (first, rest) = bytes.split_at(bytes.len().min(until_end));

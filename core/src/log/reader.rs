@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::Region;
 use crate::device::Disk;
-use crate::error::{Fault, Result};
+use crate::error::{Fault, Result, after};
 use crate::format::{Group, Superblock, group_length};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
@@ -72,7 +72,7 @@ impl<'d> LogReader<'d> {
         if !is_zero(&padding) {
             return Ok(Err(Fault::Missing("the padding of the group is not zero".into())));
         }
-        let Some(number) = self.number.checked_add(1) else {
+        let Some(number) = after("group number", self.number).ok() else {
             return Ok(Err(Fault::Missing("no number is left for another group".into())));
         };
         let group = match self.decode(&bytes) {

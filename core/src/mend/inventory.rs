@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::UnexpectedEof;
 
-use super::scan::scan;
+use super::scan::{entry_of, scan};
 use crate::check::{Pages, pages};
 use crate::device::Disk;
 use crate::error::{Error, Result};
+use crate::format::limits::NODES_END;
 use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Superblock};
 use crate::ids::*;
 use crate::node::Node;
@@ -55,8 +56,10 @@ impl Inventory {
             unseen.extend(found.iter().map(|(id, _)| *id));
             entries.extend(found);
         }
+        entries.retain(|(id, _)| id.0 < NODES_END);
         entries.sort_by_key(|(_, entry)| entry.extent);
         for (id, entry) in entries {
+            let entry = corrected(disk, entry);
             match Node::load(disk, volume, id, &entry) {
                 Ok(node) => {
                     // The checker could not look at it.
@@ -82,6 +85,8 @@ impl Inventory {
     /// A number that no node has.
     pub fn next_node(&self) -> NodeId {
         let last = self.nodes.keys().chain(self.lost.keys()).max();
+        let roots = TreeId::ALL.map(TreeId::root);
+        let last = roots.iter().chain(last).max();
         NodeId(last.map_or(0, |id| id.0.saturating_add(1)))
     }
 
@@ -112,5 +117,15 @@ impl Known {
         };
         let (tree, height, bounds) = (node.tree(), node.height(), node.bounds().clone());
         Known { entry, tree, height, bounds, children }
+    }
+}
+
+/// An entry with as many blocks as the node has, if its head is the one that the entry means.
+fn corrected(disk: &Disk, entry: Entry) -> Entry {
+    let head = disk.read(entry.extent.start.byte(), entry.head_bytes as usize).ok();
+    let found = head.and_then(|head| entry_of(&head, entry.extent.start));
+    match found {
+        Some((_, _, found)) if found.hash == entry.hash => Entry { extent: found.extent, ..entry },
+        _ => entry,
     }
 }

@@ -22,13 +22,15 @@ use std::sync::Arc;
 use crate::check::{Code, Report};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Place, Result};
-use crate::format::{Bounds, Entry, Superblock};
+use crate::format::{Bounds, Entry, Identity, Superblock};
 use crate::ids::*;
 use crate::log::Survey;
 use crate::node::{Internal, Leaf, Node};
 use crate::space::Space;
 use crate::table::Table;
-use crate::volume::{Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, read_identity};
+use crate::volume::{
+    Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, raised, read_identity,
+};
 
 use inventory::Inventory;
 pub use losses::{Missing, MissingPart, keys_of, missing_parts};
@@ -123,16 +125,16 @@ pub fn mend(
     let disk = Disk::new(device.clone());
     let identity = read_identity(&disk)?;
     let ring = Ring::read(&disk, &identity)?;
-    let slot = slot.or_else(|| Some(ring.newest()?.slot));
-    let superblock = ring.choose(slot)?.clone();
-    let newest = ring.newest().map_or(superblock.birth.epoch, |newest| newest.birth.epoch);
+    let superblock = start(&disk, &identity, &ring, slot, &mut mended.changes)?;
+    let newest = ring.newest().map(|newest| newest.birth.epoch).max(Some(superblock.birth.epoch));
+    let newest = newest.unwrap_or_default();
     let mut survey = crate::log::scan(&disk, &superblock)?;
     ring.settle(&disk)?;
 
     let inventory = Inventory::take(&disk, &superblock)?;
     let mut suspects = suspects(report);
     suspects.extend(&inventory.suspects);
-    let mut next_node = superblock.next_node.max(inventory.next_node());
+    let mut next_node = inventory.next_node();
     let plan = Plan::new(&inventory, &suspects, &mut next_node)?;
 
     let mut table = Table::empty(disk.clone(), identity.volume);
@@ -177,6 +179,27 @@ pub fn mend(
     Ok(volume)
 }
 
+/// The superblock to start from: that of a slot; or the newest, as far as it can be known; or else an older one.
+fn start(
+    disk: &Disk,
+    identity: &Identity,
+    ring: &Ring,
+    slot: Option<u32>,
+    changes: &mut Vec<Change>,
+) -> Result<Superblock> {
+    if let Some(raised) = raised(disk, identity, ring).filter(|_| slot.is_none()) {
+        // Whoever stops the repair finds it: what is written on the way must not be taken for the newest.
+        ring.write(disk, &raised)?;
+        return Ok(raised);
+    }
+    let chosen = ring.choose(slot.or_else(|| Some(ring.newest()?.slot)))?;
+    if let Some(lost) = ring.lost().filter(|_| slot.is_none()) {
+        let what = format!("the checkpoint of epoch {} is given up", lost.0);
+        changes.push(Change { place: Place::Image, what });
+    }
+    Ok(chosen.clone())
+}
+
 /// Groups of the log that bind blocks which nodes own cannot be what they say: none of them counts, and none after.
 fn unpinnable(
     space: &mut Space,
@@ -203,6 +226,9 @@ fn suspects(report: &Report) -> BTreeSet<NodeId> {
         Code::MessageWrong,
         Code::EntryWrong,
         Code::PaddingDirty,
+        Code::BlockTwice,
+        Code::BlockOutside,
+        Code::MapInvalid,
     ];
     let found = report.findings.iter().filter(|finding| codes.contains(&finding.code));
     let nodes = found.filter_map(|finding| match &finding.place {

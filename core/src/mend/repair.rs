@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::losses::by_path;
 use super::{Mended, mend};
-use crate::check::{CheckOptions, Code, Repairable, Report, check};
+use crate::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Result};
-use crate::format::{IDENTITY_AT, Identity, Superblock};
+use crate::format::{IDENTITY_AT, Superblock};
 use crate::fs::Fs;
 use crate::ids::{BLOCK_SIZE, Time};
 use crate::volume::{
-    Content, Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, read_identity,
+    Content, Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, identity_again, read_identity,
 };
 
 /// Damage that is hidden behind other damage is looked for so often.
@@ -176,17 +176,12 @@ impl Repair {
     }
 }
 
-/// Writes an identity block that does not verify afresh. The volume's id and size stand in the superblocks; its UUID and label
-/// are lost.
+/// Writes an identity block that does not verify, or is not that of the superblocks, as those say. Its UUID and label are
+/// lost if it does not verify.
 fn mend_identity(disk: &Disk, report: &Report) -> Result<()> {
-    if read_identity(disk).is_ok() {
-        return Ok(());
-    }
-    let Some(superblock) = &report.superblock else { return Ok(()) };
-    let volume = superblock.birth.volume;
-    let image_blocks = superblock.image_blocks;
-    let ring = crate::volume::ring_of(image_blocks);
-    let identity = Identity { volume, uuid: volume.0, label: String::new(), image_blocks, ring };
+    let found = |finding: &Finding| finding.code == Code::IdentityInvalid;
+    let wrong = report.findings.iter().any(found);
+    let Some(identity) = identity_again(disk).filter(|_| wrong) else { return Ok(()) };
     disk.write(IDENTITY_AT, &identity.encode())?;
     disk.flush()
 }

@@ -111,26 +111,32 @@ impl Scan<'_> {
                 Err(_) => return,
             },
         };
-        let of_leaf = LeafHead::decode(&head, None).map(|(seal, head)| {
-            (seal, head.id, head.tree, Height(0), head.write_seq, head.leaf_bytes)
-        });
-        let found = of_leaf.or_else(|_| {
-            let (seal, head) = InternalHead::decode(&head, None)?;
-            Ok::<_, FormatError>((seal, head.id, head.tree, head.height, head.write_seq, bytes))
-        });
-        let Ok((seal, id, tree, height, write_seq, image_bytes)) = found else { return };
+        let Some((id, age, entry)) = entry_of(&head, start) else { return };
         if self.known.contains(&(id.0 / ENTRIES_PER_PAGE as u64)) {
             return;
         }
-        let extent = Extent { start, blocks: image_bytes.div_ceil(BLOCK_SIZE as u32) };
-        if !self.is_used(extent) {
+        if !self.is_used(entry.extent) {
             return;
         }
-        let (hash, birth) = (seal.hash, seal.birth.epoch);
-        let entry = Entry { extent, head_bytes: bytes, hash, birth, references: 1, tree, height };
-        let age = (birth, write_seq);
         if self.found.get(&id).is_none_or(|(other, _)| *other < age) {
             self.found.insert(id, (age, entry));
         }
     }
+}
+
+/// The node whose head this is, when it was written, and its entry, if its image begins at `start`.
+pub(super) fn entry_of(head: &[u8], start: BlockNr) -> Option<(NodeId, (Epoch, u64), Entry)> {
+    let of_leaf = LeafHead::decode(head, None)
+        .map(|(seal, head)| (seal, head.id, head.tree, Height(0), head.write_seq, head.leaf_bytes));
+    let found = of_leaf.or_else(|_| {
+        let (seal, found) = InternalHead::decode(head, None)?;
+        let bytes = head.len() as u32;
+        Ok::<_, FormatError>((seal, found.id, found.tree, found.height, found.write_seq, bytes))
+    });
+    let (seal, id, tree, height, write_seq, bytes) = found.ok()?;
+    let extent = Extent { start, blocks: bytes.div_ceil(BLOCK_SIZE as u32) };
+    let (hash, birth) = (seal.hash, seal.birth.epoch);
+    let head_bytes = head.len() as u32;
+    let entry = Entry { extent, head_bytes, hash, birth, references: 1, tree, height };
+    Some((id, (birth, write_seq), entry))
 }

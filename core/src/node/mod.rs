@@ -164,14 +164,18 @@ impl Node {
         let place = Place::Node { id, byte: Some(at) };
         let head = disk.read(at, entry.head_bytes as usize)?;
         let corrupt = |fault: Fault| Error::corrupt(place.clone(), fault);
-        let (seal, node) = if entry.height.0 == 0 {
+        let (seal, bytes, node) = if entry.height.0 == 0 {
             let (seal, head) = LeafHead::decode(&head, None).map_err(|e| corrupt(e.into()))?;
-            (seal, Node::Leaf(Leaf::stored(head, entry.extent)))
+            (seal, head.leaf_bytes, Node::Leaf(Leaf::stored(head, entry.extent)))
         } else {
             let (seal, head) = InternalHead::decode(&head, None).map_err(|e| corrupt(e.into()))?;
-            (seal, Node::Internal(Internal::stored(head)))
+            (seal, entry.head_bytes, Node::Internal(Internal::stored(head)))
         };
         check_head(&node, &seal, volume, id, entry).map_err(corrupt)?;
+        let blocks = bytes.div_ceil(BLOCK_SIZE as u32);
+        if blocks != entry.extent.blocks {
+            return Err(corrupt(Fault::mismatch("blocks of the node", blocks, entry.extent)));
+        }
         Ok(node)
     }
 }

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::{Bitmap, Space};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::{BITS_PER_PAGE, Birth, MapPage, Superblock};
+use crate::format::{BITS_PER_PAGE, Birth, MapPage, Seal, Superblock};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::volume::Layout;
@@ -48,7 +48,7 @@ pub fn choose_slot(
             }
         };
         match MapPage::decode(&block, None) {
-            Ok((seal, map)) if seal.birth.volume == superblock.birth.volume && map.page == page => {
+            Ok((seal, map)) if is_page(&seal, &map, superblock, page) => {
                 let epoch = seal.birth.epoch;
                 if epoch > superblock.birth.epoch {
                     abandoned = true;
@@ -73,6 +73,13 @@ pub fn choose_slot(
             Err(Error::corrupt(place, fault.unwrap_or(Fault::Missing("no space-map page".into()))))
         }
     }
+}
+
+/// Whether a page is one of the volume, at its place; and if it is of the superblock's epoch, of that very one.
+pub fn is_page(seal: &Seal, map: &MapPage, superblock: &Superblock, page: u64) -> bool {
+    let (birth, ours) = (seal.birth, superblock.birth);
+    let same = birth == ours && map.next_msn == superblock.next_msn;
+    birth.volume == ours.volume && map.page == page && (birth.epoch != ours.epoch || same)
 }
 
 /// The hash over the hashes of all current pages.
@@ -186,12 +193,22 @@ impl Space {
         true
     }
 
-    /// Writes the pages that changed into their other slots; returns the hash over all pages.
-    pub fn write_map(&mut self, disk: &Disk, map_start: BlockNr, birth: Birth) -> Result<Hash> {
+    /// Writes the pages that changed into their other slots, or the first, so that a page says which checkpoint is the
+    /// newest, and its next MSN. Returns the hash over all pages.
+    pub fn write_map(
+        &mut self,
+        disk: &Disk,
+        map_start: BlockNr,
+        birth: Birth,
+        next_msn: Msn,
+    ) -> Result<Hash> {
+        if self.dirty.is_empty() {
+            self.dirty.insert(0);
+        }
         for page in std::mem::take(&mut self.dirty) {
             let state = &mut self.pages[page as usize];
             let slot = if is_broken(Mutation::MapInPlace) { state.slot } else { 1 - state.slot };
-            let (block, hash) = page_of(&self.used, page).encode(birth);
+            let (block, hash) = page_of(&self.used, page, next_msn).encode(birth);
             disk.write(slot_at(map_start, page, slot), &block)?;
             *state = PageState { slot, hash };
         }
@@ -223,12 +240,12 @@ pub fn load_bits(bits: &mut Bitmap, map: &MapPage) -> std::result::Result<(), Fa
     Ok(())
 }
 
-fn page_of(bits: &Bitmap, page: u64) -> MapPage {
+fn page_of(bits: &Bitmap, page: u64, next_msn: Msn) -> MapPage {
     let first = page * BITS_PER_PAGE as u64;
     let count = (bits.len() - first).min(BITS_PER_PAGE as u64);
     let mut bitmap = Box::new([0u8; BITS_PER_PAGE / 8]);
     for at in (0..count).filter(|at| bits.get(first + at)) {
         bitmap[(at / 8) as usize] |= 1 << (at % 8);
     }
-    MapPage { page, bitmap }
+    MapPage { page, next_msn, bitmap }
 }

@@ -226,9 +226,13 @@ impl Volume {
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
         self.prune()?;
         self.store.write_all()?;
+        let next_msn = match is_broken(Mutation::MsnStale) {
+            true => self.superblock.next_msn,
+            false => self.next_msn,
+        };
         let Store { table, space, disk, .. } = &mut self.store;
         let root = table.write(space, birth)?;
-        let map_hash = space.write_map(disk, self.superblock.map_start, birth)?;
+        let map_hash = space.write_map(disk, self.superblock.map_start, birth, next_msn)?;
         let mut roots = vec![RootRef { epoch: birth.epoch, held: false, table: root }];
         roots.extend(self.superblock.roots.iter().copied().take(limits::ROOTS_MAX - 1));
         let (log_head, first_group) = match continued {
@@ -241,10 +245,6 @@ impl Volume {
                 (birth.epoch, birth.nonce)
             }
             Continued::Replay { .. } => (self.superblock.log_epoch, self.superblock.log_nonce),
-        };
-        let next_msn = match is_broken(Mutation::MsnStale) {
-            true => self.superblock.next_msn,
-            false => self.next_msn,
         };
         let superblock = Superblock {
             birth,

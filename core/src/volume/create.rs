@@ -69,13 +69,18 @@ impl Volume {
         let mut store =
             Store::new(disk, space, table, options.geometry, birth, first_node, options.cache);
         TreeId::ALL.into_iter().for_each(|id| tree::create(&mut store, id));
-        let superblock = unborn(&layout, &options, birth);
+        let zones = options.zones.within(layout.log_units * BLOCK_SIZE as u64);
+        let incompatible = if options.content == Content::Keys { Features::KEYS } else { 0 };
+        let features = Features { incompatible, ..Features::default() };
+        let superblock = Superblock { features, ..unborn(&layout, options.geometry, zones, birth) };
         let identity = Identity {
             volume,
             uuid: options.uuid,
             label: options.label,
             image_blocks: layout.image_blocks,
             ring: layout.ring,
+            log_units: layout.log_units,
+            incompatible,
         };
         Ok(Volume {
             store,
@@ -101,14 +106,17 @@ impl Volume {
 }
 
 /// What stands for a superblock before the first checkpoint.
-fn unborn(layout: &Layout, options: &CreateOptions, birth: Birth) -> Superblock {
-    let geometry = options.geometry;
-    let incompatible = if options.content == Content::Keys { Features::KEYS } else { 0 };
+pub(super) fn unborn(
+    layout: &Layout,
+    geometry: Geometry,
+    zones: ZoneSizes,
+    birth: Birth,
+) -> Superblock {
     let page = PagePointer { block: BlockNr(0), birth: Epoch(0), hash: Hash::default() };
     Superblock {
         birth: Birth { epoch: Epoch(0), nonce: Nonce(0), ..birth },
         slot: 0,
-        features: Features { incompatible, ..Features::default() },
+        features: Features::default(),
         node_size: geometry.node_size,
         leaf_size: geometry.leaf_size,
         basement_size: geometry.basement_size,
@@ -126,7 +134,7 @@ fn unborn(layout: &Layout, options: &CreateOptions, birth: Birth) -> Superblock 
         next_zone: ZoneId(0),
         next_ino: Ino(0),
         next_msn: Msn(1),
-        zones: options.zones.within(layout.log_units * BLOCK_SIZE as u64),
+        zones,
         wall: Time::default(),
         used_blocks: 0,
         growth: 0,

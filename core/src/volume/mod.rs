@@ -18,6 +18,7 @@ mod create;
 mod grow;
 mod layout;
 mod open;
+mod raise;
 mod ring;
 mod room;
 
@@ -38,7 +39,10 @@ pub use create::CreateOptions;
 pub(crate) use layout::ring_of;
 pub use layout::{Layout, default_log_bytes, slot_block};
 pub(crate) use open::Parts;
-pub use open::{Mode, OpenOptions, Recovery, read_identity, stated_bytes, write_identity};
+pub use open::{
+    Mode, OpenOptions, Recovery, identity_again, read_identity, stated_bytes, write_identity,
+};
+pub use raise::raised;
 pub use ring::{Ring, RingSlot, SlotState};
 
 /// A write of so many bytes of consecutive blocks, or more, is bound late (BetrFS 0.2 §3).

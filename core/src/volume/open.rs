@@ -124,6 +124,12 @@ pub fn read_identity(disk: &Disk) -> Result<Identity> {
         "version" => Error::Unsupported(format!("format version: {}", error.fault)),
         _ => Error::corrupt(Place::Byte(IDENTITY_AT), error),
     })?;
+    let ring = super::ring_of(identity.image_blocks);
+    if identity.ring != ring {
+        let places = |ring: [BlockNr; 2]| format!("{} and {}", ring[0], ring[1]);
+        let fault = Fault::mismatch("superblock ring", places(ring), places(identity.ring));
+        return Err(Error::corrupt(Place::Byte(IDENTITY_AT), fault));
+    }
     let bytes = identity.image_blocks.saturating_mul(BLOCK_SIZE as u64);
     if bytes > disk.len() {
         let fault = Fault::mismatch("size of the image in bytes", bytes, disk.len());
@@ -132,20 +138,40 @@ pub fn read_identity(disk: &Disk) -> Result<Identity> {
     Ok(identity)
 }
 
+/// The newest superblock of the first half of the ring, whose place never changes, whatever volume it is of.
+fn newest_in_front(disk: &Disk) -> Option<Superblock> {
+    let [first, _] = super::ring_of(0);
+    let slots = (0..u64::from(SUPERBLOCK_SLOTS) / 2).map(|slot| BlockNr(first.0 + slot));
+    slots
+        .filter_map(|slot| Superblock::decode(&disk.read(slot.byte(), BLOCK_SIZE).ok()?, None).ok())
+        .max_by_key(|superblock| superblock.birth.epoch)
+}
+
+/// The identity block that the superblocks speak of: UUID and label are what stands there, if the block verifies.
+pub fn identity_again(disk: &Disk) -> Option<Identity> {
+    let superblock = newest_in_front(disk)?;
+    let block = disk.read(IDENTITY_AT, BLOCK_SIZE).ok()?;
+    let named = Identity::decode(&block, None).map(|found| (found.uuid, found.label));
+    let volume = superblock.birth.volume;
+    let (uuid, label) = named.unwrap_or((volume.0, String::new()));
+    Some(Identity {
+        volume,
+        uuid,
+        label,
+        image_blocks: superblock.image_blocks,
+        ring: super::ring_of(superblock.image_blocks),
+        log_units: superblock.log_units,
+        incompatible: superblock.features.incompatible,
+    })
+}
+
 /// How many bytes an image says that it has: its identity block, or else the newest superblock of the first half of the
 /// ring. Nothing if neither verifies. There may be fewer.
 pub fn stated_bytes(device: &Arc<dyn Device>) -> Option<u64> {
     let disk = Disk::new(device.clone());
-    let block = |at| disk.read(at, BLOCK_SIZE).ok();
-    let identity = block(IDENTITY_AT).and_then(|block| Identity::decode(&block, None).ok());
-    let newest = || {
-        let [first, _] = super::ring_of(0);
-        let slots = (0..u64::from(SUPERBLOCK_SLOTS) / 2).map(|slot| BlockNr(first.0 + slot));
-        let found = slots
-            .filter_map(|slot| Superblock::decode(&block(slot.byte())?, None).ok())
-            .max_by_key(|superblock| superblock.birth.epoch)?;
-        Some(found.image_blocks)
-    };
+    let block = disk.read(IDENTITY_AT, BLOCK_SIZE).ok();
+    let identity = block.and_then(|block| Identity::decode(&block, None).ok());
+    let newest = || Some(newest_in_front(&disk)?.image_blocks);
     let blocks = identity.map(|identity| identity.image_blocks).or_else(newest)?;
     blocks.checked_mul(BLOCK_SIZE as u64)
 }

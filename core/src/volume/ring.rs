@@ -120,6 +120,22 @@ impl Ring {
         self.next_epoch().filter(|_| lost)
     }
 
+    /// Whether a slot is one of a lost checkpoint.
+    pub fn is_lost(&self, slot: u32) -> bool {
+        let epochs = self.lost().zip(self.last_lost());
+        epochs.is_some_and(|(first, last)| {
+            (first.0..=last.0).any(|epoch| slots_of(Epoch(epoch)).contains(&slot))
+        })
+    }
+
+    /// The last epoch in a row of which that holds.
+    pub fn last_lost(&self) -> Option<Epoch> {
+        let pair = |epoch: &u64| slots_of(Epoch(*epoch)).map(|slot| &self.slots[slot as usize]);
+        let is_lost = |epoch: &u64| pair(epoch).iter().all(|slot| slot.is_invalid());
+        let first = self.lost()?;
+        (first.0..first.0.saturating_add(EPOCHS - 1)).take_while(is_lost).last().map(Epoch)
+    }
+
     /// The slot that was being written when the power went.
     pub fn torn(&self) -> Option<&RingSlot> {
         let [first, second] = self.next_pair()?;
@@ -152,6 +168,16 @@ impl Ring {
             disk.write(bad.byte, &copy.encode())?;
         }
         if torn.is_some() || bad.is_some() { disk.flush() } else { Ok(()) }
+    }
+
+    /// Writes a superblock to both of its slots, neither of which holds anything.
+    pub fn write(&self, disk: &Disk, superblock: &Superblock) -> Result<()> {
+        for slot in slots_of(superblock.birth.epoch) {
+            let copy = Superblock { slot, ..superblock.clone() };
+            disk.write(self.slots[slot as usize].byte, &copy.encode())?;
+            disk.flush()?;
+        }
+        Ok(())
     }
 
     /// The superblock to start from: that of `slot`; or the newest, unless a newer one is lost.
@@ -209,6 +235,18 @@ fn misplaced(found: &Superblock, slot: u32, identity: &Identity) -> Option<Fault
     if found.slot != slot || !slots_of(found.birth.epoch).contains(&slot) {
         let found = format_args!("slot {} of epoch {}", found.slot, found.birth.epoch.0);
         return Some(Fault::mismatch("slot", slot, found));
+    }
+    let (log_units, incompatible) = (found.log_units, found.features.incompatible);
+    if log_units != identity.log_units {
+        return Some(Fault::mismatch("log units", identity.log_units, log_units));
+    }
+    if incompatible != identity.incompatible {
+        let (identity, found) = (identity.incompatible, incompatible);
+        return Some(Fault::mismatch(
+            "incompatible features",
+            format!("{identity:#x}"),
+            format!("{found:#x}"),
+        ));
     }
     // It may be older than the volume is large.
     if found.image_blocks > identity.image_blocks {

@@ -20,10 +20,9 @@ pub struct Forge {
     pub superblock: Superblock,
     /// The pages of the table, and the blocks where they are.
     pub pages: BTreeMap<(u8, u64), (BlockNr, TablePage)>,
-    /// The page of the space map (there is but one), its slot, and when it was written.
+    /// The page of the space map (there is but one), and its slot.
     pub map: MapPage,
     map_slot: u8,
-    map_birth: Birth,
     ring: [BlockNr; 2],
 }
 
@@ -38,11 +37,10 @@ impl Forge {
         let slots = (0..2).filter_map(|slot| {
             let at = slot_at(superblock.map_start, 0, slot) as usize;
             let (seal, map) = MapPage::decode(&bytes[at..at + BLOCK_SIZE], None).ok()?;
-            Some((seal.birth.epoch, slot, map, seal.birth))
+            Some((seal.birth.epoch, slot, map))
         });
-        let (_, map_slot, map, map_birth) = slots.max_by_key(|slot| slot.0).unwrap();
-        let mut forge =
-            Forge { bytes, superblock, pages: BTreeMap::new(), map, map_slot, map_birth, ring };
+        let (_, map_slot, map) = slots.max_by_key(|slot| slot.0).unwrap();
+        let mut forge = Forge { bytes, superblock, pages: BTreeMap::new(), map, map_slot, ring };
         let root = forge.superblock.table;
         forge.load_page(root.levels as u8 - 1, 0, root.page.block);
         forge
@@ -293,7 +291,16 @@ impl Forge {
     pub fn seal_with(mut self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
         self.seal_pages(|_, _| {});
         self.seal_map();
+        let before = self.superblock.clone();
         change(&mut self.superblock);
+        let after = &self.superblock;
+        let same = (after.birth, after.next_msn) == (before.birth, before.next_msn);
+        if !same && after.map_hash == before.map_hash {
+            // The map says the same, but for what was changed on purpose.
+            let used_blocks = after.used_blocks;
+            self.seal_map();
+            self.superblock.used_blocks = used_blocks;
+        }
         self.seal_superblock();
         self.bytes
     }
@@ -323,7 +330,8 @@ impl Forge {
 
     /// Seals the space map.
     pub fn seal_map(&mut self) {
-        let (bytes, hash) = self.map.encode(self.map_birth);
+        self.map.next_msn = self.superblock.next_msn;
+        let (bytes, hash) = self.map.encode(self.birth());
         let at = slot_at(self.superblock.map_start, 0, self.map_slot) as usize;
         self.bytes[at..at + BLOCK_SIZE].copy_from_slice(&bytes);
         self.superblock.map_hash = map_hash([hash].into_iter());

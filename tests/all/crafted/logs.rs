@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) const CASES: &[Case] = &[
-    ("a record that uses all zones and inodes up", Wrong, |mut forge| {
+    ("a record that uses all zones and inodes up", Finds(Code::LogTorn), |mut forge| {
         let message = insert(DATA, key(&[1; 16]), vec![1]);
         let record = forge.record(forge.superblock.next_msn.0, vec![message]);
         let record = Record { next_zone: ZoneId(u64::MAX), next_ino: Ino(u64::MAX), ..record };
@@ -11,18 +11,18 @@ pub(super) const CASES: &[Case] = &[
         forge.seal()
     }),
     ("records that use all MSNs up", Finds(Code::LogTorn), |mut forge| {
-        forge.superblock.next_msn = Msn(u64::MAX - 2);
+        forge.superblock.next_msn = Msn(LAST - 2);
         let message = insert(DATA, key(&[1; 16]), vec![1]);
         forge.log(vec![message; 6]);
         forge.seal()
     }),
     ("a record of the last MSN", Finds(Code::LogTorn), |mut forge| {
-        forge.superblock.next_msn = Msn(u64::MAX);
+        forge.superblock.next_msn = Msn(LAST);
         forge.log(vec![insert(DATA, key(&[1; 16]), vec![1])]);
         forge.seal()
     }),
     ("the last group", Finds(Code::LogTorn), |mut forge| {
-        forge.superblock.first_group = u64::MAX;
+        forge.superblock.first_group = LAST;
         forge.log(vec![insert(DATA, key(&[1; 16]), vec![1])]);
         forge.seal()
     }),

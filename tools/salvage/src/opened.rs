@@ -93,11 +93,12 @@ pub(crate) fn open(args: &Args) -> Result<Opened, Failure> {
         let what = format!("it is shorter than it says: expected {stated} bytes, found {there}");
         found.notes.push(what);
     }
-    look_through(&mut report, args.slot, &mut found);
-    let slot = found.superblock.slot;
+    let raised = args.slot.is_none() && is_raised(&device, &found.superblock);
+    look_through(&mut report, args.slot, raised, &mut found);
+    let slot = Some(found.superblock.slot).filter(|_| !raised);
     let volume = match mended(path, &device, &report, slot, &mut found)? {
         Some(view) => open_volume(view, None),
-        None => open_volume(device.clone(), Some(slot)),
+        None => open_volume(device.clone(), slot),
     };
     let volume = volume.map_err(|error| failure(path, Some(&device), &error))?;
     let fs = Fs::open(volume, Box::new(clock_now));
@@ -142,12 +143,26 @@ fn superblock(
     }
 }
 
+/// Whether a superblock stands nowhere, and was made of what stands elsewhere.
+fn is_raised(device: &Arc<dyn Device>, superblock: &Superblock) -> bool {
+    let disk = Disk::new(device.clone());
+    let ring = read_identity(&disk).and_then(|identity| Ring::read(&disk, &identity));
+    let newest = ring.ok().and_then(|ring| Some(ring.newest()?.birth.epoch));
+    newest.is_none_or(|newest| newest < superblock.birth.epoch)
+}
+
 /// Takes from a report what no repair would go on from, and keeps what it means.
-fn look_through(report: &mut Report, slot: Option<u32>, found: &mut Found) {
+fn look_through(report: &mut Report, slot: Option<u32>, raised: bool, found: &mut Found) {
     let epoch = found.superblock.birth.epoch.0;
+    if raised {
+        let what = format!(
+            "the superblock of epoch {epoch} is lost: what it said was found elsewhere in the image"
+        );
+        found.notes.push(what);
+    }
     for finding in &mut report.findings {
         match finding.code {
-            Code::CheckpointLost if slot.is_none() => {
+            Code::CheckpointLost if slot.is_none() && !raised => {
                 found.doubtful = true;
                 let what = format!(
                     "the newest checkpoint is lost ({}): this is the older one of epoch {epoch}",
@@ -155,7 +170,7 @@ fn look_through(report: &mut Report, slot: Option<u32>, found: &mut Found) {
                 );
                 found.notes.push(what);
             }
-            Code::SuperblockLost => {
+            Code::SuperblockLost if !raised => {
                 found.doubtful = true;
                 let what = format!(
                     "the log is younger than the newest superblock that verifies: this is the \
@@ -184,8 +199,9 @@ fn look_through(report: &mut Report, slot: Option<u32>, found: &mut Found) {
         found.notes.push(format!("slot {slot} was chosen: this is the state of epoch {epoch}"));
     }
     // What could not be read was taken for zeros, and what it did to the trees has been found as such.
-    let no = [Code::CheckpointLost, Code::ReadFailed, Code::ImageTruncated, Code::ZoneTooLarge];
-    report.findings.retain(|finding| !no.contains(&finding.code));
+    let no = [Code::ReadFailed, Code::ImageTruncated, Code::ZoneTooLarge];
+    let given_up = |code| code == Code::CheckpointLost && !raised;
+    report.findings.retain(|finding| !no.contains(&finding.code) && !given_up(finding.code));
     for lost in report.log.iter().flat_map(|log| &log.lost) {
         let keys = Bounds { lo: lost.key.clone(), hi: Some(lost.end()) };
         let why = lost.damage.to_string();
@@ -218,7 +234,7 @@ fn mended(
     path: &Path,
     device: &Arc<dyn Device>,
     report: &Report,
-    slot: u32,
+    slot: Option<u32>,
     found: &mut Found,
 ) -> Result<Option<Arc<dyn Device>>, Failure> {
     if report.is_clean() || report.repairable() == Repairable::No {
@@ -226,7 +242,7 @@ fn mended(
     }
     let scratch = scratch(path)?;
     let view: Arc<dyn Device> = Arc::new(PlanningDevice::new(device.clone(), scratch));
-    let options = CheckOptions { data: true, slot: Some(slot) };
+    let options = CheckOptions { data: true, slot };
     match repair_all(&view, report, options, clock_now(), nonces()?) {
         Ok((done, _)) => {
             let Mended { losses, changes, .. } = done.mended.unwrap_or_default();

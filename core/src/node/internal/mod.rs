@@ -513,18 +513,21 @@ impl Internal {
         let own = || self.children.iter().map(|child| (child.id, child.pivot.clone())).collect();
         let children = children.unwrap_or_else(own);
         let mut node = Internal::new(id, self.tree, self.height, bounds, children);
-        let last = Msn(next_msn.0.saturating_sub(1));
+        let last = Msn(next_msn.0.saturating_sub(1).max(1));
         let adds = |item: &Item<'_>| {
             item.kind == Kind::Update
                 && matches!(item.action(), Action::Update(update) if update.adds())
         };
+        let mut covered = RangeSet::default();
         for run in &self.runs {
             let mut batch = Batch::default();
             match self.ranges(disk, run) {
                 Ok(ranges) => {
                     for range in ranges.iter() {
                         for share in self.live_shares(run, range) {
-                            batch.insert_range(RangeDelete { msn: share.msn.min(last), ..share });
+                            let msn = share.msn.clamp(Msn(1), last);
+                            covered.insert(RangeDelete { msn, ..share.clone() });
+                            batch.insert_range(RangeDelete { msn, ..share });
                         }
                     }
                 }
@@ -546,7 +549,11 @@ impl Internal {
                                     lost(Bounds { hi: Some(lo.successor()), lo }, &error);
                                     continue;
                                 }
-                                batch.insert(&item.no_later_than(last));
+                                let item = item.numbered_up_to(last);
+                                // What is older than a range delete has been deleted by it.
+                                if covered.covering(item.key).is_none_or(|msn| msn <= item.msn) {
+                                    batch.insert(&item);
+                                }
                             }
                         }
                         Err(error) => {

@@ -39,9 +39,9 @@ impl<'s> Item<'s> {
         Item::with(key, msn, kind, value)
     }
 
-    /// The same with this number, if its own is greater.
-    pub fn no_later_than(self, msn: Msn) -> Item<'s> {
-        Item { msn: self.msn.min(msn), ..self }
+    /// The same with a number from the first to `last`.
+    pub fn numbered_up_to(self, last: Msn) -> Item<'s> {
+        Item { msn: self.msn.clamp(Msn(1), last), ..self }
     }
 
     pub(super) fn with(key: &'s [u8], msn: Msn, kind: Kind, value: Value<'s>) -> Item<'s> {

@@ -118,8 +118,10 @@ fn see_also(roff: &mut Roff, name: &str, tool: &str) {
         _ => "betr(1)",
     };
     // A command of a tool belongs to that tool.
-    let above = name.rsplit_once('-').filter(|(above, _)| above.contains('-'));
-    let above = above.map(|(above, _)| format!("{above}(1), ")).unwrap_or_default();
+    let above = match name.splitn(3, '-').collect::<Vec<_>>()[..] {
+        [betr, tool, _] => format!("{betr}-{tool}(1), "),
+        _ => String::new(),
+    };
     roff.control("SH", ["SEE ALSO"]);
     roff.text([roman(format!("{above}{related}"))]);
 }

@@ -1,5 +1,6 @@
 //! The binary as its users meet it: options, exit codes, streams, and what becomes of files.
 
+mod broken;
 mod commands;
 mod contract;
 mod crash;

@@ -146,7 +146,7 @@ fn what_was_cut_off_goes_on() {
     torn[at..at + 512].copy_from_slice(&after[at..at + 512]);
     fs::write(&image, &torn).unwrap();
     let (out, _) = run("fsck --apply DIR/plan --undo DIR/back IMG", &image, &dir, 1);
-    assert!(out.contains("half applied: goes on with group 1 of "), "{out}");
+    assert!(out.contains("half applied: goes on with group "), "{out}");
     assert!(fs::read(&image).unwrap() == after);
     fs::write(&image, &torn).unwrap();
     let (out, _) = run("undo IMG DIR/back", &image, &dir, 0);
@@ -237,12 +237,13 @@ fn without_a_repair_there_is_no_file() {
     assert_eq!((&plan["findings"], &plan["changes"]), (&Value::Array(vec![]), &plan["findings"]));
     // What cannot be repaired has no plan either.
     let (_guard, dir) = scratch();
-    let (image, _) = lost_image(&dir);
+    let image = dir.join("broken.img");
+    run("dev make-broken S03 IMG", &image, &dir, 0);
     let before = fingerprint(&image);
     for line in ["fsck -fy --overlay DIR/new IMG", "fsck -fy -z DIR/new IMG", "fsck -f --plan IMG"]
     {
         let (out, err) = run(line, &image, &dir, 4);
-        assert!(out.contains("S05") && err.contains("nothing was written"), "{out}{err}");
+        assert!(out.contains("S03") && err.contains("nothing was written"), "{out}{err}");
     }
     assert!(!dir.join("new").exists() && before == fingerprint(&image));
 }

@@ -37,7 +37,7 @@ fn an_image_in_every_form() {
     assert_eq!(
         out(""),
         format!(
-            "{name}: LABEL=\"a b\\\"$c\\\\é\" UUID=\"{UUID}\" VERSION=\"8\" BLOCK_SIZE=\"4096\" \
+            "{name}: LABEL=\"a b\\\"$c\\\\é\" UUID=\"{UUID}\" VERSION=\"9\" BLOCK_SIZE=\"4096\" \
              FSSIZE=\"2097152\" TYPE=\"betr\" USAGE=\"filesystem\"\n"
         )
     );

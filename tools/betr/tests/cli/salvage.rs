@@ -219,10 +219,9 @@ fn names_lead_nowhere_else() {
 }
 
 #[test]
-fn an_older_checkpoint_serves_and_is_said() {
+fn a_checkpoint_whose_superblock_is_lost_is_found() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);
-    run("export -q IMG DIR/before", &image, &dir, 0);
     run("import -q IMG DIR/file /imported", &image, &dir, 0);
     let mut bytes = fs::read(&image).unwrap();
     let (_, newest) = superblock(&bytes);
@@ -231,12 +230,11 @@ fn an_older_checkpoint_serves_and_is_said() {
         bytes[at + 100] ^= 1;
     }
     fs::write(&image, &bytes).unwrap();
-    let (text, _) = salvage(&image, &dir, 3);
-    let older = format!("the older one of epoch {}\n", newest.birth.epoch.0 - 1);
-    assert!(text.contains("the newest checkpoint is lost") && text.contains(&older), "{text}");
-    // What is there is whole.
-    assert!(text.contains(" 0 partial, 0 lost, "), "{text}");
+    let (text, _) = salvage(&image, &dir, 0);
+    let lost = format!("the superblock of epoch {} is lost", newest.birth.epoch.0);
+    assert!(text.contains(&lost) && text.contains(" 0 partial, 0 lost, "), "{text}");
     assert!(fs::read(dir.join("out/sub/inner")).unwrap() == pattern(10_000));
+    assert!(dir.join("out/imported").exists());
     // Whoever asks for a slot knows.
     let slot = (newest.birth.epoch.0 - 1) % 16 * 2;
     let (text, _) = run(&format!("salvage -n -b {slot} IMG"), &image, &dir, 0);
@@ -245,18 +243,53 @@ fn an_older_checkpoint_serves_and_is_said() {
     assert!(err.contains("choose another"), "{err}");
 }
 
+/// Where the newest superblock is lost, and the space map with it, an older checkpoint serves.
 #[test]
-fn without_any_superblock_there_is_no_way() {
+fn an_older_checkpoint_serves_and_is_said() {
     let (_guard, dir) = scratch();
-    let (image, _) = damaged(&dir, |bytes| {
-        for slot in 0..32 {
-            let at = slot_at(bytes, slot);
-            bytes[at..at + 4096].fill(0);
+    let image = small_image(&dir);
+    run("import -q IMG DIR/file /imported", &image, &dir, 0);
+    let mut bytes = fs::read(&image).unwrap();
+    let (_, newest) = superblock(&bytes);
+    for slot in [newest.slot & !1, newest.slot | 1] {
+        let at = slot_at(&bytes, slot);
+        bytes[at + 100] ^= 1;
+    }
+    let map = newest.map_start.byte() as usize;
+    bytes[map..map + 2 * 4096].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    let (text, _) = salvage(&image, &dir, 3);
+    let older = format!("the older one of epoch {}\n", newest.birth.epoch.0 - 1);
+    assert!(text.contains("the newest checkpoint is lost") && text.contains(&older), "{text}");
+    // What is there is whole.
+    assert!(text.contains(" 0 partial, 0 lost, "), "{text}");
+    assert!(fs::read(dir.join("out/sub/inner")).unwrap() == pattern(10_000));
+}
+
+#[test]
+fn without_any_superblock_there_may_be_a_way() {
+    for way in [true, false] {
+        let (_guard, dir) = scratch();
+        let (image, _) = damaged(&dir, |bytes| {
+            let map = superblock(bytes).1.map_start.byte() as usize;
+            for slot in 0..32 {
+                let at = slot_at(bytes, slot);
+                bytes[at..at + 4096].fill(0);
+            }
+            if !way {
+                bytes[map..map + 2 * 4096].fill(0);
+            }
+        });
+        if way {
+            let (text, _) = salvage(&image, &dir, 0);
+            assert!(text.contains(" 0 partial, 0 lost, "), "{text}");
+            assert!(fs::read(dir.join("out/sub/inner")).unwrap() == pattern(10_000));
+            continue;
         }
-    });
-    let (out, err) = run("salvage IMG DIR/out", &image, &dir, 3);
-    assert!(out.is_empty() && err.contains("no superblock slot verifies"), "{err}");
-    assert!(err.contains("cannot find the trees") && !dir.join("out").exists(), "{err}");
+        let (out, err) = run("salvage IMG DIR/out", &image, &dir, 3);
+        assert!(out.is_empty() && err.contains("no superblock slot verifies"), "{err}");
+        assert!(err.contains("cannot find the trees") && !dir.join("out").exists(), "{err}");
+    }
 }
 
 #[test]

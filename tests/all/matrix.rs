@@ -1,0 +1,385 @@
+//! Field × verb × {hashes left alone, hashes made right}: every field of every structure is damaged in every way. What
+//! the checker and the repair make of it stands in `format/DAMAGE.md`, which `BETR_BLESS=1` writes afresh.
+//!
+//! One field of each kind is looked at in each image; `BETR_MATRIX=1000` looks at as many in each image.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use betr_core::anatomy::{Anatomy, Field, Kind, Part};
+use betr_core::check::{CheckOptions, Repairable, Severity, check};
+use betr_core::damage::{Damage, Verb};
+use betr_core::device::{Device, Disk, ForkDevice};
+use betr_core::ids::Time;
+use betr_core::mend::repair_all;
+
+use crate::mended::{There, all_is_told, contents};
+use crate::{crafted, hostile, mended};
+
+const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+/// So many fields of a kind are looked at in each image, unless told otherwise.
+const INSTANCES: usize = 1;
+/// Random bytes follow from this.
+const SEED: u64 = 7;
+
+/// Where an image may be sound although a field has changed: structure, field, and why. All others are found.
+const LEGAL: &[(&str, &str, &str)] = &[
+    ("log group, the last", "*", LAST),
+    ("what the last log group binds", "*", LAST),
+    ("log group", "nonce before", "only where the superblock is lost is it asked for"),
+    ("log group", "record, message, second", CONTENTS),
+    ("log group", "record, next inode", GREATER),
+    ("log group", "record, next zone id", GREATER),
+    ("log group", "record, operation", "it is for people"),
+    ("log group", "record, wall nanoseconds", "it is for people"),
+    ("log group", "record, wall seconds", "it is for people"),
+    ("head of a leaf that the log binds", "lower bound", BOUND),
+    ("head of a leaf that the log binds", "upper bound", BOUND),
+    ("head of a leaf that the log binds", "seal, nonce", BOUND),
+    ("head of a leaf that the log binds", "write sequence", BOUND),
+    ("value of the metadata index", "accessed", ANY),
+    ("value of the metadata index", "born", ANY),
+    ("value of the metadata index", "changed", ANY),
+    ("value of the metadata index", "modified", ANY),
+    ("value of the metadata index", "nanoseconds", ANY),
+    ("value of the metadata index", "uid", ANY),
+    ("value of the metadata index", "gid", ANY),
+    ("value of the metadata index", "mode", ANY),
+    ("value of the metadata index", "target", ANY),
+    ("value of the metadata index", "kind", "of what is no directory either says the same"),
+    ("chunk", "bytes", CONTENTS),
+    ("value", "bytes", CONTENTS),
+    ("identity block", "UUID", "it is any"),
+    ("identity block", "label", "it is any UTF-8"),
+    ("head of a leaf", "seal, nonce", NONCE),
+    ("head of an internal node", "seal, nonce", NONCE),
+    ("run header", "seal, nonce", NONCE),
+    ("table page", "seal, nonce", NONCE),
+    ("scatter map", "seal, nonce", NONCE),
+    ("scatter map", "seal, epoch", "it is any that is not yet to come"),
+    ("head of a leaf", "write sequence", SEQUENCE),
+    ("head of an internal node", "write sequence", SEQUENCE),
+    (
+        "head of an internal node",
+        "child, first live run",
+        "there are no messages for the child in the runs between",
+    ),
+    ("head of an internal node", "next run", GREATER),
+    ("key section", "entry, suffix", "it is another key in the same order"),
+    ("range messages", "range message, MSN", ORDER),
+    ("range messages", "range message, hi", "it covers other keys, of which there are none"),
+    ("range messages", "range message, lo", "it covers other keys, of which there are none"),
+    ("slice", "message, age", ORDER),
+    ("slice", "message, value", CONTENTS),
+    ("update", "stage, flags", "it does the same to the value that is there"),
+    ("update", "stage, piece, bytes", CONTENTS),
+    ("space-map page that does not count", "next MSN", "the page does not count"),
+    ("space-map page that does not count", "seal, epoch", "the page does not count"),
+    ("space-map page that does not count", "seal, nonce", "the page does not count"),
+    ("superblock, both slots", "basement size", SHAPE),
+    ("superblock, both slots", "fanout", SHAPE),
+    ("superblock, both slots", "leaf size", SHAPE),
+    ("superblock, both slots", "node size", SHAPE),
+    ("superblock, both slots", "zone maximum", SHAPE),
+    ("superblock, both slots", "zone minimum", SHAPE),
+    ("superblock, both slots", "compatible features", "who does not know them ignores them"),
+    ("superblock, both slots", "first group", LOG),
+    ("superblock, both slots", "log epoch", LOG),
+    ("superblock, both slots", "log head", LOG),
+    ("superblock, both slots", "next inode", GREATER),
+    ("superblock, both slots", "next node id", GREATER),
+    ("superblock, both slots", "next zone id", GREATER),
+    ("superblock, both slots", "root, epoch", ROOTS),
+    ("superblock, both slots", "root, flags", ROOTS),
+    ("superblock, both slots", "root, table root, birth epoch", ROOTS),
+    ("superblock, both slots", "root, table root, block", ROOTS),
+    ("superblock, both slots", "root, table root, hash", ROOTS),
+    ("superblock, both slots", "root, table root, levels", ROOTS),
+    ("superblock, both slots", "wall nanoseconds", "it is any time"),
+    ("superblock, both slots", "wall seconds", "it is any time"),
+];
+
+const BOUND: &str = "of such a leaf only the values are read, by their keys";
+const ANY: &str = "it is any";
+const LAST: &str =
+    "nothing vouches for the last group: it cannot be told from one that a power cut stopped";
+const CONTENTS: &str = "it is any bytes of a file, or of an attribute";
+const NONCE: &str = "hashes lead to it; nonces tell apart what nothing leads to";
+const SEQUENCE: &str = "it tells apart what nothing leads to";
+const GREATER: &str = "greater than every one in use";
+const ORDER: &str = "it is as old, compared with those to the same keys";
+const SHAPE: &str = "it says how trees are to be shaped, not how they are";
+const LOG: &str = "the log goes on there, and holds nothing";
+const ROOTS: &str = "remembered roots are not followed";
+
+/// What became of an image.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// The bytes are what they would have become.
+    NoChange,
+    /// It is still sound.
+    Legal,
+    /// The damage was found, and repaired.
+    Repaired,
+    /// The damage was found, and cannot be repaired.
+    Refused,
+}
+
+/// The outcomes of a cell, and the problems that were found.
+type Cell = (BTreeSet<Outcome>, BTreeSet<&'static str>);
+/// Structure, field, sealed, verb.
+type Place = (&'static str, String, bool, usize);
+
+/// An image that is going to be damaged.
+struct Subject {
+    base: ForkDevice,
+    anatomy: Anatomy,
+    contents: BTreeMap<Vec<u8>, There>,
+    notes: usize,
+    /// The number of the last log group.
+    last_group: u64,
+    /// Whether nothing is pending, so that values in leaves are those that count.
+    settled: bool,
+}
+
+impl Subject {
+    fn new(image: &[u8]) -> Subject {
+        let base = ForkDevice::of(image);
+        let device: Arc<dyn Device> = Arc::new(base.fork());
+        let report = check(&device, ALL, &mut ());
+        assert!(report.is_clean(), "{:?}", report.findings);
+        let (anatomy, contents) = (Anatomy::of(&device).unwrap(), contents(&device));
+        let (notes, settled) = (report.findings.len(), report.counts.pending == 0);
+        let last_group = anatomy.parts().iter().filter_map(group_of).max().unwrap_or(0);
+        Subject { base, anatomy, contents, notes, last_group, settled }
+    }
+
+    /// Damages a field; returns what became of the image, and what was found.
+    fn damaged(
+        &self,
+        part: &Part,
+        field: &Field,
+        verb: Verb,
+        sealed: bool,
+    ) -> Result<Cell, String> {
+        let device: Arc<dyn Device> = Arc::new(self.base.fork());
+        let damage = Damage { part, bytes: field.bytes.clone(), verb, sealed };
+        let one = |outcome| BTreeSet::from([outcome]);
+        if damage.inflict(&device, &self.anatomy).is_err() {
+            return Ok((one(Outcome::NoChange), BTreeSet::new()));
+        }
+        let before = check(&device, ALL, &mut ());
+        let errors = before.findings.iter().filter(|f| f.code.severity() == Severity::Error);
+        let codes: BTreeSet<&str> = errors.map(|finding| finding.code.name()).collect();
+        if before.is_clean() && before.findings.len() <= self.notes {
+            hostile::read_all(device).map_err(|error| format!("it is sound, but: {error}"))?;
+            return Ok((one(Outcome::Legal), codes));
+        }
+        if before.repairable() == Repairable::No {
+            return Ok((one(Outcome::Refused), codes));
+        }
+        let (done, after) = repair_all(&device, &before, ALL, Time::default(), Box::new(|| 7))
+            .map_err(|error| format!("{codes:?}: {error}"))?;
+        if !after.findings.is_empty() {
+            return Err(format!("{codes:?}, repaired: {:?}", after.findings));
+        }
+        let after = contents(&device);
+        // What the log held is told by the check.
+        if !sealed && !part.name.starts_with("log:") {
+            let what = format!("{} {} {verb}", part.name, field.name);
+            all_is_told(&what, &self.contents, &after, &done.mended.unwrap_or_default());
+        }
+        Ok((one(Outcome::Repaired), codes))
+    }
+}
+
+/// The name of a structure's kind, by what becomes of it.
+fn structure(part: &Part, last_group: u64) -> &'static str {
+    let last = group_of(part) == Some(last_group);
+    match part.kind {
+        Kind::Superblock if part.copies.len() > 1 => "superblock, both slots",
+        Kind::Superblock => "superblock, one slot",
+        Kind::MapPage if part.above.is_empty() => "space-map page that does not count",
+        Kind::Group if last => "log group, the last",
+        _ if last => "what the last log group binds",
+        Kind::Leaf if part.name.starts_with("log:") => "head of a leaf that the log binds",
+        Kind::Slice { .. } if part.name.starts_with("log:") => "slice that the log binds",
+        kind => kind.name(),
+    }
+}
+
+/// The number of the log group that a structure is, or belongs to.
+fn group_of(part: &Part) -> Option<u64> {
+    part.name.strip_prefix("log:")?.split('/').next()?.parse().ok()
+}
+
+/// A field's name without its numbers.
+fn general(name: &str) -> String {
+    let without =
+        |group: &str| group.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end().to_owned();
+    name.split(", ").map(without).collect::<Vec<_>>().join(", ")
+}
+
+fn subjects() -> Vec<Subject> {
+    let images = [
+        hostile::image(2 << 20),
+        mended::eventful(5),
+        mended::logged(),
+        crafted::scattered_image(),
+        mended::settled(),
+    ];
+    images.iter().map(|image| Subject::new(image)).collect()
+}
+
+/// The fields that are looked at.
+fn chosen(subjects: &[Subject]) -> Vec<(&Subject, &Part, Field)> {
+    let instances = std::env::var("BETR_MATRIX").ok().and_then(|number| number.parse().ok());
+    let mut chosen = Vec::new();
+    for subject in subjects {
+        let mut seen: BTreeMap<(&str, String), usize> = BTreeMap::new();
+        let device: Arc<dyn Device> = Arc::new(subject.base.fork());
+        let disk = Disk::new(device);
+        // A value that something pending replaces is not read.
+        let is_read = |part: &&Part| part.kind != Kind::MetaValue || subject.settled;
+        for part in subject.anatomy.parts().iter().filter(is_read) {
+            for field in part.fields(&disk).unwrap() {
+                let name = structure(part, subject.last_group);
+                let count = seen.entry((name, general(&field.name))).or_default();
+                *count += 1;
+                if *count <= instances.unwrap_or(INSTANCES) {
+                    chosen.push((subject, part, field));
+                }
+            }
+        }
+    }
+    chosen
+}
+
+#[test]
+fn every_field_is_damaged_in_every_way() {
+    let subjects = subjects();
+    let chosen = chosen(&subjects);
+    let cells: Mutex<BTreeMap<Place, Cell>> = Mutex::default();
+    let wrong: Mutex<Vec<String>> = Mutex::default();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((subject, part, field)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            for (number, verb) in Verb::all(SEED).into_iter().enumerate() {
+                for sealed in [false, true] {
+                    let place =
+                        (structure(part, subject.last_group), general(&field.name), sealed, number);
+                    match subject.damaged(part, field, verb, sealed) {
+                        Ok((outcomes, codes)) => {
+                            let mut cells = cells.lock().unwrap();
+                            let cell = cells.entry(place).or_default();
+                            cell.0.extend(outcomes);
+                            cell.1.extend(codes);
+                        }
+                        Err(what) => {
+                            let sealed = if sealed { "sealed" } else { "left" };
+                            let what: String = what.chars().take(400).collect();
+                            let name = format!("{} '{}' {verb} {sealed}", part.name, field.name);
+                            wrong.lock().unwrap().push(format!("{name}: {what}"));
+                        }
+                    }
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(work));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let (cells, wrong) = (cells.into_inner().unwrap(), wrong.into_inner().unwrap());
+    println!("{} fields, {} cells", chosen.len(), 16 * chosen.len());
+    assert!(wrong.is_empty(), "{} cells:\n{}", wrong.len(), wrong.join("\n"));
+    legal_is_explained(&cells);
+    if std::env::var("BETR_MATRIX").is_err() {
+        is_documented(&table(&cells));
+    }
+}
+
+/// Where an image may be sound is said, with the reason, and nothing is said that does not occur.
+fn legal_is_explained(cells: &BTreeMap<Place, Cell>) {
+    let is_legal = |cell: &Cell| cell.0.contains(&Outcome::Legal);
+    let found: BTreeSet<(&str, &str, bool)> = cells
+        .iter()
+        .filter(|(_, cell)| is_legal(cell))
+        .map(|((structure, field, sealed, _), _)| (*structure, &**field, *sealed))
+        .collect();
+    let said = |structure: &str, field: &str| reason(structure, field).is_some();
+    let unsaid: Vec<_> = found.iter().filter(|(s, f, _)| !said(s, f)).collect();
+    assert!(unsaid.is_empty(), "{} legal cells without a reason: {unsaid:#?}", unsaid.len());
+    let occurs = |s: &str, f: &str| {
+        found.iter().any(|(structure, field, _)| *structure == s && (*field == f || f == "*"))
+    };
+    let unused: Vec<_> = LEGAL.iter().filter(|(s, f, _)| !occurs(s, f)).collect();
+    assert!(unused.is_empty(), "reasons for what is never legal: {unused:#?}");
+}
+
+fn reason(structure: &str, field: &str) -> Option<&'static str> {
+    let is_it = |(s, f, _): &&(&str, &str, &str)| *s == structure && (*f == field || *f == "*");
+    LEGAL.iter().find(is_it).map(|(.., reason)| *reason)
+}
+
+/// The table as a document.
+fn table(cells: &BTreeMap<Place, Cell>) -> String {
+    let mut text = include_str!("matrix/head.md").to_owned();
+    let mut rows: BTreeSet<(&str, &str)> = BTreeSet::new();
+    rows.extend(cells.keys().map(|(structure, field, ..)| (*structure, &**field)));
+    let mut before = "";
+    for (structure, field) in rows {
+        if structure != before {
+            write!(text, "\n## {structure}\n\n| field | left | right | problems | sound, because |\n| --- | --- | --- | --- | --- |\n").unwrap();
+            before = structure;
+        }
+        let mut codes: BTreeSet<&str> = BTreeSet::new();
+        let mut columns = [false, true].map(|sealed| {
+            let mut letters = String::new();
+            for number in 0..Verb::all(SEED).len() {
+                let cell =
+                    cells.get(&(structure_of(cells, structure), field.to_owned(), sealed, number));
+                let Some((outcomes, found)) = cell else { continue };
+                codes.extend(found);
+                letters.push(letter(outcomes));
+            }
+            letters
+        });
+        let [left, right] = &mut columns;
+        let codes = codes.into_iter().collect::<Vec<_>>().join(" ");
+        let reason = reason(structure, field).unwrap_or_default();
+        writeln!(text, "| {field} | `{left}` | `{right}` | {codes} | {reason} |").unwrap();
+    }
+    text
+}
+
+fn structure_of(cells: &BTreeMap<Place, Cell>, name: &str) -> &'static str {
+    cells.keys().find(|(structure, ..)| *structure == name).expect("it is one of them").0
+}
+
+/// What became of all fields of a cell.
+fn letter(outcomes: &BTreeSet<Outcome>) -> char {
+    let has = |outcome| outcomes.contains(&outcome);
+    match (has(Outcome::Repaired), has(Outcome::Legal), has(Outcome::Refused)) {
+        (true, true, _) => 'm',
+        (_, _, true) => 'x',
+        (true, false, false) => 'f',
+        (false, true, false) => 's',
+        (false, false, false) => '-',
+    }
+}
+
+fn is_documented(table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../format/DAMAGE.md");
+    if std::env::var("BETR_BLESS").is_ok() {
+        std::fs::write(&path, table).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == table,
+        "format/DAMAGE.md is not what came out: BETR_BLESS=1 writes it afresh"
+    );
+}

@@ -158,9 +158,11 @@ pub fn mend(
 
     space.release_spared(&survey.pins);
     unpinnable(&mut space, &superblock, &mut survey, &mut mended.changes);
-    let next_msn = superblock.next_msn;
+    // Messages are of the past: if the log gives no number out, they need one.
+    let least = if survey.groups == 0 { 2 } else { 1 };
+    let next_msn = superblock.next_msn.max(Msn(least));
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
-    let superblock = Superblock { next_node, growth, ..superblock };
+    let superblock = Superblock { next_node, next_msn, growth, ..superblock };
     let parts = Parts { disk: disk.clone(), identity, superblock, newest, space, table };
     let mut volume = Volume::assemble(parts, &survey, options)?;
     for making in make {

@@ -501,7 +501,7 @@ impl Internal {
 
     /// A node of all messages within `bounds` that can be read, over the same children or others. Messages that cannot
     /// be read, or mean nothing, are told by the keys that they may be for; numbers that have not been given out become
-    /// the last one that has.
+    /// the last one that has, and those of messages that a younger range delete covers become its own.
     pub fn rescue(
         &self,
         disk: &Disk,
@@ -513,7 +513,7 @@ impl Internal {
         let own = || self.children.iter().map(|child| (child.id, child.pivot.clone())).collect();
         let children = children.unwrap_or_else(own);
         let mut node = Internal::new(id, self.tree, self.height, bounds, children);
-        let last = Msn(next_msn.0.saturating_sub(1));
+        let last = Msn(next_msn.0.saturating_sub(1).max(1));
         let adds = |item: &Item<'_>| {
             item.kind == Kind::Update
                 && matches!(item.action(), Action::Update(update) if update.adds())
@@ -524,7 +524,8 @@ impl Internal {
                 Ok(ranges) => {
                     for range in ranges.iter() {
                         for share in self.live_shares(run, range) {
-                            batch.insert_range(RangeDelete { msn: share.msn.min(last), ..share });
+                            let msn = share.msn.clamp(Msn(1), last);
+                            batch.insert_range(RangeDelete { msn, ..share });
                         }
                     }
                 }
@@ -546,7 +547,11 @@ impl Internal {
                                     lost(Bounds { hi: Some(lo.successor()), lo }, &error);
                                     continue;
                                 }
-                                batch.insert(&item.no_later_than(last));
+                                let before = &node.open[node.child_for(item.key)];
+                                let covering =
+                                    [&batch, before].map(|batch| batch.ranges().covering(item.key));
+                                let least = covering.into_iter().max().flatten();
+                                batch.insert(&item.numbered_within(least.unwrap_or(Msn(1)), last));
                             }
                         }
                         Err(error) => {

@@ -39,9 +39,9 @@ impl<'s> Item<'s> {
         Item::with(key, msn, kind, value)
     }
 
-    /// The same with this number, if its own is greater.
-    pub fn no_later_than(self, msn: Msn) -> Item<'s> {
-        Item { msn: self.msn.min(msn), ..self }
+    /// The same with the nearest number within these.
+    pub fn numbered_within(self, least: Msn, greatest: Msn) -> Item<'s> {
+        Item { msn: self.msn.clamp(least, greatest), ..self }
     }
 
     pub(super) fn with(key: &'s [u8], msn: Msn, kind: Kind, value: Value<'s>) -> Item<'s> {

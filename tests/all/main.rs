@@ -1,5 +1,6 @@
 //! Tests that cross crates.
 
+mod corpora;
 mod costs;
 mod crafted;
 mod crash;

@@ -205,6 +205,9 @@ fn suspects(report: &Report) -> BTreeSet<NodeId> {
         Code::MessageWrong,
         Code::EntryWrong,
         Code::PaddingDirty,
+        // The checker does not look at what stands there.
+        Code::BlockTwice,
+        Code::BlockOutside,
     ];
     let found = report.findings.iter().filter(|finding| codes.contains(&finding.code));
     let nodes = found.filter_map(|finding| match &finding.place {

@@ -100,6 +100,12 @@ impl Report {
         self.findings.iter().all(|finding| finding.code.severity() == Severity::Note)
     }
 
+    /// Whether what was found is in no way of looking further: notes, and copies of what there is elsewhere.
+    fn is_passable(&self) -> bool {
+        let safe = |finding: &Finding| finding.code.problem().repairable <= Repairable::Safely;
+        self.findings.iter().all(safe)
+    }
+
     /// Whether the log holds records that a checkpoint has not yet made unnecessary.
     pub fn needs_replay(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.groups > 0)
@@ -143,7 +149,7 @@ pub fn check(
     if let Some(survey) = report.log.clone().filter(|survey| survey.damage().is_some()) {
         lost::report(device, &survey, &mut report);
     }
-    if report.needs_replay() && report.is_clean() {
+    if report.needs_replay() && report.is_passable() {
         check_replayed(device, options, &mut report, progress);
     }
     report
@@ -174,14 +180,14 @@ fn check_state(
     let entries = table::check(disk, superblock, &mut owners, report);
     let nodes = nodes::check(disk, superblock, &entries, options, &mut owners, report, progress);
     links::check(&entries, &nodes, report);
-    if report.is_clean() && report.counts.growth != superblock.growth {
+    if report.is_passable() && report.counts.growth != superblock.growth {
         let (found, stated) = (report.counts.growth, superblock.growth);
         let detail =
             format!("the superblock says that updates may make {stated} bytes, not {found}");
         report.add(Code::GrowthWrong, Place::Image, detail);
     }
     owners.compare(disk, superblock, report);
-    if report.is_clean() && content_of(superblock) == Content::Files {
+    if report.is_passable() && content_of(superblock) == Content::Files {
         schema::check(disk, superblock, report, progress);
     }
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::format::limits::IMAGE_BLOCKS_MIN;
 use betr_core::format::*;
 use betr_core::ids::*;
 use betr_core::plan::{Plan, PlanView, Standing, apply, locate};
 
 use super::Input;
 use super::structure::sealed;
+
+/// Blocks of the image that plans are for: the fixed places, and a few more.
+const BLOCKS: u64 = 72;
 
 /// Headers; changes; and whole plans, which are carried out if they are sound.
 pub fn plan(bytes: &[u8]) -> bool {
@@ -55,7 +57,7 @@ fn header() -> PlanHeader {
     PlanHeader {
         birth: Birth { volume: VolumeId::default(), epoch: Epoch(1), nonce: Nonce(1) },
         kind: PlanKind::Repair,
-        image_blocks: IMAGE_BLOCKS_MIN,
+        image_blocks: BLOCKS,
         base: Hash::default(),
         result: Hash::default(),
         body: Hash::default(),
@@ -71,7 +73,7 @@ fn header() -> PlanHeader {
 /// three bytes for each change: block, group, and what is there afterwards.
 fn made(bytes: &[u8]) -> (Vec<u8>, MemoryDevice) {
     let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
-    let image = MemoryDevice::new(IMAGE_BLOCKS_MIN * BLOCK_SIZE as u64);
+    let image = MemoryDevice::new(BLOCKS * BLOCK_SIZE as u64);
     let mut after = image.snapshot();
     let rest = bytes.get(2..).unwrap_or_default();
     let (explanation, changes) = rest.split_at(rest.len().min(byte(1).into()));
@@ -79,17 +81,18 @@ fn made(bytes: &[u8]) -> (Vec<u8>, MemoryDevice) {
     body.resize(explanation.len().next_multiple_of(BLOCK_SIZE), 0);
     let changes = changes.as_chunks::<3>().0;
     for &[block, group, fill] in changes.iter().take(64) {
-        let range = usize::from(block) * BLOCK_SIZE..(usize::from(block) + 1) * BLOCK_SIZE;
+        let block = usize::from(block) % BLOCKS as usize;
+        let range = block * BLOCK_SIZE..(block + 1) * BLOCK_SIZE;
         let mut old = Box::new([0; BLOCK_SIZE]);
         old.copy_from_slice(&after[range.clone()]);
         let new = Box::new([fill; BLOCK_SIZE]);
         after[range].copy_from_slice(&new[..]);
-        let block = BlockNr(block.into());
+        let block = BlockNr(block as u64);
         body = Change { block, group: group.into(), old, new }.encode(body);
     }
     let fixed = header().fixed;
     let places = |bytes: &[u8]| {
-        Hash::of(&[&IMAGE_BLOCKS_MIN.to_le_bytes(), &bytes[..fixed[0].bytes() as usize]].concat())
+        Hash::of(&[&BLOCKS.to_le_bytes(), &bytes[..fixed[0].bytes() as usize]].concat())
     };
     let header = PlanHeader {
         kind: if byte(0) & 0x80 != 0 { PlanKind::Undo } else { PlanKind::Repair },

@@ -1,6 +1,7 @@
 //! Tests that cross crates.
 
 mod broken;
+mod corpora;
 mod costs;
 mod crafted;
 mod crash;

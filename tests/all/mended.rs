@@ -1,18 +1,17 @@
 //! Repair: whatever block is damaged, what comes of it is sound, and has lost no more than what was there.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use betr_core::Place;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
 use betr_core::explore::{Broken, Step, Sweep, perform, random_steps};
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, Fs, New, Walk};
-use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
-use betr_core::mend::{Mended, Missing, MissingPart, Repair, repair_all};
+use betr_core::fs::{Attributes, Fs, New};
+use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_core::mend::{Missing, MissingPart, Repair, repair_all};
 use betr_core::volume::Mode;
+use betr_tests::contents::{Contents, all_is_told};
 use betr_tests::{Random, clock, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
@@ -20,77 +19,8 @@ use crate::hostile;
 
 const ALL: CheckOptions = CheckOptions { data: true, slot: None };
 
-/// What is at a path: all but its contents, and those.
-pub(crate) type There = (String, Vec<u8>);
-
-/// All paths, with what is there.
-pub(crate) fn contents(device: &Arc<dyn Device>) -> BTreeMap<Vec<u8>, There> {
-    let volume = open(device.clone(), Mode::ReadOnly, tight(), 3).unwrap().0;
-    let fs = Fs::open(volume, clock(0));
-    let mut walk = Walk::new(fs.root().unwrap());
-    let mut all = BTreeMap::new();
-    while let Some((path, object)) = walk.next_object(&fs).unwrap() {
-        let said = format!("{:?} {:?}", object.inode(), fs.xattrs(&object).unwrap());
-        let bytes = match object.inode().kind {
-            FileType::Regular => fs.read(&object, 0, 1 << 20).unwrap(),
-            _ => Vec::new(),
-        };
-        all.insert([b"/", &path[..]].concat(), (said, bytes));
-    }
-    all
-}
-
-/// Whatever is not as it was has been told.
-pub(crate) fn all_is_told(
-    what: &str,
-    before: &BTreeMap<Vec<u8>, There>,
-    after: &BTreeMap<Vec<u8>, There>,
-    mended: &Mended,
-) {
-    let found = b"/lost+found";
-    let parent = |path: &[u8]| {
-        let slash = path.iter().rposition(|byte| *byte == b'/').unwrap();
-        path[..slash.max(1)].to_vec()
-    };
-    let entries = |path: &[u8]| {
-        let of = |missing: &&Missing| missing.what == MissingPart::Entries;
-        // What is lost takes along what is below it.
-        let above = |dir: &[u8]| {
-            path.starts_with(dir) && (dir == b"/" || path[dir.len()..].starts_with(b"/"))
-        };
-        mended.missing.iter().filter(of).any(|missing| above(&missing.path))
-    };
-    let bytes = |path: &[u8], at: u64| {
-        mended.missing.iter().any(|missing| match missing.what {
-            MissingPart::Bytes { first, last } => {
-                missing.path == path && (first..=last).contains(&at)
-            }
-            MissingPart::Entries => false,
-        })
-    };
-    // The root directory has one more entry where something was found.
-    let ours = |path: &&Vec<u8>| !path.starts_with(found) && **path != b"/";
-    // A file whose contents were there without an inode.
-    let made = |path: &[u8]| {
-        let name = [&path[parent(path).len()..], &[0]].concat();
-        mended.changes.iter().any(|change| match &change.place {
-            Place::Key(TreeId::Metadata, key) => key.ends_with(&name),
-            _ => false,
-        })
-    };
-    for path in before.keys().chain(after.keys()).filter(ours) {
-        match (before.get(path), after.get(path)) {
-            (Some((meta, data)), Some((meta_after, data_after))) => {
-                assert!(meta == meta_after || entries(path), "{what}: {path:?}: {mended:#?}");
-                if data.len() == data_after.len() {
-                    let differ = (0..data.len()).filter(|at| data[*at] != data_after[*at]);
-                    let mut untold = differ.filter(|at| !bytes(path, *at as u64));
-                    assert_eq!(untold.next(), None, "{what}: {path:?}: {mended:#?}");
-                }
-            }
-            _ => assert!(entries(path) || made(path), "{what}: {path:?}: {mended:#?}"),
-        }
-    }
+pub(crate) fn contents(device: &Arc<dyn Device>) -> Contents {
+    betr_tests::contents::contents(device).unwrap()
 }
 
 /// What a repair is made of an image: the findings before, what it lost, and what is there afterwards.

@@ -1,5 +1,7 @@
 //! What the tests share: small volumes, seeded randomness, and time that stands still.
 
+pub mod contents;
+pub mod fuzz;
 mod gate;
 
 use std::sync::Arc;
@@ -67,13 +69,24 @@ pub fn create(
     cache: CacheBudget,
     seed: u64,
 ) -> Result<Volume> {
+    create_zoned(device, geometry, cache, ZoneSizes::default(), seed)
+}
+
+/// The same with zones of other sizes.
+pub fn create_zoned(
+    device: Arc<dyn Device>,
+    geometry: Geometry,
+    cache: CacheBudget,
+    zones: ZoneSizes,
+    seed: u64,
+) -> Result<Volume> {
     let options = CreateOptions {
         uuid: *b"test volume uuid",
         label: "test".into(),
         log_bytes: 128 << 10,
         content: Content::Files,
         geometry,
-        zones: ZoneSizes::default(),
+        zones,
         cache,
         first_zone: FIRST_ZONE,
         first_ino: FIRST_INO,

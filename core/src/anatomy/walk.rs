@@ -223,7 +223,7 @@ impl Walker<'_> {
         }
         // Blocks of files are aligned: zeros may stand before the first.
         ends.sort_unstable();
-        let aligned = |end: &u64| end % BLOCK_SIZE as u64 == 0;
+        let aligned = |end: &u64| end.is_multiple_of(BLOCK_SIZE as u64);
         let gap = ends.windows(2).find(|pair| aligned(&pair[1]) && !aligned(&pair[0]));
         if let Some(gap) = gap.filter(|gap| gap[1] - gap[0] > BLOCK_SIZE as u64) {
             let (from, to) = (start + gap[0], start + gap[1] - BLOCK_SIZE as u64);

@@ -159,6 +159,8 @@ fn log(disk: &Disk, superblock: &Superblock, report: &mut Report) {
             let detail = survey.end.damage().map_or_else(String::new, |error| error.to_string());
             report.add(Code::LogDamaged, Place::Byte(*byte), detail);
         }
+        // Where the image is too short, that has been said.
+        End::Unreadable { byte, .. } if *byte >= disk.len() => {}
         End::Unreadable { byte, why } => report.add(Code::ReadFailed, Place::Byte(*byte), why),
         // It has been told already.
         End::Superseded { .. } => {}

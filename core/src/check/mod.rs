@@ -17,6 +17,7 @@ mod runs;
 mod schema;
 mod table;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use crate::device::{Device, Disk};
@@ -100,13 +101,10 @@ impl Report {
         self.findings.iter().all(|finding| finding.code.severity() == Severity::Note)
     }
 
-    /// Whether what was found says nothing against the volume: slots of superblocks and of the space map that another one
-    /// stands in for.
-    fn is_sound(&self) -> bool {
-        let elsewhere = [Code::SlotInvalid, Code::MapSlotInvalid];
-        self.findings.iter().all(|finding| {
-            finding.code.severity() == Severity::Note || elsewhere.contains(&finding.code)
-        })
+    /// Whether what was found is in no way of looking further: notes, and copies of what there is elsewhere.
+    fn is_passable(&self) -> bool {
+        let safe = |finding: &Finding| finding.code.problem().repairable <= Repairable::Safely;
+        self.findings.iter().all(safe)
     }
 
     /// Whether the log holds records that a checkpoint has not yet made unnecessary.
@@ -122,6 +120,10 @@ impl Report {
     fn add_error(&mut self, code: Code, error: &Error) {
         match error {
             Error::Corrupt(damage) => self.add(code, damage.place.clone(), &damage.fault),
+            // The device is as it should be, but what is past its end is not there.
+            Error::Io { place, source, .. } if source.kind() == ErrorKind::UnexpectedEof => {
+                self.add(code, place.clone(), error);
+            }
             Error::Io { place, .. } => self.add(Code::ReadFailed, place.clone(), error),
             other => self.add(code, Place::Image, other),
         }
@@ -152,7 +154,7 @@ pub fn check(
     if let Some(survey) = report.log.clone().filter(|survey| survey.damage().is_some()) {
         lost::report(device, &survey, &mut report);
     }
-    if report.needs_replay() && report.is_sound() {
+    if report.needs_replay() && report.is_passable() {
         check_replayed(device, options, &mut report, progress);
     }
     report
@@ -184,14 +186,14 @@ fn check_state(
     let whole = owners.are_known();
     let nodes = nodes::check(disk, superblock, &entries, options, &mut owners, report, progress);
     links::check(&entries, &nodes, whole, report);
-    if report.is_sound() && report.counts.growth != superblock.growth {
+    if report.is_passable() && report.counts.growth != superblock.growth {
         let (found, stated) = (report.counts.growth, superblock.growth);
         let detail =
             format!("the superblock says that updates may make {stated} bytes, not {found}");
         report.add(Code::GrowthWrong, Place::Image, detail);
     }
     owners.compare(disk, superblock, report);
-    if report.is_sound() && content_of(superblock) == Content::Files {
+    if report.is_passable() && content_of(superblock) == Content::Files {
         schema::check(disk, superblock, report, progress);
     }
 }

@@ -160,9 +160,11 @@ pub fn mend(
 
     space.release_spared(&survey.pins);
     unpinnable(&mut space, &superblock, &mut survey, &mut mended.changes);
-    let next_msn = superblock.next_msn;
+    // Messages are of the past: if the log gives no number out, they need one.
+    let least = if survey.groups == 0 { 2 } else { 1 };
+    let next_msn = superblock.next_msn.max(Msn(least));
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
-    let superblock = Superblock { next_node, growth, ..superblock };
+    let superblock = Superblock { next_node, next_msn, growth, ..superblock };
     let parts = Parts { disk: disk.clone(), identity, superblock, newest, space, table };
     let mut volume = Volume::assemble(parts, &survey, options)?;
     for making in make {
@@ -226,6 +228,7 @@ fn suspects(report: &Report) -> BTreeSet<NodeId> {
         Code::MessageWrong,
         Code::EntryWrong,
         Code::PaddingDirty,
+        // The checker does not look at what stands there.
         Code::BlockTwice,
         Code::BlockOutside,
         Code::MapInvalid,

@@ -194,7 +194,8 @@ impl Ring {
             None => Ok(newest),
             Some(lost) => Err(missing(format!(
                 "the superblock slots of epoch {} do not verify: the newest checkpoint is lost; \
-                 that of epoch {} is still there: fsck and dump start from it with -b {}",
+                 'betr fsck -y' looks for what they said elsewhere; the checkpoint of epoch {} is \
+                 still there: fsck and dump start from it with -b {}",
                 lost.0, newest.birth.epoch.0, newest.slot
             ))),
         }

@@ -102,6 +102,15 @@ pub(super) const CASES: &[Case] = &[
         let values = values.into_iter().enumerate();
         logged(forge, values.map(|(at, value)| insert(META, place(at), value)).collect())
     }),
+    (
+        "a value that is no inode, and a slot that is no superblock",
+        Finds(Code::ValueMalformed),
+        |mut forge| {
+            let slot = forge.ring_block(20);
+            forge.write(slot, &[5; BLOCK_SIZE]);
+            logged(forge, vec![insert(META, root().child(b"new").encode(), vec![9; 20])])
+        },
+    ),
     ("more data than the image has room for", Wrong, |mut forge| {
         let mut unit = forge.superblock.log_head;
         let mut number = forge.superblock.first_group;

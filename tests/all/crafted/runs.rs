@@ -76,6 +76,15 @@ pub(super) const CASES: &[Case] = &[
         forge.add_run(META.root(), &[(head.children[at].id, points)], &[]);
         forge.seal()
     }),
+    ("a message older than a range message that covers it", Finds(Code::MessageWrong), |forge| {
+        with_run(forge, |head, hi| {
+            let lo = head.bounds.lo.clone();
+            (vec![(lo.clone(), message(1, b"x"))], vec![range(2, &lo, hi)])
+        })
+    }),
+    ("messages where no number has been given out", Finds(Code::MessageWrong), |forge| {
+        forge.seal_with(|superblock| superblock.next_msn = Msn(1))
+    }),
     ("an addition to a block of a file", Finds(Code::MessageWrong), |forge| {
         with_run(forge, |head, _| {
             (vec![(head.bounds.lo.clone(), update(1, Update::add(8, 1)))], vec![])

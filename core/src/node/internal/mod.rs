@@ -501,7 +501,7 @@ impl Internal {
 
     /// A node of all messages within `bounds` that can be read, over the same children or others. Messages that cannot
     /// be read, or mean nothing, are told by the keys that they may be for; numbers that have not been given out become
-    /// the last one that has.
+    /// the last one that has, and those of messages that a younger range delete covers become its own.
     pub fn rescue(
         &self,
         disk: &Disk,
@@ -518,7 +518,6 @@ impl Internal {
             item.kind == Kind::Update
                 && matches!(item.action(), Action::Update(update) if update.adds())
         };
-        let mut covered = RangeSet::default();
         for run in &self.runs {
             let mut batch = Batch::default();
             match self.ranges(disk, run) {
@@ -526,7 +525,6 @@ impl Internal {
                     for range in ranges.iter() {
                         for share in self.live_shares(run, range) {
                             let msn = share.msn.clamp(Msn(1), last);
-                            covered.insert(RangeDelete { msn, ..share.clone() });
                             batch.insert_range(RangeDelete { msn, ..share });
                         }
                     }
@@ -549,11 +547,11 @@ impl Internal {
                                     lost(Bounds { hi: Some(lo.successor()), lo }, &error);
                                     continue;
                                 }
-                                let item = item.numbered_up_to(last);
-                                // What is older than a range delete has been deleted by it.
-                                if covered.covering(item.key).is_none_or(|msn| msn <= item.msn) {
-                                    batch.insert(&item);
-                                }
+                                let before = &node.open[node.child_for(item.key)];
+                                let covering =
+                                    [&batch, before].map(|batch| batch.ranges().covering(item.key));
+                                let least = covering.into_iter().max().flatten();
+                                batch.insert(&item.numbered_within(least.unwrap_or(Msn(1)), last));
                             }
                         }
                         Err(error) => {

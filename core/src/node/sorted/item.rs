@@ -39,9 +39,9 @@ impl<'s> Item<'s> {
         Item::with(key, msn, kind, value)
     }
 
-    /// The same with a number from the first to `last`.
-    pub fn numbered_up_to(self, last: Msn) -> Item<'s> {
-        Item { msn: self.msn.clamp(Msn(1), last), ..self }
+    /// The same with the nearest number within these.
+    pub fn numbered_within(self, least: Msn, greatest: Msn) -> Item<'s> {
+        Item { msn: self.msn.clamp(least, greatest), ..self }
     }
 
     pub(super) fn with(key: &'s [u8], msn: Msn, kind: Kind, value: Value<'s>) -> Item<'s> {

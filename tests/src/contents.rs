@@ -1,0 +1,88 @@
+//! What is in an image, by path, and whether a repair has told of all that is other than before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use betr_core::device::Device;
+use betr_core::format::FileType;
+use betr_core::fs::{Fs, Walk};
+use betr_core::ids::TreeId;
+use betr_core::mend::{Mended, Missing, MissingPart};
+use betr_core::volume::Mode;
+use betr_core::{Place, Result};
+
+use crate::{clock, open, tight};
+
+/// What is at a path: all but its contents, and those.
+pub type There = (String, Vec<u8>);
+
+/// All paths, with what is there.
+pub type Contents = BTreeMap<Vec<u8>, There>;
+
+/// Contents of a file are compared up to here.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Reads everything there is.
+pub fn contents(device: &Arc<dyn Device>) -> Result<Contents> {
+    let volume = open(device.clone(), Mode::ReadOnly, tight(), 3)?.0;
+    let fs = Fs::open(volume, clock(0));
+    let mut walk = Walk::new(fs.root()?);
+    let mut all = BTreeMap::new();
+    while let Some((path, object)) = walk.next_object(&fs)? {
+        let said = format!("{:?} {:?}", object.inode(), fs.xattrs(&object)?);
+        let bytes = match object.inode().kind {
+            FileType::Regular => fs.read(&object, 0, BYTES_MAX as usize)?,
+            _ => Vec::new(),
+        };
+        all.insert([b"/", &path[..]].concat(), (said, bytes));
+    }
+    Ok(all)
+}
+
+/// Whatever is not as it was has been told.
+pub fn all_is_told(what: &str, before: &Contents, after: &Contents, mended: &Mended) {
+    let found = b"/lost+found";
+    let parent = |path: &[u8]| {
+        let slash = path.iter().rposition(|byte| *byte == b'/').unwrap();
+        path[..slash.max(1)].to_vec()
+    };
+    let entries = |path: &[u8]| {
+        let of = |missing: &&Missing| missing.what == MissingPart::Entries;
+        // What is lost takes along what is below it.
+        let above = |dir: &[u8]| {
+            path.starts_with(dir) && (dir == b"/" || path[dir.len()..].starts_with(b"/"))
+        };
+        mended.missing.iter().filter(of).any(|missing| above(&missing.path))
+    };
+    let bytes = |path: &[u8], at: u64| {
+        mended.missing.iter().any(|missing| match missing.what {
+            MissingPart::Bytes { first, last } => {
+                missing.path == path && (first..=last).contains(&at)
+            }
+            MissingPart::Entries => false,
+        })
+    };
+    // The root directory has one more entry where something was found.
+    let ours = |path: &&Vec<u8>| !path.starts_with(found) && **path != b"/";
+    // A file whose contents were there without an inode.
+    let made = |path: &[u8]| {
+        let name = [&path[parent(path).len()..], &[0]].concat();
+        mended.changes.iter().any(|change| match &change.place {
+            Place::Key(TreeId::Metadata, key) => key.ends_with(&name),
+            _ => false,
+        })
+    };
+    for path in before.keys().chain(after.keys()).filter(ours) {
+        match (before.get(path), after.get(path)) {
+            (Some((meta, data)), Some((meta_after, data_after))) => {
+                assert!(meta == meta_after || entries(path), "{what}: {path:?}: {mended:#?}");
+                if data.len() == data_after.len() {
+                    let differ = (0..data.len()).filter(|at| data[*at] != data_after[*at]);
+                    let mut untold = differ.filter(|at| !bytes(path, *at as u64));
+                    assert_eq!(untold.next(), None, "{what}: {path:?}: {mended:#?}");
+                }
+            }
+            _ => assert!(entries(path) || made(path), "{what}: {path:?}: {mended:#?}"),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Structures of one block, by which everything else is found.
+
+use betr_core::format::{Identity, Magic, MapPage, ScatterMap, Superblock, TablePage};
+
+use super::Input;
+use super::structure::sealed;
+
+/// Identity blocks, and slots of the superblock ring.
+pub fn superblock(bytes: &[u8]) -> bool {
+    let Some(input) = Input::of(bytes, 2) else { return false };
+    match input.which {
+        0 => sealed(&input, Magic::Identity, Identity::decode, Identity::encode).is_some(),
+        _ => sealed(&input, Magic::Superblock, Superblock::decode, Superblock::encode).is_some(),
+    }
+}
+
+/// Pages of the allocation table, slots of the space map, and scatter maps.
+pub fn table(bytes: &[u8]) -> bool {
+    let Some(input) = Input::of(bytes, 3) else { return false };
+    match input.which {
+        0 => sealed(&input, Magic::TablePage, TablePage::decode, |(seal, page)| {
+            page.encode(seal.birth).0
+        })
+        .is_some(),
+        1 => sealed(&input, Magic::SpaceMap, MapPage::decode, |(seal, page)| {
+            page.encode(seal.birth).0
+        })
+        .is_some(),
+        _ => sealed(&input, Magic::ScatterMap, ScatterMap::decode, |(seal, map)| {
+            map.encode(seal.birth).0
+        })
+        .is_some(),
+    }
+}

@@ -1,0 +1,103 @@
+//! Edits of an image: a few bytes each, so that a fuzzer can make many of them, and take them apart again.
+//!
+//! An edit is an operation and a field of the image, each of one and two bytes, and what the operation needs. Sealed
+//! edits come first, and all hashes are made right behind them; raw ones are left as they are.
+
+use std::ops::Range;
+
+use betr_core::device::Device;
+use betr_core::ids::BLOCK_SIZE;
+
+use super::parts::Parts;
+
+/// An input has so many at the most.
+const EDITS_MAX: usize = 16;
+const RAW: u8 = 0x80;
+
+/// What is written where.
+struct Edit {
+    at: usize,
+    bytes: Vec<u8>,
+    raw: bool,
+}
+
+/// Carries out the edits that `input` says on a copy of the image that `parts` are of; whether there were any, and all
+/// of them raw.
+pub fn carry_out(input: &[u8], parts: &Parts, device: &dyn Device) -> (bool, bool) {
+    let mut rest = input;
+    let mut edits = Vec::new();
+    while let Some(edit) = next(&mut rest, parts, device).filter(|_| edits.len() < EDITS_MAX) {
+        edits.push(edit);
+    }
+    let (raw, sealed): (Vec<&Edit>, Vec<&Edit>) = edits.iter().partition(|edit| edit.raw);
+    let write = |edit: &&Edit| device.write_at(edit.at as u64, &edit.bytes).unwrap();
+    sealed.iter().for_each(write);
+    let changed: Vec<usize> = sealed.iter().map(|edit| edit.at).collect();
+    parts.seal(device, &changed);
+    raw.iter().for_each(write);
+    (!edits.is_empty(), sealed.is_empty())
+}
+
+fn next(rest: &mut &[u8], parts: &Parts, device: &dyn Device) -> Option<Edit> {
+    let mut take = |count: usize| {
+        let (taken, after) = rest.split_at_checked(count)?;
+        *rest = after;
+        Some(taken)
+    };
+    let operation = take(1)?[0];
+    let mut index = || Some(usize::from(u16::from_le_bytes(*take(2)?.first_chunk()?)));
+    let read = |range: Range<usize>| {
+        let mut bytes = vec![0; range.len()];
+        device.read_at(range.start as u64, &mut bytes).unwrap();
+        bytes
+    };
+    let raw = operation & RAW != 0;
+    let first = index()?;
+    let field = parts.field(first);
+    let edit = |at: usize, bytes: Vec<u8>| Some(Edit { at, bytes, raw });
+    match operation & !RAW {
+        // Some bytes, from somewhere in the field on.
+        0 => {
+            let from = index()? % field.len();
+            let count = (field.len() - from).min(usize::from(take(1)?[0]) % 16 + 1);
+            edit(field.start + from, take(count)?.to_vec())
+        }
+        // A number that is a little more, or less.
+        1 => {
+            let mut bytes = read(field.start..field.end.min(field.start + 8));
+            let mut number = [0; 8];
+            number[..bytes.len()].copy_from_slice(&bytes);
+            let sum = u64::from_le_bytes(number).wrapping_add_signed((take(1)?[0] as i8).into());
+            let len = bytes.len();
+            bytes.copy_from_slice(&sum.to_le_bytes()[..len]);
+            edit(field.start, bytes)
+        }
+        // What stands in another field.
+        2 => {
+            let other = parts.field(index()?);
+            let count = field.len().min(other.len());
+            edit(field.start, read(other.start..other.start + count))
+        }
+        // One byte all over the field.
+        3 => edit(field.start, vec![take(1)?[0]; field.len()]),
+        // What stands in another part.
+        4 => {
+            let [part, other] = [first, index()?].map(|number| parts.part(number));
+            let count = part.len().min(other.len());
+            edit(part.start, read(other.start..other.start + count))
+        }
+        // A bit of a part.
+        5 => {
+            let part = parts.part(first);
+            let bit = index()? % (8 * part.len());
+            let at = part.start + bit / 8;
+            edit(at, vec![read(at..at + 1)[0] ^ 1 << (bit % 8)])
+        }
+        // A whole block, wherever it is.
+        _ => {
+            let blocks = device.len() as usize / BLOCK_SIZE;
+            let at = first % blocks * BLOCK_SIZE;
+            Some(Edit { at, bytes: vec![take(1)?[0]; BLOCK_SIZE], raw: true })
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The sound image that edits begin with.
+
+use std::sync::{Arc, OnceLock};
+
+use betr_core::check::{CheckOptions, check};
+use betr_core::device::{Device, ForkDevice, MemoryDevice};
+use betr_core::explore::{parse, perform};
+use betr_core::format::ZoneSizes;
+use betr_core::fs::{Attributes, Fs};
+use betr_core::ids::{Epoch, Time};
+use betr_core::log::Survey;
+use betr_core::volume::Mode;
+
+use super::parts::Parts;
+use crate::contents::{Contents, contents};
+use crate::{clock, create_zoned, open, tight, tiny};
+
+const IMAGE: u64 = 2 << 20;
+/// Directories and files of more have a zone of their own.
+const ZONES: ZoneSizes = ZoneSizes::of_max(4 << 10);
+
+/// What happens before the first checkpoint, before the second, and then in the log: files with and without holes,
+/// attributes and zones; messages that stay pending, range deletes among them; values that are bound late.
+const STORY: [&str; 3] = [
+    "mkdir /d\nmkdir /d/empty\nmkdir /zone\nsymlink /link d/small\nmkfifo /fifo\n\
+     create /d/small\nwrite /d/small 0 900 1\nsetxattr /d/small user.a 30 2\nsetxattr /d/small user.b 700 3\n\
+     create /large\nwrite /large 0 18000 4\ncreate /holes\nwrite /holes 40000 5000 5\n\
+     link /d/small /d/hard\nmkdir /gone\ncreate /gone/file\nwrite /gone/file 0 9000 6\n",
+    "write /large 100 50 7\ntruncate /large 17000\nremove-tree /gone\nchmod /d/small 600\nunlink /fifo\n\
+     write /d/hard 300 20 8\nrmxattr /d/small user.a\nsetxattr /holes user.c 40 9\npunch /large 4096 5000\n",
+    "create /logged\nwrite /logged 0 200 10\nsync\nwrite /large 0 17000 11\nsync\n\
+     rename /d/hard /zone/hard\nchmod /link 777\nsync\nremove-tree /d/empty\nwrite /holes 0 100 12\n",
+];
+/// So many files more are in a directory, which is a zone.
+const ENTRIES: usize = 24;
+
+/// The image, taken apart, and what is in it.
+pub struct Sound {
+    pub device: ForkDevice,
+    pub parts: Parts,
+    pub contents: Contents,
+    pub epoch: Epoch,
+    pub log: Survey,
+}
+
+impl Sound {
+    /// The image, which is made once.
+    pub fn image() -> &'static Sound {
+        static SOUND: OnceLock<Sound> = OnceLock::new();
+        SOUND.get_or_init(Sound::make)
+    }
+
+    fn make() -> Sound {
+        let bytes = story();
+        let parts = Parts::of(&bytes);
+        let device = ForkDevice::of(&bytes);
+        let fork: Arc<dyn Device> = Arc::new(device.fork());
+        let report = check(&fork, CheckOptions { data: true, slot: None }, &mut ());
+        assert!(report.is_clean() && report.needs_replay(), "{:?}", report.findings);
+        let contents = contents(&fork).unwrap();
+        let epoch = report.superblock.unwrap().birth.epoch;
+        Sound { device, parts, contents, epoch, log: report.log.unwrap() }
+    }
+}
+
+fn story() -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(IMAGE));
+    let volume = create_zoned(device.clone(), tiny(), tight(), ZONES, 1).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    for (number, script) in STORY.iter().enumerate() {
+        take(&mut fs, script);
+        if number == 0 {
+            for entry in 0..ENTRIES {
+                take(
+                    &mut fs,
+                    &format!("create /zone/entry-{entry}\nwrite /zone/entry-{entry} 0 300 13\n"),
+                );
+            }
+        }
+        match number {
+            2 => fs.volume_mut().sync().unwrap(),
+            _ => fs.checkpoint().unwrap(),
+        }
+        drop(fs);
+        let volume = open(device.clone(), Mode::ReadWrite, tight(), number as u64).unwrap().0;
+        fs = Fs::open(volume, clock(1000));
+    }
+    device.snapshot()
+}
+
+fn take(fs: &mut Fs, script: &str) {
+    for step in parse(script).unwrap() {
+        perform(fs, &step).unwrap_or_else(|error| panic!("{step}: {error}"));
+    }
+}

@@ -1,0 +1,126 @@
+//! What a fuzzer begins with, where no corpus is left: the structures of the sound image, as inputs of their targets.
+
+use betr_core::device::Device;
+use betr_core::format::*;
+use betr_core::ids::*;
+use betr_host::{Kind, Meta};
+use betr_tar::{Segments, Writer};
+use bytes::Bytes;
+
+use super::image::{Sound, What};
+
+/// Where the part of a sealed structure begins that a fuzzer has to find.
+const HASHED_FROM: usize = 40;
+/// A few inputs for each kind of structure are enough.
+const OF_A_KIND: usize = 12;
+
+/// One edit of each kind.
+const EDITS: [&[u8]; 7] = [
+    &[0x80, 200, 0, 0, 0, 1, 7, 7],
+    &[1, 100, 1, 1],
+    &[2, 200, 1, 220, 1],
+    &[3, 30, 1, 0],
+    &[4, 9, 0, 12, 0],
+    &[0x85, 40, 0, 99, 0],
+    &[6, 80, 0, 0],
+];
+
+/// Inputs, each with the name of its target.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let sound = Sound::image();
+    let mut seeds = vec![("tar", archive()), ("plan", vec![2, 1, 2, b'y', b's', 3, 1, 7, 5, 1, 9])];
+    seeds.extend(EDITS.map(|edit| ("image", edit.to_vec())));
+    for part in &sound.parts.all {
+        let mut bytes = vec![0; part.range.len()];
+        sound.device.read_at(part.range.start as u64, &mut bytes).expect("the image has its parts");
+        match part.what {
+            What::Sealed(magic) => {
+                let (target, which) = target(magic);
+                while target != "log" && bytes.len() == BLOCK_SIZE && bytes.last() == Some(&0) {
+                    bytes.pop();
+                }
+                seeds.push((target, [&[which], &bytes[HASHED_FROM.min(bytes.len())..]].concat()));
+            }
+            What::Section(tree, leaf_bytes) => {
+                let tree_code = u8::from(tree == TreeId::Data);
+                let before = [&[1, tree_code][..], &leaf_bytes.to_le_bytes()].concat();
+                seeds.push(("leaf", [&before[..], &bytes].concat()));
+                let section = KeySection::decode(&bytes, tree, leaf_bytes, None);
+                let which = if tree == TreeId::Data { 2 } else { 1 };
+                for entry in section.expect("a sound section").entries() {
+                    seeds.push(("values", [&[which], entry.key].concat()));
+                }
+            }
+            What::Slice(count) => {
+                let before = [&[1][..], &(count as u16).to_le_bytes()].concat();
+                seeds.push(("run", [&before[..], &bytes].concat()));
+                let messages = decode_slice(&Bytes::from(bytes), count as usize, None);
+                for (_, message) in messages.expect("a sound slice") {
+                    seeds.extend(of_action(&message.action).map(|seed| ("values", seed)));
+                }
+            }
+            What::Ranges(count) => {
+                let before = [&[2][..], &(count as u16).to_le_bytes()].concat();
+                seeds.push(("run", [&before[..], &bytes].concat()));
+            }
+            What::Chunk => seeds.push(("values", [&[0], &bytes[..]].concat())),
+        }
+    }
+    let mut kept: Vec<(&str, Vec<u8>)> = Vec::new();
+    for seed in seeds {
+        let alike = |other: &&(&str, Vec<u8>)| other.0 == seed.0 && other.1[0] == seed.1[0];
+        if kept.iter().filter(alike).count() < OF_A_KIND && seed.1.len() <= 3 * BLOCK_SIZE {
+            kept.push(seed);
+        }
+    }
+    kept
+}
+
+/// The target of a structure, and its number there.
+fn target(magic: Magic) -> (&'static str, u8) {
+    match magic {
+        Magic::Identity => ("superblock", 0),
+        Magic::Superblock => ("superblock", 1),
+        Magic::TablePage => ("table", 0),
+        Magic::SpaceMap => ("table", 1),
+        Magic::ScatterMap => ("table", 2),
+        Magic::Internal => ("internal", 0),
+        Magic::Leaf => ("leaf", 0),
+        Magic::Run => ("run", 0),
+        Magic::LogGroup => ("log", 0),
+        Magic::Plan => ("plan", 0),
+    }
+}
+
+/// A value as it is; an update twice, behind its length, with something to change.
+fn of_action(action: &Action) -> Option<Vec<u8>> {
+    match action {
+        Action::Insert(value) => Some([&[0], &value[..]].concat()),
+        Action::Update(update) => {
+            let bytes = update.bytes();
+            let len = [u8::try_from(bytes.len()).ok()?];
+            Some([&[3], &len[..], bytes, &len, bytes, b"what was there"].concat())
+        }
+        Action::Delete => None,
+    }
+}
+
+fn archive() -> Vec<u8> {
+    let mut writer = Writer::new(vec![0]);
+    let time = betr_host::Time { secs: 5, nanos: 1 };
+    let meta = |kind| Meta {
+        xattrs: vec![(b"user.a".to_vec(), b"b".to_vec())],
+        ..Meta::new(kind, 0o640, time)
+    };
+    let file = Meta { size: 2000, ..meta(Kind::File) };
+    let mut holes = Segments::new(2000);
+    holes.push(600, 700);
+    let written = writer
+        .object(b"d/", &meta(Kind::Directory))
+        .and_then(|()| writer.file(b"d/f", &file, &holes))
+        .and_then(|()| writer.data(&[7; 100]))
+        .and_then(|()| writer.link(b"l", b"d/f", &file))
+        .and_then(|()| writer.object(b"s", &meta(Kind::Symlink(vec![b't'; 120]))))
+        .and_then(|()| writer.finish());
+    written.expect("memory can be written to")
+}

@@ -313,7 +313,8 @@ impl Record {
         let length = f.u32("length")? as usize;
         let code = f.u16("operation")?;
         let op = Op::ALL.into_iter().find(|op| op.code() == code);
-        let op = op.ok_or_else(|| f.wrong("operation", "1 to 15", code))?;
+        let op =
+            op.ok_or_else(|| f.wrong("operation", format_args!("1 to {}", Op::ALL.len()), code))?;
         f.zeros("reserved", 2)?;
         let lsn = Lsn(f.u64("LSN")?);
         let secs = f.i64("wall seconds")?;

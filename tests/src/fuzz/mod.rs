@@ -4,7 +4,7 @@
 //! its input got past the front door: a corpus in which nothing does has grown stale.
 //!
 //! The first byte of an input chooses one of the target's structures, and whether the others are that as they are, or
-//! only what a fuzzer can find: then magic, hash, lengths and the like are made right ([`structure`]).
+//! only what a fuzzer can find: then magic, hash, lengths and the like are made right (`structure`).
 
 mod blocks;
 mod image;

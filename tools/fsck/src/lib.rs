@@ -15,11 +15,12 @@ pub mod undo;
 use std::path::{Path, PathBuf};
 
 use betr_cli::image::Access;
+use betr_cli::size::{human, parse_size};
 use betr_cli::view::View;
 use betr_cli::volume::{failure, open_device, open_view};
 use betr_cli::{Exit, ExitCodes, Failure, Io};
 use betr_core::Error;
-use betr_core::check::{CheckOptions, Code, Report, check, check_quickly};
+use betr_core::check::{CheckOptions, Code, Report, check, check_quickly, memory_needed};
 use betr_core::device::Disk;
 use betr_core::volume::read_identity;
 
@@ -79,10 +80,14 @@ pub struct Args {
     /// First keep in this new file what betr undo takes the repair back with
     #[arg(short = 'z', long, value_name = "FILE", conflicts_with_all = ["no", "overlay", "plan"])]
     undo: Option<PathBuf>,
-    /// Write progress to this file descriptor, as lines of pass, done, total and image; 0 draws a line on
-    /// the terminal
+    /// Write progress to this file descriptor, as lines of pass, done, total and image; 0 draws a bar, as a
+    /// terminal gets it anyway, and a negative number nothing
     #[arg(short = 'C', value_name = "FD", allow_negative_numbers = true)]
     progress: Option<i32>,
+    /// Take at most about so much memory for the check. What it finds does not depend on that; with little it takes
+    /// longer
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "48M")]
+    max_mem: u64,
     /// Show numbers about what was checked
     #[arg(short = 'v')]
     verbose: bool,
@@ -126,7 +131,7 @@ impl Args {
     }
 
     fn options(&self) -> CheckOptions {
-        CheckOptions { data: self.data, slot: self.slot }
+        CheckOptions { data: self.data, slot: self.slot, memory: self.max_mem }
     }
 }
 
@@ -146,7 +151,10 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     if let Err(error @ Error::Unsupported(_)) = &identity {
         return Err(failure(path, None, error));
     }
-    let mut meter = Meter::new(args.progress, path)?;
+    if let Ok(identity) = &identity {
+        check_memory(args.max_mem, identity.image_blocks)?;
+    }
+    let mut meter = Meter::new(args.progress, path, !args.json)?;
     if !args.force && !args.data {
         let report = check_quickly(&device, args.options());
         if report.findings.is_empty() {
@@ -173,6 +181,19 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
         io.note("Run again with -p or -y to repair.")?;
     }
     Ok(outcome(&report))
+}
+
+/// Who owns which block takes bitmaps, and no check can do without.
+fn check_memory(most: u64, image_blocks: u64) -> Result<(), Failure> {
+    let needed = memory_needed(image_blocks);
+    if most >= needed {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "--max-mem {}: checking {image_blocks} blocks takes {} at least, for bitmaps of them and for a few nodes",
+        human(most),
+        human(needed)
+    )))
 }
 
 /// The exit code of a check after which nothing was repaired.

@@ -138,5 +138,5 @@ fn progress_never_goes_back_and_ends() {
 fn bitmaps_of_an_image_take_little_of_it() {
     let blocks = |bytes: u64| bytes / BLOCK_SIZE as u64;
     assert!(memory_needed(blocks(8 << 30)) < 8 << 20);
-    assert_eq!(memory_needed(u64::MAX), u64::MAX);
+    assert!(memory_needed(u64::MAX) > 1 << 62, "it does not wrap");
 }

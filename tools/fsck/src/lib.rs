@@ -202,3 +202,13 @@ fn outcome(report: &Report) -> Exit {
     let left = if report.is_clean() { Exit::DONE } else { Exit::UNCORRECTED };
     left | if failed_to_read { Exit::OPERATIONAL } else { Exit::DONE }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_memory_is_that_of_the_checker() {
+        assert_eq!(parse_size("48M"), Ok(betr_core::check::MEMORY));
+    }
+}

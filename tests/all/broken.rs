@@ -7,7 +7,7 @@ use betr_core::check::{CATALOG, CheckOptions, Code, Severity, check};
 use betr_core::damage::make_broken;
 use betr_core::device::{Device, MemoryDevice};
 
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 
 /// Problems that never come alone: a damaged group is one behind which another stands that cannot be replayed any more.
 const TOGETHER: [Code; 2] = [Code::LogDamaged, Code::OperationLost];

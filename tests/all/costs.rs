@@ -175,7 +175,7 @@ fn a_range_delete_reads_no_leaf() {
     assert!(before - after > 2 * leaves, "{before} blocks before, {after} after");
     drop(kv);
     let device: Arc<dyn Device> = image;
-    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(&device, CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
@@ -507,6 +507,6 @@ fn what_is_deleted_leaves_nothing_behind() {
     assert!(most[59] < most[5] + 10, "{most:?}");
     kv.sync().unwrap();
     let device: Arc<dyn Device> = device;
-    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(&device, CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings);
 }

@@ -282,7 +282,7 @@ fn checked(bytes: &[u8]) -> Report {
     let read = AtomicU64::new(0);
     let counting = std::sync::Arc::new(Counting { below: Forge::device(bytes.to_vec()), read });
     let device: std::sync::Arc<dyn Device> = counting.clone();
-    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(&device, CheckOptions::ALL, &mut ());
     let read = counting.read.load(Ordering::Relaxed);
     assert!(read <= READ_TIMES * len, "{read} bytes read of an image of {len}");
     let blocks = len / BLOCK_SIZE as u64;
@@ -307,7 +307,7 @@ fn run(says: Says, bytes: Vec<u8>) {
     mend(bytes, &report);
     let _ = work(device.clone());
     // Whatever came of it can be looked at as well.
-    check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    check(&device, CheckOptions::ALL, &mut ());
     let _ = super::hostile::read_all(device);
 }
 
@@ -323,7 +323,7 @@ fn mend(bytes: Vec<u8>, before: &Report) {
         Err(betr_core::Error::NoSpace { .. }) => return,
         done => done.unwrap_or_else(|error| panic!("{error}: {:?}", before.findings)),
     };
-    let after = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let after = check(&device, CheckOptions::ALL, &mut ());
     let some = |report: &Report| report.findings.iter().take(9).cloned().collect::<Vec<_>>();
     assert!(
         after.findings.is_empty(),

@@ -179,7 +179,7 @@ fn same(found: &Model, expected: &Model, seed: u64, step: usize) {
 /// The checker finds nothing; keys of these tests mean nothing to the schema, so that is left out.
 fn sound(device: Arc<MemoryDevice>, seed: u64) {
     let device: Arc<dyn Device> = device;
-    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(&device, CheckOptions::ALL, &mut ());
     let schema = |finding: &&Finding| finding.code.name().starts_with('F');
     let note = |finding: &&Finding| finding.code.severity() == Severity::Note;
     let bad: Vec<_> = report.findings.iter().filter(|f| !schema(f) && !note(f)).collect();

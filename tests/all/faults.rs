@@ -15,7 +15,7 @@ use betr_core::{Error, Result};
 use betr_tests::{Random, clock, create, open, rounds, tight, tiny};
 use bytes::Bytes;
 
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 const IMAGE: u64 = 3 << 20;
 const STEPS: u64 = 60;
 
@@ -381,7 +381,7 @@ fn a_rotten_leaf_that_a_replay_comes_by_hurts_nobody_else() {
         below.write_at(at, &[0]).unwrap();
         let device: Arc<dyn Device> = below.clone();
         for data in [false, true] {
-            let report = check(&device, CheckOptions { data, slot: None }, &mut ());
+            let report = check(&device, CheckOptions { data, ..CheckOptions::ALL }, &mut ());
             let failed = report.findings.iter().any(|f| f.code == Code::ReplayFailed);
             assert!(!failed, "block {block}: {:?}", report.findings);
         }

@@ -80,7 +80,7 @@ fn copy_something(run: &mut Run, random: &mut Random) {
 /// The checker finds nothing: neither wrong counters nor links, nor zones that are too large or too small.
 fn sound(seed: u64, device: &Arc<MemoryDevice>) {
     let device: Arc<dyn Device> = device.clone();
-    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(&device, CheckOptions::ALL, &mut ());
     let first = &report.findings[..report.findings.len().min(5)];
     assert!(report.is_clean(), "seed {seed}: {first:?}");
 }
@@ -278,12 +278,12 @@ fn a_repair_deletes_orphans() {
     fs.checkpoint().unwrap();
     drop(fs);
     let found = |device: &Arc<dyn Device>| {
-        let report = check(device, CheckOptions { data: true, slot: None }, &mut ());
+        let report = check(device, CheckOptions::ALL, &mut ());
         report.findings.iter().map(|finding| finding.code).collect::<Vec<_>>()
     };
     let device: Arc<dyn Device> = device;
     assert_eq!(found(&device), [Code::OrphanLeft]);
-    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(&device, CheckOptions::ALL, &mut ());
     let done = repair(&device, &report, None, Time::default(), Box::new(|| 77)).unwrap();
     assert_eq!(done.orphans, 2);
     assert_eq!(found(&device), []);

@@ -15,7 +15,7 @@ use betr_core::{Error, Result};
 use betr_tests::{Random, clock, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 
 /// Files by name.
 type Model = BTreeMap<Vec<u8>, Bytes>;

@@ -15,7 +15,7 @@ use betr_core::volume::Mode;
 use betr_tests::{Random, clock, create, middling, open, roomy, tight, tiny};
 use bytes::Bytes;
 
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 
 fn options(seed: u64) -> KvOptions {
     let mut random = Random::new(seed);

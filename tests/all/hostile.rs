@@ -14,7 +14,7 @@ use betr_tests::{clock, create, open, tight, tiny};
 use bytes::Bytes;
 
 const IMAGE: u64 = 2 << 20;
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 
 fn fill(fs: &mut Fs, from: u32, to: u32) {
     let root = fs.root().unwrap();

@@ -92,7 +92,7 @@ fn keys_are_no_files() {
     assert!(error.to_string().contains("not a file system"), "{error}");
     // Replayed and checked, but not for files.
     let device: Arc<dyn Device> = device;
-    let report = check(&device, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(&device, CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings);
     assert_eq!(report.replay.unwrap().survey.records, 1);
 }

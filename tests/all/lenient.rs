@@ -10,7 +10,7 @@ use betr_core::volume::stated_bytes;
 
 use crate::hostile;
 
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 
 #[test]
 fn what_cannot_be_read_is_as_good_as_zeroed() {

@@ -1,6 +1,7 @@
 //! Tests that cross crates.
 
 mod broken;
+mod checks;
 mod corpora;
 mod costs;
 mod crafted;

@@ -19,7 +19,7 @@ use betr_tests::contents::{Contents, all_is_told};
 
 use crate::{crafted, hostile, mended};
 
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 /// So many fields of a kind are looked at in each image, unless told otherwise.
 const INSTANCES: usize = 1;
 /// Random bytes follow from this.

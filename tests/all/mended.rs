@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::hostile;
 
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 
 pub(crate) fn contents(device: &Arc<dyn Device>) -> Contents {
     betr_tests::contents::contents(device).unwrap()

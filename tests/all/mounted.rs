@@ -152,7 +152,7 @@ fn a_device_that_cannot_be_written_makes_it_read_only() {
     synced(&at("again"), b"as ever").unwrap();
     mounted.unmount().unwrap();
     let below: Arc<dyn Device> = below;
-    let report = check(&below, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(&below, CheckOptions::ALL, &mut ());
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
@@ -294,7 +294,7 @@ fn explore(seed: u64) -> u64 {
     assert!(taken.len() > STEPS / 4, "seed {seed}: only {} steps", taken.len());
 
     let judge = |state: Arc<dyn Device>, events: usize| {
-        let options = CheckOptions { data: true, slot: None };
+        let options = CheckOptions::ALL;
         let report = check(&state, options, &mut ());
         if !report.is_clean() && !report.is_repairable() {
             return Err(format!("{:?}", report.findings));

@@ -58,7 +58,7 @@ fn nested_directories_within_one_zone_are_read_and_checked() {
     drop(volume);
 
     let state: Arc<dyn Device> = device.clone();
-    let report = check(&state, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(&state, CheckOptions::ALL, &mut ());
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 
     let volume = open(device, Mode::ReadOnly, tight(), 2).unwrap().0;

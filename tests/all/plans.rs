@@ -20,7 +20,7 @@ use betr_core::volume::Mode;
 use betr_tests::{clock, create, open, tight, tiny};
 
 const IMAGE: u64 = 2 << 20;
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 const SLOT_9: u64 = IMAGE - 16 * 4096 + 4 * 4096;
 
 fn scratch() -> File {

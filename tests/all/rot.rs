@@ -16,7 +16,7 @@ use betr_core::volume::Mode;
 use betr_tests::{Random, clock, create, open, roomy, tiny};
 use bytes::Bytes;
 
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 const FILES: usize = 6;
 
 /// A volume with a checkpoint and, behind it, one log group for each of a few files.

@@ -14,7 +14,7 @@ use betr_core::volume::{Mode, read_identity, write_identity};
 use betr_tests::{clock, create, open, tight, tiny};
 
 const IMAGE: u64 = 2 << 20;
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 
 const SOME: &str = "
 mkdir /d

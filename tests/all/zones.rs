@@ -55,7 +55,7 @@ fn messages(fs: &mut Fs, act: impl FnOnce(&mut Fs)) -> u64 {
 }
 
 fn assert_sound(device: &Arc<dyn Device>) {
-    let report = check(device, CheckOptions { data: true, slot: None }, &mut ());
+    let report = check(device, CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings.first());
 }
 

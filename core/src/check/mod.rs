@@ -7,11 +7,14 @@
 //! schema is looked at once the structure below it is sound.
 
 mod catalog;
+mod contents;
 mod correction;
 mod fixed;
 mod links;
 mod lost;
+mod memory;
 mod nodes;
+mod numbers;
 mod owners;
 mod runs;
 mod schema;
@@ -20,6 +23,7 @@ mod table;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use self::memory::Memory;
 use crate::device::{Device, Disk};
 use crate::error::{Error, Place};
 use crate::format::{Entry, Superblock};
@@ -31,6 +35,7 @@ use crate::volume::{Content, Mode, OpenOptions, Recovery, Volume, content_of};
 pub use catalog::{CATALOG, Code, Problem, Repairable, Severity};
 pub(crate) use correction::{Correction, lost_inode};
 pub(crate) use fixed::reserved;
+pub use memory::{MEMORY, memory_needed};
 pub(crate) use schema::corrections;
 
 /// Something that the checker has to say.
@@ -45,12 +50,26 @@ pub struct Finding {
 }
 
 /// What to look at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Verify the values of the data index too.
     pub data: bool,
     /// Start from this slot of the superblock ring instead of the newest.
     pub slot: Option<u32>,
+    /// About how much memory may be taken, in bytes. What is found does not depend on it.
+    pub memory: u64,
+}
+
+impl CheckOptions {
+    /// Everything, in the usual memory.
+    pub const ALL: CheckOptions = CheckOptions { data: true, slot: None, memory: MEMORY };
+}
+
+impl Default for CheckOptions {
+    /// Everything but the values of the data index.
+    fn default() -> CheckOptions {
+        CheckOptions { data: false, ..CheckOptions::ALL }
+    }
 }
 
 /// Numbers about what was checked.
@@ -116,6 +135,16 @@ impl Report {
         self.findings.push(Finding { code, place, detail: detail.to_string() });
     }
 
+    /// Takes over what was found, and counted, in a node.
+    fn absorb(&mut self, node: Report) {
+        self.findings.extend(node.findings);
+        let (all, counts) = (&mut self.counts, node.counts);
+        all.nodes += counts.nodes;
+        all.leaves += counts.leaves;
+        all.pending += counts.pending;
+        all.growth += counts.growth;
+    }
+
     /// Turns an error into a finding.
     fn add_error(&mut self, code: Code, error: &Error) {
         match error {
@@ -130,9 +159,13 @@ impl Report {
     }
 }
 
-/// Tells how far a check has come: the pass, what is done, and of how many.
+/// Tells how far a check has come. There are three passes over the checkpoint (what is at fixed places and the table;
+/// nodes; files), and three more over what a replay makes of it.
 pub trait Progress {
-    /// Called now and then.
+    /// Called once, before the first step: how many states are checked, if the first one is sound.
+    fn states(&mut self, _states: u32) {}
+
+    /// Called now and then with the pass, what is done of it, and of how many. No number gets smaller within its pass.
     fn step(&mut self, pass: u32, done: u64, total: u64);
 }
 
@@ -150,7 +183,8 @@ pub fn check(
     let mut report = Report { slot_chosen: options.slot.is_some(), ..Report::default() };
     let disk = Disk::new(device.clone());
     let Some(superblock) = fixed::check(&disk, options, &mut report) else { return report };
-    check_state(&disk, &superblock, options, &mut report, progress);
+    progress.states(1 + u32::from(report.needs_replay()));
+    check_state(&disk, &superblock, options, &mut report, &mut Passes { progress, before: 0 });
     if let Some(survey) = report.log.clone().filter(|survey| survey.damage().is_some()) {
         lost::report(device, &survey, &mut report);
     }
@@ -172,6 +206,21 @@ pub fn check_quickly(device: &Arc<dyn Device>, options: CheckOptions) -> Report 
     report
 }
 
+/// The passes over a state.
+const PASSES: u32 = 3;
+
+/// Progress where so many passes came before.
+struct Passes<'p> {
+    progress: &'p mut dyn Progress,
+    before: u32,
+}
+
+impl Progress for Passes<'_> {
+    fn step(&mut self, pass: u32, done: u64, total: u64) {
+        self.progress.step(self.before + pass, done, total);
+    }
+}
+
 /// Checks the checkpoint of `superblock`: table, nodes, space, schema.
 fn check_state(
     disk: &Disk,
@@ -183,6 +232,7 @@ fn check_state(
     progress.step(1, 0, 1);
     let mut owners = owners::Owners::new(disk, superblock, report);
     let entries = table::check(disk, superblock, &mut owners, report);
+    progress.step(1, 1, 1);
     let whole = owners.are_known();
     let nodes = nodes::check(disk, superblock, &entries, options, &mut owners, report, progress);
     links::check(&entries, &nodes, whole, report);
@@ -194,7 +244,8 @@ fn check_state(
     }
     owners.compare(disk, superblock, report);
     if report.is_passable() && content_of(superblock) == Content::Files {
-        schema::check(disk, superblock, report, progress);
+        let memory = Memory::new(options.memory, superblock.image_blocks);
+        schema::check(disk, superblock, memory, report, progress);
     }
 }
 
@@ -216,7 +267,8 @@ fn check_replayed(
         Ok((disk, superblock, recovery)) => {
             report.replay = Some(recovery);
             report.counts = Counts::default();
-            check_state(&disk, &superblock, options, report, progress);
+            let mut progress = Passes { progress, before: PASSES };
+            check_state(&disk, &superblock, options, report, &mut progress);
             report.superblock = Some(superblock);
         }
         Err(error) => report.add_error(Code::ReplayFailed, &error),

@@ -5,22 +5,46 @@
 
 use bytes::Bytes;
 
-use super::Code;
 use super::nodes::Checker;
+use super::owners::Owners;
+use super::{Code, Report};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::*;
 use crate::ids::*;
 use crate::node::{Batch, Internal, Item, RangeSet};
 
-/// Checks all runs of a node.
-pub(super) fn check(checker: &mut Checker<'_>, head: &InternalHead, internal: &Internal) {
+/// Whether the blocks of a run are its own, and what was found when they were taken.
+pub(super) struct TakenRun {
+    is_own: bool,
+    findings: Report,
+}
+
+/// Takes the blocks of all runs of a node.
+pub(super) fn take(
+    checker: &Checker<'_>,
+    head: &InternalHead,
+    owners: &mut Owners,
+) -> Vec<TakenRun> {
+    let take = |run: &RunRef| {
+        let place = || checker.part_place(run.seq.0, run.extent.start.byte());
+        let mut findings = Report::default();
+        let is_own = owners.take(run.extent, place, &mut findings);
+        TakenRun { is_own, findings }
+    };
+    head.runs.iter().map(take).collect()
+}
+
+/// Checks all runs of a node, whose blocks have been taken.
+pub(super) fn check(
+    checker: &mut Checker<'_>,
+    head: &InternalHead,
+    internal: &Internal,
+    taken: Vec<TakenRun>,
+) {
     let mut runs = Runs { checker, head, internal, before: Batch::default() };
-    for run in &head.runs {
-        let place = runs.place(run, 0);
-        if !runs.checker.owners.take(run.extent, || place.clone(), runs.checker.report) {
-            continue;
-        }
-        if let Err(error) = runs.run(run) {
+    for (run, TakenRun { is_own, findings }) in head.runs.iter().zip(taken) {
+        runs.checker.report.absorb(findings);
+        if is_own && let Err(error) = runs.run(run) {
             runs.checker.report.add_error(Code::PartInvalid, &error);
         }
     }

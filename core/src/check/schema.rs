@@ -1,38 +1,46 @@
 //! The schema: both indexes, and each against the other.
 //!
-//! The metadata index is read once, in the order of its keys, with everything pending laid over; the
-//! data index by its keys alone.
+//! Both are read once, in the order of their keys and in step, with everything pending laid over; the data index
+//! by its keys alone. Leaves are read and taken apart on all cores, and looked at one after another.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::thread;
 
+use bytes::Bytes;
+
+use super::contents::{Contents, Stray};
 use super::correction::{Correction, lost_inode};
+use super::memory::{MEMORY, Memory};
+use super::numbers::Numbers;
 use super::{Code, Progress, Report};
+use crate::cache::Store;
 use crate::device::Disk;
 use crate::error::{Place, Result};
-use crate::format::limits::{FILE_BLOCK, FILE_MAX, NUMBERS_END, VALUE_MAX};
+use crate::format::limits::{NUMBERS_END, VALUE_MAX};
 use crate::format::*;
 use crate::fs::{
     FIRST_ZONE, ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, orphan_name, parse_small, small_name,
     whole_blocks, xattr_bytes,
 };
 use crate::ids::*;
-use crate::tree::KeyScan;
+use crate::tree::{KeyScan, Leaves, Scan};
 use crate::volume::Volume;
 
 /// Checks the file system of the checkpoint of `superblock`, whose structure is sound.
 pub(super) fn check(
     disk: &Disk,
     superblock: &Superblock,
+    memory: Memory,
     report: &mut Report,
     progress: &mut dyn Progress,
 ) {
-    progress.step(3, 0, 1);
-    let volume = match Volume::of_checkpoint(disk, superblock.clone()) {
+    let volume = match Volume::of_checkpoint(disk, superblock.clone(), memory.cache()) {
         Ok(volume) => volume,
         Err(error) => return report.add_error(Code::NoSuperblock, &error),
     };
     let mut schema = Schema::new(superblock, report);
-    if let Err(error) = schema.walk(&volume, progress) {
+    let leaves = memory.leaves(superblock.leaf_size);
+    if let Err(error) = schema.walk(&volume, leaves, progress) {
         report.add_error(Code::ValueInvalid, &error);
     }
 }
@@ -48,8 +56,9 @@ pub(crate) fn corrections(
     let superblock = volume.superblock_now();
     let mut report = Report::default();
     let mut schema = Schema::new(&superblock, &mut report);
-    schema.walk(volume, &mut ())?;
-    let short = std::mem::take(&mut schema.short);
+    let memory = Memory::new(MEMORY, superblock.image_blocks);
+    schema.walk(volume, memory.leaves(volume.store().geometry.leaf_size), &mut ())?;
+    let short = std::mem::take(&mut schema.contents.short);
     for (prefix, (long, size)) in short {
         let key = schema.homes.get(&prefix).cloned().unwrap_or_else(|| Key::copied(&prefix));
         match is_lost(&key) {
@@ -65,23 +74,18 @@ struct Schema<'s> {
     report: &'s mut Report,
     sizes: ZoneSizes,
     zones: BTreeMap<ZoneId, Zone>,
-    /// Sizes of regular files, by data prefix.
-    files: HashMap<Vec<u8>, u64>,
+    contents: Contents,
     /// Zones of contents, with the zones that their files stand in, and whether they are too small.
     data_zones: Vec<(ZoneId, ZoneId, bool)>,
     /// Zones that are said to be too small, with the zones above.
     small: BTreeMap<ZoneId, ZoneId>,
     /// Directories that are not the root of a zone.
     inline: BTreeMap<InlinePath, Inline>,
-    inodes: HashSet<Ino>,
+    inodes: Numbers,
     /// What stands directly in the orphan directory.
     orphans: u64,
     /// Inodes of files that have a zone for their contents, by that.
     homes: HashMap<Vec<u8>, Key>,
-    /// Contents that belong to no file, and their ends.
-    strays: Vec<(Vec<u8>, u64)>,
-    /// Files that are shorter than their contents: how long these are, and how long they are said to be.
-    short: BTreeMap<Vec<u8>, (u64, u64)>,
     /// What would mend all that.
     corrections: Vec<Correction>,
 }
@@ -113,6 +117,36 @@ struct Reference {
     zone: ZoneRef,
 }
 
+/// An entry of the metadata index, taken apart.
+struct Entry {
+    key: Key,
+    value: Bytes,
+    place: Option<MetaKey>,
+    decoded: std::result::Result<MetaValue, FormatError>,
+}
+
+impl Entry {
+    fn read(store: &Store, bounds: Bounds) -> Result<Vec<Entry>> {
+        let mut scan = Scan::new(TreeId::Metadata, bounds.lo, bounds.hi);
+        let mut entries = Vec::new();
+        while let Some((key, value)) = scan.next(store)? {
+            let (place, decoded) = (MetaKey::decode(&key), MetaValue::decode(&value, None));
+            entries.push(Entry { key, value, place, decoded });
+        }
+        Ok(entries)
+    }
+}
+
+/// The keys of a leaf of the data index, with the lengths of their values.
+fn keys(store: &Store, bounds: Bounds) -> Result<Vec<(Key, usize)>> {
+    let mut scan = KeyScan::new(TreeId::Data, bounds.lo, bounds.hi);
+    let mut keys = Vec::new();
+    while let Some(found) = scan.next(store)? {
+        keys.push(found);
+    }
+    Ok(keys)
+}
+
 impl<'s> Schema<'s> {
     fn new(superblock: &'s Superblock, report: &'s mut Report) -> Schema<'s> {
         Schema {
@@ -120,25 +154,25 @@ impl<'s> Schema<'s> {
             report,
             sizes: superblock.zones,
             zones: BTreeMap::new(),
-            files: HashMap::new(),
+            contents: Contents::default(),
             data_zones: Vec::new(),
             small: BTreeMap::new(),
             inline: BTreeMap::new(),
-            inodes: [ROOT_INO, ORPHAN_INO].into(),
+            inodes: Numbers::of([ROOT_INO, ORPHAN_INO]),
             orphans: 0,
             homes: HashMap::new(),
-            strays: Vec::new(),
-            short: BTreeMap::new(),
             corrections: Vec::new(),
         }
     }
 
-    fn walk(&mut self, volume: &Volume, progress: &mut dyn Progress) -> Result<()> {
-        let mut owner: Option<MetaKey> = None;
-        for entry in volume.cursor(TreeId::Metadata, Key::default(), None) {
-            let (key, value) = entry?;
-            self.metadata(&key, &value, &mut owner);
-        }
+    /// Goes through both indexes, so many leaves of each at once.
+    fn walk(&mut self, volume: &Volume, at_once: usize, progress: &mut dyn Progress) -> Result<()> {
+        let store = volume.store();
+        let contents = thread::scope(|scope| {
+            let metadata = Leaves::new(scope, store, TreeId::Metadata, at_once, Entry::read);
+            let data = Leaves::new(scope, store, TreeId::Data, at_once, keys);
+            self.walk_in_step(metadata, data, progress)
+        })?;
         if self.orphans > 0 {
             let detail = format!("{} of them", self.orphans);
             self.report.add(Code::OrphanLeft, Place::Zone(ORPHAN_ZONE), detail);
@@ -147,14 +181,51 @@ impl<'s> Schema<'s> {
         self.check_zones();
         self.check_small();
         self.check_reach();
-        progress.step(4, 0, 1);
-        let mut scan = KeyScan::new(TreeId::Data, Key::default(), None);
-        while let Some((key, len)) = scan.next(volume.store())? {
-            self.data(&key, len);
+        let settled = self.contents.settle(store, &mut self.report.findings);
+        self.report.counts.file_blocks += self.contents.blocks;
+        for key in std::mem::take(&mut self.contents.impossible) {
+            self.mend(Correction::Drop(TreeId::Data, key));
         }
+        contents.and(settled)?;
         self.mend_contents();
-        progress.step(4, 1, 1);
         Ok(())
+    }
+
+    /// Goes through both indexes, so that a file comes before its contents. The inner result is that of the data index:
+    /// what the metadata index says is worth knowing without it.
+    fn walk_in_step(
+        &mut self,
+        mut metadata: Leaves<Entry>,
+        mut data: Leaves<(Key, usize)>,
+        progress: &mut dyn Progress,
+    ) -> Result<Result<()>> {
+        let all = self.report.counts.leaves;
+        let mut shown = 0;
+        let mut show = |done: u64| {
+            if done > shown {
+                shown = done;
+                progress.step(3, done.min(all), all);
+            }
+        };
+        let mut owner: Option<MetaKey> = None;
+        let contents = loop {
+            let (key, len) = match data.take() {
+                Ok(Some(value)) => value,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            while let Some(entry) = metadata.take_if(|entry| entry.key <= key)? {
+                self.metadata(entry, &mut owner);
+            }
+            self.contents.add_value(&key, len);
+            show(metadata.done() + data.done());
+        };
+        while let Some(entry) = metadata.take()? {
+            self.metadata(entry, &mut owner);
+            show(metadata.done() + data.done());
+        }
+        progress.step(3, all, all);
+        Ok(contents)
     }
 
     fn add(&mut self, code: Code, key: &[u8], detail: impl ToString) {
@@ -180,7 +251,7 @@ impl<'s> Schema<'s> {
 
     /// Files whose inodes are lost, and files that are longer than their inodes say.
     fn mend_contents(&mut self) {
-        for (prefix, size) in std::mem::take(&mut self.strays) {
+        for Stray { prefix, size, .. } in std::mem::take(&mut self.contents.strays) {
             let place = MetaKey::decode(&prefix);
             let zone = place.as_ref().filter(|place| place.path.is_empty()).map(|place| place.zone);
             let root = zone.and_then(|zone| self.zones.get(&zone));
@@ -199,8 +270,10 @@ impl<'s> Schema<'s> {
     }
 
     /// One entry of the metadata index. `owner` is the last one that was no extended attribute.
-    fn metadata(&mut self, key: &[u8], value: &[u8], owner: &mut Option<MetaKey>) {
-        let Some(place) = MetaKey::decode(key) else {
+    fn metadata(&mut self, entry: Entry, owner: &mut Option<MetaKey>) {
+        let Entry { key, value, place, decoded } = entry;
+        let (key, value) = (&*key, &*value);
+        let Some(place) = place else {
             self.drop_entry(key);
             return self.add(Code::KeyInvalid, key, "no metadata key looks like this");
         };
@@ -228,7 +301,7 @@ impl<'s> Schema<'s> {
             }
             return;
         }
-        let decoded = match MetaValue::decode(value, None) {
+        let decoded = match decoded {
             Ok(decoded) => decoded,
             Err(error) => {
                 self.drop_entry(key);
@@ -336,7 +409,7 @@ impl<'s> Schema<'s> {
             if inode.data_zone.is_some() {
                 self.homes.entry(prefix.clone()).or_insert_with(|| Key::copied(key));
             }
-            if self.files.insert(prefix, inode.size).is_some() {
+            if !self.contents.add_file(&prefix, inode.size) {
                 self.mend(Correction::Contentless(Key::copied(key)));
                 self.add(Code::ZoneWrong, key, "another file has the same data zone");
             }
@@ -661,41 +734,6 @@ impl<'s> Schema<'s> {
                 Place::Zone(zone),
                 "no way leads to it from the root",
             );
-        }
-    }
-
-    /// One entry of the data index: its key, and the length of its value.
-    fn data(&mut self, key: &[u8], len: usize) {
-        self.report.counts.file_blocks += 1;
-        let place = Place::Key(TreeId::Data, key.to_vec());
-        let Some((prefix, block)) = parse_data_key(key) else {
-            self.mend(Correction::Drop(TreeId::Data, Key::copied(key)));
-            return self.report.add(Code::KeyInvalid, place, "no data key looks like this");
-        };
-        let end = |block: u64| {
-            let start = block.checked_mul(FILE_BLOCK as u64)?;
-            start.checked_add(len as u64).filter(|end| *end <= FILE_MAX)
-        };
-        if len == 0 || len > FILE_BLOCK || end(block).is_none() {
-            self.mend(Correction::Drop(TreeId::Data, Key::copied(key)));
-        }
-        let Some(size) = self.files.get(prefix) else {
-            match (self.strays.last_mut(), end(block)) {
-                (_, None) => {}
-                (Some((last, size)), Some(end)) if last == prefix => *size = end,
-                (_, Some(end)) => self.strays.push((prefix.to_vec(), end)),
-            }
-            return self.report.add(Code::DataWrong, place, "no file has these blocks");
-        };
-        let start = block.checked_mul(FILE_BLOCK as u64);
-        let left = start.and_then(|start| size.checked_sub(start)).unwrap_or(0);
-        if len == 0 || len as u64 > left.min(FILE_BLOCK as u64) {
-            if let Some(end) = end(block).filter(|end| end > size) {
-                self.short.insert(prefix.to_vec(), (end, *size));
-            }
-            let detail =
-                format!("a value of {len} bytes in block {block} of a file of {size} bytes");
-            self.report.add(Code::DataWrong, place, detail);
         }
     }
 }

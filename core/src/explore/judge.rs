@@ -189,7 +189,7 @@ impl<'s> Judge<'s> {
         allowed: impl Fn(Code) -> bool,
         who: &str,
     ) -> Result<(), String> {
-        let report = check(device, CheckOptions { data: true, slot: None }, &mut ());
+        let report = check(device, CheckOptions::ALL, &mut ());
         for finding in &report.findings {
             let problem = finding.code.problem();
             let found = match finding.code {

@@ -4,6 +4,7 @@
 mod balance;
 mod cursor;
 mod inject;
+mod leaves;
 mod shape;
 
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use crate::node::{Leaf, Node};
 pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, Scan};
 pub use inject::inject;
+pub use leaves::Leaves;
 
 /// Puts an empty tree into a new store.
 pub fn create(store: &mut Store, tree: TreeId) {

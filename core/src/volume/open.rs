@@ -237,10 +237,14 @@ impl Volume {
     }
 
     /// The state of a checkpoint, which the caller has chosen and found sound; only to be read.
-    pub(crate) fn of_checkpoint(disk: &Disk, superblock: Superblock) -> Result<Volume> {
+    pub(crate) fn of_checkpoint(
+        disk: &Disk,
+        superblock: Superblock,
+        cache: CacheBudget,
+    ) -> Result<Volume> {
         let identity = read_identity(disk)?;
         let newest = superblock.birth.epoch;
-        let options = OpenOptions::new(Mode::Checkpoint, Box::new(|| 0));
+        let options = OpenOptions { cache, ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0)) };
         Volume::at_checkpoint(disk.clone(), identity, superblock, newest, options, None)
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args, path: &Path, file: &Path, io: &mut Io) -> Result<
     }
     let (_image, device) = open_device(path, Access::Write)?;
     let standing = carry_out(path, &device, &plan, Some(file), args.undo.as_deref())?;
-    let mut meter = Meter::new(args.progress, path)?;
+    let mut meter = Meter::new(args.progress, path, !args.json)?;
     let report = check(&device, args.options(), &mut meter);
     meter.done();
     let undo = args.undo.as_deref().filter(|_| standing != Standing::Whole);

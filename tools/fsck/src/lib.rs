@@ -15,11 +15,12 @@ pub mod undo;
 use std::path::{Path, PathBuf};
 
 use betr_cli::image::Access;
+use betr_cli::size::{human, parse_size};
 use betr_cli::view::View;
 use betr_cli::volume::{failure, open_device, open_view};
 use betr_cli::{Exit, ExitCodes, Failure, Io};
 use betr_core::Error;
-use betr_core::check::{CheckOptions, Code, Report, check, check_quickly};
+use betr_core::check::{CheckOptions, Code, MEMORY, Report, check, check_quickly, memory_needed};
 use betr_core::device::Disk;
 use betr_core::volume::read_identity;
 
@@ -79,10 +80,14 @@ pub struct Args {
     /// First keep in this new file what betr undo takes the repair back with
     #[arg(short = 'z', long, value_name = "FILE", conflicts_with_all = ["no", "overlay", "plan"])]
     undo: Option<PathBuf>,
-    /// Write progress to this file descriptor, as lines of pass, done, total and image; 0 draws a line on
-    /// the terminal
+    /// Write progress to this file descriptor, as lines of pass, done, total and image; 0 draws a bar, as a
+    /// terminal gets it anyway, and a negative number nothing
     #[arg(short = 'C', value_name = "FD", allow_negative_numbers = true)]
     progress: Option<i32>,
+    /// Take at most about so much memory for the check; by default 48M, or what an image needs that is too large for
+    /// that. What it finds does not depend on it; with little it takes longer
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_mem: Option<u64>,
     /// Show numbers about what was checked
     #[arg(short = 'v')]
     verbose: bool,
@@ -126,7 +131,8 @@ impl Args {
     }
 
     fn options(&self) -> CheckOptions {
-        CheckOptions { data: self.data, slot: self.slot }
+        let memory = self.max_mem.unwrap_or(MEMORY);
+        CheckOptions { data: self.data, slot: self.slot, memory }
     }
 }
 
@@ -146,7 +152,10 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     if let Err(error @ Error::Unsupported(_)) = &identity {
         return Err(failure(path, None, error));
     }
-    let mut meter = Meter::new(args.progress, path)?;
+    if let (Some(most), Ok(identity)) = (args.max_mem, &identity) {
+        check_memory(most, identity.image_blocks)?;
+    }
+    let mut meter = Meter::new(args.progress, path, !args.json)?;
     if !args.force && !args.data {
         let report = check_quickly(&device, args.options());
         if report.findings.is_empty() {
@@ -175,9 +184,32 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     Ok(outcome(&report))
 }
 
+/// Who owns which block takes bitmaps, and no check can do without.
+fn check_memory(most: u64, image_blocks: u64) -> Result<(), Failure> {
+    let needed = memory_needed(image_blocks);
+    if most >= needed {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "--max-mem {}: checking {image_blocks} blocks takes {} at least, for bitmaps of them and for a few nodes",
+        human(most),
+        human(needed)
+    )))
+}
+
 /// The exit code of a check after which nothing was repaired.
 fn outcome(report: &Report) -> Exit {
     let failed_to_read = report.findings.iter().any(|finding| finding.code == Code::ReadFailed);
     let left = if report.is_clean() { Exit::DONE } else { Exit::UNCORRECTED };
     left | if failed_to_read { Exit::OPERATIONAL } else { Exit::DONE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_memory_is_that_of_the_checker() {
+        assert_eq!(parse_size("48M"), Ok(MEMORY));
+    }
 }

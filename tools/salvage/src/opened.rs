@@ -78,7 +78,7 @@ pub(crate) fn open(args: &Args) -> Result<Opened, Failure> {
     }
     let lenient = Arc::new(LenientDevice::new(base.clone(), stated.unwrap_or(there)));
     let device: Arc<dyn Device> = lenient.clone();
-    let mut report = check(&device, CheckOptions { data: true, slot: args.slot }, &mut ());
+    let mut report = check(&device, CheckOptions { slot: args.slot, ..CheckOptions::ALL }, &mut ());
     let superblock = superblock(args, &device, &report)?;
     let mut found = Found {
         superblock,
@@ -242,7 +242,7 @@ fn mended(
     }
     let scratch = scratch(path)?;
     let view: Arc<dyn Device> = Arc::new(PlanningDevice::new(device.clone(), scratch));
-    let options = CheckOptions { data: true, slot };
+    let options = CheckOptions { slot, ..CheckOptions::ALL };
     match repair_all(&view, report, options, clock_now(), nonces()?) {
         Ok((done, _)) => {
             let Mended { losses, changes, .. } = done.mended.unwrap_or_default();

@@ -26,7 +26,7 @@ use crate::{clock, open, tight};
 pub(super) use parts::What;
 pub(super) use sound::Sound;
 
-const ALL: CheckOptions = CheckOptions { data: true, slot: None };
+const ALL: CheckOptions = CheckOptions::ALL;
 
 /// What is done to every image in the end.
 const WORK: &str = "create /new\nwrite /new 100 3000 1\nwrite /new 0 20000 2\nsync\nwrite /large 50 9000 3\nmkdir /d\n\

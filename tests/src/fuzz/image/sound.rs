@@ -55,7 +55,7 @@ impl Sound {
         let parts = Parts::of(&bytes);
         let device = ForkDevice::of(&bytes);
         let fork: Arc<dyn Device> = Arc::new(device.fork());
-        let report = check(&fork, CheckOptions { data: true, slot: None }, &mut ());
+        let report = check(&fork, CheckOptions::ALL, &mut ());
         assert!(report.is_clean() && report.needs_replay(), "{:?}", report.findings);
         let contents = contents(&fork).unwrap();
         let epoch = report.superblock.unwrap().birth.epoch;

@@ -87,6 +87,22 @@ fn modes_exclude_each_other_and_one_is_needed() {
 }
 
 #[test]
+fn little_memory_finds_the_same_and_too_little_is_refused() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    let sound = fs::read(&image).unwrap();
+    for (_, start) in structures(&sound) {
+        flip(&image, &sound, start + 97, 5);
+        let much = run("fsck -fn --json IMG", &image, &dir, 4);
+        assert_eq!(run("fsck -fn --json --max-mem 5M IMG", &image, &dir, 4), much);
+    }
+    fs::write(&image, &sound).unwrap();
+    let (out, err) = run("fsck -fn --max-mem 1M IMG", &image, &dir, 8);
+    assert_eq!(out, "");
+    assert!(err.contains("--max-mem 1 MiB: checking") && err.contains("for bitmaps"), "{err}");
+}
+
+#[test]
 fn a_flipped_bit_is_found_in_every_structure() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);

@@ -1,0 +1,170 @@
+//! Contents of files: the keys of the data index, beside the inodes that ask for them.
+//!
+//! Both indexes are in the same order, and are walked in step. The key of a block begins with the metadata key of
+//! its file, and no such key with that of another file: so the last file before a block is the one that it may
+//! belong to, and of all files one is kept. Zones of contents are in another order than their files. Of each is
+//! kept how far it reaches, and where that is too far its blocks are looked at once more.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Code, Finding};
+use crate::cache::Store;
+use crate::error::{Place, Result};
+use crate::format::limits::{FILE_BLOCK, FILE_MAX};
+use crate::format::{Key, data_key, parse_data_key};
+use crate::ids::*;
+use crate::tree::KeyScan;
+
+/// What is known of contents, and what is wrong with them.
+#[derive(Default)]
+pub(super) struct Contents {
+    /// The last file whose contents have no zone of their own, and its size.
+    last: Option<(Key, u64)>,
+    /// Sizes of the files whose contents have one.
+    sizes: HashMap<ZoneId, u64>,
+    /// How far such contents reach.
+    reaches: BTreeMap<ZoneId, Reach>,
+    /// Values so far.
+    pub blocks: u64,
+    /// What was found, with the keys where.
+    findings: Vec<(Key, Finding)>,
+    /// What cannot be a block at all.
+    pub impossible: Vec<Key>,
+    /// Contents that belong to no file.
+    pub strays: Vec<Stray>,
+    /// Files that are shorter than their contents: how long these are, and how long they are said to be.
+    pub short: BTreeMap<Vec<u8>, (u64, u64)>,
+}
+
+/// Contents that belong to no file.
+pub(super) struct Stray {
+    first: Key,
+    /// What their keys begin with.
+    pub prefix: Vec<u8>,
+    /// Where they end.
+    pub size: u64,
+}
+
+/// How far the contents in a zone reach.
+#[derive(Default)]
+struct Reach {
+    end: u64,
+    /// Whether there is something that is no block of any file.
+    is_odd: bool,
+}
+
+impl Contents {
+    /// A file has its contents under this prefix. False if another has.
+    pub fn add_file(&mut self, prefix: &[u8], size: u64) -> bool {
+        match zone_of(prefix) {
+            Some(zone) => self.sizes.insert(zone, size).is_none(),
+            None => {
+                self.last = Some((Key::copied(prefix), size));
+                true
+            }
+        }
+    }
+
+    /// The next key of the data index, and the length of its value. All files before it are known.
+    pub fn add_value(&mut self, key: &[u8], len: usize) {
+        self.blocks += 1;
+        let place = parse_data_key(key);
+        if let Some((zone, block)) =
+            place.and_then(|(prefix, block)| Some((zone_of(prefix)?, block)))
+        {
+            let reach = self.reaches.entry(zone).or_default();
+            match end_of(block, len).filter(|_| is_block(len)) {
+                Some(end) => reach.end = reach.end.max(end),
+                None => reach.is_odd = true,
+            }
+            return;
+        }
+        let own = |(file, _): &&(Key, u64)| place.is_some_and(|(prefix, _)| **file == *prefix);
+        let size = self.last.as_ref().filter(own).map(|(_, size)| *size);
+        self.judge(key, len, size);
+    }
+
+    /// All files are known: looks again at the zones that reach too far. Returns all findings, in the order of
+    /// keys.
+    pub fn settle(&mut self, store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
+        let reaches = std::mem::take(&mut self.reaches);
+        let result = reaches.into_iter().try_for_each(|(zone, reach)| {
+            let size = self.sizes.get(&zone).copied();
+            match size.is_some_and(|size| reach.end <= size) && !reach.is_odd {
+                true => Ok(()),
+                false => self.judge_zone(store, zone, size),
+            }
+        });
+        self.findings.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.impossible.sort();
+        self.strays.sort_by(|a, b| a.first.cmp(&b.first));
+        findings.extend(self.findings.drain(..).map(|(_, finding)| finding));
+        result
+    }
+
+    fn judge_zone(&mut self, store: &Store, zone: ZoneId, size: Option<u64>) -> Result<()> {
+        let prefix = zone.0.to_be_bytes();
+        let (lo, hi) = (data_key(&prefix, 0), data_key(&prefix, u64::MAX).successor());
+        let mut scan = KeyScan::new(TreeId::Data, lo, Some(hi));
+        while let Some((key, len)) = scan.next(store)? {
+            if parse_data_key(&key).is_some_and(|(prefix, _)| zone_of(prefix).is_some()) {
+                self.judge(&key, len, size);
+            }
+        }
+        Ok(())
+    }
+
+    /// One value of a file of this size; of none if there is no size.
+    fn judge(&mut self, key: &[u8], len: usize, size: Option<u64>) {
+        let Some((prefix, block)) = parse_data_key(key) else {
+            self.impossible.push(Key::copied(key));
+            return self.add(Code::KeyInvalid, key, "no data key looks like this".into());
+        };
+        let end = end_of(block, len);
+        if !is_block(len) || end.is_none() {
+            self.impossible.push(Key::copied(key));
+        }
+        let Some(size) = size else {
+            match (self.strays.last_mut(), end) {
+                (_, None) => {}
+                (Some(last), Some(end)) if last.prefix == prefix => last.size = end,
+                (_, Some(size)) => {
+                    let (first, prefix) = (Key::copied(key), prefix.to_vec());
+                    self.strays.push(Stray { first, prefix, size });
+                }
+            }
+            return self.add(Code::DataWrong, key, "no file has these blocks".into());
+        };
+        let start = block.checked_mul(FILE_BLOCK as u64);
+        let left = start.and_then(|start| size.checked_sub(start)).unwrap_or(0);
+        if len == 0 || len as u64 > left.min(FILE_BLOCK as u64) {
+            if let Some(end) = end.filter(|end| *end > size) {
+                self.short.insert(prefix.to_vec(), (end, size));
+            }
+            let detail =
+                format!("a value of {len} bytes in block {block} of a file of {size} bytes");
+            self.add(Code::DataWrong, key, detail);
+        }
+    }
+
+    fn add(&mut self, code: Code, key: &[u8], detail: String) {
+        let place = Place::Key(TreeId::Data, key.to_vec());
+        self.findings.push((Key::copied(key), Finding { code, place, detail }));
+    }
+}
+
+/// The zone that contents under this prefix have for themselves.
+fn zone_of(prefix: &[u8]) -> Option<ZoneId> {
+    prefix.try_into().ok().map(|zone| ZoneId(u64::from_be_bytes(zone)))
+}
+
+/// Whether a block of a file may have so many bytes.
+fn is_block(len: usize) -> bool {
+    (1..=FILE_BLOCK).contains(&len)
+}
+
+/// Where a value ends in its file, if any file may be so long.
+fn end_of(block: u64, len: usize) -> Option<u64> {
+    let start = block.checked_mul(FILE_BLOCK as u64)?;
+    start.checked_add(len as u64).filter(|end| *end <= FILE_MAX)
+}

@@ -1,0 +1,50 @@
+//! Which inode numbers have been seen: a bitmap in short rows, so that numbers which are dense take little more
+//! than a bit each, and those that are not no more than a row.
+
+use std::collections::HashMap;
+
+use crate::ids::Ino;
+
+/// Words of a row.
+const WORDS: usize = 8;
+/// Numbers in a row.
+const ROW: u64 = 64 * WORDS as u64;
+
+/// A set of inode numbers.
+#[derive(Default)]
+pub(super) struct Numbers(HashMap<u64, [u64; WORDS]>);
+
+impl Numbers {
+    /// These numbers.
+    pub fn of<const N: usize>(numbers: [Ino; N]) -> Numbers {
+        let mut all = Numbers::default();
+        for number in numbers {
+            all.insert(number);
+        }
+        all
+    }
+
+    /// Adds a number; false if it was there.
+    pub fn insert(&mut self, number: Ino) -> bool {
+        let row = self.0.entry(number.0 / ROW).or_default();
+        let (at, bit) = ((number.0 % ROW / 64) as usize, 1 << (number.0 % 64));
+        let is_new = row[at] & bit == 0;
+        row[at] |= bit;
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_is_new_once() {
+        let mut numbers = Numbers::of([Ino(1)]);
+        for number in [0, 63, 64, 511, 512, 1 << 61, u64::MAX] {
+            assert!(numbers.insert(Ino(number)), "{number}");
+            assert!(!numbers.insert(Ino(number)), "{number}");
+        }
+        assert!(!numbers.insert(Ino(1)));
+    }
+}

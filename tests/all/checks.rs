@@ -1,0 +1,142 @@
+//! What a check finds depends on the image alone: not on how many nodes are looked at at once, nor on timing.
+
+use std::io;
+use std::sync::Arc;
+
+use betr_core::check::{CATALOG, CheckOptions, Progress, Report, check, memory_needed};
+use betr_core::damage::make_broken;
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::format::FileType;
+use betr_core::fs::{Attributes, New};
+use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_tests::{Random, made, tiny};
+use bytes::Bytes;
+
+const ALL: CheckOptions = CheckOptions::ALL;
+const ZERO: CheckOptions = CheckOptions { memory: 0, ..ALL };
+
+/// A device on which one call comes after another.
+struct Ordered(Arc<dyn Device>);
+
+impl Device for Ordered {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(at, buf)
+    }
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(at, bytes)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn same(a: &Report, b: &Report, what: &str) {
+    assert_eq!(a.findings, b.findings, "{what}");
+    assert_eq!(a.counts, b.counts, "{what}");
+}
+
+/// Checks an image on all cores and on one, with much memory and little.
+fn check_both_ways(image: Vec<u8>, what: &str) -> Report {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(image));
+    assert!(!device.wants_order());
+    let ordered: Arc<dyn Device> = Arc::new(Ordered(device.clone()));
+    let expected = check(&ordered, ALL, &mut ());
+    for _ in 0..3 {
+        same(&expected, &check(&device, ALL, &mut ()), what);
+    }
+    same(&expected, &check(&device, ZERO, &mut ()), what);
+    same(&expected, &check(&ordered, ZERO, &mut ()), what);
+    expected
+}
+
+#[test]
+fn every_problem_is_found_the_same_on_all_cores() {
+    for problem in CATALOG {
+        if let Ok(Some(image)) = make_broken(problem.code) {
+            check_both_ways(image, problem.name);
+        }
+    }
+}
+
+/// Many files, some larger than a zone of their own needs, in trees of many nodes.
+fn many_files() -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    let mut fs = made(device.clone(), tiny());
+    let mut random = Random::new(8);
+    let root = fs.root().unwrap();
+    for number in 0..600 {
+        let name = format!("file-{number:04}").into_bytes();
+        let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+        let file = fs.make(&root, &name, new).unwrap();
+        let bytes = if number % 50 == 0 { 40_000 } else { 100 + number };
+        fs.write(&file, 0, &Bytes::from(random.bytes(bytes))).unwrap();
+    }
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let mut image = vec![0; device.len() as usize];
+    device.read_at(0, &mut image).unwrap();
+    image
+}
+
+#[test]
+fn rot_anywhere_is_found_the_same_on_all_cores() {
+    let image = many_files();
+    let sound = check_both_ways(image.clone(), "sound");
+    assert!(sound.is_clean(), "{:?}", sound.findings);
+    assert_eq!(sound.counts.inodes, 601);
+    assert!(sound.counts.leaves > 64, "{} leaves make few batches", sound.counts.leaves);
+    let mut most = 0;
+    for step in [3, 7, 31, 97] {
+        let mut image = image.clone();
+        // Behind what stands at fixed places: all kinds of nodes.
+        for block in (400..image.len() / BLOCK_SIZE).step_by(step) {
+            image[block * BLOCK_SIZE + 700] ^= 0x10;
+        }
+        let report = check_both_ways(image, &format!("each {step}th block"));
+        most = most.max(report.findings.len());
+    }
+    assert!(most > 20, "{most} findings");
+}
+
+/// Remembers the steps.
+#[derive(Default)]
+struct Steps {
+    states: u32,
+    steps: Vec<(u32, u64, u64)>,
+}
+
+impl Progress for Steps {
+    fn states(&mut self, states: u32) {
+        assert!(self.steps.is_empty(), "how many there are is said first");
+        self.states = states;
+    }
+
+    fn step(&mut self, pass: u32, done: u64, total: u64) {
+        self.steps.push((pass, done, total));
+    }
+}
+
+#[test]
+fn progress_never_goes_back_and_ends() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(many_files()));
+    let mut steps = Steps::default();
+    assert!(check(&device, ALL, &mut steps).is_clean());
+    assert_eq!(steps.states, 1);
+    assert!(steps.steps.is_sorted_by_key(|(pass, done, _)| (*pass, *done)), "{:?}", steps.steps);
+    for pass in 1..=3 {
+        let here: Vec<_> = steps.steps.iter().filter(|step| step.0 == pass).collect();
+        assert!(here.iter().all(|(_, done, total)| done <= total && *total == here[0].2));
+        assert!(here.last().is_some_and(|(_, done, total)| done == total), "pass {pass}");
+        assert!(pass == 1 || here.len() > 10, "{} steps of pass {pass}", here.len());
+    }
+}
+
+#[test]
+fn bitmaps_of_an_image_take_little_of_it() {
+    let blocks = |bytes: u64| bytes / BLOCK_SIZE as u64;
+    assert!(memory_needed(blocks(8 << 30)) < 8 << 20);
+    assert!(memory_needed(u64::MAX) > 1 << 62, "it does not wrap");
+}

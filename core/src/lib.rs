@@ -7,6 +7,7 @@
 //! terminal and no argument parsing here; the device, the clock and every source of randomness are
 //! handed in, so that a run can be repeated exactly.
 
+pub mod address;
 pub mod error;
 pub mod ids;
 pub mod mutation;
@@ -30,7 +31,9 @@ pub mod volume;
 
 pub mod kv;
 
+pub mod compare;
 pub mod fs;
+pub mod history;
 
 pub mod check;
 

@@ -25,12 +25,14 @@
 //! ```
 
 mod fields;
+mod ground;
 mod part;
 mod walk;
 
 use std::sync::Arc;
 
 pub use fields::Field;
+pub use ground::{Area, Ground, Purpose, keys_at};
 pub use part::{Above, Kind, Part, Seals};
 
 use crate::device::{Device, Disk};

@@ -15,6 +15,11 @@ pub struct LostKeys {
 }
 
 impl LostKeys {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     /// The keys of `[lo, hi)` are lost.
     pub fn insert(&mut self, lo: Key, hi: Key, damage: Damage) {
         self.ranges.insert(RangeDelete { msn: Msn(self.damages.len() as u64), lo, hi });

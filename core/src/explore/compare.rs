@@ -1,21 +1,36 @@
 //! Whether a file system says what the model says, and where not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::model::{Model, ROOT, join, without_zeros};
 use crate::error::Result;
-use crate::format::FileType;
 use crate::format::limits::FILE_BLOCK;
-use crate::fs::{Fs, Object};
+use crate::format::{FileType, Key, block_after, data_key};
+use crate::fs::{Fs, Object, data_prefix};
 use crate::ids::Ino;
 use crate::text::{Printable, printable};
+use crate::volume::Blurred;
 
 impl Model {
     /// The first difference between the file system and the model, by path: types, permissions, links,
     /// sizes, contents, extended attributes, targets, and which names lead to one object.
     pub fn difference(&self, fs: &Fs) -> Result<Option<String>> {
-        let mut walk = Walk { model: self, fs, known: HashMap::new(), inos: HashMap::new() };
+        self.difference_but(fs, &[])
+    }
+
+    /// The same, but that some blocks may hold anything: those that are shown as they are at the end of their log group.
+    pub fn difference_but(&self, fs: &Fs, blurred: &[Blurred]) -> Result<Option<String>> {
+        let blurred = blurred
+            .iter()
+            .flat_map(|blurred| (0..blurred.count).filter_map(|at| block_after(&blurred.key, at)));
+        let mut walk = Walk {
+            model: self,
+            fs,
+            blurred: blurred.collect(),
+            known: HashMap::new(),
+            inos: HashMap::new(),
+        };
         let mut waiting = vec![(b"/".to_vec(), fs.root()?, ROOT)];
         while let Some((path, object, at)) = waiting.pop() {
             let found = match walk.known.get(&at) {
@@ -34,6 +49,8 @@ impl Model {
 struct Walk<'w> {
     model: &'w Model,
     fs: &'w Fs,
+    /// Keys whose values do not matter.
+    blurred: HashSet<Key>,
     /// The inode number of each node of the model that was met.
     known: HashMap<usize, Ino>,
     inos: HashMap<Ino, usize>,
@@ -108,11 +125,15 @@ impl Walk<'_> {
 
     fn contents(&self, object: &Object, at: usize) -> Result<Option<String>> {
         let differ = |offset: u64, what: &str| Ok(Some(format!("contents at {offset}: {what}")));
-        let mut expected = self.model.node(at).blocks.iter();
+        let prefix = data_prefix(object);
+        let matters = |block: u64| {
+            self.blurred.is_empty() || !self.blurred.contains(&data_key(&prefix, block))
+        };
+        let mut expected = self.model.node(at).blocks.iter().filter(|(block, _)| matters(**block));
         let mut blocks = self.fs.blocks(object);
         while let Some((offset, value)) = self.fs.next_block(&mut blocks)? {
             let value = without_zeros(&value);
-            if value.is_empty() {
+            if value.is_empty() || !matters(offset / FILE_BLOCK as u64) {
                 continue;
             }
             match expected.next() {

@@ -15,6 +15,7 @@ mod compare;
 mod judge;
 mod memo;
 mod model;
+mod moments;
 mod random;
 mod run;
 mod script;
@@ -34,6 +35,7 @@ use search::{Found, Plan, search};
 use shrink::shrink;
 
 pub use model::Model;
+pub use moments::Remembered;
 pub use random::Random;
 pub use run::{Boundary, Run, Setup, Taken, perform};
 pub use script::{Fill, Path, ScriptError, Step, parse, print};

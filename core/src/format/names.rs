@@ -104,6 +104,21 @@ impl MetaKey {
         bytes
     }
 
+    /// The place that a key, or the bound of a range of keys, begins with: as many names as are whole. Nothing if there
+    /// is no zone.
+    pub fn beginning(key: &[u8]) -> Option<MetaKey> {
+        let (zone, mut rest) = key.split_first_chunk::<8>()?;
+        let mut path = Vec::new();
+        while let [LAST | INNER, after @ ..] = rest
+            && let Some(end) = after.iter().position(|byte| *byte == 0)
+            && is_name(&after[..end])
+        {
+            path.push(after[..end].to_vec());
+            rest = &after[end + 1..];
+        }
+        Some(MetaKey { zone: ZoneId(u64::from_be_bytes(*zone)), path, xattr: None })
+    }
+
     /// Takes a key apart; nothing if it cannot be a metadata key.
     pub fn decode(key: &[u8]) -> Option<MetaKey> {
         let (zone, mut rest) = key.split_first_chunk::<8>()?;

@@ -17,6 +17,7 @@ mod counters;
 mod create;
 mod grow;
 mod layout;
+mod moment;
 mod open;
 mod raise;
 mod ring;
@@ -38,6 +39,7 @@ pub use counters::Counters;
 pub use create::CreateOptions;
 pub(crate) use layout::ring_of;
 pub use layout::{Layout, default_log_bytes, slot_block};
+pub use moment::{Blurred, Found, Moment, Stopped, Until};
 pub(crate) use open::Parts;
 pub use open::{
     Mode, OpenOptions, Recovery, identity_again, read_identity, stated_bytes, write_identity,

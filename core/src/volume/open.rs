@@ -10,9 +10,12 @@
 use std::sync::Arc;
 
 use super::checkpoint::Continued;
+use super::moment::{Blurred, Rest, Stopped, Until};
 use super::{
     Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Transaction, Volume, content_of,
 };
+use bytes::Bytes;
+
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk, OverlayDevice, SECTOR};
 use crate::error::{Error, Fault, Place, Result, after};
@@ -51,6 +54,8 @@ pub struct OpenOptions {
     pub content: Option<Content>,
     /// The slot of the ring to start from, instead of the newest.
     pub slot: Option<u32>,
+    /// How far the log is replayed. A volume that may be changed goes on from there: what comes behind is abandoned.
+    pub until: Until,
     /// How much memory the cache may take.
     pub cache: CacheBudget,
     /// A write of so many bytes of consecutive blocks, or more, is bound late.
@@ -80,6 +85,7 @@ impl OpenOptions {
             mode,
             content,
             slot,
+            until: Until::End,
             cache,
             late_bytes,
             checkpoint_after,
@@ -105,10 +111,12 @@ pub(crate) struct Parts {
 /// What recovery found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Pass 1: the groups that count, all of which were replayed, and why there are no more.
+    /// Pass 1: the groups that count, and why there are no more. All were replayed, unless that was to stop before.
     pub survey: Survey,
     /// Checkpoints that were made between them, because space was short.
     pub checkpoints: u64,
+    /// Where the replay ended, if that is before the log does.
+    pub stopped: Option<Stopped>,
 }
 
 /// Reads the identity block.
@@ -200,27 +208,26 @@ pub fn write_identity(disk: &Disk, identity: &Identity) -> Result<()> {
 impl Volume {
     /// Opens the volume over `device` and recovers what its log holds.
     pub fn open(device: Arc<dyn Device>, options: OpenOptions) -> Result<(Volume, Recovery)> {
-        let device = match options.mode {
-            Mode::ReadWrite => device,
-            Mode::ReadOnly | Mode::Checkpoint => Arc::new(OverlayDevice::new(device)),
-        };
-        let disk = Disk::new(device);
+        let disk = Disk::new(match options.mode {
+            Mode::ReadWrite => device.clone(),
+            Mode::ReadOnly | Mode::Checkpoint => Arc::new(OverlayDevice::new(device.clone())),
+        });
         let identity = read_identity(&disk)?;
         let ring = Ring::read(&disk, &identity)?;
         let superblock = ring.choose(options.slot)?.clone();
         let newest = ring.newest().map_or(superblock.birth.epoch, |newest| newest.birth.epoch);
         check_features(&superblock, &options)?;
-        let eager = options.eager_checkpoints;
+        let (eager, until) = (options.eager_checkpoints, options.until);
         let survey = match options.mode {
             Mode::Checkpoint => None,
             Mode::ReadOnly | Mode::ReadWrite => Some(scan(&disk, &superblock)?),
         };
-        if let (Mode::ReadWrite, Some(damage)) =
-            (options.mode, survey.as_ref().and_then(Survey::damage))
-        {
-            return Err(damage);
-        }
-        if options.mode == Mode::ReadWrite {
+        let writes = options.mode == Mode::ReadWrite;
+        let damage = match survey.as_ref().and_then(Survey::damage).filter(|_| writes) {
+            Some(damage) if until == Until::End => return Err(damage),
+            damage => damage,
+        };
+        if writes {
             ring.check_readable()?;
             ring.settle(&disk)?;
         }
@@ -229,11 +236,26 @@ impl Volume {
         let recovery = match survey {
             None => Recovery::default(),
             Some(survey) => {
-                let result = volume.replay(&survey, eager);
-                Recovery { checkpoints: volume.or_fail(result)?, survey }
+                let result = volume.replay(&survey, eager, until, &device);
+                let (checkpoints, stopped) = volume.or_fail(result)?;
+                Recovery { survey, checkpoints, stopped }
             }
         };
-        Ok((volume, recovery))
+        if let Until::Record(lsn) = until
+            && lsn.0 >= volume.next_msn.0
+        {
+            let end = volume.next_msn.0;
+            return Err(Error::Misuse(format!(
+                "the log ends before {lsn}: it holds all below l:{end}"
+            )));
+        }
+        // What is damaged behind the place where the replay ended is abandoned with the rest.
+        match damage {
+            Some(damage) if recovery.stopped.is_none() || !volume.store.lost.is_empty() => {
+                Err(damage)
+            }
+            _ => Ok((volume, recovery)),
+        }
     }
 
     /// The state of a checkpoint, which the caller has chosen and found sound; only to be read.
@@ -262,7 +284,8 @@ impl Volume {
     /// Replays the groups of the log that count. What it has lost is given up: keys of the data index that are holes
     /// from now on, since what stood there before is not what was acknowledged.
     pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
-        let result = self.replay(survey, false);
+        let device = self.store.disk.device().clone();
+        let result = self.replay(survey, false, Until::End, &device);
         self.or_fail(result)?;
         let ranges: Vec<RecordMessage> = self
             .store
@@ -286,7 +309,13 @@ impl Volume {
         options: OpenOptions,
         survey: Option<&Survey>,
     ) -> Result<Volume> {
-        let space = Space::load(&disk, &superblock)?;
+        // Pages of the space map that an older checkpoint used have been written over; nothing is allocated for it.
+        let space = match options.mode {
+            Mode::Checkpoint if superblock.birth.epoch < newest => {
+                Space::empty(disk.clone(), superblock.image_blocks, 0..0)
+            }
+            _ => Space::load(&disk, &superblock)?,
+        };
         let table = Table::open(disk.clone(), identity.volume, superblock.table);
         let parts = Parts { disk, identity, superblock, newest, space, table };
         Volume::of_parts(parts, options, survey)
@@ -341,8 +370,14 @@ impl Volume {
     }
 
     /// Pass 2: injects the records of the groups that pass 1 found sound. Returns how many checkpoints were
-    /// made on the way.
-    fn replay(&mut self, survey: &Survey, eager: bool) -> Result<u64> {
+    /// made on the way, and where it ended before the log does.
+    fn replay(
+        &mut self,
+        survey: &Survey,
+        eager: bool,
+        until: Until,
+        device: &Arc<dyn Device>,
+    ) -> Result<(u64, Option<Stopped>)> {
         let superblock = self.superblock.clone();
         let disk = self.store.disk.clone();
         let mut reader = LogReader::new(&disk, &superblock);
@@ -360,9 +395,19 @@ impl Volume {
                 self.write_checkpoint(superblock.wall, Continued::Replay { unit, group })?;
                 checkpoints += 1;
             }
-            self.replay_group(&disk, &group, survey)?;
+            let included = group.records.iter().take_while(|record| until.includes(record)).count();
+            let rest = match group.records.get(included) {
+                None => None,
+                Some(_) => Rest::of(&group, included, device, superblock.slot)?,
+            };
+            let blurred = self.replay_group(&disk, &group, included, survey, rest.as_ref())?;
+            if let Some(next) = group.records.get(included) {
+                let (before, group_end) = (next.lsn, group.next_lsn);
+                let stopped = Stopped { group: group.number, before, group_end, blurred };
+                return Ok((checkpoints, Some(stopped)));
+            }
         }
-        Ok(checkpoints)
+        Ok((checkpoints, None))
     }
 
     /// Whether the space for a group is free. If not, a checkpoint before it helps: what the groups before
@@ -374,10 +419,19 @@ impl Volume {
         !gain || self.has_room(self.need_of(bytes as u64 + late), true)
     }
 
-    fn replay_group(&mut self, disk: &Disk, group: &Group, survey: &Survey) -> Result<()> {
-        let mut values = Values::new(disk, self.identity.volume, &group.bindings);
+    /// Injects the first records of a group. Returns those of their late-bound values that the rest touches.
+    fn replay_group(
+        &mut self,
+        disk: &Disk,
+        group: &Group,
+        included: usize,
+        survey: &Survey,
+        rest: Option<&Rest>,
+    ) -> Result<Vec<Blurred>> {
+        let values = Values::new(disk, self.identity.volume, &group.bindings);
+        let mut late = Late { values, rest, blurred: Vec::new() };
         let forgotten = usize::from(is_broken(Mutation::RecordForgotten));
-        for record in &group.records[..group.records.len() - forgotten] {
+        for record in &group.records[..included - forgotten.min(included)] {
             let mut waiting = Waiting { first: record.lsn, messages: Vec::new() };
             for (first, message) in record.numbered() {
                 self.forget_lost(message);
@@ -385,25 +439,24 @@ impl Volume {
                     self.inject(&mut waiting, first, message.clone())?;
                     continue;
                 };
-                self.replay_unbound(&mut waiting, &mut values, survey, first, key, *count)?;
+                let entry = (record.lsn, first, key, *count);
+                self.replay_unbound(&mut waiting, &mut late, survey, entry)?;
             }
             self.flush_waiting(&mut waiting)?;
             self.next_msn = Msn(record.next_lsn().0);
             self.next_zone = self.next_zone.max(record.next_zone);
             self.next_ino = self.next_ino.max(record.next_ino);
         }
-        Ok(())
+        Ok(late.blurred)
     }
 
     /// Injects the inserts of an unbound entry, a few at a time; those that are lost are noted instead.
     fn replay_unbound(
         &mut self,
         waiting: &mut Waiting,
-        values: &mut Values<'_>,
+        late: &mut Late<'_>,
         survey: &Survey,
-        first: Msn,
-        key: &Key,
-        count: u32,
+        (lsn, first, key, count): (Lsn, Msn, &Key, u32),
     ) -> Result<()> {
         let mut done = 0;
         while done < count {
@@ -420,11 +473,11 @@ impl Volume {
             if let Some(lost) = survey.lost_after(first) {
                 few = few.min((lost.messages.first.0 - first.0).min(u32::MAX.into()) as u32);
             }
-            let fetched = values.fetch(&key, MsnRange { first, count: few })?;
+            let fetched = late.values.fetch(&key, MsnRange { first, count: few })?;
             for (at, value) in fetched.into_iter().enumerate() {
-                let Some(value) = value else { continue };
-                let msn = Msn(first.0 + at as u64);
                 let key = block_after(&key, at as u32).expect("the decoder has looked at the last");
+                let Some(value) = late.shown(lsn, &key, value)? else { continue };
+                let msn = Msn(first.0 + at as u64);
                 let insert = RecordMessage::Point(TreeId::Data, key, Action::Insert(value));
                 self.inject(waiting, msn, insert)?;
             }
@@ -477,6 +530,19 @@ impl Volume {
         }
     }
 
+    /// Changes what a replay left, before anybody has seen it; of a volume that is only read, in memory.
+    pub(crate) fn amend(&mut self, messages: Vec<RecordMessage>) -> Result<()> {
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let unlogged = Access::ReadWrite { logged: false, fenced: true };
+        let before = std::mem::replace(&mut self.access, unlogged);
+        let wall = self.superblock.wall;
+        self.commit(Transaction { op: Op::Truncate, wall, messages })?;
+        self.access = before;
+        Ok(())
+    }
+
     /// Makes a recovered state durable in the overlay of a volume that is only read, so that the
     /// checker can look at it like at any other checkpoint. The device itself is not touched.
     pub fn settle_in_memory(&mut self) -> Result<Disk> {
@@ -487,6 +553,33 @@ impl Volume {
             result?;
         }
         Ok(self.store.disk.clone())
+    }
+}
+
+/// The late-bound values of a group, of which perhaps not all records are replayed.
+struct Late<'g> {
+    values: Values<'g>,
+    rest: Option<&'g Rest>,
+    blurred: Vec<Blurred>,
+}
+
+impl Late<'_> {
+    /// What is shown of a value that record `lsn` gave to `key`. What became obsolete within the group was never
+    /// written: if that is the work of records that are left out, it is shown as at the group's end.
+    fn shown(&mut self, lsn: Lsn, key: &Key, value: Option<Bytes>) -> Result<Option<Bytes>> {
+        let Some(rest) = self.rest.filter(|rest| rest.touches(key)) else { return Ok(value) };
+        match self.blurred.last_mut() {
+            Some(last)
+                if last.lsn == lsn && block_after(&last.key, last.count).as_ref() == Some(key) =>
+            {
+                last.count += 1;
+            }
+            _ => self.blurred.push(Blurred { lsn, key: Key::copied(key), count: 1 }),
+        }
+        match value {
+            Some(value) => Ok(Some(value)),
+            None => rest.value(key),
+        }
     }
 }
 

@@ -11,12 +11,14 @@
 //! read here, apart from looking for data that `create` would destroy.
 
 mod busy;
+mod copy;
 mod create;
 mod data;
 mod error;
 mod temp;
 
 pub use busy::{MountedAt, SERVER, what_is_mounted_at};
+pub use copy::copy_to;
 pub use create::{NewImage, create, create_new, existing_len};
 pub use error::OpenError;
 

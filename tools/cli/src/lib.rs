@@ -5,12 +5,14 @@
 //! cannot weaken the checks that keep a tool from destroying somebody's data.
 #![forbid(unsafe_code)]
 
+pub mod changes;
 pub mod codes;
 pub mod exit;
 pub mod identity;
 pub mod image;
 pub mod io;
 pub mod json;
+pub mod moment;
 pub mod plan;
 pub mod probe;
 pub mod show;

@@ -6,6 +6,10 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use betr_core::format::{MetaKey, parse_data_key};
+use betr_core::ids::{TreeId, ZoneId};
+use betr_core::text::Printable;
+
 /// The bytes as printable text.
 pub fn bytes(bytes: &[u8]) -> String {
     betr_core::text::printable(bytes)
@@ -14,4 +18,29 @@ pub fn bytes(bytes: &[u8]) -> String {
 /// The path as printable text; see [`bytes`].
 pub fn path(path: impl AsRef<Path>) -> String {
     bytes(path.as_ref().as_os_str().as_bytes())
+}
+
+/// A key in the words of the schema, and as it is.
+pub fn key(tree: TreeId, key: &[u8]) -> String {
+    let raw = crate::json::hex(key);
+    match tree {
+        TreeId::Metadata => match MetaKey::decode(key) {
+            Some(meta) => {
+                let path = meta.path.join(&b'/');
+                let xattr = match &meta.xattr {
+                    Some(name) => format!(" xattr {}", Printable(name)),
+                    None => String::new(),
+                };
+                format!("{} /{}{xattr} (k#1:{raw})", meta.zone, Printable(&path))
+            }
+            None => format!("k#1:{raw}"),
+        },
+        TreeId::Data => match parse_data_key(key) {
+            Some((prefix, block)) if prefix.len() == 8 => {
+                let zone = prefix.try_into().map_or(0, u64::from_be_bytes);
+                format!("{} block {block} (k#2:{raw})", ZoneId(zone))
+            }
+            _ => format!("k#2:{raw}"),
+        },
+    }
 }

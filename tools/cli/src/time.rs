@@ -6,6 +6,8 @@
 use std::ffi::OsStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use betr_core::ids::Time;
+
 /// The first second of the year 0: RFC 3339 has no years before it.
 const YEAR_ZERO: i64 = -62_167_219_200;
 
@@ -54,6 +56,23 @@ pub fn format_utc(secs: i64, nanos: u32) -> String {
     }
 }
 
+/// The time that a text in RFC 3339 means, or one as [`format_utc`] prints it where that cannot express it.
+pub fn parse_utc(text: &str) -> Result<Time, String> {
+    let wrong = || format!("{text:?}: expected a time with its zone, as 2026-11-23T10:00:00Z");
+    if let Some(digits) = text.strip_prefix('@') {
+        let (secs, nanos) = digits.split_once('.').unwrap_or((digits, "0"));
+        let (secs, nanos) = secs.parse().ok().zip(nanos.parse().ok()).ok_or_else(wrong)?;
+        return Ok(Time { secs, nanos });
+    }
+    let stamp: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
+    // Nanoseconds count on from the second before.
+    let (secs, nanos) = (stamp.as_second(), stamp.subsec_nanosecond());
+    Ok(match u32::try_from(nanos) {
+        Ok(nanos) => Time { secs, nanos },
+        Err(_) => Time { secs: secs - 1, nanos: (1_000_000_000 + nanos) as u32 },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +95,13 @@ mod tests {
         ];
         for (secs, nanos, expected) in cases {
             assert_eq!(format_utc(secs, nanos), expected, "{secs} {nanos}");
+        }
+    }
+
+    #[test]
+    fn times_come_back() {
+        for (secs, nanos) in [(0, 0), (-1, 999_999_999), (1_709_208_000, 1), (YEAR_ZERO - 1, 0)] {
+            assert_eq!(parse_utc(&format_utc(secs, nanos)), Ok(Time { secs, nanos }));
         }
     }
 

@@ -1,8 +1,12 @@
-//! Which image a tool looks at, and how: as it is, or with a plan laid over it.
+//! Which image a tool looks at, and how: as it is, with a plan laid over it, or as it was.
 //!
 //! Every tool that only reads takes its image through here, so all of them take `--overlay`.
 
 use std::path::{Path, PathBuf};
+
+use betr_core::volume::Moment;
+
+use crate::moment::parse_moment;
 
 /// The image, and how to look at it: for tools that only read.
 #[derive(clap::Args, Clone, Debug)]
@@ -14,19 +18,33 @@ pub struct ImageArgs {
     image: PathBuf,
 }
 
-/// An image, and what is laid over it.
+/// The image, and at which moment: for tools that show what was in it.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PastArgs {
+    /// Show the image as it was: at its checkpoint (without the log), now (the default), right after a record of
+    /// the log (l:LSN) or a time (t:2026-11-23T10:00:00Z), or at an older checkpoint (e:EPOCH) as far as its blocks
+    /// have not been written over; see betr replay IMAGE list
+    #[arg(long, value_name = "MOMENT", value_parser = parse_moment, global = true)]
+    as_of: Option<Moment>,
+    #[command(flatten)]
+    image: ImageArgs,
+}
+
+/// An image, what is laid over it, and which moment of it is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View<'a> {
     /// The image.
     pub image: &'a Path,
     /// The plan.
     pub overlay: Option<&'a Path>,
+    /// The moment; nothing where a tool chooses itself.
+    pub as_of: Option<Moment>,
 }
 
 impl ImageArgs {
     /// What is looked at.
     pub fn view(&self) -> View<'_> {
-        View { image: &self.image, overlay: self.overlay.as_deref() }
+        View { image: &self.image, overlay: self.overlay.as_deref(), as_of: None }
     }
 
     /// The image's path.
@@ -35,8 +53,20 @@ impl ImageArgs {
     }
 }
 
+impl PastArgs {
+    /// What is looked at.
+    pub fn view(&self) -> View<'_> {
+        View { as_of: self.as_of, ..self.image.view() }
+    }
+
+    /// The image's path.
+    pub fn path(&self) -> &Path {
+        self.image.path()
+    }
+}
+
 impl<'a> From<&'a Path> for View<'a> {
     fn from(image: &'a Path) -> View<'a> {
-        View { image, overlay: None }
+        View { image, overlay: None, as_of: None }
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use betr_core::Error;
 use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, FileDevice};
-use betr_core::fs::{Clock, Fs};
+use betr_core::fs::{Clock, Fs, open_as_of};
 use betr_core::ids::Time;
-use betr_core::volume::{Mode, NonceSource, OpenOptions, Recovery, Volume};
+use betr_core::volume::{Mode, NonceSource, OpenOptions, Volume};
 
 use crate::image::{self, Access, OpenImage};
+use crate::moment;
 use crate::plan;
 use crate::view::View;
 use crate::{Exit, Failure, probe, show, time};
@@ -38,9 +39,22 @@ pub fn open_view(view: View<'_>) -> Result<(OpenImage, Arc<dyn Device>), Failure
 /// Whoever only reads comes by once: what a listing has passed need not stay in memory.
 const READ_CACHE: usize = 12 << 20;
 
-/// Opens the file system of an image. What something is laid over can only be read.
-pub fn open_fs(view: View<'_>, mode: Mode) -> Result<(OpenImage, Fs, Recovery), Failure> {
+/// The open file system of an image.
+pub struct OpenFs {
+    /// The image, and the lock on it.
+    pub lock: OpenImage,
+    /// The file system.
+    pub fs: Fs,
+    /// What a user should know of what it shows.
+    pub notes: Vec<String>,
+}
+
+/// Opens the file system of an image. What something is laid over, or what was, can only be read.
+pub fn open_fs(view: View<'_>, mode: Mode) -> Result<OpenFs, Failure> {
     let path = view.image;
+    if mode == Mode::ReadWrite && view.as_of.is_some() {
+        return Err(Failure::usage("--as-of: what was can only be read"));
+    }
     let (image, device) = match (mode, view.overlay) {
         (Mode::ReadWrite, None) => open_device(path, Access::Write)?,
         (Mode::ReadWrite, Some(overlay)) => {
@@ -50,13 +64,20 @@ pub fn open_fs(view: View<'_>, mode: Mode) -> Result<(OpenImage, Fs, Recovery), 
         }
         (Mode::ReadOnly | Mode::Checkpoint, _) => open_view(view)?,
     };
+    let at_image = |error| failure(path, Some(&device), &error);
     let mut options = OpenOptions { punch: true, ..OpenOptions::new(mode, nonces()?) };
     if mode == Mode::ReadOnly {
         options.cache = CacheBudget::of(READ_CACHE);
     }
-    let (volume, recovery) = Volume::open(device.clone(), options)
-        .map_err(|error| failure(path, Some(&device), &error))?;
-    Ok((image, Fs::open(volume, clock()?), recovery))
+    let Some(as_of) = view.as_of else {
+        let (volume, _) = Volume::open(device.clone(), options).map_err(at_image)?;
+        return Ok(OpenFs { lock: image, fs: Fs::open(volume, clock()?), notes: Vec::new() });
+    };
+    let (found, mut notes) = moment::find(as_of, &device).map_err(at_image)?;
+    let opened = open_as_of(device.clone(), found, options, clock()?);
+    let (fs, recovery) = opened.map_err(at_image)?;
+    notes.extend(moment::note_of(&recovery));
+    Ok(OpenFs { lock: image, fs, notes })
 }
 
 /// What tells the time: the system, or `SOURCE_DATE_EPOCH` where that is set.

@@ -3,7 +3,8 @@
 //! The decoders are those of the engine; a recorder listens to them. What does not decode is shown as
 //! far as it does, then in hexadecimal with the reason. Nothing is ever written, and damage never ends
 //! a dump. Structures are shown as they are on the device, without the log replayed; `path` and `zones` show
-//! the state after a replay in memory.
+//! the state after a replay in memory. With `--as-of` all of them are those of that moment; of a moment behind the
+//! checkpoint, as a replay makes them in memory.
 
 mod log;
 mod node;
@@ -18,14 +19,15 @@ mod zones;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use betr_cli::view::ImageArgs;
+use betr_cli::moment;
+use betr_cli::view::PastArgs;
 use betr_cli::volume::{clock_now, failure, open_view};
 use betr_cli::{Exit, Failure, Io};
 use betr_core::device::{Device, Disk};
 use betr_core::format::Superblock;
-use betr_core::fs::Fs;
+use betr_core::fs::{Fs, open_as_of};
 use betr_core::ids::NodeId;
-use betr_core::volume::{Mode, OpenOptions, Ring, Volume, read_identity};
+use betr_core::volume::{Mode, Moment, OpenOptions, Ring, Volume, read_identity};
 use clap::Subcommand;
 use serde_json::json;
 
@@ -42,7 +44,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(..32))]
     slot: Option<u32>,
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
     #[command(subcommand)]
     what: Option<What>,
 }
@@ -84,11 +86,14 @@ struct Image {
     device: Arc<dyn Device>,
     disk: Disk,
     superblock: Superblock,
+    /// What the log holds besides; nothing where a moment has been asked for.
+    mode: Mode,
 }
 
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (_image, device) = open_view(args.image.view())?;
+    let view = args.image.view();
+    let (_image, device) = open_view(view)?;
     let disk = Disk::new(device.clone());
     let mut output = Output::new(args.json);
     let what = args.what.clone().unwrap_or(What::Super);
@@ -97,9 +102,15 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             .map_err(|error| failure_of(args, &device, error))?;
         return finish(output, io);
     }
-    let superblock = chosen(&disk, args.slot)
-        .map_err(|error| failure(args.image.path(), Some(&device), &error))?;
-    let image = Image { path: args.image.path().to_owned(), device, disk, superblock };
+    let path = args.image.path().to_owned();
+    let image = match view.as_of {
+        Some(as_of) => Image::as_of(path, device, as_of, io)?,
+        None => {
+            let superblock = chosen(&disk, args.slot);
+            let superblock = superblock.map_err(|error| failure(&path, Some(&device), &error))?;
+            Image { path, device, disk, superblock, mode: Mode::ReadOnly }
+        }
+    };
     match what {
         What::Super => {}
         What::Table => page::show(&image, &mut output, io)?,
@@ -113,10 +124,35 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 }
 
 impl Image {
+    /// The structures of a moment: those of a checkpoint; or, behind it, those that a replay makes in memory.
+    fn as_of(
+        path: PathBuf,
+        device: Arc<dyn Device>,
+        as_of: Moment,
+        io: &mut Io,
+    ) -> Result<Image, Failure> {
+        let at_image = |error| failure(&path, Some(&device), &error);
+        let (found, mut notes) = moment::find(as_of, &device).map_err(at_image)?;
+        let options = OpenOptions::new(found.mode, Box::new(|| 0));
+        let opened = open_as_of(device.clone(), found, options, Box::new(clock_now));
+        let (fs, recovery) = opened.map_err(at_image)?;
+        notes.extend(moment::note_of(&recovery));
+        for note in notes {
+            io.note(&format!("{}: {note}", betr_cli::show::path(&path)))?;
+        }
+        let mut volume = fs.into_volume();
+        let disk = match found.mode {
+            Mode::Checkpoint => Disk::new(device.clone()),
+            Mode::ReadOnly | Mode::ReadWrite => volume.settle_in_memory().map_err(at_image)?,
+        };
+        let (device, superblock) = (disk.device().clone(), volume.superblock().clone());
+        Ok(Image { path, device, disk, superblock, mode: Mode::Checkpoint })
+    }
+
     /// The file system after a replay in memory, which is said.
     fn replayed(&self, output: &mut Output, io: &mut Io) -> Result<Fs, Failure> {
         let slot = Some(self.superblock.slot);
-        let options = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
+        let options = OpenOptions { slot, ..OpenOptions::new(self.mode, Box::new(|| 0)) };
         let (volume, recovery) = Volume::open(self.device.clone(), options)
             .map_err(|error| failure(&self.path, Some(&self.device), &error))?;
         let records = recovery.survey.records;

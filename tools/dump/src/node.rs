@@ -1,10 +1,9 @@
 //! A node: its head and all of its parts, up to the last byte of its extents.
 
 use betr_cli::volume::failure;
-use betr_cli::{Failure, Io, json};
+use betr_cli::{Failure, Io, json, show};
 use betr_core::format::*;
 use betr_core::ids::*;
-use betr_core::text::Printable;
 use bytes::Bytes;
 use serde_json::json;
 
@@ -145,7 +144,7 @@ fn show_value(
     output: &mut Output,
     io: &mut Io,
 ) -> Result<(), Failure> {
-    let title = format!("value of {}", key_text(tree, key));
+    let title = format!("value of {}", show::key(tree, key));
     let plain = tree == TreeId::Data || MetaKey::decode(key).is_none_or(|key| key.xattr.is_some());
     if !plain {
         output.structure(io, &title, at, value, |trace| MetaValue::decode(value, trace))?;
@@ -157,31 +156,6 @@ fn show_value(
     output.line(io, text, || {
         json!({ "structure": title, "byte": at, "bytes": value.len(), "value": json::hex(value) })
     })
-}
-
-/// A key in the words of the schema, and as it is.
-pub(crate) fn key_text(tree: TreeId, key: &[u8]) -> String {
-    let raw = json::hex(key);
-    match tree {
-        TreeId::Metadata => match MetaKey::decode(key) {
-            Some(meta) => {
-                let path = meta.path.join(&b'/');
-                let xattr = match &meta.xattr {
-                    Some(name) => format!(" xattr {}", Printable(name)),
-                    None => String::new(),
-                };
-                format!("{} /{}{xattr} (k#1:{raw})", meta.zone, Printable(&path))
-            }
-            None => format!("k#1:{raw}"),
-        },
-        TreeId::Data => match parse_data_key(key) {
-            Some((prefix, block)) if prefix.len() == 8 => {
-                let zone = prefix.try_into().map_or(0, u64::from_be_bytes);
-                format!("{} block {block} (k#2:{raw})", ZoneId(zone))
-            }
-            _ => format!("k#2:{raw}"),
-        },
-    }
 }
 
 /// A part must have the hash that the head says.
@@ -216,7 +190,7 @@ fn runs(
         for slice in &run.slices {
             let mut title = format!("run {} for {}", run.seq, slice.child);
             if last.replace(slice.child) == Some(slice.child) {
-                title += &format!(" from {}", key_text(head.tree, &slice.first));
+                title += &format!(" from {}", show::key(head.tree, &slice.first));
             }
             let decode = |bytes: &Bytes, trace: Option<&mut dyn Trace>| {
                 decode_slice(bytes, slice.section.count as usize, trace).map(drop)

@@ -11,7 +11,6 @@ use betr_core::text::Printable;
 use serde_json::json;
 
 use crate::Image;
-use crate::node::key_text;
 use crate::structure::Output;
 
 /// Shows the inode, the extended attributes and the blocks of what `path` leads to.
@@ -31,7 +30,7 @@ pub(crate) fn show(
     let fs = image.replayed(output, io)?;
     let object = fs.resolve(path.as_os_str().as_bytes()).map_err(at_image)?;
     let key = object.place().encode();
-    let title = format!("inode at {}", key_text(TreeId::Metadata, &key));
+    let title = format!("inode at {}", betr_cli::show::key(TreeId::Metadata, &key));
     let value = fs.volume().get(TreeId::Metadata, &key).map_err(at_image)?.unwrap_or_default();
     // The value is a copy from a chunk: offsets are those within it.
     output.structure(io, &title, 0, &value, |trace| MetaValue::decode(&value, trace))?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use betr_cli::view::{ImageArgs, View};
+use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
@@ -14,7 +14,7 @@ use crate::{Command, Session};
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
     /// Files of the image; symbolic links are not followed
     #[arg(required = true)]
     paths: Vec<PathBuf>,

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use betr_cli::view::{ImageArgs, View};
+use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, show, time};
 use betr_copy::{ImportOptions, Owners, import_entry};
 use betr_core::error::Refusal;
@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(short, long, visible_short_aliases = ['R', 'a'])]
     recursive: bool,
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
     /// What to copy, and at the end the new name or the directory
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
     paths: Vec<PathBuf>,

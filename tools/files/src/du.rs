@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use betr_cli::size::human;
-use betr_cli::view::{ImageArgs, View};
+use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList, json};
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object, Visit, Walk};
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
     /// The directory, or file
     #[arg(default_value = "/")]
     path: PathBuf,

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use betr_cli::view::{ImageArgs, View};
+use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io};
 use betr_copy::{CopyError, ExcludeArgs};
 use betr_core::fs::{Fs, Object, components};
@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
     /// [PATH] DEST: what to copy (everything by default), and what to make of it: DEST must not exist,
     /// or be an empty directory; "-" is a tar archive on standard output
     #[arg(required = true, num_args = 1..=2, value_name = "[PATH] DEST")]

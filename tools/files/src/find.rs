@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use betr_cli::size::parse_size;
-use betr_cli::view::{ImageArgs, View};
+use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList};
 use betr_core::format::FileType;
 use betr_core::fs::{Object, Visit, Walk};
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "long")]
     json: bool,
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
     /// Where to look
     #[arg(default_value = "/")]
     path: PathBuf,

@@ -120,7 +120,7 @@ impl Verb {
     pub fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
         let command = self.command();
         let (image, mode) = command.image();
-        command.act(&mut Session::open(image, mode)?, io)
+        command.act(&mut Session::open(image, mode, io)?, io)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use betr_cli::view::{ImageArgs, View};
+use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList, json, time};
 use betr_core::format::{FileType, Inode};
 use betr_core::fs::{DirEntry, Fs, Object, Visit, Walk};
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
     /// Directories of the image, or files
     #[arg(default_value = ".")]
     paths: Vec<PathBuf>,

@@ -3,10 +3,10 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use betr_cli::Failure;
 use betr_cli::image::OpenImage;
 use betr_cli::view::View;
-use betr_cli::volume::{failure, open_fs};
+use betr_cli::volume::{OpenFs, failure, open_fs};
+use betr_cli::{Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::fs::{Fs, Object, components};
 use betr_core::text::Printable;
@@ -18,8 +18,6 @@ const WORTH_BLOCKS: u64 = 256;
 /// An open image.
 pub(crate) struct Session {
     image: PathBuf,
-    /// The plan that is laid over it.
-    overlay: Option<PathBuf>,
     mode: Mode,
     /// It, and the lock on it; nothing only while it is opened again.
     open: Option<(OpenImage, Fs)>,
@@ -30,15 +28,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub fn open(view: View<'_>, mode: Mode) -> Result<Session, Failure> {
-        let (lock, fs, _) = open_fs(view, mode)?;
-        let (image, overlay) = (view.image.to_owned(), view.overlay.map(Path::to_owned));
+    /// Opens the image; what a user should know of what it shows goes to standard error.
+    pub fn open(view: View<'_>, mode: Mode, io: &mut Io) -> Result<Session, Failure> {
+        let OpenFs { lock, fs, notes } = open_fs(view, mode)?;
+        for note in notes {
+            io.note(&format!("{}: {note}", betr_cli::show::path(view.image)))?;
+        }
+        let image = view.image.to_owned();
         let (open, directory) = (Some((lock, fs)), Vec::new());
-        Ok(Session { image, overlay, mode, open, collects: false, directory })
-    }
-
-    fn view(&self) -> View<'_> {
-        View { image: &self.image, overlay: self.overlay.as_deref() }
+        Ok(Session { image, mode, open, collects: false, directory })
     }
 
     /// The image's path.
@@ -62,7 +60,7 @@ impl Session {
             self.collects = false;
             let lock = self.open.take().map(|(lock, _)| lock);
             drop(lock);
-            let (lock, fs, _) = open_fs(self.view(), self.mode)?;
+            let OpenFs { lock, fs, .. } = open_fs(self.image.as_path().into(), self.mode)?;
             self.open = Some((lock, fs));
         }
         changed

@@ -6,7 +6,7 @@ use std::io::{BufRead, IsTerminal};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use betr_cli::view::ImageArgs;
+use betr_cli::view::PastArgs;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
@@ -32,23 +32,23 @@ use crate::{Session, Verb};
 /// quotation marks and backslashes; a # begins a comment.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Change nothing; with --overlay nothing can be changed anyway
+    /// Change nothing; with --overlay or --as-of nothing can be changed anyway
     #[arg(short, long)]
     read_only: bool,
     /// Run this command; may be given several times
     #[arg(short, long, value_name = "COMMAND")]
     command: Vec<String>,
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
 }
 
 impl Args {
     /// Runs the tool.
     pub fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
         let view = self.image.view();
-        let read_only = self.read_only || view.overlay.is_some();
+        let read_only = self.read_only || view.overlay.is_some() || view.as_of.is_some();
         let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
-        let shell = Shell { session: RefCell::new(Session::open(view, mode)?) };
+        let shell = Shell { session: RefCell::new(Session::open(view, mode, io)?) };
         if !self.command.is_empty() {
             let lines = self.command.iter().map(|line| Ok(line.clone().into_bytes()));
             return shell.script("-c", lines, io);

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use betr_cli::view::{ImageArgs, View};
+use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, json, time};
 use betr_core::fs::Object;
 use betr_core::ids::{Time, TreeId};
@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
     /// Paths of the image
     #[arg(required = true)]
     paths: Vec<PathBuf>,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use betr_cli::view::{ImageArgs, View};
+use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, json};
 use betr_core::text::printable;
 use betr_core::volume::Mode;
@@ -36,7 +36,7 @@ pub struct GetArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: ImageArgs,
+    image: PastArgs,
     /// The files
     #[arg(required = true)]
     paths: Vec<PathBuf>,

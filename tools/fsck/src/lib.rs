@@ -145,7 +145,7 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     let (_image, device) = match (args.repairs(), args.writes()) {
         (true, true) => open_device(path, Access::Write)?,
         (true, false) => open_device(path, Access::Read)?,
-        (false, _) => open_view(View { image: path, overlay: args.overlay.as_deref() })?,
+        (false, _) => open_view(View { overlay: args.overlay.as_deref(), ..path.into() })?,
     };
     repair::check_new_files(args)?;
     let identity = read_identity(&Disk::new(device.clone()));

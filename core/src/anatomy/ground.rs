@@ -1,0 +1,313 @@
+//! What every block of an image is used for, as far as that can be told: of a damaged image, too.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+
+use crate::address::Address;
+use crate::device::Disk;
+use crate::error::Result;
+use crate::format::*;
+use crate::ids::*;
+use crate::log::scan;
+use crate::space::{Bitmap, Space};
+use crate::table::read_page;
+use crate::volume::Layout;
+
+/// What some blocks are used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Nothing of betr's: what comes before the identity block.
+    Boot,
+    /// The identity block, and what is kept free around it.
+    Identity,
+    /// Superblock slots.
+    Ring,
+    /// The log.
+    Log,
+    /// The space map.
+    Map,
+    /// A page of the allocation table: level and index.
+    Table(u8, u64),
+    /// A leaf, or the head of an internal node.
+    Node(NodeId, Entry),
+    /// A run of messages of a node.
+    Run(NodeId, RunSeq),
+    /// A map of an image that lies scattered.
+    ScatterMap,
+    /// What a log group has bound values to, and nothing else uses any more.
+    Bound(u64),
+    /// In use, says the space map; nothing that was found says what for.
+    Unknown,
+    /// Free.
+    Free,
+}
+
+/// Blocks in a row of one purpose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// The first block.
+    pub start: u64,
+    /// How many.
+    pub blocks: u64,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// What every block is used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ground {
+    /// In the order of blocks, without gaps, up to the end of the image. Where a damaged image says several things of a
+    /// block, the first that was found counts.
+    pub areas: Vec<Area>,
+    /// What could not be read, so that more may be in use than is known.
+    pub damage: Vec<String>,
+}
+
+impl Ground {
+    /// Looks at all that says what is used for what: table, heads of internal nodes, log and space map.
+    pub fn of(disk: &Disk, superblock: &Superblock) -> Ground {
+        let blocks = superblock.image_blocks;
+        let known = Bitmap::new(blocks);
+        let mut survey = Survey { disk, known, areas: Vec::new(), damage: Vec::new() };
+        survey.fixed(superblock);
+        let entries = survey.table(superblock);
+        for (id, entry) in &entries {
+            survey.take(entry.extent, || Purpose::Node(*id, *entry));
+        }
+        for (id, entry) in entries.iter().filter(|(_, entry)| entry.height > Height(0)) {
+            survey.runs(*id, entry);
+        }
+        match scan(disk, superblock) {
+            Ok(log) => log.pins.iter().for_each(|(group, extent)| {
+                survey.take(*extent, || Purpose::Bound(*group));
+            }),
+            Err(error) => survey.damage.push(error.to_string()),
+        }
+        let space = Space::load(disk, superblock);
+        let Survey { known, mut areas, mut damage, .. } = survey;
+        let used = space.as_ref().ok().map(Space::used);
+        if let Err(error) = &space {
+            damage.push(error.to_string());
+        }
+        for (start, count) in known.clear_runs(0) {
+            rest(start, count, used, &mut areas);
+        }
+        areas.sort_by_key(|area| area.start);
+        Ground { areas, damage }
+    }
+
+    /// What a block is used for; nothing past the end.
+    pub fn at(&self, block: u64) -> Option<&Area> {
+        let at = self.areas.partition_point(|area| area.start + area.blocks <= block);
+        self.areas.get(at)
+    }
+}
+
+/// What nothing owns is free, or in use for something unknown.
+fn rest(start: u64, count: u64, used: Option<&Bitmap>, areas: &mut Vec<Area>) {
+    let mut at = start;
+    while at < start + count {
+        let in_use = used.is_none_or(|used| used.get(at));
+        let same = |block: &u64| used.is_none_or(|used| used.get(*block)) == in_use;
+        let blocks = (at..start + count).take_while(same).count() as u64;
+        let purpose = if in_use { Purpose::Unknown } else { Purpose::Free };
+        areas.push(Area { start: at, blocks, purpose });
+        at += blocks;
+    }
+}
+
+struct Survey<'d> {
+    disk: &'d Disk,
+    known: Bitmap,
+    areas: Vec<Area>,
+    damage: Vec<String>,
+}
+
+impl Survey<'_> {
+    /// Blocks have a purpose, as far as they are in the image and have no other.
+    fn add(&mut self, start: u64, count: u64, purpose: impl Fn() -> Purpose) {
+        let end = start.saturating_add(count).min(self.known.len());
+        let mut at = start;
+        while at < end {
+            let taken = self.known.get(at);
+            let same = |block: &u64| self.known.get(*block) == taken;
+            let blocks = (at..end).take_while(same).count() as u64;
+            if !taken {
+                self.known.set(at, blocks);
+                self.areas.push(Area { start: at, blocks, purpose: purpose() });
+            }
+            at += blocks;
+        }
+    }
+
+    /// An extent has a purpose; if it is scattered, with its maps.
+    fn take(&mut self, extent: Extent, purpose: impl Fn() -> Purpose) {
+        let rows = match self.disk.blocks_of(extent) {
+            Ok(rows) => rows,
+            Err(error) => return self.damage.push(error.to_string()),
+        };
+        // Rows of a scattered image are those of its maps first, then its own.
+        let own = u64::from(extent.blocks);
+        let all: u64 = rows.iter().map(|row| u64::from(row.blocks)).sum();
+        let mut maps = all.saturating_sub(own);
+        for row in rows {
+            let (start, blocks) = (row.start.0, u64::from(row.blocks));
+            let of_maps = maps.min(blocks);
+            maps -= of_maps;
+            self.add(start, of_maps, || Purpose::ScatterMap);
+            self.add(start + of_maps, blocks - of_maps, &purpose);
+        }
+    }
+
+    fn fixed(&mut self, superblock: &Superblock) {
+        let block = BLOCK_SIZE as u64;
+        let layout = Layout::new(superblock.image_blocks * block, superblock.log_units * block);
+        let Ok(layout) = layout else { return };
+        let identity = IDENTITY_AT / block;
+        let [front, back] = layout.ring;
+        let half = layout.image_blocks - back.0;
+        self.add(0, identity, || Purpose::Boot);
+        self.add(identity, front.0 - identity, || Purpose::Identity);
+        self.add(front.0, half, || Purpose::Ring);
+        self.add(back.0, half, || Purpose::Ring);
+        self.add(layout.log_start.0, layout.log_units, || Purpose::Log);
+        self.add(layout.map_start.0, layout.map_blocks, || Purpose::Map);
+        // Between the ring and the log.
+        self.add(0, layout.log_start.0, || Purpose::Ring);
+    }
+
+    /// The pages of the table; returns all entries.
+    fn table(&mut self, superblock: &Superblock) -> Vec<(NodeId, Entry)> {
+        let root = superblock.table;
+        let mut entries = Vec::new();
+        let mut seen = HashSet::new();
+        let mut waiting = vec![(root.levels as u8 - 1, 0, root.page)];
+        while let Some((level, index, pointer)) = waiting.pop() {
+            if !seen.insert(pointer.block) {
+                continue;
+            }
+            self.add(pointer.block.0, 1, || Purpose::Table(level, index));
+            let page = match read_page(self.disk, superblock.birth.volume, &pointer, level, index) {
+                Ok(page) => page,
+                Err(error) => {
+                    self.damage.push(error.to_string());
+                    continue;
+                }
+            };
+            match page.body {
+                PageBody::Entries(found) => {
+                    let first = index.saturating_mul(ENTRIES_PER_PAGE as u64);
+                    let named = found.iter().enumerate();
+                    entries.extend(named.filter_map(|(at, entry)| {
+                        Some((NodeId(first.saturating_add(at as u64)), (*entry)?))
+                    }));
+                }
+                PageBody::Pointers(found) => {
+                    let first = index.saturating_mul(POINTERS_PER_PAGE as u64);
+                    for (at, pointer) in found.iter().enumerate().rev() {
+                        if let Some(pointer) = pointer {
+                            waiting.push((level - 1, first.saturating_add(at as u64), *pointer));
+                        }
+                    }
+                }
+            }
+        }
+        entries
+    }
+
+    fn runs(&mut self, id: NodeId, entry: &Entry) {
+        let head = self.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
+        let head = match head.map(|head| InternalHead::decode(&head, None)) {
+            Ok(Ok((_, head))) => head,
+            Ok(Err(error)) => return self.damage.push(format!("{id}: {error}")),
+            Err(error) => return self.damage.push(format!("{id}: {error}")),
+        };
+        for run in head.runs {
+            self.take(run.extent, || Purpose::Run(id, run.seq));
+        }
+    }
+}
+
+/// The keys that a node, or the part of a node that a byte is in, is there for. Nothing if it holds none.
+pub fn keys_at(
+    disk: &Disk,
+    superblock: &Superblock,
+    address: &Address,
+) -> Result<Option<(TreeId, Bounds)>> {
+    let ground = Ground::of(disk, superblock);
+    let (block, byte) = match address {
+        Address::Byte(byte) => (byte / BLOCK_SIZE as u64, Some(*byte)),
+        Address::Node(id) => {
+            let node = ground
+                .areas
+                .iter()
+                .find(|area| matches!(area.purpose, Purpose::Node(of, _) if of == *id));
+            match node {
+                Some(area) => (area.start, None),
+                None => return Ok(None),
+            }
+        }
+        _ => return Ok(None),
+    };
+    let found = ground.at(block).map(|area| &area.purpose);
+    let of_node = |wanted: NodeId| {
+        ground.areas.iter().find_map(|area| match area.purpose {
+            Purpose::Node(id, entry) if id == wanted => Some(entry),
+            _ => None,
+        })
+    };
+    let (entry, run) = match found {
+        Some(Purpose::Node(_, entry)) => (*entry, None),
+        Some(Purpose::Run(id, seq)) => match of_node(*id) {
+            Some(entry) => (entry, Some(*seq)),
+            None => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    let start = entry.extent.start.byte();
+    let head = Bytes::from(disk.read(start, entry.head_bytes as usize)?);
+    let corrupt = |error| crate::Error::corrupt(crate::Place::Byte(start), error);
+    if entry.height == Height(0) {
+        let (_, head) = LeafHead::decode(&head, None).map_err(corrupt)?;
+        return Ok(Some((entry.tree, leaf_keys(&head, start, byte))));
+    }
+    let (_, head) = InternalHead::decode(&head, None).map_err(corrupt)?;
+    let slice = run.zip(byte).and_then(|(seq, byte)| slice_keys(&head, seq, byte));
+    Ok(Some((entry.tree, slice.unwrap_or(head.bounds))))
+}
+
+/// The keys of the basement that a byte of a leaf is in; blocks of files are behind all of them.
+fn leaf_keys(head: &LeafHead, start: u64, byte: Option<u64>) -> Bounds {
+    let offset = byte.and_then(|byte| byte.checked_sub(start));
+    let inside = |basement: &BasementRef| {
+        offset
+            .is_some_and(|offset| (basement.offset.into()..basement.end().into()).contains(&offset))
+    };
+    match head.basements.iter().position(inside) {
+        Some(at) => Bounds {
+            lo: head.basements[at].first.clone(),
+            hi: head
+                .basements
+                .get(at + 1)
+                .map(|next| next.first.clone())
+                .or(head.bounds.hi.clone()),
+        },
+        None => head.bounds.clone(),
+    }
+}
+
+/// The keys of the child whose slice a byte of a run is in.
+fn slice_keys(head: &InternalHead, seq: RunSeq, byte: u64) -> Option<Bounds> {
+    let run = head.runs.iter().find(|run| run.seq == seq)?;
+    let offset = byte.checked_sub(run.extent.start.byte())?;
+    let inside = |slice: &&SliceRef| {
+        let section = slice.section;
+        (u64::from(section.offset)..u64::from(section.offset) + u64::from(section.bytes))
+            .contains(&offset)
+    };
+    let slice = run.slices.iter().find(inside)?;
+    let at = head.children.iter().position(|child| child.id == slice.child)?;
+    let next = head.children.get(at + 1).map(|next| next.pivot.clone());
+    Some(Bounds { lo: head.children[at].pivot.clone(), hi: next.or(head.bounds.hi.clone()) })
+}

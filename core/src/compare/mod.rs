@@ -1,0 +1,326 @@
+//! What is different between two file systems, path by path: two images, or two moments of one.
+//!
+//! Both trees are walked in step, in the order of names. What two states of one image cannot differ in, because
+//! no log record between them touched it, is not read.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::ControlFlow;
+
+use crate::error::Result;
+use crate::format::limits::FILE_BLOCK;
+use crate::format::{FileType, data_key};
+use crate::fs::{DirEntry, Fs, Listing, Object, Visit, Walk, data_prefix};
+use crate::ids::Ino;
+use crate::node::RangeSet;
+
+/// A path that is not the same in both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The path, from the root on.
+    pub path: Vec<u8>,
+    /// What is different.
+    pub what: What,
+}
+
+/// How a path differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It is in the second only.
+    Added(FileType),
+    /// It is in the first only.
+    Removed(FileType),
+    /// It is in both, and these things are different.
+    Changed(Vec<Aspect>),
+}
+
+/// Something in which two objects differ: first and second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Aspect {
+    /// The type.
+    Type(FileType, FileType),
+    /// The permissions.
+    Mode(u32, u32),
+    /// User and group.
+    Owner((u32, u32), (u32, u32)),
+    /// The number of links.
+    Links(u32, u32),
+    /// The size in bytes.
+    Size(u64, u64),
+    /// When contents were last modified.
+    Modified,
+    /// Major and minor number.
+    Device((u32, u32), (u32, u32)),
+    /// The target of a symbolic link.
+    Target,
+    /// An extended attribute, by its name.
+    Xattr(Vec<u8>),
+    /// The contents: the first byte that differs, and in how many blocks there is one.
+    Contents {
+        /// The first byte.
+        first: u64,
+        /// Blocks of 4096 bytes.
+        blocks: u64,
+    },
+}
+
+/// Compares everything below the roots of two file systems; `show` may break it off.
+///
+/// `touched` are the keys of the data index in which they may differ, where that is known.
+pub fn compare(
+    a: &Fs,
+    b: &Fs,
+    touched: Option<&RangeSet>,
+    show: &mut dyn FnMut(Change) -> ControlFlow<()>,
+) -> Result<()> {
+    let mut comparison = Comparison { a, b, touched, show, seen: HashSet::new() };
+    let mut waiting = VecDeque::from([(Vec::new(), a.root()?, b.root()?)]);
+    while let Some((path, x, y)) = waiting.pop_front() {
+        let walked = match comparison.objects(&path, &x, &y)? {
+            ControlFlow::Break(()) => return Ok(()),
+            ControlFlow::Continue(()) if x.is_directory() && y.is_directory() => {
+                comparison.directories(&path, &x, &y, &mut waiting)?
+            }
+            ControlFlow::Continue(()) => continue,
+        };
+        if walked.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Comparison<'c> {
+    a: &'c Fs,
+    b: &'c Fs,
+    touched: Option<&'c RangeSet>,
+    show: &'c mut dyn FnMut(Change) -> ControlFlow<()>,
+    /// Directories of the first that have been entered: references may go round in circles.
+    seen: HashSet<Ino>,
+}
+
+type Waiting = VecDeque<(Vec<u8>, Object, Object)>;
+
+impl Comparison<'_> {
+    fn show(&mut self, path: &[u8], what: What) -> ControlFlow<()> {
+        let path = if path.is_empty() { b"/".to_vec() } else { path.to_vec() };
+        (self.show)(Change { path, what })
+    }
+
+    fn objects(&mut self, path: &[u8], x: &Object, y: &Object) -> Result<ControlFlow<()>> {
+        let aspects = self.aspects(x, y)?;
+        match aspects.is_empty() {
+            true => Ok(ControlFlow::Continue(())),
+            false => Ok(self.show(path, What::Changed(aspects))),
+        }
+    }
+
+    /// Entries of a directory of both: what is in one alone is told with everything below; what is in both waits.
+    fn directories(
+        &mut self,
+        path: &[u8],
+        x: &Object,
+        y: &Object,
+        waiting: &mut Waiting,
+    ) -> Result<ControlFlow<()>> {
+        if !self.seen.insert(x.ino()) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let mut left = Entries::of(self.a, x)?;
+        let mut right = Entries::of(self.b, y)?;
+        // They are looked at before the next directory, which may be far from here.
+        let mut both = Vec::new();
+        loop {
+            let order = match (&left.next, &right.next) {
+                (None, None) => break,
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some(x), Some(y)) => x.name.cmp(&y.name),
+            };
+            let (x, y) = match order {
+                std::cmp::Ordering::Less => (left.take()?, None),
+                std::cmp::Ordering::Greater => (None, right.take()?),
+                std::cmp::Ordering::Equal => (left.take()?, right.take()?),
+            };
+            let name = x.as_ref().or(y.as_ref()).map_or(&[][..], |entry| &entry.name);
+            let path = [path, b"/", name].concat();
+            let walked = match (x, y) {
+                (Some(x), Some(y)) => {
+                    let (x, y) = (self.a.entry_object(x)?, self.b.entry_object(y)?);
+                    match x.is_directory() && y.is_directory() {
+                        true => {
+                            both.push((path, x, y));
+                            continue;
+                        }
+                        false => self.pair(&path, &x, &y)?,
+                    }
+                }
+                (Some(x), None) => self.alone(&path, self.a, x, What::Removed)?,
+                (None, Some(y)) => self.alone(&path, self.b, y, What::Added)?,
+                (None, None) => break,
+            };
+            if walked.is_break() {
+                return Ok(walked);
+            }
+        }
+        both.into_iter().rev().for_each(|directories| waiting.push_front(directories));
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Two objects of one name that are not both directories.
+    fn pair(&mut self, path: &[u8], x: &Object, y: &Object) -> Result<ControlFlow<()>> {
+        if !x.is_directory() && !y.is_directory() {
+            return self.objects(path, x, y);
+        }
+        // A directory in one place alone goes, or comes, with everything in it.
+        let gone = self.below(path, self.a, x.clone(), What::Removed)?;
+        match gone {
+            ControlFlow::Break(()) => Ok(gone),
+            ControlFlow::Continue(()) => self.below(path, self.b, y.clone(), What::Added),
+        }
+    }
+
+    fn alone(
+        &mut self,
+        path: &[u8],
+        fs: &Fs,
+        entry: DirEntry,
+        what: fn(FileType) -> What,
+    ) -> Result<ControlFlow<()>> {
+        match entry.kind {
+            FileType::Directory => self.below(path, fs, fs.entry_object(entry)?, what),
+            kind => Ok(self.show(path, what(kind))),
+        }
+    }
+
+    /// An object and everything below it.
+    fn below(
+        &mut self,
+        path: &[u8],
+        fs: &Fs,
+        object: Object,
+        what: fn(FileType) -> What,
+    ) -> Result<ControlFlow<()>> {
+        if !object.is_directory() {
+            return Ok(self.show(path, what(object.kind())));
+        }
+        let mut walk = Walk::new(object);
+        while let Some(visit) = walk.next(fs)? {
+            let (below, kind) = match visit {
+                Visit::Enter(below, directory) => (below, directory.kind()),
+                Visit::Entry(below, entry) => (below, entry.kind),
+                Visit::Leave(..) | Visit::Again(..) => continue,
+            };
+            let path = match below.is_empty() {
+                true => path.to_vec(),
+                false => [path, b"/", &below].concat(),
+            };
+            if self.show(&path, what(kind)).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn aspects(&self, x: &Object, y: &Object) -> Result<Vec<Aspect>> {
+        let (i, j) = (x.inode(), y.inode());
+        let mut aspects = Vec::new();
+        let mut differ = |aspect: Aspect, is_different: bool| {
+            if is_different {
+                aspects.push(aspect);
+            }
+        };
+        let is_directory = i.kind == FileType::Directory;
+        differ(Aspect::Type(i.kind, j.kind), i.kind != j.kind);
+        differ(Aspect::Mode(i.perm, j.perm), i.perm != j.perm);
+        let owners = ((i.uid, i.gid), (j.uid, j.gid));
+        differ(Aspect::Owner(owners.0, owners.1), owners.0 != owners.1);
+        differ(Aspect::Links(i.links, j.links), i.links != j.links && !is_directory);
+        differ(Aspect::Size(i.size, j.size), i.size != j.size && !is_directory);
+        differ(Aspect::Modified, i.modified != j.modified);
+        differ(Aspect::Device(i.device, j.device), i.device != j.device);
+        differ(Aspect::Target, i.target != j.target);
+        let (mut left, mut right) = (self.a.xattrs(x)?, self.b.xattrs(y)?);
+        left.retain(|attribute| match right.iter().position(|other| other == attribute) {
+            Some(at) => {
+                right.swap_remove(at);
+                false
+            }
+            None => true,
+        });
+        let mut names: Vec<Vec<u8>> = left.into_iter().chain(right).map(|(name, _)| name).collect();
+        names.sort();
+        names.dedup();
+        aspects.extend(names.into_iter().map(Aspect::Xattr));
+        if i.kind == FileType::Regular && j.kind == FileType::Regular && self.may_differ(x, y) {
+            aspects.extend(self.contents(x, y)?);
+        }
+        Ok(aspects)
+    }
+
+    /// Whether the contents of a file have to be read.
+    fn may_differ(&self, x: &Object, y: &Object) -> bool {
+        let Some(touched) = self.touched else { return true };
+        let (before, after) = (data_prefix(x), data_prefix(y));
+        let (lo, hi) = (data_key(&after, 0), data_key(&after, u64::MAX).successor());
+        before != after || !touched.clip(&lo, Some(&hi)).is_empty()
+    }
+
+    fn contents(&self, x: &Object, y: &Object) -> Result<Option<Aspect>> {
+        let (mut left, mut right) = (self.a.blocks(x), self.b.blocks(y));
+        let mut next = (self.a.next_block(&mut left)?, self.b.next_block(&mut right)?);
+        let mut found: Option<(u64, u64)> = None;
+        loop {
+            let at = match &next {
+                (None, None) => break,
+                (Some((at, _)), None) | (None, Some((at, _))) => *at,
+                (Some((x, _)), Some((y, _))) => *x.min(y),
+            };
+            let here = |block: &Option<(u64, bytes::Bytes)>| match block {
+                Some((start, bytes)) if *start == at => bytes.clone(),
+                _ => bytes::Bytes::new(),
+            };
+            let (a, b) = (here(&next.0), here(&next.1));
+            if let Some(byte) = first_difference(&a, &b) {
+                let (_, blocks) = found.get_or_insert((at + byte as u64, 0));
+                *blocks += 1;
+            }
+            if next.0.as_ref().is_some_and(|(start, _)| *start == at) {
+                next.0 = self.a.next_block(&mut left)?;
+            }
+            if next.1.as_ref().is_some_and(|(start, _)| *start == at) {
+                next.1 = self.b.next_block(&mut right)?;
+            }
+        }
+        Ok(found.map(|(first, blocks)| Aspect::Contents { first, blocks }))
+    }
+}
+
+/// Where two blocks begin to differ; a value that ends early goes on with zeros.
+fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+    debug_assert!(a.len() <= FILE_BLOCK && b.len() <= FILE_BLOCK);
+    if a == b {
+        return None;
+    }
+    let at = |bytes: &[u8], byte: usize| bytes.get(byte).copied().unwrap_or(0);
+    (0..a.len().max(b.len())).find(|byte| at(a, *byte) != at(b, *byte))
+}
+
+/// The entries of a directory, with the next one known.
+struct Entries<'f> {
+    fs: &'f Fs,
+    listing: Listing,
+    next: Option<DirEntry>,
+}
+
+impl<'f> Entries<'f> {
+    fn of(fs: &'f Fs, directory: &Object) -> Result<Entries<'f>> {
+        let mut listing = fs.listing(directory, None)?;
+        let next = fs.next_entry(&mut listing)?;
+        Ok(Entries { fs, listing, next })
+    }
+
+    fn take(&mut self) -> Result<Option<DirEntry>> {
+        let next = self.fs.next_entry(&mut self.listing)?;
+        Ok(std::mem::replace(&mut self.next, next))
+    }
+}

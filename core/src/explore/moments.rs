@@ -1,0 +1,158 @@
+//! Whether the moments that a log remembers are what the file system was: after every record of it.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::story::Story;
+use super::{Model, Random};
+use crate::check::{CheckOptions, check};
+use crate::compare::compare;
+use crate::device::{Device, Disk, ForkDevice};
+use crate::fs::{Fs, open_as_of};
+use crate::history::tell;
+use crate::ids::*;
+use crate::text::Printable;
+use crate::volume::{Blurred, Found, Mode, Moment, OpenOptions, Recovery, Ring, read_identity};
+
+/// Of so many moments one is made durable, and checked.
+const APPLIED: u64 = 8;
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// Moments that were compared with the model.
+    pub moments: u64,
+    /// Of them, those with late-bound values as at the end of the group.
+    pub blurred: u64,
+    /// Moments that were made durable and checked.
+    pub applied: u64,
+    /// Paths that differ between a moment and the next.
+    pub changes: u64,
+}
+
+/// A record, as the history tells it.
+struct Told {
+    lsn: Lsn,
+    next: Lsn,
+    is_hidden: bool,
+    /// All paths that it touched, and those of what it is about.
+    touched: BTreeSet<Vec<u8>>,
+}
+
+impl Story {
+    /// Cuts the power somewhere, and looks at the state after each record of the log that is left: it must be the model's,
+    /// but for late-bound values within a group; what differs from the state before must be what the record touched.
+    pub fn check_moments(&self, seed: u64) -> Result<Remembered, String> {
+        let cut = self.timeline.any_cut(&mut Random::new(seed));
+        let disk = self.timeline.state(&cut);
+        let device: Arc<dyn Device> = Arc::new(disk.fork());
+        let mut found = Remembered::default();
+        let told = told(&device)?;
+        let (mut before, _) = open(&device, Moment::Checkpoint)?;
+        for record in told {
+            let at = |what: String| format!("{}: {what}", record.lsn);
+            let (fs, recovery) = open(&device, Moment::Record(record.lsn)).map_err(at)?;
+            let blurred = recovery.stopped.map_or_else(Vec::new, |stopped| stopped.blurred);
+            self.compare_with_model(&fs, record.next, &blurred).map_err(at)?;
+            found.moments += 1;
+            found.blurred += u64::from(!blurred.is_empty());
+            found.changes += agree(&before, &fs, &record, !blurred.is_empty()).map_err(at)?;
+            if found.moments % APPLIED == 1 {
+                self.apply(&disk, &record, &blurred).map_err(at)?;
+                found.applied += 1;
+            }
+            before = fs;
+        }
+        Ok(found)
+    }
+
+    fn compare_with_model(&self, fs: &Fs, next: Lsn, blurred: &[Blurred]) -> Result<(), String> {
+        let models = self.boundaries_at(Msn(next.0)).map(|at| &self.boundary(at).model);
+        let mut last = format!("there is no boundary at {next}");
+        for model in models {
+            let model: &Model = model;
+            match model.difference_but(fs, blurred).map_err(|error| error.to_string())? {
+                None => return Ok(()),
+                Some(what) => last = what,
+            }
+        }
+        Err(last)
+    }
+
+    /// Makes a moment durable on a copy, which must be sound, the same, and the end of what it remembers.
+    fn apply(&self, disk: &ForkDevice, record: &Told, blurred: &[Blurred]) -> Result<(), String> {
+        let text = |error: crate::Error| error.to_string();
+        let device: Arc<dyn Device> = Arc::new(disk.fork());
+        let found = Moment::Record(record.lsn).find(&device).map_err(text)?;
+        let found = Found { mode: Mode::ReadWrite, ..found };
+        let usual = OpenOptions::new(found.mode, Box::new(|| 0xa9));
+        let opened = open_as_of(device.clone(), found, usual, Box::new(Time::default));
+        opened.map_err(text)?.0.volume_mut().checkpoint().map_err(text)?;
+        let report = check(&device, CheckOptions::ALL, &mut ());
+        if let Some(finding) = report.findings.iter().find(|_| !report.is_clean()) {
+            return Err(format!("made durable: {} {}", finding.place, finding.detail));
+        }
+        let (fs, _) = open(&device, Moment::Now)?;
+        self.compare_with_model(&fs, record.next, blurred)
+    }
+}
+
+fn open(device: &Arc<dyn Device>, moment: Moment) -> Result<(Fs, Recovery), String> {
+    let text = |error: crate::Error| error.to_string();
+    let found = moment.find(device).map_err(text)?;
+    let usual = OpenOptions::new(found.mode, Box::new(|| 0xa5));
+    open_as_of(device.clone(), found, usual, Box::new(Time::default)).map_err(text)
+}
+
+fn told(device: &Arc<dyn Device>) -> Result<Vec<Told>, String> {
+    let text = |error: crate::Error| error.to_string();
+    let disk = Disk::new(device.clone());
+    let ring = Ring::read(&disk, &read_identity(&disk).map_err(text)?).map_err(text)?;
+    let superblock = ring.choose(None).map_err(text)?;
+    let mut records = Vec::new();
+    tell(device, superblock, &mut |event| {
+        records.push(Told {
+            lsn: event.record.lsn,
+            next: event.record.next_lsn(),
+            is_hidden: event.record.op.is_hidden(),
+            touched: event.touched.iter().map(|touched| event.path(touched)).collect(),
+        });
+        ControlFlow::Continue(())
+    })
+    .map_err(text)?;
+    Ok(records)
+}
+
+/// Every path that differs must be one that the record touched, or below one.
+fn agree(before: &Fs, after: &Fs, record: &Told, is_blurred: bool) -> Result<u64, String> {
+    let mut changes = 0;
+    let mut stranger = None;
+    compare(before, after, None, &mut |change| {
+        changes += 1;
+        let known = record.touched.iter().any(|path| {
+            change.path == *path
+                || path == b"/"
+                || change.path.strip_prefix(&path[..]).is_some_and(|rest| rest.starts_with(b"/"))
+        });
+        // A file of several names is told with one of them.
+        let several = [before, after].into_iter().any(|fs| {
+            let object = fs.resolve(&change.path);
+            object.is_ok_and(|object| object.inode().links > 1 && !object.is_directory())
+        });
+        if !known && !several {
+            stranger.get_or_insert(change.path);
+        }
+        ControlFlow::Continue(())
+    })
+    .map_err(|error| error.to_string())?;
+    match stranger {
+        Some(path) if !is_blurred => {
+            Err(format!("{} differs, and the record did not touch it", Printable(&path)))
+        }
+        _ if record.is_hidden && changes > 0 && !is_blurred => {
+            Err("something differs, and the record should not show".into())
+        }
+        _ => Ok(changes),
+    }
+}

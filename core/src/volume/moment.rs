@@ -1,0 +1,215 @@
+//! The moments that an image remembers: its checkpoints, as long as their blocks last, and the state after each
+//! record of the log.
+
+use std::sync::Arc;
+
+use super::{Mode, OpenOptions, Ring, RingSlot, Volume, read_identity};
+use crate::device::{Device, Disk};
+use crate::error::{Error, Result};
+use crate::format::{Group, Key, Record, RecordMessage, Superblock, block_after};
+use crate::ids::*;
+use crate::node::RangeSet;
+
+/// A moment, as one names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The newest checkpoint, without its log.
+    Checkpoint,
+    /// The newest state, with all of the log.
+    Now,
+    /// Right after a record of the log.
+    Record(Lsn),
+    /// Right after everything that had happened at a time.
+    Time(Time),
+    /// The checkpoint of an epoch.
+    Epoch(Epoch),
+}
+
+/// How far a replay goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Until {
+    /// To the end of the log.
+    #[default]
+    End,
+    /// Up to and including the record that holds this number.
+    Record(Lsn),
+    /// Up to the first record that happened later.
+    Time(Time),
+}
+
+/// Where a moment is to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The slot of the superblock to start from.
+    pub slot: u32,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its time.
+    pub wall: Time,
+    /// Whether it is the newest; what an older one uses may have been written over.
+    pub is_newest: bool,
+    /// Whether the log is replayed.
+    pub mode: Mode,
+    /// How far.
+    pub until: Until,
+}
+
+/// A replay that ended before the log did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// The group that holds the first record that was not replayed.
+    pub group: u64,
+    /// That record.
+    pub before: Lsn,
+    /// Where the group ends.
+    pub group_end: Lsn,
+    /// Late-bound values that the rest of the group changes. Each is there once, as it is at the group's end: that is what
+    /// is shown.
+    pub blurred: Vec<Blurred>,
+}
+
+/// Late-bound values of consecutive blocks that are shown as they are at the end of their group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blurred {
+    /// The record that wrote them.
+    pub lsn: Lsn,
+    /// The first key.
+    pub key: Key,
+    /// How many.
+    pub count: u32,
+}
+
+impl Until {
+    /// Whether a record is replayed, if those before it are.
+    pub fn includes(self, record: &Record) -> bool {
+        match self {
+            Until::End => true,
+            Until::Record(lsn) => record.lsn <= lsn,
+            Until::Time(time) => record.wall <= time,
+        }
+    }
+}
+
+impl Moment {
+    /// Looks up where a moment is; an error, with what there is instead, if the image does not remember it.
+    pub fn find(self, device: &Arc<dyn Device>) -> Result<Found> {
+        let disk = Disk::new(device.clone());
+        let ring = Ring::read(&disk, &read_identity(&disk)?)?;
+        let newest = ring.choose(None)?;
+        let found = |superblock: &Superblock, mode, until| Found {
+            slot: superblock.slot,
+            epoch: superblock.birth.epoch,
+            wall: superblock.wall,
+            is_newest: superblock.birth.epoch == newest.birth.epoch,
+            mode,
+            until,
+        };
+        let older = || {
+            let found = ring.slots().iter().filter_map(RingSlot::superblock);
+            found.filter(|older| older.birth.epoch <= newest.birth.epoch)
+        };
+        match self {
+            Moment::Now => Ok(found(newest, Mode::ReadOnly, Until::End)),
+            Moment::Checkpoint => Ok(found(newest, Mode::Checkpoint, Until::End)),
+            Moment::Record(lsn) => match lsn.0 >= newest.next_msn.0 {
+                true => Ok(found(newest, Mode::ReadOnly, Until::Record(lsn))),
+                false => Err(Error::Misuse(format!(
+                    "{lsn} is in the checkpoint of epoch {}, and the log of that begins at l:{}; {}",
+                    newest.birth.epoch.0,
+                    newest.next_msn.0,
+                    remembered(older())
+                ))),
+            },
+            Moment::Time(time) if newest.wall <= time => {
+                Ok(found(newest, Mode::ReadOnly, Until::Time(time)))
+            }
+            Moment::Time(time) => {
+                let before = older().filter(|superblock| superblock.wall <= time);
+                let last = before.max_by_key(|superblock| superblock.birth.epoch);
+                last.map(|superblock| found(superblock, Mode::Checkpoint, Until::End)).ok_or_else(
+                    || Error::Misuse(format!("that is too long ago; {}", remembered(older()))),
+                )
+            }
+            Moment::Epoch(epoch) => {
+                let of_epoch = older().find(|superblock| superblock.birth.epoch == epoch);
+                of_epoch
+                    .map(|superblock| found(superblock, Mode::Checkpoint, Until::End))
+                    .ok_or_else(|| {
+                        let there = remembered(older());
+                        Error::Misuse(format!(
+                            "no superblock of epoch {} is left; {there}",
+                            epoch.0
+                        ))
+                    })
+            }
+        }
+    }
+}
+
+/// The epochs that there are, in words.
+fn remembered<'s>(superblocks: impl Iterator<Item = &'s Superblock>) -> String {
+    let mut epochs: Vec<u64> = superblocks.map(|superblock| superblock.birth.epoch.0).collect();
+    epochs.sort_unstable();
+    epochs.dedup();
+    let epochs: Vec<String> = epochs.into_iter().map(|epoch| format!("{}", Epoch(epoch))).collect();
+    format!("the ring remembers {}", epochs.join(", "))
+}
+
+/// What the records of a group do that a replay leaves out.
+pub(super) struct Rest {
+    /// The keys of the data index that they touch.
+    keys: RangeSet,
+    /// The state at the group's end, where values may have to come from.
+    end: Volume,
+}
+
+impl Rest {
+    /// Of the records of a group from the `included`th on. Nothing if they touch no contents, or if no value was bound
+    /// late before them.
+    pub fn of(
+        group: &Group,
+        included: usize,
+        device: &Arc<dyn Device>,
+        slot: u32,
+    ) -> Result<Option<Rest>> {
+        let (before, behind) = group.records.split_at(included);
+        if before.iter().all(|record| record.unbound().next().is_none()) {
+            return Ok(None);
+        }
+        let mut keys = RangeSet::default();
+        let touched = behind.iter().flat_map(|record| &record.messages);
+        for message in touched.filter(|message| message.tree() == TreeId::Data) {
+            let (lo, hi) = match message {
+                RecordMessage::Point(_, key, _) => (key.clone(), key.successor()),
+                RecordMessage::RangeDelete(_, lo, hi) => (lo.clone(), hi.clone()),
+                RecordMessage::Unbound(first, count) => {
+                    let last = block_after(first, count - 1).unwrap_or_else(|| first.clone());
+                    (first.clone(), last.successor())
+                }
+            };
+            keys.insert(crate::format::RangeDelete { lo, hi, msn: Msn(1) });
+        }
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let until = Until::Record(Lsn(group.next_lsn.0 - 1));
+        let options = OpenOptions {
+            slot: Some(slot),
+            content: None,
+            until,
+            ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0))
+        };
+        let (end, _) = Volume::open(device.clone(), options)?;
+        Ok(Some(Rest { keys, end }))
+    }
+
+    /// Whether one of the records touches a key.
+    pub fn touches(&self, key: &Key) -> bool {
+        self.keys.covering(key).is_some()
+    }
+
+    /// The value at the end of the group.
+    pub fn value(&self, key: &Key) -> Result<Option<bytes::Bytes>> {
+        self.end.get(TreeId::Data, key)
+    }
+}

@@ -1,0 +1,148 @@
+//! What `betr replay` says of a small fixed log, reviewed and kept; and that the moments that it makes are those that it
+//! tells of.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use betr_cli::Io;
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::format::FileType;
+use betr_core::fs::{Attributes, Fs, New, Over};
+use betr_core::ids::Time;
+use betr_core::volume::Mode;
+use betr_tests::{clock, create, open, tight, tiny};
+use bytes::Bytes;
+use clap::Parser;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: betr_replay::Args,
+}
+
+/// A checkpoint; then, in the log: a group with late-bound values, some of which are obsolete at once, and a group of
+/// names that change.
+fn image(dir: &Path) -> PathBuf {
+    let device = Arc::new(MemoryDevice::new(2 << 20));
+    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
+    let attributes = Attributes { perm: 0o755, ..Attributes::at(Time { secs: 1_000, nanos: 7 }) };
+    let mut fs = Fs::format(volume, clock(0), attributes).unwrap();
+    let root = fs.root().unwrap();
+    let new = |kind| New::of(kind, attributes);
+    let old = fs.make(&root, b"old", new(FileType::Directory)).unwrap();
+    let kept = fs.make(&old, b"kept", new(FileType::Regular)).unwrap();
+    fs.write(&kept, 0, &Bytes::from_static(b"as it was")).unwrap();
+    fs.checkpoint().unwrap();
+    drop((root, old, kept));
+    drop(fs);
+    let volume = open(device.clone(), Mode::ReadWrite, tight(), 2).unwrap().0;
+    let mut fs = Fs::open(volume, clock(2_000));
+    let root = fs.root().unwrap();
+    // Before the first group a checkpoint is made, which takes in all that was done before.
+    fs.make(&root, b"first", new(FileType::Regular)).unwrap();
+    fs.volume_mut().sync().unwrap();
+    let big = fs.make(&root, b"big", new(FileType::Regular)).unwrap();
+    fs.write(&big, 0, &Bytes::from(vec![b'a'; 40_000])).unwrap();
+    fs.write(&big, 10, &Bytes::from_static(b"patch")).unwrap();
+    fs.write(&big, 4096, &Bytes::from(vec![b'b'; 20_480])).unwrap();
+    fs.truncate(&big, 30_000).unwrap();
+    fs.volume_mut().sync().unwrap();
+    let kept = fs.resolve(b"/old/kept").unwrap();
+    fs.set_xattrs(&kept, &[(b"user.note\n".to_vec(), b"x".to_vec())]).unwrap();
+    fs.rename(&root, b"old", &root, b"new", Over::Replace).unwrap();
+    let dir_now = fs.resolve(b"/new").unwrap();
+    fs.link(&kept, &dir_now, b"second").unwrap();
+    fs.write(&kept, 0, &Bytes::from_static(b"AS")).unwrap();
+    fs.unlink(&root, b"big").unwrap();
+    fs.volume_mut().sync().unwrap();
+    let path = dir.join("fixed.img");
+    std::fs::write(&path, device.snapshot()).unwrap();
+    path
+}
+
+/// What a verb prints, with the image's directory left out; and its exit code.
+fn replay(image: &Path, words: &[&str]) -> (String, u8) {
+    let line = ["replay", image.to_str().unwrap()].iter().chain(words).copied().collect::<Vec<_>>();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = Line::try_parse_from(line).unwrap().args;
+    let exit = betr_replay::run(&args, &mut Io::plain(&mut out, &mut err));
+    let exit = exit.unwrap_or_else(|failure| {
+        err.extend_from_slice(failure.message.as_bytes());
+        failure.exit
+    });
+    let text = String::from_utf8([out, err].concat()).unwrap();
+    let dir = image.parent().unwrap().to_str().unwrap();
+    (text.replace(dir, "DIR"), exit.code())
+}
+
+#[test]
+fn of_a_fixed_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    for (name, words) in [
+        ("list", vec!["list"]),
+        ("list_json", vec!["list", "--json", "--op", "write"]),
+        ("list_bound", vec!["list", "--bound", "null"]),
+        ("list_path", vec!["list", "--path", "/new/second", "--ndjson"]),
+        ("verify", vec!["verify"]),
+        ("verify_json", vec!["verify", "--json"]),
+        ("show", vec!["show", "l:16"]),
+        ("diff", vec!["diff", "-k"]),
+        ("diff_json", vec!["diff", "l:30..", "--json"]),
+        ("blame", vec!["blame", "/new/kept"]),
+        ("blame_name", vec!["blame", "/new/kept", "--no-follow"]),
+        ("blame_byte", vec!["blame", "b:0x40090"]),
+        ("timeline", vec!["timeline"]),
+        ("timeline_csv", vec!["timeline", "--format", "csv", "--no-hash"]),
+        ("timeline_json", vec!["timeline", "--format", "json", "--op", "rename"]),
+    ] {
+        let (text, exit) = replay(&image, &words);
+        assert_eq!(exit, 0, "{words:?}: {text}");
+        insta::assert_snapshot!(format!("replay_{name}"), text);
+    }
+    let (text, exit) = replay(&image, &["show", "l:9999"]);
+    assert_eq!(exit, 1);
+    assert!(text.contains("holds no record l:9999: see"), "{text}");
+}
+
+#[test]
+fn an_image_is_made_of_a_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let before = std::fs::read(&image).unwrap();
+    let list = replay(&image, &["list", "--json"]).0;
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let rename = list["records"].as_array().unwrap().iter().find(|r| r["operation"] == "rename");
+    let lsn = rename.unwrap()["lsn"].as_u64().unwrap();
+    let new = dir.path().join("then.img");
+    let output = ["-o", new.to_str().unwrap()];
+    let names = |image: &Path| {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(std::fs::read(image).unwrap()));
+        let volume = open(device, Mode::ReadOnly, tight(), 5).unwrap().0;
+        let fs = Fs::open(volume, clock(0));
+        let root = fs.root().unwrap();
+        let names = fs.list(&root).unwrap().into_iter().map(|entry| entry.name);
+        names.map(|name| String::from_utf8(name).unwrap()).collect::<Vec<_>>().join(" ")
+    };
+    for (until, expected) in
+        [(lsn - 1, "big first old"), (lsn, "big first new"), (u64::MAX >> 2, "")]
+    {
+        let moment = format!("l:{until}");
+        let words = [&["apply", "--until", &moment, "-f"][..], &output].concat();
+        let (text, exit) = replay(&image, &words);
+        if expected.is_empty() {
+            assert_eq!(exit, 1, "{text}");
+            assert!(text.contains("the log ends before l:"), "{text}");
+            continue;
+        }
+        assert_eq!(exit, 0, "{text}");
+        assert_eq!(names(&new), expected);
+        // The future that was left out cannot come back.
+        assert!(replay(&new, &["list"]).0.starts_with("0 of 0 records"));
+    }
+    let words = [&["apply", "-f"][..], &output].concat();
+    assert_eq!(replay(&image, &words).1, 0);
+    assert_eq!(names(&new), "first new");
+    assert_eq!(replay(&image, &[&["apply"][..], &output].concat()).1, 1, "it is there");
+    assert!(std::fs::read(&image).unwrap() == before, "the image has changed");
+}

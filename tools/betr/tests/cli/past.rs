@@ -1,0 +1,74 @@
+//! `--as-of`: the moments that an image remembers.
+
+use std::fs;
+
+use crate::support::*;
+
+#[test]
+fn older_checkpoints_and_records_are_shown() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    fs::write(dir.join("second"), "the second one").unwrap();
+    run("import IMG DIR/second /second", &image, &dir, 0);
+    run("rm IMG /hello", &image, &dir, 0);
+    let before = fs::read(&image).unwrap();
+    assert_eq!(run("ls IMG", &image, &dir, 0).0, "link\nsecond\nsub\n");
+    for moment in ["now", "checkpoint", "t:2999-01-01T00:00:00Z"] {
+        let (out, err) = run(&format!("ls IMG --as-of {moment}"), &image, &dir, 0);
+        assert_eq!((&*out, &*err), ("link\nsecond\nsub\n", ""), "{moment}");
+    }
+    // What the ring remembers is told by asking for what it does not.
+    let (_, err) = run("ls IMG --as-of e:999", &image, &dir, 1);
+    assert!(err.contains("no superblock of epoch 999 is left; the ring remembers e:"), "{err}");
+    let epochs: Vec<&str> =
+        err.split(&[' ', ',', '\n'][..]).filter(|w| w.starts_with("e:")).collect();
+    let mut seen = Vec::new();
+    for epoch in epochs {
+        let line = format!("ls IMG --as-of {epoch}");
+        let output = betr(words(&line, &image, &dir)).output().unwrap();
+        let (out, err) = text(&output);
+        match output.status.code() {
+            Some(0) => seen.push(out),
+            // Its blocks have been written over, and that is said.
+            Some(3) => assert!(
+                err.contains("what has been written over since is reported as damage"),
+                "{err}"
+            ),
+            code => panic!("{line}: {code:?}: {err}"),
+        }
+    }
+    assert!(seen.contains(&"hello\nlink\nsecond\nsub\n".to_owned()), "{seen:?}");
+    let (_, err) = run("ls IMG --as-of l:1", &image, &dir, 1);
+    assert!(err.contains("l:1 is in the checkpoint of epoch"), "{err}");
+    let (_, err) = run("ls IMG --as-of l:999999", &image, &dir, 1);
+    assert!(err.contains("the log ends before l:999999"), "{err}");
+    let (_, err) = run("ls IMG --as-of t:1980-01-01T00:00:00Z", &image, &dir, 1);
+    assert!(err.contains("that is too long ago; the ring remembers e:"), "{err}");
+    let (_, err) = run("cp IMG --as-of now DIR/second :/third", &image, &dir, 2);
+    assert!(err.contains("what was can only be read"), "{err}");
+    run("ls IMG --as-of yesterday", &image, &dir, 2);
+    assert!(fs::read(&image).unwrap() == before, "a look has changed the image");
+}
+
+#[test]
+fn a_dump_shows_what_a_replay_makes() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("t.img");
+    run("mkfs -q IMG 64M", &image, &dir, 0);
+    run("dev powercut IMG", &image, &dir, 0);
+    let before = fs::read(&image).unwrap();
+    let nodes = |line: &str| run(line, &image, &dir, 0).0.lines().count();
+    let (plain, checkpoint) = (nodes("dump IMG tree"), nodes("dump IMG --as-of checkpoint tree"));
+    assert_eq!(plain, checkpoint);
+    assert!(nodes("dump IMG --as-of now tree") > checkpoint);
+    assert_eq!(nodes("ls IMG --as-of checkpoint /powercut"), 0);
+    let list = run("replay IMG list --op create --json", &image, &dir, 0).0;
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let records = list["records"].as_array().unwrap();
+    for at in [0, 7] {
+        let lsn = records[at]["lsn"].as_u64().unwrap();
+        let line = format!("ls IMG --as-of l:{lsn} /powercut");
+        assert_eq!(nodes(&line), at + 1, "{line}");
+    }
+    assert!(fs::read(&image).unwrap() == before, "a look has changed the image");
+}

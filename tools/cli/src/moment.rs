@@ -1,0 +1,79 @@
+//! `--as-of`: which moment of an image is shown.
+
+use std::sync::Arc;
+
+use betr_core::Result;
+use betr_core::device::Device;
+use betr_core::ids::{Epoch, Lsn};
+use betr_core::volume::{Found, Moment, Recovery};
+
+use crate::time;
+
+/// What `--as-of` takes, for error messages.
+const MOMENTS: &str = "checkpoint, now, l:LSN, t:TIME (as 2026-11-23T10:00:00Z) or e:EPOCH";
+
+/// A moment as it is named on the command line.
+pub fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
+    let unknown = || format!("expected {MOMENTS}");
+    let number = |digits: &str| digits.parse().map_err(|_| unknown());
+    match text {
+        "checkpoint" => Ok(Moment::Checkpoint),
+        "now" => Ok(Moment::Now),
+        _ => match text.split_once(':') {
+            Some(("l", digits)) => Ok(Moment::Record(Lsn(number(digits)?))),
+            Some(("e", digits)) => Ok(Moment::Epoch(Epoch(number(digits)?))),
+            Some(("t", time)) => time::parse_utc(time).map(Moment::Time),
+            _ => Err(unknown()),
+        },
+    }
+}
+
+/// Finds a moment; returns what a user should know of it besides.
+pub fn find(moment: Moment, device: &Arc<dyn Device>) -> Result<(Found, Vec<String>)> {
+    let found = moment.find(device)?;
+    let mut notes = Vec::new();
+    if !found.is_newest {
+        let at = time::format_utc(found.wall.secs, found.wall.nanos);
+        let log = match moment {
+            Moment::Time(_) => "; the log records between that and the time asked for are gone",
+            _ => "",
+        };
+        notes.push(format!(
+            "showing the checkpoint {} of {at}{log}; what has been written over since is reported as damage",
+            found.epoch
+        ));
+    }
+    Ok((found, notes))
+}
+
+/// What a user should know of a replay that ended early.
+pub fn note_of(recovery: &Recovery) -> Option<String> {
+    let stopped = recovery.stopped.as_ref().filter(|stopped| !stopped.blurred.is_empty())?;
+    let blocks: u64 = stopped.blurred.iter().map(|blurred| u64::from(blurred.count)).sum();
+    Some(format!(
+        "{blocks} late-bound blocks are shown as at the end of their log group, before {}: that is how they were written",
+        stopped.group_end
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use betr_core::ids::Time;
+
+    #[test]
+    fn moments_are_read_and_others_refused() {
+        assert_eq!(parse_moment("checkpoint"), Ok(Moment::Checkpoint));
+        assert_eq!(parse_moment("now"), Ok(Moment::Now));
+        assert_eq!(parse_moment("l:17"), Ok(Moment::Record(Lsn(17))));
+        assert_eq!(parse_moment("e:3"), Ok(Moment::Epoch(Epoch(3))));
+        let time = Time { secs: 1_709_208_000, nanos: 500_000_000 };
+        assert_eq!(parse_moment("t:2024-02-29T12:00:00.5Z"), Ok(Moment::Time(time)));
+        assert_eq!(parse_moment("t:2024-02-29T14:00:00.5+02:00"), Ok(Moment::Time(time)));
+        assert_eq!(parse_moment("t:@1709208000.500000000"), Ok(Moment::Time(time)));
+        for wrong in ["", "l:", "l:x", "17", "t:yesterday", "t:2024-02-29T12:00:00", "e:-1", "x:1"]
+        {
+            assert!(parse_moment(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

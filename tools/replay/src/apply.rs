@@ -1,0 +1,140 @@
+//! `replay apply`: a new image with the log replayed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use betr_cli::image::{copy_to, create};
+use betr_cli::moment::parse_moment;
+use betr_cli::show;
+use betr_cli::volume::{clock_now, failure, nonces};
+use betr_cli::{Exit, Failure, Io, json};
+use betr_core::device::{Device, FileDevice};
+use betr_core::format::limits::FILE_BLOCK;
+use betr_core::format::{MetaKey, parse_data_key};
+use betr_core::fs::{Fs, open_as_of};
+use betr_core::history::Names;
+use betr_core::text::{Printable, printable};
+use betr_core::volume::{Blurred, Found, Mode, Moment, OpenOptions, Recovery, Until};
+use serde_json::{Value, json};
+
+use crate::Log;
+
+/// What `apply` takes.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Replay up to and including this record (l:LSN), or all up to a time (t:2026-11-23T10:00:00Z); what comes behind
+    /// is abandoned in the new image
+    #[arg(long, value_name = "MOMENT", value_parser = until)]
+    until: Option<Until>,
+    /// The new image
+    #[arg(short, long, value_name = "IMAGE")]
+    output: PathBuf,
+    /// Replace an image that is there
+    #[arg(short, long)]
+    force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn until(text: &str) -> Result<Until, String> {
+    match parse_moment(text)? {
+        Moment::Record(lsn) => Ok(Until::Record(lsn)),
+        Moment::Time(time) => Ok(Until::Time(time)),
+        Moment::Now => Ok(Until::End),
+        _ => Err("expected l:LSN or t:TIME: a replay starts at the checkpoint".into()),
+    }
+}
+
+impl Args {
+    pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+        let until = self.until.unwrap_or_default();
+        let len = log.device.len();
+        let new = create(&self.output, len, self.force)?;
+        let source = (!log.is_laid_over).then_some(&log.lock.file);
+        copy_to(&*log.device, source, &new).map_err(|error| {
+            let output = show::path(&self.output);
+            Failure::failed(format!("{output}: {}: cannot be copied: {error}", log.name()))
+        })?;
+        let file = new.file.try_clone().map_err(|error| {
+            Failure::failed(format!(
+                "{}: cannot be opened twice: {error}",
+                show::path(&self.output)
+            ))
+        })?;
+        let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, len));
+        let at_image = |error| failure(&log.path, Some(&device), &error);
+        let from = Moment::Now.find(&device).map_err(at_image)?;
+        let found = Found { slot: log.superblock.slot, mode: Mode::ReadWrite, until, ..from };
+        let options = OpenOptions { content: None, ..OpenOptions::new(found.mode, nonces()?) };
+        let opened = open_as_of(device.clone(), found, options, Box::new(clock_now));
+        let (mut fs, recovery) = opened.map_err(at_image)?;
+        fs.volume_mut().checkpoint().map_err(at_image)?;
+        let next = fs.volume().next_msn();
+        let blurred = blurred(&fs, &recovery);
+        drop(fs);
+        new.commit()?;
+        let output = show::path(&self.output);
+        let first = log.superblock.next_msn;
+        if self.json {
+            let document = json!({
+                "output": json::text(self.output.as_os_str().as_encoded_bytes(), &output),
+                "first_msn": first.0,
+                "next_msn": next.0,
+                "stopped_before": recovery.stopped.as_ref().map(|stopped| stopped.before.0),
+                "as_at_end_of_group": blurred.iter().map(Shown::object).collect::<Value>(),
+            });
+            io.json("betr.replay.apply", 1, document)?;
+            return Ok(Exit::DONE);
+        }
+        let stopped = recovery.stopped.as_ref().map_or_else(
+            || "to its end".to_owned(),
+            |stopped| format!("up to {}, which is left out with all behind it", stopped.before),
+        );
+        writeln!(io.out, "{output}: the log of {} replayed from l:{first} {stopped}", log.name())?;
+        for shown in blurred {
+            writeln!(io.out, "{output}: as at the end of its log group: {}", shown.text())?;
+        }
+        Ok(Exit::DONE)
+    }
+}
+
+/// Bytes of a file that are shown as they are at the end of a log group.
+struct Shown {
+    path: Vec<u8>,
+    first: u64,
+    last: u64,
+    lsn: u64,
+}
+
+impl Shown {
+    fn text(&self) -> String {
+        let Shown { path, first, last, lsn } = self;
+        format!("{}: bytes {first} to {last}, written by l:{lsn}", Printable(path))
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "path": json::text(&self.path, &printable(&self.path)),
+            "first": self.first, "last": self.last, "lsn": self.lsn,
+        })
+    }
+}
+
+/// What of the files is shown as it is at the end of the group, by the names that they have in the new image.
+fn blurred(fs: &Fs, recovery: &Recovery) -> Vec<Shown> {
+    let blurred = recovery.stopped.as_ref().map_or(&[][..], |stopped| &stopped.blurred);
+    if blurred.is_empty() {
+        return Vec::new();
+    }
+    let names = Names::of_fs(fs);
+    blurred.iter().filter_map(|blurred| shown(&names, blurred)).collect()
+}
+
+fn shown(names: &Names, blurred: &Blurred) -> Option<Shown> {
+    let (prefix, block) = parse_data_key(&blurred.key)?;
+    let path = names.path(&MetaKey::decode(prefix)?);
+    let first = block.saturating_mul(FILE_BLOCK as u64);
+    let bytes = u64::from(blurred.count) * FILE_BLOCK as u64;
+    Some(Shown { path, first, last: first.saturating_add(bytes - 1), lsn: blurred.lsn.0 })
+}

@@ -1,0 +1,197 @@
+//! `replay blame`: the records that touched something.
+
+use std::ops::ControlFlow;
+
+use betr_cli::{Exit, Failure, Io, JsonList};
+use betr_core::address::Address;
+use betr_core::anatomy::keys_at;
+use betr_core::device::Disk;
+use betr_core::format::{Key, Op};
+use betr_core::fs::open_as_of;
+use betr_core::history::{Act, Event, Touched};
+use betr_core::ids::{Lsn, Time, TreeId, ZoneId};
+use betr_core::volume::{Moment, OpenOptions};
+
+use crate::filter::{is_within, touches_keys};
+use crate::{Log, event};
+
+/// What `blame` takes.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// A path, under the name that it has now; a key (k#1:HEX), a node (n:ID) or a byte of the image (b:BYTE): the keys
+    /// that it holds, or the record of the log that it is part of; a zone (z:ID)
+    #[arg(value_name = "ADDRESS", value_parser = str::parse::<Address>)]
+    target: Address,
+    /// Of a path, do not follow what it was called before
+    #[arg(long)]
+    no_follow: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is looked for.
+enum Wanted {
+    /// A path, and since which record it has been called so, the oldest name first; and the zone of what has several
+    /// names.
+    Path(Vec<(Lsn, Vec<u8>)>, Option<ZoneId>),
+    /// Keys of a tree, from the first up to the second.
+    Keys(TreeId, Key, Option<Key>),
+    Record(Lsn),
+}
+
+impl Args {
+    pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+        let wanted = self.wanted(log, io)?;
+        let mut list = self.json.then(|| JsonList::new("betr.replay.blame", 1, "records"));
+        let mut count = 0;
+        let survey = log.tell(|told| {
+            if wanted.is_in(told) {
+                count += 1;
+                match &mut list {
+                    Some(list) => list.push(io, &event::object(told))?,
+                    None => writeln!(io.out, "{}", event::line(told))?,
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        match list {
+            Some(list) => list.end(io)?,
+            None => writeln!(
+                io.out,
+                "{count} records touched {}; what happened before {} is in the checkpoint",
+                self.target,
+                Lsn(log.superblock.next_msn.0)
+            )?,
+        }
+        log.end(&survey, io)
+    }
+
+    fn wanted(&self, log: &Log, io: &mut Io) -> Result<Wanted, Failure> {
+        let whole_key = |key: &Key| Some(key.successor());
+        Ok(match &self.target {
+            Address::Path(path) => {
+                let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
+                let path = if path.is_empty() { b"/".to_vec() } else { path };
+                let zone = zone_of_links(log, &path);
+                let names = match self.no_follow {
+                    true => vec![(Lsn(0), path)],
+                    false => names(log, path)?,
+                };
+                Wanted::Path(names, zone)
+            }
+            Address::Key(tree, key) => Wanted::Keys(*tree, key.clone(), whole_key(key)),
+            Address::Record(lsn) => Wanted::Record(*lsn),
+            Address::Zone(zone) => {
+                // Keys of both indexes begin with it; those of contents are told with the path that they belong to.
+                let lo = Key::copied(&zone.0.to_be_bytes());
+                let hi = zone.0.checked_add(1).map(|next| Key::copied(&next.to_be_bytes()));
+                Wanted::Keys(TreeId::Metadata, lo, hi)
+            }
+            Address::Byte(_) | Address::Node(_) => {
+                let disk = Disk::new(log.device.clone());
+                let found = keys_at(&disk, &log.superblock, &self.target);
+                let found = found.map_err(|error| log.failure(&error))?;
+                let Some((tree, bounds)) = found else { return self.in_log(log) };
+                let end =
+                    bounds.hi.as_ref().map_or("the end".into(), |hi| betr_cli::show::key(tree, hi));
+                let lo = betr_cli::show::key(tree, &bounds.lo);
+                io.note(&format!("{}: {} holds keys from {lo} to {end}", log.name(), self.target))?;
+                Wanted::Keys(tree, bounds.lo, bounds.hi)
+            }
+        })
+    }
+
+    /// The record that a byte of the log is part of.
+    fn in_log(&self, log: &Log) -> Result<Wanted, Failure> {
+        let mut found = None;
+        if let Address::Byte(byte) = self.target {
+            log.tell(|told| {
+                if told.bytes().contains(&byte) {
+                    found = Some(told.record.lsn);
+                    return Ok(ControlFlow::Break(()));
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        found.map(Wanted::Record).ok_or_else(|| {
+            let name = log.name();
+            let target = &self.target;
+            Failure::failed(format!(
+                "{name}: {target} holds neither keys nor a record of the log: see 'betr dump {name} block {target}'"
+            ))
+        })
+    }
+}
+
+impl Wanted {
+    fn is_in(&self, told: &Event<'_>) -> bool {
+        match self {
+            Wanted::Record(lsn) => told.record.lsn == *lsn,
+            Wanted::Keys(tree, lo, Some(hi)) => touches_keys(told, *tree, lo, hi),
+            Wanted::Keys(tree, lo, None) => {
+                told.touched.iter().any(|touched| touched.tree == *tree && touched.hi > *lo)
+            }
+            Wanted::Path(_, Some(zone)) if told.touches_zone(*zone) => true,
+            Wanted::Path(names, _) => {
+                let at = names.partition_point(|(since, _)| *since <= told.record.lsn);
+                // The record that gave a name is about the old one, too.
+                let gave = at > 0 && names[at - 1].0 == told.record.lsn;
+                let of = if gave { at.saturating_sub(2)..at } else { at.saturating_sub(1)..at };
+                names[of].iter().any(|(_, name)| {
+                    told.touched
+                        .iter()
+                        .any(|touched| touched.act != Act::Count && told.path(touched) == *name)
+                })
+            }
+        }
+    }
+}
+
+/// The zone in which the inode of something with several names stands now: each of them means it.
+fn zone_of_links(log: &Log, path: &[u8]) -> Option<ZoneId> {
+    let found = Moment::Now.find(&log.device).ok()?;
+    let options = OpenOptions::new(found.mode, Box::new(|| 0));
+    let clock = Box::new(Time::default);
+    let (fs, _) = open_as_of(log.device.clone(), found, options, clock).ok()?;
+    let object = fs.resolve(path).ok()?;
+    object.zone().filter(|_| !object.is_directory())
+}
+
+/// What a path was called, through all renamings of it and of what is above, back to the checkpoint.
+fn names(log: &Log, now: Vec<u8>) -> Result<Vec<(Lsn, Vec<u8>)>, Failure> {
+    let mut moves: Vec<(Lsn, Vec<u8>, Vec<u8>)> = Vec::new();
+    log.tell(|told| {
+        if matches!(told.record.op, Op::Rename | Op::Exchange) {
+            let is_gone = |path: &Vec<u8>| {
+                let removes = |touched: &&Touched| touched.act == Act::Remove;
+                told.touched.iter().filter(removes).any(|touched| told.path(touched) == *path)
+            };
+            let paths = told.paths();
+            let (gone, came): (Vec<_>, Vec<_>) = paths.into_iter().partition(is_gone);
+            match (&gone[..], &came[..]) {
+                ([old], [new]) => moves.push((told.record.lsn, old.clone(), new.clone())),
+                ([], [a, b]) => {
+                    moves.push((told.record.lsn, a.clone(), b.clone()));
+                    moves.push((told.record.lsn, b.clone(), a.clone()));
+                }
+                _ => {}
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut names = Vec::new();
+    let (mut name, mut last) = (now, None);
+    for (lsn, old, new) in moves.into_iter().rev() {
+        // Of an exchange one direction counts.
+        if last == Some(lsn) || !is_within(&name, &new) {
+            continue;
+        }
+        let before = [&old, &name[new.len()..]].concat();
+        names.push((lsn, std::mem::replace(&mut name, before)));
+        last = Some(lsn);
+    }
+    names.push((Lsn(0), name));
+    names.reverse();
+    Ok(names)
+}

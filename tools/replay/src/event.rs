@@ -1,0 +1,115 @@
+//! An event as a line, and as JSON.
+
+use betr_cli::{json, show, time};
+use betr_core::format::{Bound, RecordMessage};
+use betr_core::history::{Act, BoundPart, Event, Touched};
+use betr_core::text::{Printable, printable};
+use serde_json::{Value, json};
+
+/// So many paths of a record are shown in its line.
+const SHOWN: usize = 3;
+
+/// The line of an event.
+pub(crate) fn line(event: &Event<'_>) -> String {
+    let record = event.record;
+    let at = time::format_utc(record.wall.secs, record.wall.nanos);
+    let paths = event.paths();
+    let mut shown: Vec<String> =
+        paths.iter().take(SHOWN).map(|path| Printable(path).to_string()).collect();
+    if let more @ 1.. = paths.len().saturating_sub(SHOWN) {
+        shown.push(format!("and {more} more"));
+    }
+    let late = late(event).map_or(String::new(), |late| format!("  ({late})"));
+    let lsn = record.lsn.to_string();
+    format!("{lsn:<10} {at}  {:<11} {}{late}", record.op.name(), shown.join("  "))
+}
+
+/// How many late-bound blocks an event has, and where they are.
+fn late(event: &Event<'_>) -> Option<String> {
+    let mut places: Vec<(String, u64)> = Vec::new();
+    for part in &event.bound {
+        let place = match part.to {
+            Bound::Leaf(leaf) => format!("in {} at b:{:#x}", leaf.node, part.to.place()),
+            Bound::Slice(slice) => format!("in {} at b:{:#x}", slice.node, part.to.place()),
+            Bound::Inline(_) => "in the log".into(),
+            Bound::Null => "obsolete at once".into(),
+        };
+        // Places beyond those that are shown count as one.
+        let known = places.iter().position(|(known, _)| *known == place);
+        let at = known.unwrap_or(places.len().min(SHOWN));
+        if at == places.len() {
+            places.push((place, 0));
+        } else if known.is_none() {
+            places[at].0 = "elsewhere".into();
+        }
+        places[at].1 += u64::from(part.values.count);
+    }
+    let shown: Vec<String> =
+        places.into_iter().map(|(place, count)| format!("{count} blocks {place}")).collect();
+    (!shown.is_empty()).then(|| format!("late-bound: {}", shown.join(", ")))
+}
+
+/// An event as JSON, without its messages.
+pub(crate) fn object(event: &Event<'_>) -> Value {
+    let record = event.record;
+    let paths = event.paths();
+    let unbound = |message: &&RecordMessage| matches!(message, RecordMessage::Unbound(..));
+    json!({
+        "lsn": record.lsn.0,
+        "time": time::format_utc(record.wall.secs, record.wall.nanos),
+        "operation": record.op.name(),
+        "group": event.group.number,
+        "group_byte": event.byte,
+        "paths": paths.iter().map(|path| path_json(path)).collect::<Value>(),
+        "messages": record.messages.len(),
+        "unbound_entries": record.messages.iter().filter(unbound).count(),
+        "bound": event.bound.iter().map(bound_json).collect::<Value>(),
+    })
+}
+
+/// A path as JSON.
+pub(crate) fn path_json(path: &[u8]) -> Value {
+    json::text(path, &printable(path))
+}
+
+/// Where late-bound values are, as JSON.
+pub(crate) fn bound_json(part: &BoundPart<'_>) -> Value {
+    let (kind, node, byte) = match part.to {
+        Bound::Leaf(leaf) => ("leaf", Some(leaf.node.0), Some(part.to.place())),
+        Bound::Slice(slice) => ("run", Some(slice.node.0), Some(part.to.place())),
+        Bound::Inline(_) => ("log", None, None),
+        Bound::Null => ("null", None, None),
+    };
+    let (first, values) = (part.values.first.0, part.values.count);
+    json!({ "first_msn": first, "values": values, "where": kind, "node": node, "byte": byte })
+}
+
+/// What a message did, in words.
+pub(crate) fn act(touched: &Touched) -> String {
+    match &touched.act {
+        Act::Put => "puts".into(),
+        Act::Replace => "replaces".into(),
+        Act::Remove => "removes".into(),
+        Act::RemoveBelow => "removes all below".into(),
+        Act::Inode => "changes the inode of".into(),
+        Act::Count => "counts in".into(),
+        Act::SetXattr(name) => format!("sets attribute {} of", Printable(name)),
+        Act::RemoveXattr(name) if name.is_empty() => "removes all attributes of".into(),
+        Act::RemoveXattr(name) => format!("removes attribute {} of", Printable(name)),
+        Act::Write(first, bytes) => format!("writes {bytes} bytes from {first} on to"),
+        Act::Drop(first, None) => format!("cuts from byte {first} on"),
+        Act::Drop(first, Some(end)) => {
+            format!("drops bytes {first} to {} of", end.saturating_sub(1))
+        }
+        Act::Raw => "touches".into(),
+    }
+}
+
+/// The keys that a message is for.
+pub(crate) fn keys(touched: &Touched) -> String {
+    let lo = show::key(touched.tree, &touched.lo);
+    match touched.lo.successor() == touched.hi {
+        true => lo,
+        false => format!("{lo} up to {}", show::key(touched.tree, &touched.hi)),
+    }
+}

@@ -1,0 +1,131 @@
+//! `betr replay`: what the log of an image says that happened, and the image as it was at any record of it.
+//!
+//! Nothing is ever written to the image. The history comes from [`betr_core::history`]; states from the replay that a
+//! recovery makes, stopped where it is asked to.
+
+mod apply;
+mod blame;
+mod diff;
+mod event;
+mod filter;
+mod list;
+mod show;
+mod timeline;
+mod verify;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use betr_cli::image::OpenImage;
+use betr_cli::view::ImageArgs;
+use betr_cli::volume::{failure, open_view};
+use betr_cli::{Exit, Failure, Io};
+use betr_core::device::{Device, Disk};
+use betr_core::format::Superblock;
+use betr_core::history::{Event, tell};
+use betr_core::log::Survey;
+use betr_core::volume::{Ring, read_identity};
+use clap::Subcommand;
+
+/// Show what the log of an image says that happened, and what the image was at any record of it
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Start from this slot of the superblock ring: the log of an older checkpoint, as far as it is still there
+    #[arg(short = 'b', value_name = "SLOT", global = true,
+        value_parser = clap::value_parser!(u32).range(..32))]
+    slot: Option<u32>,
+    #[command(flatten)]
+    image: ImageArgs,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    /// List the records of the log: when, what, to which paths, and where late-bound values are
+    List(list::Args),
+    /// Show a record in full: its messages, and what is bound
+    Show(show::Args),
+    /// Verify the log and all that it binds, and say why it ends where it does
+    Verify(verify::Args),
+    /// Make a new image with the log replayed, to its end or up to a record or a time
+    Apply(apply::Args),
+    /// Show what changed between two moments, as paths and as keys
+    Diff(diff::Args),
+    /// List the records that touched a path, a key, a node or a byte
+    Blame(blame::Args),
+    /// Print what happened for a timeline of files: as a bodyfile for mactime, CSV or JSON
+    Timeline(timeline::Args),
+}
+
+/// What the verbs work on.
+struct Log {
+    path: PathBuf,
+    lock: OpenImage,
+    /// Whether something is laid over the image.
+    is_laid_over: bool,
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+}
+
+/// Runs the tool.
+pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    let view = args.image.view();
+    let (lock, device) = open_view(view)?;
+    let path = args.image.path().to_owned();
+    let at_image = |error| failure(&path, Some(&device), &error);
+    let disk = Disk::new(device.clone());
+    let ring = read_identity(&disk).and_then(|identity| Ring::read(&disk, &identity));
+    let ring = ring.map_err(at_image)?;
+    let superblock = ring.choose(args.slot).map_err(at_image)?.clone();
+    let is_laid_over = view.overlay.is_some();
+    let log = Log { path, lock, is_laid_over, device, superblock };
+    match &args.verb {
+        Verb::List(args) => args.run(&log, io),
+        Verb::Show(args) => args.run(&log, io),
+        Verb::Verify(args) => args.run(&log, io),
+        Verb::Apply(args) => args.run(&log, io),
+        Verb::Diff(args) => args.run(&log, io),
+        Verb::Blame(args) => args.run(&log, io),
+        Verb::Timeline(args) => args.run(&log, io),
+    }
+}
+
+impl Log {
+    /// The name of the image, safe to print.
+    fn name(&self) -> String {
+        betr_cli::show::path(&self.path)
+    }
+
+    fn failure(&self, error: &betr_core::Error) -> Failure {
+        failure(&self.path, Some(&self.device), error)
+    }
+
+    /// Shows event after event; a failure ends it.
+    fn tell(
+        &self,
+        mut show: impl FnMut(&Event<'_>) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<Survey, Failure> {
+        let mut failed = None;
+        let survey = tell(&self.device, &self.superblock, &mut |event| match show(event) {
+            Ok(flow) => flow,
+            Err(failure) => {
+                failed = Some(failure);
+                ControlFlow::Break(())
+            }
+        });
+        match failed {
+            Some(failure) => Err(failure),
+            None => survey.map_err(|error| self.failure(&error)),
+        }
+    }
+
+    /// How a verb that read all of the log ends: damage has been said, and more may have happened than was shown.
+    fn end(&self, survey: &Survey, io: &mut Io) -> Result<Exit, Failure> {
+        let Some(damage) = survey.damage() else { return Ok(Exit::DONE) };
+        let name = self.name();
+        io.note(&format!("betr: {name}: {damage}\nRun 'betr fsck -fn {name}' to see all damage."))?;
+        Ok(Exit::DAMAGED)
+    }
+}

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use betr_cli::Io;
+use betr_core::check::{CATALOG, Code};
+use betr_core::damage::make_broken;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
@@ -66,6 +68,16 @@ fn image(name: &str) -> Image {
     Image(path)
 }
 
+/// A dump that may find damage: what it prints, and its exit code.
+fn dumped(image: &Path, words: &[&str]) -> (String, u8) {
+    let line = ["dump", image.to_str().unwrap()].iter().chain(words).copied().collect::<Vec<_>>();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = Line::try_parse_from(line).unwrap().args;
+    let exit = betr_dump::run(&args, &mut Io::plain(&mut out, &mut err));
+    let exit = exit.unwrap_or_else(|failure| failure.exit);
+    (String::from_utf8(out).unwrap(), exit.code())
+}
+
 fn dump(image: &Path, words: &[&str]) -> String {
     let line = ["dump", image.to_str().unwrap()].iter().chain(words).copied().collect::<Vec<_>>();
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -86,6 +98,16 @@ fn of_a_fixed_image() {
         ("pending", vec!["node", "n:2"]),
         ("log", vec!["log"]),
         ("path", vec!["path", "/file-03"]),
+        ("space", vec!["space"]),
+        ("stats", vec!["stats"]),
+        ("messages", vec!["messages"]),
+        ("messages_filtered", vec!["messages", "--kind", "update", "--msn", "..60", "--ndjson"]),
+        ("buffer", vec!["buffer", "n:2"]),
+        ("basement", vec!["basement", "n:1", "0"]),
+        ("key", vec!["key", "k#1:00000000000000000166696c652d303300"]),
+        ("block_log", vec!["block", "b:0x40090"]),
+        ("block_super", vec!["block", "b:0x20010", "--json"]),
+        ("now", vec!["--as-of", "now", "tree"]),
     ] {
         insta::assert_snapshot!(format!("dump_{name}"), dump(&image.0, &words));
     }
@@ -150,4 +172,97 @@ fn every_byte_of_a_node_is_shown() {
         nodes += 1;
     }
     assert!(nodes > 5);
+}
+
+#[test]
+fn what_is_explained_of_a_fixed_image() {
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: betr_explain::Args,
+    }
+    let image = image("explain");
+    for (name, words) in [
+        ("pending", &["/another@0"][..]),
+        ("range_delete", &["k#2:00000000000000000166696c652d3133000000000000000000"]),
+        ("logged", &["/in-the-log"]),
+        ("json", &["/file-03", "--json"]),
+        ("past", &["/file-00", "--as-of", "checkpoint"]),
+    ] {
+        let words = [&["explain", image.0.to_str().unwrap()], words].concat();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let args = Line::try_parse_from(words).unwrap().args;
+        let exit = betr_explain::run(&args, &mut Io::plain(&mut out, &mut err)).unwrap();
+        assert_eq!((exit.code(), &err[..]), (0, &b""[..]), "{name}");
+        insta::assert_snapshot!(format!("explain_{name}"), String::from_utf8(out).unwrap());
+    }
+}
+
+/// The bytes that a dump of everything accounts for: from the first to the last, and how many are told twice.
+fn accounted(lines: &str) -> (u64, u64) {
+    let mut rows = Vec::new();
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        if let (Some(at), Some(bytes)) = (line["byte"].as_u64(), line["bytes"].as_u64()) {
+            rows.push((at, at + bytes));
+        }
+    }
+    rows.sort_unstable();
+    let (mut end, mut twice) = (0, 0);
+    for (from, to) in rows {
+        assert!(from <= end, "nothing is said of b:{end:#x} to b:{from:#x}");
+        twice += end.min(to) - from;
+        end = end.max(to);
+    }
+    (end, twice)
+}
+
+#[test]
+fn every_byte_of_an_image_is_accounted_for() {
+    let image = image("all");
+    let lines = dump(&image.0, &["all", "--ndjson"]);
+    assert_eq!(accounted(&lines), (2 << 20, 0));
+    let text = dump(&image.0, &["all"]);
+    let structures = text.lines().filter(|line| line.contains("  verified")).count();
+    assert!(structures > 40, "only {structures}");
+}
+
+#[test]
+fn damage_ends_no_dump() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut damaged = 0;
+    for problem in CATALOG {
+        let Ok(Some(bytes)) = make_broken(problem.code) else { continue };
+        let path = dir.path().join("broken.img");
+        std::fs::write(&path, &bytes).unwrap();
+        let (lines, exit) = dumped(&path, &["all", "--ndjson"]);
+        // What is newer than this program may be refused.
+        if problem.code == Code::FeaturesUnknown && exit == 1 {
+            continue;
+        }
+        assert!([0, 3].contains(&exit), "{}: {exit}", problem.name);
+        damaged += u64::from(exit == 3);
+        let (end, _) = accounted(&lines);
+        assert_eq!(end, bytes.len() as u64, "{}", problem.name);
+        for verb in ["table", "tree", "space", "stats", "messages", "log"] {
+            let (_, exit) = dumped(&path, &[verb]);
+            assert!([0, 3].contains(&exit), "{} {verb}: {exit}", problem.name);
+        }
+        for byte in (0..bytes.len()).step_by(40_009) {
+            let (text, exit) = dumped(&path, &["block", &format!("b:{byte:#x}")]);
+            assert!([0, 3].contains(&exit), "{} b:{byte:#x}: {exit}: {text}", problem.name);
+        }
+    }
+    assert!(damaged > 10, "only {damaged} had damage that a dump sees");
+    // And whatever bit is flipped.
+    let sound = crate::hostile::image(2 << 20);
+    for at in (0..sound.len()).step_by(2 * 4096 + 41).filter(|at| sound[*at] != 0) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        let path = dir.path().join("flipped.img");
+        std::fs::write(&path, &bytes).unwrap();
+        let (lines, exit) = dumped(&path, &["all", "--ndjson"]);
+        assert!([0, 3].contains(&exit), "b:{at:#x}: {exit}");
+        assert_eq!(accounted(&lines).0, bytes.len() as u64, "b:{at:#x}");
+    }
 }

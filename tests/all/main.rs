@@ -8,6 +8,7 @@ mod crafted;
 mod crash;
 mod dumps;
 mod engine;
+mod explains;
 mod faults;
 mod files;
 mod format;

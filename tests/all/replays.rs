@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use betr_cli::Io;
+use betr_core::check::CATALOG;
+use betr_core::damage::make_broken;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Over};
@@ -103,6 +105,29 @@ fn of_a_fixed_log() {
     let (text, exit) = replay(&image, &["show", "l:9999"]);
     assert_eq!(exit, 1);
     assert!(text.contains("holds no record l:9999: see"), "{text}");
+}
+
+#[test]
+fn damage_is_said_and_ends_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("broken.img");
+    for problem in CATALOG {
+        let Ok(Some(bytes)) = make_broken(problem.code) else { continue };
+        std::fs::write(&path, &bytes).unwrap();
+        for words in [
+            &["list"][..],
+            &["verify"],
+            &["diff", "-k"],
+            &["timeline"],
+            &["blame", "/"],
+            &["blame", "b:0x40090"],
+            &["show", "l:60"],
+        ] {
+            let (text, exit) = replay(&path, words);
+            assert!([0, 1, 3].contains(&exit), "{} {words:?}: {exit}: {text}", problem.name);
+        }
+        assert!(std::fs::read(&path).unwrap() == bytes, "{}: the image has changed", problem.name);
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub enum Purpose {
     Identity,
     /// Superblock slots.
     Ring,
+    /// Kept free between fixed regions.
+    Reserved,
     /// The log.
     Log,
     /// The space map.
@@ -174,7 +176,7 @@ impl Survey<'_> {
         self.add(layout.log_start.0, layout.log_units, || Purpose::Log);
         self.add(layout.map_start.0, layout.map_blocks, || Purpose::Map);
         // Between the ring and the log.
-        self.add(0, layout.log_start.0, || Purpose::Ring);
+        self.add(0, layout.log_start.0, || Purpose::Reserved);
     }
 
     /// The pages of the table; returns all entries.

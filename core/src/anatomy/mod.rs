@@ -37,6 +37,8 @@ pub use part::{Above, Kind, Part, Seals};
 
 use crate::device::{Device, Disk};
 use crate::error::{Error, Result};
+use crate::format::Entry;
+use crate::ids::NodeId;
 
 /// The structures of an image.
 #[derive(Clone, Debug)]
@@ -50,6 +52,11 @@ impl Anatomy {
     /// Takes a sound image apart. Memory is proportional to the number of its structures.
     pub fn of(device: &Arc<dyn Device>) -> Result<Anatomy> {
         walk::walk(&Disk::new(device.clone()))
+    }
+
+    /// The structures of one node, of a sound or of a damaged image.
+    pub fn of_node(disk: &Disk, id: NodeId, entry: &Entry) -> Result<Vec<Part>> {
+        walk::node(disk, id, entry)
     }
 
     /// All of them; what a structure hangs from stands before it.

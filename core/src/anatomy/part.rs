@@ -22,6 +22,8 @@ pub struct Part {
     pub seals: Seals,
     /// Who says its hash again.
     pub above: Vec<Above>,
+    /// Of a value, or of an update, the key that it is for.
+    pub key: Option<(TreeId, Key)>,
 }
 
 /// What a structure is, and what its decoder must know.
@@ -143,6 +145,12 @@ impl Part {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether one of its copies has a byte.
+    pub fn contains(&self, byte: u64) -> bool {
+        let mut rows = self.copies.iter().flatten();
+        rows.any(|(at, len)| (*at..at.saturating_add(*len as u64)).contains(&byte))
     }
 
     /// Where its first byte is.

@@ -34,6 +34,16 @@ pub(super) fn walk(disk: &Disk) -> Result<Anatomy> {
     Ok(Anatomy { parts: walker.parts, map })
 }
 
+/// Takes one node apart, with its runs. What is above it is not looked at: the first part of all stands for it.
+pub(super) fn node(disk: &Disk, id: NodeId, entry: &Entry) -> Result<Vec<Part>> {
+    let mut walker = Walker { disk, parts: Vec::new() };
+    let Entry { extent, head_bytes, height, .. } = *entry;
+    let above = Above::Bytes { part: 0 };
+    walker.maps(extent, None)?;
+    walker.node(Found { name: &id.to_string(), extent, head_bytes, height, above })?;
+    Ok(walker.parts)
+}
+
 struct Walker<'d> {
     disk: &'d Disk,
     parts: Vec<Part>,
@@ -58,7 +68,7 @@ impl Walker<'_> {
         seals: Seals,
         above: Vec<Above>,
     ) -> usize {
-        self.parts.push(Part { name, kind, copies, seals, above });
+        self.parts.push(Part { name, kind, copies, seals, above, key: None });
         self.parts.len() - 1
     }
 
@@ -73,9 +83,17 @@ impl Walker<'_> {
     }
 
     /// A value, whose bytes are some of those of the structure above.
-    fn value(&mut self, name: String, kind: Kind, at: u64, len: usize, part: usize) {
+    fn value(
+        &mut self,
+        name: String,
+        kind: Kind,
+        rows: (u64, usize),
+        part: usize,
+        key: (TreeId, Key),
+    ) {
         let above = vec![Above::Bytes { part }];
-        self.add(name, kind, vec![vec![(at, len)]], Seals::Nothing, above);
+        let value = self.add(name, kind, vec![vec![rows]], Seals::Nothing, above);
+        self.parts[value].key = Some(key);
     }
 
     /// Zeros up to the end of some blocks, if there are any.
@@ -218,7 +236,8 @@ impl Walker<'_> {
                 let at = self.parts[*chunk].byte() + u64::from(entry.offset);
                 let kind = value_kind(head.tree, entry.key);
                 let name = format!("{name}/value:{number}");
-                self.value(name, kind, at, entry.bytes as usize, *chunk);
+                let key = (head.tree, Key::copied(entry.key));
+                self.value(name, kind, (at, entry.bytes as usize), *chunk, key);
             }
         }
         // Blocks of files are aligned: zeros may stand before the first.
@@ -283,7 +302,8 @@ impl Walker<'_> {
             };
             if !value.is_empty() {
                 let at = at + value.start as u64;
-                self.value(format!("{name}/value:{number}"), kind, at, value.len(), part);
+                let key = (tree, Key::copied(key));
+                self.value(format!("{name}/value:{number}"), kind, (at, value.len()), part, key);
             }
             number += 1;
         })

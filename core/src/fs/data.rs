@@ -33,7 +33,7 @@ pub struct Blocks {
 }
 
 /// The prefix of a file's data keys: its data zone, or without one its own place.
-pub(crate) fn data_prefix(object: &Object) -> Vec<u8> {
+pub fn data_prefix(object: &Object) -> Vec<u8> {
     match object.inode().data_zone {
         Some(zone) => zone.0.to_be_bytes().to_vec(),
         None => object.place().encode().to_vec(),

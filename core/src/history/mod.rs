@@ -4,6 +4,7 @@
 //! replayed: a map of the zones is kept beside the log, and what the records say of the metadata index. What the image
 //! cannot tell any more (a damaged checkpoint) leaves a gap, never an error: then a path begins with its zone.
 
+mod key;
 mod names;
 mod values;
 
@@ -20,6 +21,7 @@ use crate::ids::*;
 use crate::log::{LogReader, Region, Scanned, Survey, scan};
 use crate::volume::Volume;
 
+pub use key::{KeyDeed, KeyStep, of_key};
 pub use names::Names;
 use values::Values;
 

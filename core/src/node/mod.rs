@@ -12,7 +12,7 @@ mod ranges;
 mod sorted;
 
 pub use batch::Batch;
-pub use internal::{Child, Internal, Run, RunImage};
+pub use internal::{Child, Deed, Internal, Pending, Run, RunImage};
 pub(crate) use leaf::check_section;
 pub use leaf::{Leaf, LeafImage, SplitLeaf};
 pub use ranges::RangeSet;

@@ -3,6 +3,7 @@
 
 mod balance;
 mod cursor;
+mod explain;
 mod inject;
 mod leaves;
 mod shape;
@@ -17,6 +18,7 @@ use crate::node::{Leaf, Node};
 
 pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, Scan};
+pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::inject;
 pub use leaves::Leaves;
 

@@ -21,6 +21,7 @@ pub mod skip;
 pub mod time;
 pub mod view;
 pub mod volume;
+pub mod words;
 
 pub use codes::ExitCodes;
 pub use exit::{Exit, Failure};

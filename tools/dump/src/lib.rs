@@ -6,11 +6,16 @@
 //! the state after a replay in memory. With `--as-of` all of them are those of that moment; of a moment behind the
 //! checkpoint, as a replay makes them in memory.
 
+mod all;
 mod log;
+mod messages;
 mod node;
 mod page;
 mod path;
+mod place;
 mod record;
+mod space;
+mod stats;
 mod structure;
 mod superblock;
 mod tree;
@@ -23,15 +28,19 @@ use betr_cli::moment;
 use betr_cli::view::PastArgs;
 use betr_cli::volume::{clock_now, failure, open_view};
 use betr_cli::{Exit, Failure, Io};
+use betr_core::Error;
+use betr_core::address::Address;
 use betr_core::device::{Device, Disk};
 use betr_core::format::Superblock;
 use betr_core::fs::{Fs, open_as_of};
 use betr_core::ids::NodeId;
-use betr_core::volume::{Mode, Moment, OpenOptions, Ring, Volume, read_identity};
+use betr_core::volume::{
+    Mode, Moment, OpenOptions, Ring, Volume, identity_again, raised, read_identity,
+};
 use clap::Subcommand;
 use serde_json::json;
 
-use structure::Output;
+use structure::{Form, Output};
 
 /// Show the structures of an image
 #[derive(clap::Args, Debug)]
@@ -39,6 +48,9 @@ pub struct Args {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
+    /// Print JSON, a structure in each line
+    #[arg(long, global = true, conflicts_with = "json")]
+    ndjson: bool,
     /// Start from this slot of the superblock ring
     #[arg(short = 'b', value_name = "SLOT", global = true,
         value_parser = clap::value_parser!(u32).range(..32))]
@@ -64,8 +76,45 @@ enum What {
         #[arg(value_parser = node_id)]
         id: NodeId,
     },
+    /// The messages that are pending for the children of an internal node, child by child
+    Buffer {
+        /// The node's id
+        #[arg(value_parser = node_id)]
+        id: NodeId,
+        /// Only those for this child
+        #[arg(value_parser = node_id)]
+        child: Option<NodeId>,
+    },
+    /// One part of a leaf: its keys and values
+    Basement {
+        /// The leaf's id
+        #[arg(value_parser = node_id)]
+        id: NodeId,
+        /// Which of its basements, from 0
+        basement: usize,
+    },
+    /// All pending messages, of all internal nodes
+    Messages(messages::Filter),
     /// The log: groups that count, their records, and why it ends
     Log,
+    /// What every block is used for
+    Space,
+    /// Where a key is: the leaf that holds it, and the messages that are pending for it
+    Key {
+        /// The key, as k#1:HEX or k#2:HEX
+        #[arg(value_parser = str::parse::<Address>)]
+        key: Address,
+    },
+    /// What a byte of the image is, and whose
+    Block {
+        /// The byte, as b:BYTE
+        #[arg(value_parser = str::parse::<Address>)]
+        byte: Address,
+    },
+    /// Numbers: nodes, fill, pending messages, use of space
+    Stats,
+    /// Every byte of the image: all structures, and what is between them
+    All,
     /// The zones: what they hold, what their counters say, and where they are
     Zones,
     /// What a path leads to: keys, inode, extended attributes and blocks
@@ -95,7 +144,11 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let view = args.image.view();
     let (_image, device) = open_view(view)?;
     let disk = Disk::new(device.clone());
-    let mut output = Output::new(args.json);
+    let mut output = Output::new(match (args.json, args.ndjson) {
+        (true, _) => Form::Json,
+        (_, true) => Form::Ndjson,
+        _ => Form::Text,
+    });
     let what = args.what.clone().unwrap_or(What::Super);
     if let What::Super = what {
         superblock::show(&disk, args.slot, &mut output, io)
@@ -106,8 +159,24 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let image = match view.as_of {
         Some(as_of) => Image::as_of(path, device, as_of, io)?,
         None => {
-            let superblock = chosen(&disk, args.slot);
-            let superblock = superblock.map_err(|error| failure(&path, Some(&device), &error))?;
+            let superblock = match chosen(&disk, args.slot) {
+                Ok(superblock) => superblock,
+                Err(error) => {
+                    // What is damaged ends no dump, as long as anything else says where things are.
+                    let Some(other) = other_superblock(&disk).filter(|_| args.slot.is_none())
+                    else {
+                        let all = matches!(what, What::All);
+                        if !all || matches!(error, Error::Unsupported(_)) {
+                            return Err(failure(&path, Some(&device), &error));
+                        }
+                        output.damage(io, "there is no way into the image", &error)?;
+                        all::raw(&device, &mut output, io)?;
+                        return finish(output, io);
+                    };
+                    output.damage(io, "the superblock is not the newest one", &error)?;
+                    other
+                }
+            };
             Image { path, device, disk, superblock, mode: Mode::ReadOnly }
         }
     };
@@ -115,7 +184,17 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         What::Super => {}
         What::Table => page::show(&image, &mut output, io)?,
         What::Tree => tree::show(&image, &mut output, io)?,
-        What::Node { id } => node::show(&image, id, &mut output, io)?,
+        What::Node { id } => node::show(&image, id, node::All, &mut output, io)?,
+        What::Basement { id, basement } => {
+            node::show(&image, id, node::Basement(basement), &mut output, io)?;
+        }
+        What::Buffer { id, child } => messages::buffer(&image, id, child, &mut output, io)?,
+        What::Messages(filter) => messages::show(&image, &filter, &mut output, io)?,
+        What::Space => space::show(&image, &mut output, io)?,
+        What::Key { key } => place::key(&image, &key, &mut output, io)?,
+        What::Block { byte } => place::block(&image, &byte, &mut output, io)?,
+        What::Stats => stats::show(&image, &mut output, io)?,
+        What::All => all::show(&image, &mut output, io)?,
         What::Log => log::show(&image, &mut output, io)?,
         What::Zones => zones::show(&image, &mut output, io)?,
         What::Path { path } => path::show(&image, &path, &mut output, io)?,
@@ -164,6 +243,13 @@ impl Image {
     }
 }
 
+/// Where there is no newest superblock: what it said, as far as that stands elsewhere; or an older one.
+fn other_superblock(disk: &Disk) -> Option<Superblock> {
+    let identity = read_identity(disk).ok().or_else(|| identity_again(disk))?;
+    let ring = Ring::read(disk, &identity).ok()?;
+    raised(disk, &identity, &ring).or_else(|| ring.newest().cloned())
+}
+
 fn chosen(disk: &Disk, slot: Option<u32>) -> betr_core::Result<Superblock> {
     let identity = read_identity(disk)?;
     Ring::read(disk, &identity)?.choose(slot).cloned()
@@ -176,10 +262,7 @@ fn failure_of(args: &Args, device: &Arc<dyn Device>, error: superblock::ShowErro
     }
 }
 
-fn finish(output: Output, io: &mut Io) -> Result<Exit, Failure> {
-    let damaged = output.damaged;
-    if let Some(structures) = output.json {
-        io.json("betr.dump", 1, json!({ "structures": structures }))?;
-    }
-    Ok(if damaged { Exit::DAMAGED } else { Exit::DONE })
+fn finish(mut output: Output, io: &mut Io) -> Result<Exit, Failure> {
+    output.end(io)?;
+    Ok(if output.damaged { Exit::DAMAGED } else { Exit::DONE })
 }

@@ -13,10 +13,19 @@ use crate::{Image, tree};
 /// Bytes of a value of the data index that are shown in text.
 const SHOWN: usize = 32;
 
+/// How much of a node is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    Basement(usize),
+}
+pub(crate) use Part::{All, Basement};
+
 /// Shows node `id`.
 pub(crate) fn show(
     image: &Image,
     id: NodeId,
+    part: Part,
     output: &mut Output,
     io: &mut Io,
 ) -> Result<(), Failure> {
@@ -28,16 +37,29 @@ pub(crate) fn show(
             "{name}: there is no node {id}: see 'betr dump {name} tree'"
         )));
     };
+    at(image, id, &entry, part, output, io)
+}
+
+/// Shows a node that is said to be somewhere.
+pub(crate) fn at(
+    image: &Image,
+    id: NodeId,
+    entry: &Entry,
+    part: Part,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
     let start = entry.extent.start.byte();
-    let bytes =
-        image.disk.read(start, entry.extent.bytes() as usize).map_err(|error| at_image(&error))?;
-    let bytes = Bytes::from(bytes);
+    let bytes = match image.disk.read(start, entry.extent.bytes() as usize) {
+        Ok(bytes) => Bytes::from(bytes),
+        Err(error) => return output.damage(io, &id.to_string(), error),
+    };
     let head = bytes.slice(..entry.head_bytes as usize);
     let shown = if entry.height.0 == 0 {
         let title = format!("leaf {id}");
         let head =
             output.structure(io, &title, start, &head, |trace| LeafHead::decode(&head, trace))?;
-        head.map(|(seal, head)| (seal, leaf(start, &head, &bytes, output, io)))
+        head.map(|(seal, head)| (seal, leaf(start, &head, &bytes, part, output, io)))
     } else {
         let title = format!("internal node {id}");
         let found = output
@@ -76,11 +98,23 @@ fn leaf(
     start: u64,
     head: &LeafHead,
     bytes: &Bytes,
+    part: Part,
     output: &mut Output,
     io: &mut Io,
 ) -> Result<(), Failure> {
+    if let Basement(wanted) = part
+        && wanted >= head.basements.len()
+    {
+        let (id, count) = (head.id, head.basements.len());
+        return Err(Failure::failed(format!(
+            "{id} has {count} basements, from 0 on, and no {wanted}"
+        )));
+    }
     let mut ends = vec![head.basements.last().map_or(0, |b| b.end())];
     for (index, basement) in head.basements.iter().enumerate() {
+        if part != All && part != Basement(index) {
+            continue;
+        }
         let at = start + u64::from(basement.offset);
         let range = basement.offset as usize..(basement.offset + basement.bytes) as usize;
         let Some(section) = bytes.get(range) else {
@@ -102,8 +136,9 @@ fn leaf(
                 continue;
             };
             let at = start + u64::from(chunk.offset);
-            if let Err(error) = check_hash(values, &chunk.hash) {
-                output.damage(io, &format!("{title}  b:{at:#x}+{}", chunk.bytes), error)?;
+            if check_hash(values, &chunk.hash).is_err() {
+                // Its bytes are shown as they are.
+                output.structure(io, &title, at, values, |_| check_hash(values, &chunk.hash))?;
                 continue;
             }
             for entry in keys.entries().filter(|entry| usize::from(entry.chunk) == number) {
@@ -112,6 +147,9 @@ fn leaf(
                 show_value(head.tree, entry.key, at + from as u64, value, output, io)?;
             }
         }
+    }
+    if part != All {
+        return Ok(());
     }
     // Small chunks end where the blocks of files begin, or where the leaf ends.
     let small = gap_before_blocks(head.tree, &mut ends);
@@ -150,6 +188,7 @@ fn show_value(
         output.structure(io, &title, at, value, |trace| MetaValue::decode(value, trace))?;
         return Ok(());
     }
+    output.has_shown(at, value.len() as u64);
     let shown = &value[..value.len().min(SHOWN)];
     let more = if value.len() > SHOWN { "…" } else { "" };
     let text = format!("{title}  b:{at:#x}+{}  {}{more}", value.len(), json::hex(shown));
@@ -251,6 +290,7 @@ fn flushed(
         if from > at {
             let text = format!("flushed messages  b:{:#x}+{}", start + u64::from(at), from - at);
             let raw = bytes.slice(at as usize..from as usize);
+            output.has_shown(start + u64::from(at), raw.len() as u64);
             output.line(io, text, || {
                 json!({
                     "structure": "flushed messages", "byte": start + u64::from(at),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use betr_cli::{Failure, Io, json};
+use betr_cli::{Failure, Io, JsonList, json};
 use betr_core::format::{FormatError, Trace};
 use serde_json::{Value, json};
 
@@ -13,17 +13,60 @@ const SHOWN: usize = 200;
 /// Bytes in a line of hexadecimal.
 const LINE: usize = 32;
 
+/// What structures are printed as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Text for people.
+    Text,
+    /// One document.
+    Json,
+    /// A document in each line.
+    Ndjson,
+}
+
 /// Where structures go.
 pub(crate) struct Output {
-    /// Structures, if the output is JSON.
-    pub json: Option<Vec<Value>>,
+    /// What is printed of structures.
+    form: Form,
+    /// What is still to come before the end of a JSON document.
+    list: Option<JsonList>,
+    /// The bytes of the image that were shown.
+    pub seen: Vec<(u64, u64)>,
     /// Whether something did not verify.
     pub damaged: bool,
 }
 
 impl Output {
-    pub fn new(json: bool) -> Output {
-        Output { json: json.then(Vec::new), damaged: false }
+    pub fn new(form: Form) -> Output {
+        let list = (form == Form::Json).then(|| JsonList::new("betr.dump", 1, "structures"));
+        Output { form, list, seen: Vec::new(), damaged: false }
+    }
+
+    /// Whether it is text for people.
+    pub fn is_text(&self) -> bool {
+        self.form == Form::Text
+    }
+
+    /// Ends a document.
+    pub fn end(&mut self, io: &mut Io) -> Result<(), Failure> {
+        Ok(self.list.take().map_or(Ok(()), |list| list.end(io))?)
+    }
+
+    /// Bytes of the image have been shown.
+    pub fn has_shown(&mut self, at: u64, bytes: u64) {
+        let end = at.saturating_add(bytes);
+        match self.seen.last_mut() {
+            Some(last) if last.1 == at => last.1 = end,
+            _ => self.seen.push((at, end)),
+        }
+    }
+
+    fn object(&mut self, io: &mut Io, object: &Value) -> Result<(), Failure> {
+        match &mut self.list {
+            Some(list) => list.push(io, object)?,
+            None => writeln!(io.out, "{object}")?,
+        }
+        Ok(())
     }
 
     /// Shows a structure: decodes `bytes`, which lie at byte `at` of the image, with a recorder
@@ -47,20 +90,21 @@ impl Output {
             }
         };
         let rest = &bytes[end.min(bytes.len())..];
-        match &mut self.json {
-            Some(all) => all.push(json!({
+        self.has_shown(at, bytes.len() as u64);
+        if self.is_text() {
+            writeln!(io.out, "{title}  b:{at:#x}+{}  {verdict}", bytes.len())?;
+            items.iter().try_for_each(|item| item_text(item, at, 1, io))?;
+            hex_lines(rest, at + end as u64, io)?;
+        } else {
+            let object = json!({
                 "structure": title,
                 "byte": at,
                 "bytes": bytes.len(),
                 "verdict": verdict,
                 "fields": items.iter().map(|item| item_json(item, at)).collect::<Value>(),
                 "undecoded": json::hex(rest),
-            })),
-            None => {
-                writeln!(io.out, "{title}  b:{at:#x}+{}  {verdict}", bytes.len())?;
-                items.iter().try_for_each(|item| item_text(item, at, 1, io))?;
-                hex_lines(rest, at + end as u64, io)?;
-            }
+            });
+            self.object(io, &object)?;
         }
         Ok(decoded.ok())
     }
@@ -72,11 +116,10 @@ impl Output {
         text: impl fmt::Display,
         value: impl FnOnce() -> Value,
     ) -> Result<(), Failure> {
-        match &mut self.json {
-            Some(all) => all.push(value()),
-            None => writeln!(io.out, "{text}")?,
+        match self.form {
+            Form::Text => Ok(writeln!(io.out, "{text}")?),
+            Form::Json | Form::Ndjson => self.object(io, &value()),
         }
-        Ok(())
     }
 
     /// Something that could not be read or does not verify.

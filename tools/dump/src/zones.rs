@@ -21,7 +21,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
     let sizes = fs.zone_sizes();
     let text = format!("zones of {} to {}", human(sizes.min), human(sizes.max));
     output.line(io, text, || json!({ "min": sizes.min, "max": sizes.max }))?;
-    if output.json.is_none() {
+    if output.is_text() {
         let [zone, above, kind, inode] = ["zone", "above", "kind", "inode"];
         let [entries, meta, files] = ["entries", "metadata", "files"];
         writeln!(

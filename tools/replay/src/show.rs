@@ -2,18 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use betr_cli::{Exit, Failure, Io, json, show};
+use betr_cli::{Exit, Failure, Io, json, show, words};
 use betr_core::address::Address;
-use betr_core::format::{Action, LinkKind, MetaValue, Record, RecordMessage, Stage, ZoneRef};
+use betr_core::format::{Action, Record, RecordMessage};
 use betr_core::history::Event;
-use betr_core::ids::{Lsn, Time, TreeId};
+use betr_core::ids::Lsn;
 use betr_core::text::Printable;
 use serde_json::{Value, json};
 
 use crate::{Log, event};
-
-/// Bytes of a value that are shown in text.
-const SHOWN: usize = 32;
 
 /// What `show` takes.
 #[derive(clap::Args, Debug)]
@@ -96,78 +93,14 @@ fn name(message: &RecordMessage) -> &'static str {
 
 /// What a message carries, in lines.
 fn contents(message: &RecordMessage) -> Vec<String> {
-    let value = |tree: TreeId, bytes: &[u8]| {
-        if tree == TreeId::Metadata
-            && let Ok(value) = MetaValue::decode(bytes, None)
-        {
-            return meta(&value);
-        }
-        let more = if bytes.len() > SHOWN { "…" } else { "" };
-        format!("{} bytes: {}{more}", bytes.len(), json::hex(&bytes[..bytes.len().min(SHOWN)]))
-    };
     match message {
-        RecordMessage::Point(tree, _, Action::Insert(bytes)) => vec![value(*tree, bytes)],
-        RecordMessage::Point(_, _, Action::Update(update)) => {
-            update.stages().iter().map(stage).collect()
+        RecordMessage::Point(tree, key, Action::Insert(bytes)) => {
+            vec![words::value(*tree, key, bytes)]
         }
+        RecordMessage::Point(_, _, Action::Update(update)) => vec![words::update(update)],
         RecordMessage::Unbound(_, count) => vec![format!("{count} values")],
         RecordMessage::Point(_, _, Action::Delete) | RecordMessage::RangeDelete(..) => Vec::new(),
     }
-}
-
-/// A value of the metadata index in words.
-fn meta(value: &MetaValue) -> String {
-    let inode = match value {
-        MetaValue::ZoneRef(ZoneRef { link, kind, ino, zone }) => {
-            let link = match link {
-                LinkKind::Own => "",
-                LinkKind::Link => ", one of several links",
-            };
-            return format!("reference to {zone}: {}, inode {ino}{link}", kind.name());
-        }
-        MetaValue::Inode(inode) => inode,
-    };
-    let at = |time: Time| betr_cli::time::format_utc(time.secs, time.nanos);
-    let mut text = format!(
-        "inode {}: {}, mode {:04o}, owner {}:{}, links {}, size {}, modified {}, changed {}",
-        inode.ino,
-        inode.kind.name(),
-        inode.perm,
-        inode.uid,
-        inode.gid,
-        inode.links,
-        inode.size,
-        at(inode.modified),
-        at(inode.changed)
-    );
-    if let Some(zone) = inode.data_zone {
-        text += &format!(", contents in {zone}");
-    }
-    if !inode.target.is_empty() {
-        text += &format!(", target {}", Printable(&inode.target));
-    }
-    text
-}
-
-/// What a part of an update does, in words.
-fn stage(stage: &Stage) -> String {
-    let mut words = Vec::new();
-    if stage.anew {
-        words.push("starts anew".to_owned());
-    } else if stage.create {
-        words.push("makes what is absent".into());
-    }
-    words.extend(stage.trim.map(|len| format!("cuts to {len} bytes")));
-    if stage.extend > 0 {
-        words.push(format!("extends to {} bytes", stage.extend));
-    }
-    for (at, bytes) in &stage.pieces {
-        let more = if bytes.len() > SHOWN { "…" } else { "" };
-        let shown = json::hex(&bytes[..bytes.len().min(SHOWN)]);
-        words.push(format!("writes {} bytes at {at}: {shown}{more}", bytes.len()));
-    }
-    words.extend(stage.adds.iter().map(|(at, by)| format!("adds {by} at {at}")));
-    words.join(", ")
 }
 
 fn document(told: &Event<'_>) -> Value {

@@ -5,6 +5,7 @@
 //! is kept in one batch a child. What sealed runs hold for a child is known by its weight, so that the
 //! heaviest buffer is found at once.
 
+mod pending;
 mod runs;
 mod seal;
 
@@ -27,6 +28,7 @@ use crate::format::{
     Writer, decode_ranges, encode_ranges, encode_slice, push_filter, read_slice, shared_prefix,
 };
 use crate::ids::*;
+pub use pending::{Deed, Pending};
 pub use runs::Run;
 pub use seal::RunImage;
 

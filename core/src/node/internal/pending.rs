@@ -1,0 +1,78 @@
+//! All messages of a node for one key, one by one: for those who want to see why a value is what it is.
+
+use bytes::Bytes;
+
+use super::*;
+
+/// A message of an internal node that is about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Its number.
+    pub msn: Msn,
+    /// The run that it stands in; nothing if it is in memory only.
+    pub run: Option<RunSeq>,
+    /// The byte where its part of the run begins.
+    pub byte: Option<u64>,
+    /// What it does.
+    pub deed: Deed,
+}
+
+/// What a message does to a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// A message to the key itself.
+    Point(Action),
+    /// A range delete that covers it; of it, what is clipped to the child.
+    RangeDelete(Key, Key),
+}
+
+impl Deed {
+    /// The value after the message, if this is the one before.
+    pub fn carried_out(&self, value: Option<Bytes>) -> Option<Bytes> {
+        match self {
+            Deed::Point(action) => action.apply(value.as_ref()),
+            Deed::RangeDelete(..) => None,
+        }
+    }
+}
+
+impl Internal {
+    /// The messages that are pending here for a key, the youngest first.
+    pub fn pending_for(&self, disk: &Disk, key: &[u8]) -> Result<Vec<Pending>> {
+        let (at, end) = (self.child_for(key), Key::copied(key).successor());
+        let mut found = Vec::new();
+        let open = &self.open[at];
+        if let Some(item) = open.points().get(key) {
+            let (msn, action) = (item.msn, item.action());
+            found.push(Pending { msn, run: None, byte: None, deed: Deed::Point(action) });
+        }
+        if let Some(msn) = open.ranges().covering(key) {
+            let range = open.ranges().iter().find(|range| *range.lo <= *key && *key < *range.hi);
+            let (lo, hi) = range.map_or((Key::copied(key), end), |range| (range.lo, range.hi));
+            found.push(Pending { msn, run: None, byte: None, deed: Deed::RangeDelete(lo, hi) });
+        }
+        let child = &self.children[at];
+        for run in self.runs.iter().rev().take_while(|run| run.reference.seq >= child.first_run) {
+            let seq = Some(run.reference.seq);
+            let start = run.reference.extent.start.byte();
+            let byte = |section: &SectionRef| Some(start + u64::from(section.offset));
+            if let Some(slice) = run.slice_of(child.id, key)
+                && let Some(item) = self.slice(disk, run, slice)?.get(key)
+            {
+                let (msn, action) = (item.msn, item.action());
+                let byte = byte(&run.reference.slices[slice].section);
+                found.push(Pending { msn, run: seq, byte, deed: Deed::Point(action) });
+            }
+            let ranges = self.ranges(disk, run)?;
+            let behind = ranges.partition_point(|range| *range.lo <= *key);
+            if let Some(range) = behind.checked_sub(1).map(|at| &ranges[at])
+                && *key < *range.hi
+            {
+                let deed = Deed::RangeDelete(range.lo.clone(), range.hi.clone());
+                let byte = byte(&run.reference.ranges);
+                found.push(Pending { msn: range.msn, run: seq, byte, deed });
+            }
+        }
+        Ok(found)
+    }
+}

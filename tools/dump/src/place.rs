@@ -1,0 +1,308 @@
+//! What a byte is, and where a key is.
+
+use std::ops::ControlFlow;
+
+use betr_cli::volume::failure;
+use betr_cli::{Failure, Io, json, show, words};
+use betr_core::address::Address;
+use betr_core::anatomy::{Anatomy, Ground, Part, Purpose};
+use betr_core::cache::CacheBudget;
+use betr_core::device::Disk;
+use betr_core::format::{Birth, Entry, Key, Magic, MetaKey, Seal, parse_data_key};
+use betr_core::fs::Fs;
+use betr_core::history::{Names, tell};
+use betr_core::ids::{BLOCK_SIZE, NodeId, TreeId, is_zero};
+use betr_core::node::Deed;
+use betr_core::text::{Printable, printable};
+use betr_core::tree::explain;
+use betr_core::volume::{Mode, OpenOptions, Volume};
+use serde_json::json;
+
+use crate::all::magic_name;
+use crate::structure::Output;
+use crate::{Image, space, tree};
+
+/// How far back the beginning of something stale is looked for, in blocks.
+const BACK: u64 = 4096;
+/// The cache for one lookup.
+const CACHE: usize = 12 << 20;
+
+/// Shows what a byte is: the structures that it is in, the innermost last, and whose it is.
+pub(crate) fn block(
+    image: &Image,
+    address: &Address,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let Address::Byte(byte) = *address else {
+        return Err(Failure::usage(format!("{address}: expected a byte, as b:0x1000")));
+    };
+    if byte >= image.device.len() {
+        let (name, len) = (show::path(&image.path), image.device.len());
+        return Err(Failure::failed(format!("{name}: it has {len} bytes, and no b:{byte:#x}")));
+    }
+    let ground = space::ground(image, output, io)?;
+    let area = ground.at(byte / BLOCK_SIZE as u64);
+    let purpose = area.map_or("behind the volume".into(), |area| space::words(&area.purpose));
+    let (start, blocks) = area.map_or((0, 0), |area| (area.start, area.blocks));
+    let text = format!("b:{byte:#x} is in block {}: {purpose}", byte / BLOCK_SIZE as u64);
+    output.line(io, text, || {
+        json!({ "byte": byte, "block": byte / BLOCK_SIZE as u64, "use": purpose,
+            "area_block": start, "area_blocks": blocks })
+    })?;
+    match area.map(|area| &area.purpose) {
+        Some(Purpose::Node(id, entry)) => inside(image, *id, entry, byte, output, io),
+        Some(Purpose::Run(id, _)) => match tree::table(image).get(*id) {
+            Ok(Some(entry)) => inside(image, *id, &entry, byte, output, io),
+            Ok(None) => Ok(()),
+            Err(error) => output.damage(io, &id.to_string(), error),
+        },
+        Some(Purpose::Log) => in_log(image, byte, output, io),
+        Some(Purpose::Free | Purpose::Unknown | Purpose::Bound(_)) => {
+            stale(image, &ground, byte, output, io)
+        }
+        _ => in_block(image, byte, output, io),
+    }
+}
+
+/// The structures of a node that a byte is in.
+fn inside(
+    image: &Image,
+    id: NodeId,
+    entry: &Entry,
+    byte: u64,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let parts = match Anatomy::of_node(&image.disk, id, entry) {
+        Ok(parts) => parts,
+        Err(error) => return output.damage(io, &id.to_string(), error),
+    };
+    let mut known = false;
+    for part in parts.iter().filter(|part| part.contains(byte)) {
+        known = true;
+        show_part(image, part, byte, output, io)?;
+    }
+    if !known {
+        let text = "messages that have been flushed, or padding";
+        output.line(io, text, || json!({ "structure": text }))?;
+    }
+    Ok(())
+}
+
+fn show_part(
+    image: &Image,
+    part: &Part,
+    byte: u64,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let offset = byte - part.byte();
+    let field = part.fields(&image.disk).ok().and_then(|fields| {
+        fields.into_iter().find(|field| field.bytes.contains(&(offset as usize)))
+    });
+    let of_field = field.as_ref().map_or(String::new(), |field| {
+        let first = part.byte() + field.bytes.start as u64;
+        format!("; {} (b:{first:#x}+{}) {}", field.name, field.bytes.len(), clipped(&field.value))
+    });
+    let text = format!(
+        "  {}, {}, b:{:#x}+{}{of_field}",
+        part.name,
+        part.kind.name(),
+        part.byte(),
+        part.len()
+    );
+    output.line(io, text, || {
+        json!({
+            "structure": part.name, "kind": part.kind.name(), "byte": part.byte(), "bytes": part.len(),
+            "field": field.as_ref().map(|field| &field.name),
+            "value": field.as_ref().map(|field| &field.value),
+        })
+    })?;
+    match &part.key {
+        Some((tree, key)) => whose(image, *tree, key, output, io),
+        None => Ok(()),
+    }
+}
+
+fn clipped(value: &str) -> String {
+    match value.char_indices().nth(80) {
+        None => value.to_owned(),
+        Some((end, _)) => format!("{}…", &value[..end]),
+    }
+}
+
+/// The key that something is for, and the path that it belongs to.
+fn whose(
+    image: &Image,
+    tree: TreeId,
+    key: &Key,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let place = match tree {
+        TreeId::Metadata => MetaKey::decode(key),
+        TreeId::Data => parse_data_key(key).and_then(|(prefix, _)| MetaKey::decode(prefix)),
+    };
+    let names = checkpoint(image)
+        .map(|volume| Names::of_fs(&Fs::open(volume, Box::new(betr_cli::volume::clock_now))));
+    let path =
+        place.zip(names.ok()).map(|(place, names)| names.path(&MetaKey { xattr: None, ..place }));
+    let shown = path.as_ref().map_or("unknown".into(), |path| Printable(path).to_string());
+    let text = format!("  of {}, path {shown}", show::key(tree, key));
+    output.line(io, text, || {
+        json!({
+            "tree": tree.code(), "key": json::hex(key),
+            "path": path.as_ref().map(|path| json::text(path, &printable(path))),
+        })
+    })
+}
+
+fn checkpoint(image: &Image) -> betr_core::Result<Volume> {
+    let options = OpenOptions {
+        content: None,
+        slot: Some(image.superblock.slot),
+        cache: CacheBudget::of(CACHE),
+        ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0))
+    };
+    Ok(Volume::open(image.device.clone(), options)?.0)
+}
+
+/// The record that a byte of the log is part of; or what else stands there.
+fn in_log(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
+    let mut found = None;
+    let told = tell(&image.device, &image.superblock, &mut |event| {
+        let bytes = event.bytes();
+        if bytes.contains(&byte) {
+            let group = event.group.number;
+            found = Some((group, event.record.lsn, event.record.op.name(), bytes));
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    if let Err(error) = told {
+        output.damage(io, "log", error)?;
+    }
+    match found {
+        Some((group, lsn, op, bytes)) => {
+            let (start, len) = (bytes.start, bytes.end - bytes.start);
+            let text = format!("  record {lsn}, {op}, b:{start:#x}+{len}, in log group {group}");
+            output.line(io, text, || {
+                json!({ "structure": lsn.to_string(), "operation": op, "byte": start, "bytes": len, "group": group })
+            })
+        }
+        None => in_block(image, byte, output, io),
+    }
+}
+
+/// A structure that a block is by itself.
+fn in_block(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
+    let start = byte - byte % BLOCK_SIZE as u64;
+    let block = match image.disk.read(start, BLOCK_SIZE) {
+        Ok(block) => block,
+        Err(error) => return output.damage(io, &format!("b:{start:#x}"), error),
+    };
+    let text = what_was(image, start, &block);
+    output.line(io, format!("  {text}"), || json!({ "structure": text, "byte": start }))
+}
+
+/// What a block holds that nothing leads to: the structure that begins there, or before.
+fn stale(
+    image: &Image,
+    ground: &Ground,
+    byte: u64,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let block = byte / BLOCK_SIZE as u64;
+    let first = ground.at(block).map_or(block, |area| area.start).max(block.saturating_sub(BACK));
+    for start in (first..=block).rev().map(|block| block * BLOCK_SIZE as u64) {
+        let Ok(bytes) = image.disk.read(start, BLOCK_SIZE) else { break };
+        if Magic::of(&bytes).is_some() {
+            let text = match start == block * BLOCK_SIZE as u64 {
+                true => what_was(image, start, &bytes),
+                false => format!("behind {}", what_was(image, start, &bytes)),
+            };
+            return output.line(
+                io,
+                format!("  {text}"),
+                || json!({ "structure": text, "byte": start }),
+            );
+        }
+    }
+    in_block(image, byte, output, io)
+}
+
+/// What a block says that it is.
+fn what_was(image: &Image, at: u64, block: &[u8]) -> String {
+    if is_zero(block) {
+        return "zeros".into();
+    }
+    let Some(magic) = Magic::of(block) else { return "bytes without a magic number".into() };
+    let name = magic_name(magic);
+    match Seal::birth_of(block) {
+        Some(Birth { volume, epoch, .. }) if volume == image.superblock.birth.volume => {
+            format!("a {name} of epoch {}, at b:{at:#x}", epoch.0)
+        }
+        Some(_) => format!("a {name} of another volume, at b:{at:#x}"),
+        None => format!("a {name}, at b:{at:#x}"),
+    }
+}
+
+/// Shows where a key is: on the way to its leaf, the messages for it; and what the leaf holds.
+pub(crate) fn key(
+    image: &Image,
+    address: &Address,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<(), Failure> {
+    let Address::Key(tree, key) = address else {
+        return Err(Failure::usage(format!("{address}: expected a key, as k#1:HEX")));
+    };
+    let at_image = |error| failure(&image.path, Some(&image.device), &error);
+    let volume = checkpoint(image).map_err(at_image)?;
+    let explained = explain(volume.store(), *tree, key).map_err(at_image)?;
+    whose(image, *tree, key, output, io)?;
+    for stop in &explained.way {
+        let text = format!("{} height {}", stop.node, stop.height);
+        output.line(io, text, || json!({ "node": stop.node.0, "height": stop.height.0 }))?;
+        for (pending, _) in &stop.messages {
+            let what = match &pending.deed {
+                Deed::Point(action) => {
+                    format!("{:?}, {} bytes", action.kind(), action.value().len())
+                }
+                Deed::RangeDelete(_, hi) => format!("range delete up to {}", show::key(*tree, hi)),
+            };
+            let byte = pending.byte.map_or("in memory".into(), |byte| format!("b:{byte:#x}"));
+            output.line(
+                io,
+                format!("  message {} {byte}  {what}", pending.msn),
+                || json!({ "msn": pending.msn.0, "byte": pending.byte, "deed": what }),
+            )?;
+        }
+    }
+    let Some((stop, entry)) = explained.way.last().and_then(|stop| Some((stop, stop.entry?)))
+    else {
+        return Ok(());
+    };
+    let parts = Anatomy::of_node(&Disk::new(image.device.clone()), stop.node, &entry);
+    let parts = parts.map_err(at_image)?;
+    let holds = |part: &&Part| part.key.as_ref().is_some_and(|(_, of)| of == key);
+    match (parts.iter().find(holds), &explained.stored) {
+        (Some(part), Some(stored)) => {
+            let value = words::value(*tree, key, stored);
+            let text = format!("  {}, b:{:#x}+{}  {value}", part.name, part.byte(), part.len());
+            output.line(io, text, || {
+                json!({
+                    "structure": part.name, "byte": part.byte(), "bytes": part.len(),
+                    "value": json::hex(stored),
+                })
+            })
+        }
+        (_, Some(stored)) => {
+            let value = words::value(*tree, key, stored);
+            output.line(io, format!("  {value}"), || json!({ "value": json::hex(stored) }))
+        }
+        (_, None) => output.line(io, "  the leaf does not hold it", || json!({ "value": null })),
+    }
+}

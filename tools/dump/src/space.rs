@@ -1,0 +1,88 @@
+//! What every block is used for.
+
+use betr_cli::size::human;
+use betr_cli::{Failure, Io};
+use betr_core::anatomy::{Area, Ground, Purpose};
+use betr_core::ids::BLOCK_SIZE;
+use serde_json::json;
+
+use crate::Image;
+use crate::structure::Output;
+
+/// A line for each row of blocks, and a sum for each use.
+pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
+    let ground = ground(image, output, io)?;
+    let mut sums: Vec<(&str, u64)> = Vec::new();
+    for area in &ground.areas {
+        let kind = kind(&area.purpose);
+        match sums.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, sum)) => *sum += area.blocks,
+            None => sums.push((kind, area.blocks)),
+        }
+        let text = format!("{:>10} {:>9}  {}", area.start, area.blocks, words(&area.purpose));
+        output.line(io, text, || object(area))?;
+    }
+    for (kind, blocks) in sums {
+        let bytes = blocks * BLOCK_SIZE as u64;
+        let text = format!("{blocks:>10} blocks ({}) {kind}", human(bytes));
+        output.line(io, text, || json!({ "sum_of": kind, "blocks": blocks, "bytes": bytes }))?;
+    }
+    Ok(())
+}
+
+/// What there is, with what could not be read said first.
+pub(crate) fn ground(image: &Image, output: &mut Output, io: &mut Io) -> Result<Ground, Failure> {
+    let ground = Ground::of(&image.disk, &image.superblock);
+    for damage in &ground.damage {
+        output.damage(io, "what is in use is not all known", damage)?;
+    }
+    Ok(ground)
+}
+
+/// A purpose in a word.
+pub(crate) fn kind(purpose: &Purpose) -> &'static str {
+    match purpose {
+        Purpose::Boot => "boot area",
+        Purpose::Identity => "identity block",
+        Purpose::Ring => "superblock ring",
+        Purpose::Reserved => "reserved",
+        Purpose::Log => "log",
+        Purpose::Map => "space map",
+        Purpose::Table(..) => "allocation table",
+        Purpose::Node(_, entry) if entry.height.0 == 0 => "leaves",
+        Purpose::Node(..) => "internal nodes",
+        Purpose::Run(..) => "runs",
+        Purpose::ScatterMap => "scatter maps",
+        Purpose::Bound(_) => "bound by the log",
+        Purpose::Unknown => "in use for something unknown",
+        Purpose::Free => "free",
+    }
+}
+
+/// A purpose, with whose it is.
+pub(crate) fn words(purpose: &Purpose) -> String {
+    match purpose {
+        Purpose::Table(level, index) => format!("table page {level}/{index}"),
+        Purpose::Node(id, entry) if entry.height.0 == 0 => {
+            format!("leaf {id}, {} index", entry.tree)
+        }
+        Purpose::Node(id, entry) => {
+            format!("internal node {id} of height {}, {} index", entry.height, entry.tree)
+        }
+        Purpose::Run(id, seq) => format!("run {seq} of {id}"),
+        Purpose::Bound(group) => format!("values that log group {group} binds"),
+        other => kind(other).into(),
+    }
+}
+
+fn object(area: &Area) -> serde_json::Value {
+    let (node, group) = match &area.purpose {
+        Purpose::Node(id, _) | Purpose::Run(id, _) => (Some(id.0), None),
+        Purpose::Bound(group) => (None, Some(*group)),
+        _ => (None, None),
+    };
+    json!({
+        "block": area.start, "blocks": area.blocks, "use": kind(&area.purpose), "node": node,
+        "log_group": group,
+    })
+}

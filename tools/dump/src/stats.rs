@@ -1,0 +1,148 @@
+//! Numbers about an image: nodes, fill, pending messages, use of space.
+
+use std::collections::BTreeMap;
+
+use betr_cli::size::human;
+use betr_cli::{Failure, Io};
+use betr_core::anatomy::{Ground, Purpose};
+use betr_core::format::{Entry, InternalHead, LeafHead};
+use betr_core::ids::{BLOCK_SIZE, NodeId, TreeId};
+use betr_core::log::scan;
+use serde_json::json;
+
+use crate::structure::Output;
+use crate::{Image, space};
+
+/// Sums over the nodes of one height.
+#[derive(Default)]
+struct Sum {
+    nodes: u64,
+    bytes: u64,
+    /// What they might have, as the volume was made.
+    room: u64,
+    entries: u64,
+    children: u64,
+    runs: u64,
+    pending: u64,
+    pending_bytes: u64,
+}
+
+/// Shows the numbers. Heads are read, and no more.
+pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
+    let ground = space::ground(image, output, io)?;
+    let mut sums: BTreeMap<(TreeId, u8), Sum> = BTreeMap::new();
+    let mut last = None;
+    for area in &ground.areas {
+        let Purpose::Node(id, entry) = area.purpose else { continue };
+        // A scattered node has several areas.
+        if last.replace(id) != Some(id) {
+            let sum = sums.entry((entry.tree, entry.height.0)).or_default();
+            if let Err(error) = add(image, &entry, sum) {
+                output.damage(io, &NodeId(id.0).to_string(), error)?;
+            }
+        }
+    }
+    for ((tree, height), sum) in sums.iter().rev() {
+        let fill = percent(sum.bytes, sum.room);
+        let text = match height {
+            0 => format!(
+                "{tree} leaves: {} nodes, {} bytes, {fill} % of {} full, {} entries",
+                sum.nodes,
+                sum.bytes,
+                human(image.superblock.leaf_size.into()),
+                sum.entries
+            ),
+            _ => format!(
+                "{tree} height {height}: {} nodes, {:.1} children each, {} runs, {} messages of {} bytes pending, {fill} % of {} full",
+                sum.nodes,
+                sum.children as f64 / sum.nodes.max(1) as f64,
+                sum.runs,
+                sum.pending,
+                sum.pending_bytes,
+                human(image.superblock.node_size.into())
+            ),
+        };
+        output.line(io, text, || {
+            json!({
+                "tree": tree.to_string(), "height": height, "nodes": sum.nodes, "bytes": sum.bytes,
+                "fill_percent": fill, "entries": sum.entries, "children": sum.children,
+                "runs": sum.runs, "pending_messages": sum.pending, "pending_bytes": sum.pending_bytes,
+            })
+        })?;
+    }
+    free(&ground, output, io)?;
+    match scan(&image.disk, &image.superblock) {
+        Ok(log) => {
+            let (used, all) = (log.units(&image.superblock), image.superblock.log_units);
+            let text = format!(
+                "log: {} groups, {} records, {} % full",
+                log.groups,
+                log.records,
+                percent(used, all)
+            );
+            output.line(io, text, || {
+                json!({ "log_groups": log.groups, "log_records": log.records, "log_units": used, "log_units_all": all })
+            })
+        }
+        Err(error) => output.damage(io, "log", error),
+    }
+}
+
+fn percent(part: u64, all: u64) -> u64 {
+    part.saturating_mul(100).checked_div(all).unwrap_or(0)
+}
+
+fn add(image: &Image, entry: &Entry, sum: &mut Sum) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let head = image.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
+    let head = head.map_err(|error| text(&error))?;
+    if entry.height.0 == 0 {
+        let (_, head) = LeafHead::decode(&head, None).map_err(|error| text(&error))?;
+        sum.nodes += 1;
+        sum.bytes += u64::from(head.leaf_bytes);
+        sum.room += u64::from(image.superblock.leaf_size);
+        sum.entries += head.basements.iter().map(|part| u64::from(part.entries)).sum::<u64>();
+        return Ok(());
+    }
+    let (_, head) = InternalHead::decode(&head, None).map_err(|error| text(&error))?;
+    sum.nodes += 1;
+    sum.children += head.children.len() as u64;
+    sum.runs += head.runs.len() as u64;
+    sum.room += u64::from(image.superblock.node_size);
+    for run in &head.runs {
+        sum.bytes += u64::from(run.bytes);
+        let live = run.slices.iter().filter(|slice| {
+            let child = head.children.iter().find(|child| child.id == slice.child);
+            child.is_some_and(|child| run.seq >= child.first_run)
+        });
+        for section in live.map(|slice| slice.section).chain([run.ranges]) {
+            sum.pending += u64::from(section.count);
+            sum.pending_bytes += u64::from(section.bytes);
+        }
+    }
+    Ok(())
+}
+
+/// How large the rows of free blocks are.
+fn free(ground: &Ground, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
+    let rows = ground.areas.iter().filter(|area| area.purpose == Purpose::Free);
+    let mut sizes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for row in rows {
+        let (rows, blocks) = sizes.entry(row.blocks.ilog2()).or_default();
+        *rows += 1;
+        *blocks += row.blocks;
+    }
+    for (power, (rows, blocks)) in sizes {
+        let (least, most) = (1u64 << power, (2u64 << power) - 1);
+        let text = format!(
+            "free rows of {least} to {most} blocks: {rows}, {}",
+            human(blocks * BLOCK_SIZE as u64)
+        );
+        output.line(
+            io,
+            text,
+            || json!({ "free_rows_from": least, "to": most, "rows": rows, "blocks": blocks }),
+        )?;
+    }
+    Ok(())
+}

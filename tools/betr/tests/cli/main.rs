@@ -14,6 +14,7 @@ mod memory;
 mod mkfs;
 mod names;
 mod owner;
+mod pack;
 mod plan;
 mod probe;
 mod process;

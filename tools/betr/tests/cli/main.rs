@@ -18,6 +18,7 @@ mod pack;
 mod plan;
 mod probe;
 mod process;
+mod proof;
 mod readme;
 mod reproducible;
 mod resize;

@@ -37,9 +37,9 @@ const AT_ONCE: u64 = 256;
 /// same image gives the same pack, byte for byte. It is for reports of problems.
 ///
 /// Names of files are in the pack, their sizes, owners and times, extended attributes, and the targets of symbolic
-/// links; and what was written last, as far as it is in the log, or still on its way to the leaves of the trees. What is
-/// damaged is in it as it is: where it cannot be known what is contents, these may be too, and a note says so. To
-/// a check with --data all files of an image that was unpacked are damaged.
+/// links; and such contents as stand in the log, or are still on their way to the leaves of the trees. What is damaged is
+/// in it as it is: where it cannot be known what is contents, these may be too, and a note says so. To a check with
+/// --data all files of an image that was unpacked are damaged.
 #[derive(clap::Args, Debug)]
 #[command(after_help = GENERAL.to_string())]
 pub struct Args {

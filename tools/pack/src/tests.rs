@@ -138,3 +138,41 @@ fn damage_anywhere_is_found_in_what_is_unpacked() {
         assert!(tried > 50, "{tried}");
     }
 }
+
+#[test]
+fn what_nothing_leads_to_is_packed_as_it_is() {
+    let bytes = image(false);
+    let sound: Arc<dyn Device> = Arc::new(MemoryDevice::from(bytes.clone()));
+    let anatomy = Anatomy::of(&sound).unwrap();
+    let disk = Disk::new(sound);
+    let named = |names: &'static [&'static str]| {
+        let is_named = move |name: &str| names.iter().any(|start| name.starts_with(start));
+        anatomy.parts().iter().filter(move |part| is_named(&part.name))
+    };
+    for names in [
+        &["identity"][..],
+        &["super"],
+        &["identity", "super"],
+        &["map"],
+        &["table"],
+        &["map", "table"],
+        &["map", "super"],
+        &["map", "n:2"],
+        &["log", "super"],
+    ] {
+        let damaged: Arc<dyn Device> = Arc::new(MemoryDevice::from(bytes.clone()));
+        for (at, len) in named(names).flat_map(|part| part.copies.iter().flatten()) {
+            // Where what is scattered lies, its map says.
+            for (at, len) in disk.places(*at, *len).unwrap() {
+                damaged.write_at(at, &vec![0; len]).unwrap();
+            }
+        }
+        let found = checked(&damaged);
+        assert!(!found.is_clean(), "{names:?}");
+        match Kept::of(&damaged, false) {
+            Ok(_) => is_same(&checked(&through(&damaged)), &found, &names.join(", ")),
+            // There is no image any more.
+            Err(error) => assert_eq!(names, ["identity", "super"], "{error}"),
+        }
+    }
+}

@@ -51,6 +51,13 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let image = args.image.path();
     let (_image, device) = open_view(args.image.view())?;
     let superblock = checkpoint(&Disk::new(device.clone()), image, "prove", io)?;
+    if superblock.features.incompatible != 0 {
+        let bits = superblock.features.incompatible;
+        return Err(Failure::failed(format!(
+            "{}: it holds no file system that this version knows (incompatible features {bits:#x}): only files are proved",
+            show::path(image)
+        )));
+    }
     let root = superblock.table.page;
     let path = look::normal(args.path.as_os_str().as_bytes());
     let claim = Claim { path, contents: !args.metadata, root: root.block };

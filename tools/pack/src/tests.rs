@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use betr_core::anatomy::{Anatomy, Kind};
 use betr_core::cache::{CacheBudget, Geometry};
-use betr_core::check::{CheckOptions, Report, check};
+use betr_core::check::{CATALOG, CheckOptions, Report, check};
+use betr_core::damage::make_broken;
 use betr_core::device::{Device, Disk, MemoryDevice};
 use betr_core::format::{FileType, ZoneSizes};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs, New};
@@ -175,4 +176,18 @@ fn what_nothing_leads_to_is_packed_as_it_is() {
             Err(error) => assert_eq!(names, ["identity", "super"], "{error}"),
         }
     }
+}
+
+#[test]
+fn each_problem_is_found_in_what_is_unpacked() {
+    let mut found = 0;
+    for problem in CATALOG {
+        let Some(bytes) = make_broken(problem.code).unwrap() else { continue };
+        let broken: Arc<dyn Device> = Arc::new(MemoryDevice::from(bytes));
+        let report = checked(&broken);
+        assert!(!report.findings.is_empty() || problem.name == "N06", "{}", problem.name);
+        is_same(&checked(&through(&broken)), &report, problem.name);
+        found += 1;
+    }
+    assert!(found > 40, "{found}");
 }

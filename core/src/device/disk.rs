@@ -241,7 +241,7 @@ impl Disk {
     }
 
     /// The places of `[at, at + len)` on the device: positions and lengths, in their order.
-    fn places(&self, at: u64, len: usize) -> Result<Vec<(u64, usize)>> {
+    pub fn places(&self, at: u64, len: usize) -> Result<Vec<(u64, usize)>> {
         let block = BlockNr(at / BLOCK_SIZE as u64);
         let Some((map, index)) = block.map() else { return Ok(vec![(at, len)]) };
         let scattered = self.scattered(map)?;

@@ -1,5 +1,5 @@
 //! Where bytes live: a regular file or block device, memory, an overlay, an overlay that is planned on, shared
-//! blocks, a recorder, a device that fails, a view that goes on where one has failed.
+//! blocks, a recorder of writes and one of reads, a device that fails, a view that goes on where one has failed.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 //! [`Disk`] is what the rest of the core holds: a device with its counters, whose errors name a place, and
@@ -12,6 +12,7 @@ mod file;
 mod fork;
 mod lenient;
 mod memory;
+mod noting;
 mod overlay;
 mod planning;
 mod powercut;
@@ -27,6 +28,7 @@ pub use file::FileDevice;
 pub use fork::{Block, ForkDevice, placed};
 pub use lenient::LenientDevice;
 pub use memory::MemoryDevice;
+pub use noting::NotingDevice;
 pub use overlay::OverlayDevice;
 pub use planning::PlanningDevice;
 pub use powercut::{Fate, SECTOR, cut_power};

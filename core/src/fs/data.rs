@@ -98,13 +98,13 @@ impl Fs {
     }
 
     /// The stored blocks `[first, end)` of a file, without their bytes.
-    pub(super) fn keys_within(&self, object: &Object, first: u64, end: u64) -> KeyScan {
+    pub fn keys_within(&self, object: &Object, first: u64, end: u64) -> KeyScan {
         let prefix = data_prefix(object);
         KeyScan::new(TreeId::Data, data_key(&prefix, first), Some(data_key(&prefix, end)))
     }
 
     /// The number of the next of them.
-    pub(super) fn next_key(&self, object: &Object, scan: &mut KeyScan) -> Result<Option<u64>> {
+    pub fn next_key(&self, object: &Object, scan: &mut KeyScan) -> Result<Option<u64>> {
         let Some((key, _)) = scan.next(self.volume.store())? else { return Ok(None) };
         match parse_data_key(&key) {
             Some((prefix, block)) if *prefix == *data_prefix(object) => Ok(Some(block)),

@@ -93,7 +93,7 @@ impl Bitmap {
     }
 
     /// The first set bit at or after `from`.
-    fn find_set(&self, from: u64) -> Option<u64> {
+    pub fn find_set(&self, from: u64) -> Option<u64> {
         let mut at = from;
         while at < self.len {
             let word = self.words[(at / 64) as usize] >> (at % 64);

@@ -22,6 +22,7 @@ mod open;
 mod raise;
 mod ring;
 mod room;
+mod rooted;
 
 use bytes::Bytes;
 

@@ -321,7 +321,11 @@ impl Volume {
         Volume::of_parts(parts, options, survey)
     }
 
-    fn of_parts(parts: Parts, mut options: OpenOptions, survey: Option<&Survey>) -> Result<Volume> {
+    pub(super) fn of_parts(
+        parts: Parts,
+        mut options: OpenOptions,
+        survey: Option<&Survey>,
+    ) -> Result<Volume> {
         let Parts { disk, identity, superblock, newest, mut space, table } = parts;
         for (group, extent) in survey.iter().flat_map(|survey| &survey.pins) {
             space.pin_logged(*group, *extent)?;

@@ -78,7 +78,7 @@ pub const TOOLS: [Tool; 43] = [
     tool("resize --json IMG", true),
 ];
 
-const NAMES: [(&str, i32); 28] = [
+const NAMES: [(&str, i32); 33] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("undo", 2),
@@ -88,6 +88,11 @@ const NAMES: [(&str, i32); 28] = [
     ("stat", 2),
     ("export", 2),
     ("import", 2),
+    ("pack", 2),
+    ("unpack", 2),
+    ("verify", 2),
+    ("prove", 2),
+    ("verify-proof", 2),
     ("find", 2),
     ("du", 2),
     ("cp", 2),

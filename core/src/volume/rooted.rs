@@ -1,0 +1,67 @@
+//! The state that hangs from the root page of an allocation table, and from nothing else.
+//!
+//! The hash of that page stands for all keys, values and pending messages of a checkpoint. Whoever knows it needs no
+//! superblock and no space map to look something up, and believes nothing that does not follow from it.
+
+use std::sync::Arc;
+
+use super::create::unborn;
+use super::open::Parts;
+use super::{Layout, Mode, OpenOptions, Volume};
+use crate::cache::{CacheBudget, Geometry};
+use crate::device::{Device, Disk};
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::limits::{IMAGE_BLOCKS_MIN, LOG_BYTES_MIN};
+use crate::format::{Identity, PagePointer, Superblock, TablePage, TableRoot, ZoneSizes};
+use crate::ids::*;
+use crate::space::Space;
+use crate::table::Table;
+
+impl Volume {
+    /// Opens the state whose root page is at `block` and has this hash; only to be read. Reads that page, and later
+    /// nothing but what lookups need. The log, and everything else at fixed places, is as if it were not there.
+    pub fn of_root(
+        device: Arc<dyn Device>,
+        block: BlockNr,
+        hash: Hash,
+        cache: CacheBudget,
+    ) -> Result<Volume> {
+        let disk = Disk::new(device);
+        let place = Place::Byte(block.byte());
+        let bytes = disk.read(block.byte(), BLOCK_SIZE)?;
+        let (seal, page) = TablePage::decode(&bytes, None)
+            .map_err(|error| Error::corrupt(place.clone(), error))?;
+        if seal.hash != hash || page.index != 0 {
+            let found = format!("{}, of page {}", seal.hash, page.index);
+            let expected = format!("{hash}, of page 0");
+            return Err(Error::corrupt(
+                place,
+                Fault::mismatch("hash of the root", expected, found),
+            ));
+        }
+        let pointer = PagePointer { block, birth: seal.birth.epoch, hash };
+        let root = TableRoot { page: pointer, levels: u32::from(page.level) + 1 };
+        let volume = seal.birth.volume;
+        // Nothing is placed, so the least space does.
+        let bytes = IMAGE_BLOCKS_MIN * BLOCK_SIZE as u64;
+        let layout = Layout::new(bytes, LOG_BYTES_MIN)?;
+        let zones = ZoneSizes::default();
+        let nothing = unborn(&layout, Geometry::of_image(bytes), zones, seal.birth);
+        let superblock = Superblock { birth: seal.birth, table: root, ..nothing };
+        let identity = Identity {
+            volume,
+            uuid: volume.0,
+            label: String::new(),
+            image_blocks: layout.image_blocks,
+            ring: layout.ring,
+            log_units: layout.log_units,
+            incompatible: 0,
+        };
+        let space = Space::empty(disk.clone(), layout.image_blocks, layout.nodes());
+        let table = Table::open(disk.clone(), volume, root);
+        let newest = superblock.birth.epoch;
+        let parts = Parts { disk, identity, superblock, newest, space, table };
+        let options = OpenOptions::new(Mode::Checkpoint, Box::new(|| 0));
+        Volume::of_parts(parts, OpenOptions { cache, ..options }, None)
+    }
+}

@@ -1,0 +1,166 @@
+//! `betr pack` and `betr unpack`: a check finds the same in what is unpacked, contents are not in it, and what is no pack
+//! makes no image.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::support::*;
+
+/// What a check says of an image, and how it ends. It is called by the same name always.
+fn check(image: &Path) -> (Option<i32>, String) {
+    let output = betr(["fsck", "-fn", "t.img"]).current_dir(image.parent().unwrap()).output();
+    let output = output.unwrap();
+    let (out, err) = text(&output);
+    (output.status.code(), out + &err)
+}
+
+/// Packs an image and unpacks it in a directory of its own; returns the new one, and the length of the pack.
+fn through(options: &str, image: &Path, dir: &Path) -> (PathBuf, u64) {
+    let folder = dir.join("unpacked");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    run(&format!("pack -q {options} IMG DIR/unpacked/t.pack"), image, dir, 0);
+    run("unpack -q DIR/unpacked/t.pack DIR/unpacked/t.img", image, dir, 0);
+    (folder.join("t.img"), fs::metadata(folder.join("t.pack")).unwrap().len())
+}
+
+/// An image with a large file, small ones, and directories, under the name that [`check`] calls.
+fn image(dir: &Path) -> PathBuf {
+    let tree = dir.join("tree/sub");
+    fs::create_dir_all(&tree).unwrap();
+    fs::write(tree.join("large"), pattern(40 << 20)).unwrap();
+    fs::write(tree.join("odd"), pattern(100_001)).unwrap();
+    fs::write(tree.join("small"), "nobody else's business\n".repeat(40)).unwrap();
+    fs::write(dir.join("tree/at-the-root"), "a secret\n").unwrap();
+    let image = dir.join("t.img");
+    run("mkfs -q IMG 64M -d DIR/tree", &image, dir, 0);
+    image
+}
+
+fn has(image: &Path, text: &[u8]) -> bool {
+    fs::read(image).unwrap().windows(text.len()).any(|window| window == text)
+}
+
+#[test]
+fn what_is_unpacked_is_the_image_without_contents() {
+    let (_guard, dir) = scratch();
+    let image = image(&dir);
+    let (unpacked, bytes) = through("", &image, &dir);
+    assert_eq!(check(&image).0, Some(0));
+    assert_eq!(check(&unpacked), check(&image));
+    let [whole, meta] = [&image, &unpacked].map(|image| fs::metadata(image).unwrap());
+    assert_eq!(meta.len(), whole.len());
+    assert!(bytes * 100 < whole.len() && meta.blocks() * 10 < whole.blocks(), "{bytes}");
+    assert_eq!(run("ls -lR IMG", &unpacked, &dir, 0), run("ls -lR IMG", &image, &dir, 0));
+    assert_eq!(run("dump IMG tree", &unpacked, &dir, 0), run("dump IMG tree", &image, &dir, 0));
+    for contents in ["a secret", "nobody else's business"] {
+        assert!(has(&image, contents.as_bytes()) && !has(&unpacked, contents.as_bytes()));
+    }
+    assert!(has(&unpacked, b"at-the-root"));
+    run("cat IMG /at-the-root", &unpacked, &dir, 3);
+    // What is left of the image is all that it is packed from.
+    let pack = fs::read(dir.join("unpacked/t.pack")).unwrap();
+    through("", &unpacked.clone(), &dir.join("unpacked"));
+    assert!(fs::read(dir.join("unpacked/unpacked/t.pack")).unwrap() == pack);
+    // With contents nothing is missing.
+    let (unpacked, _) = through("--data", &image, &dir);
+    run("fsck -fn --data IMG", &unpacked, &dir, 0);
+    run("export -q IMG DIR/out", &unpacked, &dir, 0);
+    crate::tree::assert_same(&dir.join("out"), &dir.join("tree"));
+}
+
+#[test]
+fn streams_and_files_that_are_there() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    let (out, _) = run("pack IMG DIR/t.pack", &image, &dir, 0);
+    assert!(out.contains("t.pack: ") && out.contains(" of contents left out\n"), "{out}");
+    let pack = fs::read(dir.join("t.pack")).unwrap();
+    let again = betr(words("pack IMG -", &image, &dir)).output().unwrap();
+    assert!(again.status.success() && again.stdout == pack && again.stderr.is_empty());
+    let (_, err) = run("pack IMG DIR/t.pack", &image, &dir, 1);
+    assert!(err.contains("t.pack is there already"), "{err}");
+    run("pack -f IMG DIR/t.pack", &image, &dir, 0);
+    assert!(fs::read(dir.join("t.pack")).unwrap() == pack);
+    let new = dir.join("new.img");
+    let stdin = |line: &str| betr(words(line, &new, &dir)).write_stdin(pack.clone()).assert();
+    let out = stdin("unpack - IMG").success().get_output().stdout.clone();
+    assert!(String::from_utf8(out).unwrap().contains("check it without --data"));
+    let before = fingerprint(&new);
+    stdin("unpack - IMG").code(1).stderr(predicates::str::contains("already holds"));
+    stdin("unpack - DIR/none/new.img").code(1);
+    assert!(fingerprint(&new) == before);
+    stdin("unpack -qf - IMG").success().stdout("");
+    let (_, err) = run("unpack IMG DIR/other.img", &image, &dir, 3);
+    assert!(err.contains("magic, at byte 0: expected \\xbeBETRpk"), "{err}");
+    let (_, err) = run("pack DIR/file DIR/none.pack", &image, &dir, 3);
+    assert!(err.contains("not a betr image"), "{err}");
+    assert!(!dir.join("other.img").exists() && !dir.join("none.pack").exists());
+}
+
+#[test]
+fn a_pack_that_does_not_verify_leaves_no_image() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    run("pack -q IMG DIR/t.pack", &image, &dir, 0);
+    let (pack, bad) = (fs::read(dir.join("t.pack")).unwrap(), dir.join("bad.pack"));
+    let there = names(&dir);
+    for at in [3, 8, 12, 16, 23, 30, pack.len() / 2, pack.len() - 1] {
+        for cut in [false, true] {
+            let mut bytes = pack.clone();
+            if cut {
+                bytes.truncate(at)
+            } else {
+                bytes[at] ^= 0x10
+            }
+            fs::write(&bad, bytes).unwrap();
+            let (_, err) = run("unpack DIR/bad.pack DIR/new.img", &image, &dir, 3);
+            assert!(err.contains("bad.pack: the pack does not verify: "), "{at}: {err}");
+            fs::remove_file(&bad).unwrap();
+            assert_eq!(names(&dir), there);
+        }
+    }
+}
+
+#[test]
+fn an_end_that_is_missing_is_missing_and_what_is_behind_is_not_packed() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("t.img");
+    fs::rename(small_image(&dir), &image).unwrap();
+    let len = fs::metadata(&image).unwrap().len();
+    age(&image);
+    let before = fingerprint(&image);
+    let (_, bytes) = through("", &image, &dir);
+    assert!(fingerprint(&image) == before);
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &pattern(1 << 20), len).unwrap();
+    let (unpacked, longer) = through("", &image, &dir);
+    assert_eq!(check(&unpacked), check(&image));
+    assert!(longer < bytes + 100 && fs::metadata(unpacked).unwrap().len() == len + (1 << 20));
+    for len in [len - 1, len - 4096, len / 2, 70_000] {
+        file.set_len(len).unwrap();
+        let (unpacked, _) = through("", &image, &dir);
+        assert_eq!(check(&unpacked), check(&image), "{len}");
+    }
+    file.lock().unwrap();
+    let (_, err) = run("pack IMG DIR/t.pack", &image, &dir, 1);
+    assert!(err.contains("t.img is in use"), "{err}");
+}
+
+#[test]
+fn the_log_is_packed_with_what_it_binds() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("t.img");
+    fs::create_dir(dir.join("tree")).unwrap();
+    fs::write(dir.join("tree/before"), pattern(3 << 20)).unwrap();
+    run("mkfs -q IMG 24M --log-size 512K -d DIR/tree", &image, &dir, 0);
+    run("dev powercut IMG", &image, &dir, 0);
+    let (unpacked, _) = through("", &image, &dir);
+    let found = check(&image);
+    assert!(found.0 == Some(0) && found.1.contains("L01"), "{found:?}");
+    assert_eq!(check(&unpacked), found);
+    // The records can be brought in, in earnest.
+    run("fsck -p IMG", &unpacked, &dir, 0);
+    assert_eq!(check(&unpacked).0, Some(0));
+}

@@ -1,0 +1,356 @@
+//! A pack as a stream of bytes: section 16 of the format. Written in one pass, read in one pass.
+//!
+//! What reads it believes nothing: rows come in order and within the image, so what is written of them is never more
+//! than the image has; memory is bounded by the window of the compression. Only the hash at the end says that all of it is
+//! what was written.
+
+use std::io::{self, BufRead, Read, Write};
+
+use betr_core::ids::{BLOCK_SIZE, Hash, is_zero};
+use sha2::{Digest, Sha256};
+use zstd::stream::{read::Decoder, write::Encoder};
+
+/// What a pack begins with.
+const MAGIC: &[u8; 8] = b"\xbeBETRpk\n";
+/// The version that is written and read.
+const VERSION: u32 = 1;
+/// Bytes of the header.
+const HEADER_BYTES: usize = 24;
+/// Bytes before the blocks of a row.
+const ROW_BYTES: usize = 12;
+/// Blocks of a row.
+const ROW_MAX: u32 = 256;
+/// Bytes of the longest image.
+const IMAGE_MAX: u64 = 1 << 44;
+/// The logarithm of the bytes that a decoder must remember.
+const WINDOW_LOG: u32 = 23;
+/// How much work is put into compression.
+const LEVEL: i32 = 9;
+
+/// What a pack says of itself at its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Whether it has the contents of files.
+    pub contents: bool,
+    /// The length of the image.
+    pub image_bytes: u64,
+}
+
+/// Why a pack cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PackError {
+    /// Reading failed, or what is compressed ends too early or makes no sense.
+    #[error("{0}")]
+    Read(#[from] io::Error),
+    /// Something is not as it has to be.
+    #[error("{what}, at {place}: expected {expected}, found {found}")]
+    Wrong { what: &'static str, place: String, expected: String, found: String },
+}
+
+impl Header {
+    fn encode(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&u32::from(self.contents).to_le_bytes());
+        bytes[16..].copy_from_slice(&self.image_bytes.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, PackError> {
+        let wrong = |what, at: usize, expected: &str, found: String| {
+            let (place, expected) = (format!("byte {at}"), expected.into());
+            PackError::Wrong { what, place, expected, found }
+        };
+        if !bytes.starts_with(MAGIC) {
+            let text = betr_core::text::printable;
+            return Err(wrong("magic", 0, &text(MAGIC), text(&bytes[..8])));
+        }
+        let version = u32_at(bytes, 8);
+        if version != VERSION {
+            return Err(wrong("version", 8, "1", version.to_string()));
+        }
+        let contents = match u32_at(bytes, 12) {
+            flag @ 0..=1 => flag == 1,
+            flag => return Err(wrong("contents", 12, "0 or 1", flag.to_string())),
+        };
+        let image_bytes = u64_at(bytes, 16);
+        if image_bytes > IMAGE_MAX {
+            return Err(wrong("image bytes", 16, "at most 2^44", image_bytes.to_string()));
+        }
+        Ok(Header { contents, image_bytes })
+    }
+
+    /// How many blocks the image has; the last may lie in it in part.
+    pub fn blocks(self) -> u64 {
+        self.image_bytes.div_ceil(BLOCK_SIZE as u64)
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Writes a pack.
+pub(crate) struct PackWriter<W: Write> {
+    out: Encoder<'static, W>,
+    hash: Sha256,
+    /// The row that is being gathered, and its first block.
+    row: Vec<u8>,
+    first: u64,
+    blocks: u64,
+}
+
+impl<W: Write> PackWriter<W> {
+    /// Begins with the header.
+    pub fn new(mut out: W, header: Header) -> io::Result<PackWriter<W>> {
+        let bytes = header.encode();
+        out.write_all(&bytes)?;
+        let mut out = Encoder::new(out, LEVEL)?;
+        out.window_log(WINDOW_LOG)?;
+        let hash = Sha256::new_with_prefix(bytes);
+        Ok(PackWriter { out, hash, row: Vec::new(), first: 0, blocks: 0 })
+    }
+
+    /// Adds a block behind those before, unless it is zero.
+    pub fn block(&mut self, block: u64, bytes: &[u8]) -> io::Result<()> {
+        if is_zero(bytes) {
+            return Ok(());
+        }
+        let count = (self.row.len() / BLOCK_SIZE) as u64;
+        if count == u64::from(ROW_MAX) || block != self.first + count {
+            self.flush_row()?;
+        }
+        if self.row.is_empty() {
+            self.first = block;
+        }
+        self.row.extend_from_slice(bytes);
+        self.row.resize(self.row.len().next_multiple_of(BLOCK_SIZE), 0);
+        self.blocks += 1;
+        Ok(())
+    }
+
+    fn flush_row(&mut self) -> io::Result<()> {
+        let count = (self.row.len() / BLOCK_SIZE) as u32;
+        if count > 0 {
+            self.write(&row_header(self.first, count))?;
+            let row = std::mem::take(&mut self.row);
+            self.write(&row)?;
+            self.row = row;
+            self.row.clear();
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hash.update(bytes);
+        self.out.write_all(bytes)
+    }
+
+    /// Ends the pack; returns how many blocks are in it.
+    pub fn end(mut self) -> io::Result<u64> {
+        self.flush_row()?;
+        self.write(&row_header(self.blocks, 0))?;
+        let hash: [u8; 32] = self.hash.finalize().into();
+        self.out.write_all(&hash)?;
+        self.out.finish()?.flush()?;
+        Ok(self.blocks)
+    }
+}
+
+fn row_header(first: u64, count: u32) -> [u8; ROW_BYTES] {
+    let mut bytes = [0; ROW_BYTES];
+    bytes[..8].copy_from_slice(&first.to_le_bytes());
+    bytes[8..].copy_from_slice(&count.to_le_bytes());
+    bytes
+}
+
+/// Reads a pack.
+pub(crate) struct PackReader<R: BufRead> {
+    input: Decoder<'static, R>,
+    header: Header,
+    hash: Sha256,
+    /// How much of what is compressed has been read.
+    at: u64,
+    row: Vec<u8>,
+    /// The block behind the last row, and whether another may follow at once.
+    next: u64,
+    full: bool,
+    blocks: u64,
+}
+
+impl<R: BufRead> PackReader<R> {
+    /// Reads the header.
+    pub fn new(mut input: R) -> Result<PackReader<R>, PackError> {
+        let mut bytes = [0; HEADER_BYTES];
+        input.read_exact(&mut bytes)?;
+        let header = Header::decode(&bytes)?;
+        let mut input = Decoder::with_buffer(input)?.single_frame();
+        input.window_log_max(WINDOW_LOG)?;
+        let (hash, row) = (Sha256::new_with_prefix(bytes), Vec::new());
+        Ok(PackReader { input, header, hash, at: 0, row, next: 0, full: true, blocks: 0 })
+    }
+
+    /// What the pack says of itself.
+    pub fn header(&self) -> Header {
+        self.header
+    }
+
+    /// The next blocks: the number of the first, and their bytes. Nothing once all have been read and all verifies.
+    pub fn row(&mut self) -> Result<Option<(u64, &[u8])>, PackError> {
+        let at = self.at;
+        let mut head = [0; ROW_BYTES];
+        self.read(&mut head)?;
+        let (first, count) = (u64_at(&head, 0), u32_at(&head, 8));
+        if count == 0 {
+            self.end(at, first)?;
+            return Ok(None);
+        }
+        if count > ROW_MAX {
+            return Err(wrong("blocks of a row", at + 8, "at most 256", count));
+        }
+        let end = first.checked_add(count.into()).filter(|end| *end <= self.header.blocks());
+        let least = if self.full { self.next } else { self.next + 1 };
+        let Some(end) = end.filter(|_| first >= least) else {
+            let expected = format!("blocks from {least} to {}", self.header.blocks());
+            return Err(wrong("a row", at, expected, format!("{first}+{count}")));
+        };
+        (self.next, self.full, self.blocks) =
+            (end, count == ROW_MAX, self.blocks + u64::from(count));
+        let mut row = std::mem::take(&mut self.row);
+        row.resize(count as usize * BLOCK_SIZE, 0);
+        self.read(&mut row)?;
+        self.row = row;
+        if let Some(zero) = self.row.chunks(BLOCK_SIZE).position(is_zero) {
+            let at = at + (ROW_BYTES + zero * BLOCK_SIZE) as u64;
+            return Err(wrong("a block", at, "one that is not zero", "zeros"));
+        }
+        let beyond = (end * BLOCK_SIZE as u64).saturating_sub(self.header.image_bytes) as usize;
+        let inside = self.row.len() - beyond;
+        if !is_zero(&self.row[inside..]) {
+            let at = at + (ROW_BYTES + inside) as u64;
+            return Err(wrong("the last block", at, "zeros behind the image", "something else"));
+        }
+        Ok(Some((first, &self.row[..inside])))
+    }
+
+    /// The end, of which number and count have been read.
+    fn end(&mut self, at: u64, blocks: u64) -> Result<(), PackError> {
+        if blocks != self.blocks {
+            return Err(wrong("number of blocks", at, self.blocks, blocks));
+        }
+        let computed = Hash(self.hash.clone().finalize().into());
+        let mut hash = [0; 32];
+        self.input.read_exact(&mut hash)?;
+        if hash != computed.0 {
+            return Err(wrong("hash", at + ROW_BYTES as u64, computed, Hash(hash)));
+        }
+        let after = at + (ROW_BYTES + hash.len()) as u64;
+        let nothing = |more| match more {
+            true => Err(wrong("end", after, "the end of the pack", "more")),
+            false => Ok(()),
+        };
+        nothing(self.input.read(&mut [0])? > 0)?;
+        nothing(!self.input.get_mut().fill_buf()?.is_empty())
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        self.input.read_exact(bytes)?;
+        self.hash.update(&*bytes);
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+fn wrong(what: &'static str, at: u64, expected: impl ToString, found: impl ToString) -> PackError {
+    let place = format!("byte {at} of what is compressed");
+    PackError::Wrong { what, place, expected: expected.to_string(), found: found.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header = Header { contents: false, image_bytes: 600 * 4096 - 96 };
+
+    fn pack(blocks: &[(u64, u8)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = PackWriter::new(&mut bytes, HEADER).unwrap();
+        for (block, byte) in blocks {
+            let len = if *block == 599 { 4000 } else { 4096 };
+            writer.block(*block, &vec![*byte; len]).unwrap();
+        }
+        writer.end().unwrap();
+        bytes
+    }
+
+    fn unpack(bytes: &[u8]) -> Result<Vec<(u64, u8)>, PackError> {
+        let mut reader = PackReader::new(bytes)?;
+        let mut found = Vec::new();
+        while let Some((first, bytes)) = reader.row()? {
+            found.extend((first..).zip(bytes.chunks(BLOCK_SIZE).map(|block| block[0])));
+        }
+        Ok(found)
+    }
+
+    /// A pack of records that say anything.
+    fn forged(records: &[u8]) -> Vec<u8> {
+        let mut bytes = HEADER.encode().to_vec();
+        let mut encoder = Encoder::new(&mut bytes, 1).unwrap();
+        encoder.write_all(records).unwrap();
+        encoder.finish().unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        let blocks: Vec<(u64, u8)> =
+            (0..300).chain([500, 502, 599]).map(|block| (block, block as u8 | 1)).collect();
+        let bytes = pack(&blocks);
+        assert_eq!(unpack(&bytes).unwrap(), blocks);
+        assert_eq!(PackReader::new(&bytes[..]).unwrap().header(), HEADER);
+        assert_eq!(pack(&blocks), bytes);
+        assert_eq!(unpack(&pack(&[(3, 0), (4, 1)])).unwrap(), [(4, 1)]);
+        assert_eq!(unpack(&pack(&[])).unwrap(), []);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_found() {
+        let bytes = pack(&[(1, 1), (2, 2), (77, 3)]);
+        for at in 0..bytes.len() {
+            assert!(unpack(&bytes[..at]).is_err(), "cut at {at}");
+            let mut bad = bytes.clone();
+            bad[at] ^= 1 << (at % 8);
+            // Where a bit of the compression means nothing, nothing else is read.
+            if let Ok(found) = unpack(&bad) {
+                assert!(at >= HEADER_BYTES && found == [(1, 1), (2, 2), (77, 3)], "bit at {at}");
+            }
+        }
+        assert!(unpack(&[&bytes[..], b"x"].concat()).is_err());
+    }
+
+    #[test]
+    fn rows_that_lie_are_refused() {
+        let row = |first, count: u32, bytes: &[u8]| [&row_header(first, count)[..], bytes].concat();
+        let block = [7; BLOCK_SIZE];
+        let cases = [
+            (row(u64::MAX, 1, &block), "a row, at byte 0"),
+            (row(600, 1, &block), "blocks from 0 to 600, found 600+1"),
+            (row(599, 1, &block), "zeros behind the image"),
+            (row(0, 257, &block), "at most 256, found 257"),
+            (row(0, 1, &[0; BLOCK_SIZE]), "one that is not zero"),
+            ([row(1, 1, &block), row(1, 1, &block)].concat(), "blocks from 3 to 600"),
+            ([row(1, 1, &block), row(2, 1, &block)].concat(), "blocks from 3 to 600"),
+            ([row(1, 1, &block), row(2, 0, &[0; 32])].concat(), "number of blocks"),
+            ([row(1, 1, &block), row(1, 0, &[0; 32])].concat(), "hash, at byte 4120"),
+        ];
+        for (records, text) in cases {
+            let error = unpack(&forged(&records)).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `betr unpack`: the image that a pack was made of, as far as it is in there.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use betr_cli::codes::GENERAL;
+use betr_cli::image;
+use betr_cli::size::human;
+use betr_cli::{Exit, Failure, Io, show};
+use betr_core::ids::BLOCK_SIZE;
+
+use crate::file::{PackError, PackReader};
+
+/// Make an image of a pack
+///
+/// The image has the length of the one that was packed, and zeros where the pack has nothing: it takes little room. Files
+/// have their names and sizes in it, and no contents that could be read, unless they were packed with --data. The
+/// image is there once all of the pack has been verified, or not at all.
+#[derive(clap::Args, Debug)]
+#[command(after_help = GENERAL.to_string())]
+pub struct Args {
+    /// Replace what is in IMAGE
+    #[arg(short, long)]
+    force: bool,
+    /// Say nothing on standard output
+    #[arg(short, long)]
+    quiet: bool,
+    /// The pack; "-" is standard input
+    file: PathBuf,
+    /// The image to make: a file
+    image: PathBuf,
+}
+
+/// Runs the tool.
+pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    if args.file != Path::new("-") {
+        let name = show::path(&args.file);
+        let failed = |error| {
+            Failure::failed(format!(
+                "{name}: {error}; expected a pack, as 'betr pack' has written it"
+            ))
+        };
+        let file = File::open(&args.file).map_err(failed)?;
+        return unpack(args, &name, BufReader::new(file), io);
+    }
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        let text = "a pack does not come from a terminal: send it from a file or a pipe";
+        return Err(Failure::usage(text));
+    }
+    unpack(args, "standard input", input.lock(), io)
+}
+
+fn unpack(args: &Args, name: &str, input: impl BufRead, io: &mut Io) -> Result<Exit, Failure> {
+    let damaged = |error: PackError| {
+        Failure::damaged(format!(
+            "{name}: the pack does not verify: {error}; expected it as 'betr pack' has written it: fetch it \
+             again, as it is"
+        ))
+    };
+    let mut pack = PackReader::new(input).map_err(damaged)?;
+    let header = pack.header();
+    let new = image::create(&args.image, header.image_bytes, args.force)?;
+    let path = show::path(&args.image);
+    if new.in_place() {
+        return Err(Failure::failed(format!(
+            "{path} is a block device; expected a file: give another path, and copy the image from there"
+        )));
+    }
+    let mut blocks = 0;
+    while let Some((first, bytes)) = pack.row().map_err(damaged)? {
+        new.file.write_all_at(bytes, first * BLOCK_SIZE as u64).map_err(|error| {
+            Failure::failed(format!("{path}: cannot be written, and is not made: {error}"))
+        })?;
+        blocks += bytes.len().div_ceil(BLOCK_SIZE);
+    }
+    new.commit()?;
+    if !args.quiet {
+        let what = match header.contents {
+            true => "contents of files included",
+            false => "without the contents of files: check it without --data",
+        };
+        writeln!(io.out, "{path}: {}, {blocks} blocks, {what}", human(header.image_bytes))?;
+    }
+    Ok(Exit::DONE)
+}

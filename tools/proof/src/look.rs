@@ -1,0 +1,74 @@
+//! Looking something up: the same for whoever makes a proof and whoever verifies it, so that both read the same.
+
+use std::sync::Arc;
+
+use betr_core::Result;
+use betr_core::cache::CacheBudget;
+use betr_core::device::Device;
+use betr_core::error::{Error, Refusal};
+use betr_core::format::{FileType, Inode};
+use betr_core::fs::{Fs, Object, components};
+use betr_core::ids::{BLOCK_SIZE, BlockNr, Hash, Time};
+use betr_core::volume::Volume;
+
+/// What is read comes by once.
+const CACHE: usize = 12 << 20;
+
+/// The file system below a root page.
+pub(crate) fn open(device: Arc<dyn Device>, block: BlockNr, root: Hash) -> Result<Fs> {
+    let volume = Volume::of_root(device, block, root, CacheBudget::of(CACHE))?;
+    Ok(Fs::open(volume, Box::new(Time::default)))
+}
+
+/// What is at a path; nothing if there is nothing.
+pub(crate) fn find(fs: &Fs, path: &[u8]) -> Result<Option<Object>> {
+    match fs.resolve(path) {
+        Ok(object) => Ok(Some(object)),
+        Err(Error::Refused(Refusal::NotFound | Refusal::NotADirectory)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The stored blocks of a regular file, one after another: where each is, and its bytes. Where there is none, the file
+/// has zeros, and the keys that are read show that.
+pub(crate) fn contents<E: From<Error>>(
+    fs: &Fs,
+    object: &Object,
+    mut each: impl FnMut(u64, &[u8]) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let inode = object.inode();
+    if inode.kind != FileType::Regular {
+        return Ok(());
+    }
+    let mut keys = fs.keys_within(object, 0, inode.size.div_ceil(BLOCK_SIZE as u64));
+    while let Some(block) = fs.next_key(object, &mut keys)? {
+        // One by one: nothing is read of what is beside it.
+        let at = block * BLOCK_SIZE as u64;
+        each(at, &fs.read(object, at, BLOCK_SIZE)?)?;
+    }
+    Ok(())
+}
+
+/// A path as proofs have it: from the root directory on, each name once.
+pub(crate) fn normal(path: &[u8]) -> Vec<u8> {
+    let mut names: Vec<&[u8]> = Vec::new();
+    for name in components(path) {
+        match name {
+            b".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    [b"/", &names.join(&b'/')[..]].concat()
+}
+
+/// What an inode is, in words.
+pub(crate) fn describe(inode: &Inode) -> String {
+    let what = match inode.kind {
+        FileType::Regular => format!("a regular file of {} bytes", inode.size),
+        FileType::Symlink => {
+            format!("a symbolic link to {}", betr_core::text::printable(&inode.target))
+        }
+        kind => format!("a {}", kind.name()),
+    };
+    format!("{what}, mode {:04o}, owner {}:{}", inode.perm, inode.uid, inode.gid)
+}

@@ -53,6 +53,7 @@ enum Tool {
     Tune(betr_volume::tune::Args),
     Resize(betr_volume::resize::Args),
     Dump(betr_dump::Args),
+    Diff(betr_diff::Args),
     Explain(betr_explain::Args),
     Replay(betr_replay::Args),
     Pack(betr_pack::Args),
@@ -84,6 +85,7 @@ impl Tool {
             Tool::Tune(args) => betr_volume::tune::run(args, io),
             Tool::Resize(args) => betr_volume::resize::run(args, io),
             Tool::Dump(args) => betr_dump::run(args, io),
+            Tool::Diff(args) => betr_diff::run(args, io),
             Tool::Explain(args) => betr_explain::run(args, io),
             Tool::Replay(args) => betr_replay::run(args, io),
             Tool::Pack(args) => betr_pack::run(args, io),
@@ -124,6 +126,7 @@ fn codes(tool: Option<&OsString>) -> Codes {
             Codes { usage: Exit::FSCK_USAGE, failed: Exit::OPERATIONAL, unread: Exit::OPERATIONAL }
         }
         Some("mkfs") => Codes { usage: Exit::FAILED, failed: Exit::FAILED, unread: Exit::DONE },
+        Some("diff") => Codes { usage: Exit::USAGE, failed: Exit::USAGE, unread: Exit::FAILED },
         Some("probe") => {
             Codes { usage: Exit::PROBE_USAGE, failed: Exit::PROBE_USAGE, unread: Exit::DONE }
         }

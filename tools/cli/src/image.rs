@@ -15,12 +15,14 @@ mod copy;
 mod create;
 mod data;
 mod error;
+mod holes;
 mod temp;
 
 pub use busy::{MountedAt, SERVER, what_is_mounted_at};
 pub use copy::copy_to;
 pub use create::{NewImage, create, create_new, existing_len};
 pub use error::OpenError;
+pub use holes::next_data;
 
 use error::doing;
 use rustix::fs::OFlags;

@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 mod file;
-mod holes;
 mod kept;
 #[cfg(test)]
 mod tests;
@@ -17,6 +16,7 @@ use std::sync::Arc;
 
 use betr_cli::codes::GENERAL;
 use betr_cli::image;
+use betr_cli::image::next_data;
 use betr_cli::size::human;
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::{failure, open_view};
@@ -136,7 +136,7 @@ fn write(
     while let Some(row) = kept.next_row(at) {
         let (mut start, row_end) = (row.start, row.end.min(end));
         if let Some(file) = holes.filter(|_| !kept.knows_blocks()) {
-            let data = holes::next_data(file, start * BLOCK_SIZE as u64, header.image_bytes)?;
+            let data = next_data(file, start * BLOCK_SIZE as u64, header.image_bytes)?;
             start = data.map_or(end, |byte| byte / BLOCK_SIZE as u64);
         }
         if start >= end {

@@ -32,7 +32,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
 }
 
 /// Every tool that works on an image which is there, with the image last or before its operands.
-pub const TOOLS: [Tool; 43] = [
+pub const TOOLS: [Tool; 48] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
     fsck("fsck -n --data --json IMG", false),
@@ -46,6 +46,11 @@ pub const TOOLS: [Tool; 43] = [
     tool("info IMG", false),
     tool("info --json IMG", false),
     tool("stat --json IMG /sub /sub/inner", false),
+    tool("explain IMG /hello", false),
+    tool("explain IMG /hello@0 --json", false),
+    tool("replay IMG list --json", false),
+    tool("replay IMG verify", false),
+    tool("dump IMG space --json", false),
     tool("export IMG DIR/out", false),
     tool("export IMG /hello DIR/out-file", false),
     tool("export IMG /hello -", false),
@@ -78,7 +83,7 @@ pub const TOOLS: [Tool; 43] = [
     tool("resize --json IMG", true),
 ];
 
-const NAMES: [(&str, i32); 33] = [
+const NAMES: [(&str, i32); 37] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("undo", 2),
@@ -88,6 +93,10 @@ const NAMES: [(&str, i32); 33] = [
     ("stat", 2),
     ("export", 2),
     ("import", 2),
+    ("dump", 2),
+    ("explain", 2),
+    ("replay", 2),
+    ("diff", 2),
     ("pack", 2),
     ("unpack", 2),
     ("verify", 2),

@@ -5,6 +5,8 @@ mod commands;
 mod contract;
 mod crash;
 mod damaged;
+mod diff;
+mod example;
 mod exclude;
 mod fsck;
 mod info;

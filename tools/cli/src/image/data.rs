@@ -2,11 +2,14 @@
 
 use super::OpenImage;
 use super::error::{OpenError, doing};
+use super::holes::next_data;
 use crate::probe;
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+
+/// What is looked at between two looks for holes.
+const STEP: u64 = 1 << 20;
 
 /// What data there is, in words; none if it may be overwritten without asking.
 pub(super) fn data_in(image: &OpenImage) -> Result<Option<String>, OpenError> {
@@ -29,21 +32,13 @@ pub(super) fn data_in(image: &OpenImage) -> Result<Option<String>, OpenError> {
 /// Whether the file has a byte that is not zero. Holes are skipped: an empty image may be much
 /// longer than anybody wants to read.
 fn any_byte_beside_holes(file: &File, len: u64) -> io::Result<bool> {
-    use rustix::fs::{SeekFrom, seek};
     let mut at = 0;
-    while at < len {
-        let start = match seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(false),
-            // It does not know of holes.
-            Err(Errno::INVAL) => return any_byte(file, at, len),
-            Err(error) => return Err(error.into()),
-        };
-        let end = seek(file, SeekFrom::Hole(start))?.min(len);
+    while let Some(start) = next_data(file, at, len)? {
+        let end = len.min(start + STEP);
         if any_byte(file, start, end)? {
             return Ok(true);
         }
-        at = end.max(at + 1);
+        at = end;
     }
     Ok(false)
 }

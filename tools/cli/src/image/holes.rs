@@ -7,7 +7,7 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
 /// Where the next byte is, from `at` on, that a file of `len` bytes has on the host; nothing if there is none.
-pub(crate) fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<u64>> {
+pub fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<u64>> {
     match seek(file, SeekFrom::Data(at)) {
         Ok(start) => Ok(Some(start).filter(|start| *start < len)),
         Err(Errno::NXIO) => Ok(None),

@@ -1,0 +1,44 @@
+//! `betr diff`: two images by their files and by their structure.
+
+use std::fs;
+
+use crate::support::*;
+
+#[test]
+fn images_are_compared_by_their_files() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    let copy = dir.join("copy.img");
+    fs::copy(&image, &copy).unwrap();
+    let diff =
+        |words: &str, code| run(&format!("diff IMG DIR/copy.img {words}"), &image, &dir, code).0;
+    assert_eq!(diff("", 0), "");
+    assert_eq!(diff("--structure", 0), "");
+    fs::write(dir.join("new"), "something else\n").unwrap();
+    run("rm IMG /link", &copy, &dir, 0);
+    run("import IMG DIR/new /sub/new", &copy, &dir, 0);
+    run("chmod IMG 600 /hello", &copy, &dir, 0);
+    run("setfattr IMG -n user.note -v x /sub/inner", &copy, &dir, 0);
+    run("truncate IMG -s 9999 /sub/inner", &copy, &dir, 0);
+    assert_eq!(
+        diff("", 1),
+        "~ /  modified\n\
+         ~ /hello  mode 0644 to 0600\n\
+         - /link  symbolic link\n\
+         ~ /sub  modified\n\
+         ~ /sub/inner  size 10000 to 9999, modified, attribute user.note, contents from byte 9999 on, in 1 blocks\n\
+         + /sub/new  regular file\n"
+    );
+    assert_eq!(diff("--quiet", 1), "");
+    let json: serde_json::Value = serde_json::from_str(&diff("--json", 1)).unwrap();
+    assert_eq!(json["schema"], "betr.diff");
+    assert_eq!(json["changes"].as_array().unwrap().len(), 6);
+    let structure = diff("--structure", 1);
+    assert!(
+        structure.contains("superblock, seal, epoch") && structure.contains("~ n:1  metadata"),
+        "{structure}"
+    );
+    let (_, err) = run("diff IMG DIR/new", &image, &dir, 2);
+    assert!(err.contains("not a betr image"), "{err}");
+    run("diff IMG", &image, &dir, 2);
+}

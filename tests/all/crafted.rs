@@ -238,13 +238,50 @@ fn dump(bytes: &[u8]) {
         &["node", "2"],
         &["log"],
         &["path", "/"],
+        &["space"],
+        &["stats"],
+        &["messages"],
+        &["all", "--ndjson"],
+        &["block", "b:0x64010"],
+        &["key", "k#1:0000000000000000"],
     ] {
         let line = [&["dump", image][..], words].concat();
         let args = <Line as clap::Parser>::try_parse_from(line).unwrap().args;
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let (mut out, mut err) = (Printed(0), Vec::new());
         let _ = betr_dump::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
+        let most = PRINTED_TIMES * bytes.len() as u64;
+        assert!(out.0 <= most, "{words:?} prints {} bytes", out.0);
+    }
+    for words in [&["list"][..], &["verify"], &["diff", "-k"], &["timeline", "--no-hash"]] {
+        let line = [&["replay", image][..], words].concat();
+        let args = <ReplayLine as clap::Parser>::try_parse_from(line).unwrap().args;
+        let (mut out, mut err) = (Printed(0), Vec::new());
+        let _ = betr_replay::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
     }
     let _ = std::fs::remove_file(&path);
+}
+
+/// A byte of the image is printed with so many at the most: in hexadecimal, and names and places of short fields.
+const PRINTED_TIMES: u64 = 40;
+
+/// How much was printed.
+struct Printed(u64);
+
+impl std::io::Write for Printed {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(clap::Parser)]
+struct ReplayLine {
+    #[command(flatten)]
+    args: betr_replay::Args,
 }
 
 /// A device that counts what is read.

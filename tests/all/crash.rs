@@ -23,7 +23,7 @@ fn sound(exploration: &Exploration) {
 
 #[test]
 fn every_state_recovers_to_an_operation_boundary() {
-    let states = 1500 * rounds(1);
+    let states = 1000 * rounds(1);
     let explored = explore(&Workload::all(), Options { states, ..Options::default() });
     sound(&explored);
     for (name, tally) in &explored.tallies {

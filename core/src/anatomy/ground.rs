@@ -64,6 +64,8 @@ pub struct Ground {
     pub areas: Vec<Area>,
     /// What could not be read, so that more may be in use than is known.
     pub damage: Vec<String>,
+    /// Nodes and runs that have no blocks in common with anything else.
+    owners: HashSet<(NodeId, Option<RunSeq>)>,
 }
 
 impl Ground {
@@ -71,23 +73,31 @@ impl Ground {
     pub fn of(disk: &Disk, superblock: &Superblock) -> Ground {
         let blocks = superblock.image_blocks;
         let known = Bitmap::new(blocks);
-        let mut survey = Survey { disk, known, areas: Vec::new(), damage: Vec::new() };
+        let mut survey =
+            Survey { disk, known, areas: Vec::new(), damage: Vec::new(), owners: HashSet::new() };
         survey.fixed(superblock);
         let entries = survey.table(superblock);
         for (id, entry) in &entries {
-            survey.take(entry.extent, || Purpose::Node(*id, *entry));
+            if survey.take(entry.extent, || Purpose::Node(*id, *entry)) {
+                survey.owners.insert((*id, None));
+            }
         }
+        // What is another's as well is not read: the work is in proportion to the image, whatever that says.
         for (id, entry) in entries.iter().filter(|(_, entry)| entry.height > Height(0)) {
-            survey.runs(*id, entry);
+            if survey.owners.contains(&(*id, None)) {
+                survey.runs(*id, entry);
+            }
         }
         match scan(disk, superblock) {
-            Ok(log) => log.pins.iter().for_each(|(group, extent)| {
-                survey.take(*extent, || Purpose::Bound(*group));
-            }),
+            Ok(log) => {
+                for (group, extent) in &log.pins {
+                    survey.take(*extent, || Purpose::Bound(*group));
+                }
+            }
             Err(error) => survey.damage.push(error.to_string()),
         }
         let space = Space::load(disk, superblock);
-        let Survey { known, mut areas, mut damage, .. } = survey;
+        let Survey { known, mut areas, mut damage, owners, .. } = survey;
         let used = space.as_ref().ok().map(Space::used);
         if let Err(error) = &space {
             damage.push(error.to_string());
@@ -96,7 +106,17 @@ impl Ground {
             rest(start, count, used, &mut areas);
         }
         areas.sort_by_key(|area| area.start);
-        Ground { areas, damage }
+        Ground { areas, damage, owners }
+    }
+
+    /// Whether a node has its blocks for itself.
+    pub fn owns_node(&self, id: NodeId) -> bool {
+        self.owners.contains(&(id, None))
+    }
+
+    /// Whether a run of a node has its blocks for itself.
+    pub fn owns_run(&self, id: NodeId, seq: RunSeq) -> bool {
+        self.owners.contains(&(id, Some(seq)))
     }
 
     /// What a block is used for; nothing past the end.
@@ -124,31 +144,39 @@ struct Survey<'d> {
     known: Bitmap,
     areas: Vec<Area>,
     damage: Vec<String>,
+    owners: HashSet<(NodeId, Option<RunSeq>)>,
 }
 
 impl Survey<'_> {
-    /// Blocks have a purpose, as far as they are in the image and have no other.
-    fn add(&mut self, start: u64, count: u64, purpose: impl Fn() -> Purpose) {
+    /// Blocks have a purpose, as far as they are in the image and have no other. Returns whether that is so for all.
+    fn add(&mut self, start: u64, count: u64, purpose: impl Fn() -> Purpose) -> bool {
+        let mut all = start.saturating_add(count) <= self.known.len();
         let end = start.saturating_add(count).min(self.known.len());
         let mut at = start;
         while at < end {
             let taken = self.known.get(at);
             let same = |block: &u64| self.known.get(*block) == taken;
             let blocks = (at..end).take_while(same).count() as u64;
+            all &= !taken;
             if !taken {
                 self.known.set(at, blocks);
                 self.areas.push(Area { start: at, blocks, purpose: purpose() });
             }
             at += blocks;
         }
+        all
     }
 
-    /// An extent has a purpose; if it is scattered, with its maps.
-    fn take(&mut self, extent: Extent, purpose: impl Fn() -> Purpose) {
+    /// An extent has a purpose; if it is scattered, with its maps. Returns whether all of it is its own.
+    fn take(&mut self, extent: Extent, purpose: impl Fn() -> Purpose) -> bool {
         let rows = match self.disk.blocks_of(extent) {
             Ok(rows) => rows,
-            Err(error) => return self.damage.push(error.to_string()),
+            Err(error) => {
+                self.damage.push(error.to_string());
+                return false;
+            }
         };
+        let mut is_own = true;
         // Rows of a scattered image are those of its maps first, then its own.
         let own = u64::from(extent.blocks);
         let all: u64 = rows.iter().map(|row| u64::from(row.blocks)).sum();
@@ -157,9 +185,10 @@ impl Survey<'_> {
             let (start, blocks) = (row.start.0, u64::from(row.blocks));
             let of_maps = maps.min(blocks);
             maps -= of_maps;
-            self.add(start, of_maps, || Purpose::ScatterMap);
-            self.add(start + of_maps, blocks - of_maps, &purpose);
+            is_own &= self.add(start, of_maps, || Purpose::ScatterMap);
+            is_own &= self.add(start.saturating_add(of_maps), blocks - of_maps, &purpose);
         }
+        is_own
     }
 
     fn fixed(&mut self, superblock: &Superblock) {
@@ -226,7 +255,9 @@ impl Survey<'_> {
             Err(error) => return self.damage.push(format!("{id}: {error}")),
         };
         for run in head.runs {
-            self.take(run.extent, || Purpose::Run(id, run.seq));
+            if self.take(run.extent, || Purpose::Run(id, run.seq)) {
+                self.owners.insert((id, Some(run.seq)));
+            }
         }
     }
 }

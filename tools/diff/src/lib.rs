@@ -16,7 +16,7 @@ use betr_core::fs::{Fs, open_as_of};
 use betr_core::volume::{Moment, OpenOptions};
 
 /// The exit codes of diff(1).
-const EXIT_CODES: ExitCodes = ExitCodes {
+pub const EXIT_CODES: ExitCodes = ExitCodes {
     how: "",
     codes: &[
         (Exit::DONE, "the images hold the same"),

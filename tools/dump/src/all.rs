@@ -1,5 +1,6 @@
 //! Every byte of an image: all structures, and what is between them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use betr_cli::{Failure, Io, json};
@@ -22,6 +23,7 @@ const STEP: usize = 1 << 20;
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let ground = space::ground(image, output, io)?;
     log(image, output, io)?;
+    let mut told = HashSet::new();
     for area in &ground.areas {
         let (first, blocks) = (area.start * BLOCK_SIZE as u64, area.blocks);
         for at in (first..).step_by(BLOCK_SIZE).take(blocks as usize) {
@@ -38,7 +40,11 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
                 _ => {}
             }
         }
-        if let Purpose::Node(id, entry) = area.purpose {
+        // What is another's as well is told with what lies in between.
+        if let Purpose::Node(id, entry) = area.purpose
+            && ground.owns_node(id)
+            && told.insert(id)
+        {
             node::at(image, id, &entry, node::All, output, io)?;
             // What lies scattered was shown by the addresses that its node knows.
             if let (Some(_), Ok(rows)) =

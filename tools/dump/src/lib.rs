@@ -163,16 +163,21 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
                 Ok(superblock) => superblock,
                 Err(error) => {
                     // What is damaged ends no dump, as long as anything else says where things are.
-                    let Some(other) = other_superblock(&disk).filter(|_| args.slot.is_none())
-                    else {
-                        let all = matches!(what, What::All);
-                        if !all || matches!(error, Error::Unsupported(_)) {
-                            return Err(failure(&path, Some(&device), &error));
+                    let refused = failure(&path, Some(&device), &error);
+                    if args.slot.is_some() || matches!(error, Error::Unsupported(_)) {
+                        return Err(refused);
+                    }
+                    let Some(other) = other_superblock(&disk) else {
+                        let is_image = !matches!(error, Error::NotAnImage(_));
+                        if !is_image || !matches!(what, What::All) {
+                            return Err(refused);
                         }
+                        io.note(&format!("betr: {}", refused.message))?;
                         output.damage(io, "there is no way into the image", &error)?;
                         all::raw(&device, &mut output, io)?;
                         return finish(output, io);
                     };
+                    io.note(&format!("betr: {}", refused.message))?;
                     output.damage(io, "the superblock is not the newest one", &error)?;
                     other
                 }

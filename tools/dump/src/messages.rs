@@ -2,9 +2,10 @@
 
 use betr_cli::{Failure, Io, json, show, words};
 use betr_core::address::Address;
-use betr_core::anatomy::{Area, Purpose};
+use betr_core::anatomy::{Area, Ground, Purpose};
 use betr_core::format::{
-    Action, Entry, InternalHead, Key, Message, RangeDelete, SectionRef, decode_ranges, decode_slice,
+    Action, Entry, InternalHead, Key, Message, RangeDelete, RunRef, SectionRef, SliceRef,
+    decode_ranges, decode_slice,
 };
 use betr_core::ids::{Hash, Msn, NodeId, TreeId};
 use betr_core::text::Printable;
@@ -73,11 +74,13 @@ fn msns(text: &str) -> Result<(u64, u64), String> {
 }
 
 impl Filter {
-    fn admits(&self, tree: TreeId, kind: Kind, msn: Msn, lo: &Key, hi: &Key) -> bool {
-        let within = |(of, first, end): &(TreeId, Key, Key)| *of == tree && lo < end && first < hi;
-        self.kind.is_none_or(|wanted| wanted == kind)
+    fn admits(&self, tree: TreeId, shown: &Shown) -> bool {
+        let within = |(of, first, end): &(TreeId, Key, Key)| {
+            *of == tree && shown.key < *end && *first < shown.end
+        };
+        self.kind.is_none_or(|wanted| wanted == shown.kind)
             && self.key.as_ref().is_none_or(within)
-            && self.msn.is_none_or(|(first, last)| (first..=last).contains(&msn.0))
+            && self.msn.is_none_or(|(first, last)| (first..=last).contains(&shown.msn.0))
     }
 }
 
@@ -94,7 +97,7 @@ pub(crate) fn show(
     nodes.dedup_by_key(|(id, _)| *id);
     let mut count = 0;
     for (id, entry) in nodes {
-        count += of_node(image, id, &entry, None, filter, output, io)?;
+        count += of_node(image, (&ground, id, &entry), None, filter, output, io)?;
     }
     output.line(io, format!("{count} messages"), || json!({ "messages": count }))
 }
@@ -121,103 +124,174 @@ pub(crate) fn buffer(
         let text = format!("there is no internal node {id}: see 'betr dump {name} tree'");
         Failure::failed(format!("{name}: {text}"))
     })?;
-    of_node(image, id, &entry, child, &Filter::default(), output, io).map(drop)
+    let ground = space::ground(image, output, io)?;
+    of_node(image, (&ground, id, &entry), child, &Filter::default(), output, io).map(drop)
 }
 
 /// The live messages of a node, child by child, the oldest run first. Returns how many were shown.
 fn of_node(
     image: &Image,
-    id: NodeId,
-    entry: &Entry,
+    (ground, id, entry): (&Ground, NodeId, &Entry),
     only: Option<NodeId>,
     filter: &Filter,
     output: &mut Output,
     io: &mut Io,
 ) -> Result<u64, Failure> {
+    if !ground.owns_node(id) {
+        return output.damage(io, &id.to_string(), "has blocks of something else").map(|()| 0);
+    }
     let head = image.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
     let head = match head.map(|head| InternalHead::decode(&head, None)) {
         Ok(Ok((_, head))) => head,
         Ok(Err(error)) => return output.damage(io, &id.to_string(), error).map(|()| 0),
         Err(error) => return output.damage(io, &id.to_string(), error).map(|()| 0),
     };
-    let mut shown = 0;
-    for (at, child) in head.children.iter().enumerate() {
-        if only.is_some_and(|only| only != child.id) {
+    let mut runs = Vec::with_capacity(head.runs.len());
+    for run in &head.runs {
+        let title = format!("{id} run {}", run.seq);
+        if !ground.owns_run(id, run.seq) {
+            output.damage(io, &title, "has blocks of something else")?;
             continue;
         }
-        let hi =
-            head.children.get(at + 1).map(|next| next.pivot.clone()).or(head.bounds.hi.clone());
-        let live = || head.runs.iter().filter(|run| run.seq >= child.first_run);
-        let slices =
-            || live().flat_map(|run| run.slices.iter().filter(|slice| slice.child == child.id));
-        let count: u64 = slices().map(|slice| u64::from(slice.section.count)).sum();
-        let bytes: u64 = slices().map(|slice| u64::from(slice.section.bytes)).sum();
-        if count > 0 || only.is_some() {
-            let title = format!(
-                "{id} for {}: {count} messages of {bytes} bytes in {} runs",
-                child.id,
-                live().count()
-            );
-            output.line(
-                io,
-                title,
-                || json!({ "node": id.0, "child": child.id.0, "messages": count, "bytes": bytes }),
-            )?;
-        }
-        for run in live() {
-            let title = format!("{id} run {} for {}", run.seq, child.id);
-            let start = run.extent.start.byte();
-            if run.ranges.count > 0 {
-                let ranges = section(image, start, &run.ranges).and_then(|bytes| {
-                    let count = run.ranges.count as usize;
-                    decode_ranges(&bytes, count, None).map_err(|error| error.to_string())
-                });
-                match ranges {
-                    Err(error) => output.damage(io, &title, error)?,
-                    Ok(ranges) => {
-                        for RangeDelete { lo, hi: end, msn } in ranges {
-                            let inside = end > child.pivot && hi.as_ref().is_none_or(|hi| lo < *hi);
-                            if inside && filter.admits(head.tree, Kind::RangeDelete, msn, &lo, &end)
-                            {
-                                shown += 1;
-                                let what = format!("up to {}", show::key(head.tree, &end));
-                                let line = (Kind::RangeDelete, msn, &lo, what, None);
-                                message(&title, head.tree, line, output, io)?;
-                            }
-                        }
+        let ranges = match ranges_of(image, run) {
+            Ok(ranges) => ranges,
+            Err(error) => {
+                output.damage(io, &title, error)?;
+                Vec::new()
+            }
+        };
+        runs.push(Open { run, title, ranges, next: 0 });
+    }
+    let mut shown = 0;
+    for (at, child) in head.children.iter().enumerate() {
+        let hi = head.children.get(at + 1).map(|next| &next.pivot).or(head.bounds.hi.as_ref());
+        let wanted = only.is_none_or(|only| only == child.id);
+        let mut titled = false;
+        for open in &mut runs {
+            // Slices stand in the order of the children.
+            let slices = open.slices_of(child.id);
+            if !wanted || open.run.seq < child.first_run {
+                continue;
+            }
+            let mut messages: Vec<Shown> = Vec::new();
+            for slice in slices {
+                match messages_of(image, open.run, slice) {
+                    Ok(found) => messages.extend(
+                        found
+                            .into_iter()
+                            .map(|(key, message)| Shown::point(head.tree, key, message)),
+                    ),
+                    Err(error) => {
+                        output.damage(io, &format!("{} for {}", open.title, child.id), error)?
                     }
                 }
             }
-            for slice in run.slices.iter().filter(|slice| slice.child == child.id) {
-                let messages = section(image, start, &slice.section).and_then(|bytes| {
-                    let count = slice.section.count as usize;
-                    decode_slice(&bytes, count, None).map_err(|error| error.to_string())
-                });
-                let messages = match messages {
-                    Ok(messages) => messages,
-                    Err(error) => {
-                        output.damage(io, &title, error)?;
-                        continue;
-                    }
-                };
-                for (key, Message { msn, action }) in messages {
-                    let (kind, what) = match &action {
-                        Action::Insert(value) => {
-                            (Kind::Insert, words::value(head.tree, &key, value))
-                        }
-                        Action::Delete => (Kind::Delete, String::new()),
-                        Action::Update(update) => (Kind::Update, words::update(update)),
-                    };
-                    if filter.admits(head.tree, kind, msn, &key, &key.successor()) {
-                        shown += 1;
-                        let line = (kind, msn, &key, what, Some(json::hex(action.value())));
-                        message(&title, head.tree, line, output, io)?;
-                    }
-                }
+            messages.extend(open.ranges_within(&child.pivot, hi).map(Shown::range));
+            messages.retain(|shown| filter.admits(head.tree, shown));
+            messages.sort_by(|a, b| a.key.cmp(&b.key));
+            if !messages.is_empty() && !titled {
+                titled = true;
+                let text = format!("{id} for {}", child.id);
+                output.line(io, text, || json!({ "node": id.0, "child": child.id.0 }))?;
+            }
+            shown += messages.len() as u64;
+            for message in messages {
+                message.show(head.tree, &open.title, output, io)?;
             }
         }
     }
     Ok(shown)
+}
+
+/// A run of which messages are shown.
+struct Open<'h> {
+    run: &'h RunRef,
+    title: String,
+    ranges: Vec<RangeDelete>,
+    /// The next slice.
+    next: usize,
+}
+
+impl<'h> Open<'h> {
+    fn slices_of(&mut self, child: NodeId) -> &'h [SliceRef] {
+        let rest = &self.run.slices[self.next..];
+        let count = rest.iter().take_while(|slice| slice.child == child).count();
+        self.next += count;
+        &rest[..count]
+    }
+
+    /// Range messages lie apart, in order.
+    fn ranges_within(&self, lo: &Key, hi: Option<&Key>) -> impl Iterator<Item = RangeDelete> {
+        let first = self.ranges.partition_point(|range| range.hi <= *lo);
+        let inside = move |range: &&RangeDelete| hi.is_none_or(|hi| range.lo < *hi);
+        self.ranges[first..].iter().take_while(inside).cloned()
+    }
+}
+
+fn ranges_of(image: &Image, run: &RunRef) -> Result<Vec<RangeDelete>, String> {
+    if run.ranges.count == 0 {
+        return Ok(Vec::new());
+    }
+    let bytes = section(image, run.extent.start.byte(), &run.ranges)?;
+    decode_ranges(&bytes, run.ranges.count as usize, None).map_err(|error| error.to_string())
+}
+
+fn messages_of(
+    image: &Image,
+    run: &RunRef,
+    slice: &SliceRef,
+) -> Result<Vec<(Key, Message)>, String> {
+    let bytes = section(image, run.extent.start.byte(), &slice.section)?;
+    decode_slice(&bytes, slice.section.count as usize, None).map_err(|error| error.to_string())
+}
+
+/// A message, as it is shown.
+struct Shown {
+    kind: Kind,
+    msn: Msn,
+    key: Key,
+    end: Key,
+    what: String,
+    value: Option<String>,
+}
+
+impl Shown {
+    fn point(tree: TreeId, key: Key, Message { msn, action }: Message) -> Shown {
+        let (kind, what) = match &action {
+            Action::Insert(value) => (Kind::Insert, words::value(tree, &key, value)),
+            Action::Delete => (Kind::Delete, String::new()),
+            Action::Update(update) => (Kind::Update, words::update(update)),
+        };
+        let (end, value) = (key.successor(), Some(json::hex(action.value())));
+        Shown { kind, msn, key, end, what, value }
+    }
+
+    fn range(RangeDelete { lo, hi, msn }: RangeDelete) -> Shown {
+        let (kind, what, value) = (Kind::RangeDelete, String::new(), None);
+        Shown { kind, msn, key: lo, end: hi, what, value }
+    }
+
+    fn show(
+        self,
+        tree: TreeId,
+        title: &str,
+        output: &mut Output,
+        io: &mut Io,
+    ) -> Result<(), Failure> {
+        let shown = show::key(tree, &self.key);
+        let what = match self.kind {
+            Kind::RangeDelete => format!("up to {}", show::key(tree, &self.end)),
+            _ => self.what,
+        };
+        let text = format!("  {:<10} {:<12} {shown}  {what}", self.msn, self.kind.name());
+        output.line(io, text.trim_end(), || {
+            json!({
+                "in": title, "msn": self.msn.0, "kind": self.kind.name(), "tree": tree.code(),
+                "key": json::hex(&self.key), "end": json::hex(&self.end), "shown": shown,
+                "value": self.value,
+            })
+        })
+    }
 }
 
 /// A part of a run, verified.
@@ -228,21 +302,4 @@ fn section(image: &Image, start: u64, section: &SectionRef) -> Result<Bytes, Str
         true => Ok(Bytes::from(bytes)),
         false => Err(format!("b:{at:#x}: its hash does not match")),
     }
-}
-
-fn message(
-    title: &str,
-    tree: TreeId,
-    (kind, msn, key, what, value): (Kind, Msn, &Key, String, Option<String>),
-    output: &mut Output,
-    io: &mut Io,
-) -> Result<(), Failure> {
-    let shown = show::key(tree, key);
-    let text = format!("  {msn:<10} {:<12} {shown}  {what}", kind.name());
-    output.line(io, text.trim_end(), || {
-        json!({
-            "in": title, "msn": msn.0, "kind": kind.name(), "tree": tree.code(),
-            "key": json::hex(key), "shown": shown, "value": value,
-        })
-    })
 }

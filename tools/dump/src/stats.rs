@@ -1,12 +1,12 @@
 //! Numbers about an image: nodes, fill, pending messages, use of space.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use betr_cli::size::human;
 use betr_cli::{Failure, Io};
 use betr_core::anatomy::{Ground, Purpose};
-use betr_core::format::{Entry, InternalHead, LeafHead};
-use betr_core::ids::{BLOCK_SIZE, NodeId, TreeId};
+use betr_core::format::{Entry, InternalHead, LeafHead, SliceRef};
+use betr_core::ids::{BLOCK_SIZE, NodeId, RunSeq, TreeId};
 use betr_core::log::scan;
 use serde_json::json;
 
@@ -31,11 +31,11 @@ struct Sum {
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let ground = space::ground(image, output, io)?;
     let mut sums: BTreeMap<(TreeId, u8), Sum> = BTreeMap::new();
-    let mut last = None;
+    let mut told = HashSet::new();
     for area in &ground.areas {
         let Purpose::Node(id, entry) = area.purpose else { continue };
         // A scattered node has several areas.
-        if last.replace(id) != Some(id) {
+        if ground.owns_node(id) && told.insert(id) {
             let sum = sums.entry((entry.tree, entry.height.0)).or_default();
             if let Err(error) = add(image, &entry, sum) {
                 output.damage(io, &NodeId(id.0).to_string(), error)?;
@@ -109,12 +109,13 @@ fn add(image: &Image, entry: &Entry, sum: &mut Sum) -> Result<(), String> {
     sum.children += head.children.len() as u64;
     sum.runs += head.runs.len() as u64;
     sum.room += u64::from(image.superblock.node_size);
+    let firsts: HashMap<NodeId, RunSeq> =
+        head.children.iter().map(|child| (child.id, child.first_run)).collect();
     for run in &head.runs {
         sum.bytes += u64::from(run.bytes);
-        let live = run.slices.iter().filter(|slice| {
-            let child = head.children.iter().find(|child| child.id == slice.child);
-            child.is_some_and(|child| run.seq >= child.first_run)
-        });
+        let is_live =
+            |slice: &&SliceRef| firsts.get(&slice.child).is_some_and(|first| run.seq >= *first);
+        let live = run.slices.iter().filter(is_live);
         for section in live.map(|slice| slice.section).chain([run.ranges]) {
             sum.pending += u64::from(section.count);
             sum.pending_bytes += u64::from(section.bytes);

@@ -92,7 +92,13 @@ impl Output {
         let rest = &bytes[end.min(bytes.len())..];
         self.has_shown(at, bytes.len() as u64);
         if self.is_text() {
-            writeln!(io.out, "{title}  b:{at:#x}+{}  {verdict}", bytes.len())?;
+            let (bold, colour, plain) = match (io.color, decoded.is_ok()) {
+                (false, _) => ("", "", ""),
+                (true, true) => ("\x1b[1m", "\x1b[32m", "\x1b[0m"),
+                (true, false) => ("\x1b[1m", "\x1b[31m", "\x1b[0m"),
+            };
+            let len = bytes.len();
+            writeln!(io.out, "{bold}{title}{plain}  b:{at:#x}+{len}  {colour}{verdict}{plain}")?;
             items.iter().try_for_each(|item| item_text(item, at, 1, io))?;
             hex_lines(rest, at + end as u64, io)?;
         } else {

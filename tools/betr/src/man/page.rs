@@ -69,6 +69,7 @@ fn codes(tool: &str) -> ExitCodes {
         "fsck" => betr_fsck::EXIT_CODES,
         "probe" => betr_volume::probe::EXIT_CODES,
         "salvage" => betr_salvage::EXIT_CODES,
+        "diff" => betr_diff::EXIT_CODES,
         "verify" | "verify-proof" => betr_proof::EXIT_CODES,
         "" => crate::EXIT_CODES,
         _ => GENERAL,

@@ -1,6 +1,6 @@
 //! Rules of durability that can be broken on purpose, to see that the crash explorer notices.
 //!
-//! Only the feature `mutations` makes this possible; without it every rule holds, and asking costs nothing.
+//! Only a build with debug assertions makes this possible; in a release every rule holds, and asking costs nothing.
 
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Mutation {
     ];
 }
 
-#[cfg(feature = "mutations")]
+#[cfg(debug_assertions)]
 mod broken {
     use super::Mutation;
     use std::sync::atomic::{AtomicU8, Ordering};
@@ -83,13 +83,13 @@ mod broken {
     }
 }
 
-#[cfg(feature = "mutations")]
+#[cfg(debug_assertions)]
 pub use broken::break_rule;
-#[cfg(feature = "mutations")]
+#[cfg(debug_assertions)]
 pub(crate) use broken::is_broken;
 
 /// Whether the rule is broken: never.
-#[cfg(not(feature = "mutations"))]
+#[cfg(not(debug_assertions))]
 pub(crate) const fn is_broken(_: Mutation) -> bool {
     false
 }

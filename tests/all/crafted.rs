@@ -258,7 +258,29 @@ fn dump(bytes: &[u8]) {
         let (mut out, mut err) = (Printed(0), Vec::new());
         let _ = betr_replay::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
     }
+    for words in [&["/"][..], &["k#1:0000000000000000", "--as-of", "checkpoint"]] {
+        let line = [&["explain", image][..], words].concat();
+        let args = <ExplainLine as clap::Parser>::try_parse_from(line).unwrap().args;
+        let (mut out, mut err) = (Printed(0), Vec::new());
+        let _ = betr_explain::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
+    }
+    let line = ["pack", image, "-"];
+    let args = <PackLine as clap::Parser>::try_parse_from(line).unwrap().args;
+    let (mut out, mut err) = (Printed(0), Vec::new());
+    let _ = betr_pack::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
     let _ = std::fs::remove_file(&path);
+}
+
+#[derive(clap::Parser)]
+struct ExplainLine {
+    #[command(flatten)]
+    args: betr_explain::Args,
+}
+
+#[derive(clap::Parser)]
+struct PackLine {
+    #[command(flatten)]
+    args: betr_pack::Args,
 }
 
 /// A byte of the image is printed with so many at the most: in hexadecimal, and names and places of short fields.

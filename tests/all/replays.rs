@@ -169,5 +169,12 @@ fn an_image_is_made_of_a_moment() {
     assert_eq!(replay(&image, &words).1, 0);
     assert_eq!(names(&new), "first new");
     assert_eq!(replay(&image, &[&["apply"][..], &output].concat()).1, 1, "it is there");
+    // In place only if that is said.
+    assert_eq!(replay(&image, &["apply", "--in-place", "--until", "l:999999"]).1, 1);
     assert!(std::fs::read(&image).unwrap() == before, "the image has changed");
+    let moment = format!("l:{}", lsn - 1);
+    let (text, exit) = replay(&image, &["apply", "--in-place", "--until", &moment]);
+    assert_eq!(exit, 0, "{text}");
+    assert_eq!(names(&image), "big first old");
+    assert!(replay(&image, &["list"]).0.starts_with("0 of 0 records"));
 }

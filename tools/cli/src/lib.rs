@@ -15,6 +15,7 @@ pub mod json;
 pub mod moment;
 pub mod plan;
 pub mod probe;
+pub mod range;
 pub mod show;
 pub mod size;
 pub mod skip;

@@ -1,14 +1,13 @@
 //! Pending messages: of one node, or of all.
 
+use betr_cli::range::{Keys, parse_keys, parse_numbers};
 use betr_cli::{Failure, Io, json, show, words};
-use betr_core::address::Address;
 use betr_core::anatomy::{Area, Ground, Purpose};
 use betr_core::format::{
     Action, Entry, InternalHead, Key, Message, RangeDelete, RunRef, SectionRef, SliceRef,
     decode_ranges, decode_slice,
 };
 use betr_core::ids::{Hash, Msn, NodeId, TreeId};
-use betr_core::text::Printable;
 use bytes::Bytes;
 use serde_json::json;
 
@@ -22,10 +21,10 @@ pub(crate) struct Filter {
     #[arg(long)]
     kind: Option<Kind>,
     /// Only messages for this key, or for keys in a range: k#1:HEX or k#1:HEX..k#1:HEX
-    #[arg(long, value_name = "KEY[..KEY]", value_parser = keys)]
-    key: Option<(TreeId, Key, Key)>,
+    #[arg(long, value_name = "KEY[..KEY]", value_parser = parse_keys)]
+    key: Option<Keys>,
     /// Only messages with these numbers, the last one included: A..B, A.. or ..B
-    #[arg(long, value_name = "A..B", value_parser = msns)]
+    #[arg(long, value_name = "A..B", value_parser = parse_numbers)]
     msn: Option<(u64, u64)>,
 }
 
@@ -48,38 +47,10 @@ impl Kind {
     }
 }
 
-fn keys(text: &str) -> Result<(TreeId, Key, Key), String> {
-    let key = |text: &str| match text.parse()? {
-        Address::Key(tree, key) => Ok((tree, key)),
-        _ => Err("expected k#1:HEX or k#2:HEX".to_owned()),
-    };
-    match text.split_once("..") {
-        None => key(text).map(|(tree, key)| (tree, key.clone(), key.successor())),
-        Some((lo, hi)) => match (key(lo)?, key(hi)?) {
-            ((a, lo), (b, hi)) if a == b => Ok((a, lo, hi)),
-            _ => Err("both keys must be of one index".into()),
-        },
-    }
-}
-
-fn msns(text: &str) -> Result<(u64, u64), String> {
-    let (first, last) = text.split_once("..").unwrap_or((text, text));
-    let end = |text: &str, open: u64| match text {
-        "" => Ok(open),
-        digits => {
-            digits.parse().map_err(|_| format!("{} is no number", Printable(text.as_bytes())))
-        }
-    };
-    Ok((end(first, 0)?, end(last, u64::MAX)?))
-}
-
 impl Filter {
     fn admits(&self, tree: TreeId, shown: &Shown) -> bool {
-        let within = |(of, first, end): &(TreeId, Key, Key)| {
-            *of == tree && shown.key < *end && *first < shown.end
-        };
         self.kind.is_none_or(|wanted| wanted == shown.kind)
-            && self.key.as_ref().is_none_or(within)
+            && self.key.as_ref().is_none_or(|keys| keys.overlap(tree, &shown.key, &shown.end))
             && self.msn.is_none_or(|(first, last)| (first..=last).contains(&shown.msn.0))
     }
 }

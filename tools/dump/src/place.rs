@@ -10,8 +10,8 @@ use betr_core::cache::CacheBudget;
 use betr_core::device::Disk;
 use betr_core::format::{Birth, Entry, Key, Magic, MetaKey, Seal, parse_data_key};
 use betr_core::fs::Fs;
-use betr_core::history::{Names, tell};
-use betr_core::ids::{BLOCK_SIZE, NodeId, TreeId, is_zero};
+use betr_core::history::{BoundPart, Names, tell};
+use betr_core::ids::{BLOCK_SIZE, Extent, NodeId, TreeId, is_zero};
 use betr_core::node::Deed;
 use betr_core::text::{Printable, printable};
 use betr_core::tree::explain;
@@ -24,6 +24,8 @@ use crate::{Image, space, tree};
 
 /// How far back the beginning of something stale is looked for, in blocks.
 const BACK: u64 = 4096;
+/// So many records are shown that bind values in one place.
+const RECORDS_MAX: usize = 100;
 /// The cache for one lookup.
 const CACHE: usize = 12 << 20;
 
@@ -58,9 +60,11 @@ pub(crate) fn block(
             Err(error) => output.damage(io, &id.to_string(), error),
         },
         Some(Purpose::Log) => in_log(image, byte, output, io),
-        Some(Purpose::Free | Purpose::Unknown | Purpose::Bound(_)) => {
+        Some(Purpose::Bound(_)) => {
+            bound(image, byte, output, io)?;
             stale(image, &ground, byte, output, io)
         }
+        Some(Purpose::Free | Purpose::Unknown) => stale(image, &ground, byte, output, io),
         _ => in_block(image, byte, output, io),
     }
 }
@@ -193,6 +197,37 @@ fn in_log(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<
         }
         None => in_block(image, byte, output, io),
     }
+}
+
+/// The records whose late-bound values are in the extent that a byte is in.
+fn bound(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
+    let block = byte / BLOCK_SIZE as u64;
+    let mut lines = Vec::new();
+    let told = tell(&image.device, &image.superblock, &mut |event| {
+        let holds = |part: &&BoundPart<'_>| {
+            let rows = part.to.extent().and_then(|extent| image.disk.blocks_of(extent).ok());
+            let inside =
+                |row: &Extent| (row.start.0..row.start.0 + u64::from(row.blocks)).contains(&block);
+            rows.is_some_and(|rows| rows.iter().any(inside))
+        };
+        let values: u64 =
+            event.bound.iter().filter(holds).map(|part| u64::from(part.values.count)).sum();
+        if values > 0 && lines.len() < RECORDS_MAX {
+            let (lsn, op) = (event.record.lsn, event.record.op.name());
+            let paths: Vec<String> = event.paths().iter().map(|path| printable(path)).collect();
+            lines.push((lsn, op, values, paths.join("  ")));
+        }
+        ControlFlow::Continue(())
+    });
+    for (lsn, op, values, paths) in lines {
+        let text = format!("  {values} late-bound values of {lsn}, {op}, {paths}");
+        output.line(
+            io,
+            text,
+            || json!({ "record": lsn.0, "operation": op, "values": values, "paths": paths }),
+        )?;
+    }
+    told.map_or_else(|error| output.damage(io, "log", error), |_| Ok(()))
 }
 
 /// A structure that a block is by itself.

@@ -1,6 +1,6 @@
 //! `replay apply`: a new image with the log replayed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use betr_cli::image::{copy_to, create};
@@ -13,6 +13,7 @@ use betr_core::format::limits::FILE_BLOCK;
 use betr_core::format::{MetaKey, parse_data_key};
 use betr_core::fs::{Fs, open_as_of};
 use betr_core::history::Names;
+use betr_core::ids::Msn;
 use betr_core::text::{Printable, printable};
 use betr_core::volume::{Blurred, Found, Mode, Moment, OpenOptions, Recovery, Until};
 use serde_json::{Value, json};
@@ -27,8 +28,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MOMENT", value_parser = until)]
     until: Option<Until>,
     /// The new image
-    #[arg(short, long, value_name = "IMAGE")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "IMAGE", required_unless_present = "in_place")]
+    output: Option<PathBuf>,
+    /// Replay in the image itself: what is behind the moment is lost for good
+    #[arg(long, conflicts_with_all = ["output", "force"])]
+    pub in_place: bool,
     /// Replace an image that is there
     #[arg(short, long)]
     force: bool,
@@ -48,21 +52,42 @@ fn until(text: &str) -> Result<Until, String> {
 
 impl Args {
     pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
-        let until = self.until.unwrap_or_default();
+        let Some(output) = &self.output else { return self.in_place(log, io) };
         let len = log.device.len();
-        let new = create(&self.output, len, self.force)?;
+        let new = create(output, len, self.force)?;
         let source = (!log.is_laid_over).then_some(&log.lock.file);
         copy_to(&*log.device, source, &new).map_err(|error| {
-            let output = show::path(&self.output);
+            let output = show::path(output);
             Failure::failed(format!("{output}: {}: cannot be copied: {error}", log.name()))
         })?;
         let file = new.file.try_clone().map_err(|error| {
-            Failure::failed(format!(
-                "{}: cannot be opened twice: {error}",
-                show::path(&self.output)
-            ))
+            Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(output)))
         })?;
-        let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, len));
+        let done = self.replay(log, Arc::new(FileDevice::new(file, len)))?;
+        new.commit()?;
+        self.say(log, output, &done, io)
+    }
+
+    fn in_place(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+        // Whether the log comes so far is seen before anything is written.
+        self.look(log)?;
+        let done = self.replay(log, log.device.clone())?;
+        self.say(log, &log.path, &done, io)
+    }
+
+    fn look(&self, log: &Log) -> Result<(), Failure> {
+        let at_image = |error| log.failure(&error);
+        let from = Moment::Now.find(&log.device).map_err(at_image)?;
+        let until = self.until.unwrap_or_default();
+        let found = Found { slot: log.superblock.slot, mode: Mode::ReadOnly, until, ..from };
+        let options = OpenOptions { content: None, ..OpenOptions::new(found.mode, nonces()?) };
+        let opened = open_as_of(log.device.clone(), found, options, Box::new(clock_now));
+        opened.map(drop).map_err(at_image)
+    }
+
+    /// Replays, and makes what comes of it durable.
+    fn replay(&self, log: &Log, device: Arc<dyn Device>) -> Result<Done, Failure> {
+        let until = self.until.unwrap_or_default();
         let at_image = |error| failure(&log.path, Some(&device), &error);
         let from = Moment::Now.find(&device).map_err(at_image)?;
         let found = Found { slot: log.superblock.slot, mode: Mode::ReadWrite, until, ..from };
@@ -72,13 +97,16 @@ impl Args {
         fs.volume_mut().checkpoint().map_err(at_image)?;
         let next = fs.volume().next_msn();
         let blurred = blurred(&fs, &recovery);
-        drop(fs);
-        new.commit()?;
-        let output = show::path(&self.output);
+        Ok(Done { next, recovery, blurred })
+    }
+
+    fn say(&self, log: &Log, path: &Path, done: &Done, io: &mut Io) -> Result<Exit, Failure> {
+        let Done { next, recovery, blurred } = done;
+        let output = show::path(path);
         let first = log.superblock.next_msn;
         if self.json {
             let document = json!({
-                "output": json::text(self.output.as_os_str().as_encoded_bytes(), &output),
+                "output": json::text(path.as_os_str().as_encoded_bytes(), &output),
                 "first_msn": first.0,
                 "next_msn": next.0,
                 "stopped_before": recovery.stopped.as_ref().map(|stopped| stopped.before.0),
@@ -97,6 +125,13 @@ impl Args {
         }
         Ok(Exit::DONE)
     }
+}
+
+/// What a replay came to.
+struct Done {
+    next: Msn,
+    recovery: Recovery,
+    blurred: Vec<Shown>,
 }
 
 /// Bytes of a file that are shown as they are at the end of a log group.

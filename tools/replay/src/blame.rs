@@ -12,7 +12,7 @@ use betr_core::history::{Act, Event, Touched};
 use betr_core::ids::{Lsn, Time, TreeId, ZoneId};
 use betr_core::volume::{Moment, OpenOptions};
 
-use crate::filter::{is_within, touches_keys};
+use crate::filter::is_within;
 use crate::{Log, event};
 
 /// What `blame` takes.
@@ -128,7 +128,10 @@ impl Wanted {
     fn is_in(&self, told: &Event<'_>) -> bool {
         match self {
             Wanted::Record(lsn) => told.record.lsn == *lsn,
-            Wanted::Keys(tree, lo, Some(hi)) => touches_keys(told, *tree, lo, hi),
+            Wanted::Keys(tree, lo, Some(hi)) => told
+                .touched
+                .iter()
+                .any(|touched| touched.tree == *tree && touched.lo < *hi && touched.hi > *lo),
             Wanted::Keys(tree, lo, None) => {
                 told.touched.iter().any(|touched| touched.tree == *tree && touched.hi > *lo)
             }

@@ -3,17 +3,18 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use betr_cli::range::{Keys, parse_keys, parse_numbers};
 use betr_cli::time::parse_utc;
 use betr_core::address::Address;
-use betr_core::format::{Bound, Key, Op, RecordMessage};
+use betr_core::format::{Bound, Op, RecordMessage};
 use betr_core::history::Event;
-use betr_core::ids::{Time, TreeId, ZoneId};
+use betr_core::ids::{Time, ZoneId};
 
 /// Which records; all that every option lets through.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Filter {
     /// Only records from A to B, both included: A..B, A.. or ..B
-    #[arg(long, value_name = "A..B", value_parser = lsns)]
+    #[arg(long, value_name = "A..B", value_parser = parse_numbers)]
     lsn: Option<(u64, u64)>,
     /// Only what happened then or later
     #[arg(long, value_name = "TIME", value_parser = parse_utc)]
@@ -31,7 +32,7 @@ pub(crate) struct Filter {
     #[arg(long, value_name = "z:ZONE", value_parser = zone)]
     zone: Option<ZoneId>,
     /// Only what touched this key, or any in a range: k#1:HEX or k#1:HEX..k#1:HEX
-    #[arg(long, value_name = "KEY[..KEY]", value_parser = keys)]
+    #[arg(long, value_name = "KEY[..KEY]", value_parser = parse_keys)]
     key: Option<Keys>,
     /// Only records with values that were bound late, to this: a node, the log itself, or to nothing (null), because
     /// they were obsolete at once; none: only records without any
@@ -48,24 +49,6 @@ enum BoundTo {
     None,
 }
 
-/// Keys of a tree, from the first up to the second.
-#[derive(Clone, Debug)]
-pub(crate) struct Keys(TreeId, Key, Key);
-
-fn lsns(text: &str) -> Result<(u64, u64), String> {
-    let end = |text: &str, open: u64| match text {
-        "" => Ok(open),
-        text => {
-            let digits = text.strip_prefix("l:").unwrap_or(text);
-            digits.parse().map_err(|_| format!("{text} is no record: expected l:NUMBER"))
-        }
-    };
-    match text.split_once("..") {
-        Some((first, last)) => Ok((end(first, 0)?, end(last, u64::MAX)?)),
-        None => end(text, 0).map(|lsn| (lsn, lsn)),
-    }
-}
-
 fn operation(text: &str) -> Result<Op, String> {
     let names = || Op::ALL.map(Op::name).join(", ");
     let found = Op::ALL.into_iter().find(|op| op.name() == text);
@@ -76,20 +59,6 @@ fn zone(text: &str) -> Result<ZoneId, String> {
     match text.parse()? {
         Address::Zone(zone) => Ok(zone),
         _ => Err("expected z:NUMBER".into()),
-    }
-}
-
-fn keys(text: &str) -> Result<Keys, String> {
-    let key = |text: &str| match text.parse()? {
-        Address::Key(tree, key) => Ok((tree, key)),
-        _ => Err("expected k#1:HEX or k#2:HEX".to_owned()),
-    };
-    match text.split_once("..") {
-        None => key(text).map(|(tree, key)| Keys(tree, key.clone(), key.successor())),
-        Some((lo, hi)) => match (key(lo)?, key(hi)?) {
-            ((a, lo), (b, hi)) if a == b => Ok(Keys(a, lo, hi)),
-            _ => Err("both keys must be of one index".into()),
-        },
     }
 }
 
@@ -107,7 +76,7 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|path| touches_path(event, path.as_os_str().as_bytes()))
             && self.zone.is_none_or(|zone| event.touches_zone(zone))
-            && self.key.as_ref().is_none_or(|Keys(tree, lo, hi)| touches_keys(event, *tree, lo, hi))
+            && self.key.as_ref().is_none_or(|keys| touches_keys(event, keys))
             && self.bound.is_none_or(|to| is_bound(event, to))
     }
 }
@@ -124,12 +93,9 @@ pub(crate) fn is_within(path: &[u8], top: &[u8]) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Whether an event touched any key of `[lo, hi)`.
-pub(crate) fn touches_keys(event: &Event<'_>, tree: TreeId, lo: &Key, hi: &Key) -> bool {
-    let touches = |touched: &betr_core::history::Touched| {
-        touched.tree == tree && touched.lo < *hi && *lo < touched.hi
-    };
-    event.touched.iter().any(touches)
+/// Whether an event touched any of some keys.
+pub(crate) fn touches_keys(event: &Event<'_>, keys: &Keys) -> bool {
+    event.touched.iter().any(|touched| keys.overlap(touched.tree, &touched.lo, &touched.hi))
 }
 
 fn is_bound(event: &Event<'_>, to: BoundTo) -> bool {

@@ -17,9 +17,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use betr_cli::image::OpenImage;
+use betr_cli::image::{Access, OpenImage};
 use betr_cli::view::ImageArgs;
-use betr_cli::volume::{failure, open_view};
+use betr_cli::volume::{failure, open_device, open_view};
 use betr_cli::{Exit, Failure, Io};
 use betr_core::device::{Device, Disk};
 use betr_core::format::Superblock;
@@ -72,7 +72,13 @@ struct Log {
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let view = args.image.view();
-    let (lock, device) = open_view(view)?;
+    let (lock, device) = match &args.verb {
+        Verb::Apply(apply) if apply.in_place && view.overlay.is_some() => {
+            return Err(Failure::usage("--in-place: what a plan is laid over can only be read"));
+        }
+        Verb::Apply(apply) if apply.in_place => open_device(view.image, Access::Write)?,
+        _ => open_view(view)?,
+    };
     let path = args.image.path().to_owned();
     let at_image = |error| failure(&path, Some(&device), &error);
     let disk = Disk::new(device.clone());

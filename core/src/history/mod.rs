@@ -9,6 +9,7 @@ mod names;
 mod values;
 
 use std::ops::{ControlFlow, Range};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::cache::CacheBudget;
@@ -16,7 +17,7 @@ use crate::device::{Device, Disk};
 use crate::error::{Place, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::*;
-use crate::fs::ORPHAN_ZONE;
+use crate::fs::{Fs, ORPHAN_ZONE};
 use crate::ids::*;
 use crate::log::{LogReader, Region, Scanned, Survey, scan};
 use crate::volume::Volume;
@@ -175,8 +176,8 @@ pub fn tell(
     let disk = Disk::new(device.clone());
     let survey = scan(&disk, superblock)?;
     let base = Volume::of_checkpoint(&disk, superblock.clone(), CacheBudget::of(CACHE)).ok();
-    let (names, base) = Names::of(base);
-    let mut teller = Teller { names, values: Values::new(base) };
+    let base = base.map(|volume| Rc::new(Fs::open(volume, Box::new(Time::default))));
+    let mut teller = Teller { names: Names::of(base.clone()), values: Values::new(base) };
     let region = Region::of(superblock);
     let mut reader = LogReader::new(&disk, superblock);
     for _ in 0..survey.groups {

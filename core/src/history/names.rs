@@ -1,33 +1,43 @@
 //! Where zones stand: their paths, while names come and go.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::format::{MetaKey, MetaValue};
 use crate::fs::{Fs, ORPHAN_ZONE, ROOT_ZONE};
 use crate::ids::*;
-use crate::volume::Volume;
 
 /// So long a path is told at the most: what is longer is cut at the beginning.
 const PATH_MAX: usize = 16 << 10;
 
-/// The place of each zone: the zone above, and the path within that.
-#[derive(Clone, Debug, Default)]
-pub struct Names(HashMap<ZoneId, (ZoneId, Vec<u8>)>);
+/// The place of a zone: the zone above, and the path within that.
+type Place = (ZoneId, Vec<u8>);
+
+/// The place of each zone.
+#[derive(Default)]
+pub struct Names {
+    /// What the log said since the checkpoint.
+    learned: HashMap<ZoneId, Place>,
+    /// What the checkpoint says; asked for when it is needed first.
+    base: OnceCell<HashMap<ZoneId, Place>>,
+    fs: Option<Rc<Fs>>,
+}
 
 impl Names {
     /// Those of a checkpoint, as far as it can be read.
-    pub(super) fn of(base: Option<Volume>) -> (Names, Option<Volume>) {
-        let Some(volume) = base else { return Default::default() };
-        let fs = Fs::open(volume, Box::new(Time::default));
-        let names = Names::of_fs(&fs);
-        (names, Some(fs.into_volume()))
+    pub(super) fn of(fs: Option<Rc<Fs>>) -> Names {
+        Names { fs, ..Names::default() }
     }
 
     /// Those of a file system, as far as it can be read: one pass over its metadata index.
     pub fn of_fs(fs: &Fs) -> Names {
-        let zones = fs.zones().unwrap_or_default();
-        let placed = zones.into_iter().filter_map(|zone| Some((zone.id, (zone.above?, zone.path))));
-        Names(placed.collect())
+        Names { base: OnceCell::from(places(fs)), ..Names::default() }
+    }
+
+    fn place_of(&self, zone: ZoneId) -> Option<&Place> {
+        let base = || self.base.get_or_init(|| self.fs.as_deref().map(places).unwrap_or_default());
+        self.learned.get(&zone).or_else(|| base().get(&zone))
     }
 
     /// An entry of the metadata index says where a zone stands.
@@ -37,13 +47,16 @@ impl Names {
             MetaValue::Inode(inode) => inode.data_zone,
         };
         if let Some(zone) = zone.filter(|_| !place.path.is_empty()) {
-            self.0.insert(zone, (place.zone, place.path.join(&b'/')));
+            self.learned.insert(zone, (place.zone, place.path.join(&b'/')));
         }
     }
 
     /// The entry that leads to a zone, if the key is that of its root.
     pub(super) fn entry_of(&self, place: &MetaKey) -> Option<MetaKey> {
-        let (zone, path) = self.0.get(&place.zone).filter(|_| place.path.is_empty())?;
+        if !place.path.is_empty() {
+            return None;
+        }
+        let (zone, path) = self.place_of(place.zone)?;
         let path = path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect();
         Some(MetaKey { zone: *zone, path, xattr: None })
     }
@@ -60,7 +73,7 @@ impl Names {
                 ORPHAN_ZONE => break b"(orphans)".to_vec(),
                 _ => {}
             }
-            let Some((above, path)) = self.0.get(&zone) else {
+            let Some((above, path)) = self.place_of(zone) else {
                 break zone.to_string().into_bytes();
             };
             len += path.len() + 1;
@@ -81,4 +94,10 @@ impl Names {
         }
         whole
     }
+}
+
+/// Where all zones of a file system stand.
+fn places(fs: &Fs) -> HashMap<ZoneId, Place> {
+    let zones = fs.zones().unwrap_or_default();
+    zones.into_iter().filter_map(|zone| Some((zone.id, (zone.above?, zone.path)))).collect()
 }

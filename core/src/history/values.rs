@@ -1,24 +1,25 @@
 //! The metadata index while the log goes by: what its records said, over the checkpoint.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use bytes::Bytes;
 
 use crate::format::{Inode, Key, MetaKey, MetaValue, RangeDelete};
+use crate::fs::Fs;
 use crate::ids::*;
 use crate::node::RangeSet;
-use crate::volume::Volume;
 
 /// Values by key; memory is proportional to the log.
 pub(super) struct Values {
-    base: Option<Volume>,
+    base: Option<Rc<Fs>>,
     known: BTreeMap<Key, Option<Bytes>>,
     removed: RangeSet,
 }
 
 impl Values {
     /// Those of a checkpoint, if there is one that can be read.
-    pub fn new(base: Option<Volume>) -> Values {
+    pub fn new(base: Option<Rc<Fs>>) -> Values {
         Values { base, known: BTreeMap::new(), removed: RangeSet::default() }
     }
 
@@ -28,7 +29,7 @@ impl Values {
             return known.clone();
         }
         let base = self.base.as_ref().filter(|_| self.removed.covering(key).is_none())?;
-        base.get(TreeId::Metadata, key).ok().flatten()
+        base.volume().get(TreeId::Metadata, key).ok().flatten()
     }
 
     /// The inode that a value is, or leads to: what stands in a zone of its own has its inode there.

@@ -95,7 +95,11 @@ impl Moment {
     pub fn find(self, device: &Arc<dyn Device>) -> Result<Found> {
         let disk = Disk::new(device.clone());
         let ring = Ring::read(&disk, &read_identity(&disk)?)?;
-        let newest = ring.choose(None)?;
+        // Older epochs can be had even where the newest superblock is lost.
+        let newest = match (self, ring.newest()) {
+            (Moment::Epoch(_), Some(newest)) => newest,
+            _ => ring.choose(None)?,
+        };
         let found = |superblock: &Superblock, mode, until| Found {
             slot: superblock.slot,
             epoch: superblock.birth.epoch,

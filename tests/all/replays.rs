@@ -12,7 +12,7 @@ use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Over};
 use betr_core::ids::Time;
 use betr_core::volume::Mode;
-use betr_tests::{clock, create, open, tight, tiny};
+use betr_tests::{clock, create, made, open, tight, tiny};
 use bytes::Bytes;
 use clap::Parser;
 
@@ -177,4 +177,43 @@ fn an_image_is_made_of_a_moment() {
     assert_eq!(exit, 0, "{text}");
     assert_eq!(names(&image), "big first old");
     assert!(replay(&image, &["list"]).0.starts_with("0 of 0 records"));
+}
+
+/// Names are followed back: over a file that was replaced, through an exchange, and with directories that moved.
+#[test]
+fn a_name_is_followed_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    let mut fs = made(device.clone(), tiny());
+    let attributes = Attributes::at(Time { secs: 1_000, nanos: 7 });
+    let root = fs.root().unwrap();
+    let new = |kind| New::of(kind, attributes);
+    fs.make(&root, b"before the log", new(FileType::Regular)).unwrap();
+    fs.volume_mut().sync().unwrap();
+    let many = fs.make(&root, b"many", new(FileType::Directory)).unwrap();
+    for number in 0..80 {
+        fs.make(&many, format!("f{number}").as_bytes(), new(FileType::Regular)).unwrap();
+    }
+    for name in ["old", "conf", "conf.tmp", "a", "b"] {
+        fs.make(&root, name.as_bytes(), new(FileType::Regular)).unwrap();
+    }
+    fs.rename(&root, b"conf.tmp", &root, b"conf", Over::Replace).unwrap();
+    fs.rename(&root, b"a", &root, b"b", Over::Exchange).unwrap();
+    fs.rename(&root, b"many", &root, b"moved", Over::Replace).unwrap();
+    fs.volume_mut().sync().unwrap();
+    let path = dir.path().join("names.img");
+    std::fs::write(&path, device.snapshot()).unwrap();
+    let blamed = |name: &str| {
+        let (text, exit) = replay(&path, &["blame", name]);
+        assert_eq!(exit, 0, "{text}");
+        let lines = text.lines().filter(|line| line.starts_with("l:"));
+        // Without number and time.
+        lines.map(|line| line[43..].trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(blamed("/conf"), ["create      /conf.tmp", "rename      /conf.tmp  /conf"]);
+    assert_eq!(blamed("/a"), ["create      /b", "exchange    /a  /b"]);
+    assert_eq!(blamed("/moved/f7"), ["create      /many/f7", "rename      /many  /moved"]);
+    let (text, exit) = replay(&path, &["apply", "--until", "l:1", "--in-place"]);
+    assert_eq!(exit, 1);
+    assert!(text.contains("that is before the log"), "{text}");
 }

@@ -14,6 +14,9 @@ use crate::space::{Bitmap, Space};
 use crate::table::read_page;
 use crate::volume::Layout;
 
+/// Each block may be claimed so often, on the average.
+const CLAIMS_MAX: u64 = 8;
+
 /// What some blocks are used for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -73,8 +76,14 @@ impl Ground {
     pub fn of(disk: &Disk, superblock: &Superblock) -> Ground {
         let blocks = superblock.image_blocks;
         let known = Bitmap::new(blocks);
-        let mut survey =
-            Survey { disk, known, areas: Vec::new(), damage: Vec::new(), owners: HashSet::new() };
+        let mut survey = Survey {
+            disk,
+            known,
+            areas: Vec::new(),
+            damage: Vec::new(),
+            owners: HashSet::new(),
+            claimed: 0,
+        };
         survey.fixed(superblock);
         let entries = survey.table(superblock);
         for (id, entry) in &entries {
@@ -145,12 +154,19 @@ struct Survey<'d> {
     areas: Vec<Area>,
     damage: Vec<String>,
     owners: HashSet<(NodeId, Option<RunSeq>)>,
+    /// How many blocks were claimed so far.
+    claimed: u64,
 }
 
 impl Survey<'_> {
     /// Blocks have a purpose, as far as they are in the image and have no other. Returns whether that is so for all.
     fn add(&mut self, start: u64, count: u64, purpose: impl Fn() -> Purpose) -> bool {
         let mut all = start.saturating_add(count) <= self.known.len();
+        // Blocks may be claimed again and again; whoever comes after too many claims gets none.
+        self.claimed = self.claimed.saturating_add(count);
+        if self.claimed > CLAIMS_MAX.saturating_mul(self.known.len()) {
+            return false;
+        }
         let end = start.saturating_add(count).min(self.known.len());
         let mut at = start;
         while at < end {

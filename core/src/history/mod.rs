@@ -8,6 +8,7 @@ mod key;
 mod names;
 mod values;
 
+use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -121,24 +122,21 @@ impl Event<'_> {
         };
         let named = self.touched.iter().filter(|touched| touched.act.rank() == rank);
         let only_orphans = named.clone().all(is_orphan);
-        let mut paths: Vec<Vec<u8>> = Vec::new();
-        for touched in named.filter(|touched| only_orphans || !is_orphan(touched)) {
-            let path = self.path(touched);
-            if !paths.contains(&path) {
-                paths.push(path);
-            }
-            if paths.len() == PATHS_MAX {
-                break;
-            }
-        }
+        let mut known = HashSet::new();
+        let named = named.filter(|touched| only_orphans || !is_orphan(touched));
+        let mut paths: Vec<Vec<u8>> = named
+            .map(|touched| self.path(touched))
+            .filter(|path| known.insert(path.clone()))
+            .collect();
         if self.record.op == Op::Rename {
             // What moves with a directory has no news of its own.
-            let all = paths.clone();
-            let is_below = |path: &[u8], other: &Vec<u8>| {
-                path.strip_prefix(&other[..]).is_some_and(|rest| rest.starts_with(b"/"))
+            let is_below = |path: &[u8]| {
+                let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
+                slashes.into_iter().any(|at| known.contains(&path[..at]))
             };
-            paths.retain(|path| !all.iter().any(|other| is_below(path, other)));
+            paths.retain(|path| !is_below(path));
         }
+        paths.truncate(PATHS_MAX);
         paths
     }
 
@@ -322,7 +320,10 @@ impl Teller {
                 Act::Write(bytes(block), FILE_BLOCK as u64)
             }
             RecordMessage::RangeDelete(..) => {
-                let end = parse_data_key(hi).filter(|(prefix, _)| *prefix == &lo[..lo.len() - 8]);
+                let same = |(prefix, block): &(&[u8], u64)| {
+                    *prefix == &lo[..lo.len() - 8] && *block != u64::MAX
+                };
+                let end = parse_data_key(hi).filter(same);
                 Act::Drop(bytes(block), end.map(|(_, block)| bytes(block)))
             }
         };

@@ -85,7 +85,8 @@ impl Until {
         match self {
             Until::End => true,
             Until::Record(lsn) => record.lsn <= lsn,
-            Until::Time(time) => record.wall <= time,
+            // What nobody sees may have its place before what it was done for, and a later time.
+            Until::Time(time) => record.wall <= time || record.op.is_hidden(),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use betr_core::Result;
 use betr_core::device::Device;
 use betr_core::ids::{Epoch, Lsn};
 use betr_core::volume::{Found, Moment, Recovery};
+use betr_core::{Error, Result};
 
 use crate::time;
 
@@ -53,6 +53,23 @@ pub fn note_of(recovery: &Recovery) -> Option<String> {
     Some(format!(
         "{blocks} late-bound blocks are shown as at the end of their log group, before {}: that is how they were written",
         stopped.group_end
+    ))
+}
+
+/// What was acknowledged and is not in what a replay shows, because the log is damaged.
+pub fn damage_of(recovery: &Recovery) -> Option<String> {
+    let survey = &recovery.survey;
+    let damage = match &recovery.stopped {
+        None => survey.damage(),
+        Some(stopped) => {
+            let mut lost = survey.lost.iter();
+            let lost = lost.find(|lost| lost.messages.first.0 < stopped.before.0)?;
+            Some(Error::Corrupt(Box::new(lost.damage.clone())))
+        }
+    };
+    let damage = damage?;
+    Some(format!(
+        "something that was acknowledged is missing here: {damage}: run betr fsck -fn to see all damage"
     ))
 }
 

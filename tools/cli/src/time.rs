@@ -60,8 +60,11 @@ pub fn format_utc(secs: i64, nanos: u32) -> String {
 pub fn parse_utc(text: &str) -> Result<Time, String> {
     let wrong = || format!("{text:?}: expected a time with its zone, as 2026-11-23T10:00:00Z");
     if let Some(digits) = text.strip_prefix('@') {
-        let (secs, nanos) = digits.split_once('.').unwrap_or((digits, "0"));
-        let (secs, nanos) = secs.parse().ok().zip(nanos.parse().ok()).ok_or_else(wrong)?;
+        let (secs, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+        let is_fraction = (1..=9).contains(&fraction.len())
+            && fraction.bytes().all(|digit| digit.is_ascii_digit());
+        let nanos = format!("{fraction:0<9}").parse().ok().filter(|_| is_fraction);
+        let (secs, nanos) = secs.parse().ok().zip(nanos).ok_or_else(wrong)?;
         return Ok(Time { secs, nanos });
     }
     let stamp: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
@@ -102,6 +105,10 @@ mod tests {
     fn times_come_back() {
         for (secs, nanos) in [(0, 0), (-1, 999_999_999), (1_709_208_000, 1), (YEAR_ZERO - 1, 0)] {
             assert_eq!(parse_utc(&format_utc(secs, nanos)), Ok(Time { secs, nanos }));
+        }
+        assert_eq!(parse_utc("@7.4"), Ok(Time { secs: 7, nanos: 400_000_000 }));
+        for wrong in ["@7.", "@7.1234567890", "@7.x", "@", "@x"] {
+            assert!(parse_utc(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -8,7 +8,7 @@ use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, FileDevice};
 use betr_core::fs::{Clock, Fs, open_as_of};
 use betr_core::ids::Time;
-use betr_core::volume::{Mode, NonceSource, OpenOptions, Volume};
+use betr_core::volume::{Mode, NonceSource, OpenOptions, Recovery, Volume};
 
 use crate::image::{self, Access, OpenImage};
 use crate::moment;
@@ -47,6 +47,18 @@ pub struct OpenFs {
     pub fs: Fs,
     /// What a user should know of what it shows.
     pub notes: Vec<String>,
+    /// Whether something that was acknowledged is missing.
+    pub is_damaged: bool,
+}
+
+impl OpenFs {
+    fn new(lock: OpenImage, fs: Fs, recovery: &Recovery, mut notes: Vec<String>) -> OpenFs {
+        notes.extend(moment::note_of(recovery));
+        let damage = moment::damage_of(recovery);
+        let is_damaged = damage.is_some();
+        notes.extend(damage);
+        OpenFs { lock, fs, notes, is_damaged }
+    }
 }
 
 /// Opens the file system of an image. What something is laid over, or what was, can only be read.
@@ -70,14 +82,13 @@ pub fn open_fs(view: View<'_>, mode: Mode) -> Result<OpenFs, Failure> {
         options.cache = CacheBudget::of(READ_CACHE);
     }
     let Some(as_of) = view.as_of else {
-        let (volume, _) = Volume::open(device.clone(), options).map_err(at_image)?;
-        return Ok(OpenFs { lock: image, fs: Fs::open(volume, clock()?), notes: Vec::new() });
+        let (volume, recovery) = Volume::open(device.clone(), options).map_err(at_image)?;
+        return Ok(OpenFs::new(image, Fs::open(volume, clock()?), &recovery, Vec::new()));
     };
-    let (found, mut notes) = moment::find(as_of, &device).map_err(at_image)?;
+    let (found, notes) = moment::find(as_of, &device).map_err(at_image)?;
     let opened = open_as_of(device.clone(), found, options, clock()?);
     let (fs, recovery) = opened.map_err(at_image)?;
-    notes.extend(moment::note_of(&recovery));
-    Ok(OpenFs { lock: image, fs, notes })
+    Ok(OpenFs::new(image, fs, &recovery, notes))
 }
 
 /// What tells the time: the system, or `SOURCE_DATE_EPOCH` where that is set.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use betr_cli::image::OpenImage;
-use betr_cli::moment::{find, note_of, parse_moment};
+use betr_cli::moment::{damage_of, find, note_of, parse_moment};
 use betr_cli::volume::{clock_now, failure, open_device};
 use betr_cli::{Exit, ExitCodes, Failure, Io, JsonList, changes, image::Access, show};
 use betr_core::compare::compare;
@@ -78,6 +78,10 @@ impl Side<'_> {
         let opened = open_as_of(self.device.clone(), found, options, Box::new(clock_now));
         let (fs, recovery) = opened.map_err(at_image)?;
         notes.extend(note_of(&recovery));
+        if let Some(damage) = damage_of(&recovery) {
+            let name = show::path(self.path);
+            return Err(Failure::damaged(format!("{name}: {damage}")));
+        }
         for note in notes {
             io.note(&format!("{}: {note}", show::path(self.path)))?;
         }

@@ -157,7 +157,10 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     }
     let path = args.image.path().to_owned();
     let image = match view.as_of {
-        Some(as_of) => Image::as_of(path, device, as_of, io)?,
+        Some(_) if args.slot.is_some() => {
+            return Err(Failure::usage("-b and --as-of both name a checkpoint: give one of them"));
+        }
+        Some(as_of) => Image::as_of(path, device, as_of, &mut output, io)?,
         None => {
             let superblock = match chosen(&disk, args.slot) {
                 Ok(superblock) => superblock,
@@ -213,6 +216,7 @@ impl Image {
         path: PathBuf,
         device: Arc<dyn Device>,
         as_of: Moment,
+        output: &mut Output,
         io: &mut Io,
     ) -> Result<Image, Failure> {
         let at_image = |error| failure(&path, Some(&device), &error);
@@ -221,6 +225,9 @@ impl Image {
         let opened = open_as_of(device.clone(), found, options, Box::new(clock_now));
         let (fs, recovery) = opened.map_err(at_image)?;
         notes.extend(moment::note_of(&recovery));
+        let damage = moment::damage_of(&recovery);
+        output.damaged |= damage.is_some();
+        notes.extend(damage);
         for note in notes {
             io.note(&format!("{}: {note}", betr_cli::show::path(&path)))?;
         }
@@ -239,6 +246,7 @@ impl Image {
         let options = OpenOptions { slot, ..OpenOptions::new(self.mode, Box::new(|| 0)) };
         let (volume, recovery) = Volume::open(self.device.clone(), options)
             .map_err(|error| failure(&self.path, Some(&self.device), &error))?;
+        output.damaged |= moment::damage_of(&recovery).is_some();
         let records = recovery.survey.records;
         if records > 0 {
             let text = format!("after a replay of {records} log records");

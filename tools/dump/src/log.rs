@@ -32,6 +32,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
             damage.damage().map_or_else(String::new, |error| error.to_string())
         }
     };
+    output.damaged |= survey.damage().is_some();
     let text = format!(
         "{} groups, {} records, {} of {} bytes; {end}",
         survey.groups,

@@ -30,6 +30,8 @@ pub(crate) struct Output {
     form: Form,
     /// What is still to come before the end of a JSON document.
     list: Option<JsonList>,
+    /// Whether the first of several documents has been printed.
+    has_begun: bool,
     /// The bytes of the image that were shown.
     pub seen: Vec<(u64, u64)>,
     /// Whether something did not verify.
@@ -39,7 +41,7 @@ pub(crate) struct Output {
 impl Output {
     pub fn new(form: Form) -> Output {
         let list = (form == Form::Json).then(|| JsonList::new("betr.dump", 1, "structures"));
-        Output { form, list, seen: Vec::new(), damaged: false }
+        Output { form, list, has_begun: false, seen: Vec::new(), damaged: false }
     }
 
     /// Whether it is text for people.
@@ -64,7 +66,12 @@ impl Output {
     fn object(&mut self, io: &mut Io, object: &Value) -> Result<(), Failure> {
         match &mut self.list {
             Some(list) => list.push(io, object)?,
-            None => writeln!(io.out, "{object}")?,
+            None => {
+                if !std::mem::replace(&mut self.has_begun, true) {
+                    writeln!(io.out, "{}", json!({ "schema": "betr.dump", "version": 1 }))?;
+                }
+                writeln!(io.out, "{object}")?;
+            }
         }
         Ok(())
     }

@@ -11,7 +11,8 @@ use betr_cli::{Exit, Failure, Io, json, moment, show, time, words};
 use betr_core::address::Address;
 use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, Disk};
-use betr_core::format::{Action, Key, data_key};
+use betr_core::error::Refusal;
+use betr_core::format::{Action, FileType, Key, data_key};
 use betr_core::fs::{Fs, data_prefix, open_as_of};
 use betr_core::history::{KeyDeed, KeyStep, of_key};
 use betr_core::ids::*;
@@ -38,17 +39,15 @@ pub struct Args {
 /// What is to be explained.
 #[derive(Clone, Debug)]
 enum Target {
-    Path(Vec<u8>, Option<u64>),
+    /// A path; or, if there is none such and it ends in an at sign and a number, a block of a file.
+    Path(Vec<u8>),
     Key(TreeId, Key),
 }
 
 fn target(text: &str) -> Result<Target, String> {
-    // Names may have an at sign themselves.
-    let block = text.rsplit_once('@').and_then(|(path, block)| Some((path, block.parse().ok()?)));
-    let (text, block) = block.map_or((text, None), |(path, block)| (path, Some(block)));
     match text.parse()? {
-        Address::Path(path) => Ok(Target::Path(path, block)),
-        Address::Key(tree, key) if block.is_none() => Ok(Target::Key(tree, key)),
+        Address::Path(path) => Ok(Target::Path(path)),
+        Address::Key(tree, key) => Ok(Target::Key(tree, key)),
         _ => Err("expected a path, a path and a block as /file@3, or a key".into()),
     }
 }
@@ -71,7 +70,11 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let path = args.image.path().to_owned();
     let at_image = |error: betr_core::Error| match &error {
         betr_core::Error::Refused(refusal) => {
-            Failure::failed(format!("{}: {refusal}", show::path(&path)))
+            let of = match &args.target {
+                Target::Path(of) => show::bytes(of),
+                Target::Key(tree, key) => show::key(*tree, key),
+            };
+            Failure::failed(format!("{}: {of}: {refusal}", show::path(&path)))
         }
         _ => failure(&path, Some(&device), &error),
     };
@@ -81,6 +84,9 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let opened = open_as_of(device.clone(), found, options, Box::new(clock_now));
     let (fs, recovery) = opened.map_err(at_image)?;
     notes.extend(moment::note_of(&recovery));
+    let damage = moment::damage_of(&recovery);
+    let is_damaged = damage.is_some();
+    notes.extend(damage);
     for note in notes {
         io.note(&format!("{}: {note}", show::path(&path)))?;
     }
@@ -91,6 +97,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         false => story.print(io)?,
     }
     match story.agrees() {
+        true if is_damaged => Ok(Exit::DAMAGED),
         true => Ok(Exit::DONE),
         false => Err(Failure::failed(format!(
             "{}: {}: what is explained is not what a read returns: this is a mistake of betr",
@@ -101,15 +108,28 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 }
 
 fn key_of(fs: &Fs, target: &Target) -> betr_core::Result<(TreeId, Key)> {
-    let (path, block) = match target {
+    let path = match target {
         Target::Key(tree, key) => return Ok((*tree, key.clone())),
-        Target::Path(path, block) => (path, block),
+        Target::Path(path) => path,
     };
-    let object = fs.resolve(path)?;
-    Ok(match block {
-        None => (TreeId::Metadata, object.place().encode()),
-        Some(block) => (TreeId::Data, data_key(&data_prefix(&object), *block)),
-    })
+    match (fs.resolve(path), block_of(path)) {
+        (Ok(object), _) => Ok((TreeId::Metadata, object.place().encode())),
+        (Err(betr_core::Error::Refused(_)), Some((file, block))) => {
+            let object = fs.resolve(file)?;
+            if object.kind() != FileType::Regular {
+                return Err(Refusal::Invalid.into());
+            }
+            Ok((TreeId::Data, data_key(&data_prefix(&object), block)))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// The path and the block of `PATH@BLOCK`.
+fn block_of(path: &[u8]) -> Option<(&[u8], u64)> {
+    let at = path.iter().rposition(|byte| *byte == b'@')?;
+    let block = std::str::from_utf8(&path[at + 1..]).ok()?.parse().ok()?;
+    Some((&path[..at], block))
 }
 
 fn story(

@@ -120,7 +120,10 @@ impl Verb {
     pub fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
         let command = self.command();
         let (image, mode) = command.image();
-        command.act(&mut Session::open(image, mode, io)?, io)
+        let mut session = Session::open(image, mode, io)?;
+        let exit = command.act(&mut session, io)?;
+        // What was shown is not all that there was.
+        Ok(if exit == Exit::DONE && session.is_damaged { Exit::DAMAGED } else { exit })
     }
 }
 

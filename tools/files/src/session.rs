@@ -21,6 +21,8 @@ pub(crate) struct Session {
     mode: Mode,
     /// It, and the lock on it; nothing only while it is opened again.
     open: Option<(OpenImage, Fs)>,
+    /// Whether something that was acknowledged is missing in what it shows.
+    pub is_damaged: bool,
     /// Whether changes wait for the end of the command that makes them.
     collects: bool,
     /// The directory that relative paths begin in; empty for the root.
@@ -30,13 +32,13 @@ pub(crate) struct Session {
 impl Session {
     /// Opens the image; what a user should know of what it shows goes to standard error.
     pub fn open(view: View<'_>, mode: Mode, io: &mut Io) -> Result<Session, Failure> {
-        let OpenFs { lock, fs, notes } = open_fs(view, mode)?;
+        let OpenFs { lock, fs, notes, is_damaged } = open_fs(view, mode)?;
         for note in notes {
             io.note(&format!("{}: {note}", betr_cli::show::path(view.image)))?;
         }
         let image = view.image.to_owned();
         let (open, directory) = (Some((lock, fs)), Vec::new());
-        Ok(Session { image, mode, open, collects: false, directory })
+        Ok(Session { image, mode, open, is_damaged, collects: false, directory })
     }
 
     /// The image's path.

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use betr_cli::image::{copy_to, create};
 use betr_cli::moment::parse_moment;
 use betr_cli::show;
+use betr_cli::time::format_utc;
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, json};
+use betr_core::check::{CheckOptions, Severity, check};
 use betr_core::device::{Device, FileDevice};
+use betr_core::format::Superblock;
 use betr_core::format::limits::FILE_BLOCK;
 use betr_core::format::{MetaKey, parse_data_key};
 use betr_core::fs::{Fs, open_as_of};
@@ -52,6 +55,7 @@ fn until(text: &str) -> Result<Until, String> {
 
 impl Args {
     pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+        self.check_moment(log)?;
         let Some(output) = &self.output else { return self.in_place(log, io) };
         let len = log.device.len();
         let new = create(output, len, self.force)?;
@@ -63,16 +67,51 @@ impl Args {
         let file = new.file.try_clone().map_err(|error| {
             Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(output)))
         })?;
-        let done = self.replay(log, Arc::new(FileDevice::new(file, len)))?;
+        let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, len));
+        let done = self.replay(log, device.clone())?;
+        let damage = damage_of(&device);
         new.commit()?;
-        self.say(log, output, &done, io)
+        let exit = self.say(log, output, &done, io)?;
+        let Some(damage) = damage else { return Ok(exit) };
+        let name = show::path(output);
+        io.note(&format!(
+            "betr: {name}: it is as damaged as {}: {damage}\nRun 'betr fsck -fn {name}' to see all damage.",
+            log.name()
+        ))?;
+        Ok(Exit::DAMAGED)
     }
 
     fn in_place(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
-        // Whether the log comes so far is seen before anything is written.
+        // Whether the log comes so far, and whether all is sound, is seen before anything is written.
         self.look(log)?;
+        if let Some(damage) = damage_of(&log.device) {
+            let name = log.name();
+            return Err(Failure::damaged(format!(
+                "{name}: {damage}: nothing is replayed in a damaged image: run 'betr fsck -fy {name}' first, or --output"
+            )));
+        }
         let done = self.replay(log, log.device.clone())?;
         self.say(log, &log.path, &done, io)
+    }
+
+    /// A moment before the log is none that a replay could stop at: all of the log would be abandoned.
+    fn check_moment(&self, log: &Log) -> Result<(), Failure> {
+        let Superblock { next_msn, wall, birth, .. } = &log.superblock;
+        let is_before = match self.until.unwrap_or_default() {
+            Until::End => false,
+            Until::Record(lsn) => lsn.0 < next_msn.0,
+            Until::Time(time) => time < *wall,
+        };
+        if !is_before {
+            return Ok(());
+        }
+        Err(Failure::failed(format!(
+            "{}: that is before the log, which begins with l:{next_msn} at {}, behind the checkpoint {}: export what was then \
+             with 'betr export --as-of'",
+            log.name(),
+            format_utc(wall.secs, wall.nanos),
+            birth.epoch
+        )))
     }
 
     fn look(&self, log: &Log) -> Result<(), Failure> {
@@ -125,6 +164,13 @@ impl Args {
         }
         Ok(Exit::DONE)
     }
+}
+
+/// The first thing that is wrong with the structure of an image, if anything is.
+fn damage_of(device: &Arc<dyn Device>) -> Option<String> {
+    let report = check(device, CheckOptions::default(), &mut ());
+    let bad = report.findings.iter().find(|found| found.code.severity() == Severity::Error)?;
+    Some(format!("{}: {}", bad.place, bad.detail))
 }
 
 /// What a replay came to.

@@ -8,7 +8,7 @@ use betr_core::anatomy::keys_at;
 use betr_core::device::Disk;
 use betr_core::format::{Key, Op};
 use betr_core::fs::open_as_of;
-use betr_core::history::{Act, Event, Touched};
+use betr_core::history::{Act, Event};
 use betr_core::ids::{Lsn, Time, TreeId, ZoneId};
 use betr_core::volume::{Moment, OpenOptions};
 
@@ -73,7 +73,7 @@ impl Args {
             Address::Path(path) => {
                 let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
                 let path = if path.is_empty() { b"/".to_vec() } else { path };
-                let zone = zone_of_links(log, &path);
+                let zone = zone_of_links(log, &path).filter(|_| !log.is_older);
                 let names = match self.no_follow {
                     true => vec![(Lsn(0), path)],
                     false => names(log, path)?,
@@ -127,7 +127,7 @@ impl Args {
 impl Wanted {
     fn is_in(&self, told: &Event<'_>) -> bool {
         match self {
-            Wanted::Record(lsn) => told.record.lsn == *lsn,
+            Wanted::Record(lsn) => told.record.lsn <= *lsn && *lsn < told.record.next_lsn(),
             Wanted::Keys(tree, lo, Some(hi)) => told
                 .touched
                 .iter()
@@ -137,11 +137,12 @@ impl Wanted {
             }
             Wanted::Path(_, Some(zone)) if told.touches_zone(*zone) => true,
             Wanted::Path(names, _) => {
+                // Whatever gave it, or something above it, its name.
+                if names.iter().any(|(since, _)| *since == told.record.lsn) {
+                    return true;
+                }
                 let at = names.partition_point(|(since, _)| *since <= told.record.lsn);
-                // The record that gave a name is about the old one, too.
-                let gave = at > 0 && names[at - 1].0 == told.record.lsn;
-                let of = if gave { at.saturating_sub(2)..at } else { at.saturating_sub(1)..at };
-                names[of].iter().any(|(_, name)| {
+                names[at.saturating_sub(1)..at].iter().any(|(_, name)| {
                     told.touched
                         .iter()
                         .any(|touched| touched.act != Act::Count && told.path(touched) == *name)
@@ -167,8 +168,12 @@ fn names(log: &Log, now: Vec<u8>) -> Result<Vec<(Lsn, Vec<u8>)>, Failure> {
     log.tell(|told| {
         if matches!(told.record.op, Op::Rename | Op::Exchange) {
             let is_gone = |path: &Vec<u8>| {
-                let removes = |touched: &&Touched| touched.act == Act::Remove;
-                told.touched.iter().filter(removes).any(|touched| told.path(touched) == *path)
+                let has = |acts: &[Act]| {
+                    let of_acts = told.touched.iter().filter(|touched| acts.contains(&touched.act));
+                    of_acts.into_iter().any(|touched| told.path(touched) == *path)
+                };
+                // What is replaced has gone and come.
+                has(&[Act::Remove]) && !has(&[Act::Put, Act::Replace])
             };
             let paths = told.paths();
             let (gone, came): (Vec<_>, Vec<_>) = paths.into_iter().partition(is_gone);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use betr_cli::changes;
-use betr_cli::moment::{find, note_of, parse_moment};
+use betr_cli::moment::{damage_of, find, note_of, parse_moment};
 use betr_cli::volume::{clock_now, nonces};
 use betr_cli::{Exit, Failure, Io, JsonList, json, show};
 use betr_core::compare::compare;
@@ -43,6 +43,10 @@ fn moments(text: &str) -> Result<(Moment, Moment), String> {
 
 impl Args {
     pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+        if log.is_older {
+            let text = "diff takes the moments themselves: name an older checkpoint as e:EPOCH, without -b";
+            return Err(Failure::usage(text));
+        }
         let (a, from) = open(log, self.moments.0, io)?;
         let (b, to) = open(log, self.moments.1, io)?;
         // Two states of one checkpoint and its log differ in what the records between them touched.
@@ -69,7 +73,7 @@ impl Args {
             }
         }
         list.map_or(Ok(()), |list| list.end(io))?;
-        Ok(Exit::DONE)
+        Ok(if from.is_damaged || to.is_damaged { Exit::DAMAGED } else { Exit::DONE })
     }
 }
 
@@ -77,6 +81,7 @@ impl Args {
 struct Point {
     slot: u32,
     end: Msn,
+    is_damaged: bool,
 }
 
 fn open(log: &Log, moment: Moment, io: &mut Io) -> Result<(Fs, Point), Failure> {
@@ -87,10 +92,13 @@ fn open(log: &Log, moment: Moment, io: &mut Io) -> Result<(Fs, Point), Failure> 
     let end = recovery.stopped.as_ref().map(|stopped| Msn(stopped.before.0));
     let end = end.unwrap_or(fs.volume().next_msn());
     notes.extend(note_of(&recovery));
+    let damage = damage_of(&recovery);
+    let is_damaged = damage.is_some();
+    notes.extend(damage);
     for note in notes {
         io.note(&format!("{}: {note}", log.name()))?;
     }
-    Ok((fs, Point { slot: found.slot, end }))
+    Ok((fs, Point { slot: found.slot, end, is_damaged }))
 }
 
 /// The keys of each index that the records between two states touched.

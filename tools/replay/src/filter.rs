@@ -26,7 +26,7 @@ pub(crate) struct Filter {
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     op: Vec<Op>,
     /// Only what touched this path, or anything below
-    #[arg(long)]
+    #[arg(long, value_parser = absolute)]
     path: Option<PathBuf>,
     /// Only what touched keys of this zone
     #[arg(long, value_name = "z:ZONE", value_parser = zone)]
@@ -49,6 +49,13 @@ enum BoundTo {
     None,
 }
 
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    match text.starts_with('/') {
+        true => Ok(text.into()),
+        false => Err("expected a path from the root on".into()),
+    }
+}
+
 fn operation(text: &str) -> Result<Op, String> {
     let names = || Op::ALL.map(Op::name).join(", ");
     let found = Op::ALL.into_iter().find(|op| op.name() == text);
@@ -66,7 +73,8 @@ impl Filter {
     /// Whether an event is of interest.
     pub fn admits(&self, event: &Event<'_>) -> bool {
         let record = event.record;
-        let first_to_last = |(first, last): (u64, u64)| (first..=last).contains(&record.lsn.0);
+        let first_to_last =
+            |(first, last): (u64, u64)| record.lsn.0 <= last && first < record.next_lsn().0;
         self.lsn.is_none_or(first_to_last)
             && self.since.is_none_or(|since| record.wall >= since)
             && self.before.is_none_or(|before| record.wall <= before)

@@ -65,6 +65,8 @@ struct Log {
     lock: OpenImage,
     /// Whether something is laid over the image.
     is_laid_over: bool,
+    /// Whether it is that of a slot that the user chose.
+    is_older: bool,
     device: Arc<dyn Device>,
     superblock: Superblock,
 }
@@ -86,7 +88,8 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let ring = ring.map_err(at_image)?;
     let superblock = ring.choose(args.slot).map_err(at_image)?.clone();
     let is_laid_over = view.overlay.is_some();
-    let log = Log { path, lock, is_laid_over, device, superblock };
+    let is_older = args.slot.is_some();
+    let log = Log { path, lock, is_laid_over, is_older, device, superblock };
     match &args.verb {
         Verb::List(args) => args.run(&log, io),
         Verb::Show(args) => args.run(&log, io),

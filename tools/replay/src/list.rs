@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use betr_cli::{Exit, Failure, Io, JsonList};
+use serde_json::json;
 
 use crate::filter::Filter;
 use crate::{Log, event};
@@ -24,6 +25,9 @@ impl Args {
     pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
         let mut list = self.json.then(|| JsonList::new("betr.replay.list", 1, "records"));
         let mut counts = (0, 0);
+        if self.ndjson {
+            writeln!(io.out, "{}", json!({ "schema": "betr.replay.list", "version": 1 }))?;
+        }
         let survey = log.tell(|told| {
             counts.1 += 1;
             if !self.filter.admits(told) {

@@ -21,7 +21,8 @@ const STEP: usize = 1 << 20;
 pub(crate) struct Args {
     #[command(flatten)]
     filter: Filter,
-    /// body: a line for each path of a record, as mactime (The Sleuth Kit) reads it, with the times that the record set;
+    /// body: a line for each path of a record, as mactime (The Sleuth Kit) reads it, with the times that the record set (all
+    /// of the inode's where attributes were set, which times may be among);
     /// csv: a line for each, with a header; json
     #[arg(long, value_name = "FORMAT", default_value = "body")]
     format: Format,
@@ -115,6 +116,15 @@ fn hash_of(device: &dyn Device) -> std::io::Result<String> {
 fn body(told: &Event<'_>, path: &[u8], inode: Option<&Inode>) -> String {
     let (record, wall) = (told.record, told.record.wall.secs);
     let set = |is_set: bool| if is_set { wall } else { 0 };
+    // Times that somebody set are those of the inode, whatever they are.
+    if let (Op::SetAttributes, Some(inode)) = (record.op, inode) {
+        return body_line(
+            told,
+            path,
+            Some(inode),
+            [inode.accessed.secs, inode.modified.secs, wall, inode.born.secs],
+        );
+    }
     let (accessed, modified, born) = match record.op {
         Op::Create | Op::Mkdir | Op::Symlink | Op::Mknod => {
             // Of what had been there only the contents of a directory are new.
@@ -123,18 +133,25 @@ fn body(told: &Event<'_>, path: &[u8], inode: Option<&Inode>) -> String {
         Op::Write | Op::Truncate | Op::Allocate | Op::RemoveTree => (false, true, false),
         _ => (false, false, false),
     };
+    body_line(told, path, inode, [set(accessed), set(modified), wall, set(born)])
+}
+
+fn body_line(
+    told: &Event<'_>,
+    path: &[u8],
+    inode: Option<&Inode>,
+    [accessed, modified, changed, born]: [i64; 4],
+) -> String {
+    let record = told.record;
     // A vertical bar would end the name.
     let name = Printable(path).to_string().replace('|', "\\x7c");
     let (ino, mode, uid, gid, size) = inode.map_or((0, String::new(), 0, 0, 0), |inode| {
         (inode.ino.0, mode_of(inode), inode.uid, inode.gid, inode.size)
     });
     format!(
-        "0|{name} ({} {})|{ino}|{mode}|{uid}|{gid}|{size}|{}|{}|{wall}|{}",
+        "0|{name} ({} {})|{ino}|{mode}|{uid}|{gid}|{size}|{accessed}|{modified}|{changed}|{born}",
         record.op.name(),
-        record.lsn,
-        set(accessed),
-        set(modified),
-        set(born)
+        record.lsn
     )
 }
 
@@ -150,8 +167,14 @@ fn mode_of(inode: &Inode) -> String {
         FileType::Socket => 's',
     };
     let bits = "rwxrwxrwx".chars().enumerate();
-    let bits: String =
+    let mut bits: Vec<char> =
         bits.map(|(at, c)| if inode.perm & (0o400 >> at) != 0 { c } else { '-' }).collect();
+    for (at, special, mark) in [(2, 0o4000, 's'), (5, 0o2000, 's'), (8, 0o1000, 't')] {
+        if inode.perm & special != 0 {
+            bits[at] = if bits[at] == 'x' { mark } else { mark.to_ascii_uppercase() };
+        }
+    }
+    let bits: String = bits.into_iter().collect();
     format!("{kind}/{kind}{bits}")
 }
 

@@ -43,7 +43,7 @@ fn end(survey: &Survey) -> (&'static str, String) {
 pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Failure> {
     let Volume { identity, superblock, log, slots } = volume;
     let block = BLOCK_SIZE as u64;
-    let blocks = |count: u64| format!("{count} ({})", human(count * block));
+    let blocks = |count: u64| format!("{count} ({})", human(count.saturating_mul(block)));
     let features = volume.features();
     let invalid = match slots.invalid.is_empty() {
         true => String::new(),

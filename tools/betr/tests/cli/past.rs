@@ -72,3 +72,18 @@ fn a_dump_shows_what_a_replay_makes() {
     }
     assert!(fs::read(&image).unwrap() == before, "a look has changed the image");
 }
+
+/// What a damaged log has lost is missing in every view of now, and all say so.
+#[test]
+fn what_is_missing_is_said() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("t.img");
+    run("dev make-broken L03 IMG", &image, &dir, 0);
+    for line in ["ls IMG", "find IMG", "explain IMG /", "replay IMG diff", "export IMG DIR/out"] {
+        let (_, err) = run(line, &image, &dir, 3);
+        assert!(err.contains("something that was acknowledged is missing here"), "{line}: {err}");
+    }
+    // Before the log, nothing is missing.
+    let (_, err) = run("ls IMG --as-of checkpoint", &image, &dir, 0);
+    assert_eq!(err, "");
+}

@@ -228,7 +228,7 @@ fn every_byte_of_an_image_is_accounted_for() {
 }
 
 /// Problems, and what dumps show of them.
-const DAMAGED: [(&str, &[&str]); 9] = [
+const DAMAGED: [(&str, &[&str]); 14] = [
     ("S05", &["super"]),
     ("L02", &["log"]),
     ("M04", &["space"]),
@@ -238,6 +238,11 @@ const DAMAGED: [(&str, &[&str]); 9] = [
     ("N03", &["messages"]),
     ("N06", &["basement", "n:15", "0"]),
     ("F02", &["zones"]),
+    ("F01", &["path", "/large"]),
+    ("N04", &["stats"]),
+    ("N05", &["buffer", "n:2"]),
+    ("N07", &["block", "b:0x64010"]),
+    ("T02", &["key", "k#1:0000000000000000"]),
 ];
 
 #[test]

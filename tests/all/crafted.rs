@@ -45,8 +45,10 @@ type Case = (&'static str, Says, fn(Forge) -> Vec<u8>);
 
 /// How long a case may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How much memory the whole test may take at any time, in KiB.
+/// How much memory a test may take at any time, in KiB.
 const MEMORY_KIB: u64 = 384 << 10;
+/// Set in the process that a test runs in by itself.
+const ALONE: &str = "BETR_CRAFTED_ALONE";
 const IMAGE: u64 = 5 << 20;
 /// The last number that anything may have.
 const LAST: u64 = limits::NUMBERS_END - 1;
@@ -397,7 +399,19 @@ pub(crate) fn scattered_image() -> Vec<u8> {
     scattered::sound(Forge::new(super::hostile::image(IMAGE)))
 }
 
-fn run_all(cases: &'static [Case]) {
+/// Runs `cases`, those of `test`, in a process of its own: other tests run beside it in this one, and what they take is
+/// not the case's.
+fn run_all(test: &str, cases: &'static [Case]) {
+    if std::env::var_os(ALONE).is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "--nocapture", &format!("crafted::{test}")]).env(ALONE, "yes");
+        let output = again.output().unwrap();
+        let (out, err) = (&output.stdout, &output.stderr);
+        let said = [&out[..], &err[..]].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
     let sound = Forge::new(super::hostile::image(IMAGE));
     let only = std::env::var("BETR_CASE").unwrap_or_default();
     let mut failed = Vec::new();
@@ -426,45 +440,46 @@ fn run_all(cases: &'static [Case]) {
         };
         failed.push(format!("{name}: {text}"));
     }
+    println!("{test}: at most {} KiB", peak_kib());
     assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
 }
 
 #[test]
 fn crafted_nodes() {
-    run_all(nodes::CASES);
+    run_all("crafted_nodes", nodes::CASES);
 }
 
 #[test]
 fn crafted_leaves() {
-    run_all(leaves::CASES);
+    run_all("crafted_leaves", leaves::CASES);
 }
 
 #[test]
 fn crafted_runs() {
-    run_all(runs::CASES);
+    run_all("crafted_runs", runs::CASES);
 }
 
 #[test]
 fn crafted_tables_and_superblocks() {
-    run_all(tables::CASES);
+    run_all("crafted_tables_and_superblocks", tables::CASES);
 }
 
 #[test]
 fn crafted_scatter_maps() {
-    run_all(scattered::CASES);
+    run_all("crafted_scatter_maps", scattered::CASES);
 }
 
 #[test]
 fn crafted_logs() {
-    run_all(logs::CASES);
+    run_all("crafted_logs", logs::CASES);
 }
 
 #[test]
 fn crafted_bindings() {
-    run_all(bindings::CASES);
+    run_all("crafted_bindings", bindings::CASES);
 }
 
 #[test]
 fn crafted_file_systems() {
-    run_all(schema::CASES);
+    run_all("crafted_file_systems", schema::CASES);
 }

@@ -6,7 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ops::ControlFlow;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{FileType, data_key};
 use crate::fs::{DirEntry, Fs, Listing, Object, Visit, Walk, data_prefix};
@@ -63,6 +63,24 @@ pub enum Aspect {
     },
 }
 
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The first.
+    First,
+    /// The second.
+    Second,
+}
+
+/// What ended a comparison early.
+#[derive(Debug)]
+pub struct Unread {
+    /// In which of the two.
+    pub side: Side,
+    /// What could not be read there.
+    pub error: Error,
+}
+
 /// Compares everything below the roots of two file systems; `show` may break it off.
 ///
 /// `touched` are the keys of the data index in which they may differ, where that is known.
@@ -72,8 +90,19 @@ pub fn compare(
     touched: Option<&RangeSet>,
     show: &mut dyn FnMut(Change) -> ControlFlow<()>,
 ) -> Result<()> {
+    compare_sides(a, b, touched, show).map_err(|unread| unread.error)
+}
+
+/// The same, for two images: an error says which of them it is about.
+pub fn compare_sides(
+    a: &Fs,
+    b: &Fs,
+    touched: Option<&RangeSet>,
+    show: &mut dyn FnMut(Change) -> ControlFlow<()>,
+) -> Told<()> {
+    let (a, b) = (Half { fs: a, side: Side::First }, Half { fs: b, side: Side::Second });
     let mut comparison = Comparison { a, b, touched, show, seen: HashSet::new() };
-    let mut waiting = VecDeque::from([(Vec::new(), a.root()?, b.root()?)]);
+    let mut waiting = VecDeque::from([(Vec::new(), a.read(Fs::root)?, b.read(Fs::root)?)]);
     while let Some((path, x, y)) = waiting.pop_front() {
         let walked = match comparison.objects(&path, &x, &y)? {
             ControlFlow::Break(()) => return Ok(()),
@@ -89,9 +118,25 @@ pub fn compare(
     Ok(())
 }
 
+/// What reading one of them gives.
+type Told<T> = std::result::Result<T, Unread>;
+
+/// One of the two, of which errors tell.
+#[derive(Clone, Copy)]
+struct Half<'c> {
+    fs: &'c Fs,
+    side: Side,
+}
+
+impl<'c> Half<'c> {
+    fn read<T>(self, read: impl FnOnce(&'c Fs) -> Result<T>) -> Told<T> {
+        read(self.fs).map_err(|error| Unread { side: self.side, error })
+    }
+}
+
 struct Comparison<'c> {
-    a: &'c Fs,
-    b: &'c Fs,
+    a: Half<'c>,
+    b: Half<'c>,
     touched: Option<&'c RangeSet>,
     show: &'c mut dyn FnMut(Change) -> ControlFlow<()>,
     /// Directories of the first that have been entered: references may go round in circles.
@@ -106,7 +151,7 @@ impl Comparison<'_> {
         (self.show)(Change { path, what })
     }
 
-    fn objects(&mut self, path: &[u8], x: &Object, y: &Object) -> Result<ControlFlow<()>> {
+    fn objects(&mut self, path: &[u8], x: &Object, y: &Object) -> Told<ControlFlow<()>> {
         let aspects = self.aspects(x, y)?;
         match aspects.is_empty() {
             true => Ok(ControlFlow::Continue(())),
@@ -121,7 +166,7 @@ impl Comparison<'_> {
         x: &Object,
         y: &Object,
         waiting: &mut Waiting,
-    ) -> Result<ControlFlow<()>> {
+    ) -> Told<ControlFlow<()>> {
         if !self.seen.insert(x.ino()) {
             return Ok(ControlFlow::Continue(()));
         }
@@ -145,7 +190,10 @@ impl Comparison<'_> {
             let path = [path, b"/", name].concat();
             let walked = match (x, y) {
                 (Some(x), Some(y)) => {
-                    let (x, y) = (self.a.entry_object(x)?, self.b.entry_object(y)?);
+                    let (x, y) = (
+                        self.a.read(|fs| fs.entry_object(x))?,
+                        self.b.read(|fs| fs.entry_object(y))?,
+                    );
                     match x.is_directory() && y.is_directory() {
                         true => {
                             both.push((path, x, y));
@@ -167,7 +215,7 @@ impl Comparison<'_> {
     }
 
     /// Two objects of one name that are not both directories.
-    fn pair(&mut self, path: &[u8], x: &Object, y: &Object) -> Result<ControlFlow<()>> {
+    fn pair(&mut self, path: &[u8], x: &Object, y: &Object) -> Told<ControlFlow<()>> {
         if !x.is_directory() && !y.is_directory() {
             return self.objects(path, x, y);
         }
@@ -182,12 +230,14 @@ impl Comparison<'_> {
     fn alone(
         &mut self,
         path: &[u8],
-        fs: &Fs,
+        half: Half<'_>,
         entry: DirEntry,
         what: fn(FileType) -> What,
-    ) -> Result<ControlFlow<()>> {
+    ) -> Told<ControlFlow<()>> {
         match entry.kind {
-            FileType::Directory => self.below(path, fs, fs.entry_object(entry)?, what),
+            FileType::Directory => {
+                self.below(path, half, half.read(|fs| fs.entry_object(entry))?, what)
+            }
             kind => Ok(self.show(path, what(kind))),
         }
     }
@@ -196,15 +246,15 @@ impl Comparison<'_> {
     fn below(
         &mut self,
         path: &[u8],
-        fs: &Fs,
+        half: Half<'_>,
         object: Object,
         what: fn(FileType) -> What,
-    ) -> Result<ControlFlow<()>> {
+    ) -> Told<ControlFlow<()>> {
         if !object.is_directory() {
             return Ok(self.show(path, what(object.kind())));
         }
         let mut walk = Walk::new(object);
-        while let Some(visit) = walk.next(fs)? {
+        while let Some(visit) = half.read(|fs| walk.next(fs))? {
             let (below, kind) = match visit {
                 Visit::Enter(below, directory) => (below, directory.kind()),
                 Visit::Entry(below, entry) => (below, entry.kind),
@@ -221,7 +271,7 @@ impl Comparison<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn aspects(&self, x: &Object, y: &Object) -> Result<Vec<Aspect>> {
+    fn aspects(&self, x: &Object, y: &Object) -> Told<Vec<Aspect>> {
         let (i, j) = (x.inode(), y.inode());
         let mut aspects = Vec::new();
         let mut differ = |aspect: Aspect, is_different: bool| {
@@ -239,7 +289,8 @@ impl Comparison<'_> {
         differ(Aspect::Modified, i.modified != j.modified);
         differ(Aspect::Device(i.device, j.device), i.device != j.device);
         differ(Aspect::Target, i.target != j.target);
-        let (mut left, mut right) = (self.a.xattrs(x)?, self.b.xattrs(y)?);
+        let (mut left, mut right) =
+            (self.a.read(|fs| fs.xattrs(x))?, self.b.read(|fs| fs.xattrs(y))?);
         left.retain(|attribute| match right.iter().position(|other| other == attribute) {
             Some(at) => {
                 right.swap_remove(at);
@@ -265,9 +316,11 @@ impl Comparison<'_> {
         before != after || !touched.clip(&lo, Some(&hi)).is_empty()
     }
 
-    fn contents(&self, x: &Object, y: &Object) -> Result<Option<Aspect>> {
-        let (mut left, mut right) = (self.a.blocks(x), self.b.blocks(y));
-        let mut next = (self.a.next_block(&mut left)?, self.b.next_block(&mut right)?);
+    fn contents(&self, x: &Object, y: &Object) -> Told<Option<Aspect>> {
+        let (mut left, mut right) = (self.a.fs.blocks(x), self.b.fs.blocks(y));
+        let mut first = || self.a.read(|fs| fs.next_block(&mut left));
+        let mut second = || self.b.read(|fs| fs.next_block(&mut right));
+        let mut next = (first()?, second()?);
         let mut found: Option<(u64, u64)> = None;
         loop {
             let at = match &next {
@@ -285,10 +338,10 @@ impl Comparison<'_> {
                 *blocks += 1;
             }
             if next.0.as_ref().is_some_and(|(start, _)| *start == at) {
-                next.0 = self.a.next_block(&mut left)?;
+                next.0 = first()?;
             }
             if next.1.as_ref().is_some_and(|(start, _)| *start == at) {
-                next.1 = self.b.next_block(&mut right)?;
+                next.1 = second()?;
             }
         }
         Ok(found.map(|(first, blocks)| Aspect::Contents { first, blocks }))
@@ -307,20 +360,20 @@ fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
 
 /// The entries of a directory, with the next one known.
 struct Entries<'f> {
-    fs: &'f Fs,
+    half: Half<'f>,
     listing: Listing,
     next: Option<DirEntry>,
 }
 
 impl<'f> Entries<'f> {
-    fn of(fs: &'f Fs, directory: &Object) -> Result<Entries<'f>> {
-        let mut listing = fs.listing(directory, None)?;
-        let next = fs.next_entry(&mut listing)?;
-        Ok(Entries { fs, listing, next })
+    fn of(half: Half<'f>, directory: &Object) -> Told<Entries<'f>> {
+        let mut listing = half.read(|fs| fs.listing(directory, None))?;
+        let next = half.read(|fs| fs.next_entry(&mut listing))?;
+        Ok(Entries { half, listing, next })
     }
 
-    fn take(&mut self) -> Result<Option<DirEntry>> {
-        let next = self.fs.next_entry(&mut self.listing)?;
+    fn take(&mut self) -> Told<Option<DirEntry>> {
+        let next = self.half.read(|fs| fs.next_entry(&mut self.listing))?;
         Ok(std::mem::replace(&mut self.next, next))
     }
 }

@@ -10,7 +10,7 @@ use betr_cli::image::OpenImage;
 use betr_cli::moment::{damage_of, find, note_of, parse_moment};
 use betr_cli::volume::{clock_now, failure, open_device};
 use betr_cli::{Exit, ExitCodes, Failure, Io, JsonList, changes, image::Access, show};
-use betr_core::compare::compare;
+use betr_core::compare::{Side as Of, compare_sides};
 use betr_core::device::Device;
 use betr_core::fs::{Fs, open_as_of};
 use betr_core::volume::{Moment, OpenOptions};
@@ -112,7 +112,7 @@ fn different(args: &Args, io: &mut Io) -> Result<bool, Failure> {
     } else {
         let (x, y) = (a.files(args.a_as_of, io)?, b.files(args.b_as_of, io)?);
         let mut failed = Ok(());
-        compare(&x, &y, None, &mut |change| {
+        compare_sides(&x, &y, None, &mut |change| {
             different = true;
             failed = match &mut list {
                 Some(list) => list.push(io, &changes::object(&change)),
@@ -121,10 +121,9 @@ fn different(args: &Args, io: &mut Io) -> Result<bool, Failure> {
             };
             if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })
-        .map_err(|error| {
-            // Which of both it was, the place tells; the check of either says more.
-            let names = [a.path, b.path].map(show::path).join(" or ");
-            Failure::damaged(format!("{names}: {error}: run 'betr fsck -fn' on both"))
+        .map_err(|unread| match unread.side {
+            Of::First => a.failure(&unread.error),
+            Of::Second => b.failure(&unread.error),
         })?;
         failed?;
     }

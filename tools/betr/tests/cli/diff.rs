@@ -42,3 +42,21 @@ fn images_are_compared_by_their_files() {
     assert!(err.contains("not a betr image"), "{err}");
     run("diff IMG", &image, &dir, 2);
 }
+
+#[test]
+fn damage_is_told_of_the_image_that_has_it() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    let bad = dir.join("bad.img");
+    let mut bytes = fs::read(&image).unwrap();
+    let contents = pattern(4096);
+    let at = bytes.windows(contents.len()).position(|window| window == contents).unwrap();
+    bytes[at + 5] ^= 4;
+    fs::write(&bad, bytes).unwrap();
+    for line in ["diff IMG DIR/bad.img", "diff DIR/bad.img IMG"] {
+        let (out, err) = run(line, &image, &dir, 2);
+        assert_eq!(out, "", "{line}");
+        assert!(err.contains("bad.img: ") && err.contains("fsck -fn"), "{line}: {err}");
+        assert!(!err.contains("small.img"), "{line}: {err}");
+    }
+}

@@ -25,6 +25,17 @@ impl Foreign {
     pub fn is_betr(&self) -> bool {
         self.name == "betr"
     }
+
+    /// What it is, as it stands in a sentence: `an ext4 file system`.
+    pub fn with_article(&self) -> String {
+        // As the names are spoken.
+        let vowels = ["e", "E", "f2fs", "iso", "lz4", "LVM", "MBR", "ntfs", "xfs", "xz"];
+        let article = match vowels.iter().any(|begin| self.name.starts_with(begin)) {
+            true => "an",
+            false => "a",
+        };
+        format!("{article} {self}")
+    }
 }
 
 impl fmt::Display for Foreign {
@@ -224,6 +235,8 @@ mod tests {
             image[0x478..0x47c].copy_from_slice(b"home");
             let found = probe_bytes(&image).unwrap();
             assert_eq!(found.to_string(), format!("{expected} file system labelled \"home\""));
+            let spoken = format!("an {expected} file system labelled \"home\"");
+            assert_eq!(found.with_article(), spoken);
         }
     }
 

@@ -132,7 +132,7 @@ pub fn failure(path: &Path, device: Option<&Arc<dyn Device>>, error: &Error) -> 
                 probe::probe(&|at, buf: &mut [u8]| device.read_at(at, buf), device.len())
             });
             let hint = match found.filter(|found| !found.is_betr()) {
-                Some(found) => format!("; this looks like {found}"),
+                Some(found) => format!("; this looks like {}", found.with_article()),
                 None => String::new(),
             };
             Failure::damaged(format!("{name}: {error}{hint}"))

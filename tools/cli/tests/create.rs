@@ -123,7 +123,7 @@ fn an_image_of_zeros_needs_no_force_and_a_known_one_is_named() {
     file.write_all_at(b"\xbeBETRid\n", 65536).unwrap();
     file.write_all_at(b"my disk", 65536 + 96).unwrap();
     let message = create(&path, 4096, false).unwrap_err().to_string();
-    assert!(message.contains("holds betr file system labelled \"my disk\""), "{message}");
+    assert!(message.contains("holds a betr file system labelled \"my disk\""), "{message}");
     // Other data far behind what the signatures look at is found too.
     fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
     file.write_all_at(b"x", (1 << 39) + 5).unwrap();

@@ -216,5 +216,5 @@ fn a_mounted_device_and_its_file_are_refused() {
     }
     drop(mounted);
     let message = create(&device.0, 1, false).unwrap_err().to_string();
-    assert!(message.contains("holds ext4 file system"), "{message}");
+    assert!(message.contains("holds an ext4 file system"), "{message}");
 }

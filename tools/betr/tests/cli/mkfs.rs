@@ -49,14 +49,14 @@ fn what_holds_data_is_replaced_with_force_alone() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);
     fs::write(dir.join("data"), "precious").unwrap();
-    let mut found = vec![(image, "betr file system"), (dir.join("data"), "data")];
+    let mut found = vec![(image, "a betr file system"), (dir.join("data"), "data")];
     let mkfs = program("mkfs.ext4");
     if need("mkfs.ext4", mkfs.is_some()) {
         let path = dir.join("ext4");
         fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
         let made = Command::new(mkfs.unwrap()).args(["-q", "-F", "-L", "old"]).arg(&path).status();
         assert!(made.unwrap().success());
-        found.push((path, "ext4 file system labelled \"old\""));
+        found.push((path, "an ext4 file system labelled \"old\""));
     }
     for (image, what) in found {
         age(&image);

@@ -29,7 +29,7 @@ fn the_name_stands_for_the_tool() {
     let (mkfs, fsck) = (bin.join("mkfs.betr"), bin.join("fsck.betr"));
     for (program, line, code, expected) in [
         (&mkfs, "IMG 2M -L named", 0, "Label: named"),
-        (&mkfs, "IMG 2M", 1, "already holds betr file system labelled \"named\""),
+        (&mkfs, "IMG 2M", 1, "already holds a betr file system labelled \"named\""),
         (&mkfs, "--no-such-option", 1, "Usage: betr mkfs"),
         (&mkfs, "", 1, "Usage: betr mkfs"),
         (&mkfs, "--help", 0, "Usage: betr mkfs"),

@@ -15,7 +15,7 @@ const STEP: u64 = 1 << 20;
 pub(super) fn data_in(image: &OpenImage) -> Result<Option<String>, OpenError> {
     let read = |at: u64, buffer: &mut [u8]| image.file.read_exact_at(buffer, at);
     if let Some(found) = probe::probe(&read, image.len) {
-        return Ok(Some(found.to_string()));
+        return Ok(Some(found.with_article()));
     }
     const MIB: u64 = 1 << 20;
     let any = if image.is_block_device {

@@ -40,11 +40,24 @@ pub(crate) struct Header {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
     /// Reading failed, or what is compressed ends too early or makes no sense.
-    #[error("{0}")]
+    #[error("{}", unread(.0))]
     Read(#[from] io::Error),
+    /// It ends before the header does.
+    #[error("it has only {0} bytes, and a pack has more")]
+    Short(usize),
+    /// A later version of this program wrote it.
+    #[error("version, at byte 8: expected at most {VERSION}, found {0}")]
+    Newer(u32),
     /// Something is not as it has to be.
     #[error("{what}, at {place}: expected {expected}, found {found}")]
     Wrong { what: &'static str, place: String, expected: String, found: String },
+}
+
+fn unread(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it ends too early".into(),
+        _ => error.to_string(),
+    }
 }
 
 impl Header {
@@ -66,9 +79,10 @@ impl Header {
             let text = betr_core::text::printable;
             return Err(wrong("magic", 0, &text(MAGIC), text(&bytes[..8])));
         }
-        let version = u32_at(bytes, 8);
-        if version != VERSION {
-            return Err(wrong("version", 8, "1", version.to_string()));
+        match u32_at(bytes, 8) {
+            VERSION => {}
+            version if version > VERSION => return Err(PackError::Newer(version)),
+            version => return Err(wrong("version", 8, "1", version.to_string())),
         }
         let contents = match u32_at(bytes, 12) {
             flag @ 0..=1 => flag == 1,
@@ -186,8 +200,10 @@ pub(crate) struct PackReader<R: BufRead> {
 impl<R: BufRead> PackReader<R> {
     /// Reads the header.
     pub fn new(mut input: R) -> Result<PackReader<R>, PackError> {
-        let mut bytes = [0; HEADER_BYTES];
-        input.read_exact(&mut bytes)?;
+        let mut found = Vec::with_capacity(HEADER_BYTES);
+        input.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut found)?;
+        let bytes: [u8; HEADER_BYTES] =
+            found.try_into().map_err(|found: Vec<u8>| PackError::Short(found.len()))?;
         let header = Header::decode(&bytes)?;
         let mut input = Decoder::with_buffer(input)?.single_frame();
         input.window_log_max(WINDOW_LOG)?;
@@ -331,6 +347,10 @@ mod tests {
             }
         }
         assert!(unpack(&[&bytes[..], b"x"].concat()).is_err());
+        let mut newer = bytes;
+        newer[8] = 3;
+        assert!(matches!(unpack(&newer), Err(PackError::Newer(3))));
+        assert!(matches!(unpack(&[]), Err(PackError::Short(0))));
     }
 
     #[test]

@@ -55,10 +55,17 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 
 fn unpack(args: &Args, name: &str, input: impl BufRead, io: &mut Io) -> Result<Exit, Failure> {
     let damaged = |error: PackError| {
-        Failure::damaged(format!(
-            "{name}: the pack does not verify: {error}; expected it as 'betr pack' has written it: fetch it \
-             again, as it is"
-        ))
+        let found = match &error {
+            PackError::Newer(_) => {
+                return Failure::failed(format!(
+                    "{name}: the pack was written by a newer version of betr: {error}: use that version"
+                ));
+            }
+            PackError::Short(0) => format!("{name}: it is empty"),
+            _ => format!("{name}: the pack does not verify: {error}"),
+        };
+        let expected = "expected a pack, as 'betr pack' has written it: fetch it again, as it is";
+        Failure::damaged(format!("{found}; {expected}"))
     };
     let mut pack = PackReader::new(input).map_err(damaged)?;
     let header = pack.header();

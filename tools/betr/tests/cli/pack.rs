@@ -106,7 +106,19 @@ fn a_pack_that_does_not_verify_leaves_no_image() {
     run("pack -q IMG DIR/t.pack", &image, &dir, 0);
     let (pack, bad) = (fs::read(dir.join("t.pack")).unwrap(), dir.join("bad.pack"));
     let there = names(&dir);
-    for at in [3, 8, 12, 16, 23, 30, pack.len() / 2, pack.len() - 1] {
+    for (bytes, code, text) in [
+        (&b""[..], 3, "bad.pack: it is empty; expected a pack"),
+        (&pack[..9], 3, "does not verify: it has only 9 bytes"),
+        (&pack[..pack.len() - 9], 3, "does not verify: it ends too early"),
+        (&[&pack[..8], &[2, 0, 0, 0], &pack[12..]].concat(), 1, "by a newer version of betr"),
+    ] {
+        fs::write(&bad, bytes).unwrap();
+        let (_, err) = run("unpack DIR/bad.pack DIR/new.img", &image, &dir, code);
+        assert!(err.contains(text), "{err}");
+        fs::remove_file(&bad).unwrap();
+        assert_eq!(names(&dir), there);
+    }
+    for at in [3, 12, 16, 23, 30, pack.len() / 2, pack.len() - 1] {
         for cut in [false, true] {
             let mut bytes = pack.clone();
             if cut {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use betr_core::device::Device;
-use betr_core::ids::{Epoch, Lsn};
+use betr_core::ids::{Epoch, Lsn, Time};
 use betr_core::volume::{Found, Moment, Recovery};
 use betr_core::{Error, Result};
 
@@ -26,6 +26,11 @@ pub fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
             _ => Err(unknown()),
         },
     }
+}
+
+/// A time, as in a moment, or without its `t:`.
+pub fn parse_time(text: &str) -> std::result::Result<Time, String> {
+    time::parse_utc(text.strip_prefix("t:").unwrap_or(text))
 }
 
 /// Finds a moment; returns what a user should know of it besides.
@@ -76,7 +81,6 @@ pub fn damage_of(recovery: &Recovery) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use betr_core::ids::Time;
 
     #[test]
     fn moments_are_read_and_others_refused() {
@@ -88,6 +92,10 @@ mod tests {
         assert_eq!(parse_moment("t:2024-02-29T12:00:00.5Z"), Ok(Moment::Time(time)));
         assert_eq!(parse_moment("t:2024-02-29T14:00:00.5+02:00"), Ok(Moment::Time(time)));
         assert_eq!(parse_moment("t:@1709208000.500000000"), Ok(Moment::Time(time)));
+        for text in ["t:2024-02-29T12:00:00.5Z", "2024-02-29T12:00:00.5Z"] {
+            assert_eq!(parse_time(text), Ok(time));
+        }
+        assert!(parse_time("l:7").is_err() && parse_time("t:t:@7").is_err());
         for wrong in ["", "l:", "l:x", "17", "t:yesterday", "t:2024-02-29T12:00:00", "e:-1", "x:1"]
         {
             assert!(parse_moment(wrong).is_err(), "{wrong:?}");

@@ -126,7 +126,11 @@ enum What {
 
 fn node_id(text: &str) -> Result<NodeId, String> {
     let digits = text.strip_prefix("n:").unwrap_or(text);
-    digits.parse().map(NodeId).map_err(|error| format!("{text} is no node id: {error}"))
+    let words = "a basement, or a child, is a word of its own, as in 'basement n:2 0'";
+    digits.parse().map(NodeId).map_err(|_| match text.contains('/') {
+        true => format!("expected n:ID alone: {words}"),
+        false => "expected n:ID or a number".into(),
+    })
 }
 
 /// What the parts of the dump work on.

@@ -3,8 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use betr_cli::moment::parse_time;
 use betr_cli::range::{Keys, parse_keys, parse_numbers};
-use betr_cli::time::parse_utc;
 use betr_core::address::Address;
 use betr_core::format::{Bound, Op, RecordMessage};
 use betr_core::history::Event;
@@ -16,11 +16,11 @@ pub(crate) struct Filter {
     /// Only records from A to B, both included: A..B, A.. or ..B
     #[arg(long, value_name = "A..B", value_parser = parse_numbers)]
     lsn: Option<(u64, u64)>,
-    /// Only what happened then or later
-    #[arg(long, value_name = "TIME", value_parser = parse_utc)]
+    /// Only what happened then or later: t:2026-11-23T10:00:00Z, or without the t:
+    #[arg(long, value_name = "t:TIME", value_parser = parse_time)]
     since: Option<Time>,
     /// Only what happened then or before
-    #[arg(long, value_name = "TIME", value_parser = parse_utc)]
+    #[arg(long, value_name = "t:TIME", value_parser = parse_time)]
     before: Option<Time>,
     /// Only these operations, as the list names them; may be given several times
     #[arg(long, value_name = "OPERATION", value_parser = operation)]

@@ -87,3 +87,24 @@ fn what_is_missing_is_said() {
     let (_, err) = run("ls IMG --as-of checkpoint", &image, &dir, 0);
     assert_eq!(err, "");
 }
+
+/// What is named in another way than it has to be is told how.
+#[test]
+fn a_wrong_word_is_answered_with_the_right_one() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    for (line, text) in [
+        ("dump IMG basement n:2/0", "is a word of its own, as in 'basement n:2 0'"),
+        ("dump IMG node root", "expected n:ID or a number"),
+        ("replay IMG list --since l:7", "expected a time with its zone"),
+        ("replay IMG list --since 2026-11-23", "as 2026-11-23T10:00:00Z"),
+    ] {
+        let (_, err) = run(line, &image, &dir, 2);
+        assert!(err.contains(text), "{line}: {err}");
+    }
+    for time in ["t:2026-11-23T10:00:00Z", "2026-11-23T10:00:00Z", "t:@7.5"] {
+        run(&format!("replay IMG list --since {time} --before {time}"), &image, &dir, 0);
+    }
+    let (help, _) = run("replay IMG list --help", &image, &dir, 0);
+    assert!(help.contains("t:2026-11-23T10:00:00Z"), "{help}");
+}

@@ -8,6 +8,10 @@
 //! l:4711          a record of the log
 //! z:5             a zone
 //! ```
+//!
+//! A path is given as it is printed ([`crate::text`]): bytes that are no text, and what a terminal would obey, as
+//! `\xHH` or `\u{HEX}`, a backslash doubled. In `/a/b` a backslash that begins none of these stands for itself, since people
+//! type names as they are; `k:` is exact.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +19,7 @@ use std::str::FromStr;
 use crate::error::Place;
 use crate::format::Key;
 use crate::ids::{Lsn, NodeId, TreeId, ZoneId};
-use crate::text::{Printable, unprintable};
+use crate::text::{Printable, meant, unprintable};
 
 /// A place of an image, as somebody names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,14 +55,22 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Address, String> {
+        Address::parse(text.as_bytes())
+    }
+}
+
+impl Address {
+    /// The address that is named so; only a path may have bytes that are no text.
+    pub fn parse(text: &[u8]) -> Result<Address, String> {
         let wrong = || {
             let forms = "n:NODE, k:PATH or /PATH, k#1:HEX or k#2:HEX, b:BYTE, l:RECORD or z:ZONE";
-            format!("{}: no address: expected {forms}", Printable(text.as_bytes()))
+            format!("{}: no address: expected {forms}", Printable(text))
         };
         let number = |digits: &str| number(digits).ok_or_else(wrong);
-        if text.starts_with('/') {
-            return Ok(Address::Path(text.as_bytes().to_vec()));
+        if text.starts_with(b"/") {
+            return Ok(Address::Path(meant(text)));
         }
+        let text = std::str::from_utf8(text).map_err(|_| wrong())?;
         let (kind, rest) = text.split_once(':').ok_or_else(wrong)?;
         match kind {
             "n" => Ok(Address::Node(NodeId(number(rest)?))),
@@ -93,6 +105,7 @@ fn bytes(digits: &str) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explore::Random;
 
     #[test]
     fn addresses_are_read_as_they_are_printed() {
@@ -105,6 +118,8 @@ mod tests {
             ("k:/a b", "k:/a b"),
             ("/a", "k:/a"),
             (r"k:/\x07\\", r"k:/\x07\\"),
+            (r"/a\x07\\\xff", r"k:/a\x07\\\xff"),
+            (r"/a\b\", r"k:/a\\b\\"),
             ("k#1:00fF", "k#1:00ff"),
             ("k#2:", "k#2:"),
         ];
@@ -117,6 +132,26 @@ mod tests {
             ["", "n:", "n:+1", "b:0x", "b:0x+1", "k#3:00", "k#1:0", "k#1:é0", r"k:\x", "q:1", "17"]
         {
             assert!(wrong.parse::<Address>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn every_path_is_read_as_it_is_printed() {
+        let mut random = Random::new(7);
+        let odd: [&[u8]; 8] =
+            [b"\\", b"x", b"u{", b"}", b"41", b"\xe2", "\u{202e}".as_bytes(), b"\xc3\xa9"];
+        for _ in 0..20_000 {
+            let mut path = b"/".to_vec();
+            for _ in 0..random.below(12) {
+                match random.below(2) {
+                    0 => path.extend_from_slice(odd[random.below(8) as usize]),
+                    _ => path.push(random.below(256) as u8),
+                }
+            }
+            let address = Address::Path(path.clone());
+            let printed = Printable(&path).to_string();
+            assert_eq!(printed.parse(), Ok(address.clone()));
+            assert_eq!(address.to_string().parse(), Ok(address));
         }
     }
 }

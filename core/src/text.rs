@@ -36,25 +36,55 @@ pub fn printable(bytes: &[u8]) -> String {
 /// The bytes behind a printed text; nothing if an escape is malformed.
 pub fn unprintable(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        out.extend_from_slice(&rest.as_bytes()[..at]);
-        rest = &rest[at + 1..];
-        if let Some(tail) = rest.strip_prefix('\\') {
-            out.push(b'\\');
-            rest = tail;
-        } else if let Some(tail) = rest.strip_prefix('x') {
-            out.push(u8::from_str_radix(tail.get(..2)?, 16).ok()?);
-            rest = &tail[2..];
-        } else {
-            let (code, tail) = rest.strip_prefix("u{")?.split_once('}')?;
-            let c = char::from_u32(u32::from_str_radix(code, 16).ok()?)?;
-            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-            rest = tail;
-        }
+    let mut rest = text.as_bytes();
+    while let Some((byte, tail)) = rest.split_first() {
+        rest = match byte {
+            b'\\' => escape(tail, &mut out)?,
+            _ => {
+                out.push(*byte);
+                tail
+            }
+        };
     }
-    out.extend_from_slice(rest.as_bytes());
     Some(out)
+}
+
+/// The bytes that somebody means who types a name, or gives one back as it was printed: a backslash that begins no
+/// escape stands for itself.
+pub fn meant(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((byte, tail)) = rest.split_first() {
+        let escaped = if *byte == b'\\' { escape(tail, &mut out) } else { None };
+        rest = escaped.unwrap_or_else(|| {
+            out.push(*byte);
+            tail
+        });
+    }
+    out
+}
+
+/// Adds what an escape stands for, of which the backslash has been read; returns what is behind it.
+fn escape<'t>(text: &'t [u8], out: &mut Vec<u8>) -> Option<&'t [u8]> {
+    if let Some(rest) = text.strip_prefix(b"\\") {
+        out.push(b'\\');
+        return Some(rest);
+    }
+    if let Some(rest) = text.strip_prefix(b"x") {
+        let (digits, rest) = rest.split_at_checked(2)?;
+        out.push(hexadecimal(digits)? as u8);
+        return Some(rest);
+    }
+    let rest = text.strip_prefix(b"u{")?;
+    let end = rest.iter().position(|byte| *byte == b'}')?;
+    let c = char::from_u32(hexadecimal(&rest[..end])?)?;
+    out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+    Some(&rest[end + 1..])
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u32> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+    u32::from_str_radix(digits, 16).ok()
 }
 
 /// Whether a character may be printed as it is. (The backslash may, where nothing is escaped with it.)
@@ -94,13 +124,17 @@ mod tests {
         ] {
             assert_eq!(printable(bytes), text);
             assert_eq!(unprintable(text).as_deref(), Some(bytes));
+            assert_eq!(meant(text.as_bytes()), bytes);
         }
     }
 
     #[test]
     fn refuses_malformed_escapes() {
-        for text in ["\\", "\\x1", "\\q", "\\u{", "\\u{110000}", "\\x\u{e9}"] {
+        for text in ["\\", "\\x1", "\\x+1", "\\q", "\\u{", "\\u{110000}", "\\u{+1}", "\\x\u{e9}"] {
             assert_eq!(unprintable(text), None, "{text}");
+            assert_eq!(meant(text.as_bytes()), text.as_bytes(), "{text}");
         }
+        // Bytes that are no text stand for themselves.
+        assert_eq!(meant(b"/a\xff\\xfe\\"), b"/a\xff\xfe\\");
     }
 }

@@ -13,6 +13,7 @@ pub mod image;
 pub mod io;
 pub mod json;
 pub mod moment;
+pub mod name;
 pub mod plan;
 pub mod probe;
 pub mod range;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use betr_cli::moment;
 use betr_cli::view::PastArgs;
 use betr_cli::volume::{clock_now, failure, open_view};
-use betr_cli::{Exit, Failure, Io};
+use betr_cli::{Exit, Failure, Io, name};
 use betr_core::Error;
 use betr_core::address::Address;
 use betr_core::device::{Device, Disk};
@@ -102,13 +102,13 @@ enum What {
     /// Where a key is: the leaf that holds it, and the messages that are pending for it
     Key {
         /// The key, as k#1:HEX or k#2:HEX
-        #[arg(value_parser = str::parse::<Address>)]
+        #[arg(value_parser = name::address())]
         key: Address,
     },
     /// What a byte of the image is, and whose
     Block {
         /// The byte, as b:BYTE
-        #[arg(value_parser = str::parse::<Address>)]
+        #[arg(value_parser = name::address())]
         byte: Address,
     },
     /// Numbers: nodes, fill, pending messages, use of space
@@ -119,7 +119,8 @@ enum What {
     Zones,
     /// What a path leads to: keys, inode, extended attributes and blocks
     Path {
-        /// An absolute path of the image
+        /// A path from the root of the image on
+        #[arg(value_parser = name::path())]
         path: PathBuf,
     },
 }

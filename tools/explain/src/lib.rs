@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use betr_cli::view::PastArgs;
 use betr_cli::volume::{clock_now, failure, open_view};
-use betr_cli::{Exit, Failure, Io, json, moment, show, time, words};
+use betr_cli::{Exit, Failure, Io, json, moment, name, show, time, words};
 use betr_core::address::Address;
 use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, Disk};
@@ -20,6 +20,7 @@ use betr_core::node::{Deed, Pending};
 use betr_core::tree::{Explanation, Stop, explain};
 use betr_core::volume::{Found, Mode, Moment, OpenOptions, Ring, Volume, read_identity};
 use bytes::Bytes;
+use clap::builder::TypedValueParser;
 use serde_json::{Value, json};
 
 /// Show why a path, a block of a file or a key has the value that it has: the way through the tree, every pending
@@ -29,7 +30,7 @@ pub struct Args {
     #[command(flatten)]
     image: PastArgs,
     /// A path, a block of a file (PATH@BLOCK), or a key (k#1:HEX or k#2:HEX)
-    #[arg(value_name = "PATH[@BLOCK]|KEY", value_parser = target)]
+    #[arg(value_name = "PATH[@BLOCK]|KEY", value_parser = name::address().try_map(target))]
     target: Target,
     /// Print JSON
     #[arg(long)]
@@ -44,11 +45,11 @@ enum Target {
     Key(TreeId, Key),
 }
 
-fn target(text: &str) -> Result<Target, String> {
-    match text.parse()? {
+fn target(address: Address) -> Result<Target, &'static str> {
+    match address {
         Address::Path(path) => Ok(Target::Path(path)),
         Address::Key(tree, key) => Ok(Target::Key(tree, key)),
-        _ => Err("expected a path, a path and a block as /file@3, or a key".into()),
+        _ => Err("expected a path, a path and a block as /file@3, or a key"),
     }
 }
 

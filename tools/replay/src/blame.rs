@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use betr_cli::{Exit, Failure, Io, JsonList};
+use betr_cli::{Exit, Failure, Io, JsonList, name};
 use betr_core::address::Address;
 use betr_core::anatomy::keys_at;
 use betr_core::device::Disk;
@@ -20,7 +20,7 @@ use crate::{Log, event};
 pub(crate) struct Args {
     /// A path, under the name that it has now; a key (k#1:HEX), a node (n:ID) or a byte of the image (b:BYTE): the keys
     /// that it holds, or the record of the log that it is part of; a zone (z:ID)
-    #[arg(value_name = "ADDRESS", value_parser = str::parse::<Address>)]
+    #[arg(value_name = "ADDRESS", value_parser = name::address())]
     target: Address,
     /// Of a path, do not follow what it was called before
     #[arg(long)]

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use betr_cli::moment::parse_time;
+use betr_cli::name;
 use betr_cli::range::{Keys, parse_keys, parse_numbers};
 use betr_core::address::Address;
 use betr_core::format::{Bound, Op, RecordMessage};
@@ -25,8 +26,8 @@ pub(crate) struct Filter {
     /// Only these operations, as the list names them; may be given several times
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     op: Vec<Op>,
-    /// Only what touched this path, or anything below
-    #[arg(long, value_parser = absolute)]
+    /// Only what touched this path, or anything below; as the list shows it
+    #[arg(long, value_parser = name::path())]
     path: Option<PathBuf>,
     /// Only what touched keys of this zone
     #[arg(long, value_name = "z:ZONE", value_parser = zone)]
@@ -47,13 +48,6 @@ enum BoundTo {
     Log,
     Null,
     None,
-}
-
-fn absolute(text: &str) -> Result<PathBuf, String> {
-    match text.starts_with('/') {
-        true => Ok(text.into()),
-        false => Err("expected a path from the root on".into()),
-    }
 }
 
 fn operation(text: &str) -> Result<Op, String> {

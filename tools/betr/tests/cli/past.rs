@@ -1,6 +1,9 @@
 //! `--as-of`: the moments that an image remembers.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use crate::support::*;
 
@@ -107,4 +110,37 @@ fn a_wrong_word_is_answered_with_the_right_one() {
     }
     let (help, _) = run("replay IMG list --help", &image, &dir, 0);
     assert!(help.contains("t:2026-11-23T10:00:00Z"), "{help}");
+}
+
+/// What the tools print of a path can be given back to them, whatever bytes it has.
+#[test]
+fn names_are_taken_as_they_are_printed() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    let names: [&[u8]; 5] =
+        [b"a\xff\n", b"back\\x41", "\u{202e}gpj".as_bytes(), b"lone\\", b"two\\\\"];
+    fs::create_dir(dir.join("odd")).unwrap();
+    for name in names {
+        fs::write(dir.join("odd").join(OsStr::from_bytes(name)), "x").unwrap();
+    }
+    run("import IMG DIR/odd /odd", &image, &dir, 0);
+    for name in names {
+        let raw = [b"/odd/", name].concat();
+        let printed = betr_core::text::printable(&raw);
+        let takes = |line: &str, path: &OsStr, code: i32| {
+            let mut words: Vec<PathBuf> = words(line, &image, &dir);
+            words.push(path.into());
+            let output = betr(words).output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{line} {path:?}: {:?}", text(&output));
+            text(&output).0
+        };
+        for line in ["explain IMG", "dump IMG path", "replay IMG blame", "replay IMG list --path"] {
+            let out = takes(line, printed.as_ref(), 0);
+            assert!(line.ends_with("--path") || out.contains(&printed), "{line}: {out}");
+        }
+        takes("explain IMG", format!("k:{printed}").as_ref(), 0);
+        // As it is, where nothing in it looks like an escape.
+        let is_plain = betr_core::text::meant(&raw) == raw;
+        takes("explain IMG", OsStr::from_bytes(&raw), i32::from(!is_plain));
+    }
 }

@@ -17,6 +17,7 @@ mod record;
 mod space;
 mod stats;
 mod structure;
+mod sum;
 mod superblock;
 mod tree;
 mod zones;

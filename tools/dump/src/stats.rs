@@ -1,31 +1,17 @@
 //! Numbers about an image: nodes, fill, pending messages, use of space.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use betr_cli::size::human;
 use betr_cli::{Failure, Io};
 use betr_core::anatomy::{Ground, Purpose};
-use betr_core::format::{Entry, InternalHead, LeafHead, SliceRef};
-use betr_core::ids::{BLOCK_SIZE, NodeId, RunSeq, TreeId};
+use betr_core::ids::{BLOCK_SIZE, TreeId};
 use betr_core::log::scan;
 use serde_json::json;
 
 use crate::structure::Output;
 use crate::{Image, space};
-
-/// Sums over the nodes of one height.
-#[derive(Default)]
-struct Sum {
-    nodes: u64,
-    bytes: u64,
-    /// What they might have, as the volume was made.
-    room: u64,
-    entries: u64,
-    children: u64,
-    runs: u64,
-    pending: u64,
-    pending_bytes: u64,
-}
+use crate::sum::{Held, Sum};
 
 /// Shows the numbers. Heads are read, and no more.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
@@ -36,20 +22,25 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
         let Purpose::Node(id, entry) = area.purpose else { continue };
         // A scattered node has several areas.
         if ground.owns_node(id) && told.insert(id) {
-            let sum = sums.entry((entry.tree, entry.height.0)).or_default();
-            if let Err(error) = add(image, &entry, sum) {
-                output.damage(io, &NodeId(id.0).to_string(), error)?;
+            match Held::of(image, &entry) {
+                Ok(held) => sums.entry((entry.tree, entry.height.0)).or_default().add(&held),
+                Err(error) => output.damage(io, &id.to_string(), error)?,
             }
         }
     }
     for ((tree, height), sum) in sums.iter().rev() {
-        let fill = percent(sum.bytes, sum.room);
+        // What they might have, as the volume was made.
+        let size: u64 = match height {
+            0 => image.superblock.leaf_size.into(),
+            _ => image.superblock.node_size.into(),
+        };
+        let fill = percent(sum.bytes, sum.nodes.saturating_mul(size));
         let text = match height {
             0 => format!(
                 "{tree} leaves: {} nodes, {} bytes, {fill} % of {} full, {} entries",
                 sum.nodes,
                 sum.bytes,
-                human(image.superblock.leaf_size.into()),
+                human(size),
                 sum.entries
             ),
             _ => format!(
@@ -59,7 +50,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
                 sum.runs,
                 sum.pending,
                 sum.pending_bytes,
-                human(image.superblock.node_size.into())
+                human(size)
             ),
         };
         output.line(io, text, || {
@@ -90,38 +81,6 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
 
 fn percent(part: u64, all: u64) -> u64 {
     part.saturating_mul(100).checked_div(all).unwrap_or(0)
-}
-
-fn add(image: &Image, entry: &Entry, sum: &mut Sum) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let head = image.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
-    let head = head.map_err(|error| text(&error))?;
-    if entry.height.0 == 0 {
-        let (_, head) = LeafHead::decode(&head, None).map_err(|error| text(&error))?;
-        sum.nodes += 1;
-        sum.bytes += u64::from(head.leaf_bytes);
-        sum.room += u64::from(image.superblock.leaf_size);
-        sum.entries += head.basements.iter().map(|part| u64::from(part.entries)).sum::<u64>();
-        return Ok(());
-    }
-    let (_, head) = InternalHead::decode(&head, None).map_err(|error| text(&error))?;
-    sum.nodes += 1;
-    sum.children += head.children.len() as u64;
-    sum.runs += head.runs.len() as u64;
-    sum.room += u64::from(image.superblock.node_size);
-    let firsts: HashMap<NodeId, RunSeq> =
-        head.children.iter().map(|child| (child.id, child.first_run)).collect();
-    for run in &head.runs {
-        sum.bytes += u64::from(run.bytes);
-        let is_live =
-            |slice: &&SliceRef| firsts.get(&slice.child).is_some_and(|first| run.seq >= *first);
-        let live = run.slices.iter().filter(is_live);
-        for section in live.map(|slice| slice.section).chain([run.ranges]) {
-            sum.pending += u64::from(section.count);
-            sum.pending_bytes += u64::from(section.bytes);
-        }
-    }
-    Ok(())
 }
 
 /// How large the rows of free blocks are.

@@ -3,23 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 
 use betr_cli::{Failure, Io, json};
-use betr_core::format::{Entry, InternalHead, LeafHead, TableRoot};
+use betr_core::format::{Entry, TableRoot};
 use betr_core::ids::{NodeId, TreeId};
 use betr_core::table::Table;
 use serde_json::json;
 
 use crate::Image;
 use crate::structure::Output;
-
-/// Sums over the nodes of one height.
-#[derive(Default)]
-struct Sum {
-    nodes: u64,
-    bytes: u64,
-    entries: u64,
-    pending: u64,
-    pending_bytes: u64,
-}
+use crate::sum::{Held, Sum};
 
 /// The table of the checkpoint, for looking nodes up.
 pub(crate) fn table(image: &Image) -> Table {
@@ -51,9 +42,14 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
                     continue;
                 }
             };
-            let sum = sums.entry(entry.height.0).or_default();
-            for child in node(image, id, &entry, depth, sum, output, io)?.into_iter().rev() {
-                waiting.push((child, depth + 1));
+            match Held::of(image, &entry) {
+                Ok(held) => {
+                    sums.entry(entry.height.0).or_default().add(&held);
+                    node(id, &entry, depth, &held, output, io)?;
+                    let children = held.children.into_iter().rev();
+                    waiting.extend(children.map(|child| (child, depth + 1)));
+                }
+                Err(error) => output.damage(io, &id.to_string(), error)?,
             }
         }
         for (height, sum) in sums.iter().rev() {
@@ -74,79 +70,38 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
 }
 
 fn node(
-    image: &Image,
     id: NodeId,
     entry: &Entry,
     depth: usize,
-    sum: &mut Sum,
+    held: &Held,
     output: &mut Output,
     io: &mut Io,
-) -> Result<Vec<NodeId>, Failure> {
+) -> Result<(), Failure> {
     let indent = "  ".repeat(depth.min(32));
-    let head = match image.disk.read(entry.extent.start.byte(), entry.head_bytes as usize) {
-        Ok(head) => head,
-        Err(error) => {
-            output.damage(io, &id.to_string(), error)?;
-            return Ok(Vec::new());
-        }
-    };
-    sum.nodes += 1;
     let place = format!("{indent}{id} height {} blocks {}", entry.height, entry.extent);
+    let Held { bytes, basements, entries, children, runs, pending, pending_bytes, from } = held;
+    let (block, blocks) = (entry.extent.start.0, entry.extent.blocks);
     if entry.height.0 == 0 {
-        let head = match LeafHead::decode(&head, None) {
-            Ok((_, head)) => head,
-            Err(error) => return damaged(&id, error, output, io),
-        };
-        let entries: u64 = head.basements.iter().map(|basement| u64::from(basement.entries)).sum();
-        sum.bytes += u64::from(head.leaf_bytes);
-        sum.entries += entries;
-        let first = json::hex(&head.bounds.lo);
+        let from = json::hex(from);
         let text = format!(
-            "{place}: {} bytes, {} basements, {entries} entries, from k#{first}",
-            head.leaf_bytes,
-            head.basements.len()
+            "{place}: {bytes} bytes, {basements} basements, {entries} entries, from k#{from}"
         );
-        output.line(io, text, || {
+        return output.line(io, text, || {
             json!({
-                "node": id.0, "height": 0, "block": entry.extent.start.0, "blocks": entry.extent.blocks,
-                "bytes": head.leaf_bytes, "basements": head.basements.len(), "entries": entries, "from": first,
+                "node": id.0, "height": 0, "block": block, "blocks": blocks, "bytes": bytes,
+                "basements": basements, "entries": entries, "from": from,
             })
-        })?;
-        return Ok(Vec::new());
+        });
     }
-    let head = match InternalHead::decode(&head, None) {
-        Ok((_, head)) => head,
-        Err(error) => return damaged(&id, error, output, io),
-    };
-    let sections = || {
-        head.runs.iter().flat_map(|run| run.slices.iter().map(|s| s.section).chain([run.ranges]))
-    };
-    let pending: u64 = sections().map(|section| u64::from(section.count)).sum();
-    let bytes: u64 = sections().map(|section| u64::from(section.bytes)).sum();
-    sum.pending += pending;
-    sum.pending_bytes += bytes;
-    sum.bytes += entry.extent.bytes() + head.runs.iter().map(|run| run.extent.bytes()).sum::<u64>();
+    let children = children.len();
     let text = format!(
-        "{place}: {} children, {} runs, {pending} messages of {bytes} bytes pending",
-        head.children.len(),
-        head.runs.len()
+        "{place}: {children} children, {runs} runs, {pending} messages of {pending_bytes} bytes pending"
     );
     output.line(io, text, || {
         json!({
-            "node": id.0, "height": entry.height.0, "block": entry.extent.start.0,
-            "blocks": entry.extent.blocks, "children": head.children.len(), "runs": head.runs.len(),
-            "pending_messages": pending, "pending_bytes": bytes,
+            "node": id.0, "height": entry.height.0, "block": block, "blocks": blocks,
+            "children": children, "runs": runs, "pending_messages": pending,
+            "pending_bytes": pending_bytes,
         })
-    })?;
-    Ok(head.children.iter().map(|child| child.id).collect())
-}
-
-fn damaged(
-    id: &NodeId,
-    error: betr_core::format::FormatError,
-    output: &mut Output,
-    io: &mut Io,
-) -> Result<Vec<NodeId>, Failure> {
-    output.damage(io, &id.to_string(), error)?;
-    Ok(Vec::new())
+    })
 }

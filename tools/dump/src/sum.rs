@@ -1,0 +1,94 @@
+//! What a node holds, by its head alone, and sums of that.
+
+use std::collections::HashMap;
+
+use betr_core::format::{Entry, InternalHead, Key, LeafHead, SliceRef};
+use betr_core::ids::{NodeId, RunSeq};
+
+use crate::Image;
+
+/// What the head of a node says.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// Without what fills blocks.
+    pub bytes: u64,
+    pub basements: usize,
+    pub entries: u64,
+    pub children: Vec<NodeId>,
+    pub runs: usize,
+    /// Messages that no child has yet, and their bytes.
+    pub pending: u64,
+    pub pending_bytes: u64,
+    /// The first key that it is responsible for.
+    pub from: Key,
+}
+
+impl Held {
+    /// Reads the head of a node, and no more.
+    pub fn of(image: &Image, entry: &Entry) -> Result<Held, String> {
+        let head = image.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
+        let head = head.map_err(|error| error.to_string())?;
+        match entry.height.0 {
+            0 => LeafHead::decode(&head, None).map(|(_, head)| Held::of_leaf(head)),
+            _ => InternalHead::decode(&head, None)
+                .map(|(_, head)| Held::of_internal(head, entry.head_bytes)),
+        }
+        .map_err(|error| error.to_string())
+    }
+
+    fn of_leaf(head: LeafHead) -> Held {
+        Held {
+            bytes: head.leaf_bytes.into(),
+            basements: head.basements.len(),
+            entries: head.basements.iter().map(|basement| u64::from(basement.entries)).sum(),
+            from: head.bounds.lo,
+            ..Held::default()
+        }
+    }
+
+    fn of_internal(head: InternalHead, head_bytes: u32) -> Held {
+        let mut held = Held {
+            bytes: head_bytes.into(),
+            children: head.children.iter().map(|child| child.id).collect(),
+            runs: head.runs.len(),
+            ..Held::default()
+        };
+        let firsts: HashMap<NodeId, RunSeq> =
+            head.children.iter().map(|child| (child.id, child.first_run)).collect();
+        for run in &head.runs {
+            held.bytes += u64::from(run.bytes);
+            let is_live =
+                |slice: &&SliceRef| firsts.get(&slice.child).is_some_and(|first| run.seq >= *first);
+            let live = run.slices.iter().filter(is_live);
+            for section in live.map(|slice| slice.section).chain([run.ranges]) {
+                held.pending += u64::from(section.count);
+                held.pending_bytes += u64::from(section.bytes);
+            }
+        }
+        Held { from: head.bounds.lo, ..held }
+    }
+}
+
+/// Sums over nodes.
+#[derive(Default)]
+pub(crate) struct Sum {
+    pub nodes: u64,
+    pub bytes: u64,
+    pub entries: u64,
+    pub children: u64,
+    pub runs: u64,
+    pub pending: u64,
+    pub pending_bytes: u64,
+}
+
+impl Sum {
+    pub fn add(&mut self, held: &Held) {
+        self.nodes += 1;
+        self.bytes += held.bytes;
+        self.entries += held.entries;
+        self.children += held.children.len() as u64;
+        self.runs += held.runs as u64;
+        self.pending += held.pending;
+        self.pending_bytes += held.pending_bytes;
+    }
+}

@@ -11,7 +11,7 @@ use crate::format::*;
 use crate::ids::*;
 use crate::log::scan;
 use crate::space::{Bitmap, Space};
-use crate::table::read_page;
+use crate::table::{Table, read_page};
 use crate::volume::Layout;
 
 /// Each block may be claimed so often, on the average.
@@ -74,48 +74,26 @@ pub struct Ground {
 impl Ground {
     /// Looks at all that says what is used for what: table, heads of internal nodes, log and space map.
     pub fn of(disk: &Disk, superblock: &Superblock) -> Ground {
-        let blocks = superblock.image_blocks;
-        let known = Bitmap::new(blocks);
-        let mut survey = Survey {
-            disk,
-            known,
-            areas: Vec::new(),
-            damage: Vec::new(),
-            owners: HashSet::new(),
-            claimed: 0,
-        };
-        survey.fixed(superblock);
-        let entries = survey.table(superblock);
-        for (id, entry) in &entries {
-            if survey.take(entry.extent, || Purpose::Node(*id, *entry)) {
-                survey.owners.insert((*id, None));
-            }
+        let mut survey = Survey::new(disk, superblock);
+        survey.look(superblock, None);
+        survey.end(superblock)
+    }
+
+    /// What one block is used for, if it is in the image; and what could not be read of that which says so. Table, heads
+    /// of internal nodes, log and space map are each read only where those before say nothing of the block.
+    pub fn of_block(
+        disk: &Disk,
+        superblock: &Superblock,
+        block: u64,
+    ) -> (Option<Area>, Vec<String>) {
+        let mut survey = Survey::new(disk, superblock);
+        survey.look(superblock, Some(block));
+        if !survey.knows(block) {
+            let ground = survey.end(superblock);
+            return (ground.at(block).cloned(), ground.damage);
         }
-        // What is another's as well is not read: the work is in proportion to the image, whatever that says.
-        for (id, entry) in entries.iter().filter(|(_, entry)| entry.height > Height(0)) {
-            if survey.owners.contains(&(*id, None)) {
-                survey.runs(*id, entry);
-            }
-        }
-        match scan(disk, superblock) {
-            Ok(log) => {
-                for (group, extent) in &log.pins {
-                    survey.take(*extent, || Purpose::Bound(*group));
-                }
-            }
-            Err(error) => survey.damage.push(error.to_string()),
-        }
-        let space = Space::load(disk, superblock);
-        let Survey { known, mut areas, mut damage, owners, .. } = survey;
-        let used = space.as_ref().ok().map(Space::used);
-        if let Err(error) = &space {
-            damage.push(error.to_string());
-        }
-        for (start, count) in known.clear_runs(0) {
-            rest(start, count, used, &mut areas);
-        }
-        areas.sort_by_key(|area| area.start);
-        Ground { areas, damage, owners }
+        let is_there = |area: &Area| (area.start..area.start + area.blocks).contains(&block);
+        (survey.areas.into_iter().find(is_there), survey.damage)
     }
 
     /// Whether a node has its blocks for itself.
@@ -158,7 +136,72 @@ struct Survey<'d> {
     claimed: u64,
 }
 
-impl Survey<'_> {
+impl<'d> Survey<'d> {
+    fn new(disk: &'d Disk, superblock: &Superblock) -> Survey<'d> {
+        Survey {
+            disk,
+            known: Bitmap::new(superblock.image_blocks),
+            areas: Vec::new(),
+            damage: Vec::new(),
+            owners: HashSet::new(),
+            claimed: 0,
+        }
+    }
+
+    fn knows(&self, block: u64) -> bool {
+        block < self.known.len() && self.known.get(block)
+    }
+
+    /// Looks at what says what blocks are used for, as long as nothing is known of the one that is wanted.
+    fn look(&mut self, superblock: &Superblock, wanted: Option<u64>) {
+        let is_enough = |survey: &Self| wanted.is_some_and(|block| survey.knows(block));
+        self.fixed(superblock);
+        if is_enough(self) {
+            return;
+        }
+        let entries = self.table(superblock);
+        for (id, entry) in &entries {
+            if self.take(entry.extent, || Purpose::Node(*id, *entry)) {
+                self.owners.insert((*id, None));
+            }
+        }
+        if is_enough(self) {
+            return;
+        }
+        // What is another's as well is not read: the work is in proportion to the image, whatever that says.
+        for (id, entry) in entries.iter().filter(|(_, entry)| entry.height > Height(0)) {
+            if self.owners.contains(&(*id, None)) {
+                self.runs(*id, entry);
+            }
+        }
+        if is_enough(self) {
+            return;
+        }
+        match scan(self.disk, superblock) {
+            Ok(log) => {
+                for (group, extent) in &log.pins {
+                    self.take(*extent, || Purpose::Bound(*group));
+                }
+            }
+            Err(error) => self.damage.push(error.to_string()),
+        }
+    }
+
+    /// What is left is in use or free, as the space map says.
+    fn end(self, superblock: &Superblock) -> Ground {
+        let Survey { disk, known, mut areas, mut damage, owners, .. } = self;
+        let space = Space::load(disk, superblock);
+        let used = space.as_ref().ok().map(Space::used);
+        if let Err(error) = &space {
+            damage.push(error.to_string());
+        }
+        for (start, count) in known.clear_runs(0) {
+            rest(start, count, used, &mut areas);
+        }
+        areas.sort_by_key(|area| area.start);
+        Ground { areas, damage, owners }
+    }
+
     /// Blocks have a purpose, as far as they are in the image and have no other. Returns whether that is so for all.
     fn add(&mut self, start: u64, count: u64, purpose: impl Fn() -> Purpose) -> bool {
         let mut all = start.saturating_add(count) <= self.known.len();
@@ -284,36 +327,21 @@ pub fn keys_at(
     superblock: &Superblock,
     address: &Address,
 ) -> Result<Option<(TreeId, Bounds)>> {
-    let ground = Ground::of(disk, superblock);
-    let (block, byte) = match address {
-        Address::Byte(byte) => (byte / BLOCK_SIZE as u64, Some(*byte)),
-        Address::Node(id) => {
-            let node = ground
-                .areas
-                .iter()
-                .find(|area| matches!(area.purpose, Purpose::Node(of, _) if of == *id));
-            match node {
-                Some(area) => (area.start, None),
-                None => return Ok(None),
+    let volume = superblock.birth.volume;
+    let entry_of = |id: NodeId| Table::open(disk.clone(), volume, superblock.table).get(id);
+    let (entry, byte, run) = match address {
+        Address::Node(id) => (entry_of(*id)?, None, None),
+        Address::Byte(byte) => {
+            let (area, _) = Ground::of_block(disk, superblock, byte / BLOCK_SIZE as u64);
+            match area.map(|area| area.purpose) {
+                Some(Purpose::Node(_, entry)) => (Some(entry), Some(*byte), None),
+                Some(Purpose::Run(id, seq)) => (entry_of(id)?, Some(*byte), Some(seq)),
+                _ => return Ok(None),
             }
         }
         _ => return Ok(None),
     };
-    let found = ground.at(block).map(|area| &area.purpose);
-    let of_node = |wanted: NodeId| {
-        ground.areas.iter().find_map(|area| match area.purpose {
-            Purpose::Node(id, entry) if id == wanted => Some(entry),
-            _ => None,
-        })
-    };
-    let (entry, run) = match found {
-        Some(Purpose::Node(_, entry)) => (*entry, None),
-        Some(Purpose::Run(id, seq)) => match of_node(*id) {
-            Some(entry) => (entry, Some(*seq)),
-            None => return Ok(None),
-        },
-        _ => return Ok(None),
-    };
+    let Some(entry) = entry else { return Ok(None) };
     let start = entry.extent.start.byte();
     let head = Bytes::from(disk.read(start, entry.head_bytes as usize)?);
     let corrupt = |error| crate::Error::corrupt(crate::Place::Byte(start), error);

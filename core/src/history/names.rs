@@ -35,6 +35,11 @@ impl Names {
         Names { base: OnceCell::from(places(fs)), ..Names::default() }
     }
 
+    /// The same, with that pass only once a path is asked for that does not begin in the root's zone.
+    pub fn when_needed(fs: Fs) -> Names {
+        Names::of(Some(Rc::new(fs)))
+    }
+
     fn place_of(&self, zone: ZoneId) -> Option<&Place> {
         let base = || self.base.get_or_init(|| self.fs.as_deref().map(places).unwrap_or_default());
         self.learned.get(&zone).or_else(|| base().get(&zone))

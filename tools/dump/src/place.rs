@@ -1,14 +1,15 @@
 //! What a byte is, and where a key is.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use betr_cli::volume::failure;
 use betr_cli::{Failure, Io, json, show, words};
 use betr_core::address::Address;
-use betr_core::anatomy::{Anatomy, Ground, Part, Purpose};
+use betr_core::anatomy::{Anatomy, Part, Purpose};
 use betr_core::cache::CacheBudget;
-use betr_core::device::Disk;
-use betr_core::format::{Birth, Entry, Key, Magic, MetaKey, Seal, parse_data_key};
+use betr_core::device::{Device, Disk};
+use betr_core::format::{Birth, Entry, Key, Magic, MetaKey, Seal, Superblock, parse_data_key};
 use betr_core::fs::Fs;
 use betr_core::history::{BoundPart, Names, tell};
 use betr_core::ids::{BLOCK_SIZE, Extent, NodeId, TreeId, is_zero};
@@ -43,8 +44,8 @@ pub(crate) fn block(
         let (name, len) = (show::path(&image.path), image.device.len());
         return Err(Failure::failed(format!("{name}: it has {len} bytes, and no b:{byte:#x}")));
     }
-    let ground = space::ground(image, output, io)?;
-    let area = ground.at(byte / BLOCK_SIZE as u64);
+    let area = space::area(image, byte / BLOCK_SIZE as u64, output, io)?;
+    let area = area.as_ref();
     let purpose = area.map_or("behind the volume".into(), |area| space::words(&area.purpose));
     let (start, blocks) = area.map_or((0, 0), |area| (area.start, area.blocks));
     let text = format!("b:{byte:#x} is in block {}: {purpose}", byte / BLOCK_SIZE as u64);
@@ -62,9 +63,9 @@ pub(crate) fn block(
         Some(Purpose::Log) => in_log(image, byte, output, io),
         Some(Purpose::Bound(_)) => {
             bound(image, byte, output, io)?;
-            stale(image, &ground, byte, output, io)
+            stale(image, start, byte, output, io)
         }
-        Some(Purpose::Free | Purpose::Unknown) => stale(image, &ground, byte, output, io),
+        Some(Purpose::Free | Purpose::Unknown) => stale(image, start, byte, output, io),
         _ => in_block(image, byte, output, io),
     }
 }
@@ -148,8 +149,8 @@ fn whose(
         TreeId::Metadata => MetaKey::decode(key),
         TreeId::Data => parse_data_key(key).and_then(|(prefix, _)| MetaKey::decode(prefix)),
     };
-    let names = checkpoint(image)
-        .map(|volume| Names::of_fs(&Fs::open(volume, Box::new(betr_cli::volume::clock_now))));
+    let names = checkpoint(&image.device, &image.superblock)
+        .map(|volume| Names::when_needed(Fs::open(volume, Box::new(betr_cli::volume::clock_now))));
     let path =
         place.zip(names.ok()).map(|(place, names)| names.path(&MetaKey { xattr: None, ..place }));
     let shown = path.as_ref().map_or("unknown".into(), |path| Printable(path).to_string());
@@ -162,14 +163,14 @@ fn whose(
     })
 }
 
-fn checkpoint(image: &Image) -> betr_core::Result<Volume> {
+fn checkpoint(device: &Arc<dyn Device>, superblock: &Superblock) -> betr_core::Result<Volume> {
     let options = OpenOptions {
         content: None,
-        slot: Some(image.superblock.slot),
+        slot: Some(superblock.slot),
         cache: CacheBudget::of(CACHE),
         ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0))
     };
-    Ok(Volume::open(image.device.clone(), options)?.0)
+    Ok(Volume::open(device.clone(), options)?.0)
 }
 
 /// The record that a byte of the log is part of; or what else stands there.
@@ -241,16 +242,16 @@ fn in_block(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Resul
     output.line(io, format!("  {text}"), || json!({ "structure": text, "byte": start }))
 }
 
-/// What a block holds that nothing leads to: the structure that begins there, or before.
+/// What a block holds that nothing leads to: the structure that begins there, or before, in the same area.
 fn stale(
     image: &Image,
-    ground: &Ground,
+    area: u64,
     byte: u64,
     output: &mut Output,
     io: &mut Io,
 ) -> Result<(), Failure> {
     let block = byte / BLOCK_SIZE as u64;
-    let first = ground.at(block).map_or(block, |area| area.start).max(block.saturating_sub(BACK));
+    let first = area.max(block.saturating_sub(BACK));
     for start in (first..=block).rev().map(|block| block * BLOCK_SIZE as u64) {
         let Ok(bytes) = image.disk.read(start, BLOCK_SIZE) else { break };
         if Magic::of(&bytes).is_some() {
@@ -295,7 +296,7 @@ pub(crate) fn key(
         return Err(Failure::usage(format!("{address}: expected a key, as k#1:HEX")));
     };
     let at_image = |error| failure(&image.path, Some(&image.device), &error);
-    let volume = checkpoint(image).map_err(at_image)?;
+    let volume = checkpoint(&image.device, &image.superblock).map_err(at_image)?;
     let explained = explain(volume.store(), *tree, key).map_err(at_image)?;
     whose(image, *tree, key, output, io)?;
     for stop in &explained.way {

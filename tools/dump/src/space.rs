@@ -9,6 +9,9 @@ use serde_json::json;
 use crate::Image;
 use crate::structure::Output;
 
+/// What is said where something that names blocks could not be read.
+const UNKNOWN: &str = "what is in use is not all known";
+
 /// A line for each row of blocks, and a sum for each use.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let ground = ground(image, output, io)?;
@@ -34,9 +37,23 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
 pub(crate) fn ground(image: &Image, output: &mut Output, io: &mut Io) -> Result<Ground, Failure> {
     let ground = Ground::of(&image.disk, &image.superblock);
     for damage in &ground.damage {
-        output.damage(io, "what is in use is not all known", damage)?;
+        output.damage(io, UNKNOWN, damage)?;
     }
     Ok(ground)
+}
+
+/// What a block is used for, with what could not be read said first.
+pub(crate) fn area(
+    image: &Image,
+    block: u64,
+    output: &mut Output,
+    io: &mut Io,
+) -> Result<Option<Area>, Failure> {
+    let (area, damage) = Ground::of_block(&image.disk, &image.superblock, block);
+    for damage in damage {
+        output.damage(io, UNKNOWN, damage)?;
+    }
+    Ok(area)
 }
 
 /// A purpose in a word.

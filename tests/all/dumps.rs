@@ -108,6 +108,10 @@ fn of_a_fixed_image() {
         ("block_log", vec!["block", "b:0x40090"]),
         ("block_super", vec!["block", "b:0x20010", "--json"]),
         ("now", vec!["--as-of", "now", "tree"]),
+        ("log_then", vec!["--as-of", "l:82", "log"]),
+        ("stats_then", vec!["--as-of", "l:82", "stats"]),
+        ("log_checkpoint", vec!["--as-of", "checkpoint", "log"]),
+        ("block_then", vec!["--as-of", "l:82", "block", "b:0x40090"]),
     ] {
         insta::assert_snapshot!(format!("dump_{name}"), dump(&image.0, &words));
     }

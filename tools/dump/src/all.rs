@@ -7,14 +7,13 @@ use betr_cli::{Failure, Io, json};
 use betr_core::anatomy::{Ground, Purpose};
 use betr_core::device::Device;
 use betr_core::format::{
-    Birth, Group, IDENTITY_AT, Identity, Magic, MapPage, ScatterMap, Superblock, TablePage,
+    Birth, IDENTITY_AT, Identity, Magic, MapPage, ScatterMap, Superblock, TablePage,
 };
 use betr_core::ids::{BLOCK_SIZE, is_zero};
-use betr_core::log::{LogReader, Region};
 use serde_json::json;
 
 use crate::structure::Output;
-use crate::{Image, node, space};
+use crate::{Image, log, node, space};
 
 /// What is read at once of blocks that nothing is known of.
 const STEP: usize = 1 << 20;
@@ -22,7 +21,9 @@ const STEP: usize = 1 << 20;
 /// Shows every structure that the superblock leads to, in the order of the image; then what lies in between.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let ground = space::ground(image, output, io)?;
-    log(image, output, io)?;
+    if let Err(error) = log::groups(&image.source, output, io)? {
+        output.damage(io, "log", error)?;
+    }
     let mut told = HashSet::new();
     for area in &ground.areas {
         let (first, blocks) = (area.start * BLOCK_SIZE as u64, area.blocks);
@@ -119,31 +120,6 @@ fn one(
             .map(drop),
         // It is told with what lies in between.
         _ => Ok(()),
-    }
-}
-
-/// The groups that count.
-fn log(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
-    let region = Region::of(&image.superblock);
-    let mut reader = LogReader::new(&image.disk, &image.superblock);
-    loop {
-        let scanned = match reader.next() {
-            Ok(Ok(scanned)) => scanned,
-            Ok(Err(_)) => return Ok(()),
-            Err(error) => return output.damage(io, "log", error),
-        };
-        let title = format!("log group {}", scanned.group.number);
-        let at = region.byte(scanned.unit);
-        let rows = region.rows(scanned.unit, scanned.bytes.len());
-        let seen = output.seen.len();
-        output.structure(io, &title, at, &scanned.bytes, |trace| {
-            Group::decode(&scanned.bytes, trace)
-        })?;
-        // A log that is full goes on at its beginning.
-        if rows.len() > 1 {
-            output.seen.truncate(seen);
-            rows.iter().for_each(|(at, len)| output.has_shown(*at, *len as u64));
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! far as it does, then in hexadecimal with the reason. Nothing is ever written, and damage never ends
 //! a dump. Structures are shown as they are on the device, without the log replayed; `path` and `zones` show
 //! the state after a replay in memory. With `--as-of` all of them are those of that moment; of a moment behind the
-//! checkpoint, as a replay makes them in memory.
+//! checkpoint, as a replay makes them in memory. The log is shown as it stands on the device, up to the moment.
 
 mod all;
 mod log;
@@ -32,11 +32,11 @@ use betr_cli::{Exit, Failure, Io, name};
 use betr_core::Error;
 use betr_core::address::Address;
 use betr_core::device::{Device, Disk};
-use betr_core::format::Superblock;
+use betr_core::format::{Record, Superblock};
 use betr_core::fs::{Fs, open_as_of};
 use betr_core::ids::NodeId;
 use betr_core::volume::{
-    Mode, Moment, OpenOptions, Ring, Volume, identity_again, raised, read_identity,
+    Mode, Moment, OpenOptions, Ring, Until, Volume, identity_again, raised, read_identity,
 };
 use clap::Subcommand;
 use serde_json::json;
@@ -96,7 +96,7 @@ enum What {
     },
     /// All pending messages, of all internal nodes
     Messages(messages::Filter),
-    /// The log: groups that count, their records, and why it ends
+    /// The log: groups that count, their records, and why it ends; of a moment, the records up to it
     Log,
     /// What every block is used for
     Space,
@@ -143,6 +143,22 @@ struct Image {
     superblock: Superblock,
     /// What the log holds besides; nothing where a moment has been asked for.
     mode: Mode,
+    source: Source,
+}
+
+/// What stands on the device itself, whatever a replay makes of it in memory.
+struct Source {
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    /// How far the log is shown; nothing of it where the moment is a checkpoint.
+    until: Option<Until>,
+}
+
+impl Source {
+    /// Whether the moment has a record, if it has those before.
+    fn includes(&self, record: &Record) -> bool {
+        self.until.is_some_and(|until| until.includes(record))
+    }
 }
 
 /// Runs the tool.
@@ -191,7 +207,9 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
                     other
                 }
             };
-            Image { path, device, disk, superblock, mode: Mode::ReadOnly }
+            let (until, on_device) = (Some(Until::End), superblock.clone());
+            let source = Source { device: device.clone(), superblock: on_device, until };
+            Image { path, device, disk, superblock, mode: Mode::ReadOnly, source }
         }
     };
     match what {
@@ -237,13 +255,19 @@ impl Image {
         for note in notes {
             io.note(&format!("{}: {note}", betr_cli::show::path(&path)))?;
         }
+        let on_device = chosen(&Disk::new(device.clone()), Some(found.slot)).map_err(at_image)?;
+        let until = match found.mode {
+            Mode::Checkpoint => None,
+            Mode::ReadOnly | Mode::ReadWrite => Some(found.until),
+        };
+        let source = Source { device: device.clone(), superblock: on_device, until };
         let mut volume = fs.into_volume();
         let disk = match found.mode {
             Mode::Checkpoint => Disk::new(device.clone()),
             Mode::ReadOnly | Mode::ReadWrite => volume.settle_in_memory().map_err(at_image)?,
         };
         let (device, superblock) = (disk.device().clone(), volume.superblock().clone());
-        Ok(Image { path, device, disk, superblock, mode: Mode::Checkpoint })
+        Ok(Image { path, device, disk, superblock, mode: Mode::Checkpoint, source })
     }
 
     /// The file system after a replay in memory, which is said.

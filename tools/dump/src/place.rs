@@ -21,7 +21,7 @@ use serde_json::json;
 
 use crate::all::magic_name;
 use crate::structure::Output;
-use crate::{Image, space, tree};
+use crate::{Image, Source, space, tree};
 
 /// How far back the beginning of something stale is looked for, in blocks.
 const BACK: u64 = 4096;
@@ -176,7 +176,11 @@ fn checkpoint(device: &Arc<dyn Device>, superblock: &Superblock) -> betr_core::R
 /// The record that a byte of the log is part of; or what else stands there.
 fn in_log(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let mut found = None;
-    let told = tell(&image.device, &image.superblock, &mut |event| {
+    let Source { device, superblock, .. } = &image.source;
+    let told = tell(device, superblock, &mut |event| {
+        if !image.source.includes(event.record) {
+            return ControlFlow::Break(());
+        }
         let bytes = event.bytes();
         if bytes.contains(&byte) {
             let group = event.group.number;

@@ -6,12 +6,12 @@ use betr_cli::size::human;
 use betr_cli::{Failure, Io};
 use betr_core::anatomy::{Ground, Purpose};
 use betr_core::ids::{BLOCK_SIZE, TreeId};
-use betr_core::log::scan;
 use serde_json::json;
 
+use crate::log::Reach;
 use crate::structure::Output;
-use crate::{Image, space};
 use crate::sum::{Held, Sum};
+use crate::{Image, space};
 
 /// Shows the numbers. Heads are read, and no more.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
@@ -62,17 +62,13 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
         })?;
     }
     free(&ground, output, io)?;
-    match scan(&image.disk, &image.superblock) {
-        Ok(log) => {
-            let (used, all) = (log.units(&image.superblock), image.superblock.log_units);
-            let text = format!(
-                "log: {} groups, {} records, {} % full",
-                log.groups,
-                log.records,
-                percent(used, all)
-            );
+    match Reach::of(&image.source, |_, _| Ok(()))? {
+        Ok(Reach { groups, records, bytes, .. }) => {
+            let (used, all) = (bytes / BLOCK_SIZE as u64, image.superblock.log_units);
+            let percent = percent(used, all);
+            let text = format!("log: {groups} groups, {records} records, {percent} % full");
             output.line(io, text, || {
-                json!({ "log_groups": log.groups, "log_records": log.records, "log_units": used, "log_units_all": all })
+                json!({ "log_groups": groups, "log_records": records, "log_units": used, "log_units_all": all })
             })
         }
         Err(error) => output.damage(io, "log", error),

@@ -31,7 +31,13 @@ fn older_checkpoints_and_records_are_shown() {
         let output = betr(words(&line, &image, &dir)).output().unwrap();
         let (out, err) = text(&output);
         match output.status.code() {
-            Some(0) => seen.push(out),
+            Some(0) => {
+                seen.push(out);
+                // Its log has been written over, and no record of it is before it.
+                let line = format!("dump IMG --as-of {epoch} log");
+                let (out, _) = run(&line, &image, &dir, 0);
+                assert!(out.starts_with("0 groups, 0 records, "), "{line}: {out}");
+            }
             // Its blocks have been written over, and that is said.
             Some(3) => assert!(
                 err.contains("what has been written over since is reported as damage"),

@@ -112,6 +112,8 @@ fn of_a_fixed_image() {
         ("stats_then", vec!["--as-of", "l:82", "stats"]),
         ("log_checkpoint", vec!["--as-of", "checkpoint", "log"]),
         ("block_then", vec!["--as-of", "l:82", "block", "b:0x40090"]),
+        ("path_logged", vec!["path", "/in-the-log"]),
+        ("path_json", vec!["path", "/in-the-log", "--ndjson"]),
     ] {
         insta::assert_snapshot!(format!("dump_{name}"), dump(&image.0, &words));
     }

@@ -11,6 +11,7 @@ use betr_core::text::Printable;
 use serde_json::json;
 
 use crate::Image;
+use crate::place::{self, Place};
 use crate::structure::Output;
 
 /// Shows the inode, the extended attributes and the blocks of what `path` leads to.
@@ -30,10 +31,14 @@ pub(crate) fn show(
     let fs = image.replayed(output, io)?;
     let object = fs.resolve(path.as_os_str().as_bytes()).map_err(at_image)?;
     let key = object.place().encode();
-    let title = format!("inode at {}", betr_cli::show::key(TreeId::Metadata, &key));
     let value = fs.volume().get(TreeId::Metadata, &key).map_err(at_image)?.unwrap_or_default();
-    // The value is a copy from a chunk: offsets are those within it.
-    output.structure(io, &title, 0, &value, |trace| MetaValue::decode(&value, trace))?;
+    let (byte, whence) = match place::of_value(&image.source, &key, &value).map_err(at_image)? {
+        Place::Byte(byte) => (Some(byte), ""),
+        Place::Pending => (None, ", put together with pending messages"),
+        Place::Log => (None, ", as the log leaves it"),
+    };
+    let title = format!("inode at {}{whence}", betr_cli::show::key(TreeId::Metadata, &key));
+    output.structure(io, &title, byte, &value, |trace| MetaValue::decode(&value, trace))?;
     for (name, value) in fs.xattrs(&object).map_err(at_image)? {
         let text =
             format!("xattr {}: {} bytes: {}", Printable(&name), value.len(), Printable(&value));

@@ -289,6 +289,32 @@ fn what_was(image: &Image, at: u64, block: &[u8]) -> String {
     }
 }
 
+/// Where a value stands.
+pub(crate) enum Place {
+    /// In a leaf.
+    Byte(u64),
+    /// Nowhere as a whole: messages that are pending have a part in it.
+    Pending,
+    /// Not in the checkpoint: records of the log have made it.
+    Log,
+}
+
+/// Where the value that a key of the metadata index has stands on the device.
+pub(crate) fn of_value(source: &Source, key: &Key, value: &[u8]) -> betr_core::Result<Place> {
+    let volume = checkpoint(&source.device, &source.superblock)?;
+    let explained = explain(volume.store(), TreeId::Metadata, key)?;
+    if explained.value.is_none_or(|stands| stands != value) {
+        return Ok(Place::Log);
+    }
+    let stop = explained.way.last().filter(|_| explained.stored.is_some_and(|at| at == value));
+    let Some((stop, entry)) = stop.and_then(|stop| Some((stop, stop.entry?))) else {
+        return Ok(Place::Pending);
+    };
+    let parts = Anatomy::of_node(&Disk::new(source.device.clone()), stop.node, &entry)?;
+    let holds = |part: &&Part| part.key.as_ref().is_some_and(|(_, of)| of == key);
+    Ok(parts.iter().find(holds).map_or(Place::Pending, |part| Place::Byte(part.byte())))
+}
+
 /// Shows where a key is: on the way to its leaf, the messages for it; and what the leaf holds.
 pub(crate) fn key(
     image: &Image,

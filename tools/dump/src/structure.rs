@@ -76,16 +76,17 @@ impl Output {
         Ok(())
     }
 
-    /// Shows a structure: decodes `bytes`, which lie at byte `at` of the image, with a recorder
+    /// Shows a structure: decodes `bytes`, which lie at byte `at` of the image, or nowhere in it, with a recorder
     /// listening. Returns what the decoder gives.
     pub fn structure<T>(
         &mut self,
         io: &mut Io,
         title: &str,
-        at: u64,
+        at: impl Into<Option<u64>>,
         bytes: &[u8],
         decode: impl FnOnce(Option<&mut dyn Trace>) -> Result<T, FormatError>,
     ) -> Result<Option<T>, Failure> {
+        let at = at.into();
         let mut recorder = Recorder::default();
         let decoded = decode(Some(&mut recorder));
         let (items, end) = recorder.finish();
@@ -97,7 +98,9 @@ impl Output {
             }
         };
         let rest = &bytes[end.min(bytes.len())..];
-        self.has_shown(at, bytes.len() as u64);
+        if let Some(at) = at {
+            self.has_shown(at, bytes.len() as u64);
+        }
         if self.is_text() {
             let (bold, colour, plain) = match (io.color, decoded.is_ok()) {
                 (false, _) => ("", "", ""),
@@ -105,9 +108,10 @@ impl Output {
                 (true, false) => ("\x1b[1m", "\x1b[31m", "\x1b[0m"),
             };
             let len = bytes.len();
-            writeln!(io.out, "{bold}{title}{plain}  b:{at:#x}+{len}  {colour}{verdict}{plain}")?;
+            let place = at.map_or(format!("{len} bytes"), |at| format!("b:{at:#x}+{len}"));
+            writeln!(io.out, "{bold}{title}{plain}  {place}  {colour}{verdict}{plain}")?;
             items.iter().try_for_each(|item| item_text(item, at, 1, io))?;
-            hex_lines(rest, at + end as u64, io)?;
+            hex_lines(rest, at.unwrap_or(0) + end as u64, io)?;
         } else {
             let object = json!({
                 "structure": title,
@@ -152,13 +156,16 @@ impl Output {
     }
 }
 
-fn item_text(item: &Item, base: u64, depth: usize, io: &mut Io) -> Result<(), Failure> {
+fn item_text(item: &Item, base: Option<u64>, depth: usize, io: &mut Io) -> Result<(), Failure> {
     let indent = "  ".repeat(depth);
     match item {
         Item::Field(name, bytes, value) => {
-            let at = base + bytes.start as u64;
+            let at = match base {
+                Some(base) => format!("{:#010x}", base + bytes.start as u64),
+                None => format!("{:>10}", format!("+{:#x}", bytes.start)),
+            };
             let value = clipped(value);
-            writeln!(io.out, "{indent}{at:#010x} {:>5}  {name}: {value}", bytes.len())?;
+            writeln!(io.out, "{indent}{at} {:>5}  {name}: {value}", bytes.len())?;
         }
         Item::Group(name, index, items) => {
             match index {
@@ -179,14 +186,13 @@ fn clipped(value: &str) -> String {
     }
 }
 
-fn item_json(item: &Item, base: u64) -> Value {
+fn item_json(item: &Item, base: Option<u64>) -> Value {
     match item {
-        Item::Field(name, bytes, value) => json!({
-            "name": name,
-            "byte": base + bytes.start as u64,
-            "bytes": bytes.len(),
-            "value": value,
-        }),
+        Item::Field(name, bytes, value) => {
+            let start = bytes.start as u64;
+            let (place, at) = base.map_or(("offset", start), |base| ("byte", base + start));
+            json!({ "name": name, place: at, "bytes": bytes.len(), "value": value })
+        }
         Item::Group(name, index, items) => json!({
             "group": name,
             "index": index,

@@ -251,6 +251,27 @@ const DAMAGED: [(&str, &[&str]); 14] = [
     ("T02", &["key", "k#1:0000000000000000"]),
 ];
 
+/// Problems of which the dump of everything is kept, in short.
+const DAMAGED_ALL: [&str; 3] = ["L02", "N06", "T01"];
+
+/// The pieces of a dump of everything, each with its place and the beginning of its verdict.
+fn pieces(lines: &str) -> String {
+    let mut pieces = String::new();
+    for line in lines.lines().skip(1) {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let place = match (line["byte"].as_u64(), line["bytes"].as_u64()) {
+            (Some(byte), Some(bytes)) => format!("b:{byte:#x}+{bytes}"),
+            _ => String::new(),
+        };
+        let title = line["structure"].as_str().unwrap();
+        let verdict: String =
+            line["verdict"].as_str().unwrap_or_default().chars().take(80).collect();
+        pieces += format!("{title}  {place}  {verdict}").trim_end();
+        pieces.push('\n');
+    }
+    pieces
+}
+
 #[test]
 fn damage_ends_no_dump() {
     let dir = tempfile::tempdir().unwrap();
@@ -268,6 +289,10 @@ fn damage_ends_no_dump() {
                 format!("dump_damaged_{}", problem.name),
                 format!("{text}exit {exit}\n")
             );
+        }
+        if DAMAGED_ALL.contains(&problem.name) {
+            let text = format!("{}exit {exit}\n", pieces(&lines));
+            insta::assert_snapshot!(format!("dump_damaged_all_{}", problem.name), text);
         }
         if problem.code == Code::FeaturesUnknown && exit == 1 {
             continue;

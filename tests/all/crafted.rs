@@ -12,6 +12,7 @@ mod scattered;
 mod schema;
 mod tables;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -223,8 +224,14 @@ struct Line {
     args: betr_dump::Args,
 }
 
-/// Dumps what can be dumped.
-fn dump(bytes: &[u8]) {
+/// The sound image that the cases are made of.
+fn sound() -> &'static [u8] {
+    static SOUND: OnceLock<Vec<u8>> = OnceLock::new();
+    SOUND.get_or_init(|| super::hostile::image(IMAGE))
+}
+
+/// Lets all tools look that only read: dumps what can be dumped, and so on.
+fn look(bytes: &[u8]) {
     let path = std::env::temp_dir().join(format!(
         "betr-crafted-{}-{:?}.img",
         std::process::id(),
@@ -270,7 +277,38 @@ fn dump(bytes: &[u8]) {
     let args = <PackLine as clap::Parser>::try_parse_from(line).unwrap().args;
     let (mut out, mut err) = (Printed(0), Vec::new());
     let _ = betr_pack::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
-    let _ = std::fs::remove_file(&path);
+    for words in [&["/"][..], &["--absent", "/no/such/name"]] {
+        let line = [&["prove", image][..], words].concat();
+        let args = <ProveLine as clap::Parser>::try_parse_from(line).unwrap().args;
+        let (mut out, mut err) = (Printed(0), Vec::new());
+        let _ = betr_proof::prove::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
+    }
+    let other = path.with_extension("sound");
+    std::fs::write(&other, sound()).unwrap();
+    let other = other.to_str().unwrap();
+    for (a, b) in [(image, image), (image, other), (other, image)] {
+        for words in [&[][..], &["--structure"]] {
+            let line = [&["diff", a, b][..], words].concat();
+            let args = <DiffLine as clap::Parser>::try_parse_from(line).unwrap().args;
+            let (mut out, mut err) = (Printed(0), Vec::new());
+            let done = betr_diff::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
+            // What can be read is as it is.
+            assert!(a != b || done.is_err() || out.0 == 0, "{words:?}: it differs from itself");
+        }
+    }
+    let _ = (std::fs::remove_file(&path), std::fs::remove_file(other));
+}
+
+#[derive(clap::Parser)]
+struct ProveLine {
+    #[command(flatten)]
+    args: betr_proof::prove::Args,
+}
+
+#[derive(clap::Parser)]
+struct DiffLine {
+    #[command(flatten)]
+    args: betr_diff::Args,
 }
 
 #[derive(clap::Parser)]
@@ -364,7 +402,7 @@ fn run(says: Says, bytes: Vec<u8>) {
     assert!(right, "expected {says:?}: {:?}", report.findings.iter().take(9).collect::<Vec<_>>());
     let read = super::hostile::read_all(device.clone());
     assert!(!matches!(says, Clean) || read.is_ok(), "{read:?}");
-    dump(&bytes);
+    look(&bytes);
     mend(bytes, &report);
     let _ = work(device.clone());
     // Whatever came of it can be looked at as well.
@@ -396,7 +434,7 @@ fn mend(bytes: Vec<u8>, before: &Report) {
 
 /// An image with a leaf that lies scattered.
 pub(crate) fn scattered_image() -> Vec<u8> {
-    scattered::sound(Forge::new(super::hostile::image(IMAGE)))
+    scattered::sound(Forge::new(sound().to_vec()))
 }
 
 /// Runs `cases`, those of `test`, in a process of its own: other tests run beside it in this one, and what they take is
@@ -412,7 +450,7 @@ fn run_all(test: &str, cases: &'static [Case]) {
         assert!(output.status.success() && said.contains("1 passed"), "{said}");
         return;
     }
-    let sound = Forge::new(super::hostile::image(IMAGE));
+    let sound = Forge::new(sound().to_vec());
     let only = std::env::var("BETR_CASE").unwrap_or_default();
     let mut failed = Vec::new();
     for (name, says, make) in cases.iter().filter(|case| case.0.contains(&only)) {

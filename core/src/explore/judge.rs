@@ -210,7 +210,7 @@ impl<'s> Judge<'s> {
 
 /// What the checker may say of a state before it is recovered: a second slot of the ring, or of the space
 /// map, that was being written cannot be told from rot, and is said.
-fn harmless(code: Code) -> bool {
+pub(super) fn harmless(code: Code) -> bool {
     matches!(code, Code::SlotInvalid | Code::MapSlotInvalid)
 }
 

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::judge::harmless;
 use super::story::Story;
+use super::timeline::{Cut, Timeline};
 use super::{Model, Random};
-use crate::check::{CheckOptions, check};
+use crate::check::{CheckOptions, Finding, Severity, check};
 use crate::compare::compare;
-use crate::device::{Device, Disk, ForkDevice};
+use crate::device::{Device, Disk, ForkDevice, RecordingDevice};
 use crate::fs::{Fs, open_as_of};
 use crate::history::tell;
 use crate::ids::*;
@@ -17,6 +19,10 @@ use crate::volume::{Blurred, Found, Mode, Moment, OpenOptions, Recovery, Ring, r
 
 /// Of so many moments one is made durable, and checked.
 const APPLIED: u64 = 8;
+/// So many power cuts are tried while it is.
+const CUTS: u64 = 16;
+/// Of them, those among the last events, where the superblock is written.
+const LATE_CUTS: u64 = 6;
 
 /// What was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +33,10 @@ pub struct Remembered {
     pub blurred: u64,
     /// Moments that were made durable and checked.
     pub applied: u64,
+    /// Power cuts on the way there, after which everything was as before.
+    pub kept: u64,
+    /// Those after which the moment was there.
+    pub arrived: u64,
     /// Paths that differ between a moment and the next.
     pub changes: u64,
 }
@@ -49,6 +59,8 @@ impl Story {
         let device: Arc<dyn Device> = Arc::new(disk.fork());
         let mut found = Remembered::default();
         let told = told(&device)?;
+        let end = told.last().map_or(Lsn(0), |record| record.next);
+        let mut random = Random::new(seed ^ 0xa991);
         let (mut before, _) = open(&device, Moment::Checkpoint)?;
         for record in told {
             let at = |what: String| format!("{}: {what}", record.lsn);
@@ -59,8 +71,17 @@ impl Story {
             found.blurred += u64::from(!blurred.is_empty());
             found.changes += agree(&before, &fs, &record, !blurred.is_empty()).map_err(at)?;
             if found.moments % APPLIED == 1 {
-                self.apply(&disk, &record, &blurred).map_err(at)?;
+                let way = self.apply(&disk, &record, &blurred).map_err(at)?;
                 found.applied += 1;
+                for _ in 0..CUTS {
+                    let cut = any_cut(&way, &mut random);
+                    let state: Arc<dyn Device> = Arc::new(way.state(&cut));
+                    let arrived = self.cut_off(&state, &record, end, &blurred).map_err(|what| {
+                        let lines = way.describe(&cut).join("; ");
+                        at(format!("cut off after {} events ({lines}): {what}", cut.events))
+                    })?;
+                    *(if arrived { &mut found.arrived } else { &mut found.kept }) += 1;
+                }
             }
             before = fs;
         }
@@ -80,10 +101,17 @@ impl Story {
         Err(last)
     }
 
-    /// Makes a moment durable on a copy, which must be sound, the same, and the end of what it remembers.
-    fn apply(&self, disk: &ForkDevice, record: &Told, blurred: &[Blurred]) -> Result<(), String> {
+    /// Makes a moment durable on a copy, which must be sound, the same, and the end of what it remembers. Returns what
+    /// was written.
+    fn apply(
+        &self,
+        disk: &ForkDevice,
+        record: &Told,
+        blurred: &[Blurred],
+    ) -> Result<Timeline, String> {
         let text = |error: crate::Error| error.to_string();
-        let device: Arc<dyn Device> = Arc::new(disk.fork());
+        let recording = Arc::new(RecordingDevice::new(Arc::new(disk.fork())));
+        let device: Arc<dyn Device> = recording.clone();
         let found = Moment::Record(record.lsn).find(&device).map_err(text)?;
         let found = Found { mode: Mode::ReadWrite, ..found };
         let usual = OpenOptions::new(found.mode, Box::new(|| 0xa9));
@@ -94,8 +122,44 @@ impl Story {
             return Err(format!("made durable: {} {}", finding.place, finding.detail));
         }
         let (fs, _) = open(&device, Moment::Now)?;
-        self.compare_with_model(&fs, record.next, blurred)
+        self.compare_with_model(&fs, record.next, blurred)?;
+        Ok(Timeline::new(disk.fork(), recording.events()))
     }
+
+    /// Looks at what a power cut leaves while a moment is made durable: the moment; or everything as before, up to the
+    /// end of the log, from which it can be made again. Returns whether it is the moment.
+    fn cut_off(
+        &self,
+        device: &Arc<dyn Device>,
+        record: &Told,
+        end: Lsn,
+        blurred: &[Blurred],
+    ) -> Result<bool, String> {
+        let report = check(device, CheckOptions::ALL, &mut ());
+        let is_wrong = |finding: &&Finding| {
+            finding.code.severity() != Severity::Note && !harmless(finding.code)
+        };
+        if let Some(finding) = report.findings.iter().find(is_wrong) {
+            return Err(format!("{} {}", finding.place, finding.detail));
+        }
+        let (now, _) = open(device, Moment::Now)?;
+        if self.compare_with_model(&now, record.next, blurred).is_ok() {
+            return Ok(true);
+        }
+        self.compare_with_model(&now, end, &[])?;
+        let (then, _) = open(device, Moment::Record(record.lsn))?;
+        self.compare_with_model(&then, record.next, blurred)?;
+        Ok(false)
+    }
+}
+
+/// A power cut anywhere, or near the end.
+fn any_cut(way: &Timeline, random: &mut Random) -> Cut {
+    let all = way.events.len() as u64;
+    let last = if random.below(CUTS) < LATE_CUTS { all.min(6) } else { all };
+    let events = all - random.below(last + 1);
+    let mut cuts = way.cuts(events as usize, random);
+    cuts.swap_remove(random.below(cuts.len() as u64) as usize)
 }
 
 fn open(device: &Arc<dyn Device>, moment: Moment) -> Result<(Fs, Recovery), String> {

@@ -89,6 +89,16 @@ impl Until {
             Until::Time(time) => record.wall <= time || record.op.is_hidden(),
         }
     }
+
+    /// An error if a log that ends before the message `end` does not come so far.
+    pub fn within(self, end: Msn) -> Result<()> {
+        match self {
+            Until::Record(lsn) if lsn.0 >= end.0 => {
+                Err(Error::Misuse(format!("the log ends before {lsn}: it holds all below l:{end}")))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Moment {

@@ -241,14 +241,7 @@ impl Volume {
                 Recovery { survey, checkpoints, stopped }
             }
         };
-        if let Until::Record(lsn) = until
-            && lsn.0 >= volume.next_msn.0
-        {
-            let end = volume.next_msn.0;
-            return Err(Error::Misuse(format!(
-                "the log ends before {lsn}: it holds all below l:{end}"
-            )));
-        }
+        until.within(volume.next_msn)?;
         // What is damaged behind the place where the replay ended is abandoned with the rest.
         match damage {
             Some(damage) if recovery.stopped.is_none() || !volume.store.lost.is_empty() => {

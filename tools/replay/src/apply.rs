@@ -9,7 +9,7 @@ use betr_cli::show;
 use betr_cli::time::format_utc;
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, json};
-use betr_core::check::{CheckOptions, Severity, check};
+use betr_core::check::{CheckOptions, Report, Severity, check};
 use betr_core::device::{Device, FileDevice};
 use betr_core::format::Superblock;
 use betr_core::format::limits::FILE_BLOCK;
@@ -69,7 +69,8 @@ impl Args {
         })?;
         let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, len));
         let done = self.replay(log, device.clone())?;
-        let damage = damage_of(&device);
+        // The copy is as it will stay: what was damaged in the image, and what the replay made, are seen at once.
+        let damage = damage_of(&check(&device, CheckOptions::default(), &mut ()));
         new.commit()?;
         let exit = self.say(log, output, &done, io)?;
         let Some(damage) = damage else { return Ok(exit) };
@@ -82,13 +83,21 @@ impl Args {
     }
 
     fn in_place(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
-        // Whether the log comes so far, and whether all is sound, is seen before anything is written.
-        self.look(log)?;
-        if let Some(damage) = damage_of(&log.device) {
+        // The check replays all of the log in memory: afterwards it is known that all is sound, and how far the log comes.
+        // It is not made again once the replay is written, since a power cut leaves the one state or the other.
+        let slot = log.is_older.then_some(log.superblock.slot);
+        let options = CheckOptions { slot, ..CheckOptions::default() };
+        let report = check(&log.device, options, &mut ());
+        if let Some(damage) = damage_of(&report) {
             let name = log.name();
             return Err(Failure::damaged(format!(
                 "{name}: {damage}: nothing is replayed in a damaged image: run 'betr fsck -fy {name}' first, or --output"
             )));
+        }
+        let is_at_end = report.replay.is_some() || !report.needs_replay();
+        if let Some(at_end) = report.superblock.filter(|_| is_at_end) {
+            let until = self.until.unwrap_or_default();
+            until.within(at_end.next_msn).map_err(|error| log.failure(&error))?;
         }
         let done = self.replay(log, log.device.clone())?;
         self.say(log, &log.path, &done, io)
@@ -112,16 +121,6 @@ impl Args {
             format_utc(wall.secs, wall.nanos),
             birth.epoch
         )))
-    }
-
-    fn look(&self, log: &Log) -> Result<(), Failure> {
-        let at_image = |error| log.failure(&error);
-        let from = Moment::Now.find(&log.device).map_err(at_image)?;
-        let until = self.until.unwrap_or_default();
-        let found = Found { slot: log.superblock.slot, mode: Mode::ReadOnly, until, ..from };
-        let options = OpenOptions { content: None, ..OpenOptions::new(found.mode, nonces()?) };
-        let opened = open_as_of(log.device.clone(), found, options, Box::new(clock_now));
-        opened.map(drop).map_err(at_image)
     }
 
     /// Replays, and makes what comes of it durable.
@@ -167,8 +166,7 @@ impl Args {
 }
 
 /// The first thing that is wrong with the structure of an image, if anything is.
-fn damage_of(device: &Arc<dyn Device>) -> Option<String> {
-    let report = check(device, CheckOptions::default(), &mut ());
+fn damage_of(report: &Report) -> Option<String> {
     let bad = report.findings.iter().find(|found| found.code.severity() == Severity::Error)?;
     Some(format!("{}: {}", bad.place, bad.detail))
 }

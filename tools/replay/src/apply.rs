@@ -9,6 +9,7 @@ use betr_cli::show;
 use betr_cli::time::format_utc;
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, json};
+use betr_core::Error;
 use betr_core::check::{CheckOptions, Report, Severity, check};
 use betr_core::device::{Device, FileDevice};
 use betr_core::format::Superblock;
@@ -68,7 +69,7 @@ impl Args {
             Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(output)))
         })?;
         let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, len));
-        let done = self.replay(log, device.clone())?;
+        let done = self.replay(log, output, device.clone())?;
         // The copy is as it will stay: what was damaged in the image, and what the replay made, are seen at once.
         let damage = damage_of(&check(&device, CheckOptions::default(), &mut ()));
         new.commit()?;
@@ -99,7 +100,7 @@ impl Args {
             let until = self.until.unwrap_or_default();
             until.within(at_end.next_msn).map_err(|error| log.failure(&error))?;
         }
-        let done = self.replay(log, log.device.clone())?;
+        let done = self.replay(log, &log.path, log.device.clone())?;
         self.say(log, &log.path, &done, io)
     }
 
@@ -123,10 +124,14 @@ impl Args {
         )))
     }
 
-    /// Replays, and makes what comes of it durable.
-    fn replay(&self, log: &Log, device: Arc<dyn Device>) -> Result<Done, Failure> {
+    /// Replays in the image on `device`, which is or will be at `path`, and makes what comes of it durable.
+    fn replay(&self, log: &Log, path: &Path, device: Arc<dyn Device>) -> Result<Done, Failure> {
         let until = self.until.unwrap_or_default();
-        let at_image = |error| failure(&log.path, Some(&device), &error);
+        // What is wrong with a copy is wrong with the image; but for what its own disk does.
+        let at_image = |error| match error {
+            Error::Io { .. } => failure(path, Some(&device), &error),
+            _ => failure(&log.path, Some(&device), &error),
+        };
         let from = Moment::Now.find(&device).map_err(at_image)?;
         let found = Found { slot: log.superblock.slot, mode: Mode::ReadWrite, until, ..from };
         let options = OpenOptions { content: None, ..OpenOptions::new(found.mode, nonces()?) };

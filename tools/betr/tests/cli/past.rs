@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use crate::support::*;
@@ -149,4 +150,25 @@ fn names_are_taken_as_they_are_printed() {
         let is_plain = betr_core::text::meant(&raw) == raw;
         takes("explain IMG", OsStr::from_bytes(&raw), i32::from(!is_plain));
     }
+}
+
+/// A disk that is full in the middle of it leaves no image, and is named.
+#[test]
+fn a_moment_without_room_leaves_nothing() {
+    let (_guard, dir) = scratch();
+    let (image, out) = (dir.join("t.img"), dir.join("out"));
+    fs::create_dir(&out).unwrap();
+    run("mkfs -q IMG 64M", &image, &dir, 0);
+    run("dev powercut IMG", &image, &dir, 0);
+    let before = fs::read(&image).unwrap();
+    let used = fs::metadata(&image).unwrap().blocks() * 512;
+    // While it is copied; and once that has room, but what the replay writes has not.
+    for bytes in [used / 2, used + 8192] {
+        let apply = r#""$0" replay "$2" apply -o "$1/then.img""#;
+        let Some((listed, err, code)) = in_tmpfs(bytes, &out, apply, &image) else { return };
+        assert_eq!((listed.as_str(), code), ("", Some(1)), "{bytes}: {err}");
+        assert!(err.contains("out/then.img: "), "{bytes}: {err}");
+        assert!(err.contains("No space left on device"), "{bytes}: {err}");
+    }
+    assert!(fs::read(&image).unwrap() == before, "the image has changed");
 }

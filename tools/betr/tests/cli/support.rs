@@ -138,3 +138,30 @@ pub fn powerless(dir: &Path) -> Option<Process> {
     need("a place where another user may run the binary", works(&binary))
         .then(|| as_nobody(&binary))
 }
+
+/// Runs a shell script with the binary as `$0`, a file system of its own of so many bytes at `$1`, and `other` as `$2`.
+/// Returns what is in that afterwards, what was said, and the exit code; nothing, with a note, where not just anybody may
+/// mount one.
+pub fn in_tmpfs(
+    bytes: u64,
+    at: &Path,
+    script: &str,
+    other: &Path,
+) -> Option<(String, String, Option<i32>)> {
+    let script = format!(
+        r#"mount -t tmpfs -o size={bytes} none "$1" || exit 77; echo mounted
+        {script} >/dev/null; code=$?; ls -A "$1"; exit $code"#
+    );
+    let mut unshare = Process::new("unshare");
+    unshare.args(if is_root() { &["-m"][..] } else { &["-m", "-r"] });
+    unshare.args(["sh", "-c", &script, BETR]).args([at, other]);
+    let streams = unshare.output().ok().map(|output| (text(&output), output.status.code()));
+    let done = streams.and_then(|((out, err), code)| {
+        let listed = out.strip_prefix("mounted\n")?.to_owned();
+        Some((listed, err, code))
+    });
+    if done.is_none() {
+        eprintln!("SKIPPED: a private mount of a tmpfs");
+    }
+    done
+}

@@ -21,6 +21,7 @@ use crate::format::*;
 use crate::fs::{Fs, ORPHAN_ZONE};
 use crate::ids::*;
 use crate::log::{LogReader, Region, Scanned, Survey, scan};
+use crate::node::RangeSet;
 use crate::volume::Volume;
 
 pub use key::{KeyDeed, KeyStep, of_key};
@@ -196,6 +197,31 @@ pub fn tell(
         }
     }
     Ok(survey)
+}
+
+/// The keys of each index that the records between two states of a superblock and its log touched: from one next message to
+/// the other.
+pub fn touched_between(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    a: Msn,
+    b: Msn,
+) -> Result<[RangeSet; 2]> {
+    let (first, end) = (a.min(b), a.max(b));
+    let mut touched = [RangeSet::default(), RangeSet::default()];
+    tell(device, superblock, &mut |event| {
+        let lsn = Msn(event.record.lsn.0);
+        if lsn >= end {
+            return ControlFlow::Break(());
+        }
+        for found in event.touched.iter().filter(|found| lsn >= first && found.lo < found.hi) {
+            let (lo, hi) = (found.lo.clone(), found.hi.clone());
+            let of_tree = &mut touched[usize::from(found.tree == TreeId::Data)];
+            of_tree.insert(RangeDelete { lo, hi, msn: Msn(1) });
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(touched)
 }
 
 /// What a group binds, in the order of messages.

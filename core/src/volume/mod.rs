@@ -46,7 +46,7 @@ pub use open::{
     Mode, OpenOptions, Recovery, identity_again, read_identity, stated_bytes, write_identity,
 };
 pub use raise::raised;
-pub use ring::{Ring, RingSlot, SlotState};
+pub use ring::{Ring, RingSlot, SlotState, slots_of};
 
 /// A write of so many bytes of consecutive blocks, or more, is bound late (BetrFS 0.2 §3).
 pub const LATE_BYTES: usize = 1 << 20;

@@ -1,6 +1,8 @@
-//! Values and updates in words.
+//! Values, updates, what records did and what blocks are used for, in words.
 
+use betr_core::anatomy::Purpose;
 use betr_core::format::{LinkKind, MetaKey, MetaValue, Stage, Update, ZoneRef};
+use betr_core::history::{Act, Touched};
 use betr_core::ids::{Time, TreeId};
 use betr_core::text::Printable;
 
@@ -81,4 +83,61 @@ fn stage(stage: &Stage) -> String {
     }
     words.extend(stage.adds.iter().map(|(at, by)| format!("adds {by} at {at}")));
     words.join(", ")
+}
+
+/// What a message did, in words.
+pub fn act(touched: &Touched) -> String {
+    match &touched.act {
+        Act::Put => "puts".into(),
+        Act::Replace => "replaces".into(),
+        Act::Remove => "removes".into(),
+        Act::RemoveBelow => "removes all below".into(),
+        Act::Inode => "changes the inode of".into(),
+        Act::Count => "counts in".into(),
+        Act::SetXattr(name) => format!("sets attribute {} of", Printable(name)),
+        Act::RemoveXattr(name) if name.is_empty() => "removes all attributes of".into(),
+        Act::RemoveXattr(name) => format!("removes attribute {} of", Printable(name)),
+        Act::Write(first, bytes) => format!("writes {bytes} bytes from {first} on to"),
+        Act::Drop(first, None) => format!("cuts from byte {first} on"),
+        Act::Drop(first, Some(end)) => {
+            format!("drops bytes {first} to {} of", end.saturating_sub(1))
+        }
+        Act::Raw => "touches".into(),
+    }
+}
+
+/// What blocks are used for, in a word or two.
+pub fn use_kind(purpose: &Purpose) -> &'static str {
+    match purpose {
+        Purpose::Boot => "boot area",
+        Purpose::Identity => "identity block",
+        Purpose::Ring => "superblock ring",
+        Purpose::Reserved => "reserved",
+        Purpose::Log => "log",
+        Purpose::Map => "space map",
+        Purpose::Table(..) => "allocation table",
+        Purpose::Node(_, entry) if entry.height.0 == 0 => "leaves",
+        Purpose::Node(..) => "internal nodes",
+        Purpose::Run(..) => "runs",
+        Purpose::ScatterMap => "scatter maps",
+        Purpose::Bound(_) => "bound by the log",
+        Purpose::Unknown => "in use for something unknown",
+        Purpose::Free => "free",
+    }
+}
+
+/// What blocks are used for, and whose they are.
+pub fn use_of(purpose: &Purpose) -> String {
+    match purpose {
+        Purpose::Table(level, index) => format!("table page {level}/{index}"),
+        Purpose::Node(id, entry) if entry.height.0 == 0 => {
+            format!("leaf {id}, {} index", entry.tree)
+        }
+        Purpose::Node(id, entry) => {
+            format!("internal node {id} of height {}, {} index", entry.height, entry.tree)
+        }
+        Purpose::Run(id, seq) => format!("run {seq} of {id}"),
+        Purpose::Bound(group) => format!("values that log group {group} binds"),
+        other => use_kind(other).into(),
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use betr_cli::{Failure, Io, json};
+use betr_cli::{Failure, Io, json, words};
 use betr_core::anatomy::{Ground, Purpose};
 use betr_core::device::Device;
 use betr_core::format::{
@@ -188,7 +188,7 @@ fn between(
 fn verdict(image: &Image, ground: &Ground, at: u64, bytes: &[u8]) -> (String, bool) {
     let block = at / BLOCK_SIZE as u64;
     let purpose =
-        ground.at(block).map_or("behind the volume".into(), |area| space::words(&area.purpose));
+        ground.at(block).map_or("behind the volume".into(), |area| words::use_of(&area.purpose));
     if bytes.iter().all(|byte| *byte == 0) {
         return (format!("{purpose}, zeros"), true);
     }

@@ -46,7 +46,7 @@ pub(crate) fn block(
     }
     let area = space::area(image, byte / BLOCK_SIZE as u64, output, io)?;
     let area = area.as_ref();
-    let purpose = area.map_or("behind the volume".into(), |area| space::words(&area.purpose));
+    let purpose = area.map_or("behind the volume".into(), |area| words::use_of(&area.purpose));
     let (start, blocks) = area.map_or((0, 0), |area| (area.start, area.blocks));
     let text = format!("b:{byte:#x} is in block {}: {purpose}", byte / BLOCK_SIZE as u64);
     output.line(io, text, || {

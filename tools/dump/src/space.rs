@@ -1,7 +1,7 @@
 //! What every block is used for.
 
 use betr_cli::size::human;
-use betr_cli::{Failure, Io};
+use betr_cli::{Failure, Io, words};
 use betr_core::anatomy::{Area, Ground, Purpose};
 use betr_core::ids::BLOCK_SIZE;
 use serde_json::json;
@@ -17,12 +17,13 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
     let ground = ground(image, output, io)?;
     let mut sums: Vec<(&str, u64)> = Vec::new();
     for area in &ground.areas {
-        let kind = kind(&area.purpose);
+        let kind = words::use_kind(&area.purpose);
         match sums.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, sum)) => *sum += area.blocks,
             None => sums.push((kind, area.blocks)),
         }
-        let text = format!("{:>10} {:>9}  {}", area.start, area.blocks, words(&area.purpose));
+        let text =
+            format!("{:>10} {:>9}  {}", area.start, area.blocks, words::use_of(&area.purpose));
         output.line(io, text, || object(area))?;
     }
     for (kind, blocks) in sums {
@@ -56,42 +57,6 @@ pub(crate) fn area(
     Ok(area)
 }
 
-/// A purpose in a word.
-pub(crate) fn kind(purpose: &Purpose) -> &'static str {
-    match purpose {
-        Purpose::Boot => "boot area",
-        Purpose::Identity => "identity block",
-        Purpose::Ring => "superblock ring",
-        Purpose::Reserved => "reserved",
-        Purpose::Log => "log",
-        Purpose::Map => "space map",
-        Purpose::Table(..) => "allocation table",
-        Purpose::Node(_, entry) if entry.height.0 == 0 => "leaves",
-        Purpose::Node(..) => "internal nodes",
-        Purpose::Run(..) => "runs",
-        Purpose::ScatterMap => "scatter maps",
-        Purpose::Bound(_) => "bound by the log",
-        Purpose::Unknown => "in use for something unknown",
-        Purpose::Free => "free",
-    }
-}
-
-/// A purpose, with whose it is.
-pub(crate) fn words(purpose: &Purpose) -> String {
-    match purpose {
-        Purpose::Table(level, index) => format!("table page {level}/{index}"),
-        Purpose::Node(id, entry) if entry.height.0 == 0 => {
-            format!("leaf {id}, {} index", entry.tree)
-        }
-        Purpose::Node(id, entry) => {
-            format!("internal node {id} of height {}, {} index", entry.height, entry.tree)
-        }
-        Purpose::Run(id, seq) => format!("run {seq} of {id}"),
-        Purpose::Bound(group) => format!("values that log group {group} binds"),
-        other => kind(other).into(),
-    }
-}
-
 fn object(area: &Area) -> serde_json::Value {
     let (node, group) = match &area.purpose {
         Purpose::Node(id, _) | Purpose::Run(id, _) => (Some(id.0), None),
@@ -99,7 +64,7 @@ fn object(area: &Area) -> serde_json::Value {
         _ => (None, None),
     };
     json!({
-        "block": area.start, "blocks": area.blocks, "use": kind(&area.purpose), "node": node,
+        "block": area.start, "blocks": area.blocks, "use": words::use_kind(&area.purpose), "node": node,
         "log_group": group,
     })
 }

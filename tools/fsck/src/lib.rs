@@ -24,6 +24,7 @@ use betr_core::check::{CheckOptions, Code, MEMORY, Report, check, check_quickly,
 use betr_core::device::Disk;
 use betr_core::volume::read_identity;
 
+pub use plan::Explanation;
 use progress::Meter;
 
 /// How it ends, as fsck(8) says.

@@ -21,7 +21,7 @@ const LIST_MAX: usize = 2 << 20;
 const FIELDS: [&str; 4] = ["findings", "repair", "losses", "left"];
 
 /// What was found, what is repaired, what is lost by it, and what is left.
-pub(crate) struct Explanation(Map<String, Value>);
+pub struct Explanation(Map<String, Value>);
 
 impl Explanation {
     /// Of a check, and of a repair and the check after it.

@@ -7,8 +7,9 @@ use betr_cli::moment::{damage_of, find, note_of, parse_moment};
 use betr_cli::volume::{clock_now, nonces};
 use betr_cli::{Exit, Failure, Io, JsonList, json, show};
 use betr_core::compare::compare;
-use betr_core::format::{Key, RangeDelete};
+use betr_core::format::Key;
 use betr_core::fs::{Fs, open_as_of};
+use betr_core::history::touched_between;
 use betr_core::ids::{Msn, TreeId};
 use betr_core::node::RangeSet;
 use betr_core::volume::{Moment, OpenOptions};
@@ -51,7 +52,10 @@ impl Args {
         let (b, to) = open(log, self.moments.1, io)?;
         // Two states of one checkpoint and its log differ in what the records between them touched.
         let touched = match from.slot == to.slot {
-            true => Some(touched_between(log, from.end, to.end)?),
+            true => {
+                let touched = touched_between(&log.device, &log.superblock, from.end, to.end);
+                Some(touched.map_err(|error| log.failure(&error))?)
+            }
             false => None,
         };
         let mut list = self.json.then(|| JsonList::new("betr.replay.diff", 1, "changes"));
@@ -99,25 +103,6 @@ fn open(log: &Log, moment: Moment, io: &mut Io) -> Result<(Fs, Point), Failure> 
         io.note(&format!("{}: {note}", log.name()))?;
     }
     Ok((fs, Point { slot: found.slot, end, is_damaged }))
-}
-
-/// The keys of each index that the records between two states touched.
-fn touched_between(log: &Log, a: Msn, b: Msn) -> Result<[RangeSet; 2], Failure> {
-    let (first, end) = (a.min(b), a.max(b));
-    let mut touched = [RangeSet::default(), RangeSet::default()];
-    log.tell(|event| {
-        let lsn = Msn(event.record.lsn.0);
-        if lsn >= end {
-            return Ok(ControlFlow::Break(()));
-        }
-        for found in event.touched.iter().filter(|found| lsn >= first && found.lo < found.hi) {
-            let (lo, hi) = (found.lo.clone(), found.hi.clone());
-            let at = usize::from(found.tree == TreeId::Data);
-            touched[at].insert(RangeDelete { lo, hi, msn: Msn(1) });
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok(touched)
 }
 
 /// Shows the keys of an index that differ; within some ranges, if they are known.

@@ -2,7 +2,7 @@
 
 use betr_cli::{json, show, time};
 use betr_core::format::{Bound, RecordMessage};
-use betr_core::history::{Act, BoundPart, Event, Touched};
+use betr_core::history::{BoundPart, Event, Touched};
 use betr_core::text::{Printable, printable};
 use serde_json::{Value, json};
 
@@ -82,27 +82,6 @@ pub(crate) fn bound_json(part: &BoundPart<'_>) -> Value {
     };
     let (first, values) = (part.values.first.0, part.values.count);
     json!({ "first_msn": first, "values": values, "where": kind, "node": node, "byte": byte })
-}
-
-/// What a message did, in words.
-pub(crate) fn act(touched: &Touched) -> String {
-    match &touched.act {
-        Act::Put => "puts".into(),
-        Act::Replace => "replaces".into(),
-        Act::Remove => "removes".into(),
-        Act::RemoveBelow => "removes all below".into(),
-        Act::Inode => "changes the inode of".into(),
-        Act::Count => "counts in".into(),
-        Act::SetXattr(name) => format!("sets attribute {} of", Printable(name)),
-        Act::RemoveXattr(name) if name.is_empty() => "removes all attributes of".into(),
-        Act::RemoveXattr(name) => format!("removes attribute {} of", Printable(name)),
-        Act::Write(first, bytes) => format!("writes {bytes} bytes from {first} on to"),
-        Act::Drop(first, None) => format!("cuts from byte {first} on"),
-        Act::Drop(first, Some(end)) => {
-            format!("drops bytes {first} to {} of", end.saturating_sub(1))
-        }
-        Act::Raw => "touches".into(),
-    }
 }
 
 /// The keys that a message is for.

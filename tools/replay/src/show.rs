@@ -69,7 +69,7 @@ fn text(told: &Event<'_>, io: &mut Io) -> Result<(), Failure> {
     writeln!(io.out, "  then the next zone is {next_zone}, the next inode number {next_ino}")?;
     for (touched, message) in told.touched.iter().zip(&told.record.messages) {
         let path = told.path(touched);
-        writeln!(io.out, "  {:<10} {} {}", touched.msn, event::act(touched), Printable(&path))?;
+        writeln!(io.out, "  {:<10} {} {}", touched.msn, words::act(touched), Printable(&path))?;
         writeln!(io.out, "             {} {}", name(message), event::keys(touched))?;
         for line in contents(message) {
             writeln!(io.out, "             {line}")?;
@@ -118,7 +118,7 @@ fn document(told: &Event<'_>) -> Value {
             "end": json::hex(&touched.hi),
             "shown": show::key(touched.tree, &touched.lo),
             "path": event::path_json(&told.path(touched)),
-            "act": event::act(touched),
+            "act": words::act(touched),
             "value": value,
         })
     });

@@ -10,6 +10,7 @@ mod example;
 mod exclude;
 mod fsck;
 mod info;
+mod inspect;
 mod install;
 mod man;
 mod memory;

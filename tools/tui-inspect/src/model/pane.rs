@@ -1,0 +1,110 @@
+//! A pane: the query whose answer it shows, and where one stands in it.
+
+use std::sync::Arc;
+
+use crate::query::{Content, Query};
+use crate::sheet::{Row, Sheet};
+use crate::work::Work;
+
+/// A query that runs for a pane.
+pub(crate) struct Running {
+    pub generation: u64,
+    pub work: Arc<Work>,
+    pub query: Query,
+}
+
+/// A pane.
+pub(crate) struct Pane {
+    pub query: Query,
+    /// What is shown; an older answer stays until the new one is there.
+    pub answer: Option<Result<Content, String>>,
+    /// Whether the answer is that of the query.
+    pub is_fresh: bool,
+    pub running: Option<Running>,
+    pub cursor: usize,
+    pub top: usize,
+    pub left: u16,
+    /// The text that rows are filtered by, and those that have it.
+    pub filter: Option<(String, Arc<Sheet>)>,
+}
+
+impl Pane {
+    pub fn new(query: Query) -> Pane {
+        Pane {
+            query,
+            answer: None,
+            is_fresh: false,
+            running: None,
+            cursor: 0,
+            top: 0,
+            left: 0,
+            filter: None,
+        }
+    }
+
+    pub fn content(&self) -> Option<&Content> {
+        self.answer.as_ref()?.as_ref().ok()
+    }
+
+    /// The sheet, without a filter.
+    pub fn whole(&self) -> Option<&Arc<Sheet>> {
+        match self.content()? {
+            Content::Sheet(sheet) | Content::Repair(_, sheet) => Some(sheet),
+            Content::Fields(fields) => Some(&fields.sheet),
+            Content::Space(_) | Content::Bytes(_) | Content::Moments(_) => None,
+        }
+    }
+
+    /// The sheet as it is shown.
+    pub fn sheet(&self) -> Option<&Arc<Sheet>> {
+        self.filter.as_ref().map(|(_, sheet)| sheet).or_else(|| self.whole())
+    }
+
+    pub fn len(&self) -> usize {
+        self.sheet().map_or(0, |sheet| sheet.len())
+    }
+
+    /// The selected row.
+    pub fn selected(&self) -> Option<Row> {
+        let sheet = self.sheet().filter(|_| self.is_fresh)?;
+        (self.cursor < sheet.len()).then(|| sheet.rows.row(self.cursor))
+    }
+
+    /// The selected row's place in the whole sheet.
+    pub fn real_cursor(&self) -> usize {
+        match &self.filter {
+            Some((_, sheet)) => sheet.rows.origin(self.cursor),
+            None => self.cursor,
+        }
+    }
+
+    /// Moves the cursor; what is shown follows, in a window of so many rows.
+    pub fn go(&mut self, to: usize, height: usize) {
+        self.cursor = to.min(self.len().saturating_sub(1));
+        self.follow(height);
+    }
+
+    /// Shows the cursor.
+    pub fn follow(&mut self, height: usize) {
+        let height = height.max(1);
+        self.top = self.top.min(self.cursor).max((self.cursor + 1).saturating_sub(height));
+        let last = self.len().saturating_sub(height);
+        self.top = self.top.min(last.max(self.cursor.saturating_sub(height - 1)));
+    }
+
+    /// Whatever runs is not wanted any more.
+    pub fn cancel(&mut self) {
+        if let Some(running) = &self.running {
+            running.work.cancel();
+        }
+    }
+
+    /// Gives up what runs, until somebody asks again.
+    pub fn give_up(&mut self) {
+        if self.running.is_some() && !self.is_fresh {
+            self.cancel();
+            self.answer = Some(Err("given up: Enter asks again".into()));
+            self.is_fresh = true;
+        }
+    }
+}

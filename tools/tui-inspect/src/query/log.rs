@@ -1,0 +1,318 @@
+//! The log: its records in the words of files, what one of them did, and why the log ends.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use betr_cli::{time, words};
+use betr_core::address::Address;
+use betr_core::format::{Bound, Op};
+use betr_core::history::{Event, Touched, tell};
+use betr_core::ids::{Lsn, Time};
+use betr_core::log::{End, Survey, scan};
+use betr_core::text::printable;
+
+use super::{key_of, text};
+use crate::image::Image;
+use crate::sheet::{Cell, Role, Row, Rows, Sheet, column, fact, numbers, rest};
+use crate::spot::Spot;
+use crate::words::{number, some};
+use crate::work::Work;
+
+/// Bytes of paths that are kept of a record.
+const PATHS_MAX: usize = 240;
+
+/// What is kept of a record.
+struct Kept {
+    lsn: Lsn,
+    op: Op,
+    wall: Time,
+    group: u64,
+    byte: u64,
+    messages: u32,
+    late: Late,
+    /// Where its text ends.
+    end: u64,
+}
+
+/// What is late-bound in a record.
+#[derive(Clone, Copy, Default)]
+struct Late {
+    bound: u32,
+    null: u32,
+}
+
+/// The records of a log, however many those are.
+pub(crate) struct Records {
+    kept: Vec<Kept>,
+    paths: String,
+}
+
+impl Records {
+    pub(crate) fn new() -> Records {
+        Records { kept: Vec::new(), paths: String::new() }
+    }
+
+    pub(crate) fn push(&mut self, event: &Event<'_>) {
+        let record = event.record;
+        let mut shown = String::new();
+        for path in event.paths() {
+            if !shown.is_empty() {
+                shown.push_str("  ");
+            }
+            shown.push_str(&printable(&path));
+            if shown.len() > PATHS_MAX {
+                break;
+            }
+        }
+        let mut late = Late::default();
+        for part in &event.bound {
+            match part.to {
+                Bound::Null => late.null += part.values.count,
+                _ => late.bound += part.values.count,
+            }
+        }
+        let (group, byte, messages) =
+            (event.group.number, event.bytes().start, record.messages.len() as u32);
+        self.add((record.lsn, record.op, record.wall), (group, byte, messages), late, &shown);
+    }
+
+    fn add(&mut self, what: (Lsn, Op, Time), place: (u64, u64, u32), late: Late, paths: &str) {
+        let cut = paths.char_indices().nth(PATHS_MAX).map_or(paths.len(), |(at, _)| at);
+        self.paths.push_str(&paths[..cut]);
+        let ((lsn, op, wall), (group, byte, messages)) = (what, place);
+        let end = self.paths.len() as u64;
+        self.kept.push(Kept { lsn, op, wall, group, byte, messages, late, end });
+    }
+
+    /// A record that was made up, to see how many can be shown.
+    pub(crate) fn made_up(&mut self, number: u64) {
+        let what = (Lsn(number * 3), Op::Write, Time { secs: number as i64, nanos: 0 });
+        self.add(
+            what,
+            (number / 40, 0x10_0000 + number * 96, 3),
+            Late::default(),
+            &format!("/some/path/of/a/file-{number}"),
+        );
+    }
+}
+
+impl Rows for Records {
+    fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    fn row(&self, at: usize) -> Row {
+        let Some(kept) = self.kept.get(at) else { return Row::default() };
+        let start = at.checked_sub(1).map_or(0, |before| self.kept[before].end);
+        let paths = &self.paths[start as usize..kept.end as usize];
+        let late = match (kept.late.bound, kept.late.null) {
+            (0, 0) => Cell::default(),
+            (bound, 0) => Cell::new(Role::Good, format!("{bound} bound")),
+            (0, null) => Cell::new(Role::Dim, format!("{null} NULL")),
+            (bound, null) => Cell::new(Role::Good, format!("{bound} bound {null} NULL")),
+        };
+        let cells = vec![
+            Cell::new(Role::Link, kept.lsn),
+            Cell::from(kept.group.to_string()),
+            Cell::from(time::format_utc(kept.wall.secs, kept.wall.nanos)[11..19].to_owned()),
+            Cell::from(kept.op.name()),
+            Cell::from(kept.messages.to_string()),
+            late,
+            Cell::from(paths),
+        ];
+        Row::of(cells).to([Spot::At(Address::Record(kept.lsn)), Spot::byte(kept.byte)])
+    }
+}
+
+/// All records, and why there are no more.
+pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
+    let superblock = newest(image)?;
+    let mut found = Records::new();
+    let device = image.raw(work);
+    let survey = tell(&device, &superblock, &mut |event| {
+        found.push(event);
+        work.step(found.kept.len() as u64, 0);
+        if work.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    if work.is_cancelled() {
+        return Err("given up".into());
+    }
+    let survey = survey.map_err(text)?;
+    let (used, all) = (survey.units(&superblock), superblock.log_units);
+    let title = format!(
+        "log of epoch {}: {}, {}",
+        superblock.log_epoch.0,
+        some(survey.groups as usize, "group"),
+        some(survey.records as usize, "record")
+    );
+    let columns = vec![
+        column("record", 10),
+        numbers("group", 6),
+        column("time", 8),
+        column("operation", 12),
+        numbers("msgs", 5),
+        column("late", 12),
+        rest("paths"),
+    ];
+    let sheet = Sheet { rows: Box::new(found), ..Sheet::new(title, columns, Vec::new()) };
+    let (role, end) = end(&survey);
+    let bound = survey.bound;
+    let fill = crate::words::bar(used, all);
+    let of_late = format!(
+        "{} late-bound values: {} in leaves, {} in runs, {} in the log, {} NULL",
+        number(bound.total()),
+        bound.in_leaves,
+        bound.in_runs,
+        bound.inline,
+        bound.null
+    );
+    Ok(sheet
+        .note(Role::Dim, format!("{fill} of {}   {of_late}", crate::words::blocks(all)))
+        .note(role, end))
+}
+
+/// The superblock whose log is shown: that of the image as it is, whatever the moment.
+fn newest(image: &Image) -> Result<betr_core::format::Superblock, String> {
+    use betr_core::volume::Ring;
+    let disk = betr_core::device::Disk::new(image.base().clone());
+    match (&image.identity, image.moment) {
+        (Some(identity), Some(_)) => {
+            let ring = Ring::read(&disk, identity).map_err(text)?;
+            ring.newest().cloned().ok_or_else(|| "no superblock verifies".to_owned())
+        }
+        _ => image.superblock().cloned(),
+    }
+}
+
+/// Why the log ends, in words.
+fn end(survey: &Survey) -> (Role, String) {
+    match &survey.end {
+        End::Clean => (Role::Good, "it ends here: what follows is not of this epoch".into()),
+        End::Torn { byte, why } => (Role::Warn, format!("~~~ torn tail at b:{byte:#x}: {why}")),
+        End::Damaged { byte, why, vouched_by } => (
+            Role::Bad,
+            format!(
+                "DAMAGED at b:{byte:#x}, though group {vouched_by} vouches for what stood there: {why}"
+            ),
+        ),
+        End::Unreadable { byte, why } => (Role::Bad, format!("UNREADABLE at b:{byte:#x}: {why}")),
+        End::Superseded { byte, epoch } => (
+            Role::Bad,
+            format!("a group of epoch {} stands at b:{byte:#x}: its superblock is lost", epoch.0),
+        ),
+    }
+}
+
+/// What a record did, message by message.
+pub(super) fn record(image: &Image, lsn: Lsn, work: &Arc<Work>) -> Result<Sheet, String> {
+    let superblock = newest(image)?;
+    let device = image.raw(work);
+    let mut found = None;
+    tell(&device, &superblock, &mut |event| {
+        let first = event.record.lsn;
+        if lsn < first || lsn >= event.record.next_lsn() {
+            return ControlFlow::Continue(());
+        }
+        found = Some(details(event));
+        ControlFlow::Break(())
+    })
+    .map_err(text)?;
+    found.ok_or_else(|| {
+        let survey = scan(&image.disk(work), &superblock).map(|survey| survey.records).unwrap_or(0);
+        format!("the log has no record {lsn}; it has {} records", number(survey))
+    })
+}
+
+fn details(event: &Event<'_>) -> Sheet {
+    let record = event.record;
+    let bytes = event.bytes();
+    let wall = time::format_utc(record.wall.secs, record.wall.nanos);
+    let mut rows = vec![
+        fact("operation", format!("{} at {wall}", record.op.name())),
+        fact("in group", format!("{} at b:{:#x}", event.group.number, event.byte))
+            .to([Spot::byte(event.byte)]),
+        fact(
+            "bytes",
+            Cell::new(Role::Link, format!("b:{:#x}+{}", bytes.start, bytes.end - bytes.start)),
+        )
+        .to([Spot::byte(bytes.start)]),
+        fact("next zone, inode", format!("{}, {}", record.next_zone, record.next_ino)),
+    ];
+    for path in event.paths() {
+        let cell = Cell::new(Role::Link, printable(&path));
+        let spot = path.starts_with(b"/").then(|| Spot::At(Address::Path(path.clone())));
+        rows.push(fact("path", cell).to(spot));
+    }
+    for part in &event.bound {
+        let (where_, spot) = match part.to {
+            Bound::Leaf(leaf) => {
+                (format!("{} at b:{:#x}", leaf.node, part.to.place()), Some(leaf.node))
+            }
+            Bound::Slice(slice) => {
+                (format!("{} at b:{:#x}", slice.node, part.to.place()), Some(slice.node))
+            }
+            Bound::Inline(_) => ("the log itself".into(), None),
+            Bound::Null => ("NULL: obsolete at once".into(), None),
+        };
+        let cell = Cell::new(
+            Role::Good,
+            format!("{} values from message {} on: {where_}", part.values.count, part.values.first),
+        );
+        let byte = part.to.extent().map(|_| Spot::byte(part.to.place()));
+        rows.push(fact("bound to", cell).to(spot.map(Spot::node).into_iter().chain(byte)));
+    }
+    for touched in &event.touched {
+        let path = event.path(touched);
+        let cell =
+            Cell::from(format!("{} {}  {}", words::act(touched), printable(&path), keys(touched)));
+        let key = Spot::At(Address::Key(touched.tree, touched.lo.clone()));
+        rows.push(fact(&touched.msn.to_string(), cell).to([key]));
+    }
+    Sheet::facts(format!("record {}", record.lsn), rows)
+}
+
+fn keys(touched: &Touched) -> String {
+    let lo = key_of(touched.tree, &touched.lo);
+    match touched.lo.successor() == touched.hi {
+        true => format!("[{lo}]"),
+        false => format!("[{lo} up to {}]", key_of(touched.tree, &touched.hi)),
+    }
+}
+
+/// The moments that one can step through: older epochs, the checkpoint, the end of each log group, now.
+pub(crate) fn moments(image: &Image) -> Vec<betr_core::volume::Moment> {
+    use betr_core::log::LogReader;
+    use betr_core::volume::{Moment, Ring, RingSlot};
+    /// So many groups are stepped through.
+    const GROUPS_MAX: usize = 4096;
+    let disk = betr_core::device::Disk::new(image.base().clone());
+    let ring = image.identity.as_ref().and_then(|identity| Ring::read(&disk, identity).ok());
+    let Some(ring) = ring else { return Vec::new() };
+    let Some(newest) = ring.newest() else { return Vec::new() };
+    let mut epochs: Vec<_> = ring
+        .slots()
+        .iter()
+        .filter_map(RingSlot::superblock)
+        .map(|superblock| superblock.birth.epoch)
+        .filter(|epoch| *epoch < newest.birth.epoch)
+        .collect();
+    epochs.sort_unstable();
+    epochs.dedup();
+    let mut moments: Vec<Moment> = epochs.into_iter().map(Moment::Epoch).collect();
+    moments.push(Moment::Checkpoint);
+    let mut reader = LogReader::new(&disk, newest);
+    while let Ok(Ok(scanned)) = reader.next() {
+        if let Some(last) = scanned.group.records.last() {
+            moments.push(Moment::Record(last.lsn));
+        }
+        if moments.len() > GROUPS_MAX {
+            break;
+        }
+    }
+    // The last of them is now.
+    if matches!(moments.last(), Some(Moment::Record(_))) {
+        moments.pop();
+    }
+    moments.push(Moment::Now);
+    moments
+}

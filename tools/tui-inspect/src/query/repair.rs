@@ -1,0 +1,156 @@
+//! The repair of what a check has found: made on a view, checked again, and shown as what it would change. The image
+//! itself is never written to; a plan can be kept as a file, and laid over it.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use betr_cli::volume::{clock_now, nonces};
+use betr_core::address::Address;
+use betr_core::check::{CheckOptions, Repairable};
+use betr_core::device::{Device, FileDevice, PlanningDevice};
+use betr_core::format::Magic;
+use betr_core::mend::{MissingPart, repair_all};
+use betr_core::plan::{Plan, worse, write_repair};
+use betr_core::text::printable;
+use betr_fsck::Explanation;
+
+use super::{range, text};
+use crate::image::Image;
+use crate::sheet::{Cell, Role, Row, Sheet, column, rest};
+use crate::spot::Spot;
+use crate::words;
+use crate::work::Work;
+
+/// So many changed blocks are listed.
+const BLOCKS_MAX: u64 = 10_000;
+/// So many losses are listed.
+const LOSSES_MAX: usize = 10_000;
+
+/// A repair that is planned, in a file without a name.
+pub(crate) struct Planned {
+    file: File,
+}
+
+/// Plans a repair of everything that was found.
+pub(super) fn preview(image: &Image, work: &Arc<Work>) -> Result<(Planned, Sheet), String> {
+    let report = image.report.lock().clone().ok_or("nothing has been checked yet")?;
+    match report.repairable() {
+        Repairable::Nothing => return Err("there is nothing to repair".into()),
+        Repairable::No => {
+            return Err(
+                "not all of that can be repaired; betr salvage copies out what is left".into()
+            );
+        }
+        Repairable::Safely | Repairable::WithLoss => {}
+    }
+    let scratch =
+        tempfile::tempfile().map_err(|error| format!("no temporary file can be made: {error}"))?;
+    let view = Arc::new(PlanningDevice::new(image.raw(work), scratch));
+    let seen: Arc<dyn Device> = view.clone();
+    let nonces = nonces().map_err(|failure| failure.message)?;
+    let (done, again) =
+        repair_all(&seen, &report, CheckOptions::default(), clock_now(), nonces).map_err(text)?;
+    if work.is_cancelled() {
+        return Err("given up".into());
+    }
+    if let Some(worse) = worse(&report, &again) {
+        return Err(format!("the repair would leave {worse}: it is not offered"));
+    }
+    let file =
+        tempfile::tempfile().map_err(|error| format!("no temporary file can be made: {error}"))?;
+    let explanation = Explanation::of(&report, Some((&done, &again))).to_string();
+    if !write_repair(&view, !report.is_clean(), &explanation, &file).map_err(text)? {
+        return Err("the repair would change nothing".into());
+    }
+    let len = file.metadata().map_err(text)?.len();
+    let plan = Plan::open(Arc::new(FileDevice::new(file.try_clone().map_err(text)?, len)))
+        .map_err(text)?;
+    let mut rows = Vec::new();
+    let mut put = |role, mark: &str, what: String, spot: Option<Spot>| {
+        rows.push(Row::of(vec![Cell::new(role, mark), Cell::new(role, what)]).to(spot));
+    };
+    let left = again.findings.len();
+    put(
+        Role::Strong,
+        "=",
+        format!("{} findings before, {left} after", report.findings.len()),
+        None,
+    );
+    if done.replayed > 0 {
+        put(
+            Role::Good,
+            "+",
+            format!("{} log records are made durable", words::number(done.replayed)),
+            None,
+        );
+    }
+    if done.slots_mended > 0 {
+        put(
+            Role::Good,
+            "+",
+            format!("{} superblock slots are written afresh", done.slots_mended),
+            None,
+        );
+    }
+    if let Some(mended) = &done.mended {
+        for missing in mended.missing.iter().take(LOSSES_MAX) {
+            let path = Address::Path(missing.path.clone());
+            let part = match missing.what {
+                MissingPart::Bytes { first, last } => format!("bytes {first} to {last}"),
+                MissingPart::Entries => "entries, with what was below them".into(),
+            };
+            let what = format!("LOST  {}: {part}", printable(&missing.path));
+            put(Role::Bad, "-", what, Some(Spot::At(path)));
+        }
+        for loss in mended.losses.iter().take(LOSSES_MAX) {
+            let pending = if loss.pending { "pending messages for " } else { "" };
+            let what = format!(
+                "LOST  {pending}{} index {}: {}",
+                loss.tree,
+                range(loss.tree, &loss.keys),
+                loss.why
+            );
+            put(
+                Role::Bad,
+                "-",
+                what,
+                Some(Spot::At(Address::Key(loss.tree, loss.keys.lo.clone()))),
+            );
+        }
+        if mended.missing.is_empty() && mended.losses.is_empty() {
+            put(Role::Good, "=", "nothing is lost".into(), None);
+        }
+    } else {
+        put(Role::Good, "=", "nothing is lost".into(), None);
+    }
+    for number in 0..plan.header().changes.min(BLOCKS_MAX) {
+        let change = plan.change(number).map_err(text)?;
+        let name = |bytes: &[u8]| {
+            Magic::of(bytes).map_or("bytes".to_owned(), |magic| format!("{magic:?}"))
+        };
+        let (old, new) = (name(&change.old[..]), name(&change.new[..]));
+        let differs =
+            change.old.iter().zip(change.new.iter()).filter(|(old, new)| old != new).count();
+        let byte = change.block.byte();
+        let what =
+            format!("b:{byte:#x}  {old} to {new}, {differs} bytes, in step {}", change.group);
+        put(Role::Plain, "~", what, Some(Spot::byte(byte)));
+    }
+    let title = format!("repair: {}", betr_cli::plan::extent_of(&plan));
+    let sheet = Sheet::new(title, vec![column("", 1), rest("what it does")], rows).note(
+        Role::Warn,
+        "w writes it to an overlay file and looks through that; the image stays as it is",
+    );
+    Ok((Planned { file }, sheet))
+}
+
+/// Keeps a plan as a file, where nothing may be yet.
+pub(crate) fn write_overlay(planned: &Planned, path: &Path) -> Result<(), String> {
+    let new = betr_cli::plan::create(path).map_err(|failure| failure.message)?;
+    let mut from = planned.file.try_clone().map_err(text)?;
+    io::Seek::rewind(&mut from).map_err(text)?;
+    io::copy(&mut from, &mut &new.file).map_err(text)?;
+    new.commit().map_err(|error| betr_cli::Failure::from(error).message)
+}

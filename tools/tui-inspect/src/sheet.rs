@@ -1,0 +1,191 @@
+//! Sheets: what a pane shows, as rows of cells that lead somewhere.
+//!
+//! A sheet is made by a query beside the interface, and does not change. A long one keeps what its rows are made of and
+//! makes those that are looked at.
+
+use serde_json::{Map, Value};
+
+use crate::spot::Spot;
+
+/// What a text is, whatever colour that has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    #[default]
+    Plain,
+    Dim,
+    Strong,
+    Good,
+    Warn,
+    Bad,
+    Link,
+}
+
+/// A text in a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub text: String,
+    pub role: Role,
+}
+
+/// A row, and where it leads: `Enter` goes to the first spot, other keys to the first of their kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub cells: Vec<Cell>,
+    pub spots: Vec<Spot>,
+    /// How deep it stands in a tree.
+    pub depth: usize,
+}
+
+/// A column of a sheet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub name: &'static str,
+    /// How wide it is; 0 for what is left.
+    pub width: u16,
+    pub right: bool,
+}
+
+/// Rows that are made when they are looked at.
+pub(crate) trait Rows: Send + Sync {
+    fn len(&self) -> usize;
+    fn row(&self, at: usize) -> Row;
+
+    /// The place of a row in the sheet that these are some of.
+    fn origin(&self, at: usize) -> usize {
+        at
+    }
+}
+
+impl Rows for Vec<Row> {
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+
+    fn row(&self, at: usize) -> Row {
+        self.get(at).cloned().unwrap_or_default()
+    }
+}
+
+/// What a pane shows.
+pub(crate) struct Sheet {
+    pub title: String,
+    pub columns: Vec<Column>,
+    /// What stands above the rows.
+    pub notes: Vec<Cell>,
+    pub rows: Box<dyn Rows>,
+    /// The row to stand on first.
+    pub start: usize,
+}
+
+impl Cell {
+    pub fn new(role: Role, text: impl ToString) -> Cell {
+        Cell { text: text.to_string(), role }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::new(Role::Plain, text)
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell { text, role: Role::Plain }
+    }
+}
+
+impl Row {
+    /// A row that leads nowhere.
+    pub fn of(cells: Vec<Cell>) -> Row {
+        Row { cells, spots: Vec::new(), depth: 0 }
+    }
+
+    /// A line of text in the first column.
+    pub fn line(role: Role, text: impl ToString) -> Row {
+        Row::of(vec![Cell::new(role, text)])
+    }
+
+    /// The same row, which leads to some spots.
+    pub fn to(mut self, spots: impl IntoIterator<Item = Spot>) -> Row {
+        self.spots.extend(spots);
+        self
+    }
+
+    /// All of it as one text, as it is searched and filtered.
+    pub fn text(&self) -> String {
+        let cells: Vec<&str> = self.cells.iter().map(|cell| cell.text.as_str()).collect();
+        cells.join(" ")
+    }
+}
+
+/// A column of a width.
+pub(crate) const fn column(name: &'static str, width: u16) -> Column {
+    Column { name, width, right: false }
+}
+
+/// A column of numbers.
+pub(crate) const fn numbers(name: &'static str, width: u16) -> Column {
+    Column { name, width, right: true }
+}
+
+/// The column that takes what is left.
+pub(crate) const fn rest(name: &'static str) -> Column {
+    Column { name, width: 0, right: false }
+}
+
+impl Sheet {
+    /// A sheet of few rows.
+    pub fn new(title: impl ToString, columns: Vec<Column>, rows: Vec<Row>) -> Sheet {
+        Sheet {
+            title: title.to_string(),
+            columns,
+            notes: Vec::new(),
+            rows: Box::new(rows),
+            start: 0,
+        }
+    }
+
+    /// A sheet of names and values.
+    pub fn facts(title: impl ToString, rows: Vec<Row>) -> Sheet {
+        Sheet::new(title, vec![column("", 18), rest("")], rows)
+    }
+
+    /// The same sheet with a note above its rows.
+    pub fn note(mut self, role: Role, text: impl ToString) -> Sheet {
+        self.notes.push(Cell::new(role, text));
+        self
+    }
+
+    /// The same sheet, which begins at a row.
+    pub fn at(mut self, start: usize) -> Sheet {
+        self.start = start;
+        self
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// A row as JSON: its cells by the names of their columns, and its first address.
+    pub fn object(&self, at: usize) -> Value {
+        let row = self.rows.row(at);
+        let mut object = Map::new();
+        for (index, cell) in row.cells.iter().enumerate() {
+            let name =
+                self.columns.get(index).map(|column| column.name).filter(|name| !name.is_empty());
+            let name =
+                name.map_or_else(|| format!("column_{index}"), |name| name.replace(' ', "_"));
+            object.insert(name, cell.text.as_str().into());
+        }
+        if let Some(spot) = row.spots.first() {
+            object.insert("address".into(), spot.to_string().into());
+        }
+        Value::Object(object)
+    }
+}
+
+/// A name and a value, where a sheet has those two columns.
+pub(crate) fn fact(name: &str, value: impl Into<Cell>) -> Row {
+    Row::of(vec![Cell::new(Role::Dim, name), value.into()])
+}

@@ -1,0 +1,47 @@
+//! Frames without a terminal: for documents, tests, and whoever asks for a screenshot.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use crate::carry::carry_out;
+use crate::model::{Effect, Model};
+use crate::view::view;
+
+/// So many steps a still may take to settle: what goes on for ever is a mistake.
+const STEPS_MAX: usize = 100_000;
+
+/// Does everything that is to be done, one after another, until nothing is.
+pub(crate) fn settle(model: &mut Model, effects: Vec<Effect>) {
+    let mut waiting: std::collections::VecDeque<Effect> = effects.into();
+    for _ in 0..STEPS_MAX {
+        let Some(effect) = waiting.pop_front() else { return };
+        if let Some(msg) = carry_out(effect) {
+            waiting.extend(model.update(msg));
+        }
+    }
+}
+
+/// The frame as text, without blanks at the ends of lines.
+pub(crate) fn frame(model: &Model) -> String {
+    let (width, height) = model.size;
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+    let Ok(_) = terminal.draw(|frame| view(model, frame));
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for y in 0..height {
+        let mut line = String::new();
+        let mut skip = 0;
+        for x in 0..width {
+            let symbol = buffer[(x, y)].symbol();
+            if skip == 0 {
+                line.push_str(symbol);
+                skip = ratatui::text::Span::raw(symbol).width().saturating_sub(1);
+            } else {
+                skip -= 1;
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -99,6 +99,14 @@ fn size(text: &str) -> Result<(u16, u16), String> {
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let size = args.screenshot.unwrap_or((100, 30));
+    if let (Some(spot), Some(screen)) = (&args.at, args.screen)
+        && !spot.goes_with(screen)
+    {
+        let (wanted, own) = (screen.name().to_lowercase(), spot.screen().name().to_lowercase());
+        return Err(Failure::usage(format!(
+            "{spot} is shown on the screen {own}, and not on {wanted}"
+        )));
+    }
     let (mut model, effects) = match &args.image {
         None => tour::begin(usize::from(args.step) - 1, size)?,
         Some(path) => {

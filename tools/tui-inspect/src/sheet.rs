@@ -176,7 +176,10 @@ impl Sheet {
                 self.columns.get(index).map(|column| column.name).filter(|name| !name.is_empty());
             let name =
                 name.map_or_else(|| format!("column_{index}"), |name| name.replace(' ', "_"));
-            object.insert(name, cell.text.as_str().into());
+            // What people read in groups of digits is a number.
+            let is_number = self.columns.get(index).is_some_and(|column| column.right);
+            let number = cell.text.replace(' ', "").parse::<u64>().ok().filter(|_| is_number);
+            object.insert(name, number.map_or_else(|| cell.text.as_str().into(), Value::from));
         }
         if let Some(spot) = row.spots.first() {
             object.insert("address".into(), spot.to_string().into());

@@ -75,6 +75,15 @@ impl Spot {
         }
     }
 
+    /// Whether a screen can stand on it.
+    pub fn goes_with(&self, screen: Screen) -> bool {
+        match screen {
+            Screen::Refs => !matches!(self, Spot::Finding(..) | Spot::At(Address::Record(_))),
+            Screen::Space => self.as_byte().is_some(),
+            screen => screen == self.screen(),
+        }
+    }
+
     /// All spots of the place that an error, or a finding, speaks of; the one to go to first.
     pub fn of_place(place: &Place) -> Vec<Spot> {
         match place {

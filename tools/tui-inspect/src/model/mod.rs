@@ -22,6 +22,7 @@ use betr_core::volume::Moment;
 use crossterm::event::{KeyEvent, MouseEvent};
 use ratatui::layout::Rect;
 
+use crate::action::Action;
 use crate::image::{Image, Source};
 use crate::query::{Content, Planned, Query, SpaceMode};
 use crate::sheet::{Role, Row, Sheet};
@@ -438,6 +439,17 @@ impl Model {
         let opening = self.opening.iter().map(|(_, work)| ("the image is opened", &**work));
         let looking = self.looking.iter().map(|(_, work)| ("moments", &**work));
         panes.chain(aside).chain(opening).chain(looking).collect()
+    }
+
+    /// Whether an action makes sense now, so that it is worth a place in the footer.
+    pub fn offers(&self, action: Action) -> bool {
+        match action {
+            Action::Preview => self.findings.is_some_and(|(errors, notes)| errors + notes > 0),
+            Action::Overlay => self.planned.is_some() && self.wants_repair,
+            Action::Undo => self.image.source.overlay().is_some(),
+            Action::Data => !self.checks_data,
+            _ => true,
+        }
     }
 
     /// Whether anything is still to come.

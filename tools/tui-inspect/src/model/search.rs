@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::pane::Pane;
 use super::{Aside, Effect, Model};
 use crate::image::Source;
+use crate::query::Query;
 use crate::sheet::{Role, Sheet};
+use crate::spot::Spot;
 use crate::work::Work;
 
 impl Model {
@@ -62,6 +64,12 @@ impl Model {
         let Source::File { path, overlay } = &self.image.source else { return None };
         let image = path.to_str()?.to_owned();
         let mut line = vec!["betr".to_owned(), tool.to_owned()];
+        let mut words = words;
+        if let Query::Messages { .. } = self.panes[self.focus].query {
+            let row = self.selected(1);
+            let child = row.and_then(|row| row.spots.first().and_then(Spot::as_node));
+            words.extend(child.map(|child| child.to_string()));
+        }
         match tool {
             "fsck" => line.extend(words.into_iter().chain([image])),
             _ => line.extend([image].into_iter().chain(words)),

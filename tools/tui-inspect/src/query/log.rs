@@ -10,6 +10,7 @@ use betr_core::history::{Event, Touched, tell};
 use betr_core::ids::{Lsn, Time};
 use betr_core::log::{End, Survey, scan};
 use betr_core::text::printable;
+use betr_core::volume::{Found, Mode, Until};
 
 use super::{key_of, text};
 use crate::image::Image;
@@ -45,11 +46,13 @@ struct Late {
 pub(crate) struct Records {
     kept: Vec<Kept>,
     paths: String,
+    /// The moment that is shown elsewhere; nothing for now.
+    shown: Option<Found>,
 }
 
 impl Records {
     pub(crate) fn new() -> Records {
-        Records { kept: Vec::new(), paths: String::new() }
+        Records { kept: Vec::new(), paths: String::new(), shown: None }
     }
 
     pub(crate) fn push(&mut self, event: &Event<'_>) {
@@ -84,6 +87,17 @@ impl Records {
         self.kept.push(Kept { lsn, op, wall, group, byte, messages, late, end });
     }
 
+    /// Whether a record is part of what is shown elsewhere.
+    fn is_shown(&self, kept: &Kept) -> bool {
+        let Some(found) = self.shown else { return true };
+        found.mode != Mode::Checkpoint
+            && match found.until {
+                Until::End => true,
+                Until::Record(lsn) => kept.lsn <= lsn,
+                Until::Time(time) => kept.wall <= time || kept.op.is_hidden(),
+            }
+    }
+
     /// A record that was made up, to see how many can be shown.
     pub(crate) fn made_up(&mut self, number: u64) {
         let what = (Lsn(number * 3), Op::Write, Time { secs: number as i64, nanos: 0 });
@@ -111,7 +125,7 @@ impl Rows for Records {
             (0, null) => Cell::new(Role::Dim, format!("{null} NULL")),
             (bound, null) => Cell::new(Role::Good, format!("{bound} bound {null} NULL")),
         };
-        let cells = vec![
+        let mut cells = vec![
             Cell::new(Role::Link, kept.lsn),
             Cell::from(kept.group.to_string()),
             Cell::from(time::format_utc(kept.wall.secs, kept.wall.nanos)[11..19].to_owned()),
@@ -120,6 +134,9 @@ impl Rows for Records {
             late,
             Cell::from(paths),
         ];
+        if !self.is_shown(kept) {
+            cells.iter_mut().for_each(|cell| cell.role = Role::Dim);
+        }
         Row::of(cells).to([Spot::At(Address::Record(kept.lsn)), Spot::byte(kept.byte)])
     }
 }
@@ -128,6 +145,7 @@ impl Rows for Records {
 pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
     let superblock = newest(image)?;
     let mut found = Records::new();
+    found.shown = image.found;
     let device = image.raw(work);
     let survey = tell(&device, &superblock, &mut |event| {
         found.push(event);
@@ -166,9 +184,19 @@ pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> 
         bound.inline,
         bound.null
     );
-    Ok(sheet
+    let sheet = sheet
         .note(Role::Dim, format!("{fill} of {}   {of_late}", crate::words::blocks(all)))
-        .note(role, end))
+        .note(role, end);
+    Ok(match image.moment {
+        Some(moment) => {
+            let moment = crate::words::moment(moment);
+            sheet.note(
+                Role::Warn,
+                format!("as of {moment}: what is dim is not shown on other screens"),
+            )
+        }
+        None => sheet,
+    })
 }
 
 /// The superblock whose log is shown: that of the image as it is, whatever the moment.

@@ -447,8 +447,9 @@ fn footer(model: &Model, buffer: &mut Buffer, area: Rect) {
     let y = area.bottom().saturating_sub(1);
     let mut spans = vec![Span::raw(" ")];
     let mut used = 1;
-    let of_here =
-        ACTIONS.iter().filter(|entry| entry.applies(model.screen) && !entry.title.is_empty());
+    let of_here = ACTIONS.iter().filter(|entry| {
+        entry.applies(model.screen) && !entry.title.is_empty() && model.offers(entry.action)
+    });
     // Help and the end are always there.
     let is_last = |action: Action| matches!(action, Action::Help | Action::Quit);
     let last: Vec<_> = of_here.clone().filter(|entry| is_last(entry.action)).collect();

@@ -283,6 +283,13 @@ fn look(bytes: &[u8]) {
         let (mut out, mut err) = (Printed(0), Vec::new());
         let _ = betr_proof::prove::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
     }
+    // The inspector says what is wrong as well, and goes no further than that.
+    for words in [&["node"][..], &["space"], &["zones"], &["key"], &["log"], &["refs"], &["hex"]] {
+        let line = [&["inspect", image, "--screenshot", "132x43", "--screen"][..], words].concat();
+        let args = <InspectLine as clap::Parser>::try_parse_from(line).unwrap().args;
+        let (mut out, mut err) = (Printed(0), Vec::new());
+        let _ = betr_tui_inspect::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
+    }
     let other = path.with_extension("sound");
     std::fs::write(&other, sound()).unwrap();
     let other = other.to_str().unwrap();
@@ -297,6 +304,12 @@ fn look(bytes: &[u8]) {
         }
     }
     let _ = (std::fs::remove_file(&path), std::fs::remove_file(other));
+}
+
+#[derive(clap::Parser)]
+struct InspectLine {
+    #[command(flatten)]
+    args: betr_tui_inspect::Args,
 }
 
 #[derive(clap::Parser)]

@@ -22,7 +22,7 @@ use crate::words::wrap;
 use crate::work::Work;
 
 /// Entries of a directory that are listed at the most.
-const ENTRIES_MAX: usize = 1 << 24;
+const ENTRIES_MAX: usize = 1 << 22;
 /// Bytes of a value that are shown in a line each.
 const LINE: usize = 16;
 /// Lines of a value.

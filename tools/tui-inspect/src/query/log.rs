@@ -19,6 +19,8 @@ use crate::spot::Spot;
 use crate::words::{number, some};
 use crate::work::Work;
 
+/// So many records are listed.
+const RECORDS_MAX: usize = 1 << 22;
 /// Bytes of paths that are kept of a record.
 const PATHS_MAX: usize = 240;
 
@@ -150,7 +152,10 @@ pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> 
     let survey = tell(&device, &superblock, &mut |event| {
         found.push(event);
         work.step(found.kept.len() as u64, 0);
-        if work.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        match work.is_cancelled() || found.kept.len() >= RECORDS_MAX {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     });
     if work.is_cancelled() {
         return Err("given up".into());
@@ -172,7 +177,11 @@ pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> 
         column("late", 12),
         rest("paths"),
     ];
-    let sheet = Sheet { rows: Box::new(found), ..Sheet::new(title, columns, Vec::new()) };
+    let is_cut = found.kept.len() >= RECORDS_MAX;
+    let mut sheet = Sheet { rows: Box::new(found), ..Sheet::new(title, columns, Vec::new()) };
+    if is_cut {
+        sheet = sheet.note(Role::Warn, "there are more: betr replay list shows all of them");
+    }
     let (role, end) = end(&survey);
     let bound = survey.bound;
     let fill = crate::words::bar(used, all);

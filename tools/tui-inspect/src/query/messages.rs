@@ -256,7 +256,12 @@ fn pending(
     let (first, wanted, lo) = (of.first_run, of.id, of.pivot.clone());
     let hi = head.children.get(child + 1).map(|next| next.pivot.clone()).or(head.bounds.hi.clone());
     let (mut slices, mut ranges, mut bad) = (Vec::new(), Vec::new(), Vec::new());
-    let read = |at: u64, section: &SectionRef| {
+    // Slices may lie over one another in an image that was made to do harm: they are not read again and again.
+    let mut room = image.len();
+    let mut read = |at: u64, section: &SectionRef| {
+        room = room.checked_sub(section.bytes.into()).ok_or_else(|| {
+            format!("b:{at:#x}: the parts of the runs have more bytes than the image")
+        })?;
         let bytes = Bytes::from(disk.read(at, section.bytes as usize).map_err(text)?);
         match Hash::of(&bytes) == section.hash {
             true => Ok(bytes),

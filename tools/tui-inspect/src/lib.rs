@@ -111,8 +111,14 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         None => tour::begin(usize::from(args.step) - 1, size)?,
         Some(path) => {
             let source = Source::File { path: path.clone(), overlay: args.overlay.clone() };
-            let image = Arc::new(Image::open(source, args.as_of, &Arc::default())?);
-            Model::begin(image, args.at.clone(), args.screen, size)
+            // Who waits for one frame waits for the replay, too; who looks around can give it up.
+            let at_once = args.as_of.filter(|_| args.screenshot.is_some());
+            let image = Arc::new(Image::open(source, at_once, &Arc::default())?);
+            let (mut model, mut effects) = Model::begin(image, args.at.clone(), args.screen, size);
+            if at_once.is_none() && args.as_of.is_some() {
+                model.open_at(args.as_of, &mut effects);
+            }
+            (model, effects)
         }
     };
     model.is_ascii = args.ascii || !speaks_utf8(|name| std::env::var_os(name));

@@ -152,6 +152,19 @@ fn a_signal_ends_it_and_the_terminal_is_as_it_was() {
 }
 
 #[test]
+fn a_moment_is_opened_beside_the_interface() {
+    if !has_terminals() {
+        return;
+    }
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    let mut terminal = OnTerminal::start(&image, &["--as-of", "checkpoint"]);
+    terminal.wait_for("NOT NOW");
+    terminal.type_in("q");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+#[test]
 fn without_a_terminal_it_says_what_to_do_instead() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);

@@ -49,7 +49,7 @@ impl Model {
     }
 
     /// Opens the image at a moment.
-    pub(super) fn open_at(&mut self, moment: Option<Moment>, effects: &mut Vec<Effect>) {
+    pub(crate) fn open_at(&mut self, moment: Option<Moment>, effects: &mut Vec<Effect>) {
         self.open(self.image.source.clone(), moment, effects);
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use betr_cli::{time, words};
 use betr_core::address::Address;
-use betr_core::format::{Bound, Op};
+use betr_core::device::Disk;
+use betr_core::format::{Bound, Op, SEAL_BYTES, Seal};
 use betr_core::history::{Event, Touched, tell};
 use betr_core::ids::{Lsn, Time};
 use betr_core::log::{End, Survey, scan};
@@ -211,7 +212,7 @@ pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> 
 /// The superblock whose log is shown: that of the image as it is, whatever the moment.
 fn newest(image: &Image) -> Result<betr_core::format::Superblock, String> {
     use betr_core::volume::Ring;
-    let disk = betr_core::device::Disk::new(image.base().clone());
+    let disk = Disk::new(image.base().clone());
     match (&image.identity, image.moment) {
         (Some(identity), Some(_)) => {
             let ring = Ring::read(&disk, identity).map_err(text)?;
@@ -224,7 +225,10 @@ fn newest(image: &Image) -> Result<betr_core::format::Superblock, String> {
 /// Why the log ends, in words.
 fn end(survey: &Survey) -> (Role, String) {
     match &survey.end {
-        End::Clean => (Role::Good, "it ends here: what follows is not of this epoch".into()),
+        End::Clean => {
+            let at = survey.end_byte;
+            (Role::Good, format!("it ends at b:{at:#x}: what follows is not of this epoch"))
+        }
         End::Torn { byte, why } => (Role::Warn, format!("~~~ torn tail at b:{byte:#x}: {why}")),
         End::Damaged { byte, why, vouched_by } => (
             Role::Bad,
@@ -244,13 +248,14 @@ fn end(survey: &Survey) -> (Role, String) {
 pub(super) fn record(image: &Image, lsn: Lsn, work: &Arc<Work>) -> Result<Sheet, String> {
     let superblock = newest(image)?;
     let device = image.raw(work);
+    let disk = Disk::new(device.clone());
     let mut found = None;
     tell(&device, &superblock, &mut |event| {
         let first = event.record.lsn;
         if lsn < first || lsn >= event.record.next_lsn() {
             return ControlFlow::Continue(());
         }
-        found = Some(details(event));
+        found = Some(details(event, &disk));
         ControlFlow::Break(())
     })
     .map_err(text)?;
@@ -260,10 +265,12 @@ pub(super) fn record(image: &Image, lsn: Lsn, work: &Arc<Work>) -> Result<Sheet,
     })
 }
 
-fn details(event: &Event<'_>) -> Sheet {
+fn details(event: &Event<'_>, disk: &Disk) -> Sheet {
     let record = event.record;
     let bytes = event.bytes();
     let wall = time::format_utc(record.wall.secs, record.wall.nanos);
+    let seal = disk.read(event.byte, SEAL_BYTES).ok();
+    let hash = seal.and_then(|seal| Seal::hash_of(&seal));
     let mut rows = vec![
         fact("operation", format!("{} at {wall}", record.op.name())),
         fact("in group", format!("{} at b:{:#x}", event.group.number, event.byte))
@@ -273,6 +280,10 @@ fn details(event: &Event<'_>) -> Sheet {
             Cell::new(Role::Link, format!("b:{:#x}+{}", bytes.start, bytes.end - bytes.start)),
         )
         .to([Spot::byte(bytes.start)]),
+        fact(
+            "hash of the group",
+            hash.map_or_else(|| "unreadable".into(), |hash| hash.to_string()),
+        ),
         fact("next zone, inode", format!("{}, {}", record.next_zone, record.next_ino)),
     ];
     for path in event.paths() {
@@ -298,10 +309,15 @@ fn details(event: &Event<'_>) -> Sheet {
         let byte = part.to.extent().map(|_| Spot::byte(part.to.place()));
         rows.push(fact("bound to", cell).to(spot.map(Spot::node).into_iter().chain(byte)));
     }
-    for touched in &event.touched {
+    for (touched, message) in event.touched.iter().zip(&record.messages) {
         let path = event.path(touched);
-        let cell =
-            Cell::from(format!("{} {}  {}", words::act(touched), printable(&path), keys(touched)));
+        let cell = Cell::from(format!(
+            "{} {}  {}, {} bytes",
+            words::act(touched),
+            printable(&path),
+            keys(touched),
+            message.encoded_bytes()
+        ));
         let key = Spot::At(Address::Key(touched.tree, touched.lo.clone()));
         rows.push(fact(&touched.msn.to_string(), cell).to([key]));
     }
@@ -322,7 +338,7 @@ pub(crate) fn moments(image: &Image) -> Vec<betr_core::volume::Moment> {
     use betr_core::volume::{Moment, Ring, RingSlot};
     /// So many groups are stepped through.
     const GROUPS_MAX: usize = 4096;
-    let disk = betr_core::device::Disk::new(image.base().clone());
+    let disk = Disk::new(image.base().clone());
     let ring = image.identity.as_ref().and_then(|identity| Ring::read(&disk, identity).ok());
     let Some(ring) = ring else { return Vec::new() };
     let Some(newest) = ring.newest() else { return Vec::new() };

@@ -22,6 +22,8 @@ struct Sum {
     pending: u64,
     /// How many nodes are how full, in tenths.
     fill: [u64; 10],
+    /// In how many of them nothing is pending, up to 9 messages, up to 99, and so on.
+    waiting: [u64; 8],
     first: Option<NodeId>,
 }
 
@@ -81,6 +83,7 @@ pub(super) fn nodes(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
         sum.room += seen.room;
         sum.pending += seen.pending;
         sum.fill[tenths(seen.bytes, seen.room)] += 1;
+        sum.waiting[magnitude(seen.pending)] += 1;
         sum.first = sum.first.or(Some(seen.id));
     })?;
     let row = |((tree, height), sum): (&(TreeId, u8), &Sum)| {
@@ -89,21 +92,26 @@ pub(super) fn nodes(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
         let cells = vec![
             Cell::from(name),
             Cell::from(words::number(sum.nodes)),
-            Cell::from(words::bar(sum.bytes, sum.room)),
+            Cell::from(format!("{} %", sum.bytes * 100 / sum.room.max(1))),
             Cell::from(if *height == 0 { "-".into() } else { words::number(sum.pending) }),
             Cell::from(histogram(&sum.fill)),
+            Cell::from(if *height == 0 { "-".into() } else { histogram(&sum.waiting) }),
         ];
         Row::of(cells).to(sum.first.map(Spot::node))
     };
     let rows = sums.iter().rev().map(row).collect();
     let columns = vec![
         column("kind", 15),
-        numbers("nodes", 9),
-        column("fill", 16),
+        numbers("nodes", 8),
+        numbers("full", 6),
         numbers("pending", 9),
-        rest("how full: 0..9 tenths"),
+        column("how full", 10),
+        rest("how much"),
     ];
-    let sheet = Sheet::new("nodes", columns, rows);
+    let sheet = Sheet::new("nodes", columns, rows).note(
+        Role::Dim,
+        "how full in tenths, how much is pending: 0, 1, 10, 100 ...; . none, 5 most",
+    );
     let sheet = match bad {
         0 => sheet,
         _ => sheet.note(Role::Bad, format!("{bad} nodes do not verify: 8 shows the findings")),
@@ -117,10 +125,15 @@ pub(super) fn tenths(part: u64, all: u64) -> usize {
     (part.saturating_mul(10) / all.max(1)).min(9) as usize
 }
 
-/// How many are how full: a sign for each tenth.
-fn histogram(fill: &[u64; 10]) -> String {
+/// How many digits a number has, from none for 0 to 7.
+fn magnitude(number: u64) -> usize {
+    number.checked_ilog10().map_or(0, |digits| digits as usize + 1).min(7)
+}
+
+/// How many there are of each: a sign for each, relative to the most.
+fn histogram(counts: &[u64]) -> String {
     const SIGNS: [char; 6] = ['.', '1', '2', '3', '4', '5'];
-    let most = fill.iter().copied().max().unwrap_or(0).max(1);
+    let most = counts.iter().copied().max().unwrap_or(0).max(1);
     let sign = |count: &u64| SIGNS[(count * 5).div_ceil(most) as usize];
-    fill.iter().map(sign).collect()
+    counts.iter().map(sign).collect()
 }

@@ -161,7 +161,7 @@ impl Image {
             origin: superblock.clone(),
             superblock,
             found: None,
-            pulse: pulse(&source, &device, identity.as_ref()),
+            pulse: pulse(&source, ring.as_ref()),
             identity,
             notes: Vec::new(),
             damage,
@@ -309,16 +309,17 @@ impl Image {
 
     /// Whether somebody has written to the image since it was opened.
     pub fn has_moved(&self) -> bool {
-        pulse(&self.source, &self.device, self.identity.as_ref()) != self.pulse
+        let disk = Disk::new(self.device.clone());
+        let ring = self.identity.as_ref().and_then(|identity| Ring::read(&disk, identity).ok());
+        pulse(&self.source, ring.as_ref()) != self.pulse
     }
 }
 
 /// What changes when somebody writes to an image: when the file was written to, and the newest epoch (of a block device,
 /// only that).
-fn pulse(source: &Source, device: &Arc<dyn Device>, identity: Option<&Identity>) -> Pulse {
+fn pulse(source: &Source, ring: Option<&Ring>) -> Pulse {
     let Source::File { path, .. } = source else { return (None, None) };
     let modified = std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    let ring = identity.and_then(|identity| Ring::read(&Disk::new(device.clone()), identity).ok());
     (modified, ring.and_then(|ring| ring.newest().map(|newest| newest.birth.epoch)))
 }
 

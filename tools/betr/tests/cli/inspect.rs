@@ -97,6 +97,13 @@ impl OnTerminal {
     }
 }
 
+impl Drop for OnTerminal {
+    /// Where a test has failed nobody else ends it.
+    fn drop(&mut self) {
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
 fn size(terminal: &File, columns: u16, lines: u16) {
     let size = Winsize { ws_col: columns, ws_row: lines, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(terminal, size).unwrap();

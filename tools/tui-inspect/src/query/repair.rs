@@ -149,8 +149,9 @@ pub(super) fn preview(image: &Image, work: &Arc<Work>) -> Result<(Planned, Sheet
 /// Keeps a plan as a file, where nothing may be yet.
 pub(crate) fn write_overlay(planned: &Planned, path: &Path) -> Result<(), String> {
     let new = betr_cli::plan::create(path).map_err(|failure| failure.message)?;
-    let mut from = planned.file.try_clone().map_err(text)?;
-    io::Seek::rewind(&mut from).map_err(text)?;
-    io::copy(&mut from, &mut &new.file).map_err(text)?;
+    let failed = |error: io::Error| format!("{}: {error}", betr_cli::show::path(path));
+    let mut from = planned.file.try_clone().map_err(failed)?;
+    io::Seek::rewind(&mut from).map_err(failed)?;
+    io::copy(&mut from, &mut &new.file).map_err(failed)?;
     new.commit().map_err(|error| betr_cli::Failure::from(error).message)
 }

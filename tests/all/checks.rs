@@ -130,8 +130,9 @@ fn progress_never_goes_back_and_ends() {
         let here: Vec<_> = steps.steps.iter().filter(|step| step.0 == pass).collect();
         assert!(here.iter().all(|(_, done, total)| done <= total && *total == here[0].2));
         assert!(here.last().is_some_and(|(_, done, total)| done == total), "pass {pass}");
-        assert!(pass == 1 || here.len() > 10, "{} steps of pass {pass}", here.len());
     }
+    let leaves = steps.steps.iter().filter(|step| step.0 == 3).count();
+    assert!(leaves > 10, "{leaves} steps of the pass over leaves");
 }
 
 #[test]

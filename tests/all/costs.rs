@@ -510,3 +510,64 @@ fn what_is_deleted_leaves_nothing_behind() {
     let report = check(&device, CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings);
 }
+
+/// Long values stand apart from keys: a lookup reads a head, a key section and a chunk, and a scan of keys nothing but
+/// heads and keys.
+#[test]
+fn keys_of_long_values_are_read_without_them() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    let mut seed = 0;
+    let mut options = || {
+        seed += 1;
+        let geometry = Some(Geometry::new(256 << 10, 16 << 10));
+        KvOptions { geometry, ..KvOptions::new(nonces(seed)) }
+    };
+    let (count, bytes) = (10_000u32, 1500);
+    let mut kv = Kv::create(device.clone(), *b"keys, and values", options()).unwrap();
+    for first in (0..count).step_by(100) {
+        let mut batch = Batch::new();
+        let value = vec![1; bytes];
+        (first..first + 100).for_each(|n| batch.insert(TreeId::Data, &n.to_be_bytes(), &value));
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+    drop(kv);
+    let kv = Kv::open(device.clone(), Mode::ReadOnly, options()).unwrap().0;
+    let store = kv.volume().store();
+    let height = u64::from(store.root(TreeId::Data).unwrap().height().0);
+    let before = kv.volume().io_counts();
+    assert!(kv.get(TreeId::Data, &77u32.to_be_bytes()).unwrap().is_some());
+    let after = kv.volume().io_counts();
+    // The root is in memory, and the table has one page.
+    assert_eq!(after.reads - before.reads, height + 3, "at a height of {height}");
+    let least = u64::from(count) * bytes as u64;
+    let (mut scan, mut keys) = (KeyScan::new(TreeId::Data, Key::default(), None), 0);
+    while scan.next(store).unwrap().is_some() {
+        keys += 1;
+    }
+    let scanned = kv.volume().io_counts().read_bytes - after.read_bytes;
+    assert_eq!(keys, count);
+    assert!(scanned < least / 40, "{scanned} of {least} bytes");
+}
+
+/// A check reads each leaf once: of the metadata index all of it, of the data index head and keys, in one call.
+#[test]
+fn a_check_reads_each_leaf_once() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    let mut fs = made(device.clone(), Geometry::new(256 << 10, 16 << 10));
+    for number in 0..4000 {
+        let file = make(&mut fs, format!("file {number}").as_bytes());
+        fs.write(&file, 0, &Bytes::from(vec![1; 1500])).unwrap();
+    }
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let faulty = Arc::new(FaultyDevice::new(device));
+    let device: Arc<dyn Device> = faulty.clone();
+    let report = check(&device, CheckOptions::default(), &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings);
+    let (counts, reads) = (report.counts, faulty.calls().0);
+    println!("{reads} reads for {counts:?}");
+    assert!(counts.leaves > 100 && counts.inodes > 4000);
+    // For each leaf once more, for what is pending for it; and what stands at fixed places, slot by slot.
+    assert!(reads < 2 * counts.leaves + 60, "{reads} reads for {} leaves", counts.leaves);
+}

@@ -72,7 +72,8 @@ fn leaf_head() -> LeafHead {
     let basement = |offset, first: &[u8]| BasementRef {
         offset,
         bytes: 100,
-        part: 160,
+        small_at: offset + 100,
+        small: 60,
         entries: 3,
         hash: Hash([3; 32]),
         first: Key::copied(first),

@@ -1,6 +1,7 @@
 //! What every block of an image is used for, as far as that can be told: of a damaged image, too.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -358,8 +359,11 @@ pub fn keys_at(
 fn leaf_keys(head: &LeafHead, start: u64, byte: Option<u64>) -> Bounds {
     let offset = byte.and_then(|byte| byte.checked_sub(start));
     let inside = |basement: &BasementRef| {
-        offset
-            .is_some_and(|offset| (basement.offset.into()..basement.end().into()).contains(&offset))
+        let holds =
+            |place: Range<u32>, offset| (place.start.into()..place.end.into()).contains(&offset);
+        offset.is_some_and(|offset| {
+            holds(basement.keys(), offset) || holds(basement.chunks(), offset)
+        })
     };
     match head.basements.iter().position(inside) {
         Some(at) => Bounds {

@@ -221,7 +221,8 @@ impl Walker<'_> {
                 Above::Hash { part: above, at: offsets[&format!("basement {number}, hash")] };
             let kind = Kind::Basement { tree: head.tree, leaf_bytes: head.leaf_bytes };
             let part = self.hashed(name.clone(), kind, at, len, hash);
-            ends.push(basement.end().into());
+            ends.push(basement.keys().end.into());
+            ends.push(basement.chunks().end.into());
             let of_section = self.offsets(part)?;
             let mut chunks = Vec::new();
             for (chunk, place) in section.chunks.iter().enumerate() {

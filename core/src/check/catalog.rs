@@ -198,9 +198,9 @@ catalog! {
     SumsWrong "F10" Error WithLoss "11.6" "counters of a directory are wrong"
         "They say how much stands below it in its zone. Nothing is lost, but zones may become too large or too small."
         "They are counted afresh.";
-    ZoneTooLarge "F11" Error No "11.6" "directory or file is too large for the zone that it stands in"
+    ZoneTooLarge "F11" Error Safely "11.6" "directory or file is too large for the zone that it stands in"
         "Renaming it takes long. It should have a zone of its own."
-        "None yet: rename it to a directory with a zone of its own, or leave it.";
+        "It is given one.";
     ZoneTooSmall "F12" Error WithLoss "11.7" "zone is too small, and nobody would notice"
         "It should be noted in the orphan directory, so that the next checkpoint merges it; or it is noted there, and is not too small."
         "The note is set right.";

@@ -8,6 +8,17 @@ use crate::error::Place;
 use crate::format::{Bounds, Entry};
 use crate::ids::*;
 
+/// Whether each way leads to nodes of its own, as far as that can be told without leaves: whoever walks the trees comes by
+/// each node once.
+pub(super) fn lead_apart(
+    entries: &[(NodeId, Entry)],
+    internals: &HashMap<NodeId, Summary>,
+) -> bool {
+    let mut report = Report::default();
+    check(entries, internals, true, &mut report);
+    report.findings.is_empty()
+}
+
 /// Follows the edges of both trees from their roots. `whole` says that no page of the table is missing.
 pub(super) fn check(
     entries: &[(NodeId, Entry)],

@@ -14,9 +14,9 @@ const LEAST: u64 = 4 << 20;
 /// The bitmaps that are in memory at the same time, at the most.
 const BITMAPS: u64 = 6;
 /// Entries that have been taken apart weigh so many times what their leaf has bytes.
-const TAKEN_APART: u64 = 8;
+const TAKEN_APART: u64 = 3;
 /// Leaves of each index that are taken apart at the same time, at the most.
-const LEAVES_MAX: u64 = 4;
+const LEAVES_MAX: u64 = 8;
 
 /// A budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

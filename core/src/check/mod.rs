@@ -2,14 +2,16 @@
 //!
 //! It reads the device itself, through the decoders of `format`, and trusts nothing that it has not
 //! verified. First the checkpoint is checked as it stands; then, if the log holds records, the state
-//! after a replay in memory. Nodes are visited in the order of the disk; a leaf of the data index is
-//! read without its values unless that is asked for. The checker goes on after the first finding; the
-//! schema is looked at once the structure below it is sound.
+//! after a replay in memory. Internal nodes are visited in the order of the disk, then leaves: if all that
+//! leads to them is sound, in the order of keys, so that the schema is looked at with what is read; otherwise in
+//! the order of the disk, and what could be said of the schema would mean little. A leaf of the data index is
+//! read without its values unless that is asked for. The checker goes on after the first finding.
 
 mod catalog;
-mod contents;
 mod correction;
 mod fixed;
+mod indexes;
+mod leaf;
 mod links;
 mod lost;
 mod memory;
@@ -23,9 +25,12 @@ mod table;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use self::indexes::Checked;
 use self::memory::Memory;
+use self::nodes::{Nodes, Pass};
+use self::schema::Scanned;
 use crate::device::{Device, Disk};
-use crate::error::{Error, Place};
+use crate::error::{Error, Place, Result};
 use crate::format::{Entry, Superblock};
 use crate::ids::*;
 use crate::log::Survey;
@@ -47,6 +52,13 @@ pub struct Finding {
     pub place: Place,
     /// What was expected and what was found.
     pub detail: String,
+}
+
+impl Finding {
+    /// Whether it is in no way of looking further: a note, or about a copy of what there is elsewhere.
+    fn is_passable(&self) -> bool {
+        self.code.problem().repairable <= Repairable::Safely
+    }
 }
 
 /// What to look at.
@@ -95,6 +107,16 @@ pub struct Counts {
     pub file_blocks: u64,
 }
 
+impl Counts {
+    /// Adds what was counted in a node.
+    fn add_node(&mut self, node: Counts) {
+        self.nodes += node.nodes;
+        self.leaves += node.leaves;
+        self.pending += node.pending;
+        self.growth += node.growth;
+    }
+}
+
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -120,10 +142,9 @@ impl Report {
         self.findings.iter().all(|finding| finding.code.severity() == Severity::Note)
     }
 
-    /// Whether what was found is in no way of looking further: notes, and copies of what there is elsewhere.
+    /// Whether what was found is in no way of looking further.
     fn is_passable(&self) -> bool {
-        let safe = |finding: &Finding| finding.code.problem().repairable <= Repairable::Safely;
-        self.findings.iter().all(safe)
+        self.findings.iter().all(Finding::is_passable)
     }
 
     /// Whether the log holds records that a checkpoint has not yet made unnecessary.
@@ -133,16 +154,6 @@ impl Report {
 
     fn add(&mut self, code: Code, place: Place, detail: impl ToString) {
         self.findings.push(Finding { code, place, detail: detail.to_string() });
-    }
-
-    /// Takes over what was found, and counted, in a node.
-    fn absorb(&mut self, node: Report) {
-        self.findings.extend(node.findings);
-        let (all, counts) = (&mut self.counts, node.counts);
-        all.nodes += counts.nodes;
-        all.leaves += counts.leaves;
-        all.pending += counts.pending;
-        all.growth += counts.growth;
     }
 
     /// Turns an error into a finding.
@@ -160,7 +171,7 @@ impl Report {
 }
 
 /// Tells how far a check has come. There are three passes over the checkpoint (what is at fixed places and the table;
-/// nodes; files), and three more over what a replay makes of it.
+/// internal nodes; leaves, and with them files), and three more over what a replay makes of it.
 pub trait Progress {
     /// Called once, before the first step: how many states are checked, if the first one is sound.
     fn states(&mut self, _states: u32) {}
@@ -234,8 +245,18 @@ fn check_state(
     let entries = table::check(disk, superblock, &mut owners, report);
     progress.step(1, 1, 1);
     let whole = owners.are_known();
-    let nodes = nodes::check(disk, superblock, &entries, options, &mut owners, report, progress);
-    links::check(&entries, &nodes, whole, report);
+    let pass = Pass::new(disk, superblock, &entries, options);
+    let mut nodes = Nodes::default();
+    let leaves = pass.internals(&mut owners, &mut nodes, progress);
+    let is_sound = content_of(superblock) == Content::Files
+        && report.is_passable()
+        && nodes.are_passable()
+        && links::lead_apart(&entries, &nodes.summaries);
+    let files = Files { disk, superblock, options, leaves: leaves.len() as u64 };
+    let schema = if is_sound { files.check_with(&pass, &mut nodes, progress) } else { None };
+    pass.leaves(&leaves, &mut nodes, progress);
+    nodes.tell(report);
+    links::check(&entries, &nodes.summaries, whole, report);
     if report.is_passable() && report.counts.growth != superblock.growth {
         let (found, stated) = (report.counts.growth, superblock.growth);
         let detail =
@@ -244,8 +265,55 @@ fn check_state(
     }
     owners.compare(disk, superblock, report);
     if report.is_passable() && content_of(superblock) == Content::Files {
-        let memory = Memory::new(options.memory, superblock.image_blocks);
-        schema::check(disk, superblock, memory, report, progress);
+        match schema {
+            Some(found) => found.tell(report),
+            None => files.check(report),
+        }
+    }
+}
+
+/// The file system of a checkpoint.
+struct Files<'f> {
+    disk: &'f Disk,
+    superblock: &'f Superblock,
+    options: CheckOptions,
+    /// How many leaves there are.
+    leaves: u64,
+}
+
+impl Files<'_> {
+    /// Checks it together with the leaves, which are read once. Nothing comes of it if they are not sound.
+    fn check_with(
+        &self,
+        pass: &Pass<'_>,
+        nodes: &mut Nodes,
+        progress: &mut dyn Progress,
+    ) -> Option<schema::Found> {
+        let volume = self.volume().ok()?;
+        let source = Checked::new(pass, nodes);
+        let found =
+            schema::check(&volume, self.superblock, self.memory(), &source, self.leaves, progress);
+        source.is_whole().then_some(found)
+    }
+
+    /// Checks it by itself: its structure is sound.
+    fn check(&self, report: &mut Report) {
+        match self.volume() {
+            Ok(volume) => {
+                let (superblock, memory) = (self.superblock, self.memory());
+                schema::check(&volume, superblock, memory, &Scanned, self.leaves, &mut ())
+                    .tell(report);
+            }
+            Err(error) => report.add_error(Code::NoSuperblock, &error),
+        }
+    }
+
+    fn volume(&self) -> Result<Volume> {
+        Volume::of_checkpoint(self.disk, self.superblock.clone(), self.memory().cache())
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::new(self.options.memory, self.superblock.image_blocks)
     }
 }
 

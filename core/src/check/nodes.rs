@@ -1,26 +1,27 @@
-//! Every node by itself: head, parts, messages, padding, values.
+//! Every node by itself: the blocks of all, then what is in them.
 //!
-//! Nodes come in the order of the disk, in batches. Which node owns which blocks is settled one node after
-//! another; the nodes of a batch that own theirs are then read, hashed and decoded on all cores, each with a
-//! report of its own, and the reports are put together in the order of the nodes. So what is found never
-//! depends on timing, and what overlaps is not read twice.
+//! Which node owns which blocks is settled one node after another, in the order of the disk; so what overlaps is
+//! not read twice. Internal nodes are read, hashed and decoded on all cores, each with a report of its own, and what was
+//! found is put together in the order of the disk: it never depends on timing. Leaves come in an order that suits
+//! who asks for them: as a rule that of their keys, so that the schema is looked at with what has been read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
+use super::leaf::{Found, Told, front};
 use super::memory::Memory;
 use super::owners::Owners;
 use super::runs;
-use super::{CheckOptions, Code, Progress, Report, node_place};
+use super::{CheckOptions, Code, Counts, Finding, Progress, Report, node_place};
 use crate::device::Disk;
-use crate::error::{Place, Result};
+use crate::error::Place;
 use crate::format::*;
 use crate::ids::*;
-use crate::node::{Internal, Node, check_section, read_part};
+use crate::node::{Head, Internal};
 
-/// So many nodes make a batch, or fewer if they have more bytes than fit into the memory for them; those of the next
-/// batch are fetched meanwhile.
+/// So many nodes are checked at the same time, or fewer if they have more bytes than fit into the memory for them.
 const BATCH: usize = 32;
 
 /// What the other passes need to know of a node.
@@ -31,53 +32,167 @@ pub(super) struct Summary {
     pub children: Vec<(NodeId, Bounds)>,
 }
 
-/// Checks every node of the table, in the order of the disk.
-pub(super) fn check<'e>(
-    disk: &'e Disk,
+/// What is known of the nodes that have been checked.
+#[derive(Default)]
+pub(super) struct Nodes {
+    /// Those whose heads verify.
+    pub summaries: HashMap<NodeId, Summary>,
+    checked: HashSet<NodeId>,
+    counts: Counts,
+    findings: Vec<(Extent, Vec<Finding>)>,
+}
+
+impl Nodes {
+    /// Whether what was found is in no way of looking further.
+    pub fn are_passable(&self) -> bool {
+        self.findings.iter().all(|(_, findings)| findings.iter().all(Finding::is_passable))
+    }
+
+    /// A node has been checked.
+    pub fn add(&mut self, checker: Checker<'_>, summary: Option<Summary>) {
+        let Checker { id, entry, report, .. } = checker;
+        self.checked.insert(id);
+        self.summaries.extend(summary.map(|summary| (id, summary)));
+        self.counts.add_node(report.counts);
+        if !report.findings.is_empty() {
+            self.findings.push((entry.extent, report.findings));
+        }
+    }
+
+    /// Tells what was found, in the order of the disk.
+    pub fn tell(&mut self, report: &mut Report) {
+        self.findings.sort_by_key(|(extent, _)| *extent);
+        report.findings.extend(self.findings.drain(..).flat_map(|(_, findings)| findings));
+        report.counts.add_node(std::mem::take(&mut self.counts));
+    }
+}
+
+/// The nodes that the table knows.
+pub(super) struct Pass<'e> {
+    pub disk: &'e Disk,
     superblock: &'e Superblock,
     entries: &'e [(NodeId, Entry)],
     options: CheckOptions,
-    owners: &mut Owners,
-    report: &mut Report,
-    progress: &mut dyn Progress,
-) -> HashMap<NodeId, Summary> {
-    let mut order: Vec<&(NodeId, Entry)> = entries.iter().collect();
-    order.sort_by_key(|(_, entry)| entry.extent);
-    let mut summaries = HashMap::with_capacity(entries.len());
-    let total = order.len() as u64;
-    let mut fetch = Fetch { disk, data: options.data, fetched: 0 };
-    let mut rest = &order[..];
-    // The memory is for two batches: one that is checked, and one of which the heads are known.
-    let bytes = Memory::new(options.memory, superblock.image_blocks).nodes() / 2;
-    let mut next_batch = || {
-        let batch = next_batch(&mut rest, bytes);
-        fetch.batch(batch);
-        batch
-    };
-    let mut prepare = |batch: &[&'e (NodeId, Entry)]| {
-        let nodes = batch.iter().map(|(id, entry)| {
-            let report = Report::default();
-            Checker { disk, superblock, id: *id, entry, options, report }.take(owners)
-        });
-        let nodes: Vec<Taken> = nodes.collect();
-        on_all_cores(disk, nodes, Taken::with_head)
-    };
-    let mut ready = prepare(next_batch());
-    let mut batch = next_batch();
-    let mut done = 0;
-    while !ready.is_empty() {
-        progress.step(2, done, total);
-        let behind = next_batch();
-        let next = prepare(batch);
-        done += ready.len() as u64;
-        for (id, summary, found) in on_all_cores(disk, ready, Taken::check) {
-            summaries.extend(summary.map(|summary| (id, summary)));
-            report.absorb(found);
-        }
-        (ready, batch) = (next, behind);
+    /// Whether keys and short values of contents stand mixed, as those of the last leaf do.
+    is_mixed: AtomicBool,
+}
+
+impl<'e> Pass<'e> {
+    /// Those of `entries`, which are in the order of their ids.
+    pub fn new(
+        disk: &'e Disk,
+        superblock: &'e Superblock,
+        entries: &'e [(NodeId, Entry)],
+        options: CheckOptions,
+    ) -> Pass<'e> {
+        Pass { disk, superblock, entries, options, is_mixed: AtomicBool::new(false) }
     }
-    progress.step(2, total, total);
-    summaries
+
+    fn checker(&self, (id, entry): &'e (NodeId, Entry)) -> Checker<'e> {
+        let Pass { disk, superblock, options, .. } = *self;
+        Checker { disk, superblock, id: *id, entry, options, report: Report::default() }
+    }
+
+    /// Takes the blocks of all nodes, and checks the internal ones. Returns the leaves whose blocks are their own, in the
+    /// order of the disk.
+    pub fn internals(
+        &self,
+        owners: &mut Owners,
+        nodes: &mut Nodes,
+        progress: &mut dyn Progress,
+    ) -> Vec<&'e (NodeId, Entry)> {
+        let mut order: Vec<&(NodeId, Entry)> = self.entries.iter().collect();
+        order.sort_by_key(|(_, entry)| entry.extent);
+        let internal = |node: &&&(NodeId, Entry)| node.1.height > Height(0);
+        let total = order.iter().filter(internal).count() as u64;
+        let mut ahead = order.iter().filter(internal);
+        let mut fetch = Fetch { disk: self.disk, fetched: 0 };
+        ahead.by_ref().take(BATCH).for_each(|(_, entry)| fetch.fetch(entry));
+        let mut leaves = Vec::with_capacity(order.len() - total as usize);
+        let (mut ready, mut bytes, mut done) = (Vec::new(), 0, 0);
+        let mut check = |ready: &mut Vec<Taken<'e>>| {
+            progress.step(2, done, total);
+            done += ready.len() as u64;
+            for (checker, summary) in on_all_cores(self.disk, std::mem::take(ready), Taken::check) {
+                nodes.add(checker, summary);
+            }
+        };
+        for node in &order {
+            match self.checker(node).take(owners) {
+                Taken::Leaf => leaves.push(*node),
+                taken => {
+                    bytes += taken.bytes();
+                    ready.push(taken);
+                }
+            }
+            if ready.len() >= BATCH || bytes > self.memory().nodes() {
+                check(&mut ready);
+                bytes = 0;
+            }
+            if node.1.height > Height(0) {
+                ahead.next().into_iter().for_each(|(_, entry)| fetch.fetch(entry));
+            }
+        }
+        check(&mut ready);
+        progress.step(2, total, total);
+        leaves
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::new(self.options.memory, self.superblock.image_blocks)
+    }
+
+    /// Checks those of some leaves that have not been, in their order. Their entries are nobody's concern.
+    pub fn leaves(
+        &self,
+        leaves: &[&'e (NodeId, Entry)],
+        nodes: &mut Nodes,
+        progress: &mut dyn Progress,
+    ) {
+        let mut rest: Vec<&(NodeId, Entry)> = leaves.to_vec();
+        rest.retain(|(id, _)| !nodes.checked.contains(id));
+        let total = leaves.len() as u64;
+        let most = self.memory().nodes() / 2;
+        let mut rest = &rest[..];
+        let mut batch = next_batch(&mut rest, most);
+        while !batch.is_empty() {
+            let behind = next_batch(&mut rest, most);
+            behind.iter().for_each(|(_, entry)| self.announce(entry));
+            progress.step(3, total - (batch.len() + behind.len() + rest.len()) as u64, total);
+            let check = |node| self.check_leaf(node, &mut |_, _, _| {});
+            for (checker, found) in on_all_cores(self.disk, batch.to_vec(), check) {
+                nodes.add(checker, found.summary);
+            }
+            batch = behind;
+        }
+        progress.step(3, total, total);
+    }
+
+    /// Checks a leaf whose blocks are its own, and tells its entries.
+    pub fn check_leaf(
+        &self,
+        node: &'e (NodeId, Entry),
+        told: &mut Told<'_>,
+    ) -> (Checker<'e>, Found) {
+        let (checker, found) = self.checker(node).leaf(told);
+        if node.1.tree == TreeId::Data {
+            self.is_mixed.store(found.is_mixed, Ordering::Relaxed);
+        }
+        (checker, found)
+    }
+
+    /// A node, if the table knows it.
+    pub fn node(&self, id: NodeId) -> Option<&'e (NodeId, Entry)> {
+        let at = self.entries.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(&self.entries[at])
+    }
+
+    /// A leaf will be checked soon.
+    pub fn announce(&self, entry: &Entry) {
+        let mixed = self.is_mixed.load(Ordering::Relaxed);
+        let whole = mixed || is_read_whole(entry, self.options.data);
+        self.disk.will_read(entry.extent.start.byte(), front(entry, whole));
+    }
 }
 
 /// What becomes of each node, in their order.
@@ -111,79 +226,66 @@ fn next_batch<'o, 'e>(
 /// Tells the device what will be read. Nothing is fetched twice, whatever the table says of its places.
 struct Fetch<'c> {
     disk: &'c Disk,
-    data: bool,
     /// Where what has been fetched ends.
     fetched: u64,
 }
 
 impl Fetch<'_> {
-    fn batch(&mut self, batch: &[&(NodeId, Entry)]) {
-        for (_, entry) in batch {
-            let whole = is_read_whole(entry, self.data);
-            let bytes = if whole { entry.extent.bytes() } else { entry.head_bytes.into() };
-            let at = entry.extent.start.byte();
-            let (from, end) = (at.max(self.fetched), at.saturating_add(bytes));
-            if from < end {
-                self.disk.will_read(from, end - from);
-                self.fetched = end;
-            }
+    fn fetch(&mut self, entry: &Entry) {
+        let at = entry.extent.start.byte();
+        let (from, end) = (at.max(self.fetched), at.saturating_add(entry.extent.bytes()));
+        if from < end {
+            self.disk.will_read(from, end - from);
+            self.fetched = end;
         }
     }
 }
 
 /// Of contents only heads and keys are looked at, unless all are.
-fn is_read_whole(entry: &Entry, data: bool) -> bool {
-    data || entry.tree == TreeId::Metadata || entry.height > Height(0)
+pub(super) fn is_read_whole(entry: &Entry, data: bool) -> bool {
+    data || entry.tree == TreeId::Metadata
 }
 
 /// A node of which is known whether its blocks are its own.
 enum Taken<'c> {
-    /// They are not, or it has no head that verifies: no more is to be had of it.
+    /// They are not, or it is internal and has no head that verifies: no more is to be had of it.
     Lost(Checker<'c>),
     /// A leaf, which has not been read.
-    Unread(Checker<'c>),
-    /// A leaf with its head.
-    Leaf(Checker<'c>, LeafHead),
+    Leaf,
     /// An internal node, and for each of its runs what was found when that was taken.
-    Internal(Checker<'c>, InternalHead, Box<Internal>, Vec<runs::TakenRun>),
+    Internal(Checker<'c>, InternalHead, Vec<runs::TakenRun>),
 }
 
-impl Taken<'_> {
-    /// Reads the head of a leaf, and fetches the rest.
-    fn with_head(self) -> Self {
-        let Taken::Unread(mut checker) = self else { return self };
-        match checker.leaf_head() {
-            Some(head) => {
-                checker.fetch(&head);
-                Taken::Leaf(checker, head)
+impl<'c> Taken<'c> {
+    /// How many bytes are still to be read.
+    fn bytes(&self) -> u64 {
+        match self {
+            Taken::Lost(_) | Taken::Leaf => 0,
+            Taken::Internal(checker, head, _) => {
+                let runs = head.runs.iter().map(|run| run.extent.bytes());
+                checker.entry.extent.bytes() + runs.fold(0u64, u64::saturating_add)
             }
-            None => Taken::Lost(checker),
         }
     }
 
-    fn check(self) -> (NodeId, Option<Summary>, Report) {
-        match self.with_head() {
-            Taken::Lost(checker) | Taken::Unread(checker) => (checker.id, None, checker.report),
-            Taken::Leaf(mut checker, head) => {
-                checker.leaf(&head, checker.options.data || head.tree == TreeId::Metadata);
-                let LeafHead { tree, bounds, .. } = head;
-                let summary = Summary { tree, height: Height(0), bounds, children: Vec::new() };
-                (checker.id, Some(summary), checker.report)
-            }
-            Taken::Internal(mut checker, head, internal, taken) => {
-                checker.padding(u64::from(checker.entry.head_bytes), checker.entry.extent);
-                runs::check(&mut checker, &head, &internal, taken);
-                let children = internal.children().iter().enumerate();
-                let children = children.map(|(at, child)| (child.id, internal.child_bounds(at)));
-                let summary = Summary {
-                    tree: internal.tree,
-                    height: internal.height,
-                    bounds: internal.bounds.clone(),
-                    children: children.collect(),
-                };
-                (checker.id, Some(summary), checker.report)
-            }
-        }
+    fn check(self) -> (Checker<'c>, Option<Summary>) {
+        let (mut checker, head, taken) = match self {
+            Taken::Internal(checker, head, taken) => (checker, head, taken),
+            Taken::Lost(checker) => return (checker, None),
+            Taken::Leaf => unreachable!("leaves are checked apart"),
+        };
+        let internal = Internal::stored(head.clone());
+        checker.padding(u64::from(checker.entry.head_bytes), checker.entry.extent);
+        runs::check(&mut checker, &head, &internal, taken);
+        let children = internal.children().iter().enumerate();
+        let children = children.map(|(at, child)| (child.id, internal.child_bounds(at)));
+        let summary = Summary {
+            tree: internal.tree,
+            height: internal.height,
+            bounds: internal.bounds.clone(),
+            children: children.collect(),
+        };
+        (checker, Some(summary))
     }
 }
 
@@ -206,56 +308,29 @@ impl<'c> Checker<'c> {
             return Taken::Lost(self);
         }
         if self.entry.height == Height(0) {
-            return Taken::Unread(self);
+            return Taken::Leaf;
         }
-        let Some(Node::Internal(internal)) = self.load() else {
-            owners.lose_sight();
-            return Taken::Lost(self);
-        };
-        let Some((_, head)) = self.head().and_then(|head| InternalHead::decode(&head, None).ok())
-        else {
-            return Taken::Lost(self);
-        };
-        let taken = runs::take(&self, &head, owners);
-        Taken::Internal(self, head, Box::new(internal), taken)
-    }
-
-    /// The node, if its head verifies.
-    fn load(&mut self) -> Option<Node> {
-        match Node::load(self.disk, self.superblock.birth.volume, self.id, self.entry) {
-            Ok(node) => {
-                self.report.counts.nodes += 1;
-                Some(node)
-            }
+        let head = self.disk.read(extent.start.byte(), self.entry.head_bytes as usize);
+        let volume = self.superblock.birth.volume;
+        let head = head.and_then(|head| Head::verified(&head, volume, id, self.entry));
+        let head = match head {
+            Ok(Head::Internal(head)) => head,
+            Ok(Head::Leaf(_)) => unreachable!("the entry says that it is internal"),
             Err(error) => {
                 self.report.add_error(Code::HeadInvalid, &error);
-                None
+                owners.lose_sight();
+                return Taken::Lost(self);
             }
-        }
+        };
+        self.report.counts.nodes += 1;
+        let taken = runs::take(&self, &head, owners);
+        head.runs
+            .iter()
+            .for_each(|run| self.disk.will_read(run.extent.start.byte(), run.extent.bytes()));
+        Taken::Internal(self, head, taken)
     }
 
-    /// The bytes of its head.
-    fn head(&self) -> Option<Vec<u8>> {
-        self.disk.read(self.entry.extent.start.byte(), self.entry.head_bytes as usize).ok()
-    }
-
-    fn leaf_head(&mut self) -> Option<LeafHead> {
-        self.load()?;
-        self.report.counts.leaves += 1;
-        LeafHead::decode(&self.head()?, None).ok().map(|(_, head)| head)
-    }
-
-    /// Fetches the keys of a leaf that is not read as a whole: with the small values between them, which take less than
-    /// many calls do.
-    fn fetch(&self, head: &LeafHead) {
-        if !is_read_whole(self.entry, self.options.data) {
-            let start = self.entry.head_bytes;
-            let bytes = head.parts_end(start) - start;
-            self.disk.will_read(self.entry.extent.start.byte() + u64::from(start), bytes.into());
-        }
-    }
-
-    fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         node_place(self.id, self.entry.extent)
     }
 
@@ -277,79 +352,6 @@ impl<'c> Checker<'c> {
                 format!("{bytes} bytes at b:{at:#x}"),
             ),
             Err(error) => self.report.add_error(Code::PaddingDirty, &error),
-        }
-    }
-
-    fn leaf(&mut self, head: &LeafHead, values: bool) {
-        let start = self.entry.extent.start.byte();
-        let mut sections = Vec::with_capacity(head.basements.len());
-        for (at, basement) in head.basements.iter().enumerate() {
-            match self.section(head, at, basement) {
-                Ok(section) => sections.push(section),
-                Err(error) => self.report.add_error(Code::PartInvalid, &error),
-            }
-        }
-        if sections.len() < head.basements.len() {
-            return;
-        }
-        match self.blocks(head, &sections) {
-            Some((small_end, blocks_at)) => {
-                self.zeros(start + small_end, blocks_at - small_end);
-                self.padding(head.leaf_bytes.into(), self.entry.extent);
-                if values {
-                    self.values(&sections);
-                }
-            }
-            None => self.report.add(
-                Code::PartInvalid,
-                self.place(),
-                "blocks of files do not lie one after another",
-            ),
-        }
-    }
-
-    fn section(&self, head: &LeafHead, at: usize, basement: &BasementRef) -> Result<KeySection> {
-        let byte = self.entry.extent.start.byte() + u64::from(basement.offset);
-        let place = || self.part_place(at as u64, byte);
-        let bytes = read_part(self.disk, place, byte, basement.bytes, &basement.hash)?;
-        let corrupt = |fault| crate::error::Error::corrupt(place(), fault);
-        let section = KeySection::decode(&bytes, head.tree, head.leaf_bytes, None)
-            .map_err(|e| corrupt(e.into()))?;
-        let (next, end) = (head.basements.get(at + 1), head.parts_end(self.entry.head_bytes));
-        check_section(&section, head.tree, basement, next, end, &head.bounds).map_err(corrupt)?;
-        Ok(section)
-    }
-
-    /// Behind the basements the leaf must have blocks of files in their order, and nothing else. Returns
-    /// where basements end and where the blocks start.
-    fn blocks(&self, head: &LeafHead, sections: &[KeySection]) -> Option<(u64, u64)> {
-        let all = || sections.iter().flat_map(|section| &section.chunks);
-        let blocks = || all().filter(|chunk| is_block(head.tree, chunk.bytes as usize));
-        let small_end = u64::from(head.parts_end(self.entry.head_bytes));
-        let bytes: u64 = blocks().map(|chunk| u64::from(chunk.bytes)).sum();
-        let start = match bytes {
-            0 => small_end,
-            _ => small_end.next_multiple_of(BLOCK_SIZE as u64),
-        };
-        let mut at = start;
-        let in_order = blocks().all(|chunk| {
-            let expected = at;
-            at += u64::from(chunk.bytes);
-            u64::from(chunk.offset) == expected
-        });
-        (in_order && start + bytes == u64::from(head.leaf_bytes)).then_some((small_end, start))
-    }
-
-    fn values(&mut self, sections: &[KeySection]) {
-        let start = self.entry.extent.start.byte();
-        for (at, section) in sections.iter().enumerate() {
-            for chunk in &section.chunks {
-                let byte = start + u64::from(chunk.offset);
-                let place = || self.part_place(at as u64, byte);
-                if let Err(error) = read_part(self.disk, place, byte, chunk.bytes, &chunk.hash) {
-                    self.report.add_error(Code::ValueInvalid, &error);
-                }
-            }
         }
     }
 }

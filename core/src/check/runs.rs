@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::nodes::Checker;
 use super::owners::Owners;
-use super::{Code, Report};
+use super::{Code, Finding, Report};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::*;
 use crate::ids::*;
@@ -16,7 +16,7 @@ use crate::node::{Batch, Internal, Item, RangeSet};
 /// Whether the blocks of a run are its own, and what was found when they were taken.
 pub(super) struct TakenRun {
     is_own: bool,
-    findings: Report,
+    findings: Vec<Finding>,
 }
 
 /// Takes the blocks of all runs of a node.
@@ -29,7 +29,7 @@ pub(super) fn take(
         let place = || checker.part_place(run.seq.0, run.extent.start.byte());
         let mut findings = Report::default();
         let is_own = owners.take(run.extent, place, &mut findings);
-        TakenRun { is_own, findings }
+        TakenRun { is_own, findings: findings.findings }
     };
     head.runs.iter().map(take).collect()
 }
@@ -43,7 +43,7 @@ pub(super) fn check(
 ) {
     let mut runs = Runs { checker, head, internal, before: Batch::default() };
     for (run, TakenRun { is_own, findings }) in head.runs.iter().zip(taken) {
-        runs.checker.report.absorb(findings);
+        runs.checker.report.findings.extend(findings);
         if is_own && let Err(error) = runs.run(run) {
             runs.checker.report.add_error(Code::PartInvalid, &error);
         }

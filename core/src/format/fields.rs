@@ -269,6 +269,14 @@ impl<'a, 't> Fields<'a, 't> {
         Ok(found)
     }
 
+    /// A number of one byte that may be `limit` at the most.
+    pub fn limited8(&mut self, name: &'static str, limit: u8) -> Result<u8, FormatError> {
+        let at = self.at;
+        let found = self.u8(name)?;
+        self.within(at, name, found.into(), limit.into())?;
+        Ok(found)
+    }
+
     /// A length of two bytes that may be `limit` at the most.
     pub fn short_limited(
         &mut self,

@@ -1,7 +1,8 @@
 //! Leaves: the head, and the key sections of its basements.
 //!
-//! A leaf is one extent: head, basements (each a key section and its small chunks), zeros to a multiple of
-//! 4096, 4 KiB blocks of the data index, zeros to the extent's end. The head:
+//! A leaf is one extent: head, key sections and small chunks of its basements, zeros to a multiple of 4096,
+//! 4 KiB blocks of the data index, zeros to the extent's end. Where values are long all key sections stand
+//! in front ([`stand_together`]); else each stands before its own chunks. The head:
 //!
 //! ```text
 //!   0  seal            72
@@ -9,12 +10,13 @@
 //!  80  write sequence   8   grows with each write of the volume within an epoch
 //!  88  tree             1
 //!  89  height           1   0
-//!  90  zero             2
+//!  90  sections         1   1 if all key sections stand together
+//!  91  zero             1
 //!  92  basement count   4
 //!  96  head length      4   bytes
 //! 100  leaf length      4   bytes, up to the last chunk's end
 //! 104  bounds               length 2, lower bound; 1 if there is an upper bound: length 2, it
-//!      basements            each: offset 4, length of its key section 4, length with its small chunks 4,
+//!      basements            each: offset of its key section 4, length 4, length of its small chunks 4,
 //!                           entries 4, hash 32, length 2, first key
 //! ```
 //!
@@ -59,8 +61,10 @@ pub struct BasementRef {
     pub offset: u32,
     /// The length of its key section.
     pub bytes: u32,
-    /// The length of its key section and the small chunks behind that: what is read at once.
-    pub part: u32,
+    /// Where its small chunks start, in bytes from the start of the leaf.
+    pub small_at: u32,
+    /// The length of its small chunks.
+    pub small: u32,
     /// How many entries it holds.
     pub entries: u32,
     /// The hash of its key section.
@@ -70,9 +74,59 @@ pub struct BasementRef {
 }
 
 impl BasementRef {
-    /// Where its small chunks end, in bytes from the start of the leaf.
-    pub fn end(&self) -> u32 {
-        self.offset + self.part
+    /// Where its key section is, in bytes from the start of the leaf.
+    pub fn keys(&self) -> Range<u32> {
+        self.offset..self.offset + self.bytes
+    }
+
+    /// Where its small chunks are, in bytes from the start of the leaf.
+    pub fn chunks(&self) -> Range<u32> {
+        self.small_at..self.small_at + self.small
+    }
+}
+
+/// Whether so many bytes of key sections stand together in front of so many bytes of small chunks. A lookup
+/// then reads twice, but a scan of keys passes over what is more than sixteen times as much.
+pub fn stand_together(keys: u64, small: u64) -> bool {
+    16 * keys < small
+}
+
+/// Where key sections and small chunks stand, one basement after another.
+pub struct Places {
+    keys_at: u32,
+    small_at: u32,
+    together: bool,
+}
+
+impl Places {
+    /// Behind a head of so many bytes; each basement has a length of its key section, and one of its small chunks. There
+    /// are none if they reached too far.
+    pub fn behind(head_bytes: u32, basements: impl Iterator<Item = (u32, u32)>) -> Option<Places> {
+        let add = |(keys, small), (of_keys, of_small)| {
+            (keys + u64::from(of_keys), small + u64::from(of_small))
+        };
+        let (keys, small) = basements.fold((0u64, 0u64), add);
+        let small_at = u32::try_from(u64::from(head_bytes) + keys).ok()?;
+        u32::try_from(u64::from(small_at) + small).ok()?;
+        Some(Places { keys_at: head_bytes, small_at, together: stand_together(keys, small) })
+    }
+
+    /// Whether all key sections stand together.
+    pub fn are_together(&self) -> bool {
+        self.together
+    }
+
+    /// Where the key section and the small chunks of the next basement start.
+    pub fn next(&mut self, keys: u32, small: u32) -> (u32, u32) {
+        if self.together {
+            let places = (self.keys_at, self.small_at);
+            self.keys_at += keys;
+            self.small_at += small;
+            return places;
+        }
+        let start = self.keys_at;
+        self.keys_at += keys + small;
+        (start, start + keys)
     }
 }
 
@@ -94,15 +148,22 @@ pub struct LeafHead {
 }
 
 impl LeafHead {
-    /// Where the last basement ends, with its small chunks, in bytes from the start of the leaf.
+    /// Where the last small chunk ends, in bytes from the start of the leaf.
     pub fn parts_end(&self, head_bytes: u32) -> u32 {
-        self.basements.last().map_or(head_bytes, BasementRef::end)
+        self.basements.last().map_or(head_bytes, |last| last.chunks().end)
     }
 
-    /// Where values are in a leaf whose head has so many bytes, in bytes from the start of the leaf, in order: behind
-    /// the key section of each basement, and the blocks behind all of them.
+    /// Whether all key sections stand together behind the head.
+    pub fn is_together(&self) -> bool {
+        let sum =
+            |of: fn(&BasementRef) -> u32| self.basements.iter().map(|at| u64::from(of(at))).sum();
+        stand_together(sum(|at| at.bytes), sum(|at| at.small))
+    }
+
+    /// Where values are in a leaf whose head has so many bytes, in bytes from the start of the leaf, in order: the small
+    /// chunks of each basement, and the blocks behind all of them.
     pub fn values(&self, head_bytes: u32) -> impl Iterator<Item = Range<u32>> + '_ {
-        let small = self.basements.iter().map(|at| at.offset + at.bytes..at.end());
+        let small = self.basements.iter().map(BasementRef::chunks);
         let blocks = self.parts_end(head_bytes).next_multiple_of(BLOCK_SIZE as u32);
         small.chain(std::iter::once(blocks..self.leaf_bytes)).filter(|values| !values.is_empty())
     }
@@ -119,7 +180,8 @@ impl LeafHead {
         let code = f.u8("tree")?;
         let tree = TreeId::from_code(code).ok_or_else(|| f.wrong("tree", "1 or 2", code))?;
         f.zeros("height", 1)?;
-        f.zeros("reserved", 2)?;
+        let together = f.limited8("key sections together", 1)?;
+        f.zeros("reserved", 1)?;
         let count = f.count("basement count", HEAD_MAX, BASEMENT_BYTES)?;
         let head_bytes = f.u32("head length")?;
         if head_bytes as usize != head.len() {
@@ -128,18 +190,17 @@ impl LeafHead {
         let leaf_bytes = f.limited("leaf length", LEAF_MAX)? as u32;
         let bounds = Bounds::decode(&mut f)?;
         let mut basements: Vec<BasementRef> = Vec::with_capacity(count);
-        let mut at = head_bytes;
+        let mut at = u64::from(head_bytes);
         for index in 0..count {
             f.enter("basement", Some(index));
             let offset = f.u32("offset")?;
-            if offset != at {
+            if u64::from(offset) != at {
                 return Err(f.wrong("offset", at, offset));
             }
             let bytes = f.limited("length", PART_MAX)? as u32;
-            let part = f.limited("length with chunks", PART_MAX)? as u32;
-            f.within(f.at() - 4, "length", part.into(), leaf_bytes.saturating_sub(offset).into())?;
-            f.within(f.at() - 8, "length", bytes.into(), part.into())?;
-            at = offset + part;
+            let small = f.limited("length of small chunks", PART_MAX)? as u32;
+            at += u64::from(bytes) + if together == 1 { 0 } else { small.into() };
+            f.within(f.at() - 8, "length", at, leaf_bytes.into())?;
             let entries = f.u32("entries")?;
             let hash = f.hash("hash")?;
             let first = Key::decode(&mut f, "first key")?;
@@ -150,10 +211,23 @@ impl LeafHead {
             {
                 return Err(f.wrong("first key", "keys in order, within bounds", "another"));
             }
-            basements.push(BasementRef { offset, bytes, part, entries, hash, first });
+            let small_at = offset + bytes;
+            basements.push(BasementRef { offset, bytes, small_at, small, entries, hash, first });
             f.leave();
         }
         f.end()?;
+        let lengths = basements.iter().map(|basement| (basement.bytes, basement.small));
+        let places = Places::behind(head_bytes, lengths);
+        let Some(mut places) = places.filter(|places| places.are_together() == (together == 1))
+        else {
+            let expected = format!("{} for these lengths", 1 - together);
+            return Err(f.wrong("key sections together", expected, together));
+        };
+        for basement in &mut basements {
+            (_, basement.small_at) = places.next(basement.bytes, basement.small);
+        }
+        let end = basements.last().map_or(0, |last| last.chunks().end);
+        f.within(100, "leaf length", end.into(), leaf_bytes.into())?;
         Ok((seal, LeafHead { id, tree, write_seq, leaf_bytes, bounds, basements }))
     }
 
@@ -177,7 +251,8 @@ impl LeafHead {
         w.u64(self.write_seq);
         w.u8(self.tree.code());
         w.u8(0);
-        w.u16(0);
+        w.u8(self.is_together().into());
+        w.u8(0);
         w.len32(self.basements.len());
         w.len32(bytes);
         w.u32(self.leaf_bytes);
@@ -185,7 +260,7 @@ impl LeafHead {
         for basement in &self.basements {
             w.u32(basement.offset);
             w.u32(basement.bytes);
-            w.u32(basement.part);
+            w.u32(basement.small);
             w.u32(basement.entries);
             w.hash(&basement.hash);
             basement.first.encode(&mut w);

@@ -43,14 +43,14 @@ pub(crate) use key::shared_prefix;
 pub use key::{Bounds, Key};
 pub(crate) use leaf::{BASEMENT_BYTES, CHUNK_BYTES, SECTION_BYTES};
 pub use leaf::{
-    BasementRef, ChunkRef, EntryRef, KeySection, LeafHead, NO_CHUNK, chunks_of, encode_section,
-    is_block,
+    BasementRef, ChunkRef, EntryRef, KeySection, LeafHead, NO_CHUNK, Places, chunks_of,
+    encode_section, is_block,
 };
 pub use log::{
     GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, block_after, group_length,
 };
 pub use message::{Action, Kind, Message, MessageRef, RangeDelete};
-pub use names::{MetaKey, data_key, is_name, parse_data_key};
+pub use names::{MetaKey, MetaPlace, data_key, is_name, parse_data_key};
 pub use plan::{BlockBytes, CHANGE_BYTES, Change, PlanHeader, PlanKind};
 pub(crate) use run::MESSAGE_BYTES;
 pub use run::{

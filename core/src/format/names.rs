@@ -121,25 +121,84 @@ impl MetaKey {
 
     /// Takes a key apart; nothing if it cannot be a metadata key.
     pub fn decode(key: &[u8]) -> Option<MetaKey> {
-        let (zone, mut rest) = key.split_first_chunk::<8>()?;
-        let mut path = Vec::new();
-        let mut ended = false;
+        let place = MetaPlace::of(key)?;
+        let MetaKey { zone, path, .. } = MetaKey::beginning(&key[..place.path])?;
+        Some(MetaKey { zone, path, xattr: place.xattr(key).map(<[u8]>::to_vec) })
+    }
+}
+
+/// Where the parts of a metadata key end, for who looks at many keys: it takes no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaPlace {
+    /// The zone.
+    pub zone: ZoneId,
+    /// The length of what stands before the last component of the path: what the keys of everything below that directory
+    /// begin with.
+    directory: usize,
+    /// The length of zone and path.
+    path: usize,
+}
+
+impl MetaPlace {
+    /// Takes a key apart; nothing if it cannot be a metadata key.
+    pub fn of(key: &[u8]) -> Option<MetaPlace> {
+        let (zone, _) = key.split_first_chunk::<8>()?;
         let zone = ZoneId(u64::from_be_bytes(*zone));
-        while let Some((tag, after)) = rest.split_first() {
-            if *tag == XATTR && (ended || path.is_empty()) {
+        let (mut directory, mut at) = (8, 8);
+        let mut ended = false;
+        while let Some((tag, after)) = key[at..].split_first() {
+            if *tag == XATTR && (ended || at == 8) {
                 let fits = (1..=XATTR_NAME_MAX).contains(&after.len()) && !after.contains(&0);
-                return fits.then(|| MetaKey { zone, path, xattr: Some(after.to_vec()) });
+                return fits.then_some(MetaPlace { zone, directory, path: at });
             }
             let end = after.iter().position(|byte| *byte == 0)?;
-            let name = &after[..end];
-            if ended || !matches!(*tag, LAST | INNER) || !is_name(name) {
+            if ended || !matches!(*tag, LAST | INNER) || !is_name(&after[..end]) {
                 return None;
             }
             ended = *tag == LAST;
-            path.push(name.to_vec());
-            rest = &after[end + 1..];
+            directory = at;
+            at += end + 2;
         }
-        (ended || path.is_empty()).then_some(MetaKey { zone, path, xattr: None })
+        (ended || at == 8).then_some(MetaPlace { zone, directory, path: at })
+    }
+
+    /// Whether it is the root of the zone, or an attribute of that.
+    pub fn is_root(&self) -> bool {
+        self.path == 8
+    }
+
+    /// Whether what it is stands directly in the root of the zone.
+    pub fn is_in_root(&self) -> bool {
+        self.directory == 8 && !self.is_root()
+    }
+
+    /// What the keys of everything below the directory begin with that it stands in. A zone's root stands in none.
+    pub fn directory<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        (!self.is_root()).then(|| &key[..self.directory])
+    }
+
+    /// The last component of the path; empty for a zone's root.
+    pub fn name<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        if self.is_root() { &[] } else { &key[self.directory + 1..self.path - 1] }
+    }
+
+    /// The key of what it is, or is an attribute of.
+    pub fn owner<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        &key[..self.path]
+    }
+
+    /// The name of the attribute, if it is one.
+    pub fn xattr<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        key.get(self.path + 1..).filter(|name| !name.is_empty())
+    }
+
+    /// What the keys of everything below it begin with.
+    pub fn below(&self, key: &[u8]) -> Vec<u8> {
+        let mut below = self.owner(key).to_vec();
+        if !self.is_root() {
+            below[self.directory] = INNER;
+        }
+        below
     }
 }
 

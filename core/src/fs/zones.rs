@@ -210,6 +210,31 @@ impl Fs {
         self.carry_out(Op::SplitZone, draft)
     }
 
+    /// Gives a zone of its own to a directory, or to the contents of a file, that is too large for the one that it stands
+    /// in, however that came about. Whether it was so.
+    pub(crate) fn split_large(&mut self, place: &MetaKey) -> Result<bool> {
+        let at = MetaKey::root(place.zone);
+        let above = Placed { zone: Some(place.zone), up: None };
+        let mut object = self.enter(self.inode_at(&at)?, above)?;
+        for name in &place.path {
+            object = self.lookup(&object, name)?;
+        }
+        let inode = object.inode();
+        if object.zone().is_some() {
+            return Ok(false);
+        }
+        match inode.kind {
+            FileType::Directory if self.sizes.are_below(inode.sums) => self.split(&object)?,
+            FileType::Regular
+                if inode.data_zone.is_none() && whole_blocks(inode.size) > self.sizes.max =>
+            {
+                self.split_file(&object)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// The contents of a file get a zone of their own.
     pub(super) fn split_file(&mut self, file: &Object) -> Result<()> {
         let Some((up, _)) = file.up() else { return Ok(()) };

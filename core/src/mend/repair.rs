@@ -6,10 +6,10 @@ use super::losses::by_path;
 use super::{Mended, mend};
 use crate::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use crate::device::{Device, Disk};
-use crate::error::{Error, Result};
-use crate::format::{IDENTITY_AT, Superblock};
+use crate::error::{Error, Place, Result};
+use crate::format::{IDENTITY_AT, MetaKey, Superblock};
 use crate::fs::Fs;
-use crate::ids::{BLOCK_SIZE, Time};
+use crate::ids::{BLOCK_SIZE, Time, TreeId};
 use crate::volume::{
     Content, Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, identity_again, read_identity,
 };
@@ -26,6 +26,8 @@ pub struct Repair {
     pub slots_mended: u32,
     /// Files without a name that were deleted.
     pub orphans: u64,
+    /// Directories and files that were given zones of their own, because they were too large to stand in others.
+    pub split: u64,
     /// What the mender did and what is lost, if it was needed.
     pub mended: Option<Mended>,
 }
@@ -115,7 +117,7 @@ fn once(
             (volume, recovery.survey.records, None)
         }
     };
-    let mut orphans = 0;
+    let (mut orphans, mut split) = (0, 0);
     if volume.content() == Content::Files {
         let mut fs = Fs::open(volume, Box::new(move || wall));
         orphans = fs.count_orphans()?;
@@ -123,13 +125,33 @@ fn once(
             fs.checkpoint()?;
             orphans -= fs.count_orphans()?;
         }
+        split = split_large(&mut fs, report)?;
         if let Some(mended) = &mut mended {
             (mended.missing, mended.more_missing) = by_path(&fs, &mended.losses)?;
         }
     }
     mend_ring(&disk, true)?;
     disk.flush()?;
-    Ok(Repair { replayed, slots_mended: broken, orphans, mended })
+    Ok(Repair { replayed, slots_mended: broken, orphans, split, mended })
+}
+
+/// What is too large for its zone is given one of its own. What cannot be, stays and is found again.
+fn split_large(fs: &mut Fs, report: &Report) -> Result<u64> {
+    let mut split = 0;
+    for finding in &report.findings {
+        let Place::Key(TreeId::Metadata, key) = &finding.place else { continue };
+        if let Some(place) = MetaKey::decode(key).filter(|_| finding.code == Code::ZoneTooLarge) {
+            match fs.split_large(&place) {
+                Ok(was_large) => split += u64::from(was_large),
+                Err(error) if fs.volume().has_failed() => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+    if split > 0 {
+        fs.checkpoint()?;
+    }
+    Ok(split)
 }
 
 /// Repairs until a check finds nothing more that can be repaired: what was hidden behind damage comes to light when that is
@@ -163,6 +185,7 @@ impl Repair {
         self.replayed += more.replayed;
         self.slots_mended += more.slots_mended;
         self.orphans += more.orphans;
+        self.split += more.split;
         match (&mut self.mended, more.mended) {
             (Some(mended), Some(more)) => {
                 mended.nodes += more.nodes;

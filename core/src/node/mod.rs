@@ -13,7 +13,7 @@ mod sorted;
 
 pub use batch::Batch;
 pub use internal::{Child, Deed, Internal, Pending, Run, RunImage};
-pub(crate) use leaf::check_section;
+pub(crate) use leaf::verified_section;
 pub use leaf::{Leaf, LeafImage, SplitLeaf};
 pub use ranges::RangeSet;
 pub use sorted::{Item, Sorted};
@@ -160,29 +160,50 @@ impl Node {
 
     /// Reads the head of node `id`, which the allocation table says is at `entry`.
     pub fn load(disk: &Disk, volume: VolumeId, id: NodeId, entry: &Entry) -> Result<Node> {
-        let at = entry.extent.start.byte();
-        let place = Place::Node { id, byte: Some(at) };
-        let head = disk.read(at, entry.head_bytes as usize)?;
-        let corrupt = |fault: Fault| Error::corrupt(place.clone(), fault);
-        let (seal, bytes, node) = if entry.height.0 == 0 {
-            let (seal, head) = LeafHead::decode(&head, None).map_err(|e| corrupt(e.into()))?;
-            (seal, head.leaf_bytes, Node::Leaf(Leaf::stored(head, entry.extent)))
+        let head = disk.read(entry.extent.start.byte(), entry.head_bytes as usize)?;
+        Ok(match Head::verified(&head, volume, id, entry)? {
+            Head::Leaf(head) => Node::Leaf(Leaf::stored(head, entry.extent)),
+            Head::Internal(head) => Node::Internal(Internal::stored(head)),
+        })
+    }
+}
+
+/// A head of either kind.
+pub(crate) enum Head {
+    /// Height 0.
+    Leaf(LeafHead),
+    /// Any other height.
+    Internal(InternalHead),
+}
+
+impl Head {
+    /// The head of node `id`, which must be the one that the allocation table means with `entry`.
+    pub fn verified(bytes: &[u8], volume: VolumeId, id: NodeId, entry: &Entry) -> Result<Head> {
+        let place = || Place::Node { id, byte: Some(entry.extent.start.byte()) };
+        let corrupt = |fault: Fault| Error::corrupt(place(), fault);
+        let (seal, bytes, head) = if entry.height.0 == 0 {
+            let (seal, head) = LeafHead::decode(bytes, None).map_err(|e| corrupt(e.into()))?;
+            (seal, head.leaf_bytes, Head::Leaf(head))
         } else {
-            let (seal, head) = InternalHead::decode(&head, None).map_err(|e| corrupt(e.into()))?;
-            (seal, entry.head_bytes, Node::Internal(Internal::stored(head)))
+            let (seal, head) = InternalHead::decode(bytes, None).map_err(|e| corrupt(e.into()))?;
+            (seal, entry.head_bytes, Head::Internal(head))
         };
-        check_head(&node, &seal, volume, id, entry).map_err(corrupt)?;
+        let found = match &head {
+            Head::Leaf(head) => (head.id, head.tree, Height(0)),
+            Head::Internal(head) => (head.id, head.tree, head.height),
+        };
+        check_head(found, &seal, volume, id, entry).map_err(corrupt)?;
         let blocks = bytes.div_ceil(BLOCK_SIZE as u32);
         if blocks != entry.extent.blocks {
             return Err(corrupt(Fault::mismatch("blocks of the node", blocks, entry.extent)));
         }
-        Ok(node)
+        Ok(head)
     }
 }
 
 /// A head must be the one that the allocation table means.
 fn check_head(
-    node: &Node,
+    found: (NodeId, TreeId, Height),
     seal: &Seal,
     volume: VolumeId,
     id: NodeId,
@@ -197,12 +218,13 @@ fn check_head(
     if seal.birth.epoch != entry.birth {
         return Err(Fault::mismatch("birth epoch", entry.birth, seal.birth.epoch));
     }
-    if node.id() != id {
-        return Err(Fault::mismatch("node id", id, node.id()));
+    let (name, tree, height) = found;
+    if name != id {
+        return Err(Fault::mismatch("node id", id, name));
     }
-    if (node.tree(), node.height()) != (entry.tree, entry.height) {
+    if (tree, height) != (entry.tree, entry.height) {
         let expected = format_args!("{} of height {}", entry.tree, entry.height);
-        let found = format_args!("{} of height {}", node.tree(), node.height());
+        let found = format_args!("{tree} of height {height}");
         return Err(Fault::mismatch("kind of node", expected, found));
     }
     Ok(())
@@ -222,7 +244,7 @@ pub(crate) fn read_part(
 }
 
 /// Verifies the hash of a part of a node.
-fn check_hash(part: &[u8], hash: &Hash, place: impl FnOnce() -> Place) -> Result<()> {
+pub(crate) fn check_hash(part: &[u8], hash: &Hash, place: impl FnOnce() -> Place) -> Result<()> {
     let computed = Hash::of(part);
     if computed == *hash {
         return Ok(());

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::cache::{Ahead, Store, Use};
 use crate::error::Result;
 use crate::format::{Action, Bounds, Key};
-use crate::ids::TreeId;
+use crate::ids::{Height, TreeId};
 use crate::node::{Batch, Internal, Leaf, Node};
 
 /// What is left of a range of keys, and what is ready of the leaves that were read at both of its ends. It
@@ -272,16 +272,43 @@ impl Way {
         }
     }
 
-    /// Everything pending for the leaf within `[lo, hi)`, lowest nodes first: those hold the older messages.
+    /// Everything pending for the leaf within `[lo, hi)`.
     fn overlay(&self, store: &Store, lo: &[u8], hi: Option<&[u8]>) -> Result<Batch> {
-        let mut overlay = Batch::default();
-        for (node, at) in self.above.iter().rev() {
-            if let Node::Internal(internal) = &**node {
-                internal.overlay(&store.disk, *at, lo, hi, &mut overlay)?;
-            }
-        }
-        Ok(overlay)
+        overlay(store, &self.above, lo, hi)
     }
+}
+
+/// Everything pending on a way within `[lo, hi)`, lowest nodes first: those hold the older messages.
+fn overlay(
+    store: &Store,
+    above: &[(Arc<Node>, usize)],
+    lo: &[u8],
+    hi: Option<&[u8]>,
+) -> Result<Batch> {
+    let mut overlay = Batch::default();
+    for (node, at) in above.iter().rev() {
+        if let Node::Internal(internal) = &**node {
+            internal.overlay(&store.disk, *at, lo, hi, &mut overlay)?;
+        }
+    }
+    Ok(overlay)
+}
+
+/// Everything pending for a leaf that is responsible for these keys. The leaf is not read.
+pub fn pending(store: &Store, tree: TreeId, keys: &Bounds) -> Result<Batch> {
+    let mut above = Vec::new();
+    let mut node = store.root(tree)?;
+    while let Node::Internal(internal) = &*node {
+        let at = internal.child_for(&keys.lo);
+        above.push((node.clone(), at));
+        if internal.height == Height(1) {
+            break;
+        }
+        node = store.child(internal, at)?;
+    }
+    let pending = overlay(store, &above, &keys.lo, keys.hi.as_deref())?;
+    above.iter().for_each(|(node, _)| store.has_read(node));
+    Ok(pending)
 }
 
 /// The child with the last of some keys.
@@ -304,8 +331,8 @@ fn has_deleted(store: &Store, above: &[(Arc<Node>, usize)], keys: &Bounds) -> Re
     Ok(false)
 }
 
-/// Entries with younger messages applied.
-fn lay_over<T>(
+/// Entries with younger messages applied; `after` says what becomes of one.
+pub fn lay_over<T>(
     stored: Vec<(Key, T)>,
     overlay: &Batch,
     after: impl Fn(&Action, Option<&T>) -> Option<T>,

@@ -16,9 +16,21 @@ use crate::cache::Store;
 use crate::error::Result;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
-use crate::node::Node;
+use crate::node::{Child, Node};
 
-/// The entries of a tree in order, as a function of the bounds of a leaf gives them.
+/// A leaf that comes next.
+#[derive(Clone, Debug)]
+pub struct NextLeaf {
+    /// Its name.
+    pub id: NodeId,
+    /// The keys that its parent leads to it for.
+    pub bounds: Bounds,
+}
+
+/// So many leaves are announced before the one that is read.
+const ANNOUNCED: usize = 128;
+
+/// The entries of a tree in order, as a function of its leaves gives them.
 pub struct Leaves<'s, T> {
     leaves: Box<dyn Iterator<Item = Result<Vec<T>>> + 's>,
     ready: vec::IntoIter<T>,
@@ -26,24 +38,32 @@ pub struct Leaves<'s, T> {
 }
 
 impl<'s, T: Send + 's> Leaves<'s, T> {
-    /// All entries of `tree`, so many leaves at once. `read` is asked for each leaf.
+    /// All entries of `tree`, so many leaves at once. `read` is asked for each leaf, and `announce` some time before.
     pub fn new<'env>(
         scope: &'s Scope<'s, 'env>,
         store: &'env Store,
         tree: TreeId,
         at_once: usize,
-        read: impl Fn(&Store, Bounds) -> Result<Vec<T>> + Send + Sync + 's,
+        announce: impl Fn(&NextLeaf) + Send + 's,
+        read: impl Fn(&Store, NextLeaf) -> Result<Vec<T>> + Send + Sync + 's,
     ) -> Leaves<'s, T> {
-        let mut bounds = LeafBounds::new(store, tree);
-        let read = move |bounds: Result<Bounds>| read(store, bounds?);
+        let mut leaves = InOrder::new(store, tree);
+        let read = move |leaf: Result<NextLeaf>| read(store, leaf?);
         let in_order = store.disk.device().wants_order();
         if in_order || at_once < 2 || rayon::current_thread_index().is_some() {
-            return Leaves::of(bounds.map(read));
+            return Leaves::of(leaves.map(read));
         }
         let (sender, receiver) = mpsc::sync_channel(at_once);
         scope.spawn(move || {
+            let mut announced: VecDeque<Result<NextLeaf>> = VecDeque::new();
             loop {
-                let group: Vec<Result<Bounds>> = bounds.by_ref().take(at_once).collect();
+                let more = ANNOUNCED + at_once - announced.len();
+                for leaf in leaves.by_ref().take(more) {
+                    leaf.iter().for_each(&announce);
+                    announced.push_back(leaf);
+                }
+                let group: Vec<Result<NextLeaf>> =
+                    announced.drain(..at_once.min(announced.len())).collect();
                 let leaves: Vec<Result<Vec<T>>> = group.into_par_iter().map(&read).collect();
                 // Nobody may want to know any more.
                 let mut sent = leaves.into_iter().map(|leaf| sender.send(leaf)).peekable();
@@ -83,18 +103,18 @@ impl<'s, T: Send + 's> Leaves<'s, T> {
     }
 }
 
-/// The bounds of the leaves of a tree, in order. Those below one parent are known at a time.
-struct LeafBounds<'s> {
+/// The leaves of a tree, in order. Those below one parent are known at a time.
+struct InOrder<'s> {
     store: &'s Store,
     tree: TreeId,
-    known: VecDeque<Bounds>,
+    known: VecDeque<NextLeaf>,
     /// The least key behind them; nothing at the end.
     next: Option<Key>,
 }
 
-impl LeafBounds<'_> {
-    fn new(store: &Store, tree: TreeId) -> LeafBounds<'_> {
-        LeafBounds { store, tree, known: VecDeque::new(), next: Some(Key::default()) }
+impl InOrder<'_> {
+    fn new(store: &Store, tree: TreeId) -> InOrder<'_> {
+        InOrder { store, tree, known: VecDeque::new(), next: Some(Key::default()) }
     }
 
     fn below_next_parent(&mut self, from: &Key) -> Result<()> {
@@ -102,20 +122,26 @@ impl LeafBounds<'_> {
         let parent = self.store.node(parent)?;
         self.next = parent.bounds().hi.clone();
         match &*parent {
-            Node::Leaf(leaf) => self.known.push_back(leaf.bounds.clone()),
+            Node::Leaf(leaf) => {
+                self.known.push_back(NextLeaf { id: leaf.id, bounds: leaf.bounds.clone() });
+            }
             Node::Internal(internal) => {
-                let all = 0..internal.children().len();
-                self.known.extend(all.map(|at| internal.child_bounds(at)));
+                let all = internal.children().iter().enumerate();
+                let leaf = |(at, child): (usize, &Child)| NextLeaf {
+                    id: child.id,
+                    bounds: internal.child_bounds(at),
+                };
+                self.known.extend(all.map(leaf));
             }
         }
         Ok(())
     }
 }
 
-impl Iterator for LeafBounds<'_> {
-    type Item = Result<Bounds>;
+impl Iterator for InOrder<'_> {
+    type Item = Result<NextLeaf>;
 
-    fn next(&mut self) -> Option<Result<Bounds>> {
+    fn next(&mut self) -> Option<Result<NextLeaf>> {
         while self.known.is_empty() {
             let from = self.next.take()?;
             if let Err(error) = self.below_next_parent(&from) {

@@ -17,10 +17,10 @@ use crate::ids::*;
 use crate::node::{Leaf, Node};
 
 pub use balance::Balance;
-pub use cursor::{Cursor, KeyScan, Scan};
+pub use cursor::{Cursor, KeyScan, Scan, lay_over, pending};
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::inject;
-pub use leaves::Leaves;
+pub use leaves::{Leaves, NextLeaf};
 
 /// Puts an empty tree into a new store.
 pub fn create(store: &mut Store, tree: TreeId) {

@@ -189,10 +189,12 @@ impl Forge {
         let mut body = Vec::new();
         for (section, first) in sections.iter().zip(firsts) {
             let bytes = section.encode();
+            let offset = (head_bytes + body.len()) as u32;
             basements.push(BasementRef {
-                offset: (head_bytes + body.len()) as u32,
+                offset,
                 bytes: bytes.len() as u32,
-                part: bytes.len() as u32,
+                small_at: offset + bytes.len() as u32,
+                small: 0,
                 entries: section.entries().len() as u32,
                 hash: Hash::of(&bytes),
                 first: first.clone(),

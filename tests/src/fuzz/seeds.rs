@@ -1,13 +1,16 @@
 //! What a fuzzer begins with, where no corpus is left: the structures of the sound image, as inputs of their targets.
 
-use betr_core::device::Device;
+use std::sync::Arc;
+
+use betr_core::anatomy::Kind as Structure;
+use betr_core::device::{Device, Disk};
 use betr_core::format::*;
 use betr_core::ids::*;
 use betr_host::{Kind, Meta};
 use betr_tar::{Segments, Writer};
 use bytes::Bytes;
 
-use super::image::{Sound, What};
+use super::image::Sound;
 
 /// Where the part of a sealed structure begins that a fuzzer has to find.
 const HASHED_FROM: usize = 40;
@@ -30,18 +33,27 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let sound = Sound::image();
     let mut seeds = vec![("tar", archive()), ("plan", vec![2, 1, 2, b'y', b's', 3, 1, 7, 5, 1, 9])];
     seeds.extend(EDITS.map(|edit| ("image", edit.to_vec())));
-    for part in &sound.parts.all {
-        let mut bytes = vec![0; part.range.len()];
-        sound.device.read_at(part.range.start as u64, &mut bytes).expect("the image has its parts");
-        match part.what {
-            What::Sealed(magic) => {
-                let (target, which) = target(magic);
+    let device: Arc<dyn Device> = Arc::new(sound.device.fork());
+    let disk = Disk::new(device);
+    for part in sound.parts.all() {
+        let mut bytes = part.read(&disk, 0).expect("the image has its parts");
+        match part.kind {
+            Structure::Identity
+            | Structure::Superblock
+            | Structure::MapPage
+            | Structure::TablePage
+            | Structure::Internal
+            | Structure::Leaf
+            | Structure::Run
+            | Structure::ScatterMap
+            | Structure::Group => {
+                let (target, which) = target(part.kind);
                 while target != "log" && bytes.len() == BLOCK_SIZE && bytes.last() == Some(&0) {
                     bytes.pop();
                 }
                 seeds.push((target, [&[which], &bytes[HASHED_FROM.min(bytes.len())..]].concat()));
             }
-            What::Section(tree, leaf_bytes) => {
+            Structure::Basement { tree, leaf_bytes } => {
                 let tree_code = u8::from(tree == TreeId::Data);
                 let before = [&[1, tree_code][..], &leaf_bytes.to_le_bytes()].concat();
                 seeds.push(("leaf", [&before[..], &bytes].concat()));
@@ -51,19 +63,20 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
                     seeds.push(("values", [&[which], entry.key].concat()));
                 }
             }
-            What::Slice(count) => {
+            Structure::Slice { count } => {
                 let before = [&[1][..], &(count as u16).to_le_bytes()].concat();
                 seeds.push(("run", [&before[..], &bytes].concat()));
-                let messages = decode_slice(&Bytes::from(bytes), count as usize, None);
+                let messages = decode_slice(&Bytes::from(bytes), count, None);
                 for (_, message) in messages.expect("a sound slice") {
                     seeds.extend(of_action(&message.action).map(|seed| ("values", seed)));
                 }
             }
-            What::Ranges(count) => {
+            Structure::Ranges { count } => {
                 let before = [&[2][..], &(count as u16).to_le_bytes()].concat();
                 seeds.push(("run", [&before[..], &bytes].concat()));
             }
-            What::Chunk => seeds.push(("values", [&[0], &bytes[..]].concat())),
+            Structure::MetaValue => seeds.push(("values", [&[0], &bytes[..]].concat())),
+            Structure::Chunk | Structure::Update | Structure::Bytes | Structure::Padding => {}
         }
     }
     let mut kept: Vec<(&str, Vec<u8>)> = Vec::new();
@@ -77,18 +90,18 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// The target of a structure, and its number there.
-fn target(magic: Magic) -> (&'static str, u8) {
-    match magic {
-        Magic::Identity => ("superblock", 0),
-        Magic::Superblock => ("superblock", 1),
-        Magic::TablePage => ("table", 0),
-        Magic::SpaceMap => ("table", 1),
-        Magic::ScatterMap => ("table", 2),
-        Magic::Internal => ("internal", 0),
-        Magic::Leaf => ("leaf", 0),
-        Magic::Run => ("run", 0),
-        Magic::LogGroup => ("log", 0),
-        Magic::Plan => ("plan", 0),
+fn target(structure: Structure) -> (&'static str, u8) {
+    match structure {
+        Structure::Identity => ("superblock", 0),
+        Structure::Superblock => ("superblock", 1),
+        Structure::TablePage => ("table", 0),
+        Structure::MapPage => ("table", 1),
+        Structure::ScatterMap => ("table", 2),
+        Structure::Internal => ("internal", 0),
+        Structure::Leaf => ("leaf", 0),
+        Structure::Run => ("run", 0),
+        Structure::Group => ("log", 0),
+        _ => unreachable!("{structure:?} has no seal"),
     }
 }
 

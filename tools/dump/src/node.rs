@@ -110,13 +110,13 @@ fn leaf(
             "{id} has {count} basements, from 0 on, and no {wanted}"
         )));
     }
-    let mut ends = vec![head.basements.last().map_or(0, |b| b.end())];
+    let mut ends = vec![head.basements.last().map_or(0, |b| b.chunks().end)];
     for (index, basement) in head.basements.iter().enumerate() {
         if part != All && part != Basement(index) {
             continue;
         }
         let at = start + u64::from(basement.offset);
-        let range = basement.offset as usize..(basement.offset + basement.bytes) as usize;
+        let range = basement.offset as usize..basement.keys().end as usize;
         let Some(section) = bytes.get(range) else {
             output.damage(io, &format!("basement {index}"), "reaches past the leaf's extent")?;
             continue;

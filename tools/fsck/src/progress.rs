@@ -11,7 +11,7 @@ use betr_core::check::Progress;
 /// How wide the bar is.
 const WIDTH: u64 = 40;
 /// What each of the three passes over a state takes of its time, in percent.
-const SHARES: [u64; 3] = [0, 60, 40];
+const SHARES: [u64; 3] = [0, 10, 90];
 
 /// Where progress goes.
 pub(crate) enum Meter {
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!((shown[0], shown[shown.len() / 2]), (Some(0), Some(50)));
         assert_eq!(bar.shown, Some(100));
         assert_eq!(bar.step(2, 1, 50), None);
-        let half = Bar { states: 1, shown: None }.step(2, 5, 6).unwrap();
+        let half = Bar { states: 1, shown: None }.step(3, 4, 9).unwrap();
         assert_eq!(half, format!("[{}{}]  50 %", "=".repeat(20), " ".repeat(20)));
     }
 }

@@ -87,6 +87,10 @@ pub(crate) fn report(
             if done.orphans > 0 {
                 writeln!(io.out, "{name}: {} files without a name deleted", done.orphans)?;
             }
+            if done.split > 0 {
+                let split = done.split;
+                writeln!(io.out, "{name}: {split} directories or files given zones of their own")?;
+            }
             if overlay.is_some() {
                 let extent = extent_of(plan);
                 writeln!(io.out, "{name}: {extent} would change; the image is as it was")?;
@@ -340,6 +344,7 @@ pub(crate) fn repair(done: &Repair) -> Value {
         "log_records": done.replayed,
         "superblock_slots": done.slots_mended,
         "orphans": done.orphans,
+        "zones_split": done.split,
         "mended": done.mended.as_ref().map(mended),
     })
 }

@@ -96,7 +96,7 @@ impl Internal {
         }
     }
 
-    pub(super) fn stored(head: InternalHead) -> Internal {
+    pub(crate) fn stored(head: InternalHead) -> Internal {
         let children = head.children.into_iter();
         let children: Vec<Child> =
             children.map(|child| Child::new(child.id, child.pivot, child.first_run)).collect();

@@ -69,12 +69,21 @@ impl<'l> Plan<'l> {
         Plan { basements, head_bytes, blocks_at, end }
     }
 
+    /// Where key sections and small chunks stand.
+    fn places(&self) -> Places {
+        let lengths =
+            self.basements.iter().map(|basement| (basement.bytes as u32, basement.small as u32));
+        Places::behind(self.head_bytes as u32, lengths).expect("no leaf is that long")
+    }
+
     fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64, mut bytes: Vec<u8>) -> LeafImage {
-        let (mut section_at, mut block_at) = (self.head_bytes, self.blocks_at);
+        let mut block_at = self.blocks_at;
+        let mut places = self.places();
         let mut references = Vec::with_capacity(self.basements.len());
         for basement in &self.basements {
             let mut chunks = Vec::with_capacity(basement.chunks.len());
-            let mut small_at = section_at + basement.bytes;
+            let (section_at, chunks_at) = places.next(basement.bytes as u32, basement.small as u32);
+            let mut small_at = chunks_at as usize;
             for len in &basement.chunks {
                 let at = if is_block(leaf.tree, *len) { &mut block_at } else { &mut small_at };
                 chunks.push(ChunkRef {
@@ -97,16 +106,17 @@ impl<'l> Plan<'l> {
             }
             let section = encode_section(&chunks, basement.lengths(), basement.bytes);
             assert_eq!(section.len(), basement.bytes, "a key section is as long as was planned");
-            bytes[section_at..section_at + section.len()].copy_from_slice(&section);
+            let at = section_at as usize;
+            bytes[at..at + section.len()].copy_from_slice(&section);
             references.push(BasementRef {
-                offset: section_at as u32,
+                offset: section_at,
                 bytes: section.len() as u32,
-                part: basement.part() as u32,
+                small_at: chunks_at,
+                small: basement.small as u32,
                 entries: basement.entries.len() as u32,
                 hash: Hash::of(&section),
                 first: Key::copied(basement.entries[0].key),
             });
-            section_at += basement.part();
         }
         let head = LeafHead {
             id: leaf.id,
@@ -123,7 +133,7 @@ impl<'l> Plan<'l> {
 }
 
 impl BasementPlan<'_> {
-    /// The length of what is read at once.
+    /// The length of keys and small values.
     fn part(&self) -> usize {
         self.bytes + self.small
     }

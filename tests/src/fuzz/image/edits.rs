@@ -4,6 +4,7 @@
 //! edits come first, and all hashes are made right behind them; raw ones are left as they are.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use betr_core::device::Device;
 use betr_core::ids::BLOCK_SIZE;
@@ -23,10 +24,10 @@ struct Edit {
 
 /// Carries out the edits that `input` says on a copy of the image that `parts` are of; whether there were any, and all
 /// of them raw.
-pub fn carry_out(input: &[u8], parts: &Parts, device: &dyn Device) -> (bool, bool) {
+pub fn carry_out(input: &[u8], parts: &Parts, device: &Arc<dyn Device>) -> (bool, bool) {
     let mut rest = input;
     let mut edits = Vec::new();
-    while let Some(edit) = next(&mut rest, parts, device).filter(|_| edits.len() < EDITS_MAX) {
+    while let Some(edit) = next(&mut rest, parts, &**device).filter(|_| edits.len() < EDITS_MAX) {
         edits.push(edit);
     }
     let (raw, sealed): (Vec<&Edit>, Vec<&Edit>) = edits.iter().partition(|edit| edit.raw);

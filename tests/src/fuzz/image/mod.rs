@@ -23,7 +23,6 @@ use betr_core::{Error, Result};
 
 use crate::contents::{all_is_told, contents};
 use crate::{clock, open, tight};
-pub(super) use parts::What;
 pub(super) use sound::Sound;
 
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -35,9 +34,10 @@ const WORK: &str = "create /new\nwrite /new 100 3000 1\nwrite /new 0 20000 2\nsy
 /// Edits of an image, and what comes of them.
 pub fn image(bytes: &[u8]) -> bool {
     let sound = Sound::image();
-    let edited = sound.device.fork();
+    let fork = Arc::new(sound.device.fork());
+    let edited: Arc<dyn Device> = fork.clone();
     let (any, raw) = edits::carry_out(bytes, &sound.parts, &edited);
-    let device: Arc<dyn Device> = Arc::new(edited.fork());
+    let device: Arc<dyn Device> = Arc::new(fork.fork());
     let report = check(&device, ALL, &mut ());
     let found = contents(&device);
     let honest = raw && sees_all(&report, sound);
@@ -53,7 +53,7 @@ pub fn image(bytes: &[u8]) -> bool {
         Repairable::No => _ = work(&device, false),
         Repairable::Safely | Repairable::WithLoss => {
             // Whoever does not repair it first.
-            let _ = work(&(Arc::new(edited) as Arc<dyn Device>), report.is_clean());
+            let _ = work(&edited, report.is_clean());
             let Some(mended) = repair(&device, &report) else { return any };
             let after = match contents(&device) {
                 Err(error) if is_expected(&error) => return any,

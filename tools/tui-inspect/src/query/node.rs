@@ -292,7 +292,9 @@ fn basements(title: String, head: &LeafHead, start: u64) -> Sheet {
         let cells = vec![
             Cell::from(index.to_string()),
             Cell::from(words::number(basement.entries)),
-            Cell::from(betr_cli::size::human(basement.part.into())),
+            Cell::from(betr_cli::size::human(
+                u64::from(basement.bytes) + u64::from(basement.small),
+            )),
             Cell::new(Role::Link, format!("b:{at:#x}")),
             Cell::from(key_of(head.tree, &basement.first)),
         ];

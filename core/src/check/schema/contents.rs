@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Code, Finding};
+use super::super::{Code, Finding};
 use crate::cache::Store;
 use crate::error::{Place, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
@@ -55,11 +55,11 @@ struct Reach {
 
 impl Contents {
     /// A file has its contents under this prefix. False if another has.
-    pub fn add_file(&mut self, prefix: &[u8], size: u64) -> bool {
-        match zone_of(prefix) {
+    pub fn add_file(&mut self, prefix: Key, size: u64) -> bool {
+        match zone_of(&prefix) {
             Some(zone) => self.sizes.insert(zone, size).is_none(),
             None => {
-                self.last = Some((Key::copied(prefix), size));
+                self.last = Some((prefix, size));
                 true
             }
         }

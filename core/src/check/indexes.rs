@@ -1,0 +1,73 @@
+//! Leaves that are checked and give their entries at the same time, so that each is read once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use super::leaf::Told;
+use super::nodes::{Nodes, Pass};
+use super::schema::{Entry, Source};
+use crate::cache::Store;
+use crate::error::Result;
+use crate::format::{Action, Key};
+use crate::ids::*;
+use crate::tree::{NextLeaf, lay_over, pending};
+
+/// Gives the entries of leaves that verify; of others none.
+pub(super) struct Checked<'c, 'e> {
+    pass: &'c Pass<'e>,
+    nodes: Mutex<&'c mut Nodes>,
+    is_whole: AtomicBool,
+}
+
+impl<'c, 'e> Checked<'c, 'e> {
+    /// Leaves of `pass`, whose blocks are all their own. What is found comes to `nodes`.
+    pub fn new(pass: &'c Pass<'e>, nodes: &'c mut Nodes) -> Checked<'c, 'e> {
+        Checked { pass, nodes: Mutex::new(nodes), is_whole: AtomicBool::new(true) }
+    }
+
+    /// Whether all leaves verified that were asked for.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole.load(Ordering::Relaxed)
+    }
+
+    fn check(&self, id: NodeId, told: &mut Told<'_>) {
+        let found = self.pass.node(id).map(|node| self.pass.check_leaf(node, told));
+        if !found.as_ref().is_some_and(|(_, found)| found.is_whole) {
+            self.is_whole.store(false, Ordering::Relaxed);
+        }
+        if let Some((checker, found)) = found {
+            let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            nodes.add(checker, found.summary);
+        }
+    }
+}
+
+impl Source for Checked<'_, '_> {
+    fn announce(&self, leaf: &NextLeaf) {
+        if let Some((_, entry)) = self.pass.node(leaf.id) {
+            self.pass.announce(entry);
+        }
+    }
+
+    fn metadata(&self, store: &Store, leaf: NextLeaf) -> Result<Vec<Entry>> {
+        let pending = pending(store, TreeId::Metadata, &leaf.bounds)?;
+        if pending.is_empty() {
+            let mut entries = Vec::new();
+            self.check(leaf.id, &mut |key, value, _| entries.push(Entry::new(key, value)));
+            return Ok(entries);
+        }
+        let mut stored: Vec<(Key, Bytes)> = Vec::new();
+        self.check(leaf.id, &mut |key, value, _| stored.push((key, value)));
+        let entries = lay_over(stored, &pending, Action::apply).into_iter();
+        Ok(entries.map(|(key, value)| Entry::new(key, value)).collect())
+    }
+
+    fn data(&self, store: &Store, leaf: NextLeaf) -> Result<Vec<(Key, usize)>> {
+        let mut stored = Vec::new();
+        self.check(leaf.id, &mut |key, _, len| stored.push((key, len)));
+        let pending = pending(store, TreeId::Data, &leaf.bounds)?;
+        Ok(lay_over(stored, &pending, |action, len: Option<&usize>| action.apply_len(len.copied())))
+    }
+}

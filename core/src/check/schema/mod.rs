@@ -1,0 +1,533 @@
+//! The schema: both indexes, and each against the other.
+//!
+//! Both are read once, in the order of their keys and in step, with everything pending laid over; the data index
+//! by its keys alone. Leaves are read and taken apart on all cores, and looked at one after another.
+
+mod contents;
+mod entries;
+mod zones;
+
+use std::collections::{BTreeMap, HashMap};
+use std::thread;
+
+use self::contents::{Contents, Stray};
+pub(super) use self::entries::{Brief, Entry, Said, Scanned, Source};
+use super::correction::Correction;
+use super::memory::{MEMORY, Memory};
+use super::numbers::Numbers;
+use super::{Code, Counts, Finding, Progress, Report};
+use crate::cache::Store;
+use crate::error::{Place, Result};
+use crate::format::limits::{NUMBERS_END, VALUE_MAX};
+use crate::format::*;
+use crate::fs::{
+    ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, orphan_name, parse_small, whole_blocks,
+    xattr_bytes,
+};
+use crate::ids::*;
+use crate::tree::{Leaves, NextLeaf};
+use crate::volume::Volume;
+
+/// Checks the file system of the checkpoint of `superblock`, as `source` gives the entries of `leaves` leaves. What is
+/// found means something if the structure below is sound.
+pub(super) fn check(
+    volume: &Volume,
+    superblock: &Superblock,
+    memory: Memory,
+    source: &dyn Source,
+    leaves: u64,
+    progress: &mut dyn Progress,
+) -> Found {
+    let mut report = Report::default();
+    let mut schema = Schema::new(superblock, &mut report);
+    let at_once = memory.leaves(superblock.leaf_size);
+    let walk = Walk { volume, source, at_once, leaves };
+    if let Err(error) = schema.walk(&walk, progress) {
+        report.add_error(Code::ValueInvalid, &error);
+    }
+    Found { findings: report.findings, counts: report.counts }
+}
+
+/// What was found in a file system.
+pub(super) struct Found {
+    findings: Vec<Finding>,
+    counts: Counts,
+}
+
+impl Found {
+    /// Tells it.
+    pub fn tell(self, report: &mut Report) {
+        report.findings.extend(self.findings);
+        report.counts.inodes = self.counts.inodes;
+        report.counts.directories = self.counts.directories;
+        report.counts.file_blocks = self.counts.file_blocks;
+    }
+}
+
+/// What the file system of an open volume, whose structure is sound, needs to agree with itself.
+///
+/// `is_lost` says whether what the metadata index held of a key may be lost: then contents that are there count for more
+/// than what is left.
+pub(crate) fn corrections(
+    volume: &Volume,
+    is_lost: &dyn Fn(&Key) -> bool,
+) -> Result<Vec<Correction>> {
+    let superblock = volume.superblock_now();
+    let mut report = Report::default();
+    let mut schema = Schema::new(&superblock, &mut report);
+    let memory = Memory::new(MEMORY, superblock.image_blocks);
+    let at_once = memory.leaves(volume.store().geometry.leaf_size);
+    schema.walk(&Walk { volume, source: &Scanned, at_once, leaves: 0 }, &mut ())?;
+    let short = std::mem::take(&mut schema.contents.short);
+    for (prefix, (long, size)) in short {
+        let key = schema.homes.get(&prefix).cloned().unwrap_or_else(|| Key::copied(&prefix));
+        match is_lost(&key) {
+            true => schema.mend(Correction::Size(key, long)),
+            false => schema.mend(Correction::DropBlocks(prefix, size)),
+        }
+    }
+    Ok(std::mem::take(&mut schema.corrections))
+}
+
+/// The bytes of a key that name its zone.
+const ZONE_BYTES: usize = 8;
+
+struct Schema<'s> {
+    superblock: &'s Superblock,
+    report: &'s mut Report,
+    sizes: ZoneSizes,
+    zones: BTreeMap<ZoneId, Zone>,
+    contents: Contents,
+    /// Zones of contents, with the zones that their files stand in, and whether they are too small.
+    data_zones: Vec<(ZoneId, ZoneId, bool)>,
+    /// Zones that are said to be too small, with the zones above.
+    small: BTreeMap<ZoneId, ZoneId>,
+    /// Directories that are not the root of a zone, by what the keys of everything below them begin with.
+    inline: BTreeMap<Vec<u8>, Inline>,
+    inodes: Numbers,
+    /// What stands directly in the orphan directory.
+    orphans: u64,
+    /// Inodes of files that have a zone for their contents, by that.
+    homes: HashMap<Vec<u8>, Key>,
+    /// What would mend all that.
+    corrections: Vec<Correction>,
+}
+
+/// Where the schema is read from.
+struct Walk<'w> {
+    volume: &'w Volume,
+    source: &'w dyn Source,
+    /// How many leaves of each index are read at once.
+    at_once: usize,
+    /// How many there are.
+    leaves: u64,
+}
+
+/// What such a directory says of its links and counters, and what it holds.
+struct Inline {
+    links: u32,
+    subdirectories: u32,
+    stated: Sums,
+    found: Sums,
+}
+
+#[derive(Default)]
+struct Zone {
+    root: Option<Inode>,
+    references: Vec<Reference>,
+    subdirectories: u32,
+    has_entries: bool,
+    found: Sums,
+}
+
+struct Reference {
+    key: Key,
+    from: ZoneId,
+    name: Vec<u8>,
+    zone: ZoneRef,
+}
+
+impl<'s> Schema<'s> {
+    fn new(superblock: &'s Superblock, report: &'s mut Report) -> Schema<'s> {
+        Schema {
+            superblock,
+            report,
+            sizes: superblock.zones,
+            zones: BTreeMap::new(),
+            contents: Contents::default(),
+            data_zones: Vec::new(),
+            small: BTreeMap::new(),
+            inline: BTreeMap::new(),
+            inodes: Numbers::of([ROOT_INO, ORPHAN_INO]),
+            orphans: 0,
+            homes: HashMap::new(),
+            corrections: Vec::new(),
+        }
+    }
+
+    /// Goes through both indexes.
+    fn walk(&mut self, walk: &Walk<'_>, progress: &mut dyn Progress) -> Result<()> {
+        let Walk { volume, source, at_once, leaves } = *walk;
+        let store = volume.store();
+        let contents = thread::scope(|scope| {
+            let announce = |leaf: &NextLeaf| source.announce(leaf);
+            let read = |store: &Store, leaf| source.metadata(store, leaf);
+            let metadata = Leaves::new(scope, store, TreeId::Metadata, at_once, announce, read);
+            let read = |store: &Store, leaf| source.data(store, leaf);
+            let data = Leaves::new(scope, store, TreeId::Data, at_once, announce, read);
+            self.walk_in_step(metadata, data, leaves, progress)
+        })?;
+        if self.orphans > 0 {
+            let detail = format!("{} of them", self.orphans);
+            self.report.add(Code::OrphanLeft, Place::Zone(ORPHAN_ZONE), detail);
+        }
+        self.check_inline();
+        self.check_zones();
+        self.check_small();
+        self.check_reach();
+        let settled = self.contents.settle(store, &mut self.report.findings);
+        self.report.counts.file_blocks += self.contents.blocks;
+        for key in std::mem::take(&mut self.contents.impossible) {
+            self.mend(Correction::Drop(TreeId::Data, key));
+        }
+        contents.and(settled)?;
+        self.mend_contents();
+        Ok(())
+    }
+
+    /// Goes through both indexes, so that a file comes before its contents. The inner result is that of the data index:
+    /// what the metadata index says is worth knowing without it.
+    fn walk_in_step(
+        &mut self,
+        mut metadata: Leaves<Entry>,
+        mut data: Leaves<(Key, usize)>,
+        all: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<Result<()>> {
+        let mut shown = 0;
+        let mut show = |done: u64| {
+            if done > shown {
+                shown = done;
+                progress.step(3, done.min(all), all);
+            }
+        };
+        let mut owner: Option<Key> = None;
+        let contents = loop {
+            let (key, len) = match data.take() {
+                Ok(Some(value)) => value,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            while let Some(entry) = metadata.take_if(|entry| entry.key <= key)? {
+                self.metadata(entry, &mut owner);
+            }
+            self.contents.add_value(&key, len);
+            show(metadata.done() + data.done());
+        };
+        while let Some(entry) = metadata.take()? {
+            self.metadata(entry, &mut owner);
+            show(metadata.done() + data.done());
+        }
+        progress.step(3, all, all);
+        Ok(contents)
+    }
+
+    fn add(&mut self, code: Code, key: &[u8], detail: impl ToString) {
+        self.report.add(code, Place::Key(TreeId::Metadata, key.to_vec()), detail);
+    }
+
+    fn mend(&mut self, correction: Correction) {
+        self.corrections.push(correction);
+    }
+
+    fn drop_entry(&mut self, key: &[u8]) {
+        self.mend(Correction::Drop(TreeId::Metadata, Key::copied(key)));
+    }
+
+    /// The inode there is another.
+    fn put_inode(&mut self, key: &[u8], inode: &Inode) {
+        self.mend(Correction::Put(Key::copied(key), inode.encode()));
+    }
+
+    fn put_links(&mut self, key: &[u8], links: u32) {
+        self.mend(Correction::Patch(Key::copied(key), LINKS_AT, links.to_le_bytes().to_vec()));
+    }
+
+    /// Files whose inodes are lost, and files that are longer than their inodes say.
+    fn mend_contents(&mut self) {
+        for Stray { prefix, size, .. } in std::mem::take(&mut self.contents.strays) {
+            let place = MetaKey::decode(&prefix);
+            let zone = place.as_ref().filter(|place| place.path.is_empty()).map(|place| place.zone);
+            let root = zone.and_then(|zone| self.zones.get(&zone));
+            // What was to be deleted goes; and what stands in a zone of directories is nobody's.
+            let foreign = root.is_some_and(|zone| zone.root.is_some() || zone.has_entries);
+            if foreign || place.as_ref().is_some_and(|place| place.zone == ORPHAN_ZONE) {
+                self.mend(Correction::DropContents(prefix));
+                continue;
+            }
+            let known = root.and_then(|zone| {
+                let first = zone.references.first().filter(|_| zone.root.is_none())?;
+                Some((first.zone.ino, zone.references.len() as u32))
+            });
+            self.mend(Correction::File { prefix, size, known });
+        }
+    }
+
+    /// One entry of the metadata index. `owner` is the key of the last one that was no extended attribute.
+    fn metadata(&mut self, entry: Entry, owner: &mut Option<Key>) {
+        let key = &entry.key;
+        let Some(place) = entry.place else {
+            self.drop_entry(key);
+            return self.add(Code::KeyInvalid, key, "no metadata key looks like this");
+        };
+        let said = match &entry.said {
+            Said::Attribute => return self.attribute(&entry, &place, owner.as_deref()),
+            Said::Malformed(error) => {
+                self.drop_entry(key);
+                return self.add(Code::ValueMalformed, key, error);
+            }
+            Said::Inode(inode) => Ok(inode),
+            Said::ZoneRef(zone) => Err(zone),
+        };
+        if place.zone.0 >= NUMBERS_END {
+            self.drop_entry(key);
+            return self.add(Code::KeyInvalid, key, "no zone has this number");
+        }
+        if place.zone >= self.superblock.next_zone {
+            self.mend(Correction::Given { zone: Some(place.zone), ino: None });
+            self.add(
+                Code::CounterWrong,
+                key,
+                format!("next zone id {}", self.superblock.next_zone),
+            );
+        }
+        let directory = place.directory(key);
+        self.orphans += u64::from(place.zone == ORPHAN_ZONE && place.is_in_root());
+        self.zones.entry(place.zone).or_default().has_entries |= directory.is_some();
+        *owner = Some(key.clone());
+        if let Some(directory) = directory {
+            if !place.is_in_root() && !self.inline.contains_key(directory) {
+                let parent = MetaKey::beginning(directory);
+                self.corrections.extend(parent.map(Correction::Directory));
+                // What is said there may be true of something else by now.
+                return self.add(Code::DirectoryUnreachable, key, "its directory does not exist");
+            }
+            let kind = said.map_or_else(|zone| zone.kind, |inode| inode.kind);
+            if kind == FileType::Directory {
+                self.count_subdirectory(place.zone, directory);
+            }
+            let data = match said {
+                Ok(inode) if inode.kind == FileType::Regular && inode.data_zone.is_none() => {
+                    whole_blocks(inode.size)
+                }
+                _ => 0,
+            };
+            let meta = place.name(key).len() + 2 + entry.value.len();
+            self.count(place.zone, directory, meta, data);
+        }
+        match said {
+            Ok(inode) => self.inode(&entry, &place, *inode),
+            Err(_) if directory.is_none() => {
+                self.drop_entry(key);
+                self.add(Code::ValueMalformed, key, "a zone reference as the root of a zone");
+            }
+            Err(zone) if zone.zone.0 >= NUMBERS_END => {
+                self.drop_entry(key);
+                self.add(Code::ZoneWrong, key, format!("a reference to zone {}", zone.zone));
+            }
+            Err(zone) => {
+                let name = place.name(key).to_vec();
+                let reference =
+                    Reference { key: Key::copied(key), from: place.zone, name, zone: *zone };
+                self.zones.entry(zone.zone).or_default().references.push(reference);
+            }
+        }
+    }
+
+    /// An extended attribute. `owner` is the key of the last entry that was none.
+    fn attribute(&mut self, entry: &Entry, place: &MetaPlace, owner: Option<&[u8]>) {
+        let (key, value) = (&entry.key, &entry.value);
+        let name = place.xattr(key).unwrap_or_default();
+        if owner != Some(place.owner(key)) {
+            self.mend(Correction::Unowned(key.clone()));
+            self.add(Code::XattrLost, key, crate::text::printable(name));
+        }
+        if value.len() > VALUE_MAX {
+            self.drop_entry(key);
+            self.add(Code::ValueMalformed, key, "an extended attribute that is too long");
+        }
+        if place.is_root() && place.zone == ORPHAN_ZONE {
+            match parse_small(name, value) {
+                Some((zone, at)) => drop(self.small.insert(zone, at)),
+                None => {
+                    self.drop_entry(key);
+                    self.add(Code::ValueMalformed, key, "no attribute of this directory");
+                }
+            }
+        }
+        if let Some(directory) = place.directory(key) {
+            self.count(place.zone, directory, xattr_bytes(name, value.len()), 0);
+        }
+    }
+
+    fn inode(&mut self, entry: &Entry, place: &MetaPlace, inode: Brief) {
+        let key = &entry.key;
+        // The orphan directory is the volume's own.
+        if inode.ino != ORPHAN_INO {
+            self.report.counts.inodes += 1;
+            self.report.counts.directories += u64::from(inode.kind == FileType::Directory);
+        }
+        let fixed = [(ROOT_ZONE, ROOT_INO), (ORPHAN_ZONE, ORPHAN_INO)];
+        let is_fixed = place.is_root() && fixed.contains(&(place.zone, inode.ino));
+        if inode.ino.0 >= NUMBERS_END || (!is_fixed && !self.inodes.insert(inode.ino)) {
+            let all = entry.inode();
+            self.corrections.extend(all.map(|all| Correction::Renumber(key.clone(), all.into())));
+            self.add(Code::InodeTwice, key, format!("inode {}", inode.ino));
+        } else if inode.ino >= self.superblock.next_ino {
+            self.mend(Correction::Given { zone: None, ino: Some(inode.ino) });
+            let next = self.superblock.next_ino;
+            self.add(
+                Code::CounterWrong,
+                key,
+                format!("inode {}, and {next} would be given out next", inode.ino),
+            );
+        }
+        if inode.kind == FileType::Regular && !self.contents_of(key, place, inode) {
+            return;
+        }
+        if place.is_root() {
+            self.zones.entry(place.zone).or_default().root = entry.inode();
+            return;
+        }
+        if inode.kind == FileType::Directory {
+            self.inline_directory(entry, place);
+        } else {
+            let expected = u32::from(place.zone != ORPHAN_ZONE);
+            if inode.links != expected {
+                let detail = format!("expected {expected}, found {}", inode.links);
+                self.put_links(key, expected);
+                self.add(Code::LinksWrong, key, detail);
+            }
+        }
+        if place.zone == ORPHAN_ZONE
+            && place.is_in_root()
+            && place.name(key) != orphan_name(inode.ino)
+        {
+            self.drop_entry(key);
+            self.add(Code::ZoneWrong, key, "an orphan under another number than its own");
+        }
+    }
+
+    /// Where a regular file has its contents. False if its zone for them cannot be.
+    fn contents_of(&mut self, key: &Key, place: &MetaPlace, inode: Brief) -> bool {
+        let prefix = match inode.data_zone {
+            Some(zone) if zone < self.superblock.next_zone => Key::copied(&zone.0.to_be_bytes()),
+            Some(zone) if zone.0 >= NUMBERS_END => {
+                self.mend(Correction::Contentless(key.clone()));
+                self.add(Code::ZoneWrong, key, format!("data zone {zone}"));
+                return false;
+            }
+            Some(zone) => {
+                self.mend(Correction::Given { zone: Some(zone), ino: None });
+                self.add(Code::CounterWrong, key, format!("data zone {zone}"));
+                return false;
+            }
+            None => key.clone(),
+        };
+        if inode.data_zone.is_some() {
+            self.homes.entry(prefix.to_vec()).or_insert_with(|| key.clone());
+        }
+        if !self.contents.add_file(prefix, inode.size) {
+            self.mend(Correction::Contentless(key.clone()));
+            self.add(Code::ZoneWrong, key, "another file has the same data zone");
+        }
+        let size = whole_blocks(inode.size);
+        match inode.data_zone {
+            Some(_) if place.is_root() => {
+                self.mend(Correction::Contentless(key.clone()));
+                self.add(Code::ZoneWrong, key, "a zone of its own, and one for its contents");
+            }
+            Some(zone) => {
+                let small = size < self.sizes.min && place.zone != ORPHAN_ZONE;
+                self.data_zones.push((zone, place.zone, small));
+            }
+            None if !place.is_root() && size > self.sizes.max => {
+                self.add(Code::ZoneTooLarge, key, format!("{size} bytes"));
+            }
+            None => {}
+        }
+        true
+    }
+
+    /// A directory that is not the root of a zone.
+    fn inline_directory(&mut self, entry: &Entry, place: &MetaPlace) {
+        let key = &entry.key;
+        let Some(inode) = entry.inode() else { return };
+        if inode.parent.is_some() {
+            self.put_inode(key, &Inode { parent: None, ..inode.clone() });
+            self.add(Code::ZoneWrong, key, "a parent is for the roots of zones");
+        }
+        let (stated, found) = (inode.sums, Sums::default());
+        let inline = Inline { links: inode.links, subdirectories: 0, stated, found };
+        self.inline.insert(place.below(key), inline);
+    }
+
+    /// A directory counts in the links of the one that holds it.
+    fn count_subdirectory(&mut self, zone: ZoneId, parent: &[u8]) {
+        if parent.len() == ZONE_BYTES {
+            // Orphans have lost their links.
+            self.zones.entry(zone).or_default().subdirectories += u32::from(zone != ORPHAN_ZONE);
+        } else if let Some(parent) = self.inline.get_mut(parent) {
+            parent.subdirectories += 1;
+        }
+    }
+
+    /// Something in a directory, which is given by what the keys below it begin with, counts so much.
+    fn count(&mut self, zone: ZoneId, directory: &[u8], meta: usize, data: u64) {
+        let found = match directory.len() == ZONE_BYTES {
+            true => Some(&mut self.zones.entry(zone).or_default().found),
+            false => self.inline.get_mut(directory).map(|it| &mut it.found),
+        };
+        if let Some(found) = found {
+            found.meta = found.meta.saturating_add(meta as u64);
+            found.data = found.data.saturating_add(data);
+        }
+    }
+
+    fn check_inline(&mut self) {
+        // What is below comes first, and counts above.
+        while let Some((below, inline)) = self.inline.pop_last() {
+            let Some(place) = MetaKey::beginning(&below) else { continue };
+            let Inline { links, subdirectories, stated, found } = inline;
+            let (zone, path) = (place.zone, &place.path);
+            if let Some(name) = path.last() {
+                let meta = usize::try_from(found.meta).unwrap_or(usize::MAX);
+                self.count(zone, &below[..below.len() - name.len() - 2], meta, found.data);
+            }
+            let key = place.encode();
+            // An orphan has lost its name, and with it its link to itself.
+            let orphan = zone == ORPHAN_ZONE && path.len() == 1;
+            let expected = if orphan { 0 } else { 2 + subdirectories };
+            if links != expected {
+                let detail = format!("expected {expected}, found {links}");
+                self.put_links(&key, expected);
+                self.add(Code::LinksWrong, &key, detail);
+            }
+            self.check_sums(&key, stated, found);
+            if self.sizes.are_below(found) {
+                let detail = format!("{} bytes of metadata, {} of files", found.meta, found.data);
+                self.add(Code::ZoneTooLarge, &key, detail);
+            }
+        }
+    }
+
+    fn check_sums(&mut self, key: &[u8], stated: Sums, found: Sums) {
+        if stated != found {
+            let text = |sums: Sums| format!("{} and {} bytes", sums.meta, sums.data);
+            let detail = format!("expected {}, found {}", text(found), text(stated));
+            let bytes = [found.meta.to_le_bytes(), found.data.to_le_bytes()].concat();
+            self.mend(Correction::Patch(Key::copied(key), META_SUM_AT, bytes));
+            self.add(Code::SumsWrong, key, detail);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! A leaf as it is on disk: its head, and the basements that were asked for.
+
+use super::*;
+use crate::error::Place;
+
+/// What is known of a leaf on disk.
+#[derive(Clone)]
+pub(super) struct Stored {
+    extent: Extent,
+    head: LeafHead,
+    /// For each basement what it holds, once somebody has asked for it.
+    parts: Vec<OnceLock<Arc<Part>>>,
+    /// Bytes of parts: blocks that several basements name must not take more memory than the leaf has
+    /// bytes.
+    loaded: Loaded,
+    /// Bytes of keys and small values in memory.
+    keys: Loaded,
+}
+
+/// A basement in memory.
+pub(super) struct Part {
+    /// Its entries, each as an insert. One of a block of a file has no value here, and as its message's
+    /// number the place of the block in `blocks`, counted from 1.
+    pub entries: Sorted,
+    blocks: Vec<Block>,
+}
+
+/// A block of a file, which is read when it is asked for.
+pub(super) struct Block {
+    /// Where it is, in bytes from the start of the leaf.
+    offset: u32,
+    hash: Hash,
+    value: OnceLock<Bytes>,
+}
+
+impl Block {
+    /// Its bytes, if they have been read.
+    pub fn value(&self) -> Option<&Bytes> {
+        self.value.get()
+    }
+}
+
+impl Part {
+    /// The block of an entry, if it is one.
+    pub fn block_of(&self, item: &Item<'_>) -> Option<&Block> {
+        self.blocks.get(item.msn.0.checked_sub(1)? as usize)
+    }
+
+    /// The length of an entry's value.
+    fn len_of(&self, item: &Item<'_>) -> usize {
+        if self.block_of(item).is_some() { FILE_BLOCK } else { item.value().len() }
+    }
+
+    fn memory(&self) -> usize {
+        let read = self.blocks.iter().filter(|block| block.value.get().is_some()).count();
+        self.entries.memory() + self.blocks.len() * size_of::<Block>() + read * FILE_BLOCK
+    }
+}
+
+/// Bytes of a leaf that were read at once: one stretch, or one of key sections and one of small chunks.
+struct Stretches(Vec<(u32, Vec<u8>)>);
+
+impl Stretches {
+    /// What stands at a place, which one of them holds.
+    fn bytes(&self, place: Range<u32>) -> &[u8] {
+        let holds = |(start, bytes): &&(u32, Vec<u8>)| {
+            *start <= place.start && u64::from(place.end) <= u64::from(*start) + bytes.len() as u64
+        };
+        let found = self.0.iter().find(holds);
+        found.map_or(&[], |(start, bytes)| {
+            &bytes[(place.start - start) as usize..(place.end - start) as usize]
+        })
+    }
+}
+
+impl Stored {
+    pub fn new(head: LeafHead, extent: Extent) -> Stored {
+        let parts = head.basements.iter().map(|_| OnceLock::new()).collect();
+        Stored { extent, head, parts, loaded: Loaded::default(), keys: Loaded::default() }
+    }
+
+    /// The length of the leaf in bytes.
+    pub fn bytes(&self) -> u32 {
+        self.head.leaf_bytes
+    }
+
+    /// How many bytes of its parts have been read.
+    pub fn loaded(&self) -> u64 {
+        self.loaded.bytes()
+    }
+
+    pub fn forget_parts(&mut self) {
+        self.parts.iter_mut().for_each(|part| drop(part.take()));
+        (self.loaded, self.keys) = Default::default();
+    }
+
+    /// About how much memory it takes.
+    pub fn weight(&self) -> usize {
+        let parts = self.parts.iter().filter_map(OnceLock::get);
+        512 + self.parts.len() * 160 + parts.map(|part| part.memory()).sum::<usize>()
+    }
+
+    /// The first keys of basements, in order, from the one on that holds what is behind `key`.
+    pub fn first_behind(&self, key: &[u8]) -> Option<&Key> {
+        self.head.basements.get(self.behind(key)).map(|basement| &basement.first)
+    }
+
+    /// How many basements begin with `key` or before it.
+    fn behind(&self, key: &[u8]) -> usize {
+        self.head.basements.partition_point(|basement| *basement.first <= *key)
+    }
+
+    /// The basements that may have keys within `[lo, hi)`.
+    fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
+        let first = self.behind(lo).saturating_sub(1);
+        let end = hi.map_or(self.parts.len(), |hi| {
+            self.head.basements.partition_point(|basement| *basement.first < *hi)
+        });
+        first..end.max(first)
+    }
+
+    /// How many basements there are.
+    pub fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The keys that basement `at` may hold.
+    pub fn bounds_of(&self, at: usize) -> Bounds {
+        let next = self.head.basements.get(at + 1).map(|next| next.first.clone());
+        Bounds {
+            lo: self.head.basements[at].first.clone(),
+            hi: next.or_else(|| self.head.bounds.hi.clone()),
+        }
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, disk: &Disk, key: &[u8]) -> Result<Option<Bytes>> {
+        let Some(at) = self.behind(key).checked_sub(1) else { return Ok(None) };
+        let part = self.part(disk, at)?;
+        let Some(item) = part.entries.get(key) else { return Ok(None) };
+        match part.block_of(&item) {
+            Some(block) => {
+                self.read_blocks(disk, &[(at, block)])?;
+                Ok(block.value.get().cloned())
+            }
+            None => Ok(Some(item.bytes())),
+        }
+    }
+
+    /// The entries within `[lo, hi)`, in key order.
+    pub fn scan(&self, disk: &Disk, lo: &[u8], hi: Option<&[u8]>) -> Result<Vec<(Key, Bytes)>> {
+        let range = self.within(lo, hi);
+        self.load(disk, range.clone())?;
+        let mut found = Vec::new();
+        // Blocks of files, each with its basement, and the entries that they belong to.
+        let (mut blocks, mut owners) = (Vec::new(), Vec::new());
+        for at in range {
+            let part = self.part(disk, at)?;
+            if !part.blocks.is_empty() {
+                for (entry, item) in part.entries.range(lo, hi).enumerate() {
+                    if let Some(block) = part.block_of(&item) {
+                        blocks.push((at, block));
+                        owners.push(found.len() + entry);
+                    }
+                }
+            }
+            found.extend(part.entries.export(lo, hi));
+        }
+        self.read_blocks(disk, &blocks)?;
+        for (entry, (_, block)) in owners.into_iter().zip(blocks) {
+            if let Some(value) = block.value.get() {
+                found[entry].1 = value.clone();
+            }
+        }
+        Ok(found)
+    }
+
+    /// The keys within `[lo, hi)` and the lengths of their values. Values are not read.
+    pub fn scan_keys(
+        &self,
+        disk: &Disk,
+        lo: &[u8],
+        hi: Option<&[u8]>,
+    ) -> Result<Vec<(Key, usize)>> {
+        let mut found = Vec::new();
+        let range = self.within(lo, hi);
+        let missing: Vec<usize> = self.missing(range.clone());
+        let stretches = match missing[..] {
+            [first, .., last] if self.head.is_together() => {
+                let basements = &self.head.basements;
+                let keys = basements[first].offset..basements[last].keys().end;
+                Some(Stretches(vec![self.read(disk, keys)?]))
+            }
+            _ => None,
+        };
+        for at in range {
+            if let Some(part) = self.parts[at].get() {
+                let items = part.entries.range(lo, hi);
+                found.extend(items.map(|item| (Key::copied(item.key), part.len_of(&item))));
+                continue;
+            }
+            let keys = self.head.basements[at].keys();
+            let section = match &stretches {
+                Some(stretches) => self.section(at, stretches.bytes(keys))?,
+                None => self.section(at, &self.read(disk, keys)?.1)?,
+            };
+            let inside = |key: &[u8]| *key >= *lo && hi.is_none_or(|hi| *key < *hi);
+            found.extend(section.keys().filter(|(key, _)| inside(key)));
+        }
+        Ok(found)
+    }
+
+    /// Basement `at`, which is read if it has not been.
+    pub fn part(&self, disk: &Disk, at: usize) -> Result<&Arc<Part>> {
+        self.load(disk, at..at + 1)?;
+        Ok(self.parts[at].get().expect("it was just loaded"))
+    }
+
+    /// All basements that have been read, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &Arc<Part>> {
+        self.parts.iter().filter_map(OnceLock::get)
+    }
+
+    /// Reads what has not been read.
+    pub fn read_all(&self, disk: &Disk) -> Result<()> {
+        self.load(disk, 0..self.parts.len())?;
+        let parts = self.parts().enumerate();
+        let blocks: Vec<(usize, &Block)> =
+            parts.flat_map(|(at, part)| part.blocks.iter().map(move |b| (at, b))).collect();
+        self.read_blocks(disk, &blocks)
+    }
+
+    /// Those of some basements that have not been read.
+    fn missing(&self, range: Range<usize>) -> Vec<usize> {
+        range.filter(|at| self.parts[*at].get().is_none()).collect()
+    }
+
+    /// Reads basements that have not been, those in a row together.
+    fn load(&self, disk: &Disk, range: Range<usize>) -> Result<()> {
+        let missing = self.missing(range);
+        for row in missing.chunk_by(|a, b| a + 1 == *b) {
+            let stretches = self.read_row(disk, row[0]..row[row.len() - 1] + 1)?;
+            for at in row {
+                let part = self.parse(*at, &stretches)?;
+                // Several may have read it at the same time; one of them is kept, and counts.
+                self.parts[*at].get_or_init(|| {
+                    let basement = &self.head.basements[*at];
+                    self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
+                    self.keys.add(part.entries.arena() as u64);
+                    Arc::new(part)
+                });
+            }
+            for (_, bytes) in stretches.0 {
+                disk.recycle(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads key sections and small chunks of basements in a row.
+    fn read_row(&self, disk: &Disk, row: Range<usize>) -> Result<Stretches> {
+        let basements = &self.head.basements;
+        let (first, last) = (&basements[row.start], &basements[row.end - 1]);
+        if !self.head.is_together() || row.len() == basements.len() {
+            return Ok(Stretches(vec![self.read(disk, first.offset..last.chunks().end)?]));
+        }
+        let chunks = first.small_at..last.chunks().end;
+        // Both are on their way at the same time.
+        let at = self.extent.start.byte() + u64::from(chunks.start);
+        disk.will_read(at, chunks.len() as u64);
+        let keys = self.read(disk, first.offset..last.keys().end)?;
+        Ok(Stretches(vec![keys, self.read(disk, chunks)?]))
+    }
+
+    /// Reads a piece of the leaf, and says where it starts.
+    fn read(&self, disk: &Disk, piece: Range<u32>) -> Result<(u32, Vec<u8>)> {
+        let at = self.extent.start.byte() + u64::from(piece.start);
+        Ok((piece.start, disk.read_buffer(at, piece.len())?))
+    }
+
+    fn place(&self, part: usize, offset: u32) -> Place {
+        let byte = self.extent.start.byte() + u64::from(offset);
+        Place::Part { id: self.head.id, part: part as u64, byte }
+    }
+
+    /// Takes basement `at` apart, and verifies it.
+    fn parse(&self, at: usize, stretches: &Stretches) -> Result<Part> {
+        let tree = self.head.tree;
+        let basement = &self.head.basements[at];
+        let section = self.section(at, stretches.bytes(basement.keys()))?;
+        let mut blocks: Vec<Block> = Vec::new();
+        // For each chunk its bytes, or the number of its block.
+        let mut chunks: Vec<(&[u8], u64)> = Vec::with_capacity(section.chunks.len());
+        for chunk in &section.chunks {
+            if is_block(tree, chunk.bytes as usize) {
+                let (offset, hash) = (chunk.offset, chunk.hash);
+                blocks.push(Block { offset, hash, value: OnceLock::new() });
+                chunks.push((&[], blocks.len() as u64));
+            } else {
+                let bytes = stretches.bytes(chunk.offset..chunk.offset + chunk.bytes);
+                check_hash(bytes, &chunk.hash, || self.place(at, chunk.offset))?;
+                chunks.push((bytes, 0));
+            }
+        }
+        let bytes = (basement.bytes + basement.small) as usize;
+        let mut entries = Sorted::with_capacity(section.entries().len(), bytes);
+        for entry in section.entries() {
+            let (value, block) = match entry.chunk {
+                NO_CHUNK => (&[][..], 0),
+                chunk => match chunks[usize::from(chunk)] {
+                    (_, block) if block > 0 && entry.bytes as usize == FILE_BLOCK => {
+                        (&[][..], block)
+                    }
+                    (bytes, _) => {
+                        let from = usize::from(entry.offset);
+                        (&bytes[from..from + entry.bytes as usize], 0)
+                    }
+                },
+            };
+            entries.push_copy(entry.key, Msn(block), Kind::Insert, value);
+        }
+        entries.shrink();
+        // Keys may share most of their bytes on disk, but a leaf is as long as they are without that.
+        if self.keys.bytes() + entries.arena() as u64 > LEAF_MAX as u64 {
+            let fault = Fault::mismatch("keys of a leaf", format!("{LEAF_MAX} bytes"), "more");
+            return Err(Error::corrupt(self.place(at, basement.offset), fault));
+        }
+        Ok(Part { entries, blocks })
+    }
+
+    /// Reads blocks, each with its basement, that have not been read, those in a row together.
+    pub fn read_blocks(&self, disk: &Disk, blocks: &[(usize, &Block)]) -> Result<()> {
+        let missing: Vec<(usize, &Block)> =
+            blocks.iter().copied().filter(|(_, block)| block.value.get().is_none()).collect();
+        for row in missing.chunk_by(|(_, a), (_, b)| a.offset + FILE_BLOCK as u32 == b.offset) {
+            let len = row.len() * FILE_BLOCK;
+            let (all, leaf) = (self.loaded.bytes() + len as u64, self.head.leaf_bytes);
+            let (part, first) = (row[0].0, row[0].1.offset);
+            if all > 2 * u64::from(leaf) {
+                let fault = Fault::mismatch("values of a leaf", format!("{leaf} bytes"), all);
+                return Err(Error::corrupt(self.place(part, first), fault));
+            }
+            let bytes = Bytes::from(disk.read(self.extent.start.byte() + u64::from(first), len)?);
+            for (number, (part, block)) in row.iter().enumerate() {
+                let value = bytes.slice(number * FILE_BLOCK..(number + 1) * FILE_BLOCK);
+                check_hash(&value, &block.hash, || self.place(*part, block.offset))?;
+                block.value.get_or_init(|| {
+                    self.loaded.add(FILE_BLOCK as u64);
+                    value
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the key section of basement `at` apart, and verifies it.
+    fn section(&self, at: usize, section: &[u8]) -> Result<KeySection> {
+        let place = || self.place(at, self.head.basements[at].offset);
+        verified_section(&self.head, at, section, place)
+    }
+}
+
+/// Takes the key section of basement `at` of a leaf apart, and verifies it.
+pub(crate) fn verified_section(
+    head: &LeafHead,
+    at: usize,
+    section: &[u8],
+    place: impl Fn() -> Place,
+) -> Result<KeySection> {
+    check_hash(section, &head.basements[at].hash, &place)?;
+    let corrupt = |fault| Error::corrupt(place(), fault);
+    let section = KeySection::decode(section, head.tree, head.leaf_bytes, None)
+        .map_err(|error| corrupt(error.into()))?;
+    check_section(&section, head, at).map_err(corrupt)?;
+    Ok(section)
+}
+
+/// A key section must agree with the directory in the head, and stay within its bounds; its small chunks
+/// fill the place that the head names, and its blocks come behind all small chunks.
+fn check_section(
+    section: &KeySection,
+    head: &LeafHead,
+    at: usize,
+) -> std::result::Result<(), Fault> {
+    let (tree, bounds) = (head.tree, &head.bounds);
+    let (reference, next) = (&head.basements[at], head.basements.get(at + 1));
+    let end = head.basements.last().map_or(0, |last| last.chunks().end);
+    let mut entries = section.entries();
+    if entries.len() != reference.entries as usize {
+        return Err(Fault::mismatch("entries of a basement", reference.entries, entries.len()));
+    }
+    let first = entries.next().map(|entry| entry.key);
+    let last = entries.next_back().map(|entry| entry.key).or(first);
+    let below = |key: &[u8]| bounds.is_below_end(key) && next.is_none_or(|next| *key < *next.first);
+    if first != Some(&*reference.first) || !last.is_some_and(below) {
+        return Err(Fault::Missing("keys of a basement lie outside what the head says".into()));
+    }
+    let mut at = reference.small_at;
+    for chunk in &section.chunks {
+        let (expected, found) = match is_block(tree, chunk.bytes as usize) {
+            true => (chunk.offset.max(end).next_multiple_of(FILE_BLOCK as u32), chunk.offset),
+            false => (at, chunk.offset),
+        };
+        if expected != found {
+            return Err(Fault::mismatch("place of a value chunk", expected, found));
+        }
+        at += if is_block(tree, chunk.bytes as usize) { 0 } else { chunk.bytes };
+    }
+    match at == reference.chunks().end {
+        true => Ok(()),
+        false => {
+            Err(Fault::mismatch("end of a basement's small chunks", reference.chunks().end, at))
+        }
+    }
+}

@@ -1,7 +1,8 @@
 //! Field × verb × {hashes left alone, hashes made right}: every field of every structure is damaged in every way. What
 //! the checker and the repair make of it stands in `format/DAMAGE.md`, which `BETR_BLESS=1` writes afresh.
 //!
-//! One field of each kind is looked at in each image; `BETR_MATRIX=1000` looks at as many in each image.
+//! One field of each kind is looked at in each image, and where it is a single digit one for each digit;
+//! `BETR_MATRIX=1000` looks at as many in each image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,6 +30,7 @@ const SEED: u64 = 7;
 const LEGAL: &[(&str, &str, &str)] = &[
     ("log group, the last", "*", LAST),
     ("what the last log group binds", "*", LAST),
+    ("log group", "flushed", "only where a group is damaged is it asked for"),
     ("log group", "nonce before", "only where the superblock is lost is it asked for"),
     ("log group", "record, message, second", CONTENTS),
     ("log group", "record, next inode", GREATER),
@@ -48,6 +50,12 @@ const LEGAL: &[(&str, &str, &str)] = &[
     ("value of the metadata index", "uid", ANY),
     ("value of the metadata index", "gid", ANY),
     ("value of the metadata index", "mode", ANY),
+    ("value of the metadata index", "inode", "no other has the number"),
+    (
+        "value of the metadata index",
+        "size",
+        "it has no blocks behind that, and what it lacks is zeros",
+    ),
     ("value of the metadata index", "target", ANY),
     ("value of the metadata index", "kind", "of what is no directory either says the same"),
     ("chunk", "bytes", CONTENTS),
@@ -239,7 +247,7 @@ fn chosen(subjects: &[Subject]) -> Vec<(&Subject, &Part, Field)> {
     let instances = std::env::var("BETR_MATRIX").ok().and_then(|number| number.parse().ok());
     let mut chosen = Vec::new();
     for subject in subjects {
-        let mut seen: BTreeMap<(&str, String), usize> = BTreeMap::new();
+        let mut seen: BTreeMap<(&str, String, Option<String>), usize> = BTreeMap::new();
         let device: Arc<dyn Device> = Arc::new(subject.base.fork());
         let disk = Disk::new(device);
         // A value that something pending replaces is not read.
@@ -247,7 +255,9 @@ fn chosen(subjects: &[Subject]) -> Vec<(&Subject, &Part, Field)> {
         for part in subject.anatomy.parts().iter().filter(is_read) {
             for field in part.fields(&disk).unwrap() {
                 let name = structure(part, subject.last_group);
-                let count = seen.entry((name, general(&field.name))).or_default();
+                // What may say few things is looked at with each.
+                let says = Some(field.value.clone()).filter(|value| value.len() == 1);
+                let count = seen.entry((name, general(&field.name), says)).or_default();
                 *count += 1;
                 if *count <= instances.unwrap_or(INSTANCES) {
                     chosen.push((subject, part, field));

@@ -42,10 +42,6 @@ pub fn contents(device: &Arc<dyn Device>) -> Result<Contents> {
 /// Whatever is not as it was has been told.
 pub fn all_is_told(what: &str, before: &Contents, after: &Contents, mended: &Mended) {
     let found = b"/lost+found";
-    let parent = |path: &[u8]| {
-        let slash = path.iter().rposition(|byte| *byte == b'/').unwrap();
-        path[..slash.max(1)].to_vec()
-    };
     let entries = |path: &[u8]| {
         let of = |missing: &&Missing| missing.what == MissingPart::Entries;
         // What is lost takes along what is below it.
@@ -66,7 +62,8 @@ pub fn all_is_told(what: &str, before: &Contents, after: &Contents, mended: &Men
     let ours = |path: &&Vec<u8>| !path.starts_with(found) && **path != b"/";
     // A file whose contents were there without an inode.
     let made = |path: &[u8]| {
-        let name = [&path[parent(path).len()..], &[0]].concat();
+        let slash = path.iter().rposition(|byte| *byte == b'/').unwrap();
+        let name = [&path[slash + 1..], &[0]].concat();
         mended.changes.iter().any(|change| match &change.place {
             Place::Key(TreeId::Metadata, key) => key.ends_with(&name),
             _ => false,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
 use betr_core::explore::{Broken, Step, Sweep, perform, random_steps};
@@ -10,7 +11,7 @@ use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{BLOCK_SIZE, Time, is_zero};
 use betr_core::mend::{Missing, MissingPart, Repair, repair_all};
-use betr_core::volume::Mode;
+use betr_core::volume::{Mode, slot_block};
 use betr_tests::contents::{Contents, all_is_told};
 use betr_tests::{Random, clock, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
@@ -267,12 +268,28 @@ fn a_repair_can_be_cut_off_anywhere() {
     let used = volume.store().space.used().clone();
     let nodes: Vec<u64> = (104..used.len() - 16).filter(|block| used.get(*block)).collect();
     let table = superblock.table.page.block.0;
-    // Nodes; nodes and the table; nodes and the space map.
+    // Nodes; nodes and the table; nodes and the space map; both slots of the newest superblock, and all slots; and the
+    // same with nodes.
     let map = superblock.map_start.0;
+    let slots: Vec<u64> = (0..32).map(|slot| slot_block(volume.identity().ring, slot).0).collect();
+    let newest = superblock.slot & !1;
+    let newest = &slots[newest as usize..newest as usize + 2];
+    let two = [nodes[3], nodes[7]];
+    let with = |more: &[u64]| [&two[..], more].concat();
+    let damages = [
+        with(&[]),
+        with(&[table]),
+        with(&[map]),
+        with(&[map + 1]),
+        newest.to_vec(),
+        slots.clone(),
+        with(newest),
+        with(&slots),
+    ];
     let mut states = 0;
-    for more in [&[][..], &[table], &[map], &[map + 1]] {
+    for blocks in damages {
         let mut bytes = image.clone();
-        for block in [nodes[3], nodes[7]].iter().chain(more) {
+        for block in &blocks {
             bytes = damaged(&bytes, *block as usize, "zeroed");
         }
         let base = ForkDevice::of(&bytes);
@@ -291,7 +308,7 @@ fn a_repair_can_be_cut_off_anywhere() {
         };
         mend(&device).unwrap();
         let expected = contents(&device);
-        let sweep = Sweep { base, events: recorder.events(), seed: 3, states: 12 };
+        let sweep = Sweep { base, events: recorder.events(), seed: 5, states: 400 };
         let judged = sweep.run(|device, _| {
             mend(&device)?;
             match contents(&device) == expected {
@@ -301,11 +318,45 @@ fn a_repair_can_be_cut_off_anywhere() {
         });
         states += judged.unwrap_or_else(|broken| {
             let Broken { cut, description, what, .. } = *broken;
-            panic!("{more:?}, after event {}: {what}\n{}", cut.events, description.join("\n"))
+            panic!(
+                "blocks {blocks:?}, after event {}: {what}\n{}",
+                cut.events,
+                description.join("\n")
+            )
         });
     }
     println!("{states} distinct states");
     assert!(states > 80, "{states} states");
+}
+
+/// A superblock that is lost is raised again, and written, in a volume that has no room left, too.
+#[test]
+fn a_full_volume_gets_its_superblock_back() {
+    let device = Arc::new(MemoryDevice::new(4 << 20));
+    let volume = create(device.clone(), tiny(), tight(), 3).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let root = fs.root().unwrap();
+    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+    let file = fs.make(&root, b"file", new).unwrap();
+    let mut random = Random::new(3);
+    let full = (0..).find_map(|at| {
+        let written = fs.write(&file, at * 4096, &Bytes::from(random.bytes(4096)));
+        written.err()
+    });
+    assert!(matches!(full, Some(Error::NoSpace { .. })), "{full:?}");
+    fs.checkpoint().unwrap();
+    let (ring, slot) = (fs.volume().identity().ring, fs.volume().superblock().slot & !1);
+    drop((root, file, fs));
+    let sound = contents(&(device.clone() as Arc<dyn Device>));
+    let mut bytes = device.snapshot();
+    for lost in [vec![slot, slot + 1], (0..32).collect()] {
+        for slot in lost {
+            let at = slot_block(ring, slot).byte() as usize;
+            bytes[at..at + BLOCK_SIZE].fill(0);
+        }
+        let (before, done, device) = mended("superblocks", bytes.clone()).expect("they are lost");
+        assert!(contents(&device) == sound, "{:?} {done:?}", before.findings);
+    }
 }
 
 /// A value that the log has lost, and that was overwritten later, is missed by nobody.

@@ -8,7 +8,7 @@ use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Severity, check};
 use betr_core::device::{
     Call, Device, FaultyDevice, FileDevice, ForkDevice, MemoryDevice, PlanningDevice,
-    RecordingDevice, SECTOR, Trouble,
+    RecordingDevice, SECTOR, Scratch, Trouble,
 };
 use betr_core::explore::{Broken, Sweep, parse, perform};
 use betr_core::format::{CHANGE_BYTES, Change, PlanHeader, PlanKind};
@@ -22,6 +22,10 @@ use betr_tests::{clock, create, open, tight, tiny};
 const IMAGE: u64 = 2 << 20;
 const ALL: CheckOptions = CheckOptions::ALL;
 const SLOT_9: u64 = IMAGE - 16 * 4096 + 4 * 4096;
+
+fn unnamed() -> Scratch {
+    Scratch::new(scratch(), String::new())
+}
 
 fn scratch() -> File {
     tempfile::tempfile().unwrap()
@@ -65,7 +69,7 @@ fn dirty() -> ForkDevice {
 
 /// The plan of a repair, and the image as that leaves it.
 fn planned(base: &ForkDevice) -> (Plan, Vec<u8>) {
-    let view = Arc::new(PlanningDevice::new(Arc::new(base.fork()), scratch()));
+    let view = Arc::new(PlanningDevice::new(Arc::new(base.fork()), unnamed()));
     let device: Arc<dyn Device> = view.clone();
     let report = check(&device, CheckOptions::default(), &mut ());
     repair(&device, &report, None, Time::default(), Box::new(|| 11)).unwrap();
@@ -279,7 +283,7 @@ fn a_device_that_fails_is_said_and_the_rest_comes_later() {
 /// The bytes of a plan with two changes of one block and one of another, in two groups.
 fn small() -> Vec<u8> {
     let base = Arc::new(MemoryDevice::new(1 << 20));
-    let view = PlanningDevice::new(base, scratch());
+    let view = PlanningDevice::new(base, unnamed());
     view.write_at(80 * 4096, &[1; 8192]).unwrap();
     view.flush().unwrap();
     view.write_at(80 * 4096 + 5, &[2]).unwrap();

@@ -17,6 +17,7 @@ mod overlay;
 mod planning;
 mod powercut;
 mod recording;
+mod scratch;
 
 use std::io;
 use std::ops::Range;
@@ -33,6 +34,7 @@ pub use overlay::OverlayDevice;
 pub use planning::PlanningDevice;
 pub use powercut::{Fate, SECTOR, cut_power};
 pub use recording::{Event, RecordingDevice};
+pub use scratch::Scratch;
 
 use crate::ids::BLOCK_SIZE;
 

@@ -5,12 +5,10 @@
 //! after all of them. Within a group the last write of a block counts; in a later group it is another change.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Device, checked_end, pieces};
+use super::{Device, Scratch, checked_end, pieces};
 use crate::format::{BlockBytes, Change};
 use crate::ids::{BLOCK_SIZE, BlockNr};
 
@@ -21,7 +19,7 @@ pub struct PlanningDevice {
     base: Arc<dyn Device>,
     len: u64,
     /// The new blocks, one behind another.
-    scratch: File,
+    scratch: Scratch,
     state: RwLock<State>,
 }
 
@@ -45,8 +43,8 @@ struct Written {
 }
 
 impl PlanningDevice {
-    /// A view of the whole blocks of `base` without differences; `scratch` is an empty file, and nobody else's.
-    pub fn new(base: Arc<dyn Device>, scratch: File) -> PlanningDevice {
+    /// A view of the whole blocks of `base` without differences.
+    pub fn new(base: Arc<dyn Device>, scratch: Scratch) -> PlanningDevice {
         let len = base.len() / BLOCK * BLOCK;
         PlanningDevice { base, len, scratch, state: RwLock::default() }
     }
@@ -76,7 +74,7 @@ impl PlanningDevice {
 
     fn scratch_block(&self, place: u32) -> io::Result<BlockBytes> {
         let mut bytes = Box::new([0; BLOCK_SIZE]);
-        self.scratch.read_exact_at(&mut bytes[..], u64::from(place) * BLOCK)?;
+        self.scratch.read(u64::from(place) * BLOCK, &mut bytes[..])?;
         Ok(bytes)
     }
 
@@ -133,7 +131,7 @@ impl Device for PlanningDevice {
         for (block, within, range) in pieces(at, buf.len()) {
             if let Some(place) = state.newest.get(&block) {
                 let start = u64::from(*place) * BLOCK + within.start as u64;
-                self.scratch.read_exact_at(&mut buf[range], start)?;
+                self.scratch.read(start, &mut buf[range])?;
             }
         }
         Ok(())
@@ -150,7 +148,7 @@ impl Device for PlanningDevice {
                 None => self.base_block(block)?,
             };
             copy[within].copy_from_slice(&bytes[range]);
-            self.scratch.write_all_at(&copy[..], u64::from(place) * BLOCK)?;
+            self.scratch.write(u64::from(place) * BLOCK, &copy[..])?;
             state.note(block, place, before);
         }
         Ok(())
@@ -174,9 +172,13 @@ mod tests {
     use super::*;
     use crate::device::MemoryDevice;
 
+    fn scratch() -> Scratch {
+        Scratch::new(tempfile::tempfile().unwrap(), String::new())
+    }
+
     fn view(bytes: Vec<u8>) -> (Arc<MemoryDevice>, PlanningDevice) {
         let base = Arc::new(MemoryDevice::from(bytes));
-        (base.clone(), PlanningDevice::new(base, tempfile::tempfile().unwrap()))
+        (base.clone(), PlanningDevice::new(base, scratch()))
     }
 
     /// Group, block, and the first byte before and afterwards.
@@ -224,7 +226,7 @@ mod tests {
         use crate::device::FaultyDevice;
         let faulty = Arc::new(FaultyDevice::new(Arc::new(MemoryDevice::new(8192))));
         faulty.spoil(0..1);
-        let view = PlanningDevice::new(faulty, tempfile::tempfile().unwrap());
+        let view = PlanningDevice::new(faulty, scratch());
         assert!(view.write_at(1, &[1]).is_err());
         assert_eq!(view.changes(), 0);
         // As a whole it can be written, but not with its old bytes in a plan.

@@ -17,6 +17,7 @@ pub mod name;
 pub mod plan;
 pub mod probe;
 pub mod range;
+pub mod scratch;
 pub mod show;
 pub mod size;
 pub mod skip;

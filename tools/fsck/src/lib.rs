@@ -10,6 +10,7 @@ mod plan;
 mod progress;
 mod repair;
 mod show;
+mod trial;
 pub mod undo;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use betr_core::volume::read_identity;
 
 pub use plan::Explanation;
 use progress::Meter;
+pub use trial::Trial;
 
 /// How it ends, as fsck(8) says.
 pub const EXIT_CODES: ExitCodes = ExitCodes {

@@ -1,19 +1,19 @@
 //! A repair: made on a view, checked again, written to a plan, and applied.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use betr_cli::image::NewImage;
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show as text};
 use betr_core::check::{Repairable, Report};
-use betr_core::device::{Device, PlanningDevice};
-use betr_core::mend::{Repair, repair_all};
-use betr_core::plan::{Plan, Standing, worse, write_repair};
+use betr_core::device::{Device, Scratch};
+use betr_core::plan::{Plan, Standing};
 
 use crate::plan::Explanation;
 use crate::show::Repaired;
+use crate::trial::Trial;
 use crate::{Args, apply, outcome, plan, show};
 
 /// An error if a file is there already that is to be made: before the work begins.
@@ -72,34 +72,31 @@ pub(crate) fn mend(
         }
     }
     let failed = |error: betr_core::Error| failure(path, None, &error);
-    let view = Arc::new(PlanningDevice::new(device.clone(), scratch(args, path)?));
-    let seen: Arc<dyn Device> = view.clone();
-    let (done, again): (Repair, Report) =
-        repair_all(&seen, report, args.options(), clock_now(), nonces()?).map_err(failed)?;
-    if let Some(worse) = worse(report, &again) {
+    let scratch = scratch(args, path)?;
+    let trial = Trial::of(device, report, args.options(), (clock_now(), nonces()?), scratch);
+    let trial = trial.map_err(failed)?;
+    if let Some(worse) = trial.worse() {
         let why = format!("The repair would leave {worse}; nothing was written.");
         return leave(args, path, report, &why, io);
     }
-    let explanation = Explanation::of(report, Some((&done, &again)));
     let place = Place::new(args, path)?;
-    if !write_repair(&view, !report.is_clean(), &explanation.to_string(), place.file())
-        .map_err(failed)?
-    {
+    if !trial.write(place.file()).map_err(failed)? {
         return leave(args, path, report, "The repair would change nothing.", io);
     }
     let plan = place.keep(args)?;
+    let (done, again) = (&trial.done, &trial.after);
     if !args.plan && !args.json {
-        show::before_repair(args.verbose, path, report, &done, io)?;
+        show::before_repair(args.verbose, path, report, done, io)?;
     }
     if args.writes() {
         apply::carry_out(path, device, &plan, None, args.undo.as_deref())?;
     }
     if args.plan {
-        plan::print(path, Some((&plan, Standing::Untouched)), &explanation, io)?;
+        plan::print(path, Some((&plan, Standing::Untouched)), &trial.explanation(), io)?;
     } else {
         let repaired = Repaired {
-            done: &done,
-            again: &again,
+            done,
+            again,
             plan: &plan,
             overlay: args.overlay.as_deref(),
             undo: args.undo.as_deref(),
@@ -110,7 +107,7 @@ pub(crate) fn mend(
         return Ok(outcome(report));
     }
     let corrected = if report.is_clean() { Exit::DONE } else { Exit::CORRECTED };
-    Ok(corrected | outcome(&again))
+    Ok(corrected | outcome(again))
 }
 
 /// Shows what was found, and says why it stays.
@@ -132,32 +129,11 @@ fn leave(
     Ok(outcome(report))
 }
 
-/// A file for what is tried, without a name: beside the plan, if that is kept; otherwise wherever there is a place
-/// for it, since an image may have to be repaired where little else works.
-fn scratch(args: &Args, image: &Path) -> Result<File, Failure> {
-    let places = match &args.overlay {
-        Some(overlay) => vec![beside(overlay)],
-        None => vec![std::env::temp_dir(), beside(image), "/dev/shm".into()],
-    };
-    let mut failed = None;
-    for place in places {
-        match tempfile::tempfile_in(&place) {
-            Ok(file) => return Ok(file),
-            Err(error) => failed = failed.or(Some((place, error))),
-        }
-    }
-    let why =
-        failed.map_or_else(String::new, |(place, error)| format!("{}: {error}", text::path(place)));
-    Err(Failure::failed(format!(
-        "no temporary file can be made: {why}; set TMPDIR to a directory that can be written to"
-    )))
-}
-
-/// The directory of a file.
-fn beside(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => ".".into(),
+/// A file for what is tried: beside the plan, if that is kept.
+fn scratch(args: &Args, image: &Path) -> Result<Scratch, Failure> {
+    match &args.overlay {
+        Some(overlay) => betr_cli::scratch::beside(overlay),
+        None => betr_cli::scratch::for_image(image),
     }
 }
 
@@ -166,7 +142,7 @@ enum Place {
     /// In a file of its own, which appears when the plan is complete.
     Named(NewImage),
     /// In a file that goes with this process.
-    Nowhere(File),
+    Nowhere(Scratch),
 }
 
 impl Place {
@@ -180,7 +156,7 @@ impl Place {
     fn file(&self) -> &File {
         match self {
             Place::Named(new) => &new.file,
-            Place::Nowhere(file) => file,
+            Place::Nowhere(scratch) => scratch.file(),
         }
     }
 

@@ -1,8 +1,7 @@
 //! From a damaged image to a file system that can be walked: on a view, and with all that went wrong on the way.
 
-use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use betr_cli::image::OpenImage;
@@ -240,7 +239,7 @@ fn mended(
     if report.is_clean() || report.repairable() == Repairable::No {
         return Ok(None);
     }
-    let scratch = scratch(path)?;
+    let scratch = betr_cli::scratch::for_image(path)?;
     let view: Arc<dyn Device> = Arc::new(PlanningDevice::new(device.clone(), scratch));
     let options = CheckOptions { slot, ..CheckOptions::ALL };
     match repair_all(&view, report, options, clock_now(), nonces()?) {
@@ -265,21 +264,4 @@ fn open_volume(device: Arc<dyn Device>, slot: Option<u32>) -> betr_core::Result<
     let cache = CacheBudget::of(CACHE);
     let options = OpenOptions { slot, cache, ..OpenOptions::new(Mode::ReadOnly, nonces) };
     Ok(Volume::open(device, options)?.0)
-}
-
-/// A file without a name for what is made of the image: wherever there is a place for it.
-fn scratch(image: &Path) -> Result<File, Failure> {
-    let beside = image.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let beside = beside.unwrap_or(Path::new(".")).to_owned();
-    let mut failed = Vec::new();
-    for place in [std::env::temp_dir(), beside, PathBuf::from("/dev/shm")] {
-        match tempfile::tempfile_in(&place) {
-            Ok(file) => return Ok(file),
-            Err(error) => failed.push(format!("{}: {error}", show::path(place))),
-        }
-    }
-    let why = failed.join("; ");
-    Err(Failure::failed(format!(
-        "no temporary file can be made: {why}; set TMPDIR to a directory that can be written to"
-    )))
 }

@@ -421,19 +421,18 @@ impl<'s> Schema<'s> {
     /// Where a regular file has its contents. False if its zone for them cannot be.
     fn contents_of(&mut self, key: &Key, place: &MetaPlace, inode: Brief) -> bool {
         let prefix = match inode.data_zone {
-            Some(zone) if zone < self.superblock.next_zone => Key::copied(&zone.0.to_be_bytes()),
             Some(zone) if zone.0 >= NUMBERS_END => {
                 self.mend(Correction::Contentless(key.clone()));
                 self.add(Code::ZoneWrong, key, format!("data zone {zone}"));
                 return false;
             }
-            Some(zone) => {
-                self.mend(Correction::Given { zone: Some(zone), ino: None });
-                self.add(Code::CounterWrong, key, format!("data zone {zone}"));
-                return false;
-            }
+            Some(zone) => Key::copied(&zone.0.to_be_bytes()),
             None => key.clone(),
         };
+        if let Some(zone) = inode.data_zone.filter(|zone| *zone >= self.superblock.next_zone) {
+            self.mend(Correction::Given { zone: Some(zone), ino: None });
+            self.add(Code::CounterWrong, key, format!("data zone {zone}"));
+        }
         if inode.data_zone.is_some() {
             self.homes.entry(prefix.to_vec()).or_insert_with(|| key.clone());
         }

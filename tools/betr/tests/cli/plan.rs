@@ -34,6 +34,27 @@ fn lost_image(dir: &Path) -> (PathBuf, u64) {
     (image, (newest.birth.epoch.0 - 1) % 16 * 2)
 }
 
+/// A disk that is full in the middle of a repair, wherever that is tried or kept: the image stays, and the error names the
+/// place.
+#[test]
+fn a_repair_without_room_leaves_the_image_alone() {
+    let (_guard, dir) = scratch();
+    let (image, out) = (dirty_image(&dir), dir.join("out"));
+    fs::create_dir(&out).unwrap();
+    let before = fingerprint(&image);
+    let scripts = [
+        (r#"TMPDIR="$1" "$0" fsck -fy "$2""#, "a temporary file in "),
+        (r#""$0" fsck -fy --overlay "$1/plan" "$2""#, "/out"),
+        (r#""$0" fsck -fy --undo "$1/undo" "$2""#, "/out/undo: "),
+    ];
+    for (script, place) in scripts {
+        let Some((listed, err, code)) = in_tmpfs(4096, &out, script, &image) else { return };
+        assert_eq!((listed.as_str(), code), ("", Some(8)), "{script}: {err}");
+        assert!(err.contains("No space left on device") && err.contains(place), "{script}: {err}");
+        assert!(fingerprint(&image) == before, "{script}: the image has changed");
+    }
+}
+
 #[test]
 fn a_repair_beside_an_image_leaves_it_alone() {
     let (_guard, dir) = scratch();

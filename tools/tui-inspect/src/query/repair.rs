@@ -6,15 +6,16 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use betr_cli::scratch;
 use betr_cli::volume::{clock_now, nonces};
 use betr_core::address::Address;
 use betr_core::check::{CheckOptions, Repairable};
-use betr_core::device::{Device, FileDevice, PlanningDevice};
+use betr_core::device::FileDevice;
 use betr_core::format::Magic;
-use betr_core::mend::{MissingPart, repair_all};
-use betr_core::plan::{Plan, worse, write_repair};
+use betr_core::mend::MissingPart;
+use betr_core::plan::Plan;
 use betr_core::text::printable;
-use betr_fsck::Explanation;
+use betr_fsck::Trial;
 
 use super::{range, text};
 use crate::image::Image;
@@ -45,23 +46,20 @@ pub(super) fn preview(image: &Image, work: &Arc<Work>) -> Result<(Planned, Sheet
         }
         Repairable::Safely | Repairable::WithLoss => {}
     }
-    let scratch =
-        tempfile::tempfile().map_err(|error| format!("no temporary file can be made: {error}"))?;
-    let view = Arc::new(PlanningDevice::new(image.raw(work), scratch));
-    let seen: Arc<dyn Device> = view.clone();
-    let nonces = nonces().map_err(|failure| failure.message)?;
-    let (done, again) =
-        repair_all(&seen, &report, CheckOptions::default(), clock_now(), nonces).map_err(text)?;
+    let scratch = || scratch::for_image(image.source.path()).map_err(|failure| failure.message);
+    let now = (clock_now(), nonces().map_err(|failure| failure.message)?);
+    let trial = Trial::of(&image.raw(work), &report, CheckOptions::default(), now, scratch()?);
+    let trial = trial.map_err(text)?;
+    let (done, again) = (&trial.done, &trial.after);
     if work.is_cancelled() {
         return Err("given up".into());
     }
-    if let Some(worse) = worse(&report, &again) {
+    if let Some(worse) = trial.worse() {
         return Err(format!("the repair would leave {worse}: it is not offered"));
     }
-    let file =
-        tempfile::tempfile().map_err(|error| format!("no temporary file can be made: {error}"))?;
-    let explanation = Explanation::of(&report, Some((&done, &again))).to_string();
-    if !write_repair(&view, !report.is_clean(), &explanation, &file).map_err(text)? {
+    let kept = scratch()?;
+    let file = kept.file().try_clone().map_err(text)?;
+    if !trial.write(&file).map_err(text)? {
         return Err("the repair would change nothing".into());
     }
     let len = file.metadata().map_err(text)?.len();

@@ -1,0 +1,42 @@
+//! Files without a name, for what is tried before it is done.
+
+use std::path::{Path, PathBuf};
+
+use betr_core::device::Scratch;
+
+use crate::{Failure, show};
+
+/// One wherever there is a place for it: an image may have to be repaired where little else works.
+pub fn for_image(image: &Path) -> Result<Scratch, Failure> {
+    let chosen = (std::env::temp_dir(), " (TMPDIR names another)");
+    first_of([chosen, (directory(image), ""), ("/dev/shm".into(), "")])
+}
+
+/// One in the directory of a file that will be kept.
+pub fn beside(file: &Path) -> Result<Scratch, Failure> {
+    first_of([(directory(file), "")])
+}
+
+/// One in the first of some directories in which there can be one; each with what to say besides where it is full.
+fn first_of(places: impl IntoIterator<Item = (PathBuf, &'static str)>) -> Result<Scratch, Failure> {
+    let mut failed = Vec::new();
+    for (place, hint) in places {
+        let name = show::path(&place);
+        match tempfile::tempfile_in(&place) {
+            Ok(file) => return Ok(Scratch::new(file, name + hint)),
+            Err(error) => failed.push(format!("{name}: {error}")),
+        }
+    }
+    Err(Failure::failed(format!(
+        "no temporary file can be made: {}; set TMPDIR to a directory that can be written to",
+        failed.join("; ")
+    )))
+}
+
+/// The directory of a file.
+fn directory(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => ".".into(),
+    }
+}

@@ -114,6 +114,13 @@ fn identity(disk: &Disk, report: &mut Report) -> Option<Identity> {
         _ => Code::IdentityInvalid,
     };
     report.add_error(code, &error);
+    if let Some(again) = again.as_ref().filter(|again| !fits(again))
+        && code != Code::ImageTruncated
+    {
+        let (stated, blocks) = (again.image_blocks, disk.len() / BLOCK_SIZE as u64);
+        let detail = format!("the superblock says {stated} blocks, and there are {blocks}");
+        report.add(Code::ImageTruncated, Place::Image, detail);
+    }
     again
 }
 

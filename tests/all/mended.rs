@@ -109,7 +109,7 @@ fn every_block(image: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> (usize, usize
 }
 
 /// How far apart the bytes are that are damaged, unless told otherwise.
-const BYTES_APART: usize = 101;
+const BYTES_APART: usize = 23;
 
 /// The same, byte by byte: some of them; `BETR_BYTES_APART=1` damages each. Of what nobody uses only a sample is taken.
 #[test]

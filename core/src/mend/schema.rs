@@ -218,7 +218,8 @@ impl Mender<'_> {
             None => {
                 let zone = prefix.first_chunk::<8>().filter(|_| prefix.len() == 8);
                 let zone = zone.map(|zone| ZoneId(u64::from_be_bytes(*zone)));
-                let Some(zone) = zone.filter(|zone| *zone >= FIRST_ZONE) else {
+                let can_be = |zone: &ZoneId| *zone >= FIRST_ZONE && zone.0 < limits::NUMBERS_END;
+                let Some(zone) = zone.filter(can_be) else {
                     return self.correct(Correction::DropContents(prefix.to_vec()));
                 };
                 (self.found_place(format!("zone-{}", zone.0).into_bytes(), zone)?, Some(zone))

@@ -391,20 +391,55 @@ impl KeySection {
 
     /// The entries, in key order.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = EntryRef<'_>> + ExactSizeIterator {
-        self.entries.iter().map(|entry| EntryRef {
+        (0..self.entries.len()).map(|at| self.entry(at))
+    }
+
+    /// One of the entries.
+    pub fn entry(&self, at: usize) -> EntryRef<'_> {
+        let entry = &self.entries[at];
+        EntryRef {
             key: &self.keys[entry.key.start as usize..entry.key.end as usize],
             chunk: entry.chunk,
             offset: entry.offset,
             bytes: entry.bytes,
-        })
+        }
     }
 
-    /// The keys in memory that all of them share, each with the length of its value.
+    /// The key of an entry, in memory that all of them share.
+    pub fn key(&self, at: usize) -> Key {
+        let Range { start, end } = self.entries[at].key;
+        Key::new(self.keys.slice(start as usize..end as usize))
+    }
+
+    /// The keys, each with the length of its value.
     pub fn keys(&self) -> impl Iterator<Item = (Key, usize)> {
-        self.entries.iter().map(|entry| {
-            let key = self.keys.slice(entry.key.start as usize..entry.key.end as usize);
-            (Key::new(key), entry.bytes as usize)
-        })
+        (0..self.entries.len()).map(|at| (self.key(at), self.entries[at].bytes as usize))
+    }
+
+    /// The entry of `key`, if there is one.
+    pub fn find(&self, key: &[u8]) -> Option<usize> {
+        let of = |entry: &StoredEntry| &self.keys[entry.key.start as usize..entry.key.end as usize];
+        self.entries.binary_search_by(|entry| of(entry).cmp(key)).ok()
+    }
+
+    /// The entries within `[lo, hi)`.
+    pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
+        let of = |entry: &StoredEntry| &self.keys[entry.key.start as usize..entry.key.end as usize];
+        let start = self.entries.partition_point(|entry| of(entry) < lo);
+        let end = hi
+            .map_or(self.entries.len(), |hi| self.entries.partition_point(|entry| of(entry) < hi));
+        start..end.max(start)
+    }
+
+    /// How much memory it takes, in bytes.
+    pub fn memory(&self) -> usize {
+        let chunks = self.chunks.len() * size_of::<ChunkRef>();
+        self.keys.len() + self.entries.len() * size_of::<StoredEntry>() + chunks
+    }
+
+    /// How many bytes all keys have.
+    pub fn key_bytes(&self) -> usize {
+        self.keys.len()
     }
 
     /// Parses a slice that is exactly the key section of a leaf of `leaf_bytes` bytes.
@@ -446,7 +481,7 @@ impl KeySection {
         }
         f.end()?;
         check_chunks(&f, tree, &chunks, &places.lengths)?;
-        Ok(KeySection { chunks, keys: keys.into(), entries })
+        Ok(KeySection { chunks, keys: keys.into_boxed_slice().into(), entries })
     }
 
     /// How long the section of these keys, with values of these lengths, will be.

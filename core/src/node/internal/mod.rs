@@ -313,7 +313,7 @@ impl Internal {
         if child.sealed > 0 {
             for run in self.runs.iter().filter(|run| run.reference.seq >= child.first_run) {
                 let ranges = self.ranges(disk, run)?;
-                overlay.absorb(std::iter::empty(), shares(&ranges, lo, hi));
+                overlay.absorb(std::iter::empty(), shares(ranges, lo, hi));
                 let within = run.slices_within(child.id, lo, hi);
                 let slices = within.map(|at| Ok((at, self.slice(disk, run, at)?)));
                 let slices = slices.collect::<Result<Vec<_>>>()?;

@@ -64,9 +64,9 @@ impl Internal {
         Err(Error::corrupt(Place::Node { id: self.id, byte: None }, fault))
     }
 
-    pub(super) fn ranges(&self, disk: &Disk, run: &Run) -> Result<Arc<Vec<RangeDelete>>> {
+    pub(super) fn ranges<'r>(&self, disk: &Disk, run: &'r Run) -> Result<&'r [RangeDelete]> {
         if let Some(ranges) = run.ranges.get() {
-            return Ok(ranges.clone());
+            return Ok(ranges);
         }
         let section = &run.reference.ranges;
         let ranges = if section.count == 0 {
@@ -76,7 +76,7 @@ impl Internal {
             decode_ranges(&bytes, section.count as usize, None)
                 .map_err(|error| Error::corrupt(self.part_place(run, section), error))?
         };
-        Ok(run.ranges.get_or_init(|| Arc::new(ranges)).clone())
+        Ok(run.ranges.get_or_init(|| Arc::new(ranges)))
     }
 
     fn part(&self, disk: &Disk, run: &Run, section: &SectionRef) -> Result<Vec<u8>> {

@@ -19,14 +19,14 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Result};
 use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
-    Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, Key, KeySection,
-    Kind, LeafHead, NO_CHUNK, Places, SECTION_BYTES, chunks_of, encode_section, is_block,
-    shared_prefix,
+    Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, EntryRef, Key,
+    KeySection, Kind, LeafHead, NO_CHUNK, Places, SECTION_BYTES, chunks_of, encode_section,
+    is_block, shared_prefix,
 };
 use crate::ids::*;
 pub use image::LeafImage;
 pub(crate) use stored::verified_section;
-use stored::{Block, Stored};
+use stored::{Stored, Value};
 
 /// What an entry takes on disk besides key and value, at the most.
 const ENTRY_COST: usize = 7;
@@ -147,16 +147,19 @@ impl Leaf {
     pub fn open(&mut self, disk: &Disk) -> Result<()> {
         let Content::Stored(stored) = &self.content else { return Ok(()) };
         stored.read_all(disk)?;
-        let count = stored.parts().map(|part| part.entries.len()).sum();
-        let arena = stored.parts().map(|part| part.entries.arena()).sum();
+        let count = stored.parts().map(|part| part.len()).sum();
+        let arena = stored.parts().map(|part| part.bytes()).sum();
         let mut entries = Sorted::with_capacity(count, arena);
         for part in stored.parts() {
-            for item in part.entries.iter() {
-                match part.block_of(&item).and_then(Block::value) {
-                    Some(value) => {
-                        entries.push_value(item.key, Msn(0), Kind::Insert, value);
+            for (_, entry) in part.range(&[], None) {
+                match part.value(&entry) {
+                    Value::Small(range) => {
+                        entries.push_copy(entry.key, Msn(0), Kind::Insert, part.small(range));
                     }
-                    None => entries.push(item),
+                    Value::Block(block) => {
+                        let value = block.value().expect("all has been read");
+                        entries.push_value(entry.key, Msn(0), Kind::Insert, value);
+                    }
                 }
             }
         }
@@ -189,18 +192,21 @@ impl Leaf {
                     continue;
                 }
             };
-            for item in part.entries.range(&lo, hi.as_deref()) {
-                let Some(block) = part.block_of(&item) else {
-                    entries.push(item);
-                    continue;
+            for (_, entry) in part.range(&lo, hi.as_deref()) {
+                let block = match part.value(&entry) {
+                    Value::Small(range) => {
+                        entries.push_copy(entry.key, Msn(0), Kind::Insert, part.small(range));
+                        continue;
+                    }
+                    Value::Block(block) => block,
                 };
                 match (stored.read_blocks(disk, &[(at, block)]), block.value()) {
                     (Ok(()), Some(value)) => {
-                        entries.push_value(item.key, Msn(0), Kind::Insert, value);
+                        entries.push_value(entry.key, Msn(0), Kind::Insert, value);
                     }
                     (Ok(()), None) => {}
                     (Err(error), _) => {
-                        let lo = Key::copied(item.key);
+                        let lo = Key::copied(entry.key);
                         lost(Bounds { hi: Some(lo.successor()), lo }, &error);
                     }
                 }

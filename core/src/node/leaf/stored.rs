@@ -19,10 +19,12 @@ pub(super) struct Stored {
 
 /// A basement in memory.
 pub(super) struct Part {
-    /// Its entries, each as an insert. One of a block of a file has no value here, and as its message's
-    /// number the place of the block in `blocks`, counted from 1.
-    pub entries: Sorted,
-    blocks: Vec<Block>,
+    section: KeySection,
+    /// Its small chunks, which have been verified, and where they stand in the leaf.
+    small: Bytes,
+    small_at: u32,
+    /// The blocks of files, each with the number of its chunk, in order.
+    blocks: Vec<(u16, Block)>,
 }
 
 /// A block of a file, which is read when it is asked for.
@@ -40,35 +42,70 @@ impl Block {
     }
 }
 
+/// A value of a basement.
+pub(super) enum Value<'p> {
+    /// A small one: where it is among the small chunks.
+    Small(Range<usize>),
+    Block(&'p Block),
+}
+
 impl Part {
-    /// The block of an entry, if it is one.
-    pub fn block_of(&self, item: &Item<'_>) -> Option<&Block> {
-        self.blocks.get(item.msn.0.checked_sub(1)? as usize)
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.section.entries().len()
     }
 
-    /// The length of an entry's value.
-    fn len_of(&self, item: &Item<'_>) -> usize {
-        if self.block_of(item).is_some() { FILE_BLOCK } else { item.value().len() }
+    /// The entries within `[lo, hi)`, each with its place.
+    pub fn range(
+        &self,
+        lo: &[u8],
+        hi: Option<&[u8]>,
+    ) -> impl Iterator<Item = (usize, EntryRef<'_>)> {
+        self.section.within(lo, hi).map(|at| (at, self.section.entry(at)))
+    }
+
+    /// The value of an entry.
+    pub fn value(&self, entry: &EntryRef<'_>) -> Value<'_> {
+        if entry.chunk == NO_CHUNK {
+            return Value::Small(0..0);
+        }
+        if let Ok(at) = self.blocks.binary_search_by_key(&entry.chunk, |(chunk, _)| *chunk) {
+            return Value::Block(&self.blocks[at].1);
+        }
+        let chunk = self.section.chunks[usize::from(entry.chunk)].offset - self.small_at;
+        let start = chunk as usize + usize::from(entry.offset);
+        Value::Small(start..start + entry.bytes as usize)
+    }
+
+    /// A small value.
+    pub fn small(&self, range: Range<usize>) -> &[u8] {
+        &self.small[range]
+    }
+
+    /// How many bytes keys and small values have.
+    pub fn bytes(&self) -> usize {
+        self.section.key_bytes() + self.small.len()
     }
 
     fn memory(&self) -> usize {
-        let read = self.blocks.iter().filter(|block| block.value.get().is_some()).count();
-        self.entries.memory() + self.blocks.len() * size_of::<Block>() + read * FILE_BLOCK
+        let read = self.blocks.iter().filter(|(_, block)| block.value.get().is_some()).count();
+        let blocks = self.blocks.len() * size_of::<(u16, Block)>() + read * FILE_BLOCK;
+        self.section.memory() + self.small.len() + blocks
     }
 }
 
 /// Bytes of a leaf that were read at once: one stretch, or one of key sections and one of small chunks.
-struct Stretches(Vec<(u32, Vec<u8>)>);
+struct Stretches(Vec<(u32, Bytes)>);
 
 impl Stretches {
     /// What stands at a place, which one of them holds.
-    fn bytes(&self, place: Range<u32>) -> &[u8] {
-        let holds = |(start, bytes): &&(u32, Vec<u8>)| {
+    fn bytes(&self, place: Range<u32>) -> Bytes {
+        let holds = |(start, bytes): &&(u32, Bytes)| {
             *start <= place.start && u64::from(place.end) <= u64::from(*start) + bytes.len() as u64
         };
-        let found = self.0.iter().find(holds);
-        found.map_or(&[], |(start, bytes)| {
-            &bytes[(place.start - start) as usize..(place.end - start) as usize]
+        let found = self.0.iter().find(holds).filter(|_| !place.is_empty());
+        found.map_or_else(Bytes::new, |(start, bytes)| {
+            bytes.slice((place.start - start) as usize..(place.end - start) as usize)
         })
     }
 }
@@ -96,8 +133,11 @@ impl Stored {
 
     /// About how much memory it takes.
     pub fn weight(&self) -> usize {
-        let parts = self.parts.iter().filter_map(OnceLock::get);
-        512 + self.parts.len() * 160 + parts.map(|part| part.memory()).sum::<usize>()
+        let parts = self.parts.iter().zip(&self.head.basements);
+        let parts = parts.filter_map(|(part, basement)| Some((part.get()?, basement)));
+        // Keys as they were read stay with the values behind them.
+        let memory = parts.map(|(part, basement)| part.memory() + basement.bytes as usize);
+        512 + self.parts.len() * 160 + memory.sum::<usize>()
     }
 
     /// The first keys of basements, in order, from the one on that holds what is behind `key`.
@@ -137,13 +177,13 @@ impl Stored {
     pub fn get(&self, disk: &Disk, key: &[u8]) -> Result<Option<Bytes>> {
         let Some(at) = self.behind(key).checked_sub(1) else { return Ok(None) };
         let part = self.part(disk, at)?;
-        let Some(item) = part.entries.get(key) else { return Ok(None) };
-        match part.block_of(&item) {
-            Some(block) => {
+        let Some(found) = part.section.find(key) else { return Ok(None) };
+        match part.value(&part.section.entry(found)) {
+            Value::Small(range) => Ok(Some(part.small.slice(range))),
+            Value::Block(block) => {
                 self.read_blocks(disk, &[(at, block)])?;
                 Ok(block.value.get().cloned())
             }
-            None => Ok(Some(item.bytes())),
         }
     }
 
@@ -156,15 +196,17 @@ impl Stored {
         let (mut blocks, mut owners) = (Vec::new(), Vec::new());
         for at in range {
             let part = self.part(disk, at)?;
-            if !part.blocks.is_empty() {
-                for (entry, item) in part.entries.range(lo, hi).enumerate() {
-                    if let Some(block) = part.block_of(&item) {
+            for (place, entry) in part.range(lo, hi) {
+                let value = match part.value(&entry) {
+                    Value::Small(range) => part.small.slice(range),
+                    Value::Block(block) => {
                         blocks.push((at, block));
-                        owners.push(found.len() + entry);
+                        owners.push(found.len());
+                        Bytes::new()
                     }
-                }
+                };
+                found.push((part.section.key(place), value));
             }
-            found.extend(part.entries.export(lo, hi));
         }
         self.read_blocks(disk, &blocks)?;
         for (entry, (_, block)) in owners.into_iter().zip(blocks) {
@@ -194,18 +236,21 @@ impl Stored {
             _ => None,
         };
         for at in range {
-            if let Some(part) = self.parts[at].get() {
-                let items = part.entries.range(lo, hi);
-                found.extend(items.map(|item| (Key::copied(item.key), part.len_of(&item))));
-                continue;
-            }
-            let keys = self.head.basements[at].keys();
-            let section = match &stretches {
-                Some(stretches) => self.section(at, stretches.bytes(keys))?,
-                None => self.section(at, &self.read(disk, keys)?.1)?,
+            let read;
+            let section = match self.parts[at].get() {
+                Some(part) => &part.section,
+                None => {
+                    let keys = self.head.basements[at].keys();
+                    let bytes = match &stretches {
+                        Some(stretches) => stretches.bytes(keys),
+                        None => self.read(disk, keys)?.1,
+                    };
+                    read = self.section(at, &bytes)?;
+                    &read
+                }
             };
-            let inside = |key: &[u8]| *key >= *lo && hi.is_none_or(|hi| *key < *hi);
-            found.extend(section.keys().filter(|(key, _)| inside(key)));
+            let inside = section.within(lo, hi);
+            found.extend(inside.map(|at| (section.key(at), section.entry(at).bytes as usize)));
         }
         Ok(found)
     }
@@ -226,7 +271,7 @@ impl Stored {
         self.load(disk, 0..self.parts.len())?;
         let parts = self.parts().enumerate();
         let blocks: Vec<(usize, &Block)> =
-            parts.flat_map(|(at, part)| part.blocks.iter().map(move |b| (at, b))).collect();
+            parts.flat_map(|(at, part)| part.blocks.iter().map(move |(_, b)| (at, b))).collect();
         self.read_blocks(disk, &blocks)
     }
 
@@ -246,12 +291,9 @@ impl Stored {
                 self.parts[*at].get_or_init(|| {
                     let basement = &self.head.basements[*at];
                     self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
-                    self.keys.add(part.entries.arena() as u64);
+                    self.keys.add(part.bytes() as u64);
                     Arc::new(part)
                 });
-            }
-            for (_, bytes) in stretches.0 {
-                disk.recycle(bytes);
             }
         }
         Ok(())
@@ -273,9 +315,9 @@ impl Stored {
     }
 
     /// Reads a piece of the leaf, and says where it starts.
-    fn read(&self, disk: &Disk, piece: Range<u32>) -> Result<(u32, Vec<u8>)> {
+    fn read(&self, disk: &Disk, piece: Range<u32>) -> Result<(u32, Bytes)> {
         let at = self.extent.start.byte() + u64::from(piece.start);
-        Ok((piece.start, disk.read_buffer(at, piece.len())?))
+        Ok((piece.start, disk.read(at, piece.len())?.into()))
     }
 
     fn place(&self, part: usize, offset: u32) -> Place {
@@ -287,45 +329,25 @@ impl Stored {
     fn parse(&self, at: usize, stretches: &Stretches) -> Result<Part> {
         let tree = self.head.tree;
         let basement = &self.head.basements[at];
-        let section = self.section(at, stretches.bytes(basement.keys()))?;
-        let mut blocks: Vec<Block> = Vec::new();
-        // For each chunk its bytes, or the number of its block.
-        let mut chunks: Vec<(&[u8], u64)> = Vec::with_capacity(section.chunks.len());
-        for chunk in &section.chunks {
+        let section = self.section(at, &stretches.bytes(basement.keys()))?;
+        let mut blocks = Vec::new();
+        for (number, chunk) in section.chunks.iter().enumerate() {
             if is_block(tree, chunk.bytes as usize) {
                 let (offset, hash) = (chunk.offset, chunk.hash);
-                blocks.push(Block { offset, hash, value: OnceLock::new() });
-                chunks.push((&[], blocks.len() as u64));
+                blocks.push((number as u16, Block { offset, hash, value: OnceLock::new() }));
             } else {
                 let bytes = stretches.bytes(chunk.offset..chunk.offset + chunk.bytes);
-                check_hash(bytes, &chunk.hash, || self.place(at, chunk.offset))?;
-                chunks.push((bytes, 0));
+                check_hash(&bytes, &chunk.hash, || self.place(at, chunk.offset))?;
             }
         }
-        let bytes = (basement.bytes + basement.small) as usize;
-        let mut entries = Sorted::with_capacity(section.entries().len(), bytes);
-        for entry in section.entries() {
-            let (value, block) = match entry.chunk {
-                NO_CHUNK => (&[][..], 0),
-                chunk => match chunks[usize::from(chunk)] {
-                    (_, block) if block > 0 && entry.bytes as usize == FILE_BLOCK => {
-                        (&[][..], block)
-                    }
-                    (bytes, _) => {
-                        let from = usize::from(entry.offset);
-                        (&bytes[from..from + entry.bytes as usize], 0)
-                    }
-                },
-            };
-            entries.push_copy(entry.key, Msn(block), Kind::Insert, value);
-        }
-        entries.shrink();
+        let small = stretches.bytes(basement.chunks());
+        let part = Part { section, small, small_at: basement.small_at, blocks };
         // Keys may share most of their bytes on disk, but a leaf is as long as they are without that.
-        if self.keys.bytes() + entries.arena() as u64 > LEAF_MAX as u64 {
+        if self.keys.bytes() + part.bytes() as u64 > LEAF_MAX as u64 {
             let fault = Fault::mismatch("keys of a leaf", format!("{LEAF_MAX} bytes"), "more");
             return Err(Error::corrupt(self.place(at, basement.offset), fault));
         }
-        Ok(Part { entries, blocks })
+        Ok(part)
     }
 
     /// Reads blocks, each with its basement, that have not been read, those in a row together.

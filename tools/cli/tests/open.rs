@@ -14,6 +14,13 @@ fn image(dir: &Path, len: u64) -> PathBuf {
     path
 }
 
+/// One test at a time: a program that one starts holds the locks of all files that are open for a moment, and who looks
+/// for a free loop device may hold another's.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The message of the refusal, which must name the file.
 fn refused<T: std::fmt::Debug>(result: Result<T, OpenError>, path: &Path) -> String {
     let message = result.unwrap_err().to_string();
@@ -23,6 +30,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, OpenError>, path: &Path) -> Str
 
 #[test]
 fn a_file_is_opened_with_its_length() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = image(dir.path(), 12345);
     symlink(&path, dir.path().join("link")).unwrap();
@@ -34,6 +42,7 @@ fn a_file_is_opened_with_its_length() {
 
 #[test]
 fn what_is_no_image_is_refused_at_once() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status();
@@ -63,6 +72,7 @@ fn what_is_no_image_is_refused_at_once() {
 
 #[test]
 fn readers_share_and_writers_do_not() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = image(dir.path(), 4096);
     let me = format!("process {} (", std::process::id());
@@ -87,6 +97,7 @@ fn readers_share_and_writers_do_not() {
 
 #[test]
 fn the_holder_in_another_process_is_named() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = image(dir.path(), 4096);
     if !skip::need("the program flock", skip::program("flock").is_some()) {
@@ -112,23 +123,20 @@ fn the_holder_in_another_process_is_named() {
 
 #[test]
 fn an_odd_name_cannot_disturb_the_terminal() {
+    let _alone = alone();
     let message = open("/nowhere/\x1b[2Jx\n", Access::Read).unwrap_err().to_string();
     assert!(message.starts_with("/nowhere/\\x1b[2Jx\\x0a does not exist"), "{message}");
 }
 
-/// Who looks for a free loop device may hold another's for a moment: one test at a time.
-static LOOPS: Mutex<()> = Mutex::new(());
-
 /// A loop device that is detached when the test ends, however it ends.
-struct Loop(String, #[allow(dead_code)] MutexGuard<'static, ()>);
+struct Loop(String);
 
 impl Loop {
     fn attach(path: &Path) -> Option<Loop> {
         let losetup = skip::program("losetup")?;
-        let alone = LOOPS.lock().unwrap_or_else(PoisonError::into_inner);
         let output = Command::new(losetup).args(["-f", "--show"]).arg(path).output().ok()?;
         let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        (output.status.success() && !device.is_empty()).then_some(Loop(device, alone))
+        (output.status.success() && !device.is_empty()).then_some(Loop(device))
     }
 }
 
@@ -149,6 +157,7 @@ impl Drop for Mounted {
 
 #[test]
 fn a_loop_device_protects_its_file_and_can_be_written_itself() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = image(dir.path(), 4 << 20);
     let attached = Loop::attach(&path);
@@ -189,6 +198,7 @@ fn a_loop_device_protects_its_file_and_can_be_written_itself() {
 
 #[test]
 fn a_mounted_device_and_its_file_are_refused() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = image(dir.path(), 4 << 20);
     let at = dir.path().canonicalize().unwrap().join("mount point");

@@ -511,6 +511,50 @@ fn what_is_deleted_leaves_nothing_behind() {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
+/// Of many keys all but one in sixty are deleted, one by one and here and there: their leaves are joined, and then the nodes
+/// above them, until the tree is little larger than one that never had more.
+#[test]
+fn what_is_left_of_many_keys_is_a_shallow_tree() {
+    const KEYS: u32 = 60_000;
+    let is_left = |number: &u32| number.is_multiple_of(60);
+    let make = |grown: bool| {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * MIB));
+        let options =
+            KvOptions { cache: tight(), geometry: Some(tiny()), ..KvOptions::new(nonces(0)) };
+        let mut kv = Kv::create(device.clone(), *b"shallow again !!", options).unwrap();
+        let each = |kv: &mut Kv, numbers: Vec<u32>, change: &dyn Fn(&mut Batch, &[u8])| {
+            for numbers in numbers.chunks(500) {
+                let mut batch = Batch::new();
+                numbers.iter().for_each(|number| change(&mut batch, &scattered_key(*number)));
+                kv.commit(batch).unwrap();
+            }
+            kv.checkpoint().unwrap();
+        };
+        let insert = |batch: &mut Batch, key: &[u8]| batch.insert(TreeId::Metadata, key, &[1; 40]);
+        let numbers = (0..KEYS).filter(|number| grown || is_left(number));
+        each(&mut kv, numbers.collect(), &insert);
+        let most = kv.volume().store().root(TreeId::Metadata).unwrap().height();
+        if grown {
+            let gone = (0..KEYS).filter(|number| !is_left(number)).collect();
+            each(&mut kv, gone, &|batch, key| batch.delete(TreeId::Metadata, key));
+            kv.drain().unwrap();
+            kv.checkpoint().unwrap();
+        }
+        let height = kv.volume().store().root(TreeId::Metadata).unwrap().height();
+        drop(kv);
+        let report = check(&device, CheckOptions::ALL, &mut ());
+        assert!(report.is_clean(), "{:?}", report.findings);
+        (most, height, report.counts)
+    };
+    let (_, small, never) = make(false);
+    let (most, height, after) = make(true);
+    println!(
+        "{most:?}, then {height:?} with {after:?}; without the others {small:?} with {never:?}"
+    );
+    assert!(most > height && height.0 <= small.0 + 1, "{most:?}, {height:?}, {small:?}");
+    assert!(after.leaves <= 2 * never.leaves, "{after:?}, {never:?}");
+}
+
 /// Long values stand apart from keys: a lookup reads a head, a key section and a chunk, and a scan of keys nothing but
 /// heads and keys.
 #[test]

@@ -234,6 +234,12 @@ impl Kv {
         self.volume.checkpoint()
     }
 
+    /// Moves everything that is pending down to the leaves, after which a checkpoint gives back the space of all
+    /// that was deleted, and a scan meets no message. It rewrites each leaf that something is pending for.
+    pub fn drain(&mut self) -> Result<()> {
+        self.volume.drain()
+    }
+
     /// The value of `key`.
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
         self.volume.get(tree, key)

@@ -385,6 +385,8 @@ fn join(
         Ok(())
     })?;
     let lo = store.node(left_id)?.bounds().lo.clone();
+    // Its parent has a child less.
+    balance.look_at(tree, &lo, Height(height.0 + 1));
     if let Some(below) = height.0.checked_sub(1) {
         // A child that had no neighbour may have one now.
         balance.look_at(tree, &boundary, Height(below));

@@ -62,8 +62,7 @@ impl Volume {
         if self.drained == self.next_msn {
             return Ok(false);
         }
-        let result = self.drain();
-        self.or_fail(result)?;
+        self.drain()?;
         if self.balance.is_settled() {
             self.drained = self.next_msn;
         }
@@ -83,12 +82,16 @@ impl Volume {
         Ok(true)
     }
 
-    /// Carries out everything that is pending in buffers: range deletes free what they cover.
-    fn drain(&mut self) -> Result<()> {
+    /// Moves everything that is pending down to the leaves, which rewrites each that something is pending for:
+    /// deletes give back the space of what they cover, and nodes that became small are joined. Where space is
+    /// short it stops half way.
+    pub fn drain(&mut self) -> Result<()> {
         self.counters.drains += 1;
-        self.settle(true)?;
-        self.balance.drain(&self.store)?;
-        self.settle(true)
+        let result = self.settle(true).and_then(|()| {
+            self.balance.drain(&self.store)?;
+            self.settle(true)
+        });
+        self.or_fail(result)
     }
 
     /// Makes steps until all nodes are within their sizes; each followed by a checkpoint where space is

@@ -228,7 +228,8 @@ fn suspects(report: &Report) -> BTreeSet<NodeId> {
         Code::MessageWrong,
         Code::EntryWrong,
         Code::PaddingDirty,
-        // The checker does not look at what stands there.
+        // The checker does not look at what stands there, or behind a head that the table is wrong about.
+        Code::HeadInvalid,
         Code::BlockTwice,
         Code::BlockOutside,
         Code::MapInvalid,

@@ -29,7 +29,7 @@ fn every_state_recovers_to_an_operation_boundary() {
     for (name, tally) in &explored.tallies {
         assert!(tally.distinct > 800, "{name}: only {} states", tally.distinct);
         assert!(tally.inside > 100, "{name}: only {} inside recoveries", tally.inside);
-        assert!(tally.torn > 0 && tally.groups > 100, "{name}: {tally:?}");
+        assert!(tally.groups > 100, "{name}: {tally:?}");
         let spread = tally.rules.get("recovery: entry spread over several nodes");
         assert!(spread.is_some_and(|count| *count > 10), "{name}: {tally:?}");
     }

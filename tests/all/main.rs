@@ -27,4 +27,5 @@ mod replays;
 mod rot;
 mod shared;
 mod sweeps;
+mod timing;
 mod zones;

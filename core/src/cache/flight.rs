@@ -1,11 +1,13 @@
-//! Leaves that are being written beside the foreground.
+//! Nodes that are being written beside the foreground.
 //!
-//! When memory is short the oldest dirty leaves take off: a job serialises and hashes them, and once that is
-//! done they get their places, and another job writes them. Then they land: the allocation table learns where
-//! they are, and they are clean. The steps that the foreground takes depend on what it is asked to do, never on
-//! how far the jobs are: it waits where it must. So the same operations make the same image.
+//! When memory is short the oldest dirty nodes take off: some leaves together, or an internal node alone. A job
+//! makes them what they are to be on disk; once that is done they get their places, and another job writes them.
+//! Then they land: the allocation table learns where they are, and they are clean. The steps that the
+//! foreground takes depend on what it is asked to do, never on how far the jobs are: it waits where it must. So
+//! the same operations make the same image.
 //!
-//! A leaf in flight does not change: whoever wants to change it waits until it has landed.
+//! A node in flight does not change: whoever wants to change it waits until it has landed. One that could not be
+//! written is dirty as before.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,32 +17,48 @@ use rayon::prelude::*;
 use super::Store;
 use super::job::Job;
 use crate::device::Disk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Entry;
 use crate::ids::*;
-use crate::node::{Leaf, LeafImage, Node};
+use crate::node::{Internal, Leaf, LeafImage, Node, SealedNode, WrittenNode};
 
-/// Batches that are in flight at once.
-const FLIGHTS_MAX: usize = 2;
+/// Flights that there are at once.
+const FLIGHTS_MAX: usize = 8;
+/// Those that are left the time to be encoded: the last ones.
+const ENCODING_MAX: usize = 4;
+/// Nodes in flight weigh at most one of so many parts of what may be dirty, unless there is one flight.
+const FLIGHTS_SHARE: usize = 8;
 
 /// Batches in flight, the oldest first.
 #[derive(Default)]
 pub(super) struct Flights {
     flights: VecDeque<Flight>,
-    /// The weight of all leaves in flight.
+    /// The weight of all nodes in flight.
     bytes: usize,
 }
 
-/// Leaves that are written together.
+/// Nodes that are written together: leaves, or one internal node.
 struct Flight {
-    leaves: Vec<Arc<Node>>,
+    nodes: Vec<Arc<Node>>,
     bytes: usize,
     stage: Stage,
 }
 
 enum Stage {
-    Encoding(Job<Vec<LeafImage>>),
-    Writing(Vec<Entry>, Job<Result<()>>),
+    Encoding(Job<Result<Encoded>>),
+    Writing(Job<Result<Written>>),
+}
+
+/// Nodes as they are to be on disk, but for places.
+enum Encoded {
+    Leaves(Vec<LeafImage>),
+    Internal(Box<SealedNode>),
+}
+
+/// What has been written where.
+enum Written {
+    Leaves(Vec<Entry>),
+    Internal(Box<WrittenNode>, Extent),
 }
 
 impl Flights {
@@ -51,7 +69,7 @@ impl Flights {
 
     /// Whether a node is in flight.
     pub fn has(&self, id: NodeId) -> bool {
-        self.flights.iter().any(|flight| flight.leaves.iter().any(|leaf| leaf.id() == id))
+        self.flights.iter().any(|flight| flight.nodes.iter().any(|node| node.id() == id))
     }
 }
 
@@ -61,23 +79,15 @@ impl Drop for Flights {
         for flight in self.flights.drain(..) {
             match flight.stage {
                 Stage::Encoding(job) => drop(job.wait()),
-                Stage::Writing(_, job) => drop(job.wait()),
+                Stage::Writing(job) => drop(job.wait()),
             }
         }
     }
 }
 
 impl Store {
-    /// Lets dirty leaves take off, which are open and weigh so many bytes.
-    pub(super) fn take_off(&mut self, leaves: Vec<Arc<Node>>, bytes: usize) -> Result<()> {
-        while self.flights.flights.len() >= FLIGHTS_MAX {
-            self.land_first()?;
-        }
-        // What was encoded meanwhile can be written meanwhile.
-        if let Some(flight) = self.flights.flights.pop_front() {
-            let flight = self.write_flight(flight)?;
-            self.flights.flights.push_front(flight);
-        }
+    /// Lets dirty leaves take off, which are open.
+    pub(super) fn take_off(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
         let first_seq = self.write_seq + 1;
         self.write_seq += leaves.len() as u64;
@@ -86,16 +96,55 @@ impl Store {
             let image = |(at, node): (usize, &Arc<Node>)| {
                 leaf_of(node).image(&disk, birth, first_seq + at as u64, basement_size)
             };
-            nodes.par_iter().enumerate().map(image).collect()
+            Ok(Encoded::Leaves(nodes.par_iter().enumerate().map(image).collect()))
         };
+        self.begin(leaves, encode)
+    }
+
+    /// Lets a dirty internal node take off.
+    pub(super) fn seal_off(&mut self, id: NodeId) -> Result<()> {
+        self.land(id)?;
+        self.wait_for(id);
+        let node = self.node(id)?;
+        self.write_seq += 1;
+        let (birth, write_seq) = (self.birth, self.write_seq);
+        let (disk, sealed) = (self.disk.clone(), node.clone());
+        let known = internal_of(&node).known();
+        let seal = move || {
+            let node = internal_of(&sealed).clone().without_others(&known);
+            let sealed = node.seal(&disk, birth, write_seq)?;
+            Ok(Encoded::Internal(Box::new(sealed)))
+        };
+        self.begin(vec![node], seal)
+    }
+
+    fn begin(
+        &mut self,
+        nodes: Vec<Arc<Node>>,
+        encode: impl FnOnce() -> Result<Encoded> + Send + 'static,
+    ) -> Result<()> {
+        let bytes = self.lock().weight_of(&nodes);
+        let others = (self.budget.dirty_bytes / FLIGHTS_SHARE).saturating_sub(bytes);
+        while self.flights.flights.len() >= FLIGHTS_MAX || self.flights.bytes > others {
+            self.land_first()?;
+        }
+        // What was encoded meanwhile can be written meanwhile.
+        for at in 0..self.flights.flights.len().saturating_sub(ENCODING_MAX) {
+            let Some(flight) = self.flights.flights.remove(at) else { break };
+            let (nodes, bytes) = (flight.nodes.clone(), flight.bytes);
+            match self.write_flight(flight) {
+                Ok(flight) => self.flights.flights.insert(at, flight),
+                Err(error) => return Err(self.turned_back(&nodes, bytes, error)),
+            }
+        }
         let stage = Stage::Encoding(Job::start(&self.disk, encode));
-        self.lock().fly(&leaves);
+        self.lock().fly(&nodes);
         self.flights.bytes += bytes;
-        self.flights.flights.push_back(Flight { leaves, bytes, stage });
+        self.flights.flights.push_back(Flight { nodes, bytes, stage });
         Ok(())
     }
 
-    /// Waits until all leaves are on disk.
+    /// Waits until all nodes are on disk.
     pub(super) fn land_all(&mut self) -> Result<()> {
         while !self.flights.flights.is_empty() {
             self.land_first()?;
@@ -113,33 +162,84 @@ impl Store {
 
     fn land_first(&mut self) -> Result<()> {
         let Some(flight) = self.flights.flights.pop_front() else { return Ok(()) };
-        self.flights.bytes -= flight.bytes;
-        let Flight { leaves, stage, .. } = self.write_flight(flight)?;
-        let Stage::Writing(entries, job) = stage else { return Ok(()) };
-        job.wait()??;
-        for (node, entry) in leaves.iter().zip(entries) {
-            self.place(node.id(), Some(entry))?;
-            self.bind_leaf(leaf_of(node), entry)?;
-            self.lock().cleaned(node.id());
+        let (nodes, bytes) = (flight.nodes.clone(), flight.bytes);
+        match self.write_flight(flight).and_then(|flight| self.arrive(flight)) {
+            Ok(()) => self.flights.bytes -= bytes,
+            Err(error) => return Err(self.turned_back(&nodes, bytes, error)),
         }
         Ok(())
     }
 
-    /// Gives the leaves of a flight their places, once they are encoded, and begins to write them.
+    /// Nodes could not be written: they are dirty as before.
+    fn turned_back(&mut self, nodes: &[Arc<Node>], bytes: usize, error: Error) -> Error {
+        self.flights.bytes -= bytes;
+        self.lock().turn_back(nodes);
+        error
+    }
+
+    /// Gives the nodes of a flight their places, once they are encoded, and begins to write them.
     fn write_flight(&mut self, flight: Flight) -> Result<Flight> {
-        let Flight { leaves, bytes, stage } = flight;
-        let images = match stage {
-            Stage::Encoding(job) => job.wait()?,
-            Stage::Writing(..) => return Ok(Flight { leaves, bytes, stage }),
+        let Flight { nodes, bytes, stage } = flight;
+        let encoded = match stage {
+            Stage::Encoding(job) => job.wait()??,
+            Stage::Writing(_) => return Ok(Flight { nodes, bytes, stage }),
         };
-        let mut entries = Vec::with_capacity(leaves.len());
-        for (node, image) in leaves.iter().zip(&images) {
-            entries.push(self.place_leaf(leaf_of(node), image)?);
+        let disk = self.disk.clone();
+        let job = match encoded {
+            Encoded::Leaves(images) => {
+                let mut entries = Vec::with_capacity(nodes.len());
+                for (node, image) in nodes.iter().zip(&images) {
+                    entries.push(self.place_leaf(leaf_of(node), image)?);
+                }
+                Job::start(&self.disk, move || {
+                    write_leaves(&disk, &entries, images)?;
+                    Ok(Written::Leaves(entries))
+                })
+            }
+            Encoded::Internal(sealed) => {
+                let places = sealed.blocks().map(|blocks| self.space.place(blocks, self.birth));
+                let places = places.collect::<Result<Vec<Extent>>>()?;
+                Job::start(&self.disk, move || {
+                    let head = places.last().copied().expect("every node has a head");
+                    Ok(Written::Internal(Box::new(sealed.write(&disk, &places)?), head))
+                })
+            }
+        };
+        Ok(Flight { nodes, bytes, stage: Stage::Writing(job) })
+    }
+
+    /// Takes note of where nodes are, once they have been written.
+    fn arrive(&mut self, flight: Flight) -> Result<()> {
+        let Flight { nodes, stage, .. } = flight;
+        let Stage::Writing(job) = stage else { return Ok(()) };
+        match job.wait()?? {
+            Written::Leaves(entries) => {
+                for (node, entry) in nodes.iter().zip(entries) {
+                    self.place(node.id(), Some(entry))?;
+                    self.bind_leaf(leaf_of(node), entry)?;
+                    self.lock().cleaned(node.id());
+                }
+            }
+            Written::Internal(written, extent) => {
+                let WrittenNode { node, head: (head_bytes, hash), runs, freed } = *written;
+                let id = node.id;
+                let entry = self.entry(node.tree, node.height, extent, head_bytes, hash);
+                self.place(id, Some(entry))?;
+                for (run, place) in runs {
+                    self.bind_run(id, &run, place)?;
+                    self.disk.recycle(run.bytes);
+                }
+                for (extent, birth) in freed {
+                    self.space.free(extent, birth, self.birth.epoch)?;
+                }
+                let before: u64 = nodes.iter().map(|node| node.growth()).sum();
+                self.growth = (self.growth + node.growth()).saturating_sub(before);
+                let mut cache = self.lock();
+                cache.replace(Arc::new(Node::Internal(node)));
+                cache.cleaned(id);
+            }
         }
-        let (disk, extents) = (self.disk.clone(), entries.clone());
-        let write = move || write_leaves(&disk, &extents, images);
-        let stage = Stage::Writing(entries, Job::start(&self.disk, write));
-        Ok(Flight { leaves, bytes, stage })
+        Ok(())
     }
 }
 
@@ -154,6 +254,13 @@ fn write_leaves(disk: &Disk, entries: &[Entry], images: Vec<LeafImage>) -> Resul
 fn leaf_of(node: &Node) -> &Leaf {
     match node {
         Node::Leaf(leaf) => leaf,
-        Node::Internal(_) => unreachable!("only leaves take off"),
+        Node::Internal(_) => unreachable!("leaves take off together"),
+    }
+}
+
+fn internal_of(node: &Node) -> &Internal {
+    match node {
+        Node::Internal(internal) => internal,
+        Node::Leaf(_) => unreachable!("internal nodes take off alone"),
     }
 }

@@ -249,6 +249,11 @@ impl Lru {
         self.take(id).map(|slot| slot.node)
     }
 
+    /// What nodes weigh.
+    pub fn weight_of(&self, nodes: &[Arc<Node>]) -> usize {
+        nodes.iter().filter_map(|node| self.slots.get(&node.id())).map(|slot| slot.weight).sum()
+    }
+
     /// Nodes are going to be written while they stay as they are.
     pub fn fly(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
@@ -268,6 +273,30 @@ impl Lru {
                 slot.kind = slot.clean_kind();
             }
             self.keep(id, slot);
+        }
+    }
+
+    /// The node is now this one, which says the same; it keeps its age.
+    pub fn replace(&mut self, node: Arc<Node>) {
+        let id = node.id();
+        if let Some(mut slot) = self.take(id) {
+            (slot.weight, slot.loaded) = (node.weight(), node.loaded());
+            slot.part = slot.part.map(|_| Dirty::of(&node, self.basement_size));
+            slot.node = node;
+            self.keep(id, slot);
+        }
+    }
+
+    /// Nodes were going to be written, but could not be: they are dirty as before.
+    pub fn turn_back(&mut self, nodes: &[Arc<Node>]) {
+        for node in nodes {
+            if let Some(mut slot) = self.take(node.id()) {
+                if slot.kind == Kind::InFlight {
+                    slot.kind =
+                        if node.height().0 == 0 { Kind::DirtyLeaf } else { Kind::DirtyInternal };
+                }
+                self.keep(node.id(), slot);
+            }
         }
     }
 
@@ -295,10 +324,10 @@ impl Lru {
         }
     }
 
-    /// What is to be written next where memory is short, and its weight: the oldest leaves, which weigh `bytes`
-    /// or a little more, or the oldest internal node. A leaf has got what it will get for a while, an internal
-    /// node is going to be changed again; but a few leaves may be those that are being filled.
-    pub fn next_to_write(&self, bytes: usize) -> (Vec<Arc<Node>>, usize) {
+    /// What is to be written next where memory is short: the oldest leaves, which weigh `bytes` or a little
+    /// more, or the oldest internal node. A leaf has got what it will get for a while, an internal node is
+    /// going to be changed again; but a few leaves may be those that are being filled.
+    pub fn next_to_write(&self, bytes: usize) -> Vec<Arc<Node>> {
         let (leaves, internals) = (&self.dirty_leaves, &self.dirty_internals);
         let few = LEAVES_SHARE * leaves.bytes < internals.bytes;
         let ids = if few { &internals.order } else { &leaves.order };
@@ -311,7 +340,7 @@ impl Lru {
                 break;
             }
         }
-        (nodes, weight)
+        nodes
     }
 
     /// All dirty nodes, leaves first, and the oldest of each kind; none is in flight.

@@ -3,9 +3,10 @@
 //! The store joins the cache with the allocation table and the allocator. The one writer changes a
 //! node through [`Store::edit`], which makes it dirty. A dirty node is written to a new place, as part
 //! of the epoch in progress, when memory is short or a checkpoint asks; serialising, hashing and
-//! writing of leaves run on all cores, but places are given out in one order, so that the result does
+//! writing run on all cores, but places are given out in one order, so that the result does
 //! not depend on timing.
 
+mod ahead;
 mod flight;
 mod job;
 mod lost;
@@ -16,8 +17,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rayon::prelude::*;
-
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::NODES_END;
@@ -27,8 +26,9 @@ use crate::log::Late;
 use crate::node::{Leaf, Node};
 use crate::space::{Need, Space};
 use crate::table::Table;
+pub use ahead::Ahead;
+use ahead::Coming;
 use flight::Flights;
-use job::Job;
 pub use lost::LostKeys;
 use lru::Lru;
 pub use lru::Use;
@@ -70,10 +70,6 @@ impl Geometry {
 const GROWTH_AT_ONCE: usize = 2;
 /// The buffers of a node take at most one of so many parts of the cache.
 const BUFFERS_SHARE: usize = 4;
-/// Leaves that a scan reads at once.
-const AHEAD_MAX: usize = 8;
-/// They take one of so many parts of the cache at most.
-const AHEAD_SHARE: usize = 32;
 /// The usual size of a basement.
 pub const BASEMENT_SIZE: u32 = 16 << 10;
 
@@ -148,29 +144,7 @@ pub struct Store {
     budget: CacheBudget,
     cache: Arc<Mutex<Lru>>,
     flights: Flights,
-}
-
-/// Nodes of which is being read what is to be scanned next. When this is dropped all of it is in memory, and
-/// counts: nothing is read once a volume has been closed.
-pub struct Ahead {
-    nodes: Vec<Arc<Node>>,
-    job: Option<Job<()>>,
-    cache: Arc<Mutex<Lru>>,
-    /// What the cache may take.
-    bytes: usize,
-}
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        // One of the pool's threads would wait for itself. Without the job, whatever is missing is read when it
-        // is needed.
-        if rayon::current_thread_index().is_none() {
-            drop(self.job.take().map(Job::wait));
-        }
-        let mut cache = locked(&self.cache);
-        self.nodes.iter().for_each(|node| cache.weigh(node.id()));
-        cache.shrink_to(self.bytes);
-    }
+    coming: Option<Coming>,
 }
 
 fn locked(cache: &Mutex<Lru>) -> MutexGuard<'_, Lru> {
@@ -203,6 +177,7 @@ impl Store {
             budget: budget.without_work(geometry),
             cache: Arc::new(Mutex::new(Lru::new(geometry.basement_size as usize))),
             flights: Flights::default(),
+            coming: None,
         }
     }
 
@@ -269,35 +244,6 @@ impl Store {
         cache.put(node.clone(), false, purpose);
         cache.shrink_to(self.budget.total_bytes);
         Ok(node)
-    }
-
-    /// How many leaves a scan may read at once: few enough to stay in memory until it comes to them.
-    pub fn leaves_ahead(&self) -> usize {
-        let share = self.budget.total_bytes / AHEAD_SHARE;
-        (share / self.geometry.leaf_size as usize).clamp(1, AHEAD_MAX)
-    }
-
-    /// Begins to read leaves below `parent` with all their values, and what is pending for them there, on all
-    /// cores. What cannot be read is met by whoever asks for it.
-    pub fn read_ahead(&self, parent: &Arc<Node>, children: Vec<usize>) -> Ahead {
-        let mut nodes = vec![parent.clone()];
-        if let Node::Internal(internal) = &**parent {
-            let leaf = |at: &usize| self.child_for(internal, *at, Use::Scan).ok();
-            nodes.par_extend(children.par_iter().filter_map(leaf));
-        }
-        let (disk, parent, read) = (self.disk.clone(), parent.clone(), nodes.clone());
-        let work = move || {
-            if let Node::Internal(internal) = &*parent {
-                children.par_iter().for_each(|at| drop(internal.load_pending(&disk, *at)));
-            }
-            read.par_iter().for_each(|node| {
-                if let Node::Leaf(leaf) = &**node {
-                    drop(leaf.read_all(&disk));
-                }
-            });
-        };
-        let (cache, bytes) = (self.cache.clone(), self.budget.total_bytes);
-        Ahead { nodes, job: Some(Job::start(&self.disk, work)), cache, bytes }
     }
 
     /// Leaves below `parent`, one beside another, and what is pending for them there, will be read soon.
@@ -383,6 +329,7 @@ impl Store {
         change: impl FnOnce(&mut Node, &Disk) -> Result<T>,
     ) -> Result<T> {
         self.land(id)?;
+        self.wait_for(id);
         let mut node = self.node(id)?;
         // Without the cache's reference the node is ours alone, and changes in place.
         let was_dirty = self.is_dirty(id);

@@ -13,14 +13,12 @@ use crate::format::{Bound, BoundLeaf, BoundSlice, Entry, Key, Kind, limits};
 use crate::ids::*;
 use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
-use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
+use crate::node::{Item, Leaf, LeafImage, Node, RUNS_MAX, RunImage};
 
 /// Where memory is short, nodes are written in so many batches.
 const BATCHES: usize = 16;
 /// Leaves of a batch.
 const LEAVES_AT_ONCE: usize = 16;
-/// Sealed runs of an internal node before they are joined.
-const RUNS_MAX: usize = 16;
 /// A node is written for the sake of its late-bound values if it is at most so many times as long.
 const WORTH_WRITING: usize = 2;
 /// Bytes of an inline binding besides its value.
@@ -30,19 +28,21 @@ impl Store {
     /// Keeps the budget: lets the oldest dirty nodes be written, until `share` of what may be dirty is left, and
     /// drops the oldest clean ones.
     pub fn make_room(&mut self, share: f64) -> Result<()> {
+        // What is in memory must not depend on how far reading is.
+        self.coming = None;
         let limit = (self.budget.dirty_bytes as f64 * share) as usize;
         while self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit {
             let batch = self.budget.dirty_bytes / BATCHES;
-            let (nodes, bytes) = self.lock().next_to_write(batch);
+            let nodes = self.lock().next_to_write(batch);
             match nodes.first().map(|node| (node.id(), node.height())) {
                 None => break,
                 Some((_, Height(0))) => {
                     check_leaves(&by_kind(&nodes).0)?;
-                    self.take_off(nodes, bytes)?;
+                    self.take_off(nodes)?;
                 }
                 Some((id, _)) => {
                     drop(nodes);
-                    self.write_internal(id)?;
+                    self.seal_off(id)?;
                 }
             }
         }
@@ -70,7 +70,8 @@ impl Store {
         let (leaves, internals) = by_kind(&nodes);
         self.write_leaves(&leaves)?;
         drop(nodes);
-        internals.into_iter().try_for_each(|id| self.write_internal(id))
+        internals.into_iter().try_for_each(|id| self.seal_off(id))?;
+        self.land_all()
     }
 
     /// Binds every value that waits: by writing the node that holds it, or, where that would write much
@@ -113,10 +114,10 @@ impl Store {
         for id in internals {
             match self.runs_of(id)? < RUNS_MAX {
                 true => self.seal_open_run(id)?,
-                false => self.write_internal(id)?,
+                false => self.seal_off(id)?,
             }
         }
-        Ok(())
+        self.land_all()
     }
 
     fn runs_of(&self, id: NodeId) -> Result<usize> {
@@ -200,39 +201,6 @@ impl Store {
         Ok(parts.iter().any(inside))
     }
 
-    fn write_internal(&mut self, id: NodeId) -> Result<()> {
-        let mut freed = self.edit(id, |node, disk| {
-            let Node::Internal(node) = node else {
-                unreachable!("the writer chose internal nodes")
-            };
-            let mut freed = node.drop_dead_runs();
-            if node.wants_compaction(RUNS_MAX) {
-                freed.extend(node.unseal(disk)?);
-            }
-            Ok(freed)
-        })?;
-        self.seal_open_run(id)?;
-        self.write_seq += 1;
-        let node = self.node(id)?;
-        let Node::Internal(internal) = &*node else {
-            unreachable!("the writer chose internal nodes")
-        };
-        let (head, hash) = internal.head(self.write_seq).encode(self.birth);
-        let blocks = head.len().div_ceil(BLOCK_SIZE) as u64;
-        let extent = self.space.place(blocks, self.birth)?;
-        let mut padded = head;
-        let head_bytes = padded.len() as u32;
-        padded.resize(extent.bytes() as usize, 0);
-        self.disk.write(extent.start.byte(), &padded)?;
-        let entry = self.entry(internal.tree, internal.height, extent, head_bytes, hash);
-        self.place(id, Some(entry))?;
-        for (extent, birth) in freed.drain(..) {
-            self.space.free(extent, birth, self.birth.epoch)?;
-        }
-        self.lock().cleaned(id);
-        Ok(())
-    }
-
     /// Writes the open run; in several, where it is longer than one may be.
     fn seal_open_run(&mut self, id: NodeId) -> Result<()> {
         loop {
@@ -241,9 +209,7 @@ impl Store {
             if !internal.has_open() {
                 return Ok(());
             }
-            if internal.runs().len() >= limits::RUNS_MAX {
-                return Err(Error::Misuse(format!("{id} would have too many runs")));
-            }
+            internal.check_runs()?;
             let end = internal.end_of_piece(limits::PART_MAX / 2);
             let image = internal.seal_image(&self.disk, self.birth, end.as_ref());
             drop(node);
@@ -261,12 +227,14 @@ impl Store {
     ) -> Result<()> {
         self.disk.write(extent.start.byte(), &image.bytes)?;
         self.bind_run(id, &image, extent)?;
-        self.edit(id, |node, disk| {
+        self.edit(id, |node, _| {
             if let Node::Internal(internal) = node {
-                internal.sealed(disk, image, extent, end);
+                internal.sealed(&image, extent, end);
             }
             Ok(())
-        })
+        })?;
+        self.disk.recycle(image.bytes);
+        Ok(())
     }
 
     /// A leaf has its place: the values in it that were waiting are bound to it.
@@ -288,7 +256,12 @@ impl Store {
     }
 
     /// A run has its place: the values in its slices that were waiting are bound to them.
-    fn bind_run(&mut self, node: NodeId, image: &RunImage, extent: Extent) -> Result<()> {
+    pub(super) fn bind_run(
+        &mut self,
+        node: NodeId,
+        image: &RunImage,
+        extent: Extent,
+    ) -> Result<()> {
         for (section, inserts) in image.slices() {
             let inserts = inserts.iter().copied();
             let mut waiting: Vec<Msn> = inserts.filter(|msn| self.late.waits(*msn)).collect();
@@ -306,7 +279,7 @@ impl Store {
         Ok(())
     }
 
-    fn entry(
+    pub(super) fn entry(
         &self,
         tree: TreeId,
         height: Height,

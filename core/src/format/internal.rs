@@ -43,6 +43,8 @@ use crate::ids::*;
 /// Bytes of one in the head, besides its key.
 pub(crate) const CHILD_BYTES: usize = 30;
 const SECTION_BYTES: usize = 52;
+/// Everything before the bounds.
+const HEAD_BYTES: usize = 112;
 const SLICE_BYTES: usize = 18 + SECTION_BYTES;
 /// What a slice takes in the head and the run, besides its first key, and what its messages take there.
 pub(crate) const SLICE_COST: usize = SLICE_BYTES + SLICE_HEADER;
@@ -183,6 +185,21 @@ impl InternalHead {
         Ok((seal, InternalHead { id, tree, height, write_seq, next_run, bounds, children, runs }))
     }
 
+    /// How many bytes it takes; places count as many wherever they are.
+    pub fn encoded_bytes(&self) -> usize {
+        let bounds =
+            3 + self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| 2 + hi.len());
+        let pivots: usize = self.children.iter().skip(1).map(|child| child.pivot.len()).sum();
+        let slices = self.runs.iter().flat_map(|run| &run.slices);
+        let slices = slices.map(|slice| SLICE_BYTES + slice.first.len() + slice.filter.len());
+        HEAD_BYTES
+            + bounds
+            + self.children.len() * CHILD_BYTES
+            + pivots
+            + self.runs.len() * RUN_BYTES
+            + slices.sum::<usize>()
+    }
+
     /// The head's bytes, and the hash in its seal.
     pub fn encode(&self, birth: Birth) -> (Vec<u8>, Hash) {
         let mut w = Writer::default();
@@ -212,6 +229,7 @@ impl InternalHead {
         }
         let length = u32::try_from(w.len()).expect("a head within its limit");
         w.patch(length_at, &length.to_le_bytes());
+        debug_assert_eq!(w.len(), self.encoded_bytes());
         let mut head = w.finish();
         let hash = Seal::close(&mut head);
         (head, hash)

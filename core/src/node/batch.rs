@@ -11,7 +11,7 @@ use crate::format::{Action, Key, Kind, Message, RangeDelete};
 
 /// What a message weighs besides key and value: no less than it takes in a run, and in a filter.
 const MESSAGE_WEIGHT: usize = 21;
-/// The first messages that join are put in one by one: there may be no more.
+/// Unless more are known to come, the first messages that join are put in one by one.
 const FEW: usize = 16;
 
 /// Messages, sorted by key.
@@ -72,7 +72,9 @@ impl Batch {
     ) {
         ranges.for_each(|range| self.insert_range(range));
         let mut points = points.fuse();
-        points.by_ref().take(FEW).for_each(|item| self.insert(&item));
+        if points.size_hint().0 <= FEW {
+            points.by_ref().take(FEW).for_each(|item| self.insert(&item));
+        }
         let Some(next) = points.next() else { return };
         let mut joining = self.points.join();
         for item in std::iter::once(next).chain(points) {

@@ -173,6 +173,9 @@ impl Balance {
             Node::Internal(internal) if internal.height < height => {}
             Node::Internal(internal) if internal.buffered() > store.buffers_max() => {
                 let (at, below) = (internal.heaviest(), Height(internal.height.0 - 1));
+                if let Some((id, at)) = self.next_flush(store, internal, at)? {
+                    store.read_for_flush(id, at);
+                }
                 drop(node);
                 // If this fails the node is not looked at again.
                 let (_, pivot) = shape::move_buffer(store, id, at)?;
@@ -189,6 +192,56 @@ impl Balance {
         }
         Ok(())
     }
+}
+
+impl Balance {
+    /// From where a buffer will be moved down to a leaf when that of child `at` has been moved: which node, and
+    /// which child of it.
+    fn next_flush(
+        &self,
+        store: &Store,
+        internal: &Internal,
+        at: usize,
+    ) -> Result<Option<(NodeId, usize)>> {
+        let (left, max) = (internal.buffered() - internal.pending(at), store.buffers_max());
+        let others = (0..internal.children().len()).filter(|other| *other != at);
+        if internal.height == Height(1) {
+            if left > max {
+                return Ok(others
+                    .rev()
+                    .max_by_key(|at| internal.pending(*at))
+                    .map(|at| (internal.id, at)));
+            }
+            let Some(Site { tree, key, height }) = self.waiting.last() else { return Ok(None) };
+            let above = store.node(shape::node_at(store, *tree, key, *height)?)?;
+            return match &*above {
+                Node::Internal(above) if above.height == Height(2) && above.buffered() > max => {
+                    below_heaviest(store, above)
+                }
+                _ => Ok(None),
+            };
+        }
+        match internal.height == Height(2) {
+            true => below_heaviest(store, internal),
+            false => Ok(None),
+        }
+    }
+}
+
+/// The child of the child with the heaviest buffer whose own one is the heaviest, if that child will be full.
+fn below_heaviest(store: &Store, internal: &Internal) -> Result<Option<(NodeId, usize)>> {
+    let at = internal.heaviest();
+    let id = internal.children()[at].id;
+    if !store.has(id) {
+        return Ok(None);
+    }
+    let child = store.child(internal, at)?;
+    Ok(match &*child {
+        Node::Internal(child) if child.buffered() + internal.pending(at) > store.buffers_max() => {
+            Some((id, child.heaviest()))
+        }
+        _ => None,
+    })
 }
 
 /// Where draining a tree begins, or the next one that has buffers.

@@ -92,9 +92,11 @@ fn sort(messages: &mut [Numbered<'_>]) {
             continue;
         }
         let mut order: Vec<(u64, usize)> = part.iter().map(|m| m.head).zip(0..).collect();
-        order.sort_unstable_by(|a, b| {
-            a.0.cmp(&b.0).then_with(|| key(a.1).cmp(&key(b.1))).then(a.1.cmp(&b.1))
-        });
+        order.sort_unstable();
+        // Few keys begin with the same bytes.
+        for same in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
+            same.sort_by_key(|(_, at)| key(*at));
+        }
         let sorted: Vec<Numbered<'_>> = order.into_iter().map(|(_, at)| part[at]).collect();
         part.copy_from_slice(&sorted);
     }
@@ -240,12 +242,15 @@ fn is_scattered(node: &Node, messages: &[Numbered<'_>]) -> bool {
 }
 
 /// Adds messages to an internal node: points for child `at`, or a range delete.
-fn enter(internal: &mut Internal, at: usize, messages: &[Numbered<'_>]) {
+fn enter<'m>(internal: &mut Internal, at: usize, messages: &[Numbered<'m>]) {
     match messages {
         [Numbered { msn, message: RecordMessage::RangeDelete(_, lo, hi), .. }] => {
             internal.insert_range(&RangeDelete { msn: *msn, lo: lo.clone(), hi: hi.clone() });
         }
-        points => internal.insert(at, points.iter().filter_map(|message| message.point)),
+        points => {
+            let point = |message: &Numbered<'m>| message.point.expect("they are points");
+            internal.insert(at, points.iter().map(point));
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use super::batch::{Batch, range_weight};
 use super::ranges::RangeSet;
 use super::sorted::{Item, Sorted};
-use super::{Loaded, read_part};
+use super::{Loaded, check_hash, read_part};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{KEY_MAX, MESSAGES_MAX};
@@ -30,9 +30,9 @@ use crate::format::{
 use crate::ids::*;
 pub use pending::{Deed, Pending};
 pub use runs::Run;
-pub use seal::RunImage;
+pub use seal::{RUNS_MAX, RunImage, SealedNode, WrittenNode};
 
-/// From so many slices on they are read on all cores.
+/// From so many runs on they are read on all cores.
 const MANY: usize = 4;
 /// Children whose buffers are brought back into the open run at once.
 const UNSEALED_AT_ONCE: usize = 8;
@@ -370,12 +370,23 @@ impl Internal {
 
     /// Reads what sealed runs hold for child `at`, on all cores if it is much.
     pub fn load_pending(&self, disk: &Disk, at: usize) -> Result<()> {
-        let child = &self.children[at];
-        let live = self.runs.iter().filter(|run| run.reference.seq >= child.first_run);
-        let slices = live.flat_map(|run| run.slices_for(child.id).map(move |slice| (run, slice)));
-        let missing: Vec<(&Run, usize)> =
-            slices.filter(|(run, slice)| run.slices[*slice].get().is_none()).collect();
-        let read = |(run, slice): &(&Run, usize)| self.slice(disk, run, *slice).map(drop);
+        self.load_for(disk, &[at])
+    }
+
+    /// The same for some children, in their order.
+    fn load_for(&self, disk: &Disk, children: &[usize]) -> Result<()> {
+        let live = |run: &Run| {
+            let children = children.iter().map(|at| &self.children[*at]);
+            let live = children.filter(|child| run.reference.seq >= child.first_run);
+            live.flat_map(|child| run.slices_for(child.id)).collect::<Vec<_>>()
+        };
+        let is_missing = |run: &Run, at: &usize| run.slices[*at].get().is_none();
+        let runs = self.runs.iter().map(|run| (run, live(run)));
+        let missing: Vec<(&Run, Vec<usize>)> =
+            runs.filter(|(run, live)| live.iter().any(|at| is_missing(run, at))).collect();
+        let read = |(run, slices): &(&Run, Vec<usize>)| {
+            self.load_slices(disk, run, slices.iter().copied())
+        };
         match missing.len() < MANY || disk.device().wants_order() {
             true => missing.iter().try_for_each(read),
             false => missing.par_iter().try_for_each(read),
@@ -477,6 +488,7 @@ impl Internal {
         let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed > 0);
         let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
         for some in sealed.collect::<Vec<_>>().chunks(at_once) {
+            self.load_for(disk, some)?;
             let batches = some.par_iter().map(|at| self.all_pending(disk, *at));
             for (at, batch) in some.iter().zip(batches.collect::<Result<Vec<_>>>()?) {
                 self.open[*at] = batch;

@@ -1,6 +1,11 @@
 //! Sealed runs: what of them is in memory, and reading the rest.
 
+use bytes::Bytes;
+
 use super::*;
+
+/// Slices of a run that have no more bytes between them are read at once.
+const GAP_MAX: u32 = 16 << 10;
 
 /// A sealed run.
 #[derive(Clone)]
@@ -24,9 +29,48 @@ impl Internal {
         if let Some(slice) = run.slices[at].get() {
             return Ok(slice);
         }
+        let bytes = self.part(disk, run, &run.reference.slices[at].section)?;
+        self.take_apart(run, at, bytes.into())
+    }
+
+    /// Reads slices of a run that have not been read, in their order: those that lie near one another at once.
+    pub(super) fn load_slices(
+        &self,
+        disk: &Disk,
+        run: &Run,
+        slices: impl Iterator<Item = usize>,
+    ) -> Result<()> {
+        let section = |at: usize| &run.reference.slices[at].section;
+        let end = |at: usize| section(at).offset.saturating_add(section(at).bytes);
+        let near = |a: &usize, b: &usize| {
+            let gap = section(*b).offset.checked_sub(end(*a));
+            gap.is_some_and(|gap| gap <= GAP_MAX)
+        };
+        let missing: Vec<usize> = slices.filter(|at| run.slices[*at].get().is_none()).collect();
+        for row in missing.chunk_by(near) {
+            let start = section(row[0]).offset;
+            let len = end(row[row.len() - 1]) - start;
+            let place = run.reference.extent.start.byte() + u64::from(start);
+            let Ok(bytes) = disk.read(place, len as usize) else {
+                // What lies between them need not be readable.
+                row.iter().try_for_each(|at| self.slice(disk, run, *at).map(drop))?;
+                continue;
+            };
+            self.loaded.add(len.into());
+            let bytes = Bytes::from(bytes);
+            for at in row {
+                let part = bytes
+                    .slice((section(*at).offset - start) as usize..(end(*at) - start) as usize);
+                check_hash(&part, &section(*at).hash, || self.part_place(run, section(*at)))?;
+                self.take_apart(run, *at, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Slice `at` of a run, whose bytes have been verified.
+    fn take_apart<'r>(&self, run: &'r Run, at: usize, bytes: Bytes) -> Result<&'r Slice> {
         let section = &run.reference.slices[at].section;
-        let bytes = self.part(disk, run, section)?;
-        let bytes = bytes.into();
         // The count is what an image says; each message has its length at least.
         let count = (section.count as usize).min(section.bytes as usize / MESSAGE_BYTES);
         let mut messages = Sorted::with_capacity(count, section.bytes as usize);
@@ -91,6 +135,24 @@ impl Internal {
     }
 }
 
+impl Internal {
+    /// Which slices of which runs are in memory.
+    pub fn known(&self) -> Vec<Vec<bool>> {
+        let known = |run: &Run| run.slices.iter().map(|slice| slice.get().is_some()).collect();
+        self.runs.iter().map(known).collect()
+    }
+
+    /// The node without other slices, which somebody may have read since.
+    pub fn without_others(mut self, known: &[Vec<bool>]) -> Internal {
+        for (run, known) in self.runs.iter_mut().zip(known) {
+            let others = run.slices.iter_mut().zip(known).filter(|(_, known)| !**known);
+            let gone: Vec<Slice> = others.filter_map(|(slice, _)| slice.take()).collect();
+            run.gone(&gone);
+        }
+        self
+    }
+}
+
 impl Run {
     /// A run with what of it is in memory.
     pub(super) fn new(
@@ -113,7 +175,11 @@ impl Run {
     pub(super) fn forget(&mut self, child: NodeId) {
         let all = self.slices_for(child);
         let gone: Vec<Slice> = self.slices[all].iter_mut().filter_map(OnceLock::take).collect();
-        for slice in each_once(gone.iter()) {
+        self.gone(&gone);
+    }
+
+    fn gone(&mut self, slices: &[Slice]) {
+        for slice in each_once(slices.iter()) {
             self.arena.take_off(slice.arena() as u64);
             self.memory.take_off(slice.memory() as u64);
         }

@@ -1,16 +1,19 @@
 //! Sealing: the open run becomes bytes, and a sealed run; and the head, which says where all are.
 
 use super::*;
+use crate::format::limits;
 
 /// Messages for one child are cut into slices of about so many bytes.
 pub(super) const SLICE_TARGET: usize = 16 << 10;
+/// Sealed runs of a node before they are joined.
+pub const RUNS_MAX: usize = 16;
 
 /// A run as bytes, ready to be written.
 pub struct RunImage {
     /// Header, slices and range section, padded to whole blocks.
     pub bytes: Vec<u8>,
     reference: RunRef,
-    ranges: Vec<RangeDelete>,
+    ranges: Arc<Vec<RangeDelete>>,
     /// The inserts of each slice.
     inserts: Vec<Vec<Msn>>,
 }
@@ -20,6 +23,63 @@ impl RunImage {
     pub fn slices(&self) -> impl Iterator<Item = (&SectionRef, &[Msn])> {
         let slices = self.reference.slices.iter().zip(&self.inserts);
         slices.map(|(reference, inserts)| (&reference.section, inserts.as_slice()))
+    }
+
+    /// How much room it takes, nowhere yet.
+    fn extent(&self) -> Extent {
+        self.reference.extent
+    }
+}
+
+/// A node that is to be written, as it will be then, but for places.
+pub struct SealedNode {
+    /// The node.
+    node: Internal,
+    /// Its youngest runs, the oldest of them first.
+    runs: Vec<RunImage>,
+    /// Where runs lie that it does not need any more.
+    freed: Vec<(Extent, Epoch)>,
+    head_bytes: usize,
+    birth: Birth,
+    write_seq: u64,
+}
+
+/// A node that has been written.
+pub struct WrittenNode {
+    /// The node as it is on disk.
+    pub node: Internal,
+    /// What its head begins with at which length.
+    pub head: (u32, Hash),
+    /// The runs that were written, each with its place.
+    pub runs: Vec<(RunImage, Extent)>,
+    /// Where runs lie that it does not need any more.
+    pub freed: Vec<(Extent, Epoch)>,
+}
+
+impl SealedNode {
+    /// How many blocks its runs and its head take.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+        let runs = self.runs.iter().map(|run| u64::from(run.extent().blocks));
+        runs.chain([self.head_bytes.div_ceil(BLOCK_SIZE) as u64])
+    }
+
+    /// Writes it to these places, which are as many, and as long.
+    pub fn write(mut self, disk: &Disk, places: &[Extent]) -> Result<WrittenNode> {
+        let first = self.node.runs.len() - self.runs.len();
+        for (run, place) in self.node.runs[first..].iter_mut().zip(places) {
+            run.reference.extent = *place;
+        }
+        let runs: Vec<(RunImage, Extent)> =
+            self.runs.into_iter().zip(places.iter().copied()).collect();
+        for (run, place) in &runs {
+            disk.write(place.start.byte(), &run.bytes)?;
+        }
+        let (mut head, hash) = self.node.head(self.write_seq).encode(self.birth);
+        let place = places[runs.len()];
+        head.resize(place.bytes() as usize, 0);
+        disk.write(place.start.byte(), &head)?;
+        let head = (self.head_bytes as u32, hash);
+        Ok(WrittenNode { node: self.node, head, runs, freed: self.freed })
     }
 }
 
@@ -114,15 +174,40 @@ impl Internal {
             ranges: range_section,
             slices: references,
         };
-        RunImage { bytes: image, reference, ranges, inserts }
+        RunImage { bytes: image, reference, ranges: Arc::new(ranges), inserts }
+    }
+
+    /// Makes the node what it is to be on disk, but for the places of its runs and its own: runs that are needed
+    /// no more are left out, too many become one, and the open run is sealed.
+    pub fn seal(mut self, disk: &Disk, birth: Birth, write_seq: u64) -> Result<SealedNode> {
+        let mut freed = self.drop_dead_runs();
+        if self.wants_compaction(RUNS_MAX) {
+            freed.extend(self.unseal(disk)?);
+        }
+        let mut runs = Vec::new();
+        while self.has_open() {
+            self.check_runs()?;
+            let end = self.end_of_piece(limits::PART_MAX / 2);
+            let image = self.seal_image(disk, birth, end.as_ref());
+            self.sealed(&image, Extent { start: BlockNr(0), ..image.extent() }, end.as_ref());
+            runs.push(image);
+        }
+        let head_bytes = self.head(write_seq).encoded_bytes();
+        Ok(SealedNode { node: self, runs, freed, head_bytes, birth, write_seq })
+    }
+
+    /// There must be room for another run.
+    pub fn check_runs(&self) -> Result<()> {
+        match self.runs.len() >= limits::RUNS_MAX {
+            true => Err(Error::Misuse(format!("{} would have too many runs", self.id))),
+            false => Ok(()),
+        }
     }
 
     /// What of the open run lies before `end` has been written to `extent`: it becomes a sealed run, still
     /// in memory.
-    pub fn sealed(&mut self, disk: &Disk, image: RunImage, extent: Extent, end: Option<&Key>) {
-        let RunImage { mut reference, ranges, bytes, .. } = image;
-        disk.recycle(bytes);
-        reference.extent = extent;
+    pub fn sealed(&mut self, image: &RunImage, extent: Extent, end: Option<&Key>) {
+        let reference = RunRef { extent, ..image.reference.clone() };
         let mut slices = Vec::with_capacity(reference.slices.len());
         for at in 0..self.children.len() {
             let taken = match end {
@@ -146,7 +231,7 @@ impl Internal {
                 slices.push(OnceLock::from(points.clone()));
             }
         }
-        let ranges = OnceLock::from(Arc::new(ranges));
+        let ranges = OnceLock::from(image.ranges.clone());
         self.runs.push(Run::new(reference, slices, ranges));
         self.next_run = RunSeq(self.next_run.0 + 1);
     }

@@ -89,6 +89,37 @@ impl<'s> Item<'s> {
     }
 }
 
+/// Keys in order, each with its message.
+pub struct Items<'s> {
+    pub(super) list: &'s Sorted,
+    pub(super) slots: Range<usize>,
+    pub(super) recent: &'s [(Slot, usize)],
+}
+
+impl<'s> Iterator for Items<'s> {
+    type Item = Item<'s>;
+
+    fn next(&mut self) -> Option<Item<'s>> {
+        loop {
+            let slot = match self.recent {
+                [(slot, place), rest @ ..] if *place <= self.slots.start => {
+                    self.recent = rest;
+                    slot
+                }
+                _ => &self.list.slots[self.slots.next()?],
+            };
+            if let Some(item) = self.list.item(slot) {
+                return Some(item);
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let all = self.slots.len() + self.recent.len();
+        (all.saturating_sub(self.list.gone), Some(all))
+    }
+}
+
 /// What the keys and values take together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {

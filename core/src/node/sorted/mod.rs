@@ -20,7 +20,7 @@ use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out, growth_of,
 use crate::ids::Msn;
 
 use item::Value;
-pub use item::{Item, Sizes};
+pub use item::{Item, Items, Sizes};
 pub use joining::Joining;
 
 /// Longer values are shared, not copied.
@@ -356,29 +356,9 @@ impl Sorted {
     }
 
     /// The keys within `[lo, hi)` in order, each with its message.
-    pub fn range(&self, lo: &[u8], hi: Option<&[u8]>) -> impl Iterator<Item = Item<'_>> {
+    pub fn range(&self, lo: &[u8], hi: Option<&[u8]>) -> Items<'_> {
         let slots = self.slots_within(lo, hi);
-        let mut recent = self.recent[self.recent_within(lo, hi)].iter();
-        let mut next = recent.next();
-        let mut at = slots.start;
-        std::iter::from_fn(move || {
-            loop {
-                let slot = match next {
-                    Some((slot, place)) if *place <= at => {
-                        next = recent.next();
-                        slot
-                    }
-                    _ if at < slots.end => {
-                        at += 1;
-                        &self.slots[at - 1]
-                    }
-                    _ => return None,
-                };
-                if let Some(item) = self.item(slot) {
-                    return Some(item);
-                }
-            }
-        })
+        Items { list: self, slots, recent: &self.recent[self.recent_within(lo, hi)] }
     }
 
     /// The keys within `[lo, hi)` as one of their own.

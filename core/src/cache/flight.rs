@@ -227,7 +227,6 @@ impl Store {
                 self.place(id, Some(entry))?;
                 for (run, place) in runs {
                     self.bind_run(id, &run, place)?;
-                    self.disk.recycle(run.bytes);
                 }
                 for (extent, birth) in freed {
                     self.space.free(extent, birth, self.birth.epoch)?;

@@ -13,7 +13,7 @@ use crate::format::{Bound, BoundLeaf, BoundSlice, Entry, Key, Kind, limits};
 use crate::ids::*;
 use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
-use crate::node::{Item, Leaf, LeafImage, Node, RUNS_MAX, RunImage};
+use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
 
 /// Where memory is short, nodes are written in so many batches.
 const BATCHES: usize = 16;
@@ -92,9 +92,7 @@ impl Store {
             let inline = bytes + waiting.len() * INLINE_BYTES;
             let (cost, full) = match &**node {
                 Node::Leaf(leaf) => (leaf.bytes(), false),
-                Node::Internal(internal) => {
-                    (internal.open_weight(), internal.runs().len() >= RUNS_MAX)
-                }
+                Node::Internal(internal) => (internal.open_weight(), internal.has_many_runs()),
             };
             if inline <= room && (full || cost > WORTH_WRITING * bytes) {
                 room -= inline;
@@ -112,19 +110,12 @@ impl Store {
         self.write_leaves(&leaves)?;
         drop(nodes);
         for id in internals {
-            match self.runs_of(id)? < RUNS_MAX {
-                true => self.seal_open_run(id)?,
-                false => self.seal_off(id)?,
+            match &*self.node(id)? {
+                Node::Internal(internal) if !internal.has_many_runs() => self.seal_open_run(id)?,
+                _ => self.seal_off(id)?,
             }
         }
         self.land_all()
-    }
-
-    fn runs_of(&self, id: NodeId) -> Result<usize> {
-        Ok(match &*self.node(id)? {
-            Node::Internal(internal) => internal.runs().len(),
-            Node::Leaf(_) => 0,
-        })
     }
 
     /// Serialises and hashes a batch of leaves on all cores while the batch before it is written: writes

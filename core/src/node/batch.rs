@@ -5,6 +5,8 @@
 //! the batch that covers its key. Pac-Man follows: a range delete that joins devours the older point
 //! messages that it covers (BetrFS 0.2 §5.3).
 
+use std::sync::Arc;
+
 use super::ranges::RangeSet;
 use super::sorted::{Item, Sorted};
 use crate::format::{Action, Key, Kind, Message, RangeDelete};
@@ -14,17 +16,17 @@ const MESSAGE_WEIGHT: usize = 21;
 /// Unless more are known to come, the first messages that join are put in one by one.
 const FEW: usize = 16;
 
-/// Messages, sorted by key.
+/// Messages, sorted by key. Copies share the point messages until one of them changes.
 #[derive(Clone, Default)]
 pub struct Batch {
-    points: Sorted,
+    points: Arc<Sorted>,
     ranges: RangeSet,
 }
 
 impl Batch {
     /// One of point messages alone.
     pub fn of_points(points: Sorted) -> Batch {
-        Batch { points, ranges: RangeSet::default() }
+        Batch { points: Arc::new(points), ranges: RangeSet::default() }
     }
 
     /// Whether there are no messages.
@@ -38,7 +40,7 @@ impl Batch {
     }
 
     /// The point messages alone.
-    pub fn into_points(self) -> Sorted {
+    pub fn into_points(self) -> Arc<Sorted> {
         self.points
     }
 
@@ -50,17 +52,17 @@ impl Batch {
     /// Adds a point message that is younger than all for its key, and combines with them.
     pub fn insert(&mut self, item: &Item<'_>) {
         let found = self.points.find(item.key);
-        match combined(item, self.points.at(found), &self.ranges) {
-            None => self.points.put(found, item),
-            Some(Message { msn, action }) => {
-                self.points.put(found, &Item::new(item.key, msn, &action));
-            }
+        let combined = combined(item, self.points.at(found), &self.ranges);
+        let points = Arc::make_mut(&mut self.points);
+        match combined {
+            None => points.put(found, item),
+            Some(Message { msn, action }) => points.put(found, &Item::new(item.key, msn, &action)),
         }
     }
 
     /// Adds a range delete that is younger than all messages in its range.
     pub fn insert_range(&mut self, range: RangeDelete) {
-        self.points.remove_range(&range.lo, Some(&range.hi));
+        Arc::make_mut(&mut self.points).remove_range(&range.lo, Some(&range.hi));
         self.ranges.insert(range);
     }
 
@@ -76,7 +78,7 @@ impl Batch {
             points.by_ref().take(FEW).for_each(|item| self.insert(&item));
         }
         let Some(next) = points.next() else { return };
-        let mut joining = self.points.join();
+        let mut joining = Arc::make_mut(&mut self.points).join();
         for item in std::iter::once(next).chain(points) {
             let found = joining.find(item.key);
             match combined(&item, joining.at(found), &self.ranges) {
@@ -92,7 +94,7 @@ impl Batch {
     pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Batch {
         let mut ranges = RangeSet::default();
         self.ranges.clip(lo, hi).into_iter().for_each(|share| ranges.insert(share));
-        Batch { points: self.points.within(lo, hi), ranges }
+        Batch { points: Arc::new(self.points.within(lo, hi)), ranges }
     }
 
     /// What becomes of a value when the message of the batch to its key, or the range delete over it, is
@@ -119,7 +121,10 @@ impl Batch {
     /// Takes out all messages; or the last ones, whose updates make values of not much more than `growth`
     /// bytes together. That costs what is taken out.
     pub fn take_last(&mut self, growth: usize) -> Batch {
-        match self.points.last_of_growth(growth) {
+        if self.growth() <= growth {
+            return std::mem::take(self);
+        }
+        match Arc::make_mut(&mut self.points).last_of_growth(growth) {
             Some(cut) => self.split_off(&cut),
             None => std::mem::take(self),
         }
@@ -130,7 +135,7 @@ impl Batch {
         let mut ranges = RangeSet::default();
         self.ranges.clip(key, None).into_iter().for_each(|share| ranges.insert(share));
         self.ranges.cut(key, None);
-        Batch { points: self.points.split_off(key), ranges }
+        Batch { points: Arc::new(Arc::make_mut(&mut self.points).split_off(key)), ranges }
     }
 
     /// How much memory it takes, in bytes.

@@ -30,10 +30,12 @@ use crate::format::{
 use crate::ids::*;
 pub use pending::{Deed, Pending};
 pub use runs::Run;
-pub use seal::{RUNS_MAX, RunImage, SealedNode, WrittenNode};
+pub use seal::{RunImage, SealedNode, WrittenNode};
 
 /// From so many runs on they are read on all cores.
 const MANY: usize = 4;
+/// Sealed runs before they are joined.
+const RUNS_APART: usize = 16;
 /// Children whose buffers are brought back into the open run at once.
 const UNSEALED_AT_ONCE: usize = 8;
 
@@ -606,14 +608,19 @@ impl Internal {
         dead
     }
 
+    /// Whether the next time that the node is written its runs are joined, but for those that die until then.
+    pub fn has_many_runs(&self) -> bool {
+        self.runs.len() >= RUNS_APART
+    }
+
     /// Whether more than half of what the sealed runs hold is dead, or there are too many of them, or no
     /// number is left for another.
-    pub fn wants_compaction(&self, runs_max: usize) -> bool {
+    fn wants_compaction(&self) -> bool {
         let stored: usize =
             self.runs.iter().map(|run| run.reference.bytes as usize - RUN_HEADER_BYTES).sum();
         let firsts = self.first_runs();
         let live: usize = self.runs.iter().map(|run| run.live_bytes(&firsts)).sum();
-        self.runs.len() > runs_max || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
+        self.runs.len() > RUNS_APART || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
     }
 
     /// Replaces child `at`, for which no sealed run has a message, by itself and `more` to its right.

@@ -5,8 +5,6 @@ use crate::format::limits;
 
 /// Messages for one child are cut into slices of about so many bytes.
 pub(super) const SLICE_TARGET: usize = 16 << 10;
-/// Sealed runs of a node before they are joined.
-pub const RUNS_MAX: usize = 16;
 
 /// A run as bytes, ready to be written.
 pub struct RunImage {
@@ -50,7 +48,7 @@ pub struct WrittenNode {
     pub node: Internal,
     /// What its head begins with at which length.
     pub head: (u32, Hash),
-    /// The runs that were written, each with its place.
+    /// The runs that were written, without their bytes, each with its place.
     pub runs: Vec<(RunImage, Extent)>,
     /// Where runs lie that it does not need any more.
     pub freed: Vec<(Extent, Epoch)>,
@@ -69,10 +67,11 @@ impl SealedNode {
         for (run, place) in self.node.runs[first..].iter_mut().zip(places) {
             run.reference.extent = *place;
         }
-        let runs: Vec<(RunImage, Extent)> =
+        let mut runs: Vec<(RunImage, Extent)> =
             self.runs.into_iter().zip(places.iter().copied()).collect();
-        for (run, place) in &runs {
+        for (run, place) in &mut runs {
             disk.write(place.start.byte(), &run.bytes)?;
+            disk.recycle(std::mem::take(&mut run.bytes));
         }
         let (mut head, hash) = self.node.head(self.write_seq).encode(self.birth);
         let place = places[runs.len()];
@@ -181,7 +180,7 @@ impl Internal {
     /// no more are left out, too many become one, and the open run is sealed.
     pub fn seal(mut self, disk: &Disk, birth: Birth, write_seq: u64) -> Result<SealedNode> {
         let mut freed = self.drop_dead_runs();
-        if self.wants_compaction(RUNS_MAX) {
+        if self.wants_compaction() {
             freed.extend(self.unseal(disk)?);
         }
         let mut runs = Vec::new();
@@ -224,7 +223,7 @@ impl Internal {
             let child = &mut self.children[at];
             child.sealed += shares;
             let own = reference.slices[slices.len()..].iter();
-            let points = Arc::new(taken.into_points());
+            let points = taken.into_points();
             for slice in own.take_while(|slice| slice.child == child.id) {
                 child.sealed += slice.section.bytes as usize;
                 child.growth += slice.growth;

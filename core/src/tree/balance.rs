@@ -192,9 +192,7 @@ impl Balance {
         }
         Ok(())
     }
-}
 
-impl Balance {
     /// From where a buffer will be moved down to a leaf when that of child `at` has been moved: which node, and
     /// which child of it.
     fn next_flush(

@@ -5,7 +5,9 @@
 //! is kept in one batch a child. What sealed runs hold for a child is known by its weight, so that the
 //! heaviest buffer is found at once.
 
+mod compact;
 mod pending;
+mod rescue;
 mod runs;
 mod seal;
 
@@ -34,11 +36,6 @@ pub use seal::{RunImage, SealedNode, WrittenNode};
 
 /// From so many runs on they are read on all cores.
 const MANY: usize = 4;
-/// Sealed runs before they are joined.
-const RUNS_APART: usize = 16;
-/// Children whose buffers are brought back into the open run at once.
-const UNSEALED_AT_ONCE: usize = 8;
-
 type Slice = Arc<Sorted>;
 
 /// A node of height 1 or more.
@@ -478,149 +475,6 @@ impl Internal {
         let mut batch = Batch::default();
         self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut batch)?;
         Ok(batch)
-    }
-
-    /// Brings all live messages of sealed runs back into the open run. Returned are the extents that
-    /// the runs lay in, with the epochs that they were written for.
-    pub fn unseal(&mut self, disk: &Disk) -> Result<Vec<(Extent, Epoch)>> {
-        if self.runs.is_empty() {
-            return Ok(self.drop_runs());
-        }
-        // Some children at once: if one cannot be read, those before them are as good as they were.
-        let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed > 0);
-        let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
-        for some in sealed.collect::<Vec<_>>().chunks(at_once) {
-            self.load_for(disk, some)?;
-            let batches = some.par_iter().map(|at| self.all_pending(disk, *at));
-            for (at, batch) in some.iter().zip(batches.collect::<Result<Vec<_>>>()?) {
-                self.open[*at] = batch;
-                self.flushed(*at);
-            }
-        }
-        Ok(self.drop_runs())
-    }
-
-    /// What sealed runs hold for child `at` is dead, and does not stay in memory.
-    fn flushed(&mut self, at: usize) {
-        let child = &mut self.children[at];
-        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
-        self.runs.iter_mut().for_each(|run| run.forget(child.id));
-    }
-
-    fn drop_runs(&mut self) -> Vec<(Extent, Epoch)> {
-        for child in &mut self.children {
-            *child = Child::new(child.id, child.pivot.clone(), RunSeq(0));
-        }
-        self.next_run = RunSeq(0);
-        self.runs.drain(..).map(|run| (run.reference.extent, run.reference.birth)).collect()
-    }
-
-    /// A node of all messages within `bounds` that can be read, over the same children or others. Messages that cannot
-    /// be read, or mean nothing, are told by the keys that they may be for; numbers that have not been given out become
-    /// the last one that has, and those of messages that a younger range delete covers become its own.
-    pub fn rescue(
-        &self,
-        disk: &Disk,
-        id: NodeId,
-        (bounds, next_msn): (Bounds, Msn),
-        children: Option<Vec<(NodeId, Key)>>,
-        lost: &mut dyn FnMut(Bounds, &Error),
-    ) -> Internal {
-        let own = || self.children.iter().map(|child| (child.id, child.pivot.clone())).collect();
-        let children = children.unwrap_or_else(own);
-        let mut node = Internal::new(id, self.tree, self.height, bounds, children);
-        let last = Msn(next_msn.0.saturating_sub(1).max(1));
-        let adds = |item: &Item<'_>| {
-            item.kind == Kind::Update
-                && matches!(item.action(), Action::Update(update) if update.adds())
-        };
-        for run in &self.runs {
-            let mut batch = Batch::default();
-            match self.ranges(disk, run) {
-                Ok(ranges) => {
-                    for range in ranges.iter() {
-                        for share in self.live_shares(run, range) {
-                            let msn = share.msn.clamp(Msn(1), last);
-                            batch.insert_range(RangeDelete { msn, ..share });
-                        }
-                    }
-                }
-                Err(error) => lost(self.bounds.clone(), &error),
-            }
-            for (at, child) in self.children.iter().enumerate() {
-                if child.first_run > run.reference.seq {
-                    continue;
-                }
-                for slice in run.slices_for(child.id) {
-                    match self.slice(disk, run, slice) {
-                        Ok(messages) => {
-                            for item in messages.iter() {
-                                if self.tree == TreeId::Data && adds(&item) {
-                                    let lo = Key::copied(item.key);
-                                    let fault = Fault::Missing("an addition to a block".into());
-                                    let error =
-                                        Error::corrupt(Place::Key(self.tree, lo.to_vec()), fault);
-                                    lost(Bounds { hi: Some(lo.successor()), lo }, &error);
-                                    continue;
-                                }
-                                let before = &node.open[node.child_for(item.key)];
-                                let covering =
-                                    [&batch, before].map(|batch| batch.ranges().covering(item.key));
-                                let least = covering.into_iter().max().flatten();
-                                batch.insert(&item.numbered_within(least.unwrap_or(Msn(1)), last));
-                            }
-                        }
-                        Err(error) => {
-                            let (first, next) = run.keys_of(slice);
-                            let all = self.child_bounds(at);
-                            let lo = first.clone().max(all.lo);
-                            lost(Bounds { lo, hi: next.cloned().or(all.hi) }, &error);
-                        }
-                    }
-                }
-            }
-            node.absorb(batch);
-        }
-        node
-    }
-
-    /// What a range delete of a run still does to children.
-    fn live_shares(&self, run: &Run, range: &RangeDelete) -> impl Iterator<Item = RangeDelete> {
-        let live = self.children.iter().enumerate();
-        let live = live.filter(|(_, child)| child.first_run <= run.reference.seq);
-        live.filter_map(|(at, _)| {
-            let bounds = self.child_bounds(at);
-            clip(range, &bounds.lo, bounds.hi.as_deref())
-        })
-    }
-
-    /// Drops runs without live messages; returns their extents and epochs.
-    pub fn drop_dead_runs(&mut self) -> Vec<(Extent, Epoch)> {
-        let mut dead = Vec::new();
-        let firsts = self.first_runs();
-        self.runs.retain(|run| {
-            let live = run.live_bytes(&firsts) > 0;
-            if !live {
-                dead.push((run.reference.extent, run.reference.birth));
-            }
-            live
-        });
-        dead
-    }
-
-    /// Whether the next time that the node is written its runs are joined, but for those that die until then.
-    pub fn has_many_runs(&self) -> bool {
-        self.runs.len() >= RUNS_APART
-    }
-
-    /// Whether more than half of what the sealed runs hold is dead, or there are too many of them, or no
-    /// number is left for another.
-    fn wants_compaction(&self) -> bool {
-        let stored: usize =
-            self.runs.iter().map(|run| run.reference.bytes as usize - RUN_HEADER_BYTES).sum();
-        let firsts = self.first_runs();
-        let live: usize = self.runs.iter().map(|run| run.live_bytes(&firsts)).sum();
-        self.runs.len() > RUNS_APART || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
     }
 
     /// Replaces child `at`, for which no sealed run has a message, by itself and `more` to its right.

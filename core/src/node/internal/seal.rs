@@ -46,7 +46,7 @@ pub struct SealedNode {
 pub struct WrittenNode {
     /// The node as it is on disk.
     pub node: Internal,
-    /// What its head begins with at which length.
+    /// How many bytes its head has, and their hash.
     pub head: (u32, Hash),
     /// The runs that were written, without their bytes, each with its place.
     pub runs: Vec<(RunImage, Extent)>,

@@ -1,0 +1,74 @@
+//! Runs that are flushed, dead, or too many.
+
+use super::*;
+
+/// Sealed runs before they are joined.
+const RUNS_APART: usize = 16;
+/// Children whose buffers are brought back into the open run at once.
+const UNSEALED_AT_ONCE: usize = 8;
+
+impl Internal {
+    /// Brings all live messages of sealed runs back into the open run. Returned are the extents that
+    /// the runs lay in, with the epochs that they were written for.
+    pub fn unseal(&mut self, disk: &Disk) -> Result<Vec<(Extent, Epoch)>> {
+        if self.runs.is_empty() {
+            return Ok(self.drop_runs());
+        }
+        // Some children at once: if one cannot be read, those before them are as good as they were.
+        let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed > 0);
+        let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
+        for some in sealed.collect::<Vec<_>>().chunks(at_once) {
+            self.load_for(disk, some)?;
+            let batches = some.par_iter().map(|at| self.all_pending(disk, *at));
+            for (at, batch) in some.iter().zip(batches.collect::<Result<Vec<_>>>()?) {
+                self.open[*at] = batch;
+                self.flushed(*at);
+            }
+        }
+        Ok(self.drop_runs())
+    }
+
+    /// What sealed runs hold for child `at` is dead, and does not stay in memory.
+    pub(super) fn flushed(&mut self, at: usize) {
+        let child = &mut self.children[at];
+        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
+        self.runs.iter_mut().for_each(|run| run.forget(child.id));
+    }
+
+    fn drop_runs(&mut self) -> Vec<(Extent, Epoch)> {
+        for child in &mut self.children {
+            *child = Child::new(child.id, child.pivot.clone(), RunSeq(0));
+        }
+        self.next_run = RunSeq(0);
+        self.runs.drain(..).map(|run| (run.reference.extent, run.reference.birth)).collect()
+    }
+
+    /// Drops runs without live messages; returns their extents and epochs.
+    pub fn drop_dead_runs(&mut self) -> Vec<(Extent, Epoch)> {
+        let mut dead = Vec::new();
+        let firsts = self.first_runs();
+        self.runs.retain(|run| {
+            let live = run.live_bytes(&firsts) > 0;
+            if !live {
+                dead.push((run.reference.extent, run.reference.birth));
+            }
+            live
+        });
+        dead
+    }
+
+    /// Whether the next time that the node is written its runs are joined, but for those that die until then.
+    pub fn has_many_runs(&self) -> bool {
+        self.runs.len() >= RUNS_APART
+    }
+
+    /// Whether more than half of what the sealed runs hold is dead, or there are too many of them, or no
+    /// number is left for another.
+    pub(super) fn wants_compaction(&self) -> bool {
+        let stored: usize =
+            self.runs.iter().map(|run| run.reference.bytes as usize - RUN_HEADER_BYTES).sum();
+        let firsts = self.first_runs();
+        let live: usize = self.runs.iter().map(|run| run.live_bytes(&firsts)).sum();
+        self.runs.len() > RUNS_APART || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
+    }
+}

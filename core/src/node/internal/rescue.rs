@@ -1,0 +1,84 @@
+//! What is left of a damaged node.
+
+use super::*;
+
+impl Internal {
+    /// A node of all messages within `bounds` that can be read, over the same children or others. Messages that cannot
+    /// be read, or mean nothing, are told by the keys that they may be for; numbers that have not been given out become
+    /// the last one that has, and those of messages that a younger range delete covers become its own.
+    pub fn rescue(
+        &self,
+        disk: &Disk,
+        id: NodeId,
+        (bounds, next_msn): (Bounds, Msn),
+        children: Option<Vec<(NodeId, Key)>>,
+        lost: &mut dyn FnMut(Bounds, &Error),
+    ) -> Internal {
+        let own = || self.children.iter().map(|child| (child.id, child.pivot.clone())).collect();
+        let children = children.unwrap_or_else(own);
+        let mut node = Internal::new(id, self.tree, self.height, bounds, children);
+        let last = Msn(next_msn.0.saturating_sub(1).max(1));
+        let adds = |item: &Item<'_>| {
+            item.kind == Kind::Update
+                && matches!(item.action(), Action::Update(update) if update.adds())
+        };
+        for run in &self.runs {
+            let mut batch = Batch::default();
+            match self.ranges(disk, run) {
+                Ok(ranges) => {
+                    for range in ranges.iter() {
+                        for share in self.live_shares(run, range) {
+                            let msn = share.msn.clamp(Msn(1), last);
+                            batch.insert_range(RangeDelete { msn, ..share });
+                        }
+                    }
+                }
+                Err(error) => lost(self.bounds.clone(), &error),
+            }
+            for (at, child) in self.children.iter().enumerate() {
+                if child.first_run > run.reference.seq {
+                    continue;
+                }
+                for slice in run.slices_for(child.id) {
+                    match self.slice(disk, run, slice) {
+                        Ok(messages) => {
+                            for item in messages.iter() {
+                                if self.tree == TreeId::Data && adds(&item) {
+                                    let lo = Key::copied(item.key);
+                                    let fault = Fault::Missing("an addition to a block".into());
+                                    let error =
+                                        Error::corrupt(Place::Key(self.tree, lo.to_vec()), fault);
+                                    lost(Bounds { hi: Some(lo.successor()), lo }, &error);
+                                    continue;
+                                }
+                                let before = &node.open[node.child_for(item.key)];
+                                let covering =
+                                    [&batch, before].map(|batch| batch.ranges().covering(item.key));
+                                let least = covering.into_iter().max().flatten();
+                                batch.insert(&item.numbered_within(least.unwrap_or(Msn(1)), last));
+                            }
+                        }
+                        Err(error) => {
+                            let (first, next) = run.keys_of(slice);
+                            let all = self.child_bounds(at);
+                            let lo = first.clone().max(all.lo);
+                            lost(Bounds { lo, hi: next.cloned().or(all.hi) }, &error);
+                        }
+                    }
+                }
+            }
+            node.absorb(batch);
+        }
+        node
+    }
+
+    /// What a range delete of a run still does to children.
+    fn live_shares(&self, run: &Run, range: &RangeDelete) -> impl Iterator<Item = RangeDelete> {
+        let live = self.children.iter().enumerate();
+        let live = live.filter(|(_, child)| child.first_run <= run.reference.seq);
+        live.filter_map(|(at, _)| {
+            let bounds = self.child_bounds(at);
+            clip(range, &bounds.lo, bounds.hi.as_deref())
+        })
+    }
+}

@@ -8,6 +8,7 @@ mod crafted;
 mod crash;
 mod dumps;
 mod engine;
+mod every_byte;
 mod explains;
 mod faults;
 mod files;

@@ -1,7 +1,6 @@
 //! Repair: whatever block is damaged, what comes of it is sound, and has lost no more than what was there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
@@ -26,7 +25,14 @@ pub(crate) fn contents(device: &Arc<dyn Device>) -> Contents {
 
 /// What a repair is made of an image: the findings before, what it lost, and what is there afterwards.
 fn mended(what: &str, bytes: Vec<u8>) -> Option<(Report, Repair, Arc<dyn Device>)> {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(bytes));
+    mended_on(what, Arc::new(MemoryDevice::from(bytes)))
+}
+
+/// The same on a device.
+pub(crate) fn mended_on(
+    what: &str,
+    device: Arc<dyn Device>,
+) -> Option<(Report, Repair, Arc<dyn Device>)> {
     let before = check(&device, ALL, &mut ());
     if matches!(before.repairable(), Repairable::Nothing | Repairable::No) {
         return None;
@@ -59,7 +65,7 @@ fn damaged(image: &[u8], block: usize, way: &str) -> Vec<u8> {
 }
 
 /// A number from the environment.
-fn setting(name: &str) -> Option<usize> {
+pub(crate) fn setting(name: &str) -> Option<usize> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
@@ -106,49 +112,6 @@ fn every_block(image: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> (usize, usize
         }
     }
     (repaired, whole)
-}
-
-/// How far apart the bytes are that are damaged, unless told otherwise.
-const BYTES_APART: usize = 23;
-
-/// The same, byte by byte: some of them; `BETR_BYTES_APART=1` damages each. Of what nobody uses only a sample is taken.
-#[test]
-fn whatever_byte_is_damaged_the_rest_is_repaired() {
-    let image = hostile::image(2 << 20);
-    let sound: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.clone()));
-    let all = contents(&sound);
-    let used = open(sound, Mode::ReadOnly, tight(), 1).unwrap().0.store().space.used().clone();
-    let boot = |block: u64| block < 16 || (17..32).contains(&block) || (48..64).contains(&block);
-    let worth = |at: &usize| {
-        let block = (at / BLOCK_SIZE) as u64;
-        used.get(block) && !boot(block) || at % (31 * BLOCK_SIZE) == 5
-    };
-    let apart = setting("BETR_BYTES_APART").unwrap_or(BYTES_APART);
-    let bytes: Vec<usize> = (0..image.len()).step_by(apart).filter(worth).collect();
-    let repaired = AtomicUsize::new(0);
-    let damage = |at: usize, byte: u8| {
-        if byte == image[at] {
-            return;
-        }
-        let mut bytes = image.clone();
-        bytes[at] = byte;
-        let what = format!("byte {at:#x} made {byte:#x}");
-        let Some((_, done, device)) = mended(&what, bytes) else { return };
-        repaired.fetch_add(1, Ordering::Relaxed);
-        all_is_told(&what, &all, &contents(&device), &done.mended.unwrap_or_default());
-    };
-    std::thread::scope(|scope| {
-        for half in bytes.chunks(bytes.len().div_ceil(2)) {
-            let (damage, image) = (&damage, &image);
-            scope.spawn(move || {
-                half.iter()
-                    .for_each(|at| [0, !image[*at]].into_iter().for_each(|to| damage(*at, to)));
-            });
-        }
-    });
-    let repaired = repaired.into_inner();
-    println!("{} bytes, {repaired} repairs", bytes.len());
-    assert!(repaired > bytes.len() / 2, "{repaired} repaired of {}", bytes.len());
 }
 
 /// An image on which all kinds of things have happened, the last of them in the log.

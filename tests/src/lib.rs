@@ -80,19 +80,23 @@ pub fn create_zoned(
     zones: ZoneSizes,
     seed: u64,
 ) -> Result<Volume> {
-    let options = CreateOptions {
+    Volume::create(device, CreateOptions { zones, ..creation(geometry, cache, seed) })
+}
+
+/// How such volumes are made.
+pub fn creation(geometry: Geometry, cache: CacheBudget, seed: u64) -> CreateOptions {
+    CreateOptions {
         uuid: *b"test volume uuid",
         label: "test".into(),
         log_bytes: 128 << 10,
         content: Content::Files,
         geometry,
-        zones,
+        zones: ZoneSizes::default(),
         cache,
         first_zone: FIRST_ZONE,
         first_ino: FIRST_INO,
         nonces: nonces(seed),
-    };
-    Volume::create(device, options)
+    }
 }
 
 /// Opens a volume.

@@ -100,7 +100,7 @@ catalog! {
         "The volume was not closed cleanly. The records were replayed in memory for this check; the next mount, or a repair, makes them durable."
         "The records are replayed, and a checkpoint makes them durable.";
     LogTorn "L02" Note Safely "9.5" "log ends in a group that was never finished"
-        "A power cut while a group was being written. What it held was never acknowledged."
+        "A power cut while a group was being written. What it held was never acknowledged. A group that lacks nothing but its padding is replayed all the same."
         "What counts is replayed; the checkpoint starts the log afresh.";
     LogDamaged "L03" Error WithLoss "9.5" "log group that was acknowledged does not verify"
         "Operations that had been made durable are lost from this group on."

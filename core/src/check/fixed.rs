@@ -159,6 +159,12 @@ fn log(disk: &Disk, superblock: &Superblock, report: &mut Report) {
         let detail = format!("{} records in {} groups", survey.records, survey.groups);
         report.add(Code::LogReplayed, Place::Record(Lsn(superblock.next_msn.0)), detail);
     }
+    for (group, byte) in &survey.unpadded {
+        let detail = format!("the padding of log group {group}, all of which is there");
+        // The power may have gone while it was written, unless somebody knows that it was.
+        let code = if *group <= survey.flushed { Code::PaddingDirty } else { Code::LogTorn };
+        report.add(code, Place::Byte(*byte), detail);
+    }
     match &survey.end {
         End::Clean => {}
         End::Torn { byte, why } => report.add(Code::LogTorn, Place::Byte(*byte), why),

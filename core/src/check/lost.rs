@@ -28,8 +28,13 @@ pub(super) fn report(device: &Arc<dyn Device>, survey: &Survey, report: &mut Rep
         report.add(code, place, format!("{bytes}, {}", lost.damage));
     }
     for record in &survey.beyond {
-        let detail = format!("{} {}", Place::Record(record.lsn), record.op.name());
+        let sure = if record.verifies { "" } else { ", as far as it can be read" };
+        let detail = format!("{} {}{sure}", Place::Record(record.lsn), record.op.name());
         report.add(Code::OperationLost, names.place(record.tree, &record.key), detail);
+    }
+    for lsns in &survey.illegible {
+        let detail = format!("what was done from there to before {} cannot be read", lsns.end);
+        report.add(Code::OperationLost, Place::Record(lsns.start), detail);
     }
 }
 

@@ -308,6 +308,26 @@ impl Record {
         RECORD_HEADER + lengths.sum::<usize>()
     }
 
+    /// What looks like records in a group that does not verify. One that cannot be parsed is skipped, if its length leads to
+    /// another place in the group.
+    pub fn legible(group: &Bytes) -> Vec<Record> {
+        let mut records = Vec::new();
+        let mut at = GROUP_HEADER_BYTES;
+        while let Some(length) = group.get(at..at + 4) {
+            let length = u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
+            let rest = group.slice(at..);
+            at += match Record::decode(&mut Fields::new(&rest), &rest) {
+                Ok(record) => {
+                    records.push(record);
+                    length
+                }
+                Err(_) if length > RECORD_HEADER => length,
+                Err(_) => break,
+            };
+        }
+        records
+    }
+
     fn decode(f: &mut Fields<'_, '_>, group: &Bytes) -> Result<Record, FormatError> {
         let start = f.at();
         let length = f.u32("length")? as usize;

@@ -17,6 +17,8 @@ pub struct Scanned {
     pub bytes: Bytes,
     /// What they say.
     pub group: Group,
+    /// Whether what fills up its last unit is zero. The group counts in any case: nothing is there.
+    pub is_padded: bool,
 }
 
 /// Reads the groups that continue a superblock, one by one.
@@ -32,7 +34,7 @@ pub struct LogReader<'d> {
     /// Its number.
     pub(super) number: u64,
     /// The LSN of its first record.
-    lsn: Lsn,
+    pub(super) lsn: Lsn,
 }
 
 impl<'d> LogReader<'d> {
@@ -68,10 +70,7 @@ impl<'d> LogReader<'d> {
         };
         let whole = length.next_multiple_of(BLOCK_SIZE);
         let mut bytes = Bytes::from(self.region.read(self.disk, self.unit, whole)?);
-        let padding = bytes.split_off(length);
-        if !is_zero(&padding) {
-            return Ok(Err(Fault::Missing("the padding of the group is not zero".into())));
-        }
+        let is_padded = is_zero(&bytes.split_off(length));
         let Some(number) = after("group number", self.number).ok() else {
             return Ok(Err(Fault::Missing("no number is left for another group".into())));
         };
@@ -85,7 +84,7 @@ impl<'d> LogReader<'d> {
         self.used += units;
         self.number = number;
         self.lsn = group.next_lsn;
-        Ok(Ok(Scanned { unit, bytes, group }))
+        Ok(Ok(Scanned { unit, bytes, group, is_padded }))
     }
 
     fn decode(&self, bytes: &Bytes) -> std::result::Result<Group, Fault> {

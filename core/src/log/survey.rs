@@ -5,6 +5,7 @@
 //! image says.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::tail::{Tail, beyond};
 use super::values::Bound;
@@ -41,8 +42,15 @@ pub struct Survey {
     pub pins: Vec<(u64, Extent)>,
     /// Acknowledged values that are lost, in the order of their messages.
     pub lost: Vec<Lost>,
-    /// Records of later groups that verify, but cannot be replayed, because one before them is damaged.
+    /// Records that were acknowledged and cannot be replayed: those of a group that is damaged, as far as they can be read,
+    /// and those of later groups.
     pub beyond: Vec<LostRecord>,
+    /// Where nothing can be read of such records.
+    pub illegible: Vec<Range<Lsn>>,
+    /// Groups that count and whose padding is not zero, with the place of the padding.
+    pub unpadded: Vec<(u64, u64)>,
+    /// The last group that a later one calls flushed; 0 for none.
+    pub flushed: u64,
     /// Why there are no more groups.
     pub end: End,
     /// Where the log ends, in bytes.
@@ -112,8 +120,12 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
     let mut tail: Option<Tail> = None;
     survey.end = loop {
         let mut ahead = reader.clone();
-        let group = match ahead.next() {
-            Ok(Ok(Scanned { group, .. })) => group,
+        let (group, padding) = match ahead.next() {
+            Ok(Ok(Scanned { unit, bytes, group, is_padded })) => {
+                let end = (unit + (bytes.len() / BLOCK_SIZE) as u64) % reader.region.units;
+                let end = reader.region.byte(end) + (bytes.len() % BLOCK_SIZE) as u64;
+                (group, (!is_padded).then_some(end))
+            }
             Ok(Err(why)) => {
                 break tail.unwrap_or_else(|| Tail::look(&reader)).end(&reader, &why);
             }
@@ -137,12 +149,16 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
             }
         }
         survey.add(&group, &entries, lost);
+        survey.unpadded.extend(padding.map(|byte| (group.number, byte)));
         reader = ahead;
     };
     (survey.next_unit, survey.next_group) = reader.next_group();
     survey.end_byte = reader.region.byte(survey.next_unit);
+    if matches!(survey.end, End::Damaged { .. }) {
+        survey.flushed = survey.flushed.max(reader.number);
+    }
     if matches!(survey.end, End::Damaged { .. } | End::Unreadable { .. }) {
-        survey.beyond = beyond(&reader);
+        (survey.beyond, survey.illegible) = beyond(&reader);
     }
     Ok(survey)
 }
@@ -318,6 +334,7 @@ fn damage_of(error: Error) -> Result<(Damage, bool)> {
 impl Survey {
     fn add(&mut self, group: &Group, entries: &[(MsnRange, &Key)], lost: Vec<Lost>) {
         self.groups += 1;
+        self.flushed = self.flushed.max(group.flushed);
         self.records += group.records.len() as u64;
         for record in &group.records {
             *self.operations.entry(record.op).or_default() += 1;

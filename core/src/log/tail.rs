@@ -6,6 +6,7 @@
 //! its own, means that a superblock is lost. The very last acknowledged group cannot be told from a tail.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -63,6 +64,8 @@ pub struct LostRecord {
     pub tree: TreeId,
     /// The key of its first message.
     pub key: Key,
+    /// Whether its group verifies. Otherwise this is what its bytes say now.
+    pub verifies: bool,
 }
 
 /// What stands in the log behind the groups that count. Looked at once, for the first group that fails,
@@ -145,27 +148,81 @@ fn starts_here(reader: &LogReader<'_>) -> bool {
     })
 }
 
-/// The records of the groups of this epoch behind the one that the reader stands at.
-pub(super) fn beyond(reader: &LogReader<'_>) -> Vec<LostRecord> {
-    let superblock = reader.superblock;
-    let log = (superblock.log_epoch, superblock.log_nonce);
-    let mut groups = BTreeMap::new();
-    let mut budget = budget(reader);
-    each_header(reader, |unit, later| {
-        if (later.epoch, later.nonce) == log
-            && later.number > reader.number
-            && let Some(group) = group_at(reader, unit, &mut budget)
-        {
-            groups.insert(group.number, group.records.iter().filter_map(lost).collect::<Vec<_>>());
-        }
-    });
-    groups.into_values().flatten().collect()
+/// A group of this epoch from the one on that the reader stands at.
+struct Beyond {
+    /// Where it starts.
+    unit: u64,
+    /// The LSNs of its first record, and behind the last, if it verifies.
+    lsns: Option<Range<Lsn>>,
+    /// Its records, if it verifies.
+    records: Vec<LostRecord>,
 }
 
-fn lost(record: &Record) -> Option<LostRecord> {
+/// The records of the groups of this epoch from the one on that the reader stands at; and between which LSNs none could be
+/// read.
+pub(super) fn beyond(reader: &LogReader<'_>) -> (Vec<LostRecord>, Vec<Range<Lsn>>) {
+    let superblock = reader.superblock;
+    let log = (superblock.log_epoch, superblock.log_nonce);
+    let mut budget = budget(reader);
+    // Its header may be gone.
+    let first = Beyond { unit: reader.unit % reader.region.units, lsns: None, records: Vec::new() };
+    let mut groups = BTreeMap::from([(reader.number, first)]);
+    each_header(reader, |unit, later| {
+        if (later.epoch, later.nonce) == log && later.number >= reader.number {
+            let group = group_at(reader, unit, &mut budget);
+            let lsns = group.as_ref().map(|group| group.first_lsn..group.next_lsn);
+            let records = group.iter().flat_map(|group| &group.records);
+            let records = records.filter_map(|record| lost(record, true)).collect();
+            if lsns.is_some() || !groups.contains_key(&later.number) {
+                groups.insert(later.number, Beyond { unit, lsns, records });
+            }
+        }
+    });
+    let (mut records, mut illegible) = (Vec::new(), Vec::new());
+    let mut next = reader.lsn;
+    let mut groups = groups.into_values().peekable();
+    while let Some(group) = groups.next() {
+        let Some(lsns) = group.lsns else {
+            // What cannot be verified ends where the next group begins, or the next one that verifies.
+            let end = groups.peek().map(|group| group.unit);
+            let limit = groups.peek().and_then(|group| Some(group.lsns.as_ref()?.start));
+            for record in legible(reader, group.unit, end, &mut budget) {
+                let fits =
+                    record.lsn >= next && limit.is_none_or(|limit| record.next_lsn() <= limit);
+                if fits && record.next_lsn() > record.lsn {
+                    illegible.push(next..record.lsn);
+                    next = record.next_lsn();
+                    records.extend(lost(&record, false));
+                }
+            }
+            continue;
+        };
+        illegible.push(next..lsns.start);
+        records.extend(group.records);
+        next = lsns.end;
+    }
+    illegible.retain(|lsns| !lsns.is_empty());
+    (records, illegible)
+}
+
+/// What looks like records from `unit` on, up to another.
+fn legible(reader: &LogReader<'_>, unit: u64, end: Option<u64>, budget: &mut u64) -> Vec<Record> {
+    let region = reader.region;
+    let all =
+        end.map_or(region.units, |end| (end + region.units - unit % region.units) % region.units);
+    let length = all as usize * BLOCK_SIZE;
+    let header = region.read(reader.disk, unit, BLOCK_SIZE).unwrap_or_default();
+    let length = group_length(&header).map_or(length, |said| said.min(length));
+    let Some(left) = budget.checked_sub(length as u64) else { return Vec::new() };
+    *budget = left;
+    let bytes = region.read(reader.disk, unit, length).unwrap_or_default();
+    Record::legible(&Bytes::from(bytes))
+}
+
+fn lost(record: &Record, verifies: bool) -> Option<LostRecord> {
     let first = record.messages.first()?;
     let (tree, key) = (first.tree(), Key::copied(first.key()));
-    Some(LostRecord { lsn: record.lsn, op: record.op, tree, key })
+    Some(LostRecord { lsn: record.lsn, op: record.op, tree, key, verifies })
 }
 
 /// How many bytes are read to look at groups out of order: they do not overlap, so honest ones fit

@@ -66,7 +66,8 @@ pub fn locate(plan: &Plan, device: &dyn Device) -> Result<Standing> {
     }
     match fits {
         Some(group) if group == end => Ok(Standing::Whole),
-        Some(1) if !touched => Ok(Standing::Untouched),
+        // Where blocks are changed back, it may look as if some groups were there.
+        Some(_) if !touched => Ok(Standing::Untouched),
         Some(next) => Ok(Standing::Half { next }),
         None => Err(why_none_fits(plan, device)?),
     }

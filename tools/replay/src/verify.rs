@@ -47,6 +47,8 @@ impl Args {
                 "end": { "byte": survey.end_byte, "reason": end, "detail": why },
                 "lost": lost.collect::<serde_json::Value>(),
                 "unreachable_records": survey.beyond.len(),
+                "illegible_lsns": survey.illegible.iter().map(|lsns| [lsns.start.0, lsns.end.0])
+                    .collect::<serde_json::Value>(),
             });
             io.json("betr.replay.verify", 1, document)?;
         } else {
@@ -65,7 +67,11 @@ impl Args {
                 writeln!(io.out, "lost: {count} values from message {first} on: {}", lost.damage)?;
             }
             for record in &survey.beyond {
-                writeln!(io.out, "out of reach: {} {}", record.lsn, record.op.name())?;
+                let sure = if record.verifies { "" } else { ", as far as it can be read" };
+                writeln!(io.out, "out of reach: {} {}{sure}", record.lsn, record.op.name())?;
+            }
+            for lsns in &survey.illegible {
+                writeln!(io.out, "illegible: from {} to before {}", lsns.start, lsns.end)?;
             }
         }
         Ok(if survey.damage().is_some() { Exit::DAMAGED } else { Exit::DONE })

@@ -42,7 +42,7 @@ impl<W: Write> Writer<W> {
         Writer { out, written: 0, left: 0, padding: 0 }
     }
 
-    /// Writes a member that is no regular file. Sockets cannot be members.
+    /// Writes a member that is no regular file. Sockets cannot be members. A member without a name is the root.
     pub fn object(&mut self, name: &[u8], meta: &Meta) -> io::Result<()> {
         let none = &[][..];
         let (kind, link, device) = match &meta.kind {
@@ -54,12 +54,13 @@ impl<W: Write> Writer<W> {
             Kind::File => return Err(misuse("a file comes with its data")),
             Kind::Socket => return Err(misuse("a socket cannot be a member")),
         };
-        let fields = Fields { kind, link, device, ..fields(name, meta) };
+        let fields = Fields { kind, link, device, ..fields(named(name), meta) };
         self.header(fields, Some(meta), Records::of_xattrs(meta))
     }
 
     /// Begins a regular file. Its data follow, segment after segment.
     pub fn file(&mut self, name: &[u8], meta: &Meta, data: &Segments) -> io::Result<()> {
+        let name = named(name);
         let fields = fields(name, meta);
         let mut records = Records::of_xattrs(meta);
         if data.is_sparse() {
@@ -87,7 +88,7 @@ impl<W: Write> Writer<W> {
     /// Writes `name` as another name of the member `to`, which has all else: of `meta` only what fits into a
     /// header is repeated.
     pub fn link(&mut self, name: &[u8], to: &[u8], meta: &Meta) -> io::Result<()> {
-        let fields = Fields { kind: b'1', link: to, ..fields(name, meta) };
+        let fields = Fields { kind: b'1', link: named(to), ..fields(named(name), meta) };
         self.header(fields, None, Records::default())
     }
 
@@ -232,6 +233,11 @@ fn fields<'f>(name: &'f [u8], meta: &Meta) -> Fields<'f> {
         link: b"",
         device: (0, 0),
     }
+}
+
+/// A name as it is written: that of the root is none that a header could have.
+fn named(name: &[u8]) -> &[u8] {
+    if name.is_empty() { b"." } else { name }
 }
 
 /// Some of the last component of a name, to recognise it by.

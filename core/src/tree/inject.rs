@@ -62,9 +62,10 @@ pub fn inject(
         return Err(Error::Misuse("a message without its value".into()));
     }
     for tree in TreeId::ALL {
-        let own = messages.iter().enumerate().filter(|(_, message)| message.tree() == tree);
+        let is_own = |(_, message): &(usize, &RecordMessage)| message.tree() == tree;
         let number = |(at, message)| Numbered::new(Msn(first.0 + at as u64), message);
-        let mut own: Vec<Numbered<'_>> = own.map(number).collect();
+        let mut own: Vec<Numbered<'_>> = Vec::with_capacity(messages.len());
+        own.extend(messages.iter().enumerate().filter(is_own).map(number));
         if !own.is_empty() {
             sort(&mut own);
             let growth: usize = own.iter().map(Numbered::growth).sum();
@@ -174,9 +175,10 @@ impl<'a, 'm> Plan<'a, 'm> {
             match first.message {
                 RecordMessage::Point(_, key, _) => {
                     let at = internal.child_for(key);
-                    let end = internal.children().get(at + 1).map(|next| &next.pivot);
+                    let end = internal.children().get(at + 1).map(|next| &*next.pivot);
+                    let end = end.map(|end| (Key::head(end), end));
                     let is_inside = |m: &&Numbered<'m>| {
-                        m.point.is_some_and(|item| end.is_none_or(|end| *item.key < **end))
+                        m.point.is_some_and(|item| end.is_none_or(|end| (m.head, item.key) < end))
                     };
                     count = rest.iter().take_while(is_inside).count();
                     let passed = plan.pass(store, internal, at, &mut ways[at], &rest[..count])?;

@@ -91,25 +91,27 @@ impl Volume {
         if count == 0 || count > RECORD_MESSAGES_MAX as usize {
             return Err(Error::Misuse(format!("an operation of {count} messages")));
         }
-        if messages.iter().any(|message| matches!(message, RecordMessage::Unbound(..))) {
-            return Err(Error::Misuse("a message without its value".into()));
-        }
-        let empty = |message: &&RecordMessage| matches!(message, RecordMessage::RangeDelete(_, lo, hi) if lo >= hi);
-        if messages.iter().find(empty).is_some() {
-            return Err(Error::Misuse("a range delete of nothing".into()));
-        }
         for message in messages {
-            if let RecordMessage::Point(tree, _, Action::Update(update)) = message {
-                if *tree == TreeId::Data && update.adds() {
-                    return Err(Error::Misuse("an addition in the data index".into()));
+            let wrong = match message {
+                RecordMessage::Unbound(..) => Some("a message without its value"),
+                RecordMessage::RangeDelete(_, lo, hi) if lo >= hi => {
+                    Some("a range delete of nothing")
                 }
-                if update.is_anew() {
-                    return Err(Error::Misuse("an update that deletes first".into()));
+                RecordMessage::Point(TreeId::Data, _, Action::Update(update)) if update.adds() => {
+                    Some("an addition in the data index")
                 }
+                RecordMessage::Point(_, _, Action::Update(update)) if update.is_anew() => {
+                    Some("an update that deletes first")
+                }
+                _ => None,
+            };
+            if let Some(wrong) = wrong {
+                return Err(Error::Misuse(wrong.into()));
             }
-        }
-        if let Some(bytes) = messages.iter().find_map(RecordMessage::beyond_limits) {
-            return Err(Error::Misuse(format!("a message with a key or value of {bytes} bytes")));
+            if let Some(bytes) = message.beyond_limits() {
+                let wrong = format!("a message with a key or value of {bytes} bytes");
+                return Err(Error::Misuse(wrong));
+            }
         }
         after("next MSN", self.next_msn.0.saturating_add(count as u64 - 1))?;
         Ok(())

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// So many slots are looked at one after the other: the next place is seldom far.
+const NEAR: usize = 8;
+
 /// Messages that are joining a list in the order of their keys: where the next one belongs is looked for
 /// from the last one's place on, and slots are moved once.
 pub struct Joining<'s> {
@@ -26,12 +29,15 @@ impl Joining<'_> {
         };
         let is_below = |slot: &Slot| list.compare(slot, head, key).is_lt();
         let rest = &list.slots[self.at..];
-        let mut wide = 1;
-        while rest.get(wide).is_some_and(is_below) {
-            wide *= 2;
+        let mut below = rest.iter().take(NEAR).take_while(|slot| is_below(slot)).count();
+        if below == NEAR {
+            let mut wide = 2 * NEAR;
+            while rest.get(wide).is_some_and(is_below) {
+                wide *= 2;
+            }
+            below += rest[NEAR..rest.len().min(wide + 1)].partition_point(is_below);
         }
-        let near = &rest[..rest.len().min(wide + 1)];
-        self.at += near.partition_point(is_below);
+        self.at += below;
         match list.slots.get(self.at) {
             Some(slot) if list.compare(slot, head, key).is_eq() => Found::Slot(self.at),
             _ => Found::Nowhere(recent, self.at),

@@ -364,10 +364,13 @@ impl Sorted {
     /// The keys within `[lo, hi)` as one of their own.
     pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Sorted {
         let mut part = Sorted::default();
+        let range = self.range(lo, hi);
         if lo.is_empty() && hi.is_none() {
             part = Sorted::with_capacity(self.len(), self.arena());
+        } else {
+            make_room(&mut part.slots, range.size_hint().0);
         }
-        self.range(lo, hi).for_each(|item| part.push(item));
+        range.for_each(|item| part.push(item));
         part
     }
 

@@ -1,15 +1,17 @@
 //! What is written does not depend on timing: not on whether nodes are read and written beside the foreground, nor
-//! on how long any of it takes.
+//! on how long any of it takes. Where it cannot be written, nothing that was acknowledged is lost.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use betr_core::Result;
+use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::{Action, Key, Op, RecordMessage, Update};
-use betr_core::ids::{Time, TreeId};
-use betr_core::volume::{Mode, Transaction};
+use betr_core::ids::{Msn, Time, TreeId};
+use betr_core::volume::{Mode, Transaction, Volume};
 use betr_tests::{Random, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
@@ -19,9 +21,18 @@ struct Unsteady {
     /// Nothing for one that wants its calls one after the other.
     seed: Option<u64>,
     calls: AtomicU64,
+    /// So many writes are possible, and none more.
+    writes_max: u64,
+    writes: AtomicU64,
 }
 
 impl Unsteady {
+    fn new(seed: Option<u64>, writes_max: u64) -> Arc<Unsteady> {
+        let base = MemoryDevice::new(24 << 20);
+        let [calls, writes] = [0; 2].map(AtomicU64::new);
+        Arc::new(Unsteady { base, seed, calls, writes_max, writes })
+    }
+
     fn wait(&self) {
         let Some(seed) = self.seed else { return };
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
@@ -43,6 +54,9 @@ impl Device for Unsteady {
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.wait();
+        if self.writes.fetch_add(1, Ordering::Relaxed) >= self.writes_max {
+            return Err(io::Error::other("it is full of holes"));
+        }
         self.base.write_at(at, bytes)
     }
 
@@ -55,39 +69,83 @@ impl Device for Unsteady {
     }
 }
 
+/// A volume that random operations are carried out on.
+struct Work {
+    device: Arc<Unsteady>,
+    cache: CacheBudget,
+    seed: u64,
+    volume: Option<Volume>,
+    /// Every transaction up to here is durable.
+    acknowledged: Msn,
+}
+
+impl Work {
+    fn new(seed: u64, device: &Arc<Unsteady>) -> Work {
+        let geometry = if seed.is_multiple_of(4) { tiny() } else { middling() };
+        let cache = if seed.is_multiple_of(2) { tight() } else { roomy() };
+        let mut volume = create(device.clone(), geometry, cache, seed).unwrap();
+        volume.checkpoint().unwrap();
+        let acknowledged = volume.next_msn();
+        Work { device: device.clone(), cache, seed, volume: Some(volume), acknowledged }
+    }
+
+    fn volume(&mut self) -> &mut Volume {
+        self.volume.as_mut().expect("it is open")
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.volume().sync()?;
+        self.acknowledged = self.volume().next_msn();
+        Ok(())
+    }
+
+    /// All operations; or those up to a message, which is the first of a transaction.
+    fn go(&mut self, until: Option<Msn>) -> Result<()> {
+        let random = &mut Random::new(self.seed);
+        let steps = if self.seed.is_multiple_of(4) { 60 } else { 150 };
+        for step in 0..steps {
+            if until.is_some_and(|until| self.volume().next_msn() >= until) {
+                return Ok(());
+            }
+            let messages = (0..1 + random.below(400)).map(|_| message(random)).collect();
+            let wall = Time { secs: step, nanos: 0 };
+            self.volume().commit(Transaction { op: Op::Write, wall, messages })?;
+            match random.below(30) {
+                0 => {
+                    self.volume().checkpoint()?;
+                    self.acknowledged = self.volume().next_msn();
+                }
+                1..=8 => self.sync()?,
+                9 => {
+                    let lo = key(random);
+                    let found = self.volume().cursor(TreeId::Metadata, lo, None).take(200);
+                    assert!(found.count() <= 200);
+                }
+                10..=12 => drop(self.volume().get(TreeId::Data, &key(random))?),
+                13 => {
+                    self.sync()?;
+                    drop(self.volume.take());
+                    let (device, cache) = (self.device.clone(), self.cache);
+                    self.volume = Some(open(device, Mode::ReadWrite, cache, self.seed)?.0);
+                }
+                _ => {}
+            }
+        }
+        self.sync()
+    }
+}
+
 /// The image that is left of random operations.
 fn worked_on(seed: u64, timing: Option<u64>) -> Vec<u8> {
-    let base = MemoryDevice::new(24 << 20);
-    let device = Arc::new(Unsteady { base, seed: timing, calls: AtomicU64::new(0) });
-    let random = &mut Random::new(seed);
-    let geometry = if seed.is_multiple_of(4) { tiny() } else { middling() };
-    let cache = if seed.is_multiple_of(2) { tight() } else { roomy() };
-    let mut volume = create(device.clone(), geometry, cache, seed).unwrap();
-    let steps = if seed.is_multiple_of(4) { 60 } else { 150 };
-    for step in 0..steps {
-        let messages = (0..1 + random.below(400)).map(|_| message(random)).collect();
-        let wall = Time { secs: step, nanos: 0 };
-        volume.commit(Transaction { op: Op::Write, wall, messages }).unwrap();
-        match random.below(30) {
-            0 => volume.checkpoint().unwrap(),
-            1..=8 => volume.sync().unwrap(),
-            9 => {
-                let lo = key(random);
-                let found = volume.cursor(TreeId::Metadata, lo, None).take(200);
-                assert!(found.count() <= 200);
-            }
-            10..=12 => drop(volume.get(TreeId::Data, &key(random)).unwrap()),
-            13 => {
-                volume.sync().unwrap();
-                drop(volume);
-                volume = open(device.clone(), Mode::ReadWrite, cache, seed).unwrap().0;
-            }
-            _ => {}
-        }
-    }
-    volume.sync().unwrap();
-    drop(volume);
+    let device = Unsteady::new(timing, u64::MAX);
+    Work::new(seed, &device).go(None).unwrap();
     device.base.snapshot()
+}
+
+/// All that is in both trees.
+fn entries(volume: &Volume) -> Vec<(Key, Bytes)> {
+    let all = TreeId::ALL.map(|tree| volume.cursor(tree, Key::default(), None));
+    all.into_iter().flatten().map(Result::unwrap).collect()
 }
 
 fn key(random: &mut Random) -> Key {
@@ -126,4 +184,39 @@ fn the_image_is_the_same() {
             assert_eq!(differs, None, "byte, seed {seed}, timing {timing}");
         }
     }
+}
+
+/// Writes fail beside the foreground, of leaves and of internal nodes.
+#[test]
+fn nothing_acknowledged_is_lost_when_writing_fails() {
+    let mut failures = 0;
+    for seed in 0..rounds(4) {
+        let sound = Unsteady::new(Some(seed), u64::MAX);
+        let mut work = Work::new(seed, &sound);
+        let first = sound.writes.load(Ordering::Relaxed);
+        work.go(None).unwrap();
+        let writes = sound.writes.load(Ordering::Relaxed);
+        for part in 0..12 {
+            let writes_max = first + (writes - first) * part / 12;
+            let device = Unsteady::new(Some(seed), writes_max);
+            let mut work = Work::new(seed, &device);
+            let name = format!("seed {seed}, {writes_max} writes");
+            work.go(None).expect_err(&name);
+            failures += 1;
+            if let Some(volume) = &mut work.volume {
+                assert!(volume.sync().is_err() && volume.checkpoint().is_err(), "{name}");
+            }
+            let (acknowledged, cache) = (work.acknowledged, work.cache);
+            drop(work);
+            let left = Arc::new(MemoryDevice::from(device.base.snapshot()));
+            let recovered = open(left, Mode::ReadWrite, cache, seed).expect(&name).0;
+            let until = recovered.next_msn();
+            assert!(until >= acknowledged, "{name}: {until} is left of {acknowledged}");
+            let mut expected = Work::new(seed, &Unsteady::new(None, u64::MAX));
+            expected.go(Some(until)).unwrap();
+            assert_eq!(expected.volume().next_msn(), until, "{name}");
+            assert!(entries(expected.volume()) == entries(&recovered), "{name}");
+        }
+    }
+    assert!(failures > 30, "{failures}");
 }

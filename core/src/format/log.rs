@@ -315,15 +315,13 @@ impl Record {
         let mut at = GROUP_HEADER_BYTES;
         while let Some(length) = group.get(at..at + 4) {
             let length = u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
-            let rest = group.slice(at..);
-            at += match Record::decode(&mut Fields::new(&rest), &rest) {
-                Ok(record) => {
-                    records.push(record);
-                    length
-                }
-                Err(_) if length > RECORD_HEADER => length,
-                Err(_) => break,
-            };
+            if length < RECORD_HEADER {
+                break;
+            }
+            // No byte is looked at twice, whatever a record says that it holds.
+            let bytes = group.slice(at..group.len().min(at + length));
+            records.extend(Record::decode(&mut Fields::new(&bytes), &bytes));
+            at += length;
         }
         records
     }
@@ -560,5 +558,65 @@ impl GroupWriter {
         Seal::close(&mut group);
         group.resize(group.len().next_multiple_of(BLOCK_SIZE), 0);
         group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(lsn: u64, value: usize) -> Record {
+        let action = Action::Insert(Bytes::from(vec![7; value]));
+        let message = RecordMessage::Point(TreeId::Metadata, Key::copied(&[lsn as u8]), action);
+        let (next_zone, next_ino) = (ZoneId(2), Ino(3));
+        let (op, wall, messages) = (Op::Raw, Time::default(), vec![message]);
+        Record { lsn: Lsn(lsn), op, wall, next_zone, next_ino, messages }
+    }
+
+    fn group_of(records: &[Record]) -> Vec<u8> {
+        let mut w = Writer::from(vec![0; GROUP_HEADER_BYTES]);
+        records.iter().for_each(|record| record.encode(&mut w));
+        w.finish()
+    }
+
+    #[test]
+    fn what_is_legible_is_found_around_what_is_not() {
+        let records = [1, 2, 3].map(|lsn| record(lsn, 50));
+        let group = group_of(&records);
+        assert_eq!(Record::legible(&Bytes::from(group.clone())), records);
+        let second = GROUP_HEADER_BYTES + Record::encoded_bytes(&records[0].messages);
+        // Its operation, the tree of its message.
+        for at in [second + 4, second + RECORD_HEADER] {
+            let mut group = group.clone();
+            group[at] = 77;
+            let found = Record::legible(&Bytes::from(group));
+            assert_eq!(found, [records[0].clone(), records[2].clone()]);
+        }
+        // Where it says that it is shorter, or longer, nobody knows where the next one begins.
+        for length in [0, 47, 48, 60, u32::MAX] {
+            let mut group = group.clone();
+            group[second..second + 4].copy_from_slice(&length.to_le_bytes());
+            let found = Record::legible(&Bytes::from(group));
+            assert_eq!(found[0], records[0], "{length}");
+            assert!(found.len() < 3, "{length}");
+        }
+    }
+
+    /// Records each of which says that the others are its messages: that would be ten billion of them.
+    #[test]
+    fn records_within_records_are_looked_at_once() {
+        let mut group = vec![0; GROUP_HEADER_BYTES];
+        for _ in 0..200_000 {
+            let start = group.len();
+            let mut w = Writer::from(group);
+            record(1, RECORD_HEADER).encode(&mut w);
+            group = w.finish();
+            // The value is the next record's header.
+            group.truncate(start + RECORD_HEADER + MESSAGE_HEADER + 1);
+            let length = (group.len() - start) as u32;
+            group[start..start + 4].copy_from_slice(&length.to_le_bytes());
+            group[start + 28..start + 32].copy_from_slice(&100_000u32.to_le_bytes());
+        }
+        assert_eq!(Record::legible(&Bytes::from(group)), []);
     }
 }

@@ -316,15 +316,10 @@ impl Walker<'_> {
         let region = Region::of(superblock);
         let mut reader = LogReader::new(self.disk, superblock);
         while let Ok(scanned) = reader.next()? {
-            let whole = scanned.bytes.len().next_multiple_of(BLOCK_SIZE);
-            let mut rows = region.rows(scanned.unit, whole);
-            let padding = whole - scanned.bytes.len();
-            let end = rows.last_mut().expect("a group has bytes");
-            end.1 -= padding;
-            let end = end.0 + end.1 as u64;
+            let rows = region.rows(scanned.unit, scanned.bytes.len());
             let name = format!("log:{}", scanned.group.number);
             let part = self.add(name.clone(), Kind::Group, vec![rows], Seals::Own, Vec::new());
-            self.padding(&name, end, end + padding as u64);
+            self.padding(&name, scanned.padding.start, scanned.padding.end);
             self.bindings(&name, &scanned.group, part)?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Place};
 use crate::format::{Features, IDENTITY_AT, Identity, Superblock};
 use crate::ids::*;
-use crate::log::{End, scan};
+use crate::log::{End, Unpadded, scan};
 use crate::volume::{Ring, SlotState, identity_again, raised, read_identity};
 
 /// Checks the fixed places; returns the superblock to go on with.
@@ -159,10 +159,10 @@ fn log(disk: &Disk, superblock: &Superblock, report: &mut Report) {
         let detail = format!("{} records in {} groups", survey.records, survey.groups);
         report.add(Code::LogReplayed, Place::Record(Lsn(superblock.next_msn.0)), detail);
     }
-    for (group, byte) in &survey.unpadded {
+    for Unpadded { group, byte, is_vouched } in &survey.unpadded {
         let detail = format!("the padding of log group {group}, all of which is there");
         // The power may have gone while it was written, unless somebody knows that it was.
-        let code = if *group <= survey.flushed { Code::PaddingDirty } else { Code::LogTorn };
+        let code = if *is_vouched { Code::PaddingDirty } else { Code::LogTorn };
         report.add(code, Place::Byte(*byte), detail);
     }
     match &survey.end {

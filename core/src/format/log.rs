@@ -310,20 +310,18 @@ impl Record {
 
     /// What looks like records in a group that does not verify. One that cannot be parsed is skipped, if its length leads to
     /// another place in the group.
-    pub fn legible(group: &Bytes) -> Vec<Record> {
-        let mut records = Vec::new();
+    pub fn legible(group: &Bytes) -> impl Iterator<Item = Record> {
         let mut at = GROUP_HEADER_BYTES;
-        while let Some(length) = group.get(at..at + 4) {
-            let length = u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
-            if length < RECORD_HEADER {
-                break;
-            }
+        let pieces = std::iter::from_fn(move || {
+            let length = group.get(at..at + 4)?.try_into().expect("four bytes");
+            let length = u32::from_le_bytes(length) as usize;
             // No byte is looked at twice, whatever a record says that it holds.
-            let bytes = group.slice(at..group.len().min(at + length));
-            records.extend(Record::decode(&mut Fields::new(&bytes), &bytes));
-            at += length;
-        }
-        records
+            let end = group.len().min(at + length);
+            let piece = (length >= RECORD_HEADER).then(|| group.slice(at..end));
+            at = end;
+            piece
+        });
+        pieces.filter_map(|bytes| Record::decode(&mut Fields::new(&bytes), &bytes).ok())
     }
 
     fn decode(f: &mut Fields<'_, '_>, group: &Bytes) -> Result<Record, FormatError> {
@@ -583,20 +581,20 @@ mod tests {
     fn what_is_legible_is_found_around_what_is_not() {
         let records = [1, 2, 3].map(|lsn| record(lsn, 50));
         let group = group_of(&records);
-        assert_eq!(Record::legible(&Bytes::from(group.clone())), records);
+        assert!(Record::legible(&Bytes::from(group.clone())).eq(records.clone()));
         let second = GROUP_HEADER_BYTES + Record::encoded_bytes(&records[0].messages);
         // Its operation, the tree of its message.
         for at in [second + 4, second + RECORD_HEADER] {
             let mut group = group.clone();
             group[at] = 77;
-            let found = Record::legible(&Bytes::from(group));
+            let found: Vec<_> = Record::legible(&Bytes::from(group)).collect();
             assert_eq!(found, [records[0].clone(), records[2].clone()]);
         }
         // Where it says that it is shorter, or longer, nobody knows where the next one begins.
         for length in [0, 47, 48, 60, u32::MAX] {
             let mut group = group.clone();
             group[second..second + 4].copy_from_slice(&length.to_le_bytes());
-            let found = Record::legible(&Bytes::from(group));
+            let found: Vec<_> = Record::legible(&Bytes::from(group)).collect();
             assert_eq!(found[0], records[0], "{length}");
             assert!(found.len() < 3, "{length}");
         }
@@ -617,6 +615,6 @@ mod tests {
             group[start..start + 4].copy_from_slice(&length.to_le_bytes());
             group[start + 28..start + 32].copy_from_slice(&100_000u32.to_le_bytes());
         }
-        assert_eq!(Record::legible(&Bytes::from(group)), []);
+        assert_eq!(Record::legible(&Bytes::from(group)).next(), None);
     }
 }

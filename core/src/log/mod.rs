@@ -12,7 +12,7 @@ mod values;
 
 pub use late::{Late, LogForm, log_form, outgrows};
 pub use reader::{LogReader, Scanned};
-pub use survey::{BoundCounts, Lost, Survey, scan};
+pub use survey::{BoundCounts, Lost, Survey, Unpadded, scan};
 pub use tail::{End, LostRecord};
 pub use values::Values;
 

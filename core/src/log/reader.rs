@@ -1,5 +1,7 @@
 //! Reading the groups that continue a superblock, one after the other.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::Region;
@@ -17,7 +19,9 @@ pub struct Scanned {
     pub bytes: Bytes,
     /// What they say.
     pub group: Group,
-    /// Whether what fills up its last unit is zero. The group counts in any case: nothing is there.
+    /// Where on the device what fills up its last unit is.
+    pub padding: Range<u64>,
+    /// Whether that is zero. The group counts in any case: nothing is there.
     pub is_padded: bool,
 }
 
@@ -84,7 +88,9 @@ impl<'d> LogReader<'d> {
         self.used += units;
         self.number = number;
         self.lsn = group.next_lsn;
-        Ok(Ok(Scanned { unit, bytes, group, is_padded }))
+        let end = self.region.byte(self.unit - 1) + BLOCK_SIZE as u64;
+        let padding = end - (whole - length) as u64..end;
+        Ok(Ok(Scanned { unit, bytes, group, padding, is_padded }))
     }
 
     fn decode(&self, bytes: &Bytes) -> std::result::Result<Group, Fault> {

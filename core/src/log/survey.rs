@@ -47,10 +47,8 @@ pub struct Survey {
     pub beyond: Vec<LostRecord>,
     /// Where nothing can be read of such records.
     pub illegible: Vec<Range<Lsn>>,
-    /// Groups that count and whose padding is not zero, with the place of the padding.
-    pub unpadded: Vec<(u64, u64)>,
-    /// The last group that a later one calls flushed; 0 for none.
-    pub flushed: u64,
+    /// Groups that count and whose padding is not zero.
+    pub unpadded: Vec<Unpadded>,
     /// Why there are no more groups.
     pub end: End,
     /// Where the log ends, in bytes.
@@ -59,6 +57,17 @@ pub struct Survey {
     pub next_unit: u64,
     /// The number after the last group's.
     pub next_group: u64,
+}
+
+/// A group that counts and whose padding is not zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unpadded {
+    /// Its number.
+    pub group: u64,
+    /// Where its padding starts.
+    pub byte: u64,
+    /// Whether a later group says that it had been flushed, and so its padding.
+    pub is_vouched: bool,
 }
 
 /// How many late-bound values were found where.
@@ -121,10 +130,8 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
     survey.end = loop {
         let mut ahead = reader.clone();
         let (group, padding) = match ahead.next() {
-            Ok(Ok(Scanned { unit, bytes, group, is_padded })) => {
-                let end = (unit + (bytes.len() / BLOCK_SIZE) as u64) % reader.region.units;
-                let end = reader.region.byte(end) + (bytes.len() % BLOCK_SIZE) as u64;
-                (group, (!is_padded).then_some(end))
+            Ok(Ok(Scanned { group, padding, is_padded, .. })) => {
+                (group, (!is_padded).then_some(padding.start))
             }
             Ok(Err(why)) => {
                 break tail.unwrap_or_else(|| Tail::look(&reader)).end(&reader, &why);
@@ -149,14 +156,15 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
             }
         }
         survey.add(&group, &entries, lost);
-        survey.unpadded.extend(padding.map(|byte| (group.number, byte)));
+        if let Some(byte) = padding {
+            let tail = tail.get_or_insert_with(|| Tail::look(&reader));
+            let is_vouched = tail.vouched(group.number).is_some();
+            survey.unpadded.push(Unpadded { group: group.number, byte, is_vouched });
+        }
         reader = ahead;
     };
     (survey.next_unit, survey.next_group) = reader.next_group();
     survey.end_byte = reader.region.byte(survey.next_unit);
-    if matches!(survey.end, End::Damaged { .. }) {
-        survey.flushed = survey.flushed.max(reader.number);
-    }
     if matches!(survey.end, End::Damaged { .. } | End::Unreadable { .. }) {
         (survey.beyond, survey.illegible) = beyond(&reader);
     }
@@ -334,7 +342,6 @@ fn damage_of(error: Error) -> Result<(Damage, bool)> {
 impl Survey {
     fn add(&mut self, group: &Group, entries: &[(MsnRange, &Key)], lost: Vec<Lost>) {
         self.groups += 1;
-        self.flushed = self.flushed.max(group.flushed);
         self.records += group.records.len() as u64;
         for record in &group.records {
             *self.operations.entry(record.op).or_default() += 1;

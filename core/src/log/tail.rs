@@ -186,7 +186,8 @@ pub(super) fn beyond(reader: &LogReader<'_>) -> (Vec<LostRecord>, Vec<Range<Lsn>
             // What cannot be verified ends where the next group begins, or the next one that verifies.
             let end = groups.peek().map(|group| group.unit);
             let limit = groups.peek().and_then(|group| Some(group.lsns.as_ref()?.start));
-            for record in legible(reader, group.unit, end, &mut budget) {
+            let bytes = unverified(reader, group.unit, end, &mut budget);
+            for record in Record::legible(&bytes) {
                 let fits =
                     record.lsn >= next && limit.is_none_or(|limit| record.next_lsn() <= limit);
                 if fits && record.next_lsn() > record.lsn {
@@ -205,18 +206,17 @@ pub(super) fn beyond(reader: &LogReader<'_>) -> (Vec<LostRecord>, Vec<Range<Lsn>
     (records, illegible)
 }
 
-/// What looks like records from `unit` on, up to another.
-fn legible(reader: &LogReader<'_>, unit: u64, end: Option<u64>, budget: &mut u64) -> Vec<Record> {
+/// The bytes of a group that starts at `unit` and does not verify: no more than up to the unit `end`.
+fn unverified(reader: &LogReader<'_>, unit: u64, end: Option<u64>, budget: &mut u64) -> Bytes {
     let region = reader.region;
     let all =
         end.map_or(region.units, |end| (end + region.units - unit % region.units) % region.units);
     let length = all as usize * BLOCK_SIZE;
     let header = region.read(reader.disk, unit, BLOCK_SIZE).unwrap_or_default();
     let length = group_length(&header).map_or(length, |said| said.min(length));
-    let Some(left) = budget.checked_sub(length as u64) else { return Vec::new() };
+    let Some(left) = budget.checked_sub(length as u64) else { return Bytes::new() };
     *budget = left;
-    let bytes = region.read(reader.disk, unit, length).unwrap_or_default();
-    Record::legible(&Bytes::from(bytes))
+    region.read(reader.disk, unit, length).unwrap_or_default().into()
 }
 
 fn lost(record: &Record, verifies: bool) -> Option<LostRecord> {

@@ -9,7 +9,7 @@ use crate::device::{Device, Disk};
 use crate::error::{Error, Place, Result};
 use crate::format::{IDENTITY_AT, MetaKey, Superblock};
 use crate::fs::Fs;
-use crate::ids::{BLOCK_SIZE, Time, TreeId};
+use crate::ids::{BLOCK_SIZE, Time, TreeId, is_zero};
 use crate::volume::{
     Content, Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, identity_again, read_identity,
 };
@@ -213,7 +213,7 @@ fn mend_identity(disk: &Disk, report: &Report) -> Result<()> {
 fn mend_reserved(disk: &Disk) -> Result<()> {
     for range in crate::check::reserved() {
         let bytes = disk.read(range.start, (range.end - range.start) as usize)?;
-        if bytes.iter().any(|byte| *byte != 0) {
+        if !is_zero(&bytes) {
             disk.write(range.start, &vec![0; bytes.len()])?;
         }
     }

@@ -418,6 +418,33 @@ fn a_scan_reads_ahead_once() {
     }
 }
 
+/// Who looks up one key after the other, all over a volume, comes to all leaves: the device knows of most heads before, each
+/// once. Who looks up a few keys has it read nothing else.
+#[test]
+fn lookups_in_no_order_announce_heads() {
+    let device =
+        Arc::new(Advised { device: MemoryDevice::new(64 * MIB), bytes: AtomicU64::new(0) });
+    let kv = many_keys(device.clone());
+    let store = kv.volume().store();
+    let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
+    let heads = entries.filter(|entry| entry.height == Height(0));
+    let heads: Vec<u64> = heads.map(|entry| entry.head_bytes.into()).collect();
+    let (count, all) = (heads.len(), heads.iter().sum::<u64>());
+    let mut random = Random::new(1);
+    let mut told = |lookups: u64| {
+        for _ in 0..lookups {
+            let key = scattered_key(random.below(100_000) as u32);
+            assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
+        }
+        device.bytes.load(Ordering::Relaxed)
+    };
+    let opening = told(0);
+    let [few, many, more] = [3, 4000, 4000].map(|lookups| told(lookups) - opening);
+    println!("{count} heads of {all} bytes: {few}, {many}, and {more} announced");
+    assert_eq!(few, 0);
+    assert!(many > all / 4 * 3 && more < all, "{all}: {many} {more}");
+}
+
 /// Where a cache has no room for parts, it has for heads: a lookup reads one part, and no head a second time.
 #[test]
 fn heads_stay_in_a_small_cache() {

@@ -8,13 +8,17 @@ use super::job::Job;
 use super::lru::{Lru, Use};
 use super::{Store, locked};
 use crate::device::Disk;
+use crate::format::Entry;
 use crate::ids::*;
-use crate::node::Node;
+use crate::node::{Child, Internal, Node};
 
 /// Leaves that a scan reads at once.
 const AHEAD_MAX: usize = 8;
 /// They take one of so many parts of the cache at most.
 const AHEAD_SHARE: usize = 32;
+
+/// When so many of the leaves below a node are in memory, whoever comes to one more has the heads of all others fetched.
+const HEADS_KNOWN: usize = 4;
 
 /// Nodes of which is being read what is to be scanned next. When this is dropped all of it is in memory, and
 /// counts: nothing is read once a volume has been closed.
@@ -82,6 +86,26 @@ impl Store {
         };
         let (cache, bytes) = (self.cache.clone(), self.budget.total_bytes);
         Ahead { nodes, job: Some(Job::start(&self.disk, work)), cache, bytes }
+    }
+
+    /// Somebody looks a key up below child `at`. Who has come to some leaves in no order will come to all: their heads are
+    /// fetched together.
+    pub fn will_read_heads(&self, parent: &Internal, at: usize) {
+        if parent.height != Height(1) || self.has(parent.children()[at].id) {
+            return;
+        }
+        let cache = self.lock();
+        let unknown = |child: &&Child| !cache.has(child.id);
+        let unknown: Vec<NodeId> = parent.children().iter().filter(unknown).map(|c| c.id).collect();
+        drop(cache);
+        if parent.children().len() - unknown.len() == HEADS_KNOWN {
+            for id in unknown {
+                // Whoever reads it meets what is wrong.
+                if let Ok(Some(Entry { extent, head_bytes, .. })) = self.table.get(id) {
+                    self.disk.will_read(extent.start.byte(), head_bytes.into());
+                }
+            }
+        }
     }
 
     /// Begins to read a leaf below node `id`, and what is pending for it there: its buffer is going to be moved

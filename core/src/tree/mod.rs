@@ -49,7 +49,9 @@ pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
                     Some(Action::Delete) => return Ok(None),
                     Some(Action::Update(_)) | None => {}
                 }
-                store.child(internal, internal.child_for(key))?
+                let at = internal.child_for(key);
+                store.will_read_heads(internal, at);
+                store.child(internal, at)?
             }
         };
         node = next;

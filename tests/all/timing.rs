@@ -14,6 +14,7 @@ use betr_core::ids::{Msn, Time, TreeId};
 use betr_core::volume::{Mode, Transaction, Volume};
 use betr_tests::{Random, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
+use rayon::prelude::*;
 
 /// A device whose calls take their time, each another one.
 struct Unsteady {
@@ -107,7 +108,7 @@ impl Work {
             if until.is_some_and(|until| self.volume().next_msn() >= until) {
                 return Ok(());
             }
-            let messages = (0..1 + random.below(400)).map(|_| message(random)).collect();
+            let messages = (0..1 + random.below(500)).map(|_| message(random)).collect();
             let wall = Time { secs: step, nanos: 0 };
             self.volume().commit(Transaction { op: Op::Write, wall, messages })?;
             match random.below(30) {
@@ -135,11 +136,12 @@ impl Work {
     }
 }
 
-/// The image that is left of random operations.
-fn worked_on(seed: u64, timing: Option<u64>) -> Vec<u8> {
+/// The image that is left of random operations, and how many log groups were written beside others.
+fn worked_on(seed: u64, timing: Option<u64>) -> (Vec<u8>, u64) {
     let device = Unsteady::new(timing, u64::MAX);
-    Work::new(seed, &device).go(None).unwrap();
-    device.base.snapshot()
+    let mut work = Work::new(seed, &device);
+    work.go(None).unwrap();
+    (device.base.snapshot(), work.volume().counters().beside)
 }
 
 /// All that is in both trees.
@@ -176,13 +178,41 @@ fn message(random: &mut Random) -> RecordMessage {
 
 #[test]
 fn the_image_is_the_same() {
+    let mut beside = 0;
     for seed in 0..rounds(6) {
-        let expected = worked_on(seed, None);
+        let (expected, none) = worked_on(seed, None);
+        assert_eq!(none, 0);
         for timing in 0..3 {
-            let found = worked_on(seed, Some(timing));
+            let (found, groups) = worked_on(seed, Some(timing));
+            beside += groups;
             let differs = expected.iter().zip(&found).position(|(a, b)| a != b);
             assert_eq!(differs, None, "byte, seed {seed}, timing {timing}");
         }
+    }
+    assert!(beside > 10, "{beside} groups were written beside others");
+}
+
+/// All threads of the pool want to read while a transaction is being brought into the trees, which the pool does jobs for.
+#[test]
+fn the_pool_can_wait_for_itself() {
+    let mut random = Random::new(1);
+    let device = Unsteady::new(Some(1), u64::MAX);
+    let mut volume = create(device.clone(), middling(), tight(), 1).unwrap();
+    volume.checkpoint().unwrap();
+    drop(volume);
+    let mut volume = open(device, Mode::ReadWrite, tight(), 2).unwrap().0;
+    for step in 0..30 {
+        let keys: Vec<Key> = (0..400).map(|_| key(&mut random)).collect();
+        let insert = |key: &Key| {
+            let action = Action::Insert(Bytes::from(vec![step as u8; 80]));
+            RecordMessage::Point(TreeId::Metadata, key.clone(), action)
+        };
+        let messages = keys.iter().map(insert).collect();
+        let wall = Time { secs: step, nanos: 0 };
+        volume.commit(Transaction { op: Op::Write, wall, messages }).unwrap();
+        let found = |key: &Key| volume.get(TreeId::Metadata, key).unwrap();
+        assert!(keys.par_iter().all(|key| found(key) == Some(vec![step as u8; 80].into())));
+        volume.sync().unwrap();
     }
 }
 

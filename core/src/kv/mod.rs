@@ -215,6 +215,10 @@ impl Kv {
     }
 
     /// Makes all changes of a batch, or, if there is an error, none of them.
+    ///
+    /// A large batch is brought into the trees beside its caller, once it is in the log: whoever reads next waits for that,
+    /// and what goes wrong with it, such as a node that cannot be read, is the next call's error. What the log holds of such a
+    /// batch after a sync a recovery brings back.
     pub fn commit(&mut self, batch: Batch) -> Result<()> {
         if batch.is_empty() {
             return Ok(());

@@ -9,7 +9,7 @@ use super::{Access, Volume, slot_block};
 use crate::cache::Store;
 use crate::device::{Disk, SECTOR};
 use crate::error::{Result, after};
-use crate::format::{Birth, IDENTITY_AT, Identity, RootRef, Superblock, limits};
+use crate::format::{Binding, Birth, IDENTITY_AT, Identity, RootRef, Superblock, limits};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 
@@ -116,6 +116,14 @@ impl Volume {
 
     /// The first step of a sync.
     pub fn begin_sync(&mut self) -> Result<Syncing> {
+        let fenced = Access::ReadWrite { logged: true, fenced: true };
+        if self.access == fenced && self.log.has_open() && self.trees.are_away() {
+            // They took no value along that is bound late.
+            self.counters.beside += 1;
+            let result = self.write_group(&[]);
+            self.or_fail(result)?;
+            return Ok(Syncing::Group(self.disk.clone()));
+        }
         if !self.writable()? {
             return self.sync_whole();
         }
@@ -128,13 +136,13 @@ impl Volume {
             return self.sync_whole();
         }
         // What the last records made obsolete takes room in the bindings, too.
-        if self.store.late.bytes_max() > self.log.room() {
+        if self.trees.store.late.bytes_max() > self.log.room() {
             self.counters.for_log += 1;
             return self.sync_whole();
         }
         let result = self.seal_group();
         self.or_fail(result)?;
-        Ok(Syncing::Group(self.store.disk.clone()))
+        Ok(Syncing::Group(self.disk.clone()))
     }
 
     fn sync_whole(&mut self) -> Result<Syncing> {
@@ -159,13 +167,16 @@ impl Volume {
     /// the group counts only with all that it binds (the transactional checksum of SwimStore).
     fn seal_group(&mut self) -> Result<()> {
         let room = self.log.room();
-        let used = self.store.late.bytes_max();
-        self.store.bind_waiting(room.saturating_sub(used))?;
-        let bindings = self.store.late.seal()?;
-        self.counters.bound(&bindings);
+        let used = self.trees.store.late.bytes_max();
+        self.trees.store.bind_waiting(room.saturating_sub(used))?;
+        let bindings = self.trees.store.late.seal()?;
+        self.write_group(&bindings)
+    }
+
+    fn write_group(&mut self, bindings: &[Binding]) -> Result<()> {
+        self.counters.bound(bindings);
         self.counters.groups += 1;
-        let (birth, disk) = (self.superblock.birth, &self.store.disk);
-        self.log.write(disk, birth, self.nonce_before, &bindings)
+        self.log.write(&self.disk, self.superblock.birth, self.nonce_before, bindings)
     }
 
     /// Makes the state of both trees durable. Then the log starts afresh.
@@ -183,7 +194,7 @@ impl Volume {
     /// Writes some of the nodes that a checkpoint would find dirty. Whether there are many more of them.
     pub fn clean_some(&mut self) -> Result<bool> {
         self.writable()?;
-        let result = self.store.clean_some();
+        let result = self.trees.store.clean_some();
         self.or_fail(result)
     }
 
@@ -205,9 +216,9 @@ impl Volume {
     /// Gives back to the device what neither this checkpoint nor the one before it uses. Where that fails nothing
     /// is lost but room.
     fn punch(&mut self) {
-        for row in self.store.space.take_released() {
+        for row in self.trees.store.space.take_released() {
             let (at, len) = (BlockNr(row.start).byte(), BlockNr(row.end - row.start).byte());
-            if !matches!(self.store.disk.device().punch(at, len), Ok(true)) {
+            if !matches!(self.trees.store.disk.device().punch(at, len), Ok(true)) {
                 return;
             }
         }
@@ -222,15 +233,15 @@ impl Volume {
 
     /// Writes everything but the superblock.
     fn prepare(&mut self, wall: Time, continued: Continued) -> Result<Checkpoint> {
-        let birth = self.store.birth();
+        let birth = self.trees.store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
         self.prune()?;
-        self.store.write_all()?;
+        self.trees.store.write_all()?;
         let next_msn = match is_broken(Mutation::MsnStale) {
             true => self.superblock.next_msn,
             false => self.next_msn,
         };
-        let Store { table, space, disk, .. } = &mut self.store;
+        let Store { table, space, disk, .. } = &mut self.trees.store;
         let root = table.write(space, birth)?;
         let map_hash = space.write_map(disk, self.superblock.map_start, birth, next_msn)?;
         let mut roots = vec![RootRef { epoch: birth.epoch, held: false, table: root }];
@@ -253,13 +264,13 @@ impl Volume {
             first_group,
             map_hash,
             table: root,
-            next_node: self.store.next_node(),
+            next_node: self.trees.store.next_node(),
             next_zone: self.next_zone,
             next_ino: self.next_ino,
             next_msn,
             wall,
-            used_blocks: self.store.space.used_blocks(),
-            growth: self.store.growth(),
+            used_blocks: self.trees.store.space.used_blocks(),
+            growth: self.trees.store.growth(),
             log_epoch,
             log_nonce,
             roots,
@@ -271,7 +282,7 @@ impl Volume {
             (None, false) => (self.identity.clone(), Identify::No),
         };
         let alone = !matches!(self.access, Access::ReadWrite { logged: true, .. });
-        let disk = self.store.disk.clone();
+        let disk = self.disk.clone();
         Ok(Checkpoint { disk, superblock, identity, identify, alone, continued, next_epoch })
     }
 
@@ -282,12 +293,12 @@ impl Volume {
         self.changed = None;
         self.nonce_before = self.superblock.birth.nonce;
         (self.identity, self.unidentified) = (identity, false);
-        self.store.space.checkpointed(superblock.first_group);
+        self.trees.store.space.checkpointed(superblock.first_group);
         let nonce = Nonce((self.nonces)());
-        self.store.begin_epoch(Birth { epoch: next_epoch, nonce, ..superblock.birth });
+        self.trees.store.begin_epoch(Birth { epoch: next_epoch, nonce, ..superblock.birth });
         self.superblock = superblock;
         if let Continued::Afresh = continued {
-            self.store.late.clear();
+            self.trees.store.late.clear();
             self.log.checkpointed();
             if let Access::ReadWrite { fenced, .. } = &mut self.access {
                 *fenced = true;

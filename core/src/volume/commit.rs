@@ -2,19 +2,22 @@
 //! and the trees.
 
 use super::room::frees;
+use super::trees::Left;
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
 use crate::format::{Action, BINDING_BYTES_MAX, Record, RecordMessage};
 use crate::ids::*;
 use crate::log::{LogForm, log_form, outgrows};
-use crate::tree;
 
 /// A log group is sealed when it is this long, in bytes, or a quarter of the log.
 const GROUP_BYTES: usize = 4 << 20;
 /// The most bytes that are bound late between two checkpoints: a recovery brings them into memory when the
 /// image is only read.
 const LATE_LIMIT: u64 = 256 << 20;
+
+/// A transaction of so many messages is brought into the trees beside the foreground.
+const BESIDE_MIN: usize = 256;
 
 /// How a transaction becomes durable.
 pub(super) enum Way {
@@ -43,11 +46,11 @@ impl Volume {
     pub fn due(&self) -> Due {
         let (used, size) = self.log.fill();
         let late = self.late_blocks() * BLOCK_SIZE as u64;
-        let open = (self.log.open_bytes() + self.store.late.bytes_max()) as u64;
+        let open = (self.log.open_bytes() + self.trees.store.late.bytes_max()) as u64;
         if used > size / 8 * 7 || late > LATE_LIMIT / 4 * 3 {
             Due::Checkpoint
         } else if open > (GROUP_BYTES as u64).min(size / 4) / 4 * 3
-            || self.store.late.len() > LATE_VALUES_MAX / 2
+            || self.trees.store.late.len() > LATE_VALUES_MAX / 2
         {
             Due::Sync
         } else {
@@ -74,6 +77,9 @@ impl Volume {
 
     /// Carries out a transaction: all of it, or, if there is an error, nothing that will be durable.
     /// Returns its LSN.
+    ///
+    /// A large one is brought into the trees beside its caller (`volume::trees`): what goes wrong then is the error of the
+    /// next operation.
     ///
     /// Consecutive blocks of much data are not logged but bound late. What is too large for the log even
     /// then is made durable by a checkpoint at once.
@@ -135,7 +141,7 @@ impl Volume {
         let whole = matches!(way, Way::Whole);
         let logged = matches!(way, Way::Logged(_));
         // What is bound has the length of a block at most: it is bound before it grows.
-        if messages.iter().any(|message| self.store.late.outgrows(message)) {
+        if messages.iter().any(|message| self.trees.store.late.outgrows(message)) {
             self.sync()?;
         }
         if let Way::Logged(form) = &way {
@@ -151,25 +157,30 @@ impl Volume {
             self.log.append(&record);
             if as_it_is {
                 messages = record.messages;
-                messages.iter().for_each(|message| self.store.late.supersede(message));
+                messages.iter().for_each(|message| self.trees.store.late.supersede(message));
             } else {
                 self.enter_late(&record, &messages);
             }
         }
-        let injected = tree::inject(&mut self.store, &mut self.balance, Msn(lsn.0), &messages);
-        if let Err(error) = injected {
-            self.store.give_up();
-            return Err(error);
-        }
         self.next_msn = Msn(lsn.0 + messages.len() as u64);
-        self.settle(frees)?;
-        self.evict(frees)?;
         let since = self.changed.get_or_insert(wall).secs;
         let old = wall.secs.saturating_sub(since).unsigned_abs();
+        let is_old = logged && self.checkpoint_after.is_some_and(|after| old >= after);
+        let room = (self.superblock.image_blocks, frees, self.dirty_share(frees));
+        let is_large = messages.len() >= BESIDE_MIN && self.trees.store.late.is_empty();
+        if logged && is_large && !is_old && !self.disk.device().wants_order() {
+            self.trees.send(move |trees| {
+                let done = trees.carry_out(Msn(lsn.0), &messages, room);
+                done.unwrap_or_else(Left::Failed)
+            });
+            return Ok(lsn);
+        }
+        self.trees.left = self.trees.carry_out(Msn(lsn.0), &messages, room)?;
+        self.writable()?;
         if whole {
             self.counters.whole += 1;
             self.checkpoint()?;
-        } else if logged && self.checkpoint_after.is_some_and(|after| old >= after) {
+        } else if is_old {
             self.counters.for_time += 1;
             self.checkpoint()?;
         }
@@ -183,10 +194,10 @@ impl Volume {
         for (first, logged) in record.numbered() {
             let late = matches!(logged, RecordMessage::Unbound(..));
             for (at, message) in rest.by_ref().take(logged.width() as usize).enumerate() {
-                self.store.late.supersede(message);
+                self.trees.store.late.supersede(message);
                 if let (true, RecordMessage::Point(_, key, action)) = (late, message) {
                     let msn = Msn(first.0 + at as u64);
-                    self.store.late.enter(key.clone(), msn, action.value().len());
+                    self.trees.store.late.enter(key.clone(), msn, action.value().len());
                 }
             }
         }
@@ -196,13 +207,13 @@ impl Volume {
     fn make_log_room(&mut self, form: &LogForm) -> Result<()> {
         let (_, size) = self.log.fill();
         let bytes = form.bytes();
-        let open = self.log.open_bytes() + self.store.late.bytes_max();
+        let open = self.log.open_bytes() + self.trees.store.late.bytes_max();
         let full = open + bytes > GROUP_BYTES.min(size as usize / 4)
-            || self.store.late.len() + form.late > LATE_VALUES_MAX;
+            || self.trees.store.late.len() + form.late > LATE_VALUES_MAX;
         if self.log.has_open() && full {
             self.sync()?;
         }
-        let need = self.store.late.bytes_max() + bytes;
+        let need = self.trees.store.late.bytes_max() + bytes;
         let late = self.late_blocks() * BLOCK_SIZE as u64 + form.late_bytes as u64;
         if need <= self.log.room() && late <= LATE_LIMIT {
             return Ok(());

@@ -30,6 +30,8 @@ pub struct Counters {
     pub pruned: u64,
     /// Extents that the log keeps from reuse after their node has moved on.
     pub kept: u64,
+    /// Log groups that were written while a transaction was being brought into the trees. No rule of durability needs them.
+    pub beside: u64,
 }
 
 impl Counters {

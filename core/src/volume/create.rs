@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::trees::Held;
 use super::{Access, Content, Counters, LATE_BYTES, Layout, NonceSource, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk};
@@ -83,8 +84,8 @@ impl Volume {
             incompatible,
         };
         Ok(Volume {
-            store,
-            balance: Balance::default(),
+            disk: store.disk.clone(),
+            trees: Held::new(store, Balance::default()),
             log: Log::new(Region::of(&superblock), 0, 1),
             superblock,
             nonce_before: Nonce(0),

@@ -18,8 +18,8 @@ impl Volume {
     /// a power cut it has the old size, or one between the two.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
         self.writable()?;
-        if bytes > self.store.disk.len() {
-            let len = self.store.disk.len();
+        if bytes > self.trees.store.disk.len() {
+            let len = self.trees.store.disk.len();
             return Err(Error::Misuse(format!("{bytes} bytes on a device of {len}")));
         }
         let block = BLOCK_SIZE as u64;
@@ -47,19 +47,19 @@ impl Volume {
         let wall = self.superblock.wall;
         let region = old.nodes().start..new.nodes().start;
         if !region.is_empty() {
-            self.store.move_out(&region)?;
+            self.trees.store.move_out(&region)?;
             for _ in 0..CHECKPOINTS {
                 // What has moved away is not to be used again.
-                self.store.space.keep_out(region.clone());
+                self.trees.store.space.keep_out(region.clone());
                 self.checkpoint_at(wall)?;
             }
         }
         // What stood there must not be taken for pages of the map.
         let zeros = vec![0; BLOCK_SIZE];
         for block in region {
-            self.store.disk.write(BlockNr(block).byte(), &zeros)?;
+            self.trees.store.disk.write(BlockNr(block).byte(), &zeros)?;
         }
-        self.store.space.grow(old, new);
+        self.trees.store.space.grow(old, new);
         self.superblock.image_blocks = new.image_blocks;
         self.superblock.map_pages = new.map_blocks / 2;
         let ring = new.ring;

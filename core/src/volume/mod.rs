@@ -23,16 +23,18 @@ mod raise;
 mod ring;
 mod room;
 mod rooted;
+mod trees;
 
 use bytes::Bytes;
 
 use crate::cache::Store;
-use crate::device::IoCounts;
+use crate::device::{Disk, IoCounts};
 use crate::error::{Error, Result, after};
 use crate::format::{Features, Identity, Key, Op, RecordMessage, Superblock};
 use crate::ids::*;
 use crate::log::Log;
-use crate::tree::{self, Balance, Cursor, Scan};
+use crate::tree::{self, Cursor, Scan};
+use trees::{Held, Left};
 
 pub use checkpoint::{Checkpoint, Syncing};
 pub use commit::Due;
@@ -76,8 +78,8 @@ pub type NonceSource = Box<dyn FnMut() -> u64 + Send + Sync>;
 
 /// An open volume.
 pub struct Volume {
-    store: Store,
-    balance: Balance,
+    trees: Held,
+    disk: Disk,
     log: Log,
     superblock: Superblock,
     /// The nonce of the epoch before the superblock's.
@@ -141,7 +143,7 @@ impl Volume {
 
     /// The nodes, for those who look at structure.
     pub fn store(&self) -> &Store {
-        &self.store
+        &self.trees.store
     }
 
     /// The MSN that the next message will take.
@@ -151,13 +153,13 @@ impl Volume {
 
     /// What has been done since the volume was opened.
     pub fn counters(&self) -> Counters {
-        let space = &self.store.space;
+        let space = &self.trees.store.space;
         Counters { kept: space.kept(), scattered: space.scattered(), ..self.counters }
     }
 
     /// What has been asked of the device.
     pub fn io_counts(&self) -> IoCounts {
-        self.store.disk.counts()
+        self.disk.counts()
     }
 
     /// The next free inode number, which is taken.
@@ -191,21 +193,35 @@ impl Volume {
 
     /// The value of `key`.
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
-        tree::get(&self.store, tree, key)
+        tree::get(&self.trees.store, tree, key)
     }
 
     /// The entries of `tree` within `[lo, hi)`.
     pub fn cursor(&self, tree: TreeId, lo: Key, hi: Option<Key>) -> Cursor<'_> {
-        Cursor::new(&self.store, tree, lo, hi)
+        Cursor::new(&self.trees.store, tree, lo, hi)
     }
 
     /// The next entry of a scan that does not borrow the volume.
     pub fn advance(&self, scan: &mut Scan) -> Result<Option<(Key, Bytes)>> {
-        scan.next(&self.store)
+        scan.next(&self.trees.store)
+    }
+
+    /// Whether the volume logs, once what was left of earlier operations has been done; an error if it cannot be written.
+    fn writable(&mut self) -> Result<bool> {
+        let logged = self.may_write()?;
+        match std::mem::take(&mut self.trees.left) {
+            Left::Nothing => {}
+            Left::Failed(error) => return self.or_fail(Err(error)),
+            Left::Steps { frees } => {
+                let result = self.settle(frees).and_then(|()| self.evict(frees));
+                self.or_fail(result)?;
+            }
+        }
+        Ok(logged)
     }
 
     /// Whether the volume logs; an error if it cannot be written.
-    fn writable(&self) -> Result<bool> {
+    fn may_write(&self) -> Result<bool> {
         match self.access {
             Access::ReadWrite { logged, .. } => Ok(logged),
             Access::ReadOnly => Err(Error::Misuse("the volume is open for reading only".into())),
@@ -225,13 +241,13 @@ impl Volume {
 
     /// Whether there is anything that the last checkpoint does not hold.
     pub fn has_changes(&self) -> bool {
-        self.log.has_open() || self.log.fill().0 > 0 || self.store.dirty_bytes() > 0
+        self.log.has_open() || self.log.fill().0 > 0 || self.trees.store.dirty_bytes() > 0
     }
 
     /// Whether there is anything that would be lost if the power went now.
     pub fn has_unsynced(&self) -> bool {
         match self.access {
-            Access::ReadWrite { logged: false, .. } => self.store.dirty_bytes() > 0,
+            Access::ReadWrite { logged: false, .. } => self.trees.store.dirty_bytes() > 0,
             _ => self.log.has_open(),
         }
     }
@@ -243,12 +259,12 @@ impl Volume {
 
     /// Blocks that two more checkpoints give back: only the last one and the one before it use them.
     pub fn held_blocks(&self) -> u64 {
-        self.store.space.held_blocks()
+        self.trees.store.space.held_blocks()
     }
 
     /// Free and total blocks of the image, as statfs shows them.
     pub fn free_blocks(&self) -> (u64, u64) {
-        let space = &self.store.space;
+        let space = &self.trees.store.space;
         let free = space.free_blocks() + space.held_blocks();
         (free.saturating_sub(self.reserved_blocks()), self.superblock.image_blocks)
     }

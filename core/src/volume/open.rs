@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::checkpoint::Continued;
 use super::moment::{Blurred, Rest, Stopped, Until};
+use super::trees::{Held, Trees};
 use super::{
     Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Transaction, Volume, content_of,
 };
@@ -244,7 +245,7 @@ impl Volume {
         until.within(volume.next_msn)?;
         // What is damaged behind the place where the replay ended is abandoned with the rest.
         match damage {
-            Some(damage) if recovery.stopped.is_none() || !volume.store.lost.is_empty() => {
+            Some(damage) if recovery.stopped.is_none() || !volume.store().lost.is_empty() => {
                 Err(damage)
             }
             _ => Ok((volume, recovery)),
@@ -270,17 +271,18 @@ impl Volume {
 
     /// Puts a node in that is not written yet.
     pub(crate) fn put_node(&mut self, node: Node) -> Result<()> {
-        self.store.add(node);
-        self.store.make_room(1.0)
+        self.trees.store.add(node);
+        self.trees.store.make_room(1.0)
     }
 
     /// Replays the groups of the log that count. What it has lost is given up: keys of the data index that are holes
     /// from now on, since what stood there before is not what was acknowledged.
     pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
-        let device = self.store.disk.device().clone();
+        let device = self.trees.store.disk.device().clone();
         let result = self.replay(survey, false, Until::End, &device);
         self.or_fail(result)?;
         let ranges: Vec<RecordMessage> = self
+            .trees
             .store
             .lost
             .take()
@@ -345,8 +347,8 @@ impl Volume {
             Mode::ReadOnly | Mode::Checkpoint => Access::ReadOnly,
         };
         Ok(Volume {
-            store,
-            balance: Balance::default(),
+            disk: store.disk.clone(),
+            trees: Held::new(store, Balance::default()),
             log: Log::new(Region::of(&superblock), head, group),
             next_msn: superblock.next_msn,
             next_zone: superblock.next_zone,
@@ -376,7 +378,7 @@ impl Volume {
         device: &Arc<dyn Device>,
     ) -> Result<(u64, Option<Stopped>)> {
         let superblock = self.superblock.clone();
-        let disk = self.store.disk.clone();
+        let disk = self.trees.store.disk.clone();
         let mut reader = LogReader::new(&disk, &superblock);
         let mut checkpoints = 0;
         for _ in 0..survey.groups {
@@ -412,7 +414,7 @@ impl Volume {
     fn has_replay_room(&self, bytes: usize, group: &Group) -> bool {
         let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
         let late: u64 = extents.map(|extent| extent.bytes()).sum();
-        let gain = self.store.space.pinned_blocks() > 0 || self.store.dirty_bytes() > 0;
+        let gain = self.trees.store.space.pinned_blocks() > 0 || self.trees.store.dirty_bytes() > 0;
         !gain || self.has_room(self.need_of(bytes as u64 + late), true)
     }
 
@@ -463,7 +465,7 @@ impl Volume {
             if let Some(lost) = survey.lost_at(first) {
                 few = (lost.messages.end().0 - first.0).min((count - done).into()) as u32;
                 let last = block_after(&key, few - 1).expect("the decoder has looked at the last");
-                self.store.lost.insert(key, last.successor(), lost.damage.clone());
+                self.trees.store.lost.insert(key, last.successor(), lost.damage.clone());
                 done += few;
                 continue;
             }
@@ -496,11 +498,12 @@ impl Volume {
 
     fn flush_waiting(&mut self, waiting: &mut Waiting) -> Result<()> {
         let first = Msn(waiting.first.0);
-        tree::inject(&mut self.store, &mut self.balance, first, &waiting.messages)?;
+        let Trees { store, balance, .. } = &mut *self.trees;
+        tree::inject(store, balance, first, &waiting.messages)?;
         waiting.messages.clear();
         // Where space is short this waits for a checkpoint, which waits for the end of the group.
-        while !self.balance.is_settled() && self.has_room_for_step(true) {
-            match self.balance.step(&mut self.store) {
+        while !self.trees.balance.is_settled() && self.has_room_for_step(true) {
+            match self.trees.step() {
                 // What cannot be moved down stays where it is: the rest can still be read.
                 Err(error)
                     if self.access == Access::ReadOnly
@@ -513,7 +516,7 @@ impl Volume {
 
     /// A lost value that a later message covers is missed by nobody.
     fn forget_lost(&mut self, message: &RecordMessage) {
-        let lost = &mut self.store.lost;
+        let lost = &mut self.trees.store.lost;
         match message {
             _ if message.tree() != TreeId::Data => {}
             RecordMessage::Point(_, _, Action::Update(_)) => {}
@@ -549,7 +552,7 @@ impl Volume {
             self.access = Access::ReadOnly;
             result?;
         }
-        Ok(self.store.disk.clone())
+        Ok(self.trees.store.disk.clone())
     }
 }
 

@@ -8,12 +8,14 @@
 //! one byte takes little room in a buffer, and a whole block once it comes to its leaf.
 
 use super::commit::Way;
+use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
 use crate::cache::Geometry;
 use crate::error::{Error, Result};
 use crate::format::{Action, Op, RecordMessage};
 use crate::ids::*;
 use crate::space::Need;
+use crate::tree;
 
 /// Of each so many blocks of the image one is set aside for what operations add besides their bytes.
 const SLACK_SHARE: u64 = 64;
@@ -29,6 +31,42 @@ const HOT: f64 = 0.125;
 const FREEING: f64 = 1.0 / 16.0;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;
+
+impl Trees {
+    /// Brings messages into the trees, of an operation that has been logged, and makes steps until all nodes are within
+    /// their sizes, as long as there is room for them. Of what may be dirty `share` may stay so.
+    pub fn carry_out(
+        &mut self,
+        first: Msn,
+        messages: &[RecordMessage],
+        (image_blocks, frees, share): (u64, bool, f64),
+    ) -> Result<Left> {
+        let Trees { store, balance, .. } = self;
+        if let Err(error) = tree::inject(store, balance, first, messages) {
+            store.give_up();
+            return Err(error);
+        }
+        while !self.balance.is_settled() {
+            if !self.has_room_for_step(image_blocks, frees) {
+                return Ok(Left::Steps { frees });
+            }
+            self.step()?;
+        }
+        self.store.make_room(share)?;
+        Ok(Left::Nothing)
+    }
+
+    /// Makes one step.
+    pub fn step(&mut self) -> Result<()> {
+        self.balance.step(&mut self.store)
+    }
+
+    fn has_room_for_step(&self, image_blocks: u64, frees: bool) -> bool {
+        let store = &self.store;
+        let kept = kept_for(store.geometry, store.growth(), image_blocks, frees);
+        store.space.has(store.checkpoint_need() + kept)
+    }
+}
 
 impl Volume {
     /// Refuses, before anything has changed, what the volume has no room for. What is bound late and has
@@ -46,7 +84,7 @@ impl Volume {
         if again != Need::default() && self.has_room(need, frees) {
             return Ok(Way::Whole);
         }
-        let free_blocks = self.store.space.free_blocks();
+        let free_blocks = self.trees.store.space.free_blocks();
         Err(Error::NoSpace { need_blocks: self.needed(need, frees).all(), free_blocks })
     }
 
@@ -63,7 +101,7 @@ impl Volume {
             return Ok(false);
         }
         self.drain()?;
-        if self.balance.is_settled() {
+        if self.trees.balance.is_settled() {
             self.drained = self.next_msn;
         }
         self.release(need, frees)
@@ -72,7 +110,8 @@ impl Volume {
     /// Makes checkpoints until there is room for so much, or nothing comes of it.
     fn release(&mut self, need: Need, frees: bool) -> Result<bool> {
         while !self.has_room(need, frees) {
-            let gain = self.store.space.held_blocks() > 0 || self.store.dirty_bytes() > 0;
+            let gain =
+                self.trees.store.space.held_blocks() > 0 || self.trees.store.dirty_bytes() > 0;
             if !gain {
                 return Ok(false);
             }
@@ -88,7 +127,8 @@ impl Volume {
     pub fn drain(&mut self) -> Result<()> {
         self.counters.drains += 1;
         let result = self.settle(true).and_then(|()| {
-            self.balance.drain(&self.store)?;
+            let Trees { store, balance, .. } = &mut *self.trees;
+            balance.drain(store)?;
             self.settle(true)
         });
         self.or_fail(result)
@@ -98,16 +138,17 @@ impl Volume {
     /// short. If there is none for another, nodes stay too large for a while.
     pub(super) fn settle(&mut self, frees: bool) -> Result<()> {
         let logged = self.writable()?;
-        while !self.balance.is_settled() {
+        while !self.trees.balance.is_settled() {
             while logged && !self.has_room_for_step(frees) {
-                let gain = self.store.space.held_blocks() > 0 || self.store.dirty_bytes() > 0;
+                let gain =
+                    self.trees.store.space.held_blocks() > 0 || self.trees.store.dirty_bytes() > 0;
                 if !gain {
                     return Ok(());
                 }
                 self.counters.for_space += 1;
                 self.checkpoint()?;
             }
-            self.balance.step(&mut self.store)?;
+            self.trees.step()?;
         }
         Ok(())
     }
@@ -115,10 +156,11 @@ impl Volume {
     /// Drops what pending range deletes cover as a whole, as far as there is room for the steps.
     pub(super) fn prune(&mut self) -> Result<()> {
         let logged = matches!(self.access, Access::ReadWrite { logged: true, .. });
-        while self.balance.can_prune() && (!logged || self.has_room_for_step(true)) {
-            self.counters.pruned += self.balance.prune(&mut self.store)?;
-            while !self.balance.is_settled() && (!logged || self.has_room_for_step(true)) {
-                self.balance.step(&mut self.store)?;
+        while self.trees.balance.can_prune() && (!logged || self.has_room_for_step(true)) {
+            let Trees { store, balance, .. } = &mut *self.trees;
+            self.counters.pruned += balance.prune(store)?;
+            while !self.trees.balance.is_settled() && (!logged || self.has_room_for_step(true)) {
+                self.trees.step()?;
             }
         }
         Ok(())
@@ -127,52 +169,63 @@ impl Volume {
     /// Keeps the cache within its budget. As the log comes to its end less and less may be dirty, so that the
     /// checkpoint then finds little to write. What frees space leaves the writing to what comes after it.
     pub(super) fn evict(&mut self, frees: bool) -> Result<()> {
+        let share = self.dirty_share(frees);
+        self.trees.store.make_room(share)
+    }
+
+    /// How much of what may be dirty may stay so.
+    pub(super) fn dirty_share(&self, frees: bool) -> f64 {
         let (used, size) = self.log.fill();
         let left = size.saturating_sub(used) as f64 / size as f64;
         let slack = if frees { FREEING } else { 0.0 };
-        self.store.make_room((left / CLEANING).clamp(HOT, 1.0) + slack)
+        (left / CLEANING).clamp(HOT, 1.0) + slack
     }
 
     /// Whether there is room for what the next step may dirty. Steps may take more blocks than they give
     /// back: only those of operations that free space may come near the end of what there is.
     pub(super) fn has_room_for_step(&self, frees: bool) -> bool {
-        self.store.space.has(self.store.checkpoint_need() + self.kept_for(frees))
+        self.trees.has_room_for_step(self.superblock.image_blocks, frees)
     }
 
     /// Whether an operation that takes so much may begin.
     pub(super) fn has_room(&self, need: Need, frees: bool) -> bool {
-        self.store.space.has(self.needed(need, frees))
+        self.trees.store.space.has(self.needed(need, frees))
     }
 
     /// What leaves take for so many bytes of entries.
     pub(super) fn need_of(&self, bytes: u64) -> Need {
-        need_of(self.store.geometry, bytes)
+        need_of(self.trees.store.geometry, bytes)
     }
 
     /// What there must be room for before an operation begins.
     fn needed(&self, need: Need, frees: bool) -> Need {
         let late = Need::of_blocks(self.late_blocks() + OPERATION_BLOCKS);
-        self.store.checkpoint_need()
+        self.trees.store.checkpoint_need()
             + late
-            + self.need_of(self.store.growth())
+            + self.need_of(self.trees.store.growth())
             + need
             + self.kept_for(frees)
     }
 
     /// Blocks of late-bound values that a recovery would have to leave alone.
     pub(super) fn late_blocks(&self) -> u64 {
-        let waiting = self.store.late.waiting_bytes().div_ceil(BLOCK_SIZE as u64);
-        self.store.space.pinned_blocks() + waiting
+        let waiting = self.trees.store.late.waiting_bytes().div_ceil(BLOCK_SIZE as u64);
+        self.trees.store.space.pinned_blocks() + waiting
     }
 
     /// What is kept for operations that free space, and for what pending updates may need.
     pub(super) fn reserved_blocks(&self) -> u64 {
-        (self.kept_for(false) + self.need_of(self.store.growth())).all()
+        (self.kept_for(false) + self.need_of(self.trees.store.growth())).all()
     }
 
     /// What must be free besides while an operation is carried out.
     fn kept_for(&self, frees: bool) -> Need {
-        kept_for(self.store.geometry, self.store.growth(), self.superblock.image_blocks, frees)
+        kept_for(
+            self.trees.store.geometry,
+            self.trees.store.growth(),
+            self.superblock.image_blocks,
+            frees,
+        )
     }
 }
 

@@ -1,0 +1,165 @@
+//! The trees, and a thread that brings large transactions into them.
+//!
+//! Once a large transaction is in the log, what is left of it is done beside whoever committed it: it makes the log
+//! durable, and comes with the next transaction, meanwhile. The trees are away as long as that takes, and whoever wants to
+//! look at them waits until they are back. So nothing depends on how long it takes.
+
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::cache::Store;
+use crate::error::Error;
+use crate::tree::Balance;
+
+/// A thread of the pool looks so often whether the trees are back.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Both trees.
+pub(super) struct Trees {
+    pub store: Store,
+    pub balance: Balance,
+    /// What is left to be done after something was done beside the foreground.
+    pub left: Left,
+}
+
+/// What is left to be done.
+#[derive(Default)]
+pub(super) enum Left {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Steps for which there was no room. Whether they are those of an operation that frees space.
+    Steps { frees: bool },
+    /// Nothing can be done: it failed half way.
+    Failed(Error),
+}
+
+/// The trees as a volume has them: here, or on their way back.
+pub(super) struct Held {
+    here: OnceLock<Box<Trees>>,
+    away: Mutex<Option<Receiver<Box<Trees>>>>,
+    worker: Option<Worker>,
+}
+
+/// The thread, which ends when nobody can send anything to it any more.
+struct Worker {
+    jobs: Sender<Job>,
+    thread: JoinHandle<()>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Held {
+    /// Trees that nothing is left to be done for.
+    pub fn new(store: Store, balance: Balance) -> Held {
+        let here = OnceLock::from(Box::new(Trees { store, balance, left: Left::Nothing }));
+        Held { here, away: Mutex::new(None), worker: None }
+    }
+
+    /// Whether whoever wants to look at the trees would have to wait, or would have had to before.
+    pub fn are_away(&self) -> bool {
+        self.here.get().is_none()
+    }
+
+    /// Sends the trees away, to have something done to them. Where there can be no thread, it is done at once.
+    pub fn send(&mut self, work: impl FnOnce(&mut Trees) -> Left + Send + 'static) {
+        self.here();
+        let Some(mut trees) = self.here.take() else { return };
+        let (sender, receiver) = channel();
+        let job: Job = Box::new(move || {
+            let done = catch_unwind(AssertUnwindSafe(|| work(&mut trees)));
+            trees.left = done.unwrap_or_else(|_| {
+                trees.store.give_up();
+                Left::Failed(Error::Misuse("work beside the foreground has failed".into()))
+            });
+            // Nobody may want to know any more.
+            drop(sender.send(trees));
+        });
+        *self.away.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(receiver);
+        if self.worker.is_none() {
+            self.worker = Worker::start();
+        }
+        match &self.worker {
+            Some(worker) => {
+                if let Err(returned) = worker.jobs.send(job) {
+                    (returned.0)();
+                }
+            }
+            None => job(),
+        }
+    }
+
+    /// The trees, once they are back.
+    fn here(&self) -> Option<&Trees> {
+        if let Some(trees) = self.here.get() {
+            return Some(trees);
+        }
+        if rayon::current_thread_index().is_some() {
+            self.wait_in_pool();
+        }
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have waited.
+        if let Some(back) = away.take().and_then(|receiver| receiver.recv().ok()) {
+            let _ = self.here.set(back);
+        }
+        self.here.get().map(|trees| &**trees)
+    }
+
+    /// One of the pool's threads waits: the trees may have to wait for jobs of the pool, which it does meanwhile.
+    fn wait_in_pool(&self) {
+        while self.here.get().is_none() {
+            if let Ok(mut away) = self.away.try_lock() {
+                match away.as_ref().map(Receiver::try_recv) {
+                    Some(Ok(back)) => {
+                        *away = None;
+                        let _ = self.here.set(back);
+                    }
+                    Some(Err(TryRecvError::Empty)) => {}
+                    Some(Err(TryRecvError::Disconnected)) | None => return,
+                }
+            }
+            if rayon::yield_now() != Some(rayon::Yield::Executed) {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+impl Deref for Held {
+    type Target = Trees;
+
+    fn deref(&self) -> &Trees {
+        self.here().expect("trees that were sent away come back")
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Trees {
+        self.here();
+        self.here.get_mut().expect("trees that were sent away come back")
+    }
+}
+
+impl Drop for Held {
+    /// Nothing is done to a volume that has been closed.
+    fn drop(&mut self) {
+        self.here();
+        if let Some(Worker { jobs, thread }) = self.worker.take() {
+            drop(jobs);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Worker {
+    fn start() -> Option<Worker> {
+        let (jobs, work) = channel::<Job>();
+        let run = move || work.into_iter().for_each(|job| job());
+        let thread = std::thread::Builder::new().name("trees".into()).spawn(run).ok()?;
+        Some(Worker { jobs, thread })
+    }
+}

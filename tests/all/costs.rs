@@ -362,16 +362,15 @@ fn scattered_key(number: u32) -> [u8; 4] {
     number.wrapping_mul(0x9e37_79b1).to_be_bytes()
 }
 
+fn small_cache(seed: u64) -> KvOptions {
+    let geometry = Some(Geometry::new(64 << 10, 4096));
+    let cache = CacheBudget::of(2 << 20);
+    KvOptions { geometry, cache, ..KvOptions::new(nonces(seed)) }
+}
+
 /// 100,000 keys with values of 100 bytes, opened for reading with a cache that is much smaller.
 fn many_keys(device: Arc<dyn Device>) -> Kv {
-    let mut seed = 0;
-    let mut options = || {
-        seed += 1;
-        let geometry = Some(Geometry::new(64 << 10, 4096));
-        let cache = CacheBudget::of(2 << 20);
-        KvOptions { geometry, cache, ..KvOptions::new(nonces(seed)) }
-    };
-    let mut kv = Kv::create(device.clone(), *b"a small cache!!!", options()).unwrap();
+    let mut kv = Kv::create(device.clone(), *b"a small cache!!!", small_cache(1)).unwrap();
     for first in (0..100_000u32).step_by(1000) {
         let mut batch = Batch::new();
         let keys = (first..first + 1000).map(scattered_key);
@@ -380,7 +379,7 @@ fn many_keys(device: Arc<dyn Device>) -> Kv {
     }
     kv.checkpoint().unwrap();
     drop(kv);
-    Kv::open(device, Mode::ReadOnly, options()).unwrap().0
+    Kv::open(device, Mode::ReadOnly, small_cache(2)).unwrap().0
 }
 
 /// Before a scan comes to a leaf the device knows of it, however the volume was opened; and what is read ahead
@@ -463,6 +462,48 @@ fn heads_stay_in_a_small_cache() {
     let (lookups, found) = (4000, reads(4000));
     println!("{found} reads for {lookups} lookups");
     assert!(found <= lookups + lookups / 20, "{found} reads for {lookups} lookups");
+}
+
+/// Much waits to be written, in the log too: lookups keep to the budget all the same, and find room for what they read, also
+/// right after a recovery, when nothing makes anything be written.
+#[test]
+fn lookups_among_dirty_nodes_keep_to_the_budget() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    drop(many_keys(device.clone()));
+    let mut kv = Kv::open(device.clone(), Mode::ReadWrite, small_cache(3)).unwrap().0;
+    let mut random = Random::new(1);
+    for _ in 0..10 {
+        let mut batch = Batch::new();
+        for _ in 0..1000 {
+            let key = scattered_key(random.below(100_000) as u32);
+            batch.patch(TreeId::Data, &key, 10, b"four", false);
+        }
+        kv.commit(batch).unwrap();
+        kv.sync().unwrap();
+    }
+    let mut look_up = |kv: &Kv, what: &str| {
+        let (before, count) = (kv.volume().io_counts(), 4000);
+        for _ in 0..count {
+            let key = scattered_key(random.below(100_000) as u32);
+            assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
+        }
+        let (store, after) = (kv.volume().store(), kv.volume().io_counts());
+        let (cached, dirty) = (store.cached_bytes(), store.dirty_bytes());
+        let (budget, reads) = (store.budget().total_bytes, after.reads - before.reads);
+        println!(
+            "{what}: {cached} bytes, {dirty} of them dirty, {reads} reads for {count} lookups"
+        );
+        assert!(cached <= budget, "{what}: {cached} of {budget} bytes");
+        (dirty, reads)
+    };
+    let (dirty, reads) = look_up(&kv, "before");
+    assert!(reads < 4000 / 3 * 4, "{reads} reads for 4000 lookups");
+    drop(kv);
+    let kv = Kv::open(device, Mode::ReadWrite, small_cache(4)).unwrap().0;
+    look_up(&kv, "to begin with");
+    let (left, reads) = look_up(&kv, "recovered");
+    assert!(left < dirty / 2, "{left} of {dirty} bytes are dirty");
+    assert!(reads < 4000 * 5 / 4, "{reads} reads for 4000 lookups");
 }
 
 /// What is written again and again stays within as much of the image as it needs.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use betr_core::Place;
-use betr_core::check::{CheckOptions, Code, Finding, Report, check};
+use betr_core::check::{CheckOptions, Code, Finding, Report, check, reserved};
 use betr_core::device::{Device, ForkDevice, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
@@ -85,10 +85,13 @@ impl Image {
         let end = log.end_byte as usize;
         let blocks =
             open(sound, Mode::ReadOnly, tight(), 1).unwrap().0.store().space.used().clone();
-        let is_reserved =
-            |block| block < 16 || (17..32).contains(&block) || (48..64).contains(&block);
         let (used, free): (Vec<_>, Vec<_>) = (0..256).partition(|block| blocks.get(*block as u64));
-        let (reserved, used) = used.into_iter().partition(|block| is_reserved(*block));
+        let is_reserved = |block: &usize| {
+            let byte = (block * BLOCK_SIZE) as u64;
+            reserved().iter().any(|range| range.contains(&byte))
+        };
+        let (reserved, used): (Vec<_>, Vec<_>) = used.into_iter().partition(is_reserved);
+        assert_eq!(reserved.len(), 47);
         Image {
             device: ForkDevice::of(&device.snapshot()),
             states,
@@ -162,7 +165,7 @@ fn whatever_byte_is_damaged_the_rest_is_repaired() {
     let used = image.used.len() * BLOCK_SIZE;
     assert!(used > 200 << 10 && used <= 256 << 10, "{used} bytes are in use");
     let used = bytes_of(&image.used);
-    let unused = bytes_of(&image.free).skip(5).step_by(31 * BLOCK_SIZE);
+    let unused = bytes_of(&image.free).step_by(509);
     let [repaired, other] = [0; 2].map(AtomicUsize::new);
     let count = on_all_cores(used.chain(unused), |at| {
         let mut was = [0];

@@ -27,6 +27,10 @@ mod rocksdb;
 use anyhow::Result;
 use clap::Parser;
 
+/// All engines allocate with it, those in C and C++ too: their calls to `malloc` come here.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<()> {
     let cli = args::Cli::parse();
     match cli.part {

@@ -7,8 +7,9 @@ use crate::ids::NodeId;
 use crate::node::Node;
 use crate::space::Need;
 
-/// Heads alone take at most one of so many parts of what is clean, as long as there is anything else to drop.
-const HEADS_SHARE: usize = 2;
+/// Heads alone take at most this share of what is clean, as long as there is anything else to drop: one makes a read less
+/// of whatever is looked up in its leaf, a part only of what is looked up in it.
+const HEADS_SHARE: f64 = 0.75;
 /// The same for leaves that scans read: what they are about to come to must stay.
 const SCANS_SHARE: usize = 4;
 /// Leaves are few while they weigh less than one of so many parts of what internal nodes do.
@@ -27,6 +28,8 @@ pub(super) struct Lru {
     heads: Ages,
     dirty_leaves: Ages,
     dirty_internals: Ages,
+    /// Those of the latter of which slices have been read, which can be read again.
+    dirty_read: Ages,
     tick: u64,
     bytes: usize,
     dirty_bytes: usize,
@@ -43,6 +46,12 @@ struct Ages {
 impl Ages {
     fn oldest(&self) -> Option<NodeId> {
         self.order.first_key_value().map(|(_, id)| *id)
+    }
+
+    /// Whether its oldest is older than that of the others.
+    fn is_older_than(&self, others: &Ages) -> bool {
+        let age = |ages: &Ages| ages.order.first_key_value().map_or(u64::MAX, |(age, _)| *age);
+        age(self) < age(others)
     }
 }
 
@@ -98,6 +107,11 @@ impl Slot {
             Use::Scan => Kind::Scanned,
             Use::Other => Kind::Used,
         }
+    }
+
+    /// Whether it has read something that it could read again, though it is dirty.
+    fn is_dirty_read(&self) -> bool {
+        self.kind == Kind::DirtyInternal && self.loaded > 0
     }
 }
 
@@ -182,6 +196,9 @@ impl Lru {
             ages.order.remove(&slot.age);
             ages.bytes -= slot.weight;
         }
+        if slot.is_dirty_read() {
+            self.dirty_read.order.remove(&slot.age);
+        }
         Some(slot)
     }
 
@@ -195,6 +212,9 @@ impl Lru {
         if let Some(ages) = self.ages(slot.kind) {
             ages.order.insert(slot.age, id);
             ages.bytes += slot.weight;
+        }
+        if slot.is_dirty_read() {
+            self.dirty_read.order.insert(slot.age, id);
         }
         self.slots.insert(id, slot);
     }
@@ -302,12 +322,18 @@ impl Lru {
 
     /// Drops what is clean until `bytes` are left or all is dirty: first what scans have read, but for what they
     /// are about to come to; then the parts of nodes that were not asked for longest. The heads of these stay,
-    /// which are short, and without which no part can be read, until there are too many.
+    /// which are short, and without which no part can be read, until there are too many. Of an internal node that is dirty
+    /// what was read of its runs is clean.
     pub fn shrink_to(&mut self, bytes: usize) {
         while self.bytes > bytes {
             let clean = bytes.saturating_sub(self.dirty_bytes);
-            let (scanned, used, heads) = (&self.scanned, &self.used, &self.heads);
-            let too_many = (heads.bytes > clean / HEADS_SHARE, scanned.bytes > clean / SCANS_SHARE);
+            let (scanned, heads) = (&self.scanned, &self.heads);
+            let dirty_first = self.dirty_read.is_older_than(&self.used);
+            let used = if dirty_first { &self.dirty_read } else { &self.used };
+            let too_many = (
+                heads.bytes > (clean as f64 * HEADS_SHARE) as usize,
+                scanned.bytes > clean / SCANS_SHARE,
+            );
             let order = match too_many {
                 (true, _) => [heads, scanned, used],
                 (false, true) => [scanned, used, heads],
@@ -315,7 +341,11 @@ impl Lru {
             };
             let Some(id) = order.into_iter().find_map(Ages::oldest) else { return };
             let Some(mut slot) = self.take(id) else { return };
-            if slot.kind != Kind::Head && slot.keeps_head && slot.node.has_head() {
+            if slot.kind == Kind::DirtyInternal {
+                Arc::make_mut(&mut slot.node).forget_slices();
+                (slot.weight, slot.loaded) = (slot.node.weight(), slot.node.loaded());
+                self.keep(id, slot);
+            } else if slot.kind != Kind::Head && slot.keeps_head && slot.node.has_head() {
                 Arc::make_mut(&mut slot.node).forget_parts();
                 (slot.weight, slot.loaded) = (slot.node.weight(), slot.node.loaded());
                 slot.kind = Kind::Head;

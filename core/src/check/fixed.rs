@@ -130,8 +130,8 @@ fn is_other(disk: &Disk, identity: &Identity, again: &Identity) -> bool {
     !is_theirs(identity) && is_theirs(again)
 }
 
-/// What nothing uses before the log, in bytes.
-pub(crate) fn reserved() -> [std::ops::Range<u64>; 3] {
+/// What nothing uses before the log, in bytes: it must be zero.
+pub fn reserved() -> [std::ops::Range<u64>; 3] {
     let block = BLOCK_SIZE as u64;
     [0..IDENTITY_AT, IDENTITY_AT + block..32 * block, 48 * block..64 * block]
 }

@@ -39,7 +39,7 @@ use crate::volume::{Content, Mode, OpenOptions, Recovery, Volume, content_of};
 
 pub use catalog::{CATALOG, Code, Problem, Repairable, Severity};
 pub(crate) use correction::{Correction, lost_inode};
-pub(crate) use fixed::reserved;
+pub use fixed::reserved;
 pub use memory::{MEMORY, memory_needed};
 pub(crate) use schema::corrections;
 

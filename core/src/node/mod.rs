@@ -128,6 +128,13 @@ impl Node {
         }
     }
 
+    /// Forgets the slices that have been read of the runs of an internal node, which may be changed itself.
+    pub fn forget_slices(&mut self) {
+        if let Node::Internal(internal) = self {
+            internal.forget_slices();
+        }
+    }
+
     /// Reads and verifies all parts.
     pub fn read_all(&self, disk: &Disk) -> Result<()> {
         match self {

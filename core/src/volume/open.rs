@@ -33,6 +33,8 @@ use crate::space::Space;
 use crate::table::Table;
 use crate::tree::{self, Balance};
 
+/// After a replay so much of what may be dirty stays so: who comes next may read, and then nothing is written.
+const LEFT_DIRTY: f64 = 0.25;
 /// Late-bound values that replay holds in memory at a time.
 const VALUES_AT_ONCE: u32 = 4096;
 
@@ -237,7 +239,12 @@ impl Volume {
         let recovery = match survey {
             None => Recovery::default(),
             Some(survey) => {
-                let result = volume.replay(&survey, eager, until, &device);
+                let result = volume.replay(&survey, eager, until, &device).and_then(|done| {
+                    if writes {
+                        volume.trees.store.make_room(LEFT_DIRTY)?;
+                    }
+                    Ok(done)
+                });
                 let (checkpoints, stopped) = volume.or_fail(result)?;
                 Recovery { survey, checkpoints, stopped }
             }

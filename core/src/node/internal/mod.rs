@@ -198,6 +198,11 @@ impl Internal {
         (0..self.children.len()).rev().max_by_key(|at| self.pending(*at)).unwrap_or(0)
     }
 
+    pub(super) fn forget_slices(&mut self) {
+        self.runs.iter_mut().for_each(Run::forget_slices);
+        self.loaded = Loaded::default();
+    }
+
     pub(super) fn forget_parts(&mut self) {
         self.runs.iter_mut().for_each(Run::forget_all);
         self.loaded = Loaded::default();

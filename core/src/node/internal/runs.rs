@@ -187,8 +187,13 @@ impl Run {
 
     /// Nothing that was read of it stays in memory.
     pub(super) fn forget_all(&mut self) {
-        self.slices.iter_mut().for_each(|slice| drop(slice.take()));
+        self.forget_slices();
         self.ranges.take();
+    }
+
+    /// None of its slices stays in memory.
+    pub(super) fn forget_slices(&mut self) {
+        self.slices.iter_mut().for_each(|slice| drop(slice.take()));
         (self.arena, self.memory) = Default::default();
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::format::limits;
 
 /// Messages for one child are cut into slices of about so many bytes.
-pub(super) const SLICE_TARGET: usize = 16 << 10;
+pub(super) const SLICE_TARGET: usize = 8 << 10;
 
 /// A run as bytes, ready to be written.
 pub struct RunImage {

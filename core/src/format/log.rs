@@ -383,6 +383,11 @@ impl RecordMessage {
         }
     }
 
+    /// Whether it is a range delete.
+    pub fn is_range(&self) -> bool {
+        matches!(self, RecordMessage::RangeDelete(..))
+    }
+
     /// How many MSNs it takes.
     pub fn width(&self) -> u64 {
         match self {

@@ -33,16 +33,12 @@ struct Numbered<'m> {
 }
 
 impl<'m> Numbered<'m> {
-    fn new(msn: Msn, message: &'m RecordMessage) -> Numbered<'m> {
+    fn new(msn: Msn, message: &'m RecordMessage, head: u64) -> Numbered<'m> {
         let point = match message {
             RecordMessage::Point(_, key, action) => Some(Item::new(key, msn, action)),
             _ => None,
         };
-        Numbered { msn, message, point, head: Key::head(message.key()) }
-    }
-
-    fn is_range(&self) -> bool {
-        matches!(self.message, RecordMessage::RangeDelete(..))
+        Numbered { msn, message, point, head }
     }
 
     /// The bytes of the value that it may make, besides its own.
@@ -51,23 +47,47 @@ impl<'m> Numbered<'m> {
     }
 }
 
+/// Messages of one operation, and in which order they enter the trees, which can be known before anybody looks at these.
+pub struct Ordered {
+    /// As they came.
+    pub messages: Vec<RecordMessage>,
+    /// For each tree which they are, with the first bytes of their keys.
+    orders: [Vec<(u64, u32)>; 2],
+}
+
+impl Ordered {
+    /// Messages as they came, of which there are at most as many as a record may have.
+    pub fn new(messages: Vec<RecordMessage>) -> Ordered {
+        let orders = TreeId::ALL.map(|tree| {
+            let own = messages.iter().zip(0..).filter(|(message, _)| message.tree() == tree);
+            let mut order: Vec<(u64, u32)> =
+                own.map(|(message, at)| (Key::head(message.key()), at)).collect();
+            let is_range = |(_, at): &(u64, u32)| messages[*at as usize].is_range();
+            for part in order.split_mut(is_range) {
+                put_in_order(part, |at| messages[at as usize].key());
+            }
+            order
+        });
+        Ordered { messages, orders }
+    }
+}
+
 /// Injects messages with their values; they have the MSNs from `first` on.
 pub fn inject(
     store: &mut Store,
     balance: &mut Balance,
     first: Msn,
-    messages: &[RecordMessage],
+    Ordered { messages, orders }: &Ordered,
 ) -> Result<()> {
     if messages.iter().any(|message| matches!(message, RecordMessage::Unbound(..))) {
         return Err(Error::Misuse("a message without its value".into()));
     }
-    for tree in TreeId::ALL {
-        let is_own = |(_, message): &(usize, &RecordMessage)| message.tree() == tree;
-        let number = |(at, message)| Numbered::new(Msn(first.0 + at as u64), message);
-        let mut own: Vec<Numbered<'_>> = Vec::with_capacity(messages.len());
-        own.extend(messages.iter().enumerate().filter(is_own).map(number));
+    for (tree, order) in TreeId::ALL.into_iter().zip(orders) {
+        let number = |(head, at): &(u64, u32)| {
+            Numbered::new(Msn(first.0 + u64::from(*at)), &messages[*at as usize], *head)
+        };
+        let own: Vec<Numbered<'_>> = order.iter().map(number).collect();
         if !own.is_empty() {
-            sort(&mut own);
             let growth: usize = own.iter().map(Numbered::growth).sum();
             let is_leaf = store.root(tree)?.height() == Height(0);
             if is_leaf && growth > store.geometry.growth_at_once() {
@@ -87,20 +107,29 @@ pub fn inject(
 /// Puts messages in the order of their keys, those for one key as they came, and none before or behind a
 /// range delete.
 fn sort(messages: &mut [Numbered<'_>]) {
-    for part in messages.split_mut(Numbered::is_range) {
-        let key = |at: usize| (part[at].head, part[at].message.key());
-        if (1..part.len()).all(|at| key(at - 1) <= key(at)) {
-            continue;
+    for part in messages.split_mut(|numbered| numbered.message.is_range()) {
+        let mut order: Vec<(u64, u32)> = part.iter().map(|m| m.head).zip(0..).collect();
+        if put_in_order(&mut order, |at| part[at as usize].message.key()) {
+            let sorted: Vec<Numbered<'_>> =
+                order.into_iter().map(|(_, at)| part[at as usize]).collect();
+            part.copy_from_slice(&sorted);
         }
-        let mut order: Vec<(u64, usize)> = part.iter().map(|m| m.head).zip(0..).collect();
-        order.sort_unstable();
-        // Few keys begin with the same bytes.
-        for same in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
-            same.sort_by_key(|(_, at)| key(*at));
-        }
-        let sorted: Vec<Numbered<'_>> = order.into_iter().map(|(_, at)| part[at]).collect();
-        part.copy_from_slice(&sorted);
     }
+}
+
+/// Puts messages, each given by the first bytes of its key and its place, which grows, in the order of their keys. Whether they
+/// were in another.
+fn put_in_order<'k>(order: &mut [(u64, u32)], key: impl Fn(u32) -> &'k Key) -> bool {
+    let full = |(head, at): &(u64, u32)| (*head, key(*at));
+    if order.is_sorted_by_key(full) {
+        return false;
+    }
+    order.sort_unstable();
+    // Few keys begin with the same bytes.
+    for same in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
+        same.sort_by_key(|(_, at)| key(*at));
+    }
+    true
 }
 
 /// Injects messages into a node, and those that may skip it into its children.
@@ -118,7 +147,7 @@ fn inject_into(
     };
     drop(node);
     let geometry = store.geometry;
-    let buffers = match messages.iter().all(Numbered::is_range) {
+    let buffers = match messages.iter().all(|numbered| numbered.message.is_range()) {
         true => store.buffers_max() / 4 * 5,
         false => store.buffers_max(),
     };

@@ -19,7 +19,7 @@ use crate::node::{Leaf, Node};
 pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, Scan, lay_over, pending};
 pub use explain::{Chosen, Explanation, Stop, explain};
-pub use inject::inject;
+pub use inject::{Ordered, inject};
 pub use leaves::{Leaves, NextLeaf};
 
 /// Puts an empty tree into a new store.

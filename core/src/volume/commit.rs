@@ -1,14 +1,15 @@
 //! Carrying out transactions: how each becomes durable, room for it in the log, and its way into the log
 //! and the trees.
 
-use super::room::frees;
+use super::room::{bytes_of, frees};
 use super::trees::Left;
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
-use crate::format::{Action, BINDING_BYTES_MAX, Record, RecordMessage};
+use crate::format::{Action, BINDING_BYTES_MAX, Op, Record, RecordMessage};
 use crate::ids::*;
 use crate::log::{LogForm, log_form, outgrows};
+use crate::tree::Ordered;
 
 /// A log group is sealed when it is this long, in bytes, or a quarter of the log.
 const GROUP_BYTES: usize = 4 << 20;
@@ -18,6 +19,18 @@ const LATE_LIMIT: u64 = 256 << 20;
 
 /// A transaction of so many messages is brought into the trees beside the foreground.
 const BESIDE_MIN: usize = 256;
+
+/// A transaction, with what can be known of it before anybody looks at the trees: they may be away still, with the one before.
+struct Draft {
+    op: Op,
+    wall: Time,
+    ordered: Ordered,
+    /// At most how many bytes it takes in buffers and leaves.
+    bytes: u64,
+    /// Whether it gives back more than it takes.
+    frees: bool,
+    way: Way,
+}
 
 /// How a transaction becomes durable.
 pub(super) enum Way {
@@ -84,11 +97,13 @@ impl Volume {
     /// Consecutive blocks of much data are not logged but bound late. What is too large for the log even
     /// then is made durable by a checkpoint at once.
     pub fn commit(&mut self, transaction: Transaction) -> Result<Lsn> {
-        let logged = self.writable()?;
+        let logged = self.may_write()?;
         self.validate(&transaction.messages)?;
         let way = if logged { self.choose(&transaction.messages) } else { Way::Unlogged };
-        let way = self.admit(&transaction, way)?;
-        let result = self.carry_out(transaction, way);
+        let mut draft = Draft::new(transaction, way);
+        self.writable()?;
+        draft.way = self.admit(draft.bytes, draft.frees, draft.way)?;
+        let result = self.carry_out(draft);
         self.or_fail(result)
     }
 
@@ -135,47 +150,54 @@ impl Volume {
         if fits(&form) { Way::Logged(form) } else { Way::Whole }
     }
 
-    fn carry_out(&mut self, transaction: Transaction, way: Way) -> Result<Lsn> {
-        let frees = frees(&transaction);
-        let Transaction { op, wall, messages } = transaction;
+    fn carry_out(&mut self, draft: Draft) -> Result<Lsn> {
+        let Draft { op, wall, mut ordered, frees, way, .. } = draft;
         let whole = matches!(way, Way::Whole);
         let logged = matches!(way, Way::Logged(_));
         // What is bound has the length of a block at most: it is bound before it grows.
-        if messages.iter().any(|message| self.trees.store.late.outgrows(message)) {
+        let late = &self.trees.store.late;
+        if !late.is_empty() && ordered.messages.iter().any(|message| late.outgrows(message)) {
             self.sync()?;
         }
         if let Way::Logged(form) = &way {
             self.make_log_room(form)?;
         }
         let lsn = Lsn(self.next_msn.0);
-        let mut messages = messages;
         if let Way::Logged(form) = way {
             let (next_zone, next_ino) = (self.next_zone, self.next_ino);
-            let as_it_is = form.messages.is_none();
-            let logged = form.messages.unwrap_or_else(|| std::mem::take(&mut messages));
-            let record = Record { lsn, op, wall, next_zone, next_ino, messages: logged };
-            self.log.append(&record);
-            if as_it_is {
-                messages = record.messages;
-                messages.iter().for_each(|message| self.trees.store.late.supersede(message));
-            } else {
-                self.enter_late(&record, &messages);
+            let record = |messages| Record { lsn, op, wall, next_zone, next_ino, messages };
+            match form.messages {
+                None => {
+                    let record = record(std::mem::take(&mut ordered.messages));
+                    self.log.append(&record);
+                    ordered.messages = record.messages;
+                    let late = &mut self.trees.store.late;
+                    if !late.is_empty() {
+                        ordered.messages.iter().for_each(|message| late.supersede(message));
+                    }
+                }
+                Some(logged) => {
+                    let record = record(logged);
+                    self.log.append(&record);
+                    self.enter_late(&record, &ordered.messages);
+                }
             }
         }
-        self.next_msn = Msn(lsn.0 + messages.len() as u64);
+        let count = ordered.messages.len();
+        self.next_msn = Msn(lsn.0 + count as u64);
         let since = self.changed.get_or_insert(wall).secs;
         let old = wall.secs.saturating_sub(since).unsigned_abs();
         let is_old = logged && self.checkpoint_after.is_some_and(|after| old >= after);
         let room = (self.superblock.image_blocks, frees, self.dirty_share(frees));
-        let is_large = messages.len() >= BESIDE_MIN && self.trees.store.late.is_empty();
+        let is_large = count >= BESIDE_MIN && self.trees.store.late.is_empty();
         if logged && is_large && !is_old && !self.disk.device().wants_order() {
             self.trees.send(move |trees| {
-                let done = trees.carry_out(Msn(lsn.0), &messages, room);
-                done.unwrap_or_else(Left::Failed)
+                let done = trees.carry_out(Msn(lsn.0), &ordered, room);
+                (done.unwrap_or_else(Left::Failed), ordered)
             });
             return Ok(lsn);
         }
-        self.trees.left = self.trees.carry_out(Msn(lsn.0), &messages, room)?;
+        self.trees.left = self.trees.carry_out(Msn(lsn.0), &ordered, room)?;
         self.writable()?;
         if whole {
             self.counters.whole += 1;
@@ -220,6 +242,15 @@ impl Volume {
         }
         self.counters.for_log += 1;
         self.checkpoint()
+    }
+}
+
+impl Draft {
+    fn new(transaction: Transaction, way: Way) -> Draft {
+        let frees = frees(&transaction);
+        let Transaction { op, wall, messages } = transaction;
+        let bytes = messages.iter().map(bytes_of).sum();
+        Draft { op, wall, ordered: Ordered::new(messages), bytes, frees, way }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::mutation::{Mutation, is_broken};
 use crate::node::Node;
 use crate::space::Space;
 use crate::table::Table;
-use crate::tree::{self, Balance};
+use crate::tree::{self, Balance, Ordered};
 
 /// After a replay so much of what may be dirty stays so: who comes next may read, and then nothing is written.
 const LEFT_DIRTY: f64 = 0.25;
@@ -506,8 +506,8 @@ impl Volume {
     fn flush_waiting(&mut self, waiting: &mut Waiting) -> Result<()> {
         let first = Msn(waiting.first.0);
         let Trees { store, balance, .. } = &mut *self.trees;
-        tree::inject(store, balance, first, &waiting.messages)?;
-        waiting.messages.clear();
+        let messages = Ordered::new(std::mem::take(&mut waiting.messages));
+        tree::inject(store, balance, first, &messages)?;
         // Where space is short this waits for a checkpoint, which waits for the end of the group.
         while !self.trees.balance.is_settled() && self.has_room_for_step(true) {
             match self.trees.step() {

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::{Action, Op, RecordMessage};
 use crate::ids::*;
 use crate::space::Need;
-use crate::tree;
+use crate::tree::{self, Ordered};
 
 /// Of each so many blocks of the image one is set aside for what operations add besides their bytes.
 const SLACK_SHARE: u64 = 64;
@@ -38,11 +38,11 @@ impl Trees {
     pub fn carry_out(
         &mut self,
         first: Msn,
-        messages: &[RecordMessage],
+        ordered: &Ordered,
         (image_blocks, frees, share): (u64, bool, f64),
     ) -> Result<Left> {
         let Trees { store, balance, .. } = self;
-        if let Err(error) = tree::inject(store, balance, first, messages) {
+        if let Err(error) = tree::inject(store, balance, first, ordered) {
             store.give_up();
             return Err(error);
         }
@@ -69,11 +69,10 @@ impl Trees {
 }
 
 impl Volume {
-    /// Refuses, before anything has changed, what the volume has no room for. What is bound late and has
+    /// Refuses, before anything has changed, what the volume has no room for: messages of so many bytes. What is bound late and has
     /// room only once becomes durable through a checkpoint.
-    pub(super) fn admit(&mut self, transaction: &Transaction, way: Way) -> Result<Way> {
-        let need = self.need_of(transaction.messages.iter().map(bytes_of).sum());
-        let frees = frees(transaction);
+    pub(super) fn admit(&mut self, bytes: u64, frees: bool, way: Way) -> Result<Way> {
+        let need = self.need_of(bytes);
         let again = match &way {
             Way::Logged(form) => self.need_of(form.late_bytes as u64),
             Way::Unlogged | Way::Whole => Need::default(),
@@ -256,7 +255,7 @@ fn kept_for(geometry: Geometry, growth: u64, image_blocks: u64, frees: bool) -> 
 }
 
 /// At most how many bytes a message takes in a buffer or in a leaf, where an update may make a value.
-fn bytes_of(message: &RecordMessage) -> u64 {
+pub(super) fn bytes_of(message: &RecordMessage) -> u64 {
     let bytes = match message {
         RecordMessage::Point(_, key, Action::Update(update)) => {
             key.len() + update.bytes().len().max(update.growth())

@@ -65,19 +65,26 @@ impl Held {
         self.here.get().is_none()
     }
 
-    /// Sends the trees away, to have something done to them. Where there can be no thread, it is done at once.
-    pub fn send(&mut self, work: impl FnOnce(&mut Trees) -> Left + Send + 'static) {
+    /// Sends the trees away, to have something done to them. Where there can be no thread, it is done at once. What
+    /// is not needed any more then is dropped when they are on their way back.
+    pub fn send<T>(&mut self, work: impl FnOnce(&mut Trees) -> (Left, T) + Send + 'static) {
         self.here();
         let Some(mut trees) = self.here.take() else { return };
         let (sender, receiver) = channel();
         let job: Job = Box::new(move || {
             let done = catch_unwind(AssertUnwindSafe(|| work(&mut trees)));
-            trees.left = done.unwrap_or_else(|_| {
-                trees.store.give_up();
-                Left::Failed(Error::Misuse("work beside the foreground has failed".into()))
-            });
+            let (left, rest) = match done {
+                Ok((left, rest)) => (left, Some(rest)),
+                Err(_) => {
+                    trees.store.give_up();
+                    let text = "work beside the foreground has failed";
+                    (Left::Failed(Error::Misuse(text.into())), None)
+                }
+            };
+            trees.left = left;
             // Nobody may want to know any more.
             drop(sender.send(trees));
+            drop(rest);
         });
         *self.away.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(receiver);
         if self.worker.is_none() {

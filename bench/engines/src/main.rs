@@ -28,6 +28,7 @@ use anyhow::Result;
 use clap::Parser;
 
 /// All engines allocate with it, those in C and C++ too: their calls to `malloc` come here.
+#[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

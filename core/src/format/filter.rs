@@ -3,7 +3,7 @@
 //! The filter of *n* keys has 8·⌈14·*n* / 8⌉ bits, numbered from the lowest of each byte. For each key ten
 //! of them are set: with the XXH64 hash of the key (seed 0), whose lower half is *a* and whose upper half is *b*,
 //! bit *i* of the ten is ((*a* + *i*·*b*) mod 2³²) · bits / 2³², rounded down. Of keys that are not there,
-//! about one of a thousand seems to be.
+//! one or two of a thousand seem to be.
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -65,7 +65,10 @@ mod tests {
             assert!(keys.iter().all(|key| Probe::of(key).may_be_in(&filter)));
             let others = (count..count + 10_000).map(key);
             let wrong = others.filter(|key| Probe::of(key).may_be_in(&filter)).count();
-            assert!(wrong < 300, "{wrong} of 10000 with {count} keys");
+            println!("{wrong} of 10000 with {count} keys");
+            // The filter of a key or two has hardly more bits than are set.
+            let limit = if count <= 2 { 300 } else { 40 };
+            assert!(wrong < limit, "{wrong} of 10000 with {count} keys");
         }
     }
 }

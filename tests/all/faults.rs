@@ -298,11 +298,12 @@ fn a_read_error_in_the_last_group_is_no_torn_tail() {
     drop(work);
     let state: Arc<dyn Device> = below.clone();
     let survey = check(&state, ALL, &mut ()).log.unwrap();
-    assert!(survey.pins.len() > 3);
+    assert!(survey.pins.len() > 2);
     let (_, extent) = *survey.pins.last().unwrap();
 
     let bad = Arc::new(FaultyDevice::new(below.clone()));
-    bad.spoil(extent.start.byte()..extent.start.byte() + 512);
+    // Of a run only the slice that is bound is read, wherever that is.
+    bad.spoil(extent.start.byte()..extent.end().byte());
     assert!(open(bad.clone(), Mode::ReadWrite, tight(), 8).is_err(), "nothing may be given up");
     let view = Fs::open(open(bad.clone(), Mode::ReadOnly, tight(), 8).unwrap().0, clock(0));
     let late = view.lookup(&view.root().unwrap(), b"late").unwrap();

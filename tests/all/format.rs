@@ -69,14 +69,14 @@ fn superblock() -> Superblock {
 }
 
 fn leaf_head() -> LeafHead {
-    let basement = |offset, first: &[u8]| BasementRef {
+    let basement = |offset, first: &'static [u8]| BasementRef {
         offset,
         bytes: 100,
         small_at: offset + 100,
         small: 60,
         entries: 3,
         hash: Hash([3; 32]),
-        first: Key::copied(first),
+        first,
     };
     LeafHead {
         id: NodeId(9),
@@ -84,7 +84,7 @@ fn leaf_head() -> LeafHead {
         write_seq: 4,
         leaf_bytes: 5000,
         bounds: Bounds { lo: Key::copied(b"b"), hi: Some(Key::copied(b"q")) },
-        basements: vec![basement(214, b"bb"), basement(374, b"k")],
+        basements: [basement(214, b"bb"), basement(374, b"k")].into_iter().collect(),
     }
 }
 
@@ -416,6 +416,12 @@ fn everything_has_one_encoding() {
     accepted += mangle(5, &section().encode(), false, |bytes| {
         Some(KeySection::decode(bytes, TreeId::Data, 12288, None).ok()?.encode())
     });
+    let padded = |zeros: usize| [section().encode(), vec![0; zeros]].concat();
+    accepted += mangle(5, &padded(SECTION_PADDING_MAX), false, |bytes| {
+        Some(KeySection::decode(bytes, TreeId::Data, 12288, None).ok()?.encode())
+    });
+    let beyond = padded(SECTION_PADDING_MAX + 1);
+    assert!(KeySection::decode(&beyond, TreeId::Data, 12288, None).is_err());
     accepted += mangle(6, &slice_of(&messages()), false, |bytes| {
         Some(slice_of(&decode_slice(&Bytes::copy_from_slice(bytes), 3, None).ok()?))
     });

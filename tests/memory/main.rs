@@ -93,6 +93,33 @@ fn short_scans_stay_within_the_cache() {
     assert!(peak <= 12 * MIB, "{peak} bytes");
 }
 
+/// A transaction of many messages comes to many leaves: those that do not fit into the cache together are written while it
+/// does, and not when it is done.
+#[test]
+fn large_transactions_stay_within_the_cache() {
+    let _alone = ALONE.lock();
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(1 << 30).unwrap();
+    let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, 1 << 30));
+    let geometry = Some(betr_core::cache::Geometry::new(1 << 20, 4096));
+    let cache = CacheBudget::of(6 * MIB);
+    let options = KvOptions { geometry, cache, ..KvOptions::new(nonces(1)) };
+    let mut kv = Kv::create(device, *b"many at a time!!", options).unwrap();
+    let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    MEMORY.reset_peak_usage();
+    let before = MEMORY.current_usage();
+    for first in (0..2_000_000).step_by(10_000) {
+        let mut batch = Batch::with_capacity(10_000);
+        (first..first + 10_000)
+            .for_each(|n| batch.insert(TreeId::Metadata, &key(n), &[n as u8; 100]));
+        kv.commit(batch).unwrap();
+        kv.sync().unwrap();
+    }
+    let peak = MEMORY.peak_usage() - before;
+    println!("{peak} bytes for large transactions");
+    assert!(peak <= 21 * MIB, "{peak} bytes");
+}
+
 /// `BETR_ROUNDS` says how many thousands of entries.
 #[test]
 fn a_listing_takes_no_memory_for_each_entry() {

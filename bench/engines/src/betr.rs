@@ -57,8 +57,8 @@ impl Betr {
         Ok(Betr { kv })
     }
 
-    fn commit(&mut self, fill: impl FnOnce(&mut kv::Batch)) -> Result<()> {
-        let mut batch = kv::Batch::new();
+    fn commit(&mut self, changes: usize, fill: impl FnOnce(&mut kv::Batch)) -> Result<()> {
+        let mut batch = kv::Batch::with_capacity(changes);
         fill(&mut batch);
         self.kv.commit(batch)?;
         Ok(self.kv.sync()?)
@@ -71,7 +71,7 @@ impl Engine for Betr {
     }
 
     fn insert(&mut self, pairs: &[(Key, Value)]) -> Result<()> {
-        self.commit(|batch| {
+        self.commit(pairs.len(), |batch| {
             for (key, value) in pairs {
                 batch.insert(TreeId::Metadata, key, value);
             }
@@ -79,7 +79,7 @@ impl Engine for Betr {
     }
 
     fn update(&mut self, patches: &[(Key, Patch)]) -> Result<()> {
-        self.commit(|batch| {
+        self.commit(patches.len(), |batch| {
             for (key, patch) in patches {
                 batch.patch(TreeId::Metadata, key, PATCH_OFFSET, patch, false);
             }
@@ -87,7 +87,8 @@ impl Engine for Betr {
     }
 
     fn delete(&mut self, keys: &[Key]) -> Result<()> {
-        self.commit(|batch| keys.iter().for_each(|key| batch.delete(TreeId::Metadata, key)))
+        let delete = |batch: &mut kv::Batch, key: &Key| batch.delete(TreeId::Metadata, key);
+        self.commit(keys.len(), |batch| keys.iter().for_each(|key| delete(batch, key)))
     }
 
     fn delete_range(&mut self, from: &Key, to: &Key) -> Result<()> {

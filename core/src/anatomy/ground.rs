@@ -358,7 +358,7 @@ pub fn keys_at(
 /// The keys of the basement that a byte of a leaf is in; blocks of files are behind all of them.
 fn leaf_keys(head: &LeafHead, start: u64, byte: Option<u64>) -> Bounds {
     let offset = byte.and_then(|byte| byte.checked_sub(start));
-    let inside = |basement: &BasementRef| {
+    let inside = |basement: BasementRef<'_>| {
         let holds =
             |place: Range<u32>, offset| (place.start.into()..place.end.into()).contains(&offset);
         offset.is_some_and(|offset| {
@@ -367,11 +367,11 @@ fn leaf_keys(head: &LeafHead, start: u64, byte: Option<u64>) -> Bounds {
     };
     match head.basements.iter().position(inside) {
         Some(at) => Bounds {
-            lo: head.basements[at].first.clone(),
+            lo: Key::copied(head.basements.first(at)),
             hi: head
                 .basements
                 .get(at + 1)
-                .map(|next| next.first.clone())
+                .map(|next| Key::copied(next.first))
                 .or(head.bounds.hi.clone()),
         },
         None => head.bounds.clone(),

@@ -1,4 +1,7 @@
 //! Which nodes are in memory, and which of them was asked for longest ago.
+//!
+//! A clean node that is asked for becomes younger at once, but changes its place in the order of ages only when it
+//! would be the next to go: so a lookup costs a look at a map for each node, and the order is exact where it is used.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -98,6 +101,8 @@ struct Slot {
     /// Whether its head was wanted by others than scans.
     keeps_head: bool,
     age: u64,
+    /// The age that it has in the order of its kind: that at which it came there, or its own.
+    listed: u64,
 }
 
 impl Slot {
@@ -159,6 +164,13 @@ impl Lru {
 
     /// A node, which becomes the youngest.
     pub fn get(&mut self, id: NodeId, purpose: Use) -> Option<Arc<Node>> {
+        let slot = self.slots.get_mut(&id)?;
+        if slot.kind == Kind::Used {
+            self.tick += 1;
+            slot.age = self.tick;
+            slot.keeps_head |= purpose == Use::Other;
+            return Some(slot.node.clone());
+        }
         let mut slot = self.take(id)?;
         self.tick += 1;
         slot.age = self.tick;
@@ -193,17 +205,18 @@ impl Lru {
             self.dirty.take_off(part);
         }
         if let Some(ages) = self.ages(slot.kind) {
-            ages.order.remove(&slot.age);
+            ages.order.remove(&slot.listed);
             ages.bytes -= slot.weight;
         }
         if slot.is_dirty_read() {
-            self.dirty_read.order.remove(&slot.age);
+            self.dirty_read.order.remove(&slot.listed);
         }
         Some(slot)
     }
 
     /// Puts a slot in.
-    fn keep(&mut self, id: NodeId, slot: Slot) {
+    fn keep(&mut self, id: NodeId, mut slot: Slot) {
+        slot.listed = slot.age;
         self.bytes += slot.weight;
         if let Some(part) = slot.part {
             self.dirty_bytes += slot.weight;
@@ -221,10 +234,17 @@ impl Lru {
 
     /// Weighs a node afresh, if it has loaded parts.
     pub fn weigh(&mut self, id: NodeId) {
-        if self.slots.get(&id).is_some_and(|slot| slot.loaded != slot.node.loaded())
-            && let Some(mut slot) = self.take(id)
-        {
-            (slot.weight, slot.loaded) = (slot.node.weight(), slot.node.loaded());
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        if slot.loaded == slot.node.loaded() {
+            return;
+        }
+        let (weight, loaded) = (slot.node.weight(), slot.node.loaded());
+        if slot.kind == Kind::Used {
+            self.bytes = self.bytes - slot.weight + weight;
+            self.used.bytes = self.used.bytes - slot.weight + weight;
+            (slot.weight, slot.loaded) = (weight, loaded);
+        } else if let Some(mut slot) = self.take(id) {
+            (slot.weight, slot.loaded) = (weight, loaded);
             if slot.kind == Kind::Head {
                 slot.kind = slot.clean_kind();
             }
@@ -261,7 +281,8 @@ impl Lru {
             (_, Use::Other) => Kind::Used,
         };
         let keeps_head = purpose == Use::Other;
-        self.keep(id, Slot { node, weight, loaded, part, kind, purpose, keeps_head, age });
+        let listed = age;
+        self.keep(id, Slot { node, weight, loaded, part, kind, purpose, keeps_head, age, listed });
     }
 
     /// Takes a node out.
@@ -320,12 +341,28 @@ impl Lru {
         }
     }
 
+    /// The first in the order of clean nodes becomes the oldest of them: others are where they came in, but were asked
+    /// for since.
+    fn settle_oldest(&mut self) {
+        while let Some((listed, id)) =
+            self.used.order.first_key_value().map(|(age, id)| (*age, *id))
+            && let Some(slot) = self.slots.get_mut(&id)
+            && slot.age != listed
+        {
+            slot.listed = slot.age;
+            let age = slot.age;
+            self.used.order.remove(&listed);
+            self.used.order.insert(age, id);
+        }
+    }
+
     /// Drops what is clean until `bytes` are left or all is dirty: first what scans have read, but for what they
     /// are about to come to; then the parts of nodes that were not asked for longest. The heads of these stay,
     /// which are short, and without which no part can be read, until there are too many. Of an internal node that is dirty
     /// what was read of its runs is clean.
     pub fn shrink_to(&mut self, bytes: usize) {
         while self.bytes > bytes {
+            self.settle_oldest();
             let clean = bytes.saturating_sub(self.dirty_bytes);
             let (scanned, heads) = (&self.scanned, &self.heads);
             let dirty_first = self.dirty_read.is_older_than(&self.used);

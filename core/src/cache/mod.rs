@@ -71,7 +71,7 @@ const GROWTH_AT_ONCE: usize = 2;
 /// The buffers of a node take at most one of so many parts of the cache.
 const BUFFERS_SHARE: usize = 4;
 /// The usual size of a basement.
-pub const BASEMENT_SIZE: u32 = 8 << 10;
+pub const BASEMENT_SIZE: u32 = 4 << 10;
 
 /// How much memory the cache may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

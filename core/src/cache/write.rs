@@ -17,6 +17,9 @@ use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
 
 /// Where memory is short, nodes are written in so many batches.
 const BATCHES: usize = 16;
+/// What is dirty beyond what may be waits for the end of an operation, up to one of so many parts of it, and always so many bytes.
+const CROWDED: usize = 8;
+const CROWDED_MIN: usize = 1 << 20;
 /// Leaves of a batch.
 const LEAVES_AT_ONCE: usize = 16;
 /// A node is written for the sake of its late-bound values if it is at most so many times as long.
@@ -48,6 +51,13 @@ impl Store {
         }
         self.lock().shrink_to(self.budget.total_bytes);
         Ok(())
+    }
+
+    /// Whether so much more is dirty than may be that it must not wait for the end of an operation.
+    pub fn is_crowded(&self) -> bool {
+        let slack = (self.budget.dirty_bytes / CROWDED).max(CROWDED_MIN);
+        let limit = self.budget.dirty_bytes + slack;
+        self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit
     }
 
     /// Writes the oldest of the dirty nodes. Whether there are more than a batch of them left that a checkpoint

@@ -16,14 +16,25 @@ pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
 impl Buffers {
     /// A piece of so many bytes, whatever they are.
     pub fn take(&self, len: usize) -> Vec<u8> {
-        let mut buffer = if len < LARGE { Vec::new() } else { self.find(len).unwrap_or_default() };
-        if buffer.capacity() < len {
-            // The classes of sizes are few, so that pieces fit again.
-            buffer = Vec::with_capacity(if len < LARGE { len } else { class_of(len) });
-        }
+        // The classes of sizes are few, so that pieces fit again.
+        self.used(len).unwrap_or_else(|| {
+            let mut fresh = vec![0; if len < LARGE { len } else { class_of(len) }];
+            fresh.truncate(len);
+            fresh
+        })
+    }
+
+    /// The same, but no longer than asked for where it is a fresh one.
+    pub fn take_exactly(&self, len: usize) -> Vec<u8> {
+        self.used(len).unwrap_or_else(|| vec![0; len])
+    }
+
+    /// One that was given back.
+    fn used(&self, len: usize) -> Option<Vec<u8>> {
+        let mut buffer = if len < LARGE { None } else { self.find(len) }?;
         buffer.truncate(len);
         buffer.resize(len, 0);
-        buffer
+        Some(buffer)
     }
 
     /// The smallest piece that has room, and not much more.
@@ -32,16 +43,19 @@ impl Buffers {
         let fits = |piece: &Vec<u8>| piece.capacity() >= len && piece.capacity() <= 2 * len;
         let all = pieces.iter().enumerate().filter(|(_, piece)| fits(piece));
         let at = all.min_by_key(|(_, piece)| piece.capacity())?.0;
-        Some(pieces.swap_remove(at))
+        Some(pieces.remove(at))
     }
 
-    /// Takes a piece back.
+    /// Takes a piece back. Where there are too many, those go that were not wanted for longest.
     pub fn give(&self, piece: Vec<u8>) {
+        if piece.capacity() < LARGE || piece.capacity() > KEPT_MAX {
+            return;
+        }
         let mut pieces = self.lock();
-        let kept: usize = pieces.iter().map(Vec::capacity).sum();
-        let fits = pieces.len() < PIECES_MAX && kept + piece.capacity() <= KEPT_MAX;
-        if piece.capacity() >= LARGE && fits {
-            pieces.push(piece);
+        pieces.push(piece);
+        let mut kept: usize = pieces.iter().map(Vec::capacity).sum();
+        while pieces.len() > PIECES_MAX || kept > KEPT_MAX {
+            kept -= pieces.remove(0).capacity();
         }
     }
 

@@ -120,7 +120,7 @@ impl Disk {
 
     /// Reads `len` bytes at `at`. The caller has compared `len` with its limit.
     pub fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
-        self.read_into(at, len, |len| vec![0; len])
+        self.read_into(at, len, |len| self.buffers.take_exactly(len))
     }
 
     /// The same into memory of the disk's.

@@ -202,7 +202,8 @@ impl InternalHead {
 
     /// The head's bytes, and the hash in its seal.
     pub fn encode(&self, birth: Birth) -> (Vec<u8>, Hash) {
-        let mut w = Writer::default();
+        // It is going to be padded to whole blocks.
+        let mut w = Writer::with_capacity(self.encoded_bytes().next_multiple_of(BLOCK_SIZE));
         Seal::open(&mut w, Magic::Internal, birth);
         w.u64(self.id.0);
         w.u64(self.write_seq);

@@ -42,8 +42,16 @@ impl Key {
     }
 
     pub(super) fn decode(f: &mut Fields<'_, '_>, name: &'static str) -> Result<Key, FormatError> {
+        Ok(Key::copied(Key::decode_bytes(f, name)?))
+    }
+
+    /// The same without a copy.
+    pub(super) fn decode_bytes<'f>(
+        f: &mut Fields<'f, '_>,
+        name: &'static str,
+    ) -> Result<&'f [u8], FormatError> {
         let len = f.short_limited("key length", KEY_MAX)?;
-        Ok(Key::copied(f.hex(name, len)?))
+        f.hex(name, len)
     }
 
     pub(super) fn encode(&self, w: &mut Writer) {

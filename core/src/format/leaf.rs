@@ -1,4 +1,4 @@
-//! Leaves: the head, and the key sections of its basements.
+//! Leaves: the head. Key sections of basements have a module of their own (`section`).
 //!
 //! A leaf is one extent: head, key sections and small chunks of its basements, zeros to a multiple of 4096,
 //! 4 KiB blocks of the data index, zeros to the extent's end. Where values are long all key sections stand
@@ -19,44 +19,21 @@
 //!      basements            each: offset of its key section 4, length 4, length of its small chunks 4,
 //!                           entries 4, hash 32, length 2, first key
 //! ```
-//!
-//! A key section:
-//!
-//! ```text
-//!  0  entry count      4
-//!  4  chunk count      4
-//!  8  chunks          44 each: offset in the leaf 4, stored length 4, codec 1 (0 = as it is),
-//!                     zero 3, hash 32
-//!     entries             each, short numbers: shared, suffix length, value length; and the suffix
-//! ```
-//!
-//! A key is the first `shared` bytes of the key before it, and the suffix. Values are put into chunks in key
-//! order by one rule ([`chunks_of`]), so where each is follows from the lengths.
 
 use std::ops::Range;
 
-use bytes::Bytes;
-
-use super::fields::{Fields, FormatError, Trace, Writer, varint_bytes};
-use super::key::{Bounds, GREATER_KEY, Key, is_greater, shared_prefix};
+use super::fields::{Fields, FormatError, Trace, Writer};
+use super::key::{Bounds, Key};
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
-/// The shortest entry, in bytes.
-const ENTRY_BYTES: usize = 3;
-/// Bytes of a chunk in a key section.
-pub(crate) const CHUNK_BYTES: usize = 44;
-/// Bytes of a key section besides its entries and chunks.
-pub(crate) const SECTION_BYTES: usize = 8;
 /// Bytes of a basement in the head, besides its key.
 pub(crate) const BASEMENT_BYTES: usize = 50;
-/// The chunk number of an empty value.
-pub const NO_CHUNK: u16 = u16::MAX;
 
 /// One basement in the directory of a leaf's head.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BasementRef {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BasementRef<'h> {
     /// Where its key section starts, in bytes from the start of the leaf.
     pub offset: u32,
     /// The length of its key section.
@@ -70,10 +47,10 @@ pub struct BasementRef {
     /// The hash of its key section.
     pub hash: Hash,
     /// Its first key.
-    pub first: Key,
+    pub first: &'h [u8],
 }
 
-impl BasementRef {
+impl BasementRef<'_> {
     /// Where its key section is, in bytes from the start of the leaf.
     pub fn keys(&self) -> Range<u32> {
         self.offset..self.offset + self.bytes
@@ -82,6 +59,117 @@ impl BasementRef {
     /// Where its small chunks are, in bytes from the start of the leaf.
     pub fn chunks(&self) -> Range<u32> {
         self.small_at..self.small_at + self.small
+    }
+}
+
+/// The directory of a leaf's head: its basements, in key order. There are many, and most of what a cache holds of leaves: what
+/// is of fixed length stands in one piece of memory, and all first keys in another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Basements {
+    fixed: Vec<Fixed>,
+    firsts: Vec<u8>,
+    /// Where each first key ends, which begins where the one before it ends.
+    ends: Vec<u32>,
+}
+
+/// A basement without its first key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fixed {
+    offset: u32,
+    bytes: u32,
+    small_at: u32,
+    small: u32,
+    entries: u32,
+    hash: Hash,
+}
+
+impl Basements {
+    /// None, with room for so many.
+    pub fn with_capacity(count: usize) -> Basements {
+        let (fixed, ends) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        Basements { fixed, firsts: Vec::new(), ends }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.fixed.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.fixed.is_empty()
+    }
+
+    /// Adds one behind all others.
+    pub fn push(&mut self, basement: BasementRef<'_>) {
+        let BasementRef { offset, bytes, small_at, small, entries, hash, first } = basement;
+        self.firsts.extend_from_slice(first);
+        // A head has less than 4 GiB.
+        self.ends.push(self.firsts.len() as u32);
+        self.fixed.push(Fixed { offset, bytes, small_at, small, entries, hash });
+    }
+
+    /// The first key of basement `at`, which there is.
+    pub fn first(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.firsts[start as usize..self.ends[at] as usize]
+    }
+
+    /// Basement `at`, if there is one.
+    pub fn get(&self, at: usize) -> Option<BasementRef<'_>> {
+        let Fixed { offset, bytes, small_at, small, entries, hash } = *self.fixed.get(at)?;
+        let first = self.first(at);
+        Some(BasementRef { offset, bytes, small_at, small, entries, hash, first })
+    }
+
+    /// Basement `at`, which there is.
+    pub fn at(&self, at: usize) -> BasementRef<'_> {
+        self.get(at).expect("a basement that there is")
+    }
+
+    /// The last one.
+    pub fn last(&self) -> Option<BasementRef<'_>> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// All of them, in order.
+    pub fn iter(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = BasementRef<'_>> + ExactSizeIterator + Clone {
+        (0..self.len()).map(|at| self.at(at))
+    }
+
+    /// How many begin before `key`, or with it where that `counts`.
+    pub fn before(&self, key: &[u8], counts: bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let first = self.first(middle);
+            match first < key || counts && first == key {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
+    }
+
+    /// How many bytes of memory they take.
+    pub fn memory(&self) -> usize {
+        self.fixed.capacity() * size_of::<Fixed>()
+            + self.firsts.capacity()
+            + 4 * self.ends.capacity()
+    }
+
+    fn shrink(&mut self) {
+        self.firsts.shrink_to_fit();
+    }
+}
+
+impl<'h> FromIterator<BasementRef<'h>> for Basements {
+    fn from_iter<I: IntoIterator<Item = BasementRef<'h>>>(basements: I) -> Basements {
+        let mut all = Basements::default();
+        basements.into_iter().for_each(|basement| all.push(basement));
+        all
     }
 }
 
@@ -144,7 +232,7 @@ pub struct LeafHead {
     /// The keys that it is responsible for.
     pub bounds: Bounds,
     /// Its basements, in key order.
-    pub basements: Vec<BasementRef>,
+    pub basements: Basements,
 }
 
 impl LeafHead {
@@ -156,14 +244,14 @@ impl LeafHead {
     /// Whether all key sections stand together behind the head.
     pub fn is_together(&self) -> bool {
         let sum =
-            |of: fn(&BasementRef) -> u32| self.basements.iter().map(|at| u64::from(of(at))).sum();
+            |of: fn(&Fixed) -> u32| self.basements.fixed.iter().map(|at| u64::from(of(at))).sum();
         stand_together(sum(|at| at.bytes), sum(|at| at.small))
     }
 
     /// Where values are in a leaf whose head has so many bytes, in bytes from the start of the leaf, in order: the small
     /// chunks of each basement, and the blocks behind all of them.
     pub fn values(&self, head_bytes: u32) -> impl Iterator<Item = Range<u32>> + '_ {
-        let small = self.basements.iter().map(BasementRef::chunks);
+        let small = self.basements.iter().map(|basement| basement.chunks());
         let blocks = self.parts_end(head_bytes).next_multiple_of(BLOCK_SIZE as u32);
         small.chain(std::iter::once(blocks..self.leaf_bytes)).filter(|values| !values.is_empty())
     }
@@ -189,7 +277,7 @@ impl LeafHead {
         }
         let leaf_bytes = f.limited("leaf length", LEAF_MAX)? as u32;
         let bounds = Bounds::decode(&mut f)?;
-        let mut basements: Vec<BasementRef> = Vec::with_capacity(count);
+        let mut basements = Basements::with_capacity(count);
         let mut at = u64::from(head_bytes);
         for index in 0..count {
             f.enter("basement", Some(index));
@@ -203,10 +291,10 @@ impl LeafHead {
             f.within(f.at() - 8, "length", at, leaf_bytes.into())?;
             let entries = f.u32("entries")?;
             let hash = f.hash("hash")?;
-            let first = Key::decode(&mut f, "first key")?;
-            let after = basements.last().map(|b| &b.first);
-            if !bounds.contains(&first)
-                || after.is_some_and(|before| *before >= first)
+            let first = Key::decode_bytes(&mut f, "first key")?;
+            let after = basements.last().map(|b| b.first);
+            if !bounds.contains(first)
+                || after.is_some_and(|before| before >= first)
                 || entries == 0
             {
                 return Err(f.wrong("first key", "keys in order, within bounds", "another"));
@@ -223,9 +311,10 @@ impl LeafHead {
             let expected = format!("{} for these lengths", 1 - together);
             return Err(f.wrong("key sections together", expected, together));
         };
-        for basement in &mut basements {
+        for basement in &mut basements.fixed {
             (_, basement.small_at) = places.next(basement.bytes, basement.small);
         }
+        basements.shrink();
         let end = basements.last().map_or(0, |last| last.chunks().end);
         f.within(100, "leaf length", end.into(), leaf_bytes.into())?;
         Ok((seal, LeafHead { id, tree, write_seq, leaf_bytes, bounds, basements }))
@@ -257,323 +346,18 @@ impl LeafHead {
         w.len32(bytes);
         w.u32(self.leaf_bytes);
         self.bounds.encode(&mut w);
-        for basement in &self.basements {
+        for basement in self.basements.iter() {
             w.u32(basement.offset);
             w.u32(basement.bytes);
             w.u32(basement.small);
             w.u32(basement.entries);
             w.hash(&basement.hash);
-            basement.first.encode(&mut w);
+            w.len16(basement.first.len());
+            w.bytes(basement.first);
         }
         let mut head = w.finish();
         assert_eq!(head.len(), bytes, "a leaf head is as long as was planned");
         let hash = Seal::close(&mut head);
         (head, hash)
-    }
-}
-
-/// One chunk of values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkRef {
-    /// Where it starts, in bytes from the start of the leaf.
-    pub offset: u32,
-    /// How long it is.
-    pub bytes: u32,
-    /// The hash of its bytes.
-    pub hash: Hash,
-}
-
-/// Puts values of these lengths into chunks: the chunk and offset of each, and the chunks' lengths.
-///
-/// A value of 4096 bytes of the data index is a chunk of its own, and so is one of more than 16 KiB.
-/// Other values follow one another in chunks of at most 16 KiB, none of which is as long as a block of the
-/// data index. An empty value is in no chunk.
-pub fn chunks_of(
-    tree: TreeId,
-    lengths: impl Iterator<Item = usize>,
-) -> (Vec<(u16, u16)>, Vec<usize>) {
-    let mut chunks = Chunks::new(tree);
-    let places = lengths.map(|len| chunks.place(len)).collect();
-    (places, chunks.lengths)
-}
-
-/// Chunks that are being filled.
-struct Chunks {
-    tree: TreeId,
-    lengths: Vec<usize>,
-    /// The one that takes more.
-    open: Option<usize>,
-}
-
-impl Chunks {
-    fn new(tree: TreeId) -> Chunks {
-        Chunks { tree, lengths: Vec::new(), open: None }
-    }
-
-    /// The chunk and offset of the next value.
-    fn place(&mut self, len: usize) -> (u16, u16) {
-        if len == 0 {
-            return (NO_CHUNK, 0);
-        }
-        let alone = is_block(self.tree, len) || len > SMALL_CHUNK_MAX;
-        let fits = |all: usize| !alone && all <= SMALL_CHUNK_MAX && !is_block(self.tree, all);
-        let (chunk, offset) = match self.open {
-            Some(chunk) if fits(self.lengths[chunk] + len) => (chunk, self.lengths[chunk]),
-            _ => {
-                self.lengths.push(0);
-                (self.lengths.len() - 1, 0)
-            }
-        };
-        self.lengths[chunk] += len;
-        if !alone {
-            self.open = Some(chunk);
-        }
-        (chunk as u16, offset as u16)
-    }
-}
-
-/// Whether a chunk is a whole block of a file, which is aligned to 4096 bytes.
-pub fn is_block(tree: TreeId, bytes: usize) -> bool {
-    tree == TreeId::Data && bytes == FILE_BLOCK
-}
-
-/// The keys of a basement, and where their values are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeySection {
-    /// The chunks that hold its values.
-    pub chunks: Vec<ChunkRef>,
-    /// All keys, one behind another.
-    keys: Bytes,
-    entries: Vec<StoredEntry>,
-}
-
-/// An entry of a key section.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct StoredEntry {
-    /// Where the key stands among all keys.
-    key: Range<u32>,
-    chunk: u16,
-    offset: u16,
-    bytes: u32,
-}
-
-/// One key of a basement, and where its value is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EntryRef<'e> {
-    /// The key.
-    pub key: &'e [u8],
-    /// The chunk that holds the value; [`NO_CHUNK`] if it is empty.
-    pub chunk: u16,
-    /// Where in the chunk the value starts.
-    pub offset: u16,
-    /// How long the value is.
-    pub bytes: u32,
-}
-
-impl KeySection {
-    /// The section of keys with values of these lengths, which stand in `chunks`.
-    pub fn new<'k>(
-        tree: TreeId,
-        chunks: Vec<ChunkRef>,
-        entries: impl Iterator<Item = (&'k [u8], usize)>,
-    ) -> KeySection {
-        let mut keys = Vec::new();
-        let mut places = Chunks::new(tree);
-        let entries = entries.map(|(key, bytes)| {
-            let start = keys.len() as u32;
-            keys.extend_from_slice(key);
-            let (chunk, offset) = places.place(bytes);
-            StoredEntry { key: start..keys.len() as u32, chunk, offset, bytes: bytes as u32 }
-        });
-        let entries = entries.collect();
-        KeySection { chunks, keys: keys.into(), entries }
-    }
-
-    /// The entries, in key order.
-    pub fn entries(&self) -> impl DoubleEndedIterator<Item = EntryRef<'_>> + ExactSizeIterator {
-        (0..self.entries.len()).map(|at| self.entry(at))
-    }
-
-    /// One of the entries.
-    pub fn entry(&self, at: usize) -> EntryRef<'_> {
-        let entry = &self.entries[at];
-        EntryRef {
-            key: &self.keys[entry.key.start as usize..entry.key.end as usize],
-            chunk: entry.chunk,
-            offset: entry.offset,
-            bytes: entry.bytes,
-        }
-    }
-
-    /// The key of an entry, in memory that all of them share.
-    pub fn key(&self, at: usize) -> Key {
-        let Range { start, end } = self.entries[at].key;
-        Key::new(self.keys.slice(start as usize..end as usize))
-    }
-
-    /// The keys, each with the length of its value.
-    pub fn keys(&self) -> impl Iterator<Item = (Key, usize)> {
-        (0..self.entries.len()).map(|at| (self.key(at), self.entries[at].bytes as usize))
-    }
-
-    /// The entry of `key`, if there is one.
-    pub fn find(&self, key: &[u8]) -> Option<usize> {
-        let of = |entry: &StoredEntry| &self.keys[entry.key.start as usize..entry.key.end as usize];
-        self.entries.binary_search_by(|entry| of(entry).cmp(key)).ok()
-    }
-
-    /// The entries within `[lo, hi)`.
-    pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
-        let of = |entry: &StoredEntry| &self.keys[entry.key.start as usize..entry.key.end as usize];
-        let start = self.entries.partition_point(|entry| of(entry) < lo);
-        let end = hi
-            .map_or(self.entries.len(), |hi| self.entries.partition_point(|entry| of(entry) < hi));
-        start..end.max(start)
-    }
-
-    /// How much memory it takes, in bytes.
-    pub fn memory(&self) -> usize {
-        let chunks = self.chunks.len() * size_of::<ChunkRef>();
-        self.keys.len() + self.entries.len() * size_of::<StoredEntry>() + chunks
-    }
-
-    /// How many bytes all keys have.
-    pub fn key_bytes(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Parses a slice that is exactly the key section of a leaf of `leaf_bytes` bytes.
-    pub fn decode(
-        section: &[u8],
-        tree: TreeId,
-        leaf_bytes: u32,
-        trace: Option<&mut dyn Trace>,
-    ) -> Result<KeySection, FormatError> {
-        let mut f = Fields::traced(section, trace);
-        let entry_count = f.count("entry count", PART_MAX, ENTRY_BYTES)?;
-        let chunk_count = f.count("chunk count", usize::from(NO_CHUNK), CHUNK_BYTES)?;
-        let mut chunks = Vec::with_capacity(chunk_count);
-        for index in 0..chunk_count {
-            chunks.push(ChunkRef::decode(&mut f, index, leaf_bytes)?);
-        }
-        let mut entries: Vec<StoredEntry> = Vec::with_capacity(entry_count);
-        let mut keys: Vec<u8> = Vec::with_capacity(2 * f.left());
-        let mut places = Chunks::new(tree);
-        let mut before = 0..0;
-        for index in 0..entry_count {
-            f.enter("entry", Some(index));
-            let shared = f.length("shared", before.len())?;
-            let suffix = f.length("suffix length", KEY_MAX - shared)?;
-            let bytes = f.length("value length", VALUE_MAX)?;
-            let suffix = f.hex("suffix", suffix)?;
-            let start = keys.len();
-            f.within(f.at(), "keys", (start + shared + suffix.len()) as u64, KEYS_MAX as u64)?;
-            if !is_greater(&keys[before.clone()], shared, suffix) && index > 0 {
-                return Err(f.wrong("suffix", GREATER_KEY, "another"));
-            }
-            keys.extend_from_within(before.start..before.start + shared);
-            keys.extend_from_slice(suffix);
-            before = start..keys.len();
-            let (chunk, offset) = places.place(bytes);
-            let key = start as u32..keys.len() as u32;
-            entries.push(StoredEntry { key, chunk, offset, bytes: bytes as u32 });
-            f.leave();
-        }
-        f.end()?;
-        check_chunks(&f, tree, &chunks, &places.lengths)?;
-        Ok(KeySection { chunks, keys: keys.into_boxed_slice().into(), entries })
-    }
-
-    /// How long the section of these keys, with values of these lengths, will be.
-    pub fn encoded_bytes<'k>(
-        entries: impl Iterator<Item = (&'k [u8], usize)>,
-        chunks: usize,
-    ) -> usize {
-        let mut before: &[u8] = &[];
-        let entries = entries.map(|(key, value)| {
-            let shared = shared_prefix(before, key);
-            before = key;
-            let suffix = key.len() - shared;
-            let numbers = [shared, suffix, value].map(|number| varint_bytes(number as u64));
-            numbers.iter().sum::<usize>() + suffix
-        });
-        SECTION_BYTES + chunks * CHUNK_BYTES + entries.sum::<usize>()
-    }
-
-    /// The section's bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        let entries = || self.entries().map(|entry| (entry.key, entry.bytes as usize));
-        let bytes = KeySection::encoded_bytes(entries(), self.chunks.len());
-        encode_section(&self.chunks, entries(), bytes)
-    }
-}
-
-/// The chunks must be as long as the rule says, and stand one behind another.
-fn check_chunks(
-    f: &Fields<'_, '_>,
-    tree: TreeId,
-    chunks: &[ChunkRef],
-    lengths: &[usize],
-) -> Result<(), FormatError> {
-    let in_row = |block: bool| {
-        let mut row = chunks.iter().filter(|chunk| is_block(tree, chunk.bytes as usize) == block);
-        let mut at = row.next().map(|first| first.offset + first.bytes);
-        row.all(|chunk| at.replace(chunk.offset + chunk.bytes) == Some(chunk.offset))
-    };
-    if !in_row(false) || !in_row(true) {
-        return Err(f.wrong("chunks", "chunks one behind another", "others"));
-    }
-    if !chunks.iter().map(|chunk| chunk.bytes as usize).eq(lengths.iter().copied()) {
-        return Err(f.wrong("chunks", "chunks as long as their values", "others"));
-    }
-    Ok(())
-}
-
-/// The bytes of a key section of these chunks, and keys with values of these lengths; it has `bytes` bytes.
-pub fn encode_section<'e>(
-    chunks: &[ChunkRef],
-    entries: impl ExactSizeIterator<Item = (&'e [u8], usize)>,
-    bytes: usize,
-) -> Vec<u8> {
-    let mut w = Writer::with_capacity(bytes);
-    w.len32(entries.len());
-    w.len32(chunks.len());
-    for chunk in chunks {
-        w.u32(chunk.offset);
-        w.u32(chunk.bytes);
-        w.u32(0);
-        w.hash(&chunk.hash);
-    }
-    let mut before: &[u8] = &[];
-    for (key, value) in entries {
-        let shared = shared_prefix(before, key);
-        w.varint(shared as u64);
-        w.varint((key.len() - shared) as u64);
-        w.varint(value as u64);
-        w.bytes(&key[shared..]);
-        before = key;
-    }
-    w.finish()
-}
-
-impl ChunkRef {
-    fn decode(
-        f: &mut Fields<'_, '_>,
-        index: usize,
-        leaf_bytes: u32,
-    ) -> Result<ChunkRef, FormatError> {
-        f.enter("chunk", Some(index));
-        let offset = f.u32("offset")?;
-        let bytes = f.limited("stored length", VALUE_MAX)? as u32;
-        let end = u64::from(offset) + u64::from(bytes);
-        f.within(f.at() - 8, "offset", end, leaf_bytes.into())?;
-        let codec = f.u8("codec")?;
-        if codec != 0 {
-            return Err(f.wrong("codec", 0, codec));
-        }
-        f.zeros("reserved", 3)?;
-        let hash = f.hash("hash")?;
-        f.leave();
-        Ok(ChunkRef { offset, bytes, hash })
     }
 }

@@ -510,13 +510,19 @@ pub struct GroupWriter {
 
 impl Default for GroupWriter {
     fn default() -> GroupWriter {
-        let mut w = Writer::default();
-        w.pad_to(GROUP_HEADER_BYTES);
-        GroupWriter { w, records: 0, first: None, next: Lsn(0) }
+        GroupWriter::within(Vec::new())
     }
 }
 
 impl GroupWriter {
+    /// An empty one, in memory that was used before.
+    pub fn within(mut memory: Vec<u8>) -> GroupWriter {
+        memory.clear();
+        let mut w = Writer::from(memory);
+        w.pad_to(GROUP_HEADER_BYTES);
+        GroupWriter { w, records: 0, first: None, next: Lsn(0) }
+    }
+
     /// Appends a record.
     pub fn push(&mut self, record: &Record) {
         record.encode(&mut self.w);

@@ -23,6 +23,7 @@ mod plan;
 mod run;
 mod scatter;
 mod seal;
+mod section;
 mod spacemap;
 mod superblock;
 mod table;
@@ -41,11 +42,8 @@ pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};
 pub(crate) use key::shared_prefix;
 pub use key::{Bounds, Key};
-pub(crate) use leaf::{BASEMENT_BYTES, CHUNK_BYTES, SECTION_BYTES};
-pub use leaf::{
-    BasementRef, ChunkRef, EntryRef, KeySection, LeafHead, NO_CHUNK, Places, chunks_of,
-    encode_section, is_block,
-};
+pub(crate) use leaf::BASEMENT_BYTES;
+pub use leaf::{BasementRef, Basements, LeafHead, Places, stand_together};
 pub use log::{
     GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, block_after, group_length,
 };
@@ -59,6 +57,11 @@ pub use run::{
 };
 pub use scatter::{MAP_EXTENTS, ScatterMap};
 pub use seal::{Birth, Magic, SEAL_BYTES, Seal};
+pub(crate) use section::{CHUNK_BYTES, Chunks, SECTION_BYTES};
+pub use section::{
+    ChunkRef, EntryRef, KeySection, NO_CHUNK, SECTION_PADDING_MAX, chunks_of, encode_section,
+    is_block, section_entry_bytes,
+};
 pub use spacemap::{BITS_PER_PAGE, MapPage};
 pub use superblock::{Features, HASH_SHA256, RootRef, Superblock, TableRoot};
 pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};

@@ -160,7 +160,7 @@ pub fn read_slice(
             Some(Kind::Insert) => {}
             Some(Kind::Delete) if len == 0 => {}
             Some(Kind::Update) => {
-                Update::decode(&slice.slice(value.clone()), None)
+                Update::verify(&slice[value.clone()], None)
                     .map_err(|error| error.within(value.start))?;
             }
             _ => return Err(f.wrong("kind", "1, 2 without a value, or 4", code)),

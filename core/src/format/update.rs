@@ -19,6 +19,8 @@
 //!              around, if the value has them; in order
 //! ```
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::fields::{Fields, FormatError, Trace, Writer, varint};
@@ -158,15 +160,27 @@ impl Update {
 
     /// Parses and verifies an update.
     pub fn decode(bytes: &Bytes, trace: Option<&mut dyn Trace>) -> Result<Update, FormatError> {
+        Update::verify(bytes, trace)?;
+        Ok(Update(bytes.clone()))
+    }
+
+    /// Verifies the bytes of an update.
+    pub fn verify(bytes: &[u8], trace: Option<&mut dyn Trace>) -> Result<(), FormatError> {
         let mut f = Fields::traced(bytes, trace);
         let mut stages = 0;
         while stages == 0 || f.left() > 0 {
             f.enter("stage", Some(stages));
-            let stage = Stage::decode(&mut f, bytes)?;
+            let (mut adds_end, mut aligned) = (0, true);
+            let add = |offset: usize, _| {
+                adds_end = offset + CELL;
+                aligned &= offset.is_multiple_of(CELL);
+            };
+            let stage = Stage::read(&mut f, |_, _| (), add)?;
             if stage.anew && (stages > 0 || !stage.create) {
                 return Err(f.wrong("flags", "4 in the first stage only, and with 1", "another"));
             }
-            if !stage.fits(VALUE_MAX) {
+            let end = stage.extend.max(stage.trim.unwrap_or(0)).max(adds_end);
+            if end > VALUE_MAX || !aligned {
                 return Err(f.wrong(
                     "stage",
                     "one that fits into a value, with counters in order",
@@ -176,7 +190,7 @@ impl Update {
             f.leave();
             stages += 1;
         }
-        Ok(Update(bytes.clone()))
+        Ok(())
     }
 
     /// One that was verified before.
@@ -351,6 +365,19 @@ fn encode_piece(w: &mut Writer, offset: usize, bytes: &[u8]) {
 
 impl Stage {
     fn decode(f: &mut Fields<'_, '_>, bytes: &Bytes) -> Result<Stage, FormatError> {
+        let (mut pieces, mut adds) = (Vec::new(), Vec::new());
+        let piece = |offset, place| pieces.push((offset, bytes.slice(place)));
+        let stage = Stage::read(f, piece, |offset, delta| adds.push((offset, delta)))?;
+        Ok(Stage { pieces, adds, ..stage })
+    }
+
+    /// Parses a stage, of which the bytes of pieces are told, by their offset in the value and their place in the update, and
+    /// the adds.
+    fn read(
+        f: &mut Fields<'_, '_>,
+        mut piece: impl FnMut(usize, Range<usize>),
+        mut add: impl FnMut(usize, i64),
+    ) -> Result<Stage, FormatError> {
         let flags = f.u8("flags")?;
         if flags & !(CREATE | TRIM | ANEW | EXTEND) != 0 {
             return Err(f.wrong("flags", "1, 2, 4 and 8 only", flags));
@@ -374,7 +401,7 @@ impl Stage {
             }
             let at = f.at();
             f.hex("bytes", len)?;
-            stage.pieces.push((offset, bytes.slice(at..at + len)));
+            piece(offset, at..at + len);
             end = Some(offset + len);
             f.leave();
         }
@@ -390,18 +417,11 @@ impl Stage {
             if last.is_some_and(|last| offset <= last) {
                 return Err(f.wrong("offset", "growing numbers", offset));
             }
-            stage.adds.push((offset, f.i64("delta")?));
+            add(offset, f.i64("delta")?);
             last = Some(offset);
             f.leave();
         }
         Ok(stage)
-    }
-
-    /// Whether it stays within values of `limit` bytes, and its counters stand where they may.
-    fn fits(&self, limit: usize) -> bool {
-        let adds = self.adds.last().map_or(0, |(offset, _)| offset + CELL);
-        self.extend.max(self.trim.unwrap_or(0)).max(adds) <= limit
-            && self.adds.iter().all(|(offset, _)| offset.is_multiple_of(CELL))
     }
 
     fn bytes_max(&self) -> usize {

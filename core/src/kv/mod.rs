@@ -107,6 +107,11 @@ impl Batch {
         Batch::default()
     }
 
+    /// The same with room for so many.
+    pub fn with_capacity(changes: usize) -> Batch {
+        Batch { messages: Vec::with_capacity(changes), ..Batch::default() }
+    }
+
     /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()

@@ -22,6 +22,9 @@ use crate::format::{Binding, Birth, GroupWriter, Record, Superblock};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 
+/// The memory of longer groups is not kept for the next ones.
+const GROUP_KEPT_MAX: usize = 2 << 20;
+
 /// The circular region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
@@ -151,6 +154,9 @@ impl Log {
             return Err(Error::Misuse("a log group outgrew the log".into()));
         }
         self.region.write(disk, self.head, &group)?;
+        if group.capacity() <= GROUP_KEPT_MAX {
+            self.open = GroupWriter::within(group);
+        }
         self.head += units;
         self.next_group = next_group;
         Ok(())

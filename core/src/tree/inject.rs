@@ -60,8 +60,8 @@ impl Ordered {
     pub fn new(messages: Vec<RecordMessage>) -> Ordered {
         let orders = TreeId::ALL.map(|tree| {
             let own = messages.iter().zip(0..).filter(|(message, _)| message.tree() == tree);
-            let mut order: Vec<(u64, u32)> =
-                own.map(|(message, at)| (Key::head(message.key()), at)).collect();
+            let mut order: Vec<(u64, u32)> = Vec::with_capacity(own.clone().count());
+            order.extend(own.map(|(message, at)| (Key::head(message.key()), at)));
             let is_range = |(_, at): &(u64, u32)| messages[*at as usize].is_range();
             for part in order.split_mut(is_range) {
                 put_in_order(part, |at| messages[at as usize].key());

@@ -57,6 +57,10 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
         return Ok((child, pivot));
     }
     let (tree, height, bounds) = (internal.tree, internal.height, internal.child_bounds(at));
+    if height == Height(1) && internal.has_ranges(at) {
+        // They may have been written and forgotten since.
+        internal.load_ranges(&store.disk)?;
+    }
     let pruned = height == Height(1) && internal.is_pruned(at);
     if !pruned {
         store.child(internal, at)?;

@@ -56,9 +56,14 @@ impl Trees {
         Ok(Left::Nothing)
     }
 
-    /// Makes one step.
+    /// Makes one step. An operation may take many, and come to many leaves: what is written while it does is what goes
+    /// beyond the budget by more than a little.
     pub fn step(&mut self) -> Result<()> {
-        self.balance.step(&mut self.store)
+        self.balance.step(&mut self.store)?;
+        match self.store.is_crowded() {
+            true => self.store.make_room(1.0),
+            false => Ok(()),
+        }
     }
 
     fn has_room_for_step(&self, image_blocks: u64, frees: bool) -> bool {

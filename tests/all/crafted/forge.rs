@@ -185,7 +185,7 @@ impl Forge {
     ) {
         let head_bytes = LeafHead::encoded_bytes(&bounds, firsts.iter().map(|key| key.len()));
         let (sections, rest) = sections(head_bytes as u32);
-        let mut basements = Vec::new();
+        let mut basements = Basements::default();
         let mut body = Vec::new();
         for (section, first) in sections.iter().zip(firsts) {
             let bytes = section.encode();
@@ -197,7 +197,7 @@ impl Forge {
                 small: 0,
                 entries: section.entries().len() as u32,
                 hash: Hash::of(&bytes),
-                first: first.clone(),
+                first,
             });
             body.extend(bytes);
         }

@@ -71,7 +71,7 @@ pub struct Args {
     /// The size of nodes, a power of two [default: 4 MiB, or what 1/256 of the image allows]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     node_size: Option<u64>,
-    /// The size of basements, the parts of leaves that are read at once [default: 8 KiB]
+    /// The size of basements, the parts of leaves that are read at once [default: 4 KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     basement_size: Option<u64>,
     /// Directories and files that grow beyond C1 become zones of their own, and zones that fall below C0 are

@@ -31,8 +31,10 @@ impl Internal {
     /// What sealed runs hold for child `at` is dead, and does not stay in memory.
     pub(super) fn flushed(&mut self, at: usize) {
         let child = &mut self.children[at];
-        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
-        self.runs.iter_mut().for_each(|run| run.forget(child.id));
+        let flushed = Child::new(child.id, child.pivot.clone(), self.next_run);
+        for share in std::mem::replace(child, flushed).shares {
+            self.runs[usize::from(share.run)].forget(share.slices());
+        }
     }
 
     fn drop_runs(&mut self) -> Vec<(Extent, Epoch)> {
@@ -54,6 +56,9 @@ impl Internal {
             }
             live
         });
+        if !dead.is_empty() {
+            self.find_shares();
+        }
         dead
     }
 

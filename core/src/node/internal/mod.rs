@@ -64,11 +64,30 @@ pub struct Child {
     pub id: NodeId,
     /// The least key that belongs to it.
     pub pivot: Key,
+    /// The first bytes of that: most comparisons need no more.
+    head: u64,
     first_run: RunSeq,
     /// What sealed runs hold for it.
     sealed: usize,
     /// The bytes of the values that updates among that may make.
     growth: u64,
+    /// Which slices that is: of each live run that has any, oldest first.
+    shares: Vec<Share>,
+}
+
+/// The slices of a run for a child.
+#[derive(Clone, Debug)]
+struct Share {
+    /// The run's place among those of the node.
+    run: u16,
+    start: u16,
+    end: u16,
+}
+
+impl Share {
+    fn slices(&self) -> Range<usize> {
+        self.start.into()..self.end.into()
+    }
 }
 
 impl Internal {
@@ -114,6 +133,7 @@ impl Internal {
             next_run: head.next_run,
             loaded: Loaded::default(),
         };
+        node.find_shares();
         node.weigh();
         node
     }
@@ -130,7 +150,10 @@ impl Internal {
 
     /// The index of the child that `key` belongs to.
     pub fn child_for(&self, key: &[u8]) -> usize {
-        self.children.partition_point(|child| *child.pivot <= *key).saturating_sub(1)
+        let head = Key::head(key);
+        let is_behind =
+            |child: &Child| child.head < head || child.head == head && *child.pivot <= *key;
+        self.children.partition_point(is_behind).saturating_sub(1)
     }
 
     /// The index of the last child with keys below `key`, which is not the least of the node.
@@ -283,9 +306,12 @@ impl Internal {
             return Ok(above);
         }
         let child = &self.children[at];
-        let probe = Probe::of(key);
-        for run in self.runs.iter().rev().take_while(|run| run.reference.seq >= child.first_run) {
-            if let Some(at) = run.slice_of(child.id, key)
+        let (probe, head) = (Probe::of(key), Key::head(key));
+        let mut shares = child.shares.iter().rev().peekable();
+        let live = |(_, run): &(usize, &Run)| run.reference.seq >= child.first_run;
+        for (number, run) in self.runs.iter().enumerate().rev().take_while(live) {
+            if let Some(share) = shares.next_if(|share| usize::from(share.run) == number)
+                && let Some(at) = run.slice_of(share, head, key)
                 && probe.may_be_in(&run.reference.slices[at].filter)
                 && let Some(item) = self.slice(disk, run, at)?.get(key)
                 && decided(&mut above, &item.action())
@@ -315,10 +341,12 @@ impl Internal {
     ) -> Result<()> {
         let child = &self.children[at];
         if child.sealed > 0 {
-            for run in self.runs.iter().filter(|run| run.reference.seq >= child.first_run) {
+            let runs = self.runs.iter().enumerate();
+            for (number, run) in runs.filter(|(_, run)| run.reference.seq >= child.first_run) {
                 let ranges = self.ranges(disk, run)?;
                 overlay.absorb(std::iter::empty(), shares(ranges, lo, hi));
-                let within = run.slices_within(child.id, lo, hi);
+                let within =
+                    child.share_of(number).map_or(0..0, |share| run.slices_within(share, lo, hi));
                 let slices = within.map(|at| Ok((at, self.slice(disk, run, at)?)));
                 let slices = slices.collect::<Result<Vec<_>>>()?;
                 let lists = runs::each_once(slices.iter().map(|(_, slice)| *slice));
@@ -379,13 +407,12 @@ impl Internal {
 
     /// The same for some children, in their order.
     fn load_for(&self, disk: &Disk, children: &[usize]) -> Result<()> {
-        let live = |run: &Run| {
-            let children = children.iter().map(|at| &self.children[*at]);
-            let live = children.filter(|child| run.reference.seq >= child.first_run);
-            live.flat_map(|child| run.slices_for(child.id)).collect::<Vec<_>>()
-        };
+        let mut slices = vec![Vec::new(); self.runs.len()];
+        for share in children.iter().flat_map(|at| &self.children[*at].shares) {
+            slices[usize::from(share.run)].extend(share.slices());
+        }
         let is_missing = |run: &Run, at: &usize| run.slices[*at].get().is_none();
-        let runs = self.runs.iter().map(|run| (run, live(run)));
+        let runs = self.runs.iter().zip(slices);
         let missing: Vec<(&Run, Vec<usize>)> =
             runs.filter(|(run, live)| live.iter().any(|at| is_missing(run, at))).collect();
         let read = |(run, slices): &(&Run, Vec<usize>)| {
@@ -399,18 +426,19 @@ impl Internal {
 
     /// What sealed runs hold for some children, one beside another, will be read soon.
     pub fn will_read(&self, disk: &Disk, children: Range<usize>) {
-        for run in &self.runs {
-            let at = run.reference.extent.start.byte();
-            let parts = self.children[children.clone()]
-                .iter()
-                .filter(|child| run.reference.seq >= child.first_run)
-                .flat_map(|child| run.slices_for(child.id))
-                .filter(|slice| run.slices[*slice].get().is_none())
-                .map(|slice| &run.reference.slices[slice].section);
-            let (start, end) = parts.fold((u32::MAX, 0), |(start, end), part| {
-                (start.min(part.offset), end.max(part.offset.saturating_add(part.bytes)))
-            });
-            disk.will_read(at + u64::from(start), end.saturating_sub(start).into());
+        let mut wanted = vec![(u32::MAX, 0); self.runs.len()];
+        for share in self.children[children].iter().flat_map(|child| &child.shares) {
+            let (run, (start, end)) =
+                (&self.runs[usize::from(share.run)], &mut wanted[usize::from(share.run)]);
+            for at in share.slices().filter(|at| run.slices[*at].get().is_none()) {
+                let part = &run.reference.slices[at].section;
+                *start = part.offset.min(*start);
+                *end = part.offset.saturating_add(part.bytes).max(*end);
+            }
+        }
+        for (run, (start, end)) in self.runs.iter().zip(wanted) {
+            let at = run.reference.extent.start.byte() + u64::from(start);
+            disk.will_read(at, end.saturating_sub(start).into());
         }
     }
 
@@ -477,16 +505,30 @@ impl Internal {
 
     fn all_pending(&self, disk: &Disk, at: usize) -> Result<Batch> {
         let bounds = self.child_bounds(at);
-        let mut batch = Batch::default();
+        let mut batch = Batch::of_points(self.room_for(at));
         self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut batch)?;
         Ok(batch)
+    }
+
+    /// A list with room for all messages for child `at` that are in memory.
+    fn room_for(&self, at: usize) -> Sorted {
+        let slices = self.children[at]
+            .shares
+            .iter()
+            .flat_map(|share| &self.runs[usize::from(share.run)].slices[share.slices()]);
+        let lists = runs::each_once(slices.filter_map(OnceLock::get)).map(|slice| &**slice);
+        let lists = lists.chain([self.open[at].points()]);
+        let (count, bytes) =
+            lists.fold((0, 0), |(count, bytes), list| (count + list.len(), bytes + list.arena()));
+        Sorted::with_capacity(count, bytes)
     }
 
     /// Replaces child `at`, for which no sealed run has a message, by itself and `more` to its right.
     pub fn add_children(&mut self, at: usize, more: Vec<(NodeId, Key)>) {
         debug_assert_eq!(self.children[at].sealed, 0, "a child is flushed before it is split");
         let first_run = self.next_run;
-        self.children[at].first_run = first_run;
+        let child = &mut self.children[at];
+        *child = Child::new(child.id, child.pivot.clone(), first_run);
         let count = more.len();
         let more = more.into_iter().map(|(id, pivot)| Child::new(id, pivot, first_run));
         self.children.splice(at + 1..at + 1, more);
@@ -501,7 +543,8 @@ impl Internal {
         debug_assert_eq!(self.pending(at) + self.pending(at + 1), 0);
         self.children.remove(at + 1);
         self.open.remove(at + 1);
-        self.children[at].first_run = self.next_run;
+        let child = &mut self.children[at];
+        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
     }
 
     /// Which child is to be the first of the right part when a node is divided about `at`: where pivots have
@@ -567,19 +610,35 @@ impl Internal {
         self.children.iter().map(|child| (child.id, child.first_run)).collect()
     }
 
-    /// Computes all weights afresh, in one pass over the slices.
-    fn weigh(&mut self) {
-        let firsts = self.first_runs();
-        let mut slices: HashMap<NodeId, (usize, u64)> = HashMap::with_capacity(firsts.len());
-        for run in &self.runs {
-            for slice in run.live_slices(&firsts) {
-                let (points, growth) = slices.entry(slice.child).or_default();
-                *points += slice.section.bytes as usize;
-                *growth += slice.growth;
+    /// Finds out afresh which slices are whose, in one pass over them.
+    fn find_shares(&mut self) {
+        let places: HashMap<NodeId, usize> =
+            self.children.iter().zip(0..).map(|(child, at)| (child.id, at)).collect();
+        self.children.iter_mut().for_each(|child| child.shares.clear());
+        for (run, number) in self.runs.iter().zip(0u16..) {
+            for (slice, at) in run.reference.slices.iter().zip(0u16..) {
+                let Some(child) = places.get(&slice.child).map(|at| &mut self.children[*at]) else {
+                    continue;
+                };
+                match child.shares.last_mut() {
+                    _ if run.reference.seq < child.first_run => {}
+                    Some(share) if share.run == number => share.end = at + 1,
+                    _ => child.shares.push(Share { run: number, start: at, end: at + 1 }),
+                }
             }
         }
+    }
+
+    /// Computes all weights afresh.
+    fn weigh(&mut self) {
         for at in 0..self.children.len() {
-            let (points, growth) = slices.get(&self.children[at].id).copied().unwrap_or_default();
+            let shares = self.children[at].shares.iter();
+            let slices = shares.flat_map(|share| {
+                &self.runs[usize::from(share.run)].reference.slices[share.slices()]
+            });
+            let (points, growth) = slices.fold((0, 0), |(points, growth), slice| {
+                (points + slice.section.bytes as usize, growth + slice.growth)
+            });
             self.children[at].sealed = points + self.weigh_ranges(at);
             self.children[at].growth = growth;
         }
@@ -605,7 +664,13 @@ impl Internal {
 impl Child {
     /// A child for which no sealed run has a message.
     fn new(id: NodeId, pivot: Key, first_run: RunSeq) -> Child {
-        Child { id, pivot, first_run, sealed: 0, growth: 0 }
+        let head = Key::head(&pivot);
+        Child { id, pivot, head, first_run, sealed: 0, growth: 0, shares: Vec::new() }
+    }
+
+    /// The slices for it in run number `run` of the node.
+    fn share_of(&self, run: usize) -> Option<&Share> {
+        self.shares.iter().find(|share| usize::from(share.run) == run)
     }
 }
 

@@ -52,11 +52,13 @@ impl Internal {
             found.push(Pending { msn, run: None, byte: None, deed: Deed::RangeDelete(lo, hi) });
         }
         let child = &self.children[at];
-        for run in self.runs.iter().rev().take_while(|run| run.reference.seq >= child.first_run) {
+        let live = |(_, run): &(usize, &Run)| run.reference.seq >= child.first_run;
+        for (number, run) in self.runs.iter().enumerate().rev().take_while(live) {
             let seq = Some(run.reference.seq);
             let start = run.reference.extent.start.byte();
             let byte = |section: &SectionRef| Some(start + u64::from(section.offset));
-            if let Some(slice) = run.slice_of(child.id, key)
+            if let Some(share) = child.share_of(number)
+                && let Some(slice) = run.slice_of(share, Key::head(key), key)
                 && let Some(item) = self.slice(disk, run, slice)?.get(key)
             {
                 let (msn, action) = (item.msn, item.action());

@@ -22,7 +22,7 @@ impl Internal {
             item.kind == Kind::Update
                 && matches!(item.action(), Action::Update(update) if update.adds())
         };
-        for run in &self.runs {
+        for (number, run) in self.runs.iter().enumerate() {
             let mut batch = Batch::default();
             match self.ranges(disk, run) {
                 Ok(ranges) => {
@@ -39,7 +39,7 @@ impl Internal {
                 if child.first_run > run.reference.seq {
                     continue;
                 }
-                for slice in run.slices_for(child.id) {
+                for slice in child.share_of(number).map_or(0..0, Share::slices) {
                     match self.slice(disk, run, slice) {
                         Ok(messages) => {
                             for item in messages.iter() {

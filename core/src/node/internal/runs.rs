@@ -11,8 +11,8 @@ const GAP_MAX: u32 = 16 << 10;
 #[derive(Clone)]
 pub struct Run {
     pub(super) reference: RunRef,
-    /// Which slices are for which child, by the children's names.
-    pub(super) order: Vec<(NodeId, Range<u16>)>,
+    /// The first bytes of the slices' first keys.
+    heads: Vec<u64>,
     /// What has been read. Slices of one child that were written from one list share it.
     pub(super) slices: Vec<OnceLock<Slice>>,
     pub(super) ranges: OnceLock<Arc<Vec<RangeDelete>>>,
@@ -64,6 +64,8 @@ impl Internal {
                 check_hash(&part, &section(*at).hash, || self.part_place(run, section(*at)))?;
                 self.take_apart(run, *at, part)?;
             }
+            // Nothing that was taken from it is a part of it.
+            disk.recycle(bytes.into());
         }
         Ok(())
     }
@@ -109,17 +111,16 @@ impl Internal {
     }
 
     pub(super) fn ranges<'r>(&self, disk: &Disk, run: &'r Run) -> Result<&'r [RangeDelete]> {
+        let section = &run.reference.ranges;
+        if section.count == 0 {
+            return Ok(&[]);
+        }
         if let Some(ranges) = run.ranges.get() {
             return Ok(ranges);
         }
-        let section = &run.reference.ranges;
-        let ranges = if section.count == 0 {
-            Vec::new()
-        } else {
-            let bytes = self.part(disk, run, section)?;
-            decode_ranges(&bytes, section.count as usize, None)
-                .map_err(|error| Error::corrupt(self.part_place(run, section), error))?
-        };
+        let bytes = self.part(disk, run, section)?;
+        let ranges = decode_ranges(&bytes, section.count as usize, None)
+            .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
         Ok(run.ranges.get_or_init(|| Arc::new(ranges)))
     }
 
@@ -160,10 +161,10 @@ impl Run {
         slices: Vec<OnceLock<Slice>>,
         ranges: OnceLock<Arc<Vec<RangeDelete>>>,
     ) -> Run {
-        let order = order_of(&reference);
+        let heads = reference.slices.iter().map(|slice| Key::head(&slice.first)).collect();
         let filters = reference.slices.iter().map(|slice| slice.filter.len()).sum();
         let (arena, memory) = (Loaded::default(), Loaded::default());
-        let run = Run { reference, order, slices, ranges, arena, memory, filters };
+        let run = Run { reference, heads, slices, ranges, arena, memory, filters };
         for slice in each_once(run.slices.iter().filter_map(OnceLock::get)) {
             run.arena.add(slice.arena() as u64);
             run.memory.add(slice.memory() as u64);
@@ -171,10 +172,9 @@ impl Run {
         run
     }
 
-    /// What it holds for a child does not stay in memory.
-    pub(super) fn forget(&mut self, child: NodeId) {
-        let all = self.slices_for(child);
-        let gone: Vec<Slice> = self.slices[all].iter_mut().filter_map(OnceLock::take).collect();
+    /// Some slices do not stay in memory.
+    pub(super) fn forget(&mut self, slices: Range<usize>) {
+        let gone: Vec<Slice> = self.slices[slices].iter_mut().filter_map(OnceLock::take).collect();
         self.gone(&gone);
     }
 
@@ -202,35 +202,35 @@ impl Run {
         &self.reference
     }
 
-    /// The slices for a child.
-    pub(super) fn slices_for(&self, child: NodeId) -> Range<usize> {
-        match self.order.binary_search_by_key(&child, |(id, _)| *id) {
-            Ok(at) => self.order[at].1.start.into()..self.order[at].1.end.into(),
-            Err(_) => 0..0,
-        }
-    }
-
-    /// Those of them that may have messages within `[lo, hi)`.
+    /// Those slices of a child that may have messages within `[lo, hi)`.
     pub(super) fn slices_within(
         &self,
-        child: NodeId,
+        share: &Share,
         lo: &[u8],
         hi: Option<&[u8]>,
     ) -> Range<usize> {
-        let all = self.slices_for(child);
-        let slices = &self.reference.slices[all.clone()];
-        // The first slice begins where the child does.
-        let start = slices.partition_point(|slice| *slice.first <= *lo).saturating_sub(1);
+        let start = self.slice_of(share, Key::head(lo), lo).unwrap_or(share.slices().start);
+        let slices = &self.reference.slices[share.slices()];
         let end = hi.map_or(slices.len(), |hi| slices.partition_point(|s| *s.first < *hi));
-        all.start + start..all.start + end.max(start)
+        start..(share.slices().start + end).max(start)
     }
 
-    /// The slice that may have a message for a key.
-    pub(super) fn slice_of(&self, child: NodeId, key: &[u8]) -> Option<usize> {
-        let all = self.slices_for(child);
-        let slices = &self.reference.slices[all.clone()];
-        let at = slices.partition_point(|slice| *slice.first <= *key).checked_sub(1)?;
-        Some(all.start + at)
+    /// The slice of a child that may have a message for a key, which begins with `head`.
+    pub(super) fn slice_of(&self, share: &Share, head: u64, key: &[u8]) -> Option<usize> {
+        let all = share.slices();
+        if all.len() == 1 {
+            // The first slice begins where the child does.
+            return Some(all.start);
+        }
+        let heads = &self.heads[all.clone()];
+        let mut end = all.start + heads.partition_point(|first| *first <= head);
+        while end > all.start
+            && self.heads[end - 1] == head
+            && *self.reference.slices[end - 1].first > *key
+        {
+            end -= 1;
+        }
+        end.checked_sub(1).filter(|at| *at >= all.start)
     }
 
     /// The keys of slice `at`: from the first one to the second; without that, to the child's end.
@@ -243,7 +243,7 @@ impl Run {
     /// How much memory it takes.
     pub(super) fn memory(&self) -> usize {
         let ranges = self.ranges.get().map_or(0, |ranges| ranges.len() * 128);
-        256 + self.slices.len() * 160 + self.filters + self.memory.bytes() as usize + ranges
+        256 + self.slices.len() * 216 + self.filters + self.memory.bytes() as usize + ranges
     }
 
     /// The slices that have not been flushed, where `firsts` has the first live run of each child.
@@ -271,19 +271,4 @@ pub(super) fn each_once<'s>(
 ) -> impl Iterator<Item = &'s Slice> {
     let mut last: Option<&Slice> = None;
     slices.filter(move |slice| !last.replace(slice).is_some_and(|last| Arc::ptr_eq(last, slice)))
-}
-
-/// Which slices of a run are for which child, by the children's names.
-pub(super) fn order_of(run: &RunRef) -> Vec<(NodeId, Range<u16>)> {
-    let mut order: Vec<(NodeId, Range<u16>)> = Vec::new();
-    for (at, slice) in run.slices.iter().enumerate() {
-        // There are at most `SLICES_MAX`.
-        let at = at as u16;
-        match order.last_mut() {
-            Some((child, range)) if *child == slice.child => range.end = at + 1,
-            _ => order.push((slice.child, at..at + 1)),
-        }
-    }
-    order.sort_unstable_by_key(|(child, _)| *child);
-    order
 }

@@ -207,6 +207,7 @@ impl Internal {
     /// in memory.
     pub fn sealed(&mut self, image: &RunImage, extent: Extent, end: Option<&Key>) {
         let reference = RunRef { extent, ..image.reference.clone() };
+        let run = self.runs.len() as u16;
         let mut slices = Vec::with_capacity(reference.slices.len());
         for at in 0..self.children.len() {
             let taken = match end {
@@ -222,12 +223,17 @@ impl Internal {
             let shares: usize = taken.ranges().iter().map(|range| range_weight(&range)).sum();
             let child = &mut self.children[at];
             child.sealed += shares;
+            let start = slices.len() as u16;
             let own = reference.slices[slices.len()..].iter();
             let points = taken.into_points();
             for slice in own.take_while(|slice| slice.child == child.id) {
                 child.sealed += slice.section.bytes as usize;
                 child.growth += slice.growth;
                 slices.push(OnceLock::from(points.clone()));
+            }
+            let end = slices.len() as u16;
+            if end > start {
+                child.shares.push(Share { run, start, end });
             }
         }
         let ranges = OnceLock::from(image.ranges.clone());

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// How often the length of a head is guessed.
+const GUESSES: usize = 3;
+
 /// A leaf as bytes, ready to be written.
 pub struct LeafImage {
     /// Head, keys and values, padded to whole blocks.
@@ -50,8 +53,9 @@ struct BasementPlan<'l> {
     entries: &'l [Item<'l>],
     places: Vec<(u16, u16)>,
     chunks: Vec<usize>,
-    /// The length of the key section.
+    /// The length of the key section, and how much of it is padding.
     bytes: usize,
+    padding: usize,
     /// The bytes of small chunks, and of blocks of files.
     small: usize,
     blocks: usize,
@@ -59,9 +63,40 @@ struct BasementPlan<'l> {
 
 impl<'l> Plan<'l> {
     fn new(leaf: &Leaf, entries: &'l [Item<'l>], basement_size: usize) -> Plan<'l> {
-        let basements = divide(leaf.tree, entries, basement_size);
-        let firsts = basements.iter().map(|b| b.entries[0].key.len());
-        let head_bytes = LeafHead::encoded_bytes(&leaf.bounds, firsts);
+        let costs = costs(entries);
+        let head_bytes = |cuts: &[Cut]| {
+            let starts = std::iter::once(0).chain(cuts.iter().map(|cut| cut.end));
+            let firsts = starts.take(cuts.len()).map(|start| entries[start].key.len());
+            LeafHead::encoded_bytes(&leaf.bounds, firsts)
+        };
+        // How long the head is follows from the basements, and where blocks end in the first of these from the head.
+        let mut guess = 0;
+        let mut cuts = Vec::new();
+        for _ in 0..GUESSES {
+            cuts = divide(leaf.tree, &costs, basement_size, guess);
+            let found = head_bytes(&cuts);
+            if found == std::mem::replace(&mut guess, found) {
+                break;
+            }
+        }
+        let starts: Vec<usize> =
+            std::iter::once(0).chain(cuts.iter().map(|cut| cut.end)).take(cuts.len()).collect();
+        let plan = |(start, cut): (usize, &Cut)| {
+            let (entries, costs) = (&entries[start..cut.end], &costs[start..cut.end]);
+            BasementPlan::new(leaf.tree, entries, costs)
+        };
+        let mut basements: Vec<BasementPlan<'_>> =
+            starts.into_iter().zip(&cuts).map(plan).collect();
+        let (keys, small) = basements.iter().fold((0, 0), |(keys, small), basement| {
+            (keys + basement.bytes as u64, small + basement.small as u64)
+        });
+        if !stand_together(keys, small) {
+            for (basement, cut) in basements.iter_mut().zip(&cuts) {
+                basement.padding = cut.padding;
+                basement.bytes += cut.padding;
+            }
+        }
+        let head_bytes = head_bytes(&cuts);
         let small_end = head_bytes + basements.iter().map(BasementPlan::part).sum::<usize>();
         let blocks: usize = basements.iter().map(|basement| basement.blocks).sum();
         let blocks_at = small_end.next_multiple_of(BLOCK_SIZE);
@@ -79,7 +114,8 @@ impl<'l> Plan<'l> {
     fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64, mut bytes: Vec<u8>) -> LeafImage {
         let mut block_at = self.blocks_at;
         let mut places = self.places();
-        let mut references = Vec::with_capacity(self.basements.len());
+        let mut basements = Basements::with_capacity(self.basements.len());
+        let mut section = Vec::new();
         for basement in &self.basements {
             let mut chunks = Vec::with_capacity(basement.chunks.len());
             let (section_at, chunks_at) = places.next(basement.bytes as u32, basement.small as u32);
@@ -104,18 +140,22 @@ impl<'l> Plan<'l> {
                 let at = chunk.offset as usize;
                 chunk.hash = Hash::of(&bytes[at..at + chunk.bytes as usize]);
             }
-            let section = encode_section(&chunks, basement.lengths(), basement.bytes);
+            section.clear();
+            let mut w = Writer::from(section);
+            encode_section(&mut w, &chunks, basement.lengths());
+            w.pad_to(w.len() + basement.padding);
+            section = w.finish();
             assert_eq!(section.len(), basement.bytes, "a key section is as long as was planned");
             let at = section_at as usize;
             bytes[at..at + section.len()].copy_from_slice(&section);
-            references.push(BasementRef {
+            basements.push(BasementRef {
                 offset: section_at,
                 bytes: section.len() as u32,
                 small_at: chunks_at,
                 small: basement.small as u32,
                 entries: basement.entries.len() as u32,
                 hash: Hash::of(&section),
-                first: Key::copied(basement.entries[0].key),
+                first: basement.entries[0].key,
             });
         }
         let head = LeafHead {
@@ -124,7 +164,7 @@ impl<'l> Plan<'l> {
             write_seq,
             leaf_bytes: self.end as u32,
             bounds: leaf.bounds.clone(),
-            basements: references,
+            basements,
         };
         let (head, hash) = head.encode(birth);
         bytes[..head.len()].copy_from_slice(&head);
@@ -132,7 +172,17 @@ impl<'l> Plan<'l> {
     }
 }
 
-impl BasementPlan<'_> {
+impl<'l> BasementPlan<'l> {
+    /// A basement without padding.
+    fn new(tree: TreeId, entries: &'l [Item<'l>], costs: &[Cost]) -> BasementPlan<'l> {
+        let (places, chunks) = chunks_of(tree, costs.iter().map(|cost| cost.value));
+        let keys = costs.iter().enumerate().map(|(at, cost)| cost.key(at == 0)).sum::<usize>();
+        let bytes = SECTION_BYTES + chunks.len() * CHUNK_BYTES + keys;
+        let blocks = chunks.iter().filter(|bytes| is_block(tree, **bytes)).sum();
+        let small = chunks.iter().sum::<usize>() - blocks;
+        BasementPlan { entries, places, chunks, bytes, padding: 0, small, blocks }
+    }
+
     /// The length of keys and small values.
     fn part(&self) -> usize {
         self.bytes + self.small
@@ -140,40 +190,177 @@ impl BasementPlan<'_> {
 
     /// The keys, each with the length of its value.
     fn lengths(&self) -> impl ExactSizeIterator<Item = (&[u8], usize)> {
-        lengths(self.entries)
+        self.entries.iter().map(|entry| (entry.key, entry.value().len()))
     }
 }
 
-/// The keys of entries, each with the length of its value.
-fn lengths<'l>(entries: &'l [Item<'l>]) -> impl ExactSizeIterator<Item = (&'l [u8], usize)> {
-    entries.iter().map(|entry| (entry.key, entry.value().len()))
+/// What an entry takes.
+struct Cost {
+    /// In the key section, behind another entry; and as the first.
+    behind: usize,
+    first: usize,
+    /// The length of its value.
+    value: usize,
 }
 
-/// Divides entries into basements of about `size` bytes, none of them empty. Blocks of files lie elsewhere:
-/// they are read one by one.
-fn divide<'l>(tree: TreeId, entries: &'l [Item<'l>], size: usize) -> Vec<BasementPlan<'l>> {
-    let mut basements = Vec::new();
+impl Cost {
+    fn key(&self, is_first: bool) -> usize {
+        if is_first { self.first } else { self.behind }
+    }
+}
+
+fn costs(entries: &[Item<'_>]) -> Vec<Cost> {
+    let before = std::iter::once(&[][..]).chain(entries.iter().map(|entry| entry.key));
+    let cost = |(entry, before): (&Item<'_>, &[u8])| {
+        let (key, value) = (entry.key.len(), entry.value().len());
+        let behind = section_entry_bytes(shared_prefix(before, entry.key), key, value);
+        Cost { behind, first: section_entry_bytes(0, key, value), value }
+    };
+    entries.iter().zip(before).map(cost).collect()
+}
+
+/// Where a basement ends.
+struct Cut {
+    /// The entry behind its last one.
+    end: usize,
+    /// Zeros, so that it ends where a block does.
+    padding: usize,
+}
+
+/// Divides entries into basements of about `size` bytes, none of them empty, the first of which begins `at` so many bytes from
+/// the start of a leaf. Basements end where blocks do, if they can, so that each is read with as few blocks as possible. Blocks
+/// of files lie elsewhere: they are read one by one.
+fn divide(tree: TreeId, costs: &[Cost], size: usize, mut at: usize) -> Vec<Cut> {
+    let mut cuts = Vec::new();
     let mut start = 0;
-    let mut bytes = 0;
-    for at in 0..=entries.len() {
-        let cost = |entry: &Item<'_>| {
-            let len = entry.value().len();
-            let elsewhere = if is_block(tree, len) { len } else { 0 };
-            entry_cost(tree, entry.key.len(), len) - elsewhere
-        };
-        let next = entries.get(at).map(cost);
-        let full = next.is_none_or(|next| bytes + next > size);
-        if full && at > start {
-            let entries = &entries[start..at];
-            let (places, chunks) = chunks_of(tree, lengths(entries).map(|(_, value)| value));
-            let bytes = KeySection::encoded_bytes(lengths(entries), chunks.len());
-            let all: usize = chunks.iter().sum();
-            let blocks = chunks.iter().filter(|bytes| is_block(tree, **bytes)).sum();
-            let small = all - blocks;
-            basements.push(BasementPlan { entries, places, chunks, bytes, small, blocks });
-            start = at;
+    while start < costs.len() {
+        let limit = limit_at(at, size, start == 0);
+        let mut chunks = Chunks::new(tree);
+        let mut bytes = SECTION_BYTES;
+        let mut end = start;
+        for cost in &costs[start..] {
+            let small = if is_block(tree, cost.value) { 0 } else { cost.value };
+            let more = cost.key(end == start) + chunks.cost(cost.value) + small;
+            if end > start && bytes + more > limit {
+                break;
+            }
+            chunks.place(cost.value);
+            bytes += more;
+            end += 1;
         }
-        bytes = if full { next.unwrap_or(0) } else { bytes + next.unwrap_or(0) };
+        let rest = (at + bytes).next_multiple_of(BLOCK_SIZE) - (at + bytes);
+        let pads = size >= BLOCK_SIZE && end < costs.len() && rest <= SECTION_PADDING_MAX;
+        let padding = if pads { rest } else { 0 };
+        cuts.push(Cut { end, padding });
+        at += bytes + padding;
+        start = end;
     }
-    basements
+    cuts
+}
+
+/// How long a basement may become that begins `at` so many bytes from the start of a leaf: to where a block ends, if that is
+/// about `size`. The first one, behind the head, may be shorter than others.
+fn limit_at(at: usize, size: usize, is_first: bool) -> usize {
+    if size < BLOCK_SIZE {
+        return size;
+    }
+    let aligned = size.saturating_sub((at + size) % BLOCK_SIZE);
+    let least = if is_first { size / 4 } else { least_limit(size) };
+    match aligned {
+        aligned if aligned >= least => aligned,
+        aligned if aligned + BLOCK_SIZE <= size / 4 * 5 => aligned + BLOCK_SIZE,
+        _ => size,
+    }
+}
+
+/// Basements behind the first may always become so long at least.
+fn least_limit(size: usize) -> usize {
+    if size < BLOCK_SIZE { size } else { size / 4 * 3 }
+}
+
+/// At most how many basements there are, and how much padding, where keys and small values take so many bytes: two basements in a
+/// row are longer than the first of them may be, and what is padded ends where a block does.
+pub(super) fn basements_max(bytes: usize, size: usize) -> (usize, usize) {
+    let overhead = 2 * (SECTION_BYTES + CHUNK_BYTES);
+    let count = 2 * bytes / (least_limit(size) - overhead) + 3;
+    let all = bytes + count * (SECTION_BYTES + CHUNK_BYTES);
+    let padded = if size < BLOCK_SIZE { 0 } else { all / (BLOCK_SIZE - SECTION_PADDING_MAX) + 2 };
+    (count, padded.min(count) * SECTION_PADDING_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MemoryDevice;
+
+    /// The head of a leaf of these keys and lengths of values, which is no longer than reckoned, and whose basements are read
+    /// back as they were.
+    fn head_of(
+        tree: TreeId,
+        entries: &[(Vec<u8>, usize)],
+        basement_size: usize,
+    ) -> (LeafHead, u32) {
+        let disk = Disk::new(Arc::new(MemoryDevice::new(1 << 20)));
+        let mut list = Sorted::default();
+        for (key, len) in entries {
+            list.push_copy(key, Msn(0), Kind::Insert, &vec![7; *len]);
+        }
+        let leaf = Leaf::with_entries(NodeId(3), tree, Bounds::default(), list);
+        let birth = Birth { volume: VolumeId([1; 16]), epoch: Epoch(1), nonce: Nonce(1) };
+        let image = leaf.image(&disk, birth, 1, basement_size);
+        assert!(image.bytes.len() <= leaf.bytes_max(basement_size).next_multiple_of(BLOCK_SIZE));
+        let (_, head) = LeafHead::decode(&image.bytes[..image.head_bytes as usize], None).unwrap();
+        let mut found = Vec::new();
+        for at in 0..head.basements.len() {
+            let keys = head.basements.at(at).keys();
+            let section = &image.bytes[keys.start as usize..keys.end as usize];
+            let place = || crate::error::Place::Image;
+            let section = verified_section(&head, at, section, place).unwrap();
+            assert_eq!(section.encode(), image.bytes[keys.start as usize..keys.end as usize]);
+            found.extend(section.keys().map(|(key, len)| (key.to_vec(), len)));
+        }
+        assert!(found == entries);
+        (head, image.head_bytes)
+    }
+
+    #[test]
+    fn short_values_are_in_one_block_each() {
+        let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().repeat(2);
+        let mut entries: Vec<(Vec<u8>, usize)> = (0..3000).map(|n| (key(n), 100)).collect();
+        entries.sort_unstable();
+        let (head, _) = head_of(TreeId::Metadata, &entries, BLOCK_SIZE);
+        let blocks = |at: usize| {
+            let basement = head.basements.at(at);
+            basement.offset as usize / BLOCK_SIZE..(basement.chunks().end as usize - 1) / BLOCK_SIZE
+        };
+        let split = (1..head.basements.len()).filter(|at| !blocks(*at).is_empty()).count();
+        assert_eq!(split, 0, "of {} basements", head.basements.len());
+        assert!(blocks(0).len() <= 1);
+        // What is padded is little.
+        let all: u32 = head.basements.iter().map(|basement| basement.bytes + basement.small).sum();
+        assert!(all < 3000 * 122, "{all} bytes");
+    }
+
+    #[test]
+    fn no_leaf_is_longer_than_reckoned() {
+        let mut seed = 5u64;
+        let mut random = move |n: usize| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize % n
+        };
+        for round in 0..300 {
+            let tree = if round % 2 == 0 { TreeId::Metadata } else { TreeId::Data };
+            let (keys, values) = ([8, 30, 200, 1000][random(4)], [0, 9, 120, 900, 5000][random(5)]);
+            let count = 1 + random(400);
+            let mut entries = std::collections::BTreeMap::new();
+            for _ in 0..count {
+                let key: Vec<u8> = (0..1 + random(keys)).map(|_| random(3) as u8).collect();
+                let len = if random(5) == 0 { FILE_BLOCK } else { random(values + 1) };
+                entries.insert(key, len);
+            }
+            let entries: Vec<(Vec<u8>, usize)> = entries.into_iter().collect();
+            let size = [512, 1024, 4096, 6000, 8192, 16384, 65536][random(7)];
+            head_of(tree, &entries, size);
+        }
+    }
 }

@@ -19,9 +19,10 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Result};
 use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
-    Action, BASEMENT_BYTES, BasementRef, Birth, Bounds, CHUNK_BYTES, ChunkRef, EntryRef, Key,
-    KeySection, Kind, LeafHead, NO_CHUNK, Places, SECTION_BYTES, chunks_of, encode_section,
-    is_block, shared_prefix,
+    Action, BASEMENT_BYTES, BasementRef, Basements, Birth, Bounds, CHUNK_BYTES, ChunkRef, Chunks,
+    EntryRef, Key, KeySection, Kind, LeafHead, NO_CHUNK, Places, SECTION_BYTES,
+    SECTION_PADDING_MAX, Writer, chunks_of, encode_section, is_block, section_entry_bytes,
+    shared_prefix, stand_together,
 };
 use crate::ids::*;
 pub use image::LeafImage;
@@ -36,6 +37,8 @@ const BLOCK_COST: usize = CHUNK_BYTES;
 const BASEMENT_COST: usize = BASEMENT_BYTES + SECTION_BYTES + CHUNK_BYTES;
 /// Fewer messages than one of so many entries are applied one by one.
 const FEW: usize = 8;
+/// A leaf that is opened gets room for one more of so many entries.
+const MORE: usize = 8;
 
 /// A node of height 0.
 #[derive(Clone)]
@@ -147,9 +150,10 @@ impl Leaf {
     pub fn open(&mut self, disk: &Disk) -> Result<()> {
         let Content::Stored(stored) = &self.content else { return Ok(()) };
         stored.read_all(disk)?;
-        let count = stored.parts().map(|part| part.len()).sum();
+        let count: usize = stored.parts().map(|part| part.len()).sum();
         let arena = stored.parts().map(|part| part.bytes()).sum();
-        let mut entries = Sorted::with_capacity(count, arena);
+        // It is opened to be changed, and is going to have some more.
+        let mut entries = Sorted::with_capacity(count + count / MORE, arena);
         for part in stored.parts() {
             for (_, entry) in part.range(&[], None) {
                 match part.value(&entry) {
@@ -163,7 +167,10 @@ impl Leaf {
                 }
             }
         }
-        self.content = Content::Open { entries, growth: Growth::default() };
+        let open = Content::Open { entries, growth: Growth::default() };
+        if let Content::Stored(stored) = std::mem::replace(&mut self.content, open) {
+            stored.recycle(disk);
+        }
         Ok(())
     }
 
@@ -306,7 +313,7 @@ impl Leaf {
     /// read.
     pub fn part_end(&self, key: &[u8]) -> Option<Key> {
         let Content::Stored(stored) = &self.content else { return None };
-        stored.first_behind(key).cloned()
+        stored.first_behind(key)
     }
 
     /// Whether all entries are in memory, in a list that can be changed.
@@ -330,16 +337,17 @@ impl Leaf {
         }
     }
 
-    /// At most how many bytes the leaf takes on disk, with basements of this size: two in a row are larger
-    /// together, and two small chunks in a row longer than a block of a file.
+    /// At most how many bytes the leaf takes on disk, with basements of this size: two small chunks in a row are longer than a
+    /// block of a file.
     pub(super) fn bytes_max(&self, basement_size: usize) -> usize {
         let Content::Open { entries, .. } = &self.content else { return self.bytes() };
         let blocks = if self.tree == TreeId::Data { entries.sizes().blocks } else { 0 };
         let small = self.bytes() - blocks * FILE_BLOCK;
         let chunks = 2 * small / FILE_BLOCK * CHUNK_BYTES;
-        let basements = (2 * small / basement_size + 1) * (BASEMENT_COST + entries.longest());
+        let (basements, padding) = image::basements_max(small + chunks, basement_size);
         LeafHead::encoded_bytes(&self.bounds, std::iter::empty())
-            + basements
+            + basements * (BASEMENT_COST + entries.longest())
+            + padding
             + chunks
             + self.bytes()
     }

@@ -15,6 +15,8 @@ pub(super) struct Stored {
     loaded: Loaded,
     /// Bytes of keys and small values in memory.
     keys: Loaded,
+    /// What basements that have been read take, without blocks of files.
+    memory: Loaded,
 }
 
 /// A basement in memory.
@@ -87,10 +89,16 @@ impl Part {
         self.section.key_bytes() + self.small.len()
     }
 
+    /// What it takes without values of blocks.
     fn memory(&self) -> usize {
+        let blocks = self.blocks.len() * size_of::<(u16, Block)>();
+        size_of::<Part>() + self.section.memory() + self.small.len() + blocks
+    }
+
+    /// What values of blocks take that have been read.
+    fn blocks_memory(&self) -> usize {
         let read = self.blocks.iter().filter(|(_, block)| block.value.get().is_some()).count();
-        let blocks = self.blocks.len() * size_of::<(u16, Block)>() + read * FILE_BLOCK;
-        self.section.memory() + self.small.len() + blocks
+        read * FILE_BLOCK
     }
 }
 
@@ -113,7 +121,8 @@ impl Stretches {
 impl Stored {
     pub fn new(head: LeafHead, extent: Extent) -> Stored {
         let parts = head.basements.iter().map(|_| OnceLock::new()).collect();
-        Stored { extent, head, parts, loaded: Loaded::default(), keys: Loaded::default() }
+        let (loaded, keys, memory) = Default::default();
+        Stored { extent, head, parts, loaded, keys, memory }
     }
 
     /// The length of the leaf in bytes.
@@ -128,34 +137,43 @@ impl Stored {
 
     pub fn forget_parts(&mut self) {
         self.parts.iter_mut().for_each(|part| drop(part.take()));
-        (self.loaded, self.keys) = Default::default();
+        (self.loaded, self.keys, self.memory) = Default::default();
+    }
+
+    /// Gives back the memory that all of it was read into at once.
+    pub fn recycle(self, disk: &Disk) {
+        let parts = self.parts.into_iter().filter_map(OnceLock::into_inner);
+        let small = parts.map(|part| part.small.clone());
+        if let Some(memory) = small.last().filter(Bytes::is_unique) {
+            disk.recycle(memory.into());
+        }
     }
 
     /// About how much memory it takes.
     pub fn weight(&self) -> usize {
-        let parts = self.parts.iter().zip(&self.head.basements);
-        let parts = parts.filter_map(|(part, basement)| Some((part.get()?, basement)));
-        // Keys as they were read stay with the values behind them.
-        let memory = parts.map(|(part, basement)| part.memory() + basement.bytes as usize);
-        512 + self.parts.len() * 160 + memory.sum::<usize>()
+        let parts =
+            self.parts.len() * size_of::<OnceLock<Arc<Part>>>() + self.memory.bytes() as usize;
+        let blocks = match self.head.tree {
+            TreeId::Metadata => 0,
+            TreeId::Data => self.parts().map(|part| part.blocks_memory()).sum(),
+        };
+        512 + self.head.basements.memory() + parts + blocks
     }
 
     /// The first keys of basements, in order, from the one on that holds what is behind `key`.
-    pub fn first_behind(&self, key: &[u8]) -> Option<&Key> {
-        self.head.basements.get(self.behind(key)).map(|basement| &basement.first)
+    pub fn first_behind(&self, key: &[u8]) -> Option<Key> {
+        self.head.basements.get(self.behind(key)).map(|basement| Key::copied(basement.first))
     }
 
     /// How many basements begin with `key` or before it.
     fn behind(&self, key: &[u8]) -> usize {
-        self.head.basements.partition_point(|basement| *basement.first <= *key)
+        self.head.basements.before(key, true)
     }
 
     /// The basements that may have keys within `[lo, hi)`.
     fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
         let first = self.behind(lo).saturating_sub(1);
-        let end = hi.map_or(self.parts.len(), |hi| {
-            self.head.basements.partition_point(|basement| *basement.first < *hi)
-        });
+        let end = hi.map_or(self.parts.len(), |hi| self.head.basements.before(hi, false));
         first..end.max(first)
     }
 
@@ -166,9 +184,9 @@ impl Stored {
 
     /// The keys that basement `at` may hold.
     pub fn bounds_of(&self, at: usize) -> Bounds {
-        let next = self.head.basements.get(at + 1).map(|next| next.first.clone());
+        let next = self.head.basements.get(at + 1).map(|next| Key::copied(next.first));
         Bounds {
-            lo: self.head.basements[at].first.clone(),
+            lo: Key::copied(self.head.basements.first(at)),
             hi: next.or_else(|| self.head.bounds.hi.clone()),
         }
     }
@@ -230,7 +248,7 @@ impl Stored {
         let stretches = match missing[..] {
             [first, .., last] if self.head.is_together() => {
                 let basements = &self.head.basements;
-                let keys = basements[first].offset..basements[last].keys().end;
+                let keys = basements.at(first).offset..basements.at(last).keys().end;
                 Some(Stretches(vec![self.read(disk, keys)?]))
             }
             _ => None,
@@ -240,7 +258,7 @@ impl Stored {
             let section = match self.parts[at].get() {
                 Some(part) => &part.section,
                 None => {
-                    let keys = self.head.basements[at].keys();
+                    let keys = self.head.basements.at(at).keys();
                     let bytes = match &stretches {
                         Some(stretches) => stretches.bytes(keys),
                         None => self.read(disk, keys)?.1,
@@ -289,9 +307,11 @@ impl Stored {
                 let part = self.parse(*at, &stretches)?;
                 // Several may have read it at the same time; one of them is kept, and counts.
                 self.parts[*at].get_or_init(|| {
-                    let basement = &self.head.basements[*at];
+                    let basement = self.head.basements.at(*at);
                     self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
                     self.keys.add(part.bytes() as u64);
+                    // Keys as they were read stay with the values behind them.
+                    self.memory.add(part.memory() as u64 + u64::from(basement.bytes));
                     Arc::new(part)
                 });
             }
@@ -302,7 +322,7 @@ impl Stored {
     /// Reads key sections and small chunks of basements in a row.
     fn read_row(&self, disk: &Disk, row: Range<usize>) -> Result<Stretches> {
         let basements = &self.head.basements;
-        let (first, last) = (&basements[row.start], &basements[row.end - 1]);
+        let (first, last) = (basements.at(row.start), basements.at(row.end - 1));
         if !self.head.is_together() || row.len() == basements.len() {
             return Ok(Stretches(vec![self.read(disk, first.offset..last.chunks().end)?]));
         }
@@ -328,7 +348,7 @@ impl Stored {
     /// Takes basement `at` apart, and verifies it.
     fn parse(&self, at: usize, stretches: &Stretches) -> Result<Part> {
         let tree = self.head.tree;
-        let basement = &self.head.basements[at];
+        let basement = self.head.basements.at(at);
         let section = self.section(at, &stretches.bytes(basement.keys()))?;
         let mut blocks = Vec::new();
         for (number, chunk) in section.chunks.iter().enumerate() {
@@ -377,7 +397,7 @@ impl Stored {
 
     /// Takes the key section of basement `at` apart, and verifies it.
     fn section(&self, at: usize, section: &[u8]) -> Result<KeySection> {
-        let place = || self.place(at, self.head.basements[at].offset);
+        let place = || self.place(at, self.head.basements.at(at).offset);
         verified_section(&self.head, at, section, place)
     }
 }
@@ -389,7 +409,7 @@ pub(crate) fn verified_section(
     section: &[u8],
     place: impl Fn() -> Place,
 ) -> Result<KeySection> {
-    check_hash(section, &head.basements[at].hash, &place)?;
+    check_hash(section, &head.basements.at(at).hash, &place)?;
     let corrupt = |fault| Error::corrupt(place(), fault);
     let section = KeySection::decode(section, head.tree, head.leaf_bytes, None)
         .map_err(|error| corrupt(error.into()))?;
@@ -405,7 +425,7 @@ fn check_section(
     at: usize,
 ) -> std::result::Result<(), Fault> {
     let (tree, bounds) = (head.tree, &head.bounds);
-    let (reference, next) = (&head.basements[at], head.basements.get(at + 1));
+    let (reference, next) = (head.basements.at(at), head.basements.get(at + 1));
     let end = head.basements.last().map_or(0, |last| last.chunks().end);
     let mut entries = section.entries();
     if entries.len() != reference.entries as usize {
@@ -413,8 +433,8 @@ fn check_section(
     }
     let first = entries.next().map(|entry| entry.key);
     let last = entries.next_back().map(|entry| entry.key).or(first);
-    let below = |key: &[u8]| bounds.is_below_end(key) && next.is_none_or(|next| *key < *next.first);
-    if first != Some(&*reference.first) || !last.is_some_and(below) {
+    let below = |key: &[u8]| bounds.is_below_end(key) && next.is_none_or(|next| key < next.first);
+    if first != Some(reference.first) || !last.is_some_and(below) {
         return Err(Fault::Missing("keys of a basement lie outside what the head says".into()));
     }
     let mut at = reference.small_at;

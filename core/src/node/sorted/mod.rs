@@ -6,6 +6,7 @@
 //! when it has become long enough, so that most insertions move few bytes. There is no allocation for a
 //! single key or value.
 
+mod arena;
 mod item;
 mod joining;
 
@@ -19,6 +20,7 @@ use crate::format::limits::FILE_BLOCK;
 use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out, growth_of, is_anew};
 use crate::ids::Msn;
 
+use arena::Arena;
 use item::Value;
 pub use item::{Item, Items, Sizes};
 pub use joining::Joining;
@@ -38,7 +40,7 @@ pub struct Sorted {
     slots: Vec<Slot>,
     /// Keys that are not among the slots, in order, each with its place among them.
     recent: Vec<(Slot, usize)>,
-    arena: Vec<u8>,
+    arena: Arena,
     large: Vec<Bytes>,
     /// Slots whose key is gone.
     gone: usize,
@@ -85,14 +87,14 @@ pub enum Found {
 impl Sorted {
     /// One with room for `count` keys whose keys and short values take `bytes` bytes.
     pub fn with_capacity(count: usize, bytes: usize) -> Sorted {
-        let (slots, arena) = (Vec::with_capacity(count), Vec::with_capacity(bytes));
+        let (slots, arena) = (Vec::with_capacity(count), Arena::with_capacity(bytes));
         Sorted { slots, arena, ..Sorted::default() }
     }
 
     /// Gives back memory that was set aside for more.
     pub fn shrink(&mut self) {
         self.slots.shrink_to_fit();
-        self.arena.shrink_to_fit();
+        self.arena.shrink();
     }
 
     /// Whether there are no keys.
@@ -125,7 +127,7 @@ impl Sorted {
         let slots = self.slots.capacity() * size_of::<Slot>();
         let recent = self.recent.capacity() * size_of::<(Slot, usize)>();
         let large = self.large.capacity() * size_of::<Bytes>();
-        slots + recent + large + self.arena.capacity() + self.sizes.shared
+        slots + recent + large + self.arena.memory() + self.sizes.shared
     }
 
     /// Whether `key` is there.
@@ -204,8 +206,7 @@ impl Sorted {
         };
         let fits = slot.kind == SlotKind::Short(Kind::Insert) && slot.value as usize == value.len();
         if fits {
-            let at = slot.at as usize + usize::from(slot.key);
-            self.arena[at..at + value.len()].copy_from_slice(value);
+            self.arena.at_mut(slot.at)[slot.key.into()..][..value.len()].copy_from_slice(value);
         }
         fits
     }
@@ -470,12 +471,11 @@ impl Sorted {
     }
 
     fn key_of(&self, slot: &Slot) -> &[u8] {
-        &self.arena[slot.at as usize..][..usize::from(slot.key)]
+        &self.arena.at(slot.at)[..usize::from(slot.key)]
     }
 
     fn item(&self, slot: &Slot) -> Option<Item<'_>> {
-        let rest = &self.arena[slot.at as usize..];
-        let (key, rest) = rest.split_at(slot.key.into());
+        let (key, rest) = self.arena.at(slot.at).split_at(slot.key.into());
         let (kind, value) = match slot.kind {
             SlotKind::Short(kind) => (kind, Value::Short(&rest[..slot.value as usize])),
             SlotKind::Shared(kind) => (kind, Value::Shared(&self.large[slot.value as usize])),
@@ -486,18 +486,13 @@ impl Sorted {
 
     /// Puts a key and its message into memory.
     fn store(&mut self, item: &Item<'_>) -> Slot {
-        let at = u32::try_from(self.arena.len()).expect("an arena has less than 4 GiB");
         self.longest = self.longest.max(item.key.len());
-        let short = if let Value::Short(value) = item.value { value.len() } else { 0 };
-        make_room(&mut self.arena, item.key.len() + short);
-        self.arena.extend_from_slice(item.key);
+        let short = if let Value::Short(value) = item.value { value } else { &[] };
+        let at = self.arena.push(item.key, short);
         let sizes = Sizes::of_item(item);
         self.sizes.add(sizes);
         let (kind, value) = match item.value {
-            Value::Short(value) => {
-                self.arena.extend_from_slice(value);
-                (SlotKind::Short(item.kind), value.len())
-            }
+            Value::Short(value) => (SlotKind::Short(item.kind), value.len()),
             Value::Shared(value) => {
                 self.large.push(value.clone());
                 (SlotKind::Shared(item.kind), self.large.len() - 1)

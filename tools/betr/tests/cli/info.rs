@@ -35,7 +35,7 @@ fn a_new_image_in_full() {
       Label: new
        UUID: {UUID}
   Volume id: {volume}
-    Version: 11
+    Version: 12
    Features: none
       State: clean: the log is empty
  Block size: 4096
@@ -44,7 +44,7 @@ fn a_new_image_in_full() {
        Free: 3883 (15.2 MiB)
       Nodes: 64 KiB
      Leaves: 64 KiB
-  Basements: 8 KiB
+  Basements: 4 KiB
      Fanout: {}
    Zones C0: 0 B
    Zones C1: 256 KiB

@@ -20,7 +20,7 @@ mod zones;
 
 use std::sync::Arc;
 
-use betr_core::format::{Bounds, Key, MetaKey, parse_data_key};
+use betr_core::format::{Bounds, MetaKey, parse_data_key};
 use betr_core::ids::{Lsn, NodeId, TreeId, ZoneId};
 use betr_core::text::printable;
 use betr_core::volume::Moment;
@@ -234,7 +234,7 @@ pub(crate) fn range(tree: TreeId, bounds: &Bounds) -> String {
 
 /// A key in the words of the schema: zone and path, of a block of a file with its number. Bounds of keys are cut: then as
 /// far as there are whole names; as it is where the schema says nothing.
-pub(crate) fn key_of(tree: TreeId, key: &Key) -> String {
+pub(crate) fn key_of(tree: TreeId, key: &[u8]) -> String {
     let path = |place: &MetaKey| format!("{} /{}", place.zone, printable(&place.path.join(&b'/')));
     if tree == TreeId::Data
         && let Some((prefix, block)) = parse_data_key(key)

@@ -287,7 +287,7 @@ fn edges(title: String, head: &InternalHead) -> Sheet {
 }
 
 fn basements(title: String, head: &LeafHead, start: u64) -> Sheet {
-    let row = |(index, basement): (usize, &BasementRef)| {
+    let row = |(index, basement): (usize, BasementRef<'_>)| {
         let at = start + u64::from(basement.offset);
         let cells = vec![
             Cell::from(index.to_string()),
@@ -296,9 +296,10 @@ fn basements(title: String, head: &LeafHead, start: u64) -> Sheet {
                 u64::from(basement.bytes) + u64::from(basement.small),
             )),
             Cell::new(Role::Link, format!("b:{at:#x}")),
-            Cell::from(key_of(head.tree, &basement.first)),
+            Cell::from(key_of(head.tree, basement.first)),
         ];
-        let key = Spot::At(betr_core::address::Address::Key(head.tree, basement.first.clone()));
+        let first = Key::copied(basement.first);
+        let key = Spot::At(betr_core::address::Address::Key(head.tree, first));
         Row::of(cells).to([Spot::Part(head.id, index as u64), Spot::byte(at), key])
     };
     let rows = head.basements.iter().enumerate().map(row).collect();

@@ -1,0 +1,352 @@
+//! The key section of a basement: its keys, and in which chunks their values are.
+//!
+//! ```text
+//!  0  entry count      4
+//!  4  chunk count      4
+//!  8  chunks          44 each: offset in the leaf 4, stored length 4, codec 1 (0 = as it is),
+//!                     zero 3, hash 32
+//!     entries             each, short numbers: shared, suffix length, value length; and the suffix
+//! ```
+//!
+//! A key is the first `shared` bytes of the key before it, and the suffix. Values are put into chunks in key
+//! order by one rule ([`chunks_of`]), so where each is follows from the lengths.
+//!
+//! Behind the entries up to 255 zeros may stand: a writer makes a basement end where a block does, so that the next one is in
+//! one block and not in two.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::fields::{Fields, FormatError, Trace, Writer, varint_bytes};
+use super::key::{GREATER_KEY, Key, is_greater, shared_prefix};
+use super::limits::*;
+use crate::ids::*;
+
+/// The shortest entry, in bytes.
+const ENTRY_BYTES: usize = 3;
+/// Bytes of a chunk in a key section.
+pub(crate) const CHUNK_BYTES: usize = 44;
+/// Bytes of a key section besides its entries and chunks.
+pub(crate) const SECTION_BYTES: usize = 8;
+/// The chunk number of an empty value.
+pub const NO_CHUNK: u16 = u16::MAX;
+/// The most zeros behind the entries.
+pub const SECTION_PADDING_MAX: usize = 255;
+
+/// One chunk of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkRef {
+    /// Where it starts, in bytes from the start of the leaf.
+    pub offset: u32,
+    /// How long it is.
+    pub bytes: u32,
+    /// The hash of its bytes.
+    pub hash: Hash,
+}
+
+/// Puts values of these lengths into chunks: the chunk and offset of each, and the chunks' lengths.
+///
+/// A value of 4096 bytes of the data index is a chunk of its own, and so is one of more than 16 KiB.
+/// Other values follow one another in chunks of at most 16 KiB, none of which is as long as a block of the
+/// data index. An empty value is in no chunk.
+pub fn chunks_of(
+    tree: TreeId,
+    lengths: impl Iterator<Item = usize>,
+) -> (Vec<(u16, u16)>, Vec<usize>) {
+    let mut chunks = Chunks::new(tree);
+    let places = lengths.map(|len| chunks.place(len)).collect();
+    (places, chunks.lengths)
+}
+
+/// Chunks that are being filled.
+pub(crate) struct Chunks {
+    tree: TreeId,
+    lengths: Vec<usize>,
+    /// The one that takes more.
+    open: Option<usize>,
+}
+
+impl Chunks {
+    pub fn new(tree: TreeId) -> Chunks {
+        Chunks { tree, lengths: Vec::new(), open: None }
+    }
+
+    /// The chunk that takes a value of so many bytes; nothing if it begins another.
+    fn takes(&self, len: usize) -> Option<usize> {
+        let alone = self.is_alone(len);
+        let fits = |all: usize| !alone && all <= SMALL_CHUNK_MAX && !is_block(self.tree, all);
+        self.open.filter(|chunk| fits(self.lengths[*chunk] + len))
+    }
+
+    fn is_alone(&self, len: usize) -> bool {
+        is_block(self.tree, len) || len > SMALL_CHUNK_MAX
+    }
+
+    /// What a value of so many bytes would take in the key section besides its entry.
+    pub fn cost(&self, len: usize) -> usize {
+        match len == 0 || self.takes(len).is_some() {
+            true => 0,
+            false => CHUNK_BYTES,
+        }
+    }
+
+    /// The chunk and offset of the next value.
+    pub fn place(&mut self, len: usize) -> (u16, u16) {
+        if len == 0 {
+            return (NO_CHUNK, 0);
+        }
+        let chunk = self.takes(len).unwrap_or_else(|| {
+            self.lengths.push(0);
+            self.lengths.len() - 1
+        });
+        let offset = self.lengths[chunk];
+        self.lengths[chunk] += len;
+        if !self.is_alone(len) {
+            self.open = Some(chunk);
+        }
+        (chunk as u16, offset as u16)
+    }
+}
+
+/// Whether a chunk is a whole block of a file, which is aligned to 4096 bytes.
+pub fn is_block(tree: TreeId, bytes: usize) -> bool {
+    tree == TreeId::Data && bytes == FILE_BLOCK
+}
+
+/// The keys of a basement, and where their values are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySection {
+    /// The chunks that hold its values.
+    pub chunks: Vec<ChunkRef>,
+    /// All keys, one behind another.
+    keys: Bytes,
+    entries: Vec<StoredEntry>,
+    /// Zeros behind the entries.
+    padding: u8,
+}
+
+/// An entry of a key section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StoredEntry {
+    /// Where the key stands among all keys.
+    key: Range<u32>,
+    chunk: u16,
+    offset: u16,
+    bytes: u32,
+}
+
+/// One key of a basement, and where its value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryRef<'e> {
+    /// The key.
+    pub key: &'e [u8],
+    /// The chunk that holds the value; [`NO_CHUNK`] if it is empty.
+    pub chunk: u16,
+    /// Where in the chunk the value starts.
+    pub offset: u16,
+    /// How long the value is.
+    pub bytes: u32,
+}
+
+impl KeySection {
+    /// The section of keys with values of these lengths, which stand in `chunks`.
+    pub fn new<'k>(
+        tree: TreeId,
+        chunks: Vec<ChunkRef>,
+        entries: impl Iterator<Item = (&'k [u8], usize)>,
+    ) -> KeySection {
+        let mut keys = Vec::new();
+        let mut places = Chunks::new(tree);
+        let entries = entries.map(|(key, bytes)| {
+            let start = keys.len() as u32;
+            keys.extend_from_slice(key);
+            let (chunk, offset) = places.place(bytes);
+            StoredEntry { key: start..keys.len() as u32, chunk, offset, bytes: bytes as u32 }
+        });
+        let entries = entries.collect();
+        KeySection { chunks, keys: keys.into(), entries, padding: 0 }
+    }
+
+    /// The entries, in key order.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = EntryRef<'_>> + ExactSizeIterator {
+        (0..self.entries.len()).map(|at| self.entry(at))
+    }
+
+    /// One of the entries.
+    pub fn entry(&self, at: usize) -> EntryRef<'_> {
+        let entry = &self.entries[at];
+        EntryRef {
+            key: &self.keys[entry.key.start as usize..entry.key.end as usize],
+            chunk: entry.chunk,
+            offset: entry.offset,
+            bytes: entry.bytes,
+        }
+    }
+
+    /// The key of an entry, in memory that all of them share.
+    pub fn key(&self, at: usize) -> Key {
+        let Range { start, end } = self.entries[at].key;
+        Key::new(self.keys.slice(start as usize..end as usize))
+    }
+
+    /// The keys, each with the length of its value.
+    pub fn keys(&self) -> impl Iterator<Item = (Key, usize)> {
+        (0..self.entries.len()).map(|at| (self.key(at), self.entries[at].bytes as usize))
+    }
+
+    /// The entry of `key`, if there is one.
+    pub fn find(&self, key: &[u8]) -> Option<usize> {
+        let of = |entry: &StoredEntry| &self.keys[entry.key.start as usize..entry.key.end as usize];
+        self.entries.binary_search_by(|entry| of(entry).cmp(key)).ok()
+    }
+
+    /// The entries within `[lo, hi)`.
+    pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
+        let of = |entry: &StoredEntry| &self.keys[entry.key.start as usize..entry.key.end as usize];
+        let start = self.entries.partition_point(|entry| of(entry) < lo);
+        let end = hi
+            .map_or(self.entries.len(), |hi| self.entries.partition_point(|entry| of(entry) < hi));
+        start..end.max(start)
+    }
+
+    /// How much memory it takes, in bytes.
+    pub fn memory(&self) -> usize {
+        let chunks = self.chunks.len() * size_of::<ChunkRef>();
+        self.keys.len() + self.entries.len() * size_of::<StoredEntry>() + chunks
+    }
+
+    /// How many bytes all keys have.
+    pub fn key_bytes(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Parses a slice that is exactly the key section of a leaf of `leaf_bytes` bytes.
+    pub fn decode(
+        section: &[u8],
+        tree: TreeId,
+        leaf_bytes: u32,
+        trace: Option<&mut dyn Trace>,
+    ) -> Result<KeySection, FormatError> {
+        let mut f = Fields::traced(section, trace);
+        let entry_count = f.count("entry count", PART_MAX, ENTRY_BYTES)?;
+        let chunk_count = f.count("chunk count", usize::from(NO_CHUNK), CHUNK_BYTES)?;
+        let mut chunks = Vec::with_capacity(chunk_count);
+        for index in 0..chunk_count {
+            chunks.push(ChunkRef::decode(&mut f, index, leaf_bytes)?);
+        }
+        let mut entries: Vec<StoredEntry> = Vec::with_capacity(entry_count);
+        let mut keys: Vec<u8> = Vec::with_capacity(2 * f.left());
+        let mut places = Chunks::new(tree);
+        let mut before = 0..0;
+        for index in 0..entry_count {
+            f.enter("entry", Some(index));
+            let shared = f.length("shared", before.len())?;
+            let suffix = f.length("suffix length", KEY_MAX - shared)?;
+            let bytes = f.length("value length", VALUE_MAX)?;
+            let suffix = f.hex("suffix", suffix)?;
+            let start = keys.len();
+            f.within(f.at(), "keys", (start + shared + suffix.len()) as u64, KEYS_MAX as u64)?;
+            if !is_greater(&keys[before.clone()], shared, suffix) && index > 0 {
+                return Err(f.wrong("suffix", GREATER_KEY, "another"));
+            }
+            keys.extend_from_within(before.start..before.start + shared);
+            keys.extend_from_slice(suffix);
+            before = start..keys.len();
+            let (chunk, offset) = places.place(bytes);
+            let key = start as u32..keys.len() as u32;
+            entries.push(StoredEntry { key, chunk, offset, bytes: bytes as u32 });
+            f.leave();
+        }
+        let padding = f.left();
+        f.within(f.at(), "padding", padding as u64, SECTION_PADDING_MAX as u64)?;
+        f.zeros_to_end()?;
+        check_chunks(&f, tree, &chunks, &places.lengths)?;
+        let (keys, padding) = (keys.into_boxed_slice().into(), padding as u8);
+        Ok(KeySection { chunks, keys, entries, padding })
+    }
+
+    /// The section's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let entries = self.entries().map(|entry| (entry.key, entry.bytes as usize));
+        let mut w = Writer::default();
+        encode_section(&mut w, &self.chunks, entries);
+        w.pad_to(w.len() + usize::from(self.padding));
+        w.finish()
+    }
+}
+
+/// How many bytes an entry takes whose key has `key` bytes, the first `shared` of them in common with the key before it, and
+/// its value `value`.
+pub fn section_entry_bytes(shared: usize, key: usize, value: usize) -> usize {
+    let numbers = [shared, key - shared, value].map(|number| varint_bytes(number as u64));
+    numbers.iter().sum::<usize>() + key - shared
+}
+
+/// The chunks must be as long as the rule says, and stand one behind another.
+fn check_chunks(
+    f: &Fields<'_, '_>,
+    tree: TreeId,
+    chunks: &[ChunkRef],
+    lengths: &[usize],
+) -> Result<(), FormatError> {
+    let in_row = |block: bool| {
+        let mut row = chunks.iter().filter(|chunk| is_block(tree, chunk.bytes as usize) == block);
+        let mut at = row.next().map(|first| first.offset + first.bytes);
+        row.all(|chunk| at.replace(chunk.offset + chunk.bytes) == Some(chunk.offset))
+    };
+    if !in_row(false) || !in_row(true) {
+        return Err(f.wrong("chunks", "chunks one behind another", "others"));
+    }
+    if !chunks.iter().map(|chunk| chunk.bytes as usize).eq(lengths.iter().copied()) {
+        return Err(f.wrong("chunks", "chunks as long as their values", "others"));
+    }
+    Ok(())
+}
+
+/// Writes the key section of these chunks, and keys with values of these lengths, without padding.
+pub fn encode_section<'e>(
+    w: &mut Writer,
+    chunks: &[ChunkRef],
+    entries: impl ExactSizeIterator<Item = (&'e [u8], usize)>,
+) {
+    w.len32(entries.len());
+    w.len32(chunks.len());
+    for chunk in chunks {
+        w.u32(chunk.offset);
+        w.u32(chunk.bytes);
+        w.u32(0);
+        w.hash(&chunk.hash);
+    }
+    let mut before: &[u8] = &[];
+    for (key, value) in entries {
+        let shared = shared_prefix(before, key);
+        w.varint(shared as u64);
+        w.varint((key.len() - shared) as u64);
+        w.varint(value as u64);
+        w.bytes(&key[shared..]);
+        before = key;
+    }
+}
+
+impl ChunkRef {
+    fn decode(
+        f: &mut Fields<'_, '_>,
+        index: usize,
+        leaf_bytes: u32,
+    ) -> Result<ChunkRef, FormatError> {
+        f.enter("chunk", Some(index));
+        let offset = f.u32("offset")?;
+        let bytes = f.limited("stored length", VALUE_MAX)? as u32;
+        let end = u64::from(offset) + u64::from(bytes);
+        f.within(f.at() - 8, "offset", end, leaf_bytes.into())?;
+        let codec = f.u8("codec")?;
+        if codec != 0 {
+            return Err(f.wrong("codec", 0, codec));
+        }
+        f.zeros("reserved", 3)?;
+        let hash = f.hash("hash")?;
+        f.leave();
+        Ok(ChunkRef { offset, bytes, hash })
+    }
+}

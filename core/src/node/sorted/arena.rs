@@ -1,0 +1,130 @@
+//! Memory for keys and short values, one behind another, in pieces of one size: a list that grows moves nothing that it
+//! holds, and what it gives back fits any other.
+
+use crate::device::class_of;
+
+/// The bits of an address within a piece.
+const PIECE_BITS: u32 = 13;
+/// A piece has so many bytes, and no item more.
+const PIECE: usize = 1 << PIECE_BITS;
+/// The fewest bytes that are set aside, and those that a piece behind the first begins with.
+const LEAST: usize = 256;
+const BEGINS_WITH: usize = PIECE / 4;
+
+/// Items, each in one piece.
+#[derive(Default)]
+pub(super) struct Arena {
+    pieces: Vec<Vec<u8>>,
+    /// The bytes of all items.
+    len: usize,
+    /// The bytes of all pieces.
+    capacity: usize,
+    /// So many bytes are known to come.
+    coming: usize,
+}
+
+impl Clone for Arena {
+    fn clone(&self) -> Arena {
+        let pieces = self.pieces.clone();
+        let capacity = pieces.iter().map(Vec::capacity).sum();
+        Arena { pieces, capacity, ..*self }
+    }
+}
+
+impl Arena {
+    /// One for items of so many bytes.
+    pub fn with_capacity(bytes: usize) -> Arena {
+        let pieces = Vec::with_capacity(bytes.div_ceil(PIECE));
+        Arena { pieces, coming: bytes, ..Arena::default() }
+    }
+
+    /// The bytes of all items.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How much memory it takes, in bytes.
+    pub fn memory(&self) -> usize {
+        self.capacity + self.pieces.capacity() * size_of::<Vec<u8>>()
+    }
+
+    /// Puts an item in, of two parts; returned is its address.
+    pub fn push(&mut self, first: &[u8], second: &[u8]) -> u32 {
+        let bytes = first.len() + second.len();
+        debug_assert!(bytes <= PIECE, "no item is longer than a piece");
+        if self.pieces.last().is_none_or(|last| last.len() + bytes > PIECE) {
+            self.pieces.push(Vec::new());
+        }
+        let at = self.pieces.len() - 1;
+        let piece = &mut self.pieces[at];
+        let start = piece.len();
+        if piece.capacity() - start < bytes {
+            let more = match (start, at) {
+                _ if self.coming >= bytes => self.coming,
+                (0, 1..) => BEGINS_WITH,
+                (_, 1..) => start,
+                (_, 0) => start / 4,
+            };
+            let wanted = class_of((start + more.max(bytes)).max(LEAST)).min(PIECE);
+            self.capacity -= piece.capacity();
+            piece.reserve_exact(wanted - start);
+            self.capacity += piece.capacity();
+        }
+        piece.extend_from_slice(first);
+        piece.extend_from_slice(second);
+        self.len += bytes;
+        self.coming = self.coming.saturating_sub(bytes);
+        u32::try_from(at << PIECE_BITS | start).expect("an arena has less than 4 GiB")
+    }
+
+    /// What stands at an address, and behind it in the same piece.
+    pub fn at(&self, at: u32) -> &[u8] {
+        &self.pieces[(at >> PIECE_BITS) as usize][at as usize % PIECE..]
+    }
+
+    /// The same, to be changed.
+    pub fn at_mut(&mut self, at: u32) -> &mut [u8] {
+        &mut self.pieces[(at >> PIECE_BITS) as usize][at as usize % PIECE..]
+    }
+
+    /// Gives back what was set aside for more.
+    pub fn shrink(&mut self) {
+        self.coming = 0;
+        if let Some(last) = self.pieces.last_mut() {
+            self.capacity -= last.capacity();
+            last.shrink_to_fit();
+            self.capacity += last.capacity();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_are_found_where_they_were_put() {
+        for capacity in [0, 100, 40_000] {
+            let mut arena = Arena::with_capacity(capacity);
+            let item = |number: usize| (vec![number as u8; number % 1025], vec![7; number % 900]);
+            let places: Vec<u32> = (0..100)
+                .map(|number| item(number * 37))
+                .map(|(first, second)| arena.push(&first, &second))
+                .collect();
+            let other = arena.clone();
+            arena.shrink();
+            for arena in [&arena, &other] {
+                let mut all = 0;
+                for (number, at) in places.iter().enumerate() {
+                    let (first, second) = item(number * 37);
+                    all += first.len() + second.len();
+                    let found = &arena.at(*at)[..first.len() + second.len()];
+                    assert_eq!(found, [first, second].concat());
+                }
+                assert_eq!(arena.len(), all);
+                let capacity: usize = arena.pieces.iter().map(Vec::capacity).sum();
+                assert_eq!(arena.capacity, capacity);
+            }
+        }
+    }
+}

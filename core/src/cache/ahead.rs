@@ -1,6 +1,6 @@
 //! Reading beside the foreground what it is about to need.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
@@ -40,6 +40,37 @@ impl Drop for Ahead {
         let mut cache = locked(&self.cache);
         self.nodes.iter().for_each(|node| cache.weigh(node.id()));
         cache.shrink_to(self.bytes);
+    }
+}
+
+/// What the kernel is being told of that will be read. That takes a millisecond for the heads below a node, which nobody waits
+/// for.
+#[derive(Default)]
+pub(super) struct Hints(Mutex<Option<Job<()>>>);
+
+impl Hints {
+    /// Tells the kernel of these places, with their lengths, beside the foreground.
+    fn give(&self, disk: &Disk, places: Vec<(u64, u64)>) {
+        let own = disk.clone();
+        let tell = move || places.into_iter().for_each(|(at, len)| own.will_read(at, len));
+        if rayon::current_thread_index().is_some() {
+            // One of the pool's threads would wait for itself.
+            return tell();
+        }
+        let job = Job::start(disk, tell);
+        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(job);
+        drop(before.map(Job::wait));
+    }
+}
+
+impl Drop for Hints {
+    /// Nobody has the device open once a volume has been closed.
+    fn drop(&mut self) {
+        let last = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // One of the pool's threads would wait for itself.
+        if rayon::current_thread_index().is_none() {
+            drop(last.map(Job::wait));
+        }
     }
 }
 
@@ -95,17 +126,19 @@ impl Store {
             return;
         }
         let cache = self.lock();
-        let unknown = |child: &&Child| !cache.has(child.id);
-        let unknown: Vec<NodeId> = parent.children().iter().filter(unknown).map(|c| c.id).collect();
-        drop(cache);
-        if parent.children().len() - unknown.len() == HEADS_KNOWN {
-            for id in unknown {
-                // Whoever reads it meets what is wrong.
-                if let Ok(Some(Entry { extent, head_bytes, .. })) = self.table.get(id) {
-                    self.disk.will_read(extent.start.byte(), head_bytes.into());
-                }
-            }
+        let is_known = |child: &&Child| cache.has(child.id);
+        if parent.children().iter().filter(is_known).count() != HEADS_KNOWN {
+            return;
         }
+        let unknown = parent.children().iter().filter(|child| !is_known(child));
+        let unknown: Vec<NodeId> = unknown.map(|child| child.id).collect();
+        drop(cache);
+        // Whoever reads it meets what is wrong.
+        let entries = unknown.into_iter().filter_map(|id| self.table.get(id).ok().flatten());
+        let heads: Vec<(u64, u64)> = entries
+            .map(|Entry { extent, head_bytes, .. }| (extent.start.byte(), head_bytes.into()))
+            .collect();
+        self.hints.give(&self.disk, heads);
     }
 
     /// Begins to read a leaf below node `id`, and what is pending for it there: its buffer is going to be moved

@@ -27,7 +27,7 @@ use crate::node::{Leaf, Node};
 use crate::space::{Need, Space};
 use crate::table::Table;
 pub use ahead::Ahead;
-use ahead::Coming;
+use ahead::{Coming, Hints};
 use flight::Flights;
 pub use lost::LostKeys;
 use lru::Lru;
@@ -145,6 +145,7 @@ pub struct Store {
     cache: Arc<Mutex<Lru>>,
     flights: Flights,
     coming: Option<Coming>,
+    hints: Hints,
 }
 
 fn locked(cache: &Mutex<Lru>) -> MutexGuard<'_, Lru> {
@@ -178,6 +179,7 @@ impl Store {
             cache: Arc::new(Mutex::new(Lru::new(geometry.basement_size as usize))),
             flights: Flights::default(),
             coming: None,
+            hints: Hints::default(),
         }
     }
 

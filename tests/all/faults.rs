@@ -9,8 +9,8 @@ use betr_core::check::{CheckOptions, Code, check};
 use betr_core::device::{Call, Device, Disk, FaultyDevice, FileDevice, MemoryDevice, Trouble};
 use betr_core::format::{FileType, Superblock};
 use betr_core::fs::{Attributes, Changes, Fs, New};
-use betr_core::ids::{Msn, Time};
-use betr_core::volume::{Mode, read_identity, slot_block};
+use betr_core::ids::{Epoch, Msn, Time};
+use betr_core::volume::{Mode, read_identity, slot_block, slots_of};
 use betr_core::{Error, Result};
 use betr_tests::{Random, clock, create, open, rounds, tight, tiny};
 use bytes::Bytes;
@@ -415,6 +415,32 @@ fn a_superblock_that_stands_once_is_written_again() {
     device.write_at(slot_block(identity.ring, newest.slot & !1).byte() + 100, &[0x55]).unwrap();
     let again = open(device, Mode::ReadOnly, tight(), 2).unwrap().0;
     assert_eq!(again.superblock().birth, newest.birth);
+}
+
+#[test]
+fn rot_of_an_old_slot_is_no_loss_when_a_later_one_is_torn() {
+    let device = Arc::new(MemoryDevice::from(formatted(4)));
+    let mut volume = open(device.clone(), Mode::ReadWrite, tight(), 2).unwrap().0;
+    (0..16).for_each(|_| volume.checkpoint().unwrap());
+    drop(volume);
+    let identity = read_identity(&Disk::new(device.clone())).unwrap();
+    // The second slots of the pair that is written next, and of one later.
+    for later in [1, 5] {
+        let mut volume = open(device.clone(), Mode::ReadWrite, tight(), 3).unwrap().0;
+        let epoch = volume.superblock().birth.epoch.0 + later;
+        let [first, second] = slots_of(Epoch(epoch)).map(|slot| slot_block(identity.ring, slot));
+        device.write_at(second.byte() + 9, &[0xa5; 4000]).unwrap();
+        drop(volume);
+        volume = open(device.clone(), Mode::ReadWrite, tight(), 4).unwrap().0;
+        (1..later).for_each(|_| volume.checkpoint().unwrap());
+        drop(volume);
+        device.write_at(first.byte() + 512, &[0x5a; 512]).unwrap();
+        let whole: Arc<dyn Device> = device.clone();
+        let codes = check(&whole, ALL, &mut ()).findings.iter().map(|f| f.code).collect::<Vec<_>>();
+        assert_eq!(codes, [Code::SlotTorn]);
+        let again = open(device.clone(), Mode::ReadWrite, tight(), 5).unwrap().0;
+        assert_eq!(again.superblock().birth.epoch, Epoch(epoch - 1));
+    }
 }
 
 #[test]

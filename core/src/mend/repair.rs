@@ -7,9 +7,9 @@ use super::{Mended, mend};
 use crate::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Place, Result};
-use crate::format::{IDENTITY_AT, MetaKey, Superblock};
+use crate::format::{IDENTITY_AT, MetaKey};
 use crate::fs::Fs;
-use crate::ids::{BLOCK_SIZE, Time, TreeId, is_zero};
+use crate::ids::{Time, TreeId, is_zero};
 use crate::volume::{
     Content, Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, identity_again, read_identity,
 };
@@ -228,9 +228,7 @@ fn mend_ring(disk: &Disk, write: bool) -> Result<u32> {
         let SlotState::Invalid(_) = slot.state else { continue };
         broken += 1;
         if write {
-            let twin = ring.slots()[slot.slot as usize ^ 1].superblock();
-            let copy = twin.map(|twin| Superblock { slot: slot.slot, ..twin.clone() }.encode());
-            disk.write(slot.byte, &copy.unwrap_or_else(|| vec![0; BLOCK_SIZE]))?;
+            disk.write(slot.byte, &ring.fresh(slot))?;
         }
     }
     Ok(broken)

@@ -142,32 +142,45 @@ impl Ring {
         (first.is_invalid() && !second.is_invalid()).then_some(first)
     }
 
-    /// Puts right what a power cut left, before anything else is written.
+    /// Puts right what a power cut or rot left, before anything else is written.
     ///
     /// A torn first slot is made useless for good: what its superblock leads to is about to be written
     /// over, and if the slot is torn once more, sectors of both times must not come together to that
-    /// superblock. One sector is written, which cannot tear. And where the newest superblock stands only
-    /// once, its other slot is written: rot of the one that is there would lose it, and a bad slot beside it
-    /// would make a torn first slot of a later epoch look like a loss.
+    /// superblock. One sector is written, which cannot tear. A slot that is bad for another reason is
+    /// written as its pair says: rot of the only one that has the newest superblock would lose it, and a
+    /// bad slot beside one that is torn in a later epoch would look like a loss.
     pub fn settle(&self, disk: &Disk) -> Result<()> {
         if is_broken(Mutation::TornSlotKept) {
             return Ok(());
         }
-        let torn = self.torn();
-        if let Some(slot) = torn {
-            disk.write(slot.byte, &[0; SECTOR])?;
+        let torn = self.torn().map(|slot| slot.slot);
+        let mut is_settled = true;
+        for slot in &self.slots {
+            let bytes = match torn == Some(slot.slot) {
+                true => vec![0; SECTOR],
+                false if slot.unreadable || self.is_lost(slot.slot) => continue,
+                false if slot.is_invalid() || self.lacks_newest(slot) => self.fresh(slot),
+                false => continue,
+            };
+            disk.write(slot.byte, &bytes)?;
+            is_settled = false;
         }
-        let newest = self.newest();
-        let pair = newest.map_or([0, 1], |newest| slots_of(newest.birth.epoch));
-        let of_newest = |slot: &RingSlot| {
-            slot.superblock().map(|found| found.birth.epoch) == newest.map(|n| n.birth.epoch)
-        };
-        let bad = self.slots.iter().find(|slot| pair.contains(&slot.slot) && !of_newest(slot));
-        if let (Some(newest), Some(bad)) = (newest, bad) {
-            let copy = Superblock { slot: bad.slot, ..newest.clone() };
-            disk.write(bad.byte, &copy.encode())?;
-        }
-        if torn.is_some() || bad.is_some() { disk.flush() } else { Ok(()) }
+        if is_settled { Ok(()) } else { disk.flush() }
+    }
+
+    /// Whether the newest superblock belongs into a slot, and stands in the other one of the pair alone.
+    fn lacks_newest(&self, slot: &RingSlot) -> bool {
+        let epoch_of = |slot: &RingSlot| slot.superblock().map(|found| found.birth.epoch);
+        let newest = self.newest().map(|newest| newest.birth.epoch);
+        newest.is_some_and(|newest| slots_of(newest).contains(&slot.slot))
+            && epoch_of(slot) != newest
+    }
+
+    /// What a bad slot is to hold: a copy of the other slot of its pair, or nothing.
+    pub fn fresh(&self, slot: &RingSlot) -> Vec<u8> {
+        let twin = self.slots[slot.slot as usize ^ 1].superblock();
+        let copy = twin.map(|twin| Superblock { slot: slot.slot, ..twin.clone() }.encode());
+        copy.unwrap_or_else(|| vec![0; BLOCK_SIZE])
     }
 
     /// Writes a superblock to both of its slots, neither of which holds anything.

@@ -335,6 +335,15 @@ fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
 struct Advised {
     device: MemoryDevice,
     bytes: AtomicU64,
+    /// Whether what is done beside the foreground is done at once, so that all can be counted.
+    in_order: bool,
+}
+
+impl Advised {
+    fn new(in_order: bool) -> Arc<Advised> {
+        let (device, bytes) = (MemoryDevice::new(64 * MIB), AtomicU64::new(0));
+        Arc::new(Advised { device, bytes, in_order })
+    }
 }
 
 impl Device for Advised {
@@ -354,7 +363,7 @@ impl Device for Advised {
         self.bytes.fetch_add(len, Ordering::Relaxed);
     }
     fn wants_order(&self) -> bool {
-        false
+        self.in_order
     }
 }
 
@@ -386,8 +395,7 @@ fn many_keys(device: Arc<dyn Device>) -> Kv {
 /// is there when the scan comes to it, even where the cache is full of what others have looked up.
 #[test]
 fn a_scan_reads_ahead_once() {
-    let device =
-        Arc::new(Advised { device: MemoryDevice::new(64 * MIB), bytes: AtomicU64::new(0) });
+    let device = Advised::new(false);
     let kv = many_keys(device.clone());
     let mut random = Random::new(2);
     let scan = |backwards: bool| {
@@ -417,12 +425,11 @@ fn a_scan_reads_ahead_once() {
     }
 }
 
-/// Who looks up one key after the other, all over a volume, comes to all leaves: the device knows of most heads before, each
-/// once. Who looks up a few keys has it read nothing else.
+/// Who looks up one key after the other, all over a volume, comes to all leaves: most of their heads are read before, and the
+/// device knows of them, each once. Who looks up a few keys has it read nothing else.
 #[test]
-fn lookups_in_no_order_announce_heads() {
-    let device =
-        Arc::new(Advised { device: MemoryDevice::new(64 * MIB), bytes: AtomicU64::new(0) });
+fn lookups_in_no_order_have_heads_read() {
+    let device = Advised::new(true);
     let kv = many_keys(device.clone());
     let store = kv.volume().store();
     let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
@@ -437,11 +444,45 @@ fn lookups_in_no_order_announce_heads() {
         }
         device.bytes.load(Ordering::Relaxed)
     };
-    let opening = told(0);
+    let (opening, before) = (told(0), kv.volume().io_counts().reads);
     let [few, many, more] = [3, 4000, 4000].map(|lookups| told(lookups) - opening);
-    println!("{count} heads of {all} bytes: {few}, {many}, and {more} announced");
+    let reads = kv.volume().io_counts().reads - before;
+    println!("{count} heads of {all} bytes: {few}, {many}, and {more} announced; {reads} reads");
     assert_eq!(few, 0);
     assert!(many > all / 4 * 3 && more < all, "{all}: {many} {more}");
+    // One part a lookup, and the heads.
+    assert!(reads < 8003 + count as u64 + 100, "{reads} reads");
+}
+
+/// What is read before anybody asks for it may be bad: nobody hears of that but who asks for it, each time.
+#[test]
+fn a_head_that_cannot_be_read_before_is_met_by_who_needs_it() {
+    let below = Arc::new(MemoryDevice::new(64 * MIB));
+    drop(many_keys(below.clone()));
+    let device = Arc::new(FaultyDevice::new(below));
+    let kv = Kv::open(device.clone(), Mode::ReadOnly, small_cache(3)).unwrap().0;
+    let store = kv.volume().store();
+    let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
+    let leaves: Vec<u64> = entries
+        .filter(|entry| entry.height == Height(0))
+        .map(|entry| entry.extent.start.byte())
+        .collect();
+    let bad = leaves[leaves.len() / 2];
+    device.spoil(bad..bad + 512);
+    let mut random = Random::new(1);
+    let mut failed = 0;
+    for _ in 0..4000 {
+        let key = scattered_key(random.below(100_000) as u32);
+        match kv.get(TreeId::Data, &key) {
+            Ok(value) => assert!(value.is_some()),
+            Err(error) => {
+                assert!(error.to_string().contains(&format!("b:{bad:#x}")), "{error}");
+                failed += 1;
+            }
+        }
+    }
+    println!("{failed} of 4000 lookups in {} leaves came to the bad one", leaves.len());
+    assert!((1..80).contains(&failed), "{failed} lookups failed");
 }
 
 /// Where a cache has no room for parts, it has for heads: a lookup reads one part, and no head a second time.

@@ -122,7 +122,13 @@ impl Work {
                     let found = self.volume().cursor(TreeId::Metadata, lo, None).take(200);
                     assert!(found.count() <= 200);
                 }
-                10..=12 => drop(self.volume().get(TreeId::Data, &key(random))?),
+                // Enough for heads to be read beside it.
+                10..=12 => {
+                    for _ in 0..20 {
+                        let tree = TreeId::ALL[random.below(2) as usize];
+                        self.volume().get(tree, &key(random))?;
+                    }
+                }
                 13 => {
                     self.sync()?;
                     drop(self.volume.take());
@@ -141,7 +147,10 @@ fn worked_on(seed: u64, timing: Option<u64>) -> (Vec<u8>, u64) {
     let device = Unsteady::new(timing, u64::MAX);
     let mut work = Work::new(seed, &device);
     work.go(None).unwrap();
-    (device.base.snapshot(), work.volume().counters().beside)
+    let beside = work.volume().counters().beside;
+    // Something may still be being written.
+    drop(work);
+    (device.base.snapshot(), beside)
 }
 
 /// All that is in both trees.

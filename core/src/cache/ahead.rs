@@ -1,14 +1,14 @@
 //! Reading beside the foreground what it is about to need.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 
 use super::job::Job;
 use super::lru::{Lru, Use};
+use super::promise::Promise;
 use super::{Store, locked};
 use crate::device::Disk;
-use crate::format::Entry;
 use crate::ids::*;
 use crate::node::{Child, Internal, Node};
 
@@ -17,8 +17,10 @@ const AHEAD_MAX: usize = 8;
 /// They take one of so many parts of the cache at most.
 const AHEAD_SHARE: usize = 32;
 
-/// When so many of the leaves below a node are in memory, whoever comes to one more has the heads of all others fetched.
+/// When so many of the children of a node are in memory, whoever comes to one more has the heads of all others read.
 const HEADS_KNOWN: usize = 4;
+/// They take at most one of so many parts of what is not dirty.
+const PROMISED_SHARE: usize = 4;
 
 /// Nodes of which is being read what is to be scanned next. When this is dropped all of it is in memory, and
 /// counts: nothing is read once a volume has been closed.
@@ -40,37 +42,6 @@ impl Drop for Ahead {
         let mut cache = locked(&self.cache);
         self.nodes.iter().for_each(|node| cache.weigh(node.id()));
         cache.shrink_to(self.bytes);
-    }
-}
-
-/// What the kernel is being told of that will be read. That takes a millisecond for the heads below a node, which nobody waits
-/// for.
-#[derive(Default)]
-pub(super) struct Hints(Mutex<Option<Job<()>>>);
-
-impl Hints {
-    /// Tells the kernel of these places, with their lengths, beside the foreground.
-    fn give(&self, disk: &Disk, places: Vec<(u64, u64)>) {
-        let own = disk.clone();
-        let tell = move || places.into_iter().for_each(|(at, len)| own.will_read(at, len));
-        if rayon::current_thread_index().is_some() {
-            // One of the pool's threads would wait for itself.
-            return tell();
-        }
-        let job = Job::start(disk, tell);
-        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(job);
-        drop(before.map(Job::wait));
-    }
-}
-
-impl Drop for Hints {
-    /// Nobody has the device open once a volume has been closed.
-    fn drop(&mut self) {
-        let last = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // One of the pool's threads would wait for itself.
-        if rayon::current_thread_index().is_none() {
-            drop(last.map(Job::wait));
-        }
     }
 }
 
@@ -119,10 +90,11 @@ impl Store {
         Ahead { nodes, job: Some(Job::start(&self.disk, work)), cache, bytes }
     }
 
-    /// Somebody looks a key up below child `at`. Who has come to some leaves in no order will come to all: their heads are
-    /// fetched together.
-    pub fn will_read_heads(&self, parent: &Internal, at: usize) {
-        if parent.height != Height(1) || self.has(parent.children()[at].id) {
+    /// Somebody looks a key up below child `at`. Who has come to some children in no order will come to all: the heads of the
+    /// others are read beside the foreground.
+    pub fn promise_others(&self, parent: &Internal, at: usize) {
+        // One of the pool's threads would do all of that itself, while somebody waits for it.
+        if self.has(parent.children()[at].id) || rayon::current_thread_index().is_some() {
             return;
         }
         let cache = self.lock();
@@ -130,15 +102,25 @@ impl Store {
         if parent.children().iter().filter(is_known).count() != HEADS_KNOWN {
             return;
         }
-        let unknown = parent.children().iter().filter(|child| !is_known(child));
-        let unknown: Vec<NodeId> = unknown.map(|child| child.id).collect();
+        let unknown = parent.children().iter().map(|child| child.id);
+        let unknown: Vec<NodeId> =
+            unknown.filter(|id| !cache.has(*id) && !cache.has_promised(*id)).collect();
         drop(cache);
-        // Whoever reads it meets what is wrong.
-        let entries = unknown.into_iter().filter_map(|id| self.table.get(id).ok().flatten());
-        let heads: Vec<(u64, u64)> = entries
-            .map(|Entry { extent, head_bytes, .. }| (extent.start.byte(), head_bytes.into()))
-            .collect();
-        self.hints.give(&self.disk, heads);
+        let mut room = self.budget.total_bytes.saturating_sub(self.dirty_bytes()) / PROMISED_SHARE;
+        let mut promises = Vec::new();
+        for id in unknown {
+            // Whoever reads it meets what is wrong.
+            let Ok(Some(entry)) = self.table.get(id) else { continue };
+            let promise = Arc::new(Promise::new(id, entry, self.birth.volume));
+            let Some(left) = room.checked_sub(promise.weight()) else { break };
+            room = left;
+            promises.push(promise);
+        }
+        let mut cache = self.lock();
+        promises.iter().for_each(|promise| cache.promise(promise.clone()));
+        cache.shrink_to(self.budget.total_bytes);
+        drop(cache);
+        self.reader.read(&self.disk, promises.iter().map(Arc::downgrade));
     }
 
     /// Begins to read a leaf below node `id`, and what is pending for it there: its buffer is going to be moved

@@ -123,7 +123,7 @@ impl Store {
         nodes: Vec<Arc<Node>>,
         encode: impl FnOnce() -> Result<Encoded> + Send + 'static,
     ) -> Result<()> {
-        let bytes = self.lock().weight_of(&nodes);
+        let bytes = self.lock().dirty_of(&nodes);
         let others = (self.budget.dirty_bytes / FLIGHTS_SHARE).saturating_sub(bytes);
         while self.flights.flights.len() >= FLIGHTS_MAX || self.flights.bytes > others {
             self.land_first()?;

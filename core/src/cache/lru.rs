@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::promise::Promise;
 use crate::ids::NodeId;
 use crate::node::Node;
 use crate::space::Need;
@@ -33,6 +34,9 @@ pub(super) struct Lru {
     dirty_internals: Ages,
     /// Those of the latter of which slices have been read, which can be read again.
     dirty_read: Ages,
+    /// Nodes that are going to be asked for, with their ages. None of them has a slot.
+    promised: HashMap<NodeId, (u64, Arc<Promise>)>,
+    promises: Ages,
     tick: u64,
     bytes: usize,
     dirty_bytes: usize,
@@ -51,10 +55,9 @@ impl Ages {
         self.order.first_key_value().map(|(_, id)| *id)
     }
 
-    /// Whether its oldest is older than that of the others.
-    fn is_older_than(&self, others: &Ages) -> bool {
-        let age = |ages: &Ages| ages.order.first_key_value().map_or(u64::MAX, |(age, _)| *age);
-        age(self) < age(others)
+    /// The age of its oldest.
+    fn first_age(&self) -> u64 {
+        self.order.first_key_value().map_or(u64::MAX, |(age, _)| *age)
     }
 }
 
@@ -91,6 +94,9 @@ pub struct Dirty {
 struct Slot {
     node: Arc<Node>,
     weight: usize,
+    /// What of that counts as dirty, while it is, or all of it: not what was read of it, so that what is written does
+    /// not depend on what was read.
+    own: usize,
     /// What it had read when it was weighed.
     loaded: u64,
     /// What it adds to what is dirty; nothing for a clean one.
@@ -116,7 +122,13 @@ impl Slot {
 
     /// Whether it has read something that it could read again, though it is dirty.
     fn is_dirty_read(&self) -> bool {
-        self.kind == Kind::DirtyInternal && self.loaded > 0
+        self.kind == Kind::DirtyInternal && self.weight > self.own
+    }
+
+    /// Weighs the node as it is now.
+    fn weigh(&mut self) {
+        (self.weight, self.loaded) = (self.node.weight(), self.node.loaded());
+        self.own = if self.part.is_some() { self.node.own_weight() } else { self.weight };
     }
 }
 
@@ -201,12 +213,12 @@ impl Lru {
         let slot = self.slots.remove(&id)?;
         self.bytes -= slot.weight;
         if let Some(part) = slot.part {
-            self.dirty_bytes -= slot.weight;
+            self.dirty_bytes -= slot.own;
             self.dirty.take_off(part);
         }
         if let Some(ages) = self.ages(slot.kind) {
             ages.order.remove(&slot.listed);
-            ages.bytes -= slot.weight;
+            ages.bytes -= slot.own;
         }
         if slot.is_dirty_read() {
             self.dirty_read.order.remove(&slot.listed);
@@ -219,12 +231,12 @@ impl Lru {
         slot.listed = slot.age;
         self.bytes += slot.weight;
         if let Some(part) = slot.part {
-            self.dirty_bytes += slot.weight;
+            self.dirty_bytes += slot.own;
             self.dirty.add(part);
         }
         if let Some(ages) = self.ages(slot.kind) {
             ages.order.insert(slot.age, id);
-            ages.bytes += slot.weight;
+            ages.bytes += slot.own;
         }
         if slot.is_dirty_read() {
             self.dirty_read.order.insert(slot.age, id);
@@ -238,13 +250,13 @@ impl Lru {
         if slot.loaded == slot.node.loaded() {
             return;
         }
-        let (weight, loaded) = (slot.node.weight(), slot.node.loaded());
         if slot.kind == Kind::Used {
-            self.bytes = self.bytes - slot.weight + weight;
-            self.used.bytes = self.used.bytes - slot.weight + weight;
-            (slot.weight, slot.loaded) = (weight, loaded);
+            let before = slot.weight;
+            slot.weigh();
+            self.bytes = self.bytes - before + slot.weight;
+            self.used.bytes = self.used.bytes - before + slot.weight;
         } else if let Some(mut slot) = self.take(id) {
-            (slot.weight, slot.loaded) = (weight, loaded);
+            slot.weigh();
             if slot.kind == Kind::Head {
                 slot.kind = slot.clean_kind();
             }
@@ -267,12 +279,39 @@ impl Lru {
         self.slots.get(&id).is_some_and(|slot| slot.part.is_some())
     }
 
+    /// A node is going to be asked for. It counts from now on.
+    pub fn promise(&mut self, promise: Arc<Promise>) {
+        let (id, weight) = (promise.id, promise.weight());
+        if self.has(id) || self.has_promised(id) {
+            return;
+        }
+        self.tick += 1;
+        self.bytes += weight;
+        self.promises.bytes += weight;
+        self.promises.order.insert(self.tick, id);
+        self.promised.insert(id, (self.tick, promise));
+    }
+
+    /// Whether a node was promised, and nobody has asked for it.
+    pub fn has_promised(&self, id: NodeId) -> bool {
+        self.promised.contains_key(&id)
+    }
+
+    /// Takes out what was promised.
+    pub fn redeem(&mut self, id: NodeId) -> Option<Arc<Promise>> {
+        let (age, promise) = self.promised.remove(&id)?;
+        self.bytes -= promise.weight();
+        self.promises.bytes -= promise.weight();
+        self.promises.order.remove(&age);
+        Some(promise)
+    }
+
     /// Puts a node in, as the youngest.
     pub fn put(&mut self, node: Arc<Node>, dirty: bool, purpose: Use) {
         let id = node.id();
         self.remove(id);
         self.tick += 1;
-        let (weight, loaded, age) = (node.weight(), node.loaded(), self.tick);
+        let (listed, age) = (self.tick, self.tick);
         let part = dirty.then(|| Dirty::of(&node, self.basement_size));
         let kind = match (&*node, purpose) {
             (Node::Leaf(_), _) if dirty => Kind::DirtyLeaf,
@@ -281,18 +320,22 @@ impl Lru {
             (_, Use::Other) => Kind::Used,
         };
         let keeps_head = purpose == Use::Other;
-        let listed = age;
-        self.keep(id, Slot { node, weight, loaded, part, kind, purpose, keeps_head, age, listed });
+        let (weight, own, loaded) = (0, 0, 0);
+        let mut slot =
+            Slot { node, weight, own, loaded, part, kind, purpose, keeps_head, age, listed };
+        slot.weigh();
+        self.keep(id, slot);
     }
 
-    /// Takes a node out.
+    /// Takes a node out, whether it is here or promised.
     pub fn remove(&mut self, id: NodeId) -> Option<Arc<Node>> {
+        self.redeem(id);
         self.take(id).map(|slot| slot.node)
     }
 
-    /// What nodes weigh.
-    pub fn weight_of(&self, nodes: &[Arc<Node>]) -> usize {
-        nodes.iter().filter_map(|node| self.slots.get(&node.id())).map(|slot| slot.weight).sum()
+    /// What of nodes counts as dirty.
+    pub fn dirty_of(&self, nodes: &[Arc<Node>]) -> usize {
+        nodes.iter().filter_map(|node| self.slots.get(&node.id())).map(|slot| slot.own).sum()
     }
 
     /// Nodes are going to be written while they stay as they are.
@@ -312,6 +355,7 @@ impl Lru {
         if let Some(mut slot) = self.take(id) {
             if slot.part.take().is_some() {
                 slot.kind = slot.clean_kind();
+                slot.own = slot.weight;
             }
             self.keep(id, slot);
         }
@@ -321,9 +365,9 @@ impl Lru {
     pub fn replace(&mut self, node: Arc<Node>) {
         let id = node.id();
         if let Some(mut slot) = self.take(id) {
-            (slot.weight, slot.loaded) = (node.weight(), node.loaded());
             slot.part = slot.part.map(|_| Dirty::of(&node, self.basement_size));
             slot.node = node;
+            slot.weigh();
             self.keep(id, slot);
         }
     }
@@ -364,11 +408,13 @@ impl Lru {
         while self.bytes > bytes {
             self.settle_oldest();
             let clean = bytes.saturating_sub(self.dirty_bytes);
-            let (scanned, heads) = (&self.scanned, &self.heads);
-            let dirty_first = self.dirty_read.is_older_than(&self.used);
-            let used = if dirty_first { &self.dirty_read } else { &self.used };
+            let scanned = &self.scanned;
+            let older = |a, b| std::cmp::min_by_key(a, b, |ages: &&Ages| ages.first_age());
+            let used = older(&self.used, &self.dirty_read);
+            let heads_bytes = self.heads.bytes + self.promises.bytes;
+            let heads = older(&self.heads, &self.promises);
             let too_many = (
-                heads.bytes > (clean as f64 * HEADS_SHARE) as usize,
+                heads_bytes > (clean as f64 * HEADS_SHARE) as usize,
                 scanned.bytes > clean / SCANS_SHARE,
             );
             let order = match too_many {
@@ -377,14 +423,17 @@ impl Lru {
                 (false, false) => [used, scanned, heads],
             };
             let Some(id) = order.into_iter().find_map(Ages::oldest) else { return };
+            if self.redeem(id).is_some() {
+                continue;
+            }
             let Some(mut slot) = self.take(id) else { return };
             if slot.kind == Kind::DirtyInternal {
-                Arc::make_mut(&mut slot.node).forget_slices();
-                (slot.weight, slot.loaded) = (slot.node.weight(), slot.node.loaded());
+                Arc::make_mut(&mut slot.node).forget_parts();
+                slot.weigh();
                 self.keep(id, slot);
             } else if slot.kind != Kind::Head && slot.keeps_head && slot.node.has_head() {
                 Arc::make_mut(&mut slot.node).forget_parts();
-                (slot.weight, slot.loaded) = (slot.node.weight(), slot.node.loaded());
+                slot.weigh();
                 slot.kind = Kind::Head;
                 self.keep(id, slot);
             }
@@ -401,7 +450,7 @@ impl Lru {
         let mut nodes = Vec::new();
         let mut weight = 0;
         for slot in ids.values().filter_map(|id| self.slots.get(id)) {
-            weight += slot.weight;
+            weight += slot.own;
             nodes.push(slot.node.clone());
             if few || weight >= bytes {
                 break;

@@ -11,6 +11,7 @@ mod flight;
 mod job;
 mod lost;
 mod lru;
+mod promise;
 mod write;
 
 use std::collections::BTreeMap;
@@ -27,11 +28,12 @@ use crate::node::{Leaf, Node};
 use crate::space::{Need, Space};
 use crate::table::Table;
 pub use ahead::Ahead;
-use ahead::{Coming, Hints};
+use ahead::Coming;
 use flight::Flights;
 pub use lost::LostKeys;
 use lru::Lru;
 pub use lru::Use;
+use promise::Reader;
 
 /// The sizes that shape the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +147,7 @@ pub struct Store {
     cache: Arc<Mutex<Lru>>,
     flights: Flights,
     coming: Option<Coming>,
-    hints: Hints,
+    reader: Reader,
 }
 
 fn locked(cache: &Mutex<Lru>) -> MutexGuard<'_, Lru> {
@@ -179,7 +181,7 @@ impl Store {
             cache: Arc::new(Mutex::new(Lru::new(geometry.basement_size as usize))),
             flights: Flights::default(),
             coming: None,
-            hints: Hints::default(),
+            reader: Reader::default(),
         }
     }
 
@@ -232,20 +234,31 @@ impl Store {
     }
 
     fn node_for(&self, id: NodeId, purpose: Use) -> Result<Arc<Node>> {
-        if let Some(node) = self.lock().get(id, purpose) {
+        let mut cache = self.lock();
+        if let Some(node) = cache.get(id, purpose) {
             return Ok(node);
+        }
+        let promise = cache.redeem(id);
+        drop(cache);
+        if let Some(node) = promise.and_then(|promise| promise.node(&self.disk)) {
+            return Ok(self.enter(node, purpose));
         }
         let entry = self.table.get(id)?;
         let missing = || Fault::Missing("the allocation table has no such node".into());
         let entry =
             entry.ok_or_else(|| Error::corrupt(Place::Node { id, byte: None }, missing()))?;
-        let node = Arc::new(Node::load(&self.disk, self.birth.volume, id, &entry)?);
+        let node = Node::load(&self.disk, self.birth.volume, id, &entry)?;
+        Ok(self.enter(Arc::new(node), purpose))
+    }
+
+    /// A node that has been read comes in.
+    fn enter(&self, node: Arc<Node>, purpose: Use) -> Arc<Node> {
         // Only leaves are many.
-        let purpose = if entry.height.0 > 0 { Use::Other } else { purpose };
+        let purpose = if node.height().0 > 0 { Use::Other } else { purpose };
         let mut cache = self.lock();
         cache.put(node.clone(), false, purpose);
         cache.shrink_to(self.budget.total_bytes);
-        Ok(node)
+        node
     }
 
     /// Leaves below `parent`, one beside another, and what is pending for them there, will be read soon.

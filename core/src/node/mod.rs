@@ -102,6 +102,14 @@ impl Node {
         }
     }
 
+    /// The same without what is in memory of the runs of an internal node, which can be read again.
+    pub fn own_weight(&self) -> usize {
+        match self {
+            Node::Leaf(leaf) => leaf.weight(),
+            Node::Internal(internal) => internal.own_weight(),
+        }
+    }
+
     /// How many bytes of its parts have been read: while that stays the same, so does the weight of a node
     /// that nobody changes.
     pub fn loaded(&self) -> u64 {
@@ -120,18 +128,12 @@ impl Node {
         }
     }
 
-    /// Forgets the parts that have been read: what is left is the head. Only for nodes that are on disk as they are.
+    /// Forgets the parts that have been read: what is left is the head, and of an internal node what has changed. A leaf must
+    /// be on disk as it is.
     pub fn forget_parts(&mut self) {
         match self {
             Node::Leaf(leaf) => leaf.forget_parts(),
             Node::Internal(internal) => internal.forget_parts(),
-        }
-    }
-
-    /// Forgets the slices that have been read of the runs of an internal node, which may be changed itself.
-    pub fn forget_slices(&mut self) {
-        if let Node::Internal(internal) = self {
-            internal.forget_slices();
         }
     }
 

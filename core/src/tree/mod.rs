@@ -50,7 +50,7 @@ pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
                     Some(Action::Update(_)) | None => {}
                 }
                 let at = internal.child_for(key);
-                store.will_read_heads(internal, at);
+                store.promise_others(internal, at);
                 store.child(internal, at)?
             }
         };

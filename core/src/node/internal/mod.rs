@@ -221,11 +221,6 @@ impl Internal {
         (0..self.children.len()).rev().max_by_key(|at| self.pending(*at)).unwrap_or(0)
     }
 
-    pub(super) fn forget_slices(&mut self) {
-        self.runs.iter_mut().for_each(Run::forget_slices);
-        self.loaded = Loaded::default();
-    }
-
     pub(super) fn forget_parts(&mut self) {
         self.runs.iter_mut().for_each(Run::forget_all);
         self.loaded = Loaded::default();
@@ -238,6 +233,11 @@ impl Internal {
 
     /// About how much memory the node takes.
     pub fn weight(&self) -> usize {
+        self.own_weight() + self.runs.iter().map(Run::read_memory).sum::<usize>()
+    }
+
+    /// The same without what is in memory of runs.
+    pub(super) fn own_weight(&self) -> usize {
         let open: usize = self.open.iter().map(Batch::memory).sum();
         1024 + self.children.len() * 320 + open + self.runs.iter().map(Run::memory).sum::<usize>()
     }

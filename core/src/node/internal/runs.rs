@@ -187,14 +187,9 @@ impl Run {
 
     /// Nothing that was read of it stays in memory.
     pub(super) fn forget_all(&mut self) {
-        self.forget_slices();
-        self.ranges.take();
-    }
-
-    /// None of its slices stays in memory.
-    pub(super) fn forget_slices(&mut self) {
         self.slices.iter_mut().for_each(|slice| drop(slice.take()));
         (self.arena, self.memory) = Default::default();
+        self.ranges.take();
     }
 
     /// Where and what the run is.
@@ -240,10 +235,15 @@ impl Run {
         (&slices[at].first, next.map(|next| &next.first))
     }
 
-    /// How much memory it takes.
+    /// How much memory it takes without what is in memory of it.
     pub(super) fn memory(&self) -> usize {
+        256 + self.slices.len() * 216 + self.filters
+    }
+
+    /// How much memory that takes: slices and range messages.
+    pub(super) fn read_memory(&self) -> usize {
         let ranges = self.ranges.get().map_or(0, |ranges| ranges.len() * 128);
-        256 + self.slices.len() * 216 + self.filters + self.memory.bytes() as usize + ranges
+        self.memory.bytes() as usize + ranges
     }
 
     /// The slices that have not been flushed, where `firsts` has the first live run of each child.

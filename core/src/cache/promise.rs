@@ -1,0 +1,115 @@
+//! Heads of nodes that are read beside the foreground before it asks for them.
+//!
+//! A promise counts in the cache from the moment that it is given, and becomes a node when the foreground asks for that:
+//! what the cache holds, and drops, does not depend on how far the reading is.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use super::job::Job;
+use crate::device::Disk;
+use crate::format::Entry;
+use crate::ids::*;
+use crate::node::Node;
+
+/// What a head takes in memory is at most so many times what it takes on disk: that of a leaf, and that of another node.
+const LEAF_FACTOR: usize = 2;
+const INTERNAL_FACTOR: usize = 3;
+/// And so many bytes.
+const NODE_BYTES: usize = 512;
+
+/// A node that somebody is going to ask for.
+pub(super) struct Promise {
+    pub id: NodeId,
+    entry: Entry,
+    volume: VolumeId,
+    /// What came of reading it, once somebody has.
+    node: OnceLock<Option<Arc<Node>>>,
+}
+
+impl Promise {
+    /// The node that the allocation table says is at `entry`.
+    pub fn new(id: NodeId, entry: Entry, volume: VolumeId) -> Promise {
+        Promise { id, entry, volume, node: OnceLock::new() }
+    }
+
+    /// About what the node will weigh.
+    pub fn weight(&self) -> usize {
+        let factor = if self.entry.height == Height(0) { LEAF_FACTOR } else { INTERNAL_FACTOR };
+        NODE_BYTES + factor * self.entry.head_bytes as usize
+    }
+
+    /// The node, which is read by whoever comes first. Nothing if it cannot be: whoever needs it meets the reason.
+    pub fn node(&self, disk: &Disk) -> Option<Arc<Node>> {
+        let load = || Node::load(disk, self.volume, self.id, &self.entry).ok().map(Arc::new);
+        self.node.get_or_init(load).clone()
+    }
+}
+
+/// Reads what was promised, beside the foreground.
+#[derive(Default)]
+pub(super) struct Reader {
+    waiting: Arc<Mutex<Waiting>>,
+    job: Mutex<Option<Job<()>>>,
+}
+
+/// Promises that nobody has looked at yet. Of those that were dropped nothing is read.
+#[derive(Default)]
+struct Waiting {
+    promises: Vec<Weak<Promise>>,
+    is_busy: bool,
+}
+
+impl Reader {
+    /// Begins to read these, after those before them.
+    pub fn read(&self, disk: &Disk, promises: impl Iterator<Item = Weak<Promise>>) {
+        let mut waiting = locked(&self.waiting);
+        waiting.promises.extend(promises);
+        if std::mem::replace(&mut waiting.is_busy, true) {
+            return;
+        }
+        drop(waiting);
+        let (own, waiting) = (disk.clone(), self.waiting.clone());
+        let before = locked(&self.job).replace(Job::start(disk, move || read_all(&own, &waiting)));
+        // It has nothing more to do.
+        drop(before.map(Job::wait));
+    }
+}
+
+/// Reads what waits, and what comes while it does. The device is told of all before one more is waited for.
+fn read_all(disk: &Disk, waiting: &Mutex<Waiting>) {
+    let mut coming = VecDeque::new();
+    loop {
+        let mut all = locked(waiting);
+        let fresh = std::mem::take(&mut all.promises);
+        all.is_busy = !(fresh.is_empty() && coming.is_empty());
+        if !all.is_busy {
+            return;
+        }
+        drop(all);
+        for promise in fresh.iter().filter_map(Weak::upgrade) {
+            let Entry { extent, head_bytes, .. } = promise.entry;
+            disk.will_read(extent.start.byte(), head_bytes.into());
+        }
+        coming.extend(fresh);
+        if let Some(promise) = coming.pop_front().and_then(|promise| promise.upgrade()) {
+            promise.node(disk);
+        }
+    }
+}
+
+impl Drop for Reader {
+    /// Nobody has the device open once a volume has been closed.
+    fn drop(&mut self) {
+        locked(&self.waiting).promises.clear();
+        let job = self.job.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // One of the pool's threads would wait for itself.
+        if rayon::current_thread_index().is_none() {
+            drop(job.map(Job::wait));
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -93,8 +93,10 @@ impl Store {
     /// Somebody looks a key up below child `at`. Who has come to some children in no order will come to all: the heads of the
     /// others are read beside the foreground.
     pub fn promise_others(&self, parent: &Internal, at: usize) {
-        // One of the pool's threads would do all of that itself, while somebody waits for it.
-        if self.has(parent.children()[at].id) || rayon::current_thread_index().is_some() {
+        // Over a device that wants one call after the other nothing can be done beside; and one of the pool's threads would
+        // do it itself, while somebody waits.
+        let alone = self.disk.device().wants_order() || rayon::current_thread_index().is_some();
+        if alone || self.has(parent.children()[at].id) {
             return;
         }
         let cache = self.lock();

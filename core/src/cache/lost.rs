@@ -39,6 +39,14 @@ impl LostKeys {
         lost.ranges.iter().map(|range| (range.lo, range.hi)).collect()
     }
 
+    /// An error if `key` is lost.
+    pub fn check_key(&self, tree: TreeId, key: &[u8]) -> Result<()> {
+        match self.ranges.is_empty() {
+            true => Ok(()),
+            false => self.check(tree, key, Some(&[key, &[0]].concat())),
+        }
+    }
+
     /// An error if any key of `[lo, hi)` is lost; no `hi` means to the end.
     pub fn check(&self, tree: TreeId, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
         if self.ranges.is_empty() || tree != TreeId::Data {

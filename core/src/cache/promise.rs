@@ -12,11 +12,10 @@ use crate::format::Entry;
 use crate::ids::*;
 use crate::node::Node;
 
-/// What a head takes in memory is at most so many times what it takes on disk: that of a leaf, and that of another node.
-const LEAF_FACTOR: usize = 2;
-const INTERNAL_FACTOR: usize = 3;
-/// And so many bytes.
-const NODE_BYTES: usize = 512;
+/// What a head takes in memory is at most so many times what it takes on disk, and so many bytes: that of a leaf, and that of
+/// another node, where each child takes some besides.
+const LEAF: (usize, usize) = (2, 512);
+const INTERNAL: (usize, usize) = (3, 24 << 10);
 
 /// A node that somebody is going to ask for.
 pub(super) struct Promise {
@@ -33,10 +32,10 @@ impl Promise {
         Promise { id, entry, volume, node: OnceLock::new() }
     }
 
-    /// About what the node will weigh.
+    /// What the node will weigh at the most, or a little less.
     pub fn weight(&self) -> usize {
-        let factor = if self.entry.height == Height(0) { LEAF_FACTOR } else { INTERNAL_FACTOR };
-        NODE_BYTES + factor * self.entry.head_bytes as usize
+        let (factor, more) = if self.entry.height == Height(0) { LEAF } else { INTERNAL };
+        factor * self.entry.head_bytes as usize + more
     }
 
     /// The node, which is read by whoever comes first. Nothing if it cannot be: whoever needs it meets the reason.
@@ -112,4 +111,55 @@ impl Drop for Reader {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Device, MemoryDevice};
+    use crate::kv::{Batch, Kv, KvOptions};
+
+    #[test]
+    fn what_is_promised_is_read_once_and_what_is_dropped_is_not() {
+        let device = Arc::new(MemoryDevice::new(16 << 20));
+        let mut seed = 0;
+        let nonces = Box::new(move || {
+            seed += 1;
+            seed
+        });
+        let mut kv = Kv::create(device, *b"what is promised", KvOptions::new(nonces)).unwrap();
+        let mut batch = Batch::new();
+        for number in 0..20_000u32 {
+            batch.insert(TreeId::Data, &number.to_be_bytes(), &[1; 100]);
+        }
+        kv.commit(batch).unwrap();
+        kv.checkpoint().unwrap();
+        let store = kv.volume().store();
+        let promise = |id| {
+            let entry = store.table.get(NodeId(id)).unwrap().unwrap();
+            Arc::new(Promise::new(NodeId(id), entry, store.birth().volume))
+        };
+        let promises: Vec<Arc<Promise>> = (1..store.next_node().0).map(promise).collect();
+        assert!(promises.len() > 8, "{} nodes", promises.len());
+        let disk = Disk::new(store.disk.device().clone() as Arc<dyn Device>);
+        let reader = Reader::default();
+        let read = |kept: &[Arc<Promise>]| {
+            let mut weak: Vec<Weak<Promise>> = kept.iter().map(Arc::downgrade).collect();
+            weak.push(Arc::downgrade(&promise(1)));
+            reader.read(&disk, weak.into_iter());
+            let job = locked(&reader.job).take();
+            job.unwrap().wait().unwrap();
+            disk.counts().reads
+        };
+        let half = promises.len() / 2;
+        assert_eq!(read(&promises[..half]), half as u64);
+        assert_eq!(read(&promises), promises.len() as u64);
+        for promise in &promises {
+            let node = promise.node.get().and_then(Option::as_ref).expect("it has been read");
+            assert_eq!(node.id(), promise.id);
+            assert!(promise.weight() > node.weight(), "{} {}", promise.weight(), node.weight());
+            assert_eq!(promise.node(&disk).unwrap().id(), promise.id);
+        }
+        assert_eq!(disk.counts().reads, promises.len() as u64);
+    }
 }

@@ -51,7 +51,7 @@ pub struct Chosen {
 
 /// Explains the value of `key`.
 pub fn explain(store: &Store, tree: TreeId, key: &[u8]) -> Result<Explanation> {
-    store.lost.check(tree, key, Some(&[key, &[0]].concat()))?;
+    store.lost.check_key(tree, key)?;
     let mut way = Vec::new();
     let mut node = store.root(tree)?;
     let stored = loop {

@@ -31,7 +31,7 @@ pub fn create(store: &mut Store, tree: TreeId) {
 ///
 /// Walking down, the youngest messages come first: updates gather, and whatever else there is decides.
 pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
-    store.lost.check(tree, key, Some(&[key, &[0]].concat()))?;
+    store.lost.check_key(tree, key)?;
     let mut node = store.root(tree)?;
     let mut above = None;
     loop {

@@ -148,18 +148,21 @@ impl Ring {
     /// over, and if the slot is torn once more, sectors of both times must not come together to that
     /// superblock. One sector is written, which cannot tear. A slot that is bad for another reason is
     /// written as its pair says: rot of the only one that has the newest superblock would lose it, and a
-    /// bad slot beside one that is torn in a later epoch would look like a loss.
+    /// bad slot beside one that is torn in a later epoch would look like a loss. Where none has a superblock, or the
+    /// newest is lost, what is bad may be all that there is, and stays.
     pub fn settle(&self, disk: &Disk) -> Result<()> {
-        if is_broken(Mutation::TornSlotKept) {
+        let Some(newest) = self.newest().filter(|_| !is_broken(Mutation::TornSlotKept)) else {
             return Ok(());
-        }
+        };
         let torn = self.torn().map(|slot| slot.slot);
         let mut is_settled = true;
         for slot in &self.slots {
             let bytes = match torn == Some(slot.slot) {
                 true => vec![0; SECTOR],
                 false if slot.unreadable || self.is_lost(slot.slot) => continue,
-                false if slot.is_invalid() || self.lacks_newest(slot) => self.fresh(slot),
+                false if slot.is_invalid() || Ring::lacks(slot, newest.birth.epoch) => {
+                    self.fresh(slot)
+                }
                 false => continue,
             };
             disk.write(slot.byte, &bytes)?;
@@ -168,12 +171,10 @@ impl Ring {
         if is_settled { Ok(()) } else { disk.flush() }
     }
 
-    /// Whether the newest superblock belongs into a slot, and stands in the other one of the pair alone.
-    fn lacks_newest(&self, slot: &RingSlot) -> bool {
-        let epoch_of = |slot: &RingSlot| slot.superblock().map(|found| found.birth.epoch);
-        let newest = self.newest().map(|newest| newest.birth.epoch);
-        newest.is_some_and(|newest| slots_of(newest).contains(&slot.slot))
-            && epoch_of(slot) != newest
+    /// Whether the superblock of an epoch belongs into a slot, which has something else.
+    fn lacks(slot: &RingSlot, epoch: Epoch) -> bool {
+        let found = slot.superblock().map(|found| found.birth.epoch);
+        slots_of(epoch).contains(&slot.slot) && found != Some(epoch)
     }
 
     /// What a bad slot is to hold: a copy of the other slot of its pair, or nothing.

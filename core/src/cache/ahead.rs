@@ -19,8 +19,6 @@ const AHEAD_SHARE: usize = 32;
 
 /// When so many of the children of a node are in memory, whoever comes to one more has the heads of all others read.
 const HEADS_KNOWN: usize = 4;
-/// They take at most one of so many parts of what is not dirty.
-const PROMISED_SHARE: usize = 4;
 
 /// Nodes of which is being read what is to be scanned next. When this is dropped all of it is in memory, and
 /// counts: nothing is read once a volume has been closed.
@@ -91,12 +89,9 @@ impl Store {
     }
 
     /// Somebody looks a key up below child `at`. Who has come to some children in no order will come to all: the heads of the
-    /// others are read beside the foreground.
+    /// others are promised, and read beside the foreground.
     pub fn promise_others(&self, parent: &Internal, at: usize) {
-        // Over a device that wants one call after the other nothing can be done beside; and one of the pool's threads would
-        // do it itself, while somebody waits.
-        let alone = self.disk.device().wants_order() || rayon::current_thread_index().is_some();
-        if alone || self.has(parent.children()[at].id) {
+        if self.has(parent.children()[at].id) {
             return;
         }
         let cache = self.lock();
@@ -104,11 +99,11 @@ impl Store {
         if parent.children().iter().filter(is_known).count() != HEADS_KNOWN {
             return;
         }
+        let mut room = cache.room_for_promises(self.budget.total_bytes);
         let unknown = parent.children().iter().map(|child| child.id);
         let unknown: Vec<NodeId> =
             unknown.filter(|id| !cache.has(*id) && !cache.has_promised(*id)).collect();
         drop(cache);
-        let mut room = self.budget.total_bytes.saturating_sub(self.dirty_bytes()) / PROMISED_SHARE;
         let mut promises = Vec::new();
         for id in unknown {
             // Whoever reads it meets what is wrong.
@@ -122,7 +117,11 @@ impl Store {
         promises.iter().for_each(|promise| cache.promise(promise.clone()));
         cache.shrink_to(self.budget.total_bytes);
         drop(cache);
-        self.reader.read(&self.disk, promises.iter().map(Arc::downgrade));
+        // Over a device that wants one call after the other nothing can be done beside, and one of the pool's threads would do
+        // it itself: there a promise is kept when somebody asks. What the cache holds is the same.
+        if !self.disk.device().wants_order() && rayon::current_thread_index().is_none() {
+            self.reader.read(&self.disk, promises.iter().map(Arc::downgrade));
+        }
     }
 
     /// Begins to read a leaf below node `id`, and what is pending for it there: its buffer is going to be moved

@@ -33,7 +33,7 @@ const FLIGHTS_SHARE: usize = 8;
 #[derive(Default)]
 pub(super) struct Flights {
     flights: VecDeque<Flight>,
-    /// The weight of all nodes in flight.
+    /// What of all nodes in flight counts as dirty, in bytes.
     bytes: usize,
 }
 
@@ -62,7 +62,7 @@ enum Written {
 }
 
 impl Flights {
-    /// The weight of what is in flight.
+    /// What of that counts as dirty, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -32,7 +32,7 @@ pub(super) struct Lru {
     heads: Ages,
     dirty_leaves: Ages,
     dirty_internals: Ages,
-    /// Those of the latter of which slices have been read, which can be read again.
+    /// Those of the latter of whose runs something is in memory, which can be read again.
     dirty_read: Ages,
     /// Nodes that are going to be asked for, with their ages. None of them has a slot.
     promised: HashMap<NodeId, (u64, Arc<Promise>)>,
@@ -127,7 +127,9 @@ impl Slot {
 
     /// Weighs the node as it is now.
     fn weigh(&mut self) {
-        (self.weight, self.loaded) = (self.node.weight(), self.node.loaded());
+        // What somebody is reading meanwhile is weighed when he has.
+        self.loaded = self.node.loaded();
+        self.weight = self.node.weight();
         self.own = if self.part.is_some() { self.node.own_weight() } else { self.weight };
     }
 }
@@ -164,7 +166,7 @@ impl Lru {
         self.bytes
     }
 
-    /// The weight of dirty nodes.
+    /// The weight of dirty nodes, without what was read of them.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty_bytes
     }
@@ -297,6 +299,16 @@ impl Lru {
         self.promised.contains_key(&id)
     }
 
+    /// How many bytes may be promised where `bytes` may be in memory: no more than heads may take.
+    pub fn room_for_promises(&self, bytes: usize) -> usize {
+        self.heads_max(bytes).saturating_sub(self.heads.bytes + self.promises.bytes)
+    }
+
+    /// What heads alone may take of so many bytes.
+    fn heads_max(&self, bytes: usize) -> usize {
+        (bytes.saturating_sub(self.dirty_bytes) as f64 * HEADS_SHARE) as usize
+    }
+
     /// Takes out what was promised.
     pub fn redeem(&mut self, id: NodeId) -> Option<Arc<Promise>> {
         let (age, promise) = self.promised.remove(&id)?;
@@ -413,10 +425,8 @@ impl Lru {
             let used = older(&self.used, &self.dirty_read);
             let heads_bytes = self.heads.bytes + self.promises.bytes;
             let heads = older(&self.heads, &self.promises);
-            let too_many = (
-                heads_bytes > (clean as f64 * HEADS_SHARE) as usize,
-                scanned.bytes > clean / SCANS_SHARE,
-            );
+            let too_many =
+                (heads_bytes > self.heads_max(bytes), scanned.bytes > clean / SCANS_SHARE);
             let order = match too_many {
                 (true, _) => [heads, scanned, used],
                 (false, true) => [scanned, used, heads],

@@ -478,7 +478,7 @@ impl Store {
         self.lock().bytes()
     }
 
-    /// The weight of nodes that are not on disk as they are in memory, in bytes.
+    /// The weight of nodes that are not on disk as they are in memory, without what was read of them, in bytes.
     pub fn dirty_bytes(&self) -> usize {
         self.lock().dirty_bytes()
     }

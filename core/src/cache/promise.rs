@@ -94,6 +94,8 @@ fn read_all(disk: &Disk, waiting: &Mutex<Waiting>) {
         if let Some(promise) = coming.pop_front().and_then(|promise| promise.upgrade()) {
             promise.node(disk);
         }
+        // Other work does not wait for all of it.
+        rayon::yield_now();
     }
 }
 

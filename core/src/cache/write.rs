@@ -31,6 +31,8 @@ impl Store {
     /// Keeps the budget: lets the oldest dirty nodes be written, until `share` of what may be dirty is left, and
     /// drops the oldest clean ones.
     pub fn make_room(&mut self, share: f64) -> Result<()> {
+        // What is in memory must not depend on how far reading is.
+        self.coming = None;
         let limit = (self.budget.dirty_bytes as f64 * share) as usize;
         while self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit {
             let batch = self.budget.dirty_bytes / BATCHES;

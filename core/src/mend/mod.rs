@@ -129,7 +129,8 @@ pub fn mend(
     let newest = ring.newest().map(|newest| newest.birth.epoch).max(Some(superblock.birth.epoch));
     let newest = newest.unwrap_or_default();
     let mut survey = crate::log::scan(&disk, &superblock)?;
-    ring.settle(&disk)?;
+    // What was found elsewhere may stand there since.
+    Ring::read(&disk, &identity)?.settle(&disk)?;
 
     let inventory = Inventory::take(&disk, &superblock)?;
     let mut suspects = suspects(report);

@@ -26,17 +26,17 @@ use crate::format::{Bounds, Entry, FormatFault, InternalHead, LeafHead, Seal};
 use crate::ids::*;
 use crate::space::Need;
 
-/// A count of bytes that have been read into memory.
+/// A count of bytes that have been read into memory. It grows once they are there.
 #[derive(Default)]
 struct Loaded(AtomicU64);
 
 impl Loaded {
     fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Acquire)
     }
 
     fn add(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+        self.0.fetch_add(bytes, Ordering::Release);
     }
 
     /// A copy that was taken while something was read may know less.

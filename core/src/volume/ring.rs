@@ -159,10 +159,9 @@ impl Ring {
         for slot in &self.slots {
             let bytes = match torn == Some(slot.slot) {
                 true => vec![0; SECTOR],
-                false if slot.unreadable || self.is_lost(slot.slot) => continue,
-                false if slot.is_invalid() || Ring::lacks(slot, newest.birth.epoch) => {
-                    self.fresh(slot)
-                }
+                false if self.is_lost(slot.slot) => continue,
+                false if Ring::lacks(slot, newest.birth.epoch) => self.fresh(slot),
+                false if slot.is_invalid() && !slot.unreadable => self.fresh(slot),
                 false => continue,
             };
             disk.write(slot.byte, &bytes)?;

@@ -29,8 +29,11 @@ impl Internal {
         if let Some(slice) = run.slices[at].get() {
             return Ok(slice);
         }
-        let bytes = self.part(disk, run, &run.reference.slices[at].section)?;
-        self.take_apart(run, at, bytes.into())
+        let section = &run.reference.slices[at].section;
+        let bytes = self.part(disk, run, section)?;
+        let slice = self.take_apart(run, at, bytes.into())?;
+        self.loaded.add(section.bytes.into());
+        Ok(slice)
     }
 
     /// Reads slices of a run that have not been read, in their order: those that lie near one another at once.
@@ -56,7 +59,6 @@ impl Internal {
                 row.iter().try_for_each(|at| self.slice(disk, run, *at).map(drop))?;
                 continue;
             };
-            self.loaded.add(len.into());
             let bytes = Bytes::from(bytes);
             for at in row {
                 let part = bytes
@@ -64,6 +66,7 @@ impl Internal {
                 check_hash(&part, &section(*at).hash, || self.part_place(run, section(*at)))?;
                 self.take_apart(run, *at, part)?;
             }
+            self.loaded.add(len.into());
             // Nothing that was taken from it is a part of it.
             disk.recycle(bytes.into());
         }
@@ -121,12 +124,13 @@ impl Internal {
         let bytes = self.part(disk, run, section)?;
         let ranges = decode_ranges(&bytes, section.count as usize, None)
             .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
-        Ok(run.ranges.get_or_init(|| Arc::new(ranges)))
+        let ranges = run.ranges.get_or_init(|| Arc::new(ranges));
+        self.loaded.add(section.bytes.into());
+        Ok(ranges)
     }
 
     fn part(&self, disk: &Disk, run: &Run, section: &SectionRef) -> Result<Vec<u8>> {
         let at = run.reference.extent.start.byte() + u64::from(section.offset);
-        self.loaded.add(section.bytes.into());
         read_part(disk, || self.part_place(run, section), at, section.bytes, &section.hash)
     }
 
@@ -137,15 +141,18 @@ impl Internal {
 }
 
 impl Internal {
-    /// Which slices of which runs are in memory.
-    pub fn known(&self) -> Vec<Vec<bool>> {
-        let known = |run: &Run| run.slices.iter().map(|slice| slice.get().is_some()).collect();
-        self.runs.iter().map(known).collect()
+    /// Of which runs the range messages are in memory, and which slices.
+    pub fn known(&self) -> Vec<(bool, Vec<bool>)> {
+        let slices = |run: &Run| run.slices.iter().map(|slice| slice.get().is_some()).collect();
+        self.runs.iter().map(|run| (run.ranges.get().is_some(), slices(run))).collect()
     }
 
-    /// The node without other slices, which somebody may have read since.
-    pub fn without_others(mut self, known: &[Vec<bool>]) -> Internal {
-        for (run, known) in self.runs.iter_mut().zip(known) {
+    /// The node without anything else of its runs, which somebody may have read since.
+    pub fn without_others(mut self, known: &[(bool, Vec<bool>)]) -> Internal {
+        for (run, (ranges, known)) in self.runs.iter_mut().zip(known) {
+            if !ranges {
+                run.ranges.take();
+            }
             let others = run.slices.iter_mut().zip(known).filter(|(_, known)| !**known);
             let gone: Vec<Slice> = others.filter_map(|(slice, _)| slice.take()).collect();
             run.gone(&gone);

@@ -308,10 +308,10 @@ impl Stored {
                 // Several may have read it at the same time; one of them is kept, and counts.
                 self.parts[*at].get_or_init(|| {
                     let basement = self.head.basements.at(*at);
-                    self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
                     self.keys.add(part.bytes() as u64);
                     // Keys as they were read stay with the values behind them.
                     self.memory.add(part.memory() as u64 + u64::from(basement.bytes));
+                    self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
                     Arc::new(part)
                 });
             }
@@ -386,10 +386,9 @@ impl Stored {
             for (number, (part, block)) in row.iter().enumerate() {
                 let value = bytes.slice(number * FILE_BLOCK..(number + 1) * FILE_BLOCK);
                 check_hash(&value, &block.hash, || self.place(*part, block.offset))?;
-                block.value.get_or_init(|| {
+                if block.value.set(value).is_ok() {
                     self.loaded.add(FILE_BLOCK as u64);
-                    value
-                });
+                }
             }
         }
         Ok(())

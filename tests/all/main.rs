@@ -18,6 +18,7 @@ mod growth;
 mod hostile;
 mod keys;
 mod lenient;
+mod lookups;
 mod matrix;
 mod mended;
 mod moments;

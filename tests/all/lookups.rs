@@ -1,0 +1,280 @@
+//! What lookups and read-ahead cost, counted exactly by the device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use betr_core::cache::{CacheBudget, Geometry};
+use betr_core::device::{Device, FaultyDevice, MemoryDevice};
+use betr_core::ids::{Height, NodeId, TreeId};
+use betr_core::kv::{Batch, Kv, KvOptions};
+use betr_core::node::Node;
+use betr_core::volume::Mode;
+use betr_tests::{Random, nonces};
+
+const MIB: u64 = 1 << 20;
+
+/// With many runs in each node, filters say which slices need not be read.
+#[test]
+fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    let mut seed = 0;
+    let mut options = || {
+        seed += 1;
+        let geometry = Some(Geometry { fanout: 16, ..Geometry::new(256 << 10, 4096) });
+        KvOptions { geometry, ..KvOptions::new(nonces(seed)) }
+    };
+    let key = |number: u32| number.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    let mut kv = Kv::create(device.clone(), *b"a cold lookup!!!", options()).unwrap();
+    for first in (0..40_000u32).step_by(200) {
+        let mut batch = Batch::new();
+        (first..first + 200).for_each(|n| batch.insert(TreeId::Data, &key(n), &[1; 100]));
+        kv.commit(batch).unwrap();
+        // Every node that took messages has a run more.
+        if first >= 36_000 {
+            kv.checkpoint().unwrap();
+        }
+    }
+    kv.checkpoint().unwrap();
+    drop(kv);
+    let mut open = || Kv::open(device.clone(), Mode::ReadOnly, options()).unwrap().0;
+    let kv = open();
+    let store = kv.volume().store();
+    let levels = u64::from(store.root(TreeId::Data).unwrap().height().0) + 1;
+    let nodes = (1..store.next_node().0).map(NodeId);
+    let nodes = nodes.filter(|id| store.table.get(*id).unwrap().is_some_and(|e| e.height.0 > 0));
+    let runs: Vec<usize> = nodes
+        .filter_map(|id| match &*store.node(id).unwrap() {
+            Node::Internal(internal) => Some(internal.runs().len()),
+            Node::Leaf(_) => None,
+        })
+        .collect();
+    assert!(levels == 3 && runs[0] > 8, "{levels} levels, runs: {runs:?}");
+    // Half of the keys are there.
+    let lookups = 400;
+    let mut reads = 0;
+    for number in (0..80_000).step_by(80_000 / lookups) {
+        let kv = open();
+        let before = kv.volume().io_counts().reads;
+        let found = kv.get(TreeId::Data, &key(number)).unwrap();
+        assert_eq!(found.is_some(), number < 40_000);
+        reads += kv.volume().io_counts().reads - before;
+    }
+    // The table has a page for them all. Of a hundred slices one or two are read in vain.
+    let most = 2 * levels * lookups as u64 + lookups as u64 / 2;
+    println!("{reads} reads for {lookups} lookups on {levels} levels, runs: {runs:?}");
+    assert!(reads <= most, "{reads} reads for {lookups} lookups on {levels} levels");
+}
+
+/// A device that counts the bytes that it is told will be read. Others may be read beside the foreground.
+struct Advised {
+    device: Arc<dyn Device>,
+    bytes: AtomicU64,
+}
+
+impl Advised {
+    fn new(device: Arc<dyn Device>) -> Arc<Advised> {
+        Arc::new(Advised { device, bytes: AtomicU64::new(0) })
+    }
+}
+
+impl Device for Advised {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.device.read_at(at, buf)
+    }
+    fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.device.write_at(at, bytes)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.device.flush()
+    }
+    fn will_read(&self, _: u64, len: u64) {
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+    }
+    fn wants_order(&self) -> bool {
+        false
+    }
+}
+
+pub fn scattered_key(number: u32) -> [u8; 4] {
+    number.wrapping_mul(0x9e37_79b1).to_be_bytes()
+}
+
+fn small_cache(seed: u64) -> KvOptions {
+    let geometry = Some(Geometry::new(64 << 10, 4096));
+    let cache = CacheBudget::of(2 << 20);
+    KvOptions { geometry, cache, ..KvOptions::new(nonces(seed)) }
+}
+
+/// 100,000 keys with values of 100 bytes, opened for reading with a cache that is much smaller.
+fn many_keys(device: Arc<dyn Device>) -> Kv {
+    let mut kv = Kv::create(device.clone(), *b"a small cache!!!", small_cache(1)).unwrap();
+    for first in (0..100_000u32).step_by(1000) {
+        let mut batch = Batch::new();
+        let keys = (first..first + 1000).map(scattered_key);
+        keys.for_each(|key| batch.insert(TreeId::Data, &key, &[1; 100]));
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+    drop(kv);
+    Kv::open(device, Mode::ReadOnly, small_cache(2)).unwrap().0
+}
+
+/// Before a scan comes to a leaf the device knows of it, however the volume was opened; and what is read ahead
+/// is there when the scan comes to it, even where the cache is full of what others have looked up.
+#[test]
+fn a_scan_reads_ahead_once() {
+    let device = Advised::new(Arc::new(MemoryDevice::new(64 * MIB)));
+    let kv = many_keys(device.clone());
+    let mut random = Random::new(2);
+    let scan = |backwards: bool| {
+        let (before, told) = (kv.volume().io_counts(), device.bytes.load(Ordering::Relaxed));
+        let entries = kv.range(TreeId::Data, b"", None);
+        match backwards {
+            false => {
+                assert_eq!(entries.map(|entry| entry.unwrap().1.len()).sum::<usize>(), 10_000_000)
+            }
+            true => assert_eq!(
+                entries.rev().map(|entry| entry.unwrap().1.len()).sum::<usize>(),
+                10_000_000
+            ),
+        }
+        let read = kv.volume().io_counts().read_bytes - before.read_bytes;
+        (read, device.bytes.load(Ordering::Relaxed) - told)
+    };
+    for backwards in [false, true, false] {
+        for _ in 0..4000 {
+            let key = scattered_key(random.below(100_000) as u32);
+            assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
+        }
+        let (read, told) = scan(backwards);
+        println!("{read} bytes read, {told} announced");
+        assert!(read <= 13_000_000, "{read} bytes read, backwards: {backwards}");
+        assert!(told >= 9_000_000, "{told} bytes announced, backwards: {backwards}");
+    }
+}
+
+/// Who looks up one key after the other, all over a volume, comes to all leaves: their heads are read before, if somebody
+/// has the time, and by whom ever once. Who looks up a few keys has nothing else read.
+#[test]
+fn lookups_in_no_order_have_heads_read() {
+    let device = Advised::new(Arc::new(MemoryDevice::new(64 * MIB)));
+    let kv = many_keys(device.clone());
+    let store = kv.volume().store();
+    let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
+    let heads = entries.filter(|entry| entry.height == Height(0));
+    let heads: Vec<u64> = heads.map(|entry| entry.head_bytes.into()).collect();
+    let (count, all) = (heads.len(), heads.iter().sum::<u64>());
+    let mut random = Random::new(1);
+    let mut told = |lookups: u64| {
+        for _ in 0..lookups {
+            let key = scattered_key(random.below(100_000) as u32);
+            assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
+        }
+        device.bytes.load(Ordering::Relaxed)
+    };
+    let (opening, before) = (told(0), kv.volume().io_counts().reads);
+    let [few, more] = [3, 8000].map(|lookups| told(lookups) - opening);
+    let reads = kv.volume().io_counts().reads - before;
+    println!("{count} heads of {all} bytes: {few}, and {more} announced; {reads} reads");
+    assert_eq!(few, 0);
+    assert!(more < all, "{more} of {all} bytes announced");
+    // One part a lookup, and the heads.
+    assert!(reads < 8003 + count as u64 + 100, "{reads} reads");
+}
+
+/// What is read before anybody asks for it may be bad: nobody hears of that but who asks for it, each time.
+#[test]
+fn a_head_that_cannot_be_read_before_is_met_by_who_needs_it() {
+    let below = Arc::new(MemoryDevice::new(64 * MIB));
+    drop(many_keys(below.clone()));
+    let device = Arc::new(FaultyDevice::new(below));
+    let beside = Advised::new(device.clone());
+    let kv = Kv::open(beside, Mode::ReadOnly, small_cache(3)).unwrap().0;
+    let store = kv.volume().store();
+    let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
+    let leaves: Vec<u64> = entries
+        .filter(|entry| entry.height == Height(0))
+        .map(|entry| entry.extent.start.byte())
+        .collect();
+    let bad = leaves[leaves.len() / 2];
+    device.spoil(bad..bad + 512);
+    let mut random = Random::new(1);
+    let mut failed = 0;
+    for _ in 0..4000 {
+        let key = scattered_key(random.below(100_000) as u32);
+        match kv.get(TreeId::Data, &key) {
+            Ok(value) => assert!(value.is_some()),
+            Err(error) => {
+                assert!(error.to_string().contains(&format!("b:{bad:#x}")), "{error}");
+                failed += 1;
+            }
+        }
+    }
+    println!("{failed} of 4000 lookups in {} leaves came to the bad one", leaves.len());
+    assert!((1..80).contains(&failed), "{failed} lookups failed");
+}
+
+/// Where a cache has no room for parts, it has for heads: a lookup reads one part, and no head a second time.
+#[test]
+fn heads_stay_in_a_small_cache() {
+    let kv = many_keys(Arc::new(MemoryDevice::new(64 * MIB)));
+    let mut random = Random::new(1);
+    let mut reads = |lookups: u64| {
+        let before = kv.volume().io_counts().reads;
+        for _ in 0..lookups {
+            let key = scattered_key(random.below(100_000) as u32);
+            assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
+        }
+        kv.volume().io_counts().reads - before
+    };
+    // Every leaf is met.
+    reads(4000);
+    let (lookups, found) = (4000, reads(4000));
+    println!("{found} reads for {lookups} lookups");
+    assert!(found <= lookups + lookups / 20, "{found} reads for {lookups} lookups");
+}
+
+/// Much waits to be written, in the log too: lookups keep to the budget all the same, and find room for what they read, also
+/// right after a recovery, when nothing makes anything be written.
+#[test]
+fn lookups_among_dirty_nodes_keep_to_the_budget() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    drop(many_keys(device.clone()));
+    let mut kv = Kv::open(device.clone(), Mode::ReadWrite, small_cache(3)).unwrap().0;
+    let mut random = Random::new(1);
+    for _ in 0..10 {
+        let mut batch = Batch::new();
+        for _ in 0..1000 {
+            let key = scattered_key(random.below(100_000) as u32);
+            batch.patch(TreeId::Data, &key, 10, b"four", false);
+        }
+        kv.commit(batch).unwrap();
+        kv.sync().unwrap();
+    }
+    let mut look_up = |kv: &Kv, what: &str| {
+        let (before, count) = (kv.volume().io_counts(), 4000);
+        for _ in 0..count {
+            let key = scattered_key(random.below(100_000) as u32);
+            assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
+        }
+        let (store, after) = (kv.volume().store(), kv.volume().io_counts());
+        let (cached, dirty) = (store.cached_bytes(), store.dirty_bytes());
+        let (budget, reads) = (store.budget().total_bytes, after.reads - before.reads);
+        println!(
+            "{what}: {cached} bytes, {dirty} of them dirty, {reads} reads for {count} lookups"
+        );
+        assert!(cached <= budget, "{what}: {cached} of {budget} bytes");
+        (dirty, reads)
+    };
+    let (dirty, reads) = look_up(&kv, "before");
+    assert!(reads < 4000 / 3 * 4, "{reads} reads for 4000 lookups");
+    drop(kv);
+    let kv = Kv::open(device, Mode::ReadWrite, small_cache(4)).unwrap().0;
+    look_up(&kv, "to begin with");
+    let (left, reads) = look_up(&kv, "recovered");
+    assert!(left < dirty / 2, "{left} of {dirty} bytes are dirty");
+    assert!(reads < 4000 * 5 / 4, "{reads} reads for 4000 lookups");
+}

@@ -88,12 +88,9 @@ impl Store {
         Ahead { nodes, job: Some(Job::start(&self.disk, work)), cache, bytes }
     }
 
-    /// Somebody looks a key up below child `at`. Who has come to some children in no order will come to all: the heads of the
-    /// others are promised, and read beside the foreground.
-    pub fn promise_others(&self, parent: &Internal, at: usize) {
-        if self.has(parent.children()[at].id) {
-            return;
-        }
+    /// Somebody looks a key up below a child that is not in memory. Who has come to some children in no order will come to
+    /// all: the heads of the others are promised, and read beside the foreground.
+    pub(super) fn promise_others(&self, parent: &Internal) {
         let cache = self.lock();
         let is_known = |child: &&Child| cache.has(child.id);
         if parent.children().iter().filter(is_known).count() != HEADS_KNOWN {

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
+
 use super::promise::Promise;
 use crate::ids::NodeId;
 use crate::node::Node;
@@ -23,7 +25,7 @@ const LEAVES_SHARE: usize = 3;
 #[derive(Default)]
 pub(super) struct Lru {
     basement_size: usize,
-    slots: HashMap<NodeId, Slot>,
+    slots: HashMap<NodeId, Slot, RandomState>,
     /// Leaves that a scan came by: nobody expects to see them again soon.
     scanned: Ages,
     /// Clean nodes that were wanted for something else.
@@ -35,7 +37,7 @@ pub(super) struct Lru {
     /// Those of the latter of whose runs something is in memory, which can be read again.
     dirty_read: Ages,
     /// Nodes that are going to be asked for, with their ages. None of them has a slot.
-    promised: HashMap<NodeId, (u64, Arc<Promise>)>,
+    promised: HashMap<NodeId, (u64, Arc<Promise>), RandomState>,
     promises: Ages,
     tick: u64,
     bytes: usize,

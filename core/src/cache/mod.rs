@@ -24,7 +24,7 @@ use crate::format::limits::NODES_END;
 use crate::format::{Birth, Bounds, Entry};
 use crate::ids::*;
 use crate::log::Late;
-use crate::node::{Leaf, Node};
+use crate::node::{Internal, Leaf, Node};
 use crate::space::{Need, Space};
 use crate::table::Table;
 pub use ahead::Ahead;
@@ -234,12 +234,13 @@ impl Store {
     }
 
     fn node_for(&self, id: NodeId, purpose: Use) -> Result<Arc<Node>> {
-        let mut cache = self.lock();
-        if let Some(node) = cache.get(id, purpose) {
-            return Ok(node);
-        }
-        let promise = cache.redeem(id);
-        drop(cache);
+        let known = self.lock().get(id, purpose);
+        known.map_or_else(|| self.fetch(id, purpose), Ok)
+    }
+
+    /// A node that is not in memory.
+    fn fetch(&self, id: NodeId, purpose: Use) -> Result<Arc<Node>> {
+        let promise = self.lock().redeem(id);
         if let Some(node) = promise.and_then(|promise| promise.node(&self.disk)) {
             return Ok(self.enter(node, purpose));
         }
@@ -262,7 +263,7 @@ impl Store {
     }
 
     /// Leaves below `parent`, one beside another, and what is pending for them there, will be read soon.
-    pub fn will_read(&self, parent: &crate::node::Internal, children: Range<usize>) {
+    pub fn will_read(&self, parent: &Internal, children: Range<usize>) {
         parent.will_read(&self.disk, children.clone());
         for child in &parent.children()[children] {
             // Whoever reads it meets what is wrong.
@@ -272,6 +273,16 @@ impl Store {
                 self.disk.will_read(extent.start.byte(), extent.bytes());
             }
         }
+    }
+
+    /// Reads a node: what it loads meanwhile counts.
+    pub fn reading<T>(&self, node: &Node, read: impl FnOnce() -> Result<T>) -> Result<T> {
+        let before = node.loaded();
+        let result = read();
+        if node.loaded() != before {
+            self.has_read(node);
+        }
+        result
     }
 
     /// Somebody has read a node: what it has loaded counts.
@@ -302,23 +313,40 @@ impl Store {
     }
 
     /// A child, which must be one lower than its parent, of the same tree.
-    pub fn child(&self, parent: &crate::node::Internal, at: usize) -> Result<Arc<Node>> {
+    pub fn child(&self, parent: &Internal, at: usize) -> Result<Arc<Node>> {
         self.child_for(parent, at, Use::Other)
     }
 
     /// The same for a certain use.
-    pub fn child_for(
-        &self,
-        parent: &crate::node::Internal,
-        at: usize,
-        purpose: Use,
-    ) -> Result<Arc<Node>> {
+    pub fn child_for(&self, parent: &Internal, at: usize, purpose: Use) -> Result<Arc<Node>> {
+        let node = self.node_for(parent.children()[at].id, purpose)?;
+        self.check_child(parent, at, &node)?;
+        Ok(node)
+    }
+
+    /// The same for whoever looks a key up: if it is not in memory, others beside it may be promised.
+    pub fn child_to_look_up(&self, parent: &Internal, at: usize) -> Result<Arc<Node>> {
         let id = parent.children()[at].id;
-        let node = self.node_for(id, purpose)?;
-        let bounds = parent.child_bounds(at);
+        let known = self.lock().get(id, Use::Other);
+        let node = match known {
+            Some(node) => node,
+            None => {
+                self.promise_others(parent);
+                self.fetch(id, Use::Other)?
+            }
+        };
+        self.check_child(parent, at, &node)?;
+        Ok(node)
+    }
+
+    /// A child must be one lower than its parent, of the same tree, and have the keys that the parent says.
+    fn check_child(&self, parent: &Internal, at: usize, node: &Node) -> Result<()> {
+        let end = parent.children().get(at + 1).map(|next| &next.pivot);
+        let Bounds { lo, hi } = node.bounds();
         if node.tree() != parent.tree
             || node.height().0 + 1 != parent.height.0
-            || *node.bounds() != bounds
+            || *lo != parent.children()[at].pivot
+            || hi.as_ref() != end.or(parent.bounds.hi.as_ref())
         {
             let expected = format!(
                 "a child of {} of height {} with its bounds",
@@ -326,10 +354,10 @@ impl Store {
                 parent.height.0 - 1
             );
             let found = format!("a node of height {} with others", node.height());
-            let place = Place::Node { id, byte: None };
+            let place = Place::Node { id: parent.children()[at].id, byte: None };
             return Err(Error::corrupt(place, Fault::mismatch("child", expected, found)));
         }
-        Ok(node)
+        Ok(())
     }
 
     /// Whether a node is in memory and dirty: changing it costs no I/O that is not due anyway.

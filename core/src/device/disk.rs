@@ -5,6 +5,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use smallvec::{SmallVec, smallvec};
+
 use super::Device;
 use super::buffers::Buffers;
 use crate::error::{Error, Fault, Place, Result};
@@ -241,13 +243,13 @@ impl Disk {
     }
 
     /// The places of `[at, at + len)` on the device: positions and lengths, in their order.
-    pub fn places(&self, at: u64, len: usize) -> Result<Vec<(u64, usize)>> {
+    pub fn places(&self, at: u64, len: usize) -> Result<SmallVec<[(u64, usize); 1]>> {
         let block = BlockNr(at / BLOCK_SIZE as u64);
-        let Some((map, index)) = block.map() else { return Ok(vec![(at, len)]) };
+        let Some((map, index)) = block.map() else { return Ok(smallvec![(at, len)]) };
         let scattered = self.scattered(map)?;
         let mut skip = index * BLOCK_SIZE as u64 + at % BLOCK_SIZE as u64;
         let mut left = len;
-        let mut places = Vec::new();
+        let mut places = SmallVec::new();
         for extent in &scattered.extents {
             let here = extent.bytes().saturating_sub(skip).min(left as u64);
             if here > 0 {

@@ -17,6 +17,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::fields::{Fields, FormatError, Trace, Writer, varint_bytes};
 use super::key::{GREATER_KEY, Key, is_greater, shared_prefix};
@@ -56,20 +57,20 @@ pub fn chunks_of(
 ) -> (Vec<(u16, u16)>, Vec<usize>) {
     let mut chunks = Chunks::new(tree);
     let places = lengths.map(|len| chunks.place(len)).collect();
-    (places, chunks.lengths)
+    (places, chunks.lengths.into_vec())
 }
 
 /// Chunks that are being filled.
 pub(crate) struct Chunks {
     tree: TreeId,
-    lengths: Vec<usize>,
+    lengths: SmallVec<[usize; 4]>,
     /// The one that takes more.
     open: Option<usize>,
 }
 
 impl Chunks {
     pub fn new(tree: TreeId) -> Chunks {
-        Chunks { tree, lengths: Vec::new(), open: None }
+        Chunks { tree, lengths: SmallVec::new(), open: None }
     }
 
     /// The chunk that takes a value of so many bytes; nothing if it begins another.

@@ -37,21 +37,17 @@ pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
     loop {
         let next = match &*node {
             Node::Leaf(leaf) => {
-                let value = leaf.get(&store.disk, key)?;
-                store.has_read(&node);
+                let value = store.reading(&node, || leaf.get(&store.disk, key))?;
                 return Ok(above.map_or(value.clone(), |above: Action| above.apply(value.as_ref())));
             }
             Node::Internal(internal) => {
-                above = internal.lookup(&store.disk, key, above)?;
-                store.has_read(&node);
+                above = store.reading(&node, || internal.lookup(&store.disk, key, above))?;
                 match &above {
                     Some(Action::Insert(value)) => return Ok(Some(value.clone())),
                     Some(Action::Delete) => return Ok(None),
                     Some(Action::Update(_)) | None => {}
                 }
-                let at = internal.child_for(key);
-                store.promise_others(internal, at);
-                store.child(internal, at)?
+                store.child_to_look_up(internal, internal.child_for(key))?
             }
         };
         node = next;

@@ -1,5 +1,7 @@
 //! A leaf as it is on disk: its head, and the basements that were asked for.
 
+use smallvec::{SmallVec, smallvec};
+
 use super::*;
 use crate::error::Place;
 
@@ -8,8 +10,8 @@ use crate::error::Place;
 pub(super) struct Stored {
     extent: Extent,
     head: LeafHead,
-    /// For each basement what it holds, once somebody has asked for it.
-    parts: Vec<OnceLock<Arc<Part>>>,
+    /// For each basement what it holds, once somebody has asked for it; there is none before anybody has for any.
+    parts: OnceLock<Box<[Slot]>>,
     /// Bytes of parts: blocks that several basements name must not take more memory than the leaf has
     /// bytes.
     loaded: Loaded,
@@ -18,6 +20,9 @@ pub(super) struct Stored {
     /// What basements that have been read take, without blocks of files.
     memory: Loaded,
 }
+
+/// What a basement holds, if it has been read.
+type Slot = OnceLock<Arc<Part>>;
 
 /// A basement in memory.
 pub(super) struct Part {
@@ -103,7 +108,7 @@ impl Part {
 }
 
 /// Bytes of a leaf that were read at once: one stretch, or one of key sections and one of small chunks.
-struct Stretches(Vec<(u32, Bytes)>);
+struct Stretches(SmallVec<[(u32, Bytes); 2]>);
 
 impl Stretches {
     /// What stands at a place, which one of them holds.
@@ -120,8 +125,7 @@ impl Stretches {
 
 impl Stored {
     pub fn new(head: LeafHead, extent: Extent) -> Stored {
-        let parts = head.basements.iter().map(|_| OnceLock::new()).collect();
-        let (loaded, keys, memory) = Default::default();
+        let (parts, loaded, keys, memory) = Default::default();
         Stored { extent, head, parts, loaded, keys, memory }
     }
 
@@ -136,13 +140,13 @@ impl Stored {
     }
 
     pub fn forget_parts(&mut self) {
-        self.parts.iter_mut().for_each(|part| drop(part.take()));
+        self.parts.take();
         (self.loaded, self.keys, self.memory) = Default::default();
     }
 
     /// Gives back the memory that all of it was read into at once.
     pub fn recycle(self, disk: &Disk) {
-        let parts = self.parts.into_iter().filter_map(OnceLock::into_inner);
+        let parts = self.parts.into_inner().into_iter().flatten().filter_map(OnceLock::into_inner);
         let small = parts.map(|part| part.small.clone());
         if let Some(memory) = small.last().filter(Bytes::is_unique) {
             disk.recycle(memory.into());
@@ -151,8 +155,8 @@ impl Stored {
 
     /// About how much memory it takes.
     pub fn weight(&self) -> usize {
-        let parts =
-            self.parts.len() * size_of::<OnceLock<Arc<Part>>>() + self.memory.bytes() as usize;
+        let slots = self.parts.get().map_or(0, |parts| size_of_val(&**parts));
+        let parts = slots + self.memory.bytes() as usize;
         let blocks = match self.head.tree {
             TreeId::Metadata => 0,
             TreeId::Data => self.parts().map(|part| part.blocks_memory()).sum(),
@@ -173,13 +177,13 @@ impl Stored {
     /// The basements that may have keys within `[lo, hi)`.
     fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
         let first = self.behind(lo).saturating_sub(1);
-        let end = hi.map_or(self.parts.len(), |hi| self.head.basements.before(hi, false));
+        let end = hi.map_or(self.len(), |hi| self.head.basements.before(hi, false));
         first..end.max(first)
     }
 
     /// How many basements there are.
     pub fn len(&self) -> usize {
-        self.parts.len()
+        self.head.basements.len()
     }
 
     /// The keys that basement `at` may hold.
@@ -249,13 +253,13 @@ impl Stored {
             [first, .., last] if self.head.is_together() => {
                 let basements = &self.head.basements;
                 let keys = basements.at(first).offset..basements.at(last).keys().end;
-                Some(Stretches(vec![self.read(disk, keys)?]))
+                Some(Stretches(smallvec![self.read(disk, keys)?]))
             }
             _ => None,
         };
         for at in range {
             let read;
-            let section = match self.parts[at].get() {
+            let section = match self.known(at) {
                 Some(part) => &part.section,
                 None => {
                     let keys = self.head.basements.at(at).keys();
@@ -275,18 +279,25 @@ impl Stored {
 
     /// Basement `at`, which is read if it has not been.
     pub fn part(&self, disk: &Disk, at: usize) -> Result<&Arc<Part>> {
-        self.load(disk, at..at + 1)?;
-        Ok(self.parts[at].get().expect("it was just loaded"))
+        if self.known(at).is_none() {
+            self.load_row(disk, at..at + 1)?;
+        }
+        Ok(self.known(at).expect("it was just loaded"))
     }
 
     /// All basements that have been read, in order.
     pub fn parts(&self) -> impl Iterator<Item = &Arc<Part>> {
-        self.parts.iter().filter_map(OnceLock::get)
+        self.parts.get().into_iter().flatten().filter_map(OnceLock::get)
+    }
+
+    /// Basement `at`, if it has been read.
+    fn known(&self, at: usize) -> Option<&Arc<Part>> {
+        self.parts.get().and_then(|parts| parts[at].get())
     }
 
     /// Reads what has not been read.
     pub fn read_all(&self, disk: &Disk) -> Result<()> {
-        self.load(disk, 0..self.parts.len())?;
+        self.load(disk, 0..self.len())?;
         let parts = self.parts().enumerate();
         let blocks: Vec<(usize, &Block)> =
             parts.flat_map(|(at, part)| part.blocks.iter().map(move |(_, b)| (at, b))).collect();
@@ -295,26 +306,30 @@ impl Stored {
 
     /// Those of some basements that have not been read.
     fn missing(&self, range: Range<usize>) -> Vec<usize> {
-        range.filter(|at| self.parts[*at].get().is_none()).collect()
+        range.filter(|at| self.known(*at).is_none()).collect()
     }
 
     /// Reads basements that have not been, those in a row together.
     fn load(&self, disk: &Disk, range: Range<usize>) -> Result<()> {
         let missing = self.missing(range);
-        for row in missing.chunk_by(|a, b| a + 1 == *b) {
-            let stretches = self.read_row(disk, row[0]..row[row.len() - 1] + 1)?;
-            for at in row {
-                let part = self.parse(*at, &stretches)?;
-                // Several may have read it at the same time; one of them is kept, and counts.
-                self.parts[*at].get_or_init(|| {
-                    let basement = self.head.basements.at(*at);
-                    self.keys.add(part.bytes() as u64);
-                    // Keys as they were read stay with the values behind them.
-                    self.memory.add(part.memory() as u64 + u64::from(basement.bytes));
-                    self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
-                    Arc::new(part)
-                });
-            }
+        let mut rows = missing.chunk_by(|a, b| a + 1 == *b);
+        rows.try_for_each(|row| self.load_row(disk, row[0]..row[row.len() - 1] + 1))
+    }
+
+    fn load_row(&self, disk: &Disk, row: Range<usize>) -> Result<()> {
+        let stretches = self.read_row(disk, row.clone())?;
+        let parts = self.parts.get_or_init(|| vec![Slot::new(); self.len()].into());
+        for at in row {
+            let part = self.parse(at, &stretches)?;
+            // Several may have read it at the same time; one of them is kept, and counts.
+            parts[at].get_or_init(|| {
+                let basement = self.head.basements.at(at);
+                self.keys.add(part.bytes() as u64);
+                // Keys as they were read stay with the values behind them.
+                self.memory.add(part.memory() as u64 + u64::from(basement.bytes));
+                self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
+                Arc::new(part)
+            });
         }
         Ok(())
     }
@@ -324,14 +339,14 @@ impl Stored {
         let basements = &self.head.basements;
         let (first, last) = (basements.at(row.start), basements.at(row.end - 1));
         if !self.head.is_together() || row.len() == basements.len() {
-            return Ok(Stretches(vec![self.read(disk, first.offset..last.chunks().end)?]));
+            return Ok(Stretches(smallvec![self.read(disk, first.offset..last.chunks().end)?]));
         }
         let chunks = first.small_at..last.chunks().end;
         // Both are on their way at the same time.
         let at = self.extent.start.byte() + u64::from(chunks.start);
         disk.will_read(at, chunks.len() as u64);
         let keys = self.read(disk, first.offset..last.keys().end)?;
-        Ok(Stretches(vec![keys, self.read(disk, chunks)?]))
+        Ok(Stretches(smallvec![keys, self.read(disk, chunks)?]))
     }
 
     /// Reads a piece of the leaf, and says where it starts.

@@ -146,8 +146,11 @@ fn internal_head() -> InternalHead {
     };
     let section =
         |offset| SectionRef { offset, bytes: 50, count: 2, greatest: Msn(8), hash: Hash([2; 32]) };
-    let mut filter = Vec::new();
-    push_filter(&mut filter, [&b"anchor"[..], b"animal"].into_iter(), 2);
+    let mut list = SliceList::default();
+    list.push(NodeId(21), &[], 99, section(178), |filters| {
+        push_filter(filters, [&b"anchor"[..], b"animal"].into_iter(), 2);
+    });
+    let (slices, filters) = list.finish();
     let run = RunRef {
         seq: RunSeq(2),
         extent: Extent { start: BlockNr(700), blocks: 1 },
@@ -155,13 +158,8 @@ fn internal_head() -> InternalHead {
         birth: Epoch(6),
         header_hash: Hash([4; 32]),
         ranges: section(128),
-        slices: vec![SliceRef {
-            child: NodeId(21),
-            first: Key::default(),
-            growth: 99,
-            section: section(178),
-            filter: filter.into(),
-        }],
+        slices,
+        filters,
     };
     InternalHead {
         id: NodeId(1),

@@ -15,7 +15,7 @@ use crate::node::Node;
 /// What a head takes in memory is at most so many times what it takes on disk, and so many bytes: that of a leaf, and that of
 /// another node, where each child takes some besides.
 const LEAF: (usize, usize) = (2, 512);
-const INTERNAL: (usize, usize) = (3, 24 << 10);
+const INTERNAL: (usize, usize) = (4, 24 << 10);
 
 /// A node that somebody is going to ask for.
 pub(super) struct Promise {

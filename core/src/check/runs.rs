@@ -167,7 +167,7 @@ impl Runs<'_, '_> {
         }
         let mut filter = Vec::new();
         push_filter(&mut filter, messages.iter().map(|(key, _)| &**key), messages.len());
-        if *slice.filter != *filter {
+        if *run.filter(slice) != *filter {
             self.add(Code::MessageWrong, run, format!("the filter for {}", slice.child));
         }
         let inside = |key: &Key| bounds.as_ref().is_some_and(|bounds| bounds.contains(key));

@@ -23,20 +23,35 @@
 //!        ranges        52   offset 4, length 4, messages 4, greatest MSN 8, hash 32
 //!        unbound count  4   0
 //!        slice count    4
-//!        slices             each: child 8, growth 8, offset to hash as for the ranges, length 2, first key
-//!                           (empty for the first slice of the child), and a filter
+//!        slices             each, as below
 //! ```
 //!
 //! A child's pivot is the least key that belongs to it. A slice of a run whose sequence number is
 //! below its child's first live run has been flushed: the encoder leaves it out.
+//!
+//! A slice is six short numbers, a hash, a key, and a filter:
+//!
+//! ```text
+//! step           how many children further its child is than that of the slice before it; for the first slice, its place
+//! gap            bytes between the slice before it, or the run's header, and this one
+//! length
+//! messages
+//! greatest MSN
+//! growth
+//! hash       32
+//! first key      its length, a short number, and the key: only where the slice before it is for the same child
+//! filter
+//! ```
+
+use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::fields::{Fields, FormatError, Trace, Writer};
+use super::fields::{Fields, FormatError, Trace, Writer, varint_bytes};
 use super::filter::filter_bytes;
 use super::key::{Bounds, Key};
 use super::limits::*;
-use super::run::{RUN_HEADER_BYTES, SLICE_HEADER};
+use super::run::{MESSAGE_BYTES, RUN_HEADER_BYTES, SLICE_HEADER};
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
@@ -45,9 +60,12 @@ pub(crate) const CHILD_BYTES: usize = 30;
 const SECTION_BYTES: usize = 52;
 /// Everything before the bounds.
 const HEAD_BYTES: usize = 112;
-const SLICE_BYTES: usize = 18 + SECTION_BYTES;
+/// The least that a slice takes in the head, and the most besides its first key and its filter: its step, gap, length,
+/// messages, MSN and growth, its hash, and the length of the key.
+const SLICE_MIN: usize = 6 + 32 + 2;
+const SLICE_MAX: usize = 2 + 4 + 4 + 4 + 9 + 7 + 32 + 2;
 /// What a slice takes in the head and the run, besides its first key, and what its messages take there.
-pub(crate) const SLICE_COST: usize = SLICE_BYTES + SLICE_HEADER;
+pub(crate) const SLICE_COST: usize = SLICE_MAX + SLICE_HEADER;
 /// Bytes of one in the head.
 pub(crate) const RUN_BYTES: usize = 64 + SECTION_BYTES + 8;
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
@@ -90,8 +108,18 @@ pub struct SliceRef {
     pub growth: u64,
     /// Where they are.
     pub section: SectionRef,
-    /// Which keys they may be for.
-    pub filter: Bytes,
+    /// Where among the filters of the run it stands which keys they may be for.
+    pub filter: Range<u32>,
+}
+
+/// Slices of a run, one behind another, whose first keys and filters are in memory that they share.
+#[derive(Default)]
+pub struct SliceList {
+    slices: Vec<SliceRef>,
+    /// All first keys.
+    firsts: Vec<u8>,
+    ends: Vec<usize>,
+    filters: Vec<u8>,
 }
 
 /// A run of the node.
@@ -111,6 +139,8 @@ pub struct RunRef {
     pub ranges: SectionRef,
     /// Its point messages, in the order of children, those for one child in the order of keys.
     pub slices: Vec<SliceRef>,
+    /// The filters of all of them.
+    pub filters: Bytes,
 }
 
 /// The head of an internal node.
@@ -190,8 +220,8 @@ impl InternalHead {
         let bounds =
             3 + self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| 2 + hi.len());
         let pivots: usize = self.children.iter().skip(1).map(|child| child.pivot.len()).sum();
-        let slices = self.runs.iter().flat_map(|run| &run.slices);
-        let slices = slices.map(|slice| SLICE_BYTES + slice.first.len() + slice.filter.len());
+        let slices = self.runs.iter().flat_map(|run| run.listed(&self.children));
+        let slices = slices.map(|listed| listed.bytes());
         HEAD_BYTES
             + bounds
             + self.children.len() * CHILD_BYTES
@@ -226,7 +256,7 @@ impl InternalHead {
             if index == 0 { Key::default().encode(&mut w) } else { child.pivot.encode(&mut w) }
         }
         for run in &self.runs {
-            run.encode(&mut w);
+            run.encode(&mut w, &self.children);
         }
         let length = u32::try_from(w.len()).expect("a head within its limit");
         w.patch(length_at, &length.to_le_bytes());
@@ -275,13 +305,69 @@ fn decode_children(
     Ok(children)
 }
 
-impl SliceRef {
-    /// Gives slices their filters, which stand one behind another.
-    pub fn share(slices: &mut [SliceRef], filters: Vec<u8>) {
-        let mut filters = Bytes::from(filters);
-        for slice in slices {
-            slice.filter = filters.split_to(filter_bytes(slice.section.count as usize));
+impl SliceList {
+    /// Adds a slice, whose filter `filter` appends to those before it.
+    pub fn push(
+        &mut self,
+        child: NodeId,
+        first: &[u8],
+        growth: u64,
+        section: SectionRef,
+        filter: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let start = self.filters.len() as u32;
+        filter(&mut self.filters);
+        let filter = start..self.filters.len() as u32;
+        self.firsts.extend_from_slice(first);
+        self.ends.push(self.firsts.len());
+        self.slices.push(SliceRef { child, first: Key::default(), growth, section, filter });
+    }
+
+    /// The child of the last slice, and its first key.
+    fn last(&self) -> Option<(NodeId, &[u8])> {
+        let (last, before) = (self.slices.last()?, self.ends.iter().rev().nth(1));
+        Some((last.child, &self.firsts[before.copied().unwrap_or(0)..]))
+    }
+
+    /// The slices, and all filters.
+    pub fn finish(self) -> (Vec<SliceRef>, Bytes) {
+        let SliceList { mut slices, firsts, ends, filters } = self;
+        let mut firsts = Bytes::from(firsts);
+        let mut start = 0;
+        for (slice, end) in slices.iter_mut().zip(ends) {
+            if end > start {
+                slice.first = Key::new(firsts.split_to(end - start));
+            }
+            start = end;
         }
+        (slices, filters.into())
+    }
+}
+
+/// A slice as it is listed in the head.
+struct Listed<'r> {
+    numbers: [u64; 6],
+    hash: &'r Hash,
+    /// Its first key, if the slice before it is for the same child.
+    first: Option<&'r [u8]>,
+    filter: &'r [u8],
+}
+
+impl Listed<'_> {
+    fn bytes(&self) -> usize {
+        let numbers: usize = self.numbers.iter().map(|number| varint_bytes(*number)).sum();
+        let first = self.first.map_or(0, |first| varint_bytes(first.len() as u64) + first.len());
+        numbers + 32 + first + self.filter.len()
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        self.numbers.iter().for_each(|number| w.varint(*number));
+        w.hash(self.hash);
+        if let Some(first) = self.first {
+            w.varint(first.len() as u64);
+            w.bytes(first);
+        }
+        w.bytes(self.filter);
     }
 }
 
@@ -308,46 +394,67 @@ impl RunRef {
         let ranges = SectionRef::decode(f, bytes)?;
         f.leave();
         f.zeros("unbound count", 4)?;
-        let slice_count = f.count("slice count", SLICES_MAX, SLICE_BYTES)?;
-        let mut slices: Vec<SliceRef> = Vec::with_capacity(slice_count);
-        let mut filters = Vec::new();
-        let mut rest = children.iter();
+        let slice_count = f.count("slice count", SLICES_MAX, SLICE_MIN)?;
+        let mut slices = SliceList::default();
+        let (mut place, mut end) = (0, RUN_HEADER_BYTES as u64);
         for index in 0..slice_count {
             f.enter("slice", Some(index));
-            let child = NodeId(f.u64("child")?);
-            let before = slices.last().filter(|before| before.child == child);
-            if before.is_none() {
-                let Some(edge) = rest.find(|edge| edge.id == child) else {
-                    return Err(f.wrong("child", "a child, in their order", child));
-                };
-                if edge.first_run > seq {
-                    return Err(f.wrong("child", "one whose messages are live", child));
+            let before = slices.last();
+            place += f.length("step", children.len() - 1 - place)?;
+            let ChildRef { id: child, first_run, .. } = children[place];
+            let before = before.filter(|(before, _)| *before == child).map(|(_, first)| first);
+            if first_run > seq {
+                return Err(f.wrong("step", "one to a child whose messages are live", child));
+            }
+            let section = SectionRef::decode_short(f, end, bytes)?;
+            end = u64::from(section.offset) + u64::from(section.bytes);
+            let at = f.at();
+            let growth = f.varint("growth")?;
+            f.within(at, "growth", growth, u64::from(bytes) * VALUE_MAX as u64)?;
+            let hash = f.hash("hash")?;
+            let mut first: &[u8] = &[];
+            if let Some(before) = before {
+                let len = f.length("key length", KEY_MAX)?;
+                first = f.hex("first key", len)?;
+                if first <= before {
+                    return Err(f.wrong("first key", "growing keys", "another"));
                 }
             }
-            let growth = f.u64("growth")?;
-            f.within(f.at() - 8, "growth", growth, u64::from(bytes) * VALUE_MAX as u64)?;
-            let section = SectionRef::decode(f, bytes)?;
-            if section.count == 0 {
-                return Err(f.wrong("messages", "at least 1", 0));
-            }
-            let first = Key::decode(f, "first key")?;
-            let fits = match before {
-                None => first.is_empty(),
-                Some(before) => first > before.first,
-            };
-            if !fits {
-                return Err(f.wrong("first key", "none, then growing keys", "another"));
-            }
             let filter = f.hex("filter", filter_bytes(section.count as usize))?;
-            filters.extend_from_slice(filter);
-            slices.push(SliceRef { child, first, growth, section, filter: Bytes::new() });
+            let section = SectionRef { hash, ..section };
+            slices.push(child, first, growth, section, |all| all.extend_from_slice(filter));
             f.leave();
         }
-        SliceRef::share(&mut slices, filters);
-        Ok(RunRef { seq, extent, bytes, birth, header_hash, ranges, slices })
+        let (slices, filters) = slices.finish();
+        Ok(RunRef { seq, extent, bytes, birth, header_hash, ranges, slices, filters })
     }
 
-    fn encode(&self, w: &mut Writer) {
+    /// The filter of one of the run's slices.
+    pub fn filter(&self, slice: &SliceRef) -> &[u8] {
+        &self.filters[slice.filter.start as usize..slice.filter.end as usize]
+    }
+
+    /// The slices as they are listed in the head of a node with these children.
+    fn listed<'r>(&'r self, children: &'r [ChildRef]) -> impl Iterator<Item = Listed<'r>> {
+        let mut place = 0;
+        let mut end = RUN_HEADER_BYTES as u32;
+        let mut before = None;
+        self.slices.iter().map(move |slice| {
+            let SectionRef { offset, bytes, count, greatest, hash } = &slice.section;
+            // A slice for a child that is not there, or in front, is refused by whoever reads it.
+            let step = children[place..].iter().take_while(|child| child.id != slice.child).count();
+            place = (place + step).min(children.len() - 1);
+            let gap = offset.saturating_sub(end);
+            end = offset.saturating_add(*bytes);
+            let place = [step as u64, gap.into(), (*bytes).into()];
+            let numbers = [place[0], place[1], place[2], (*count).into(), greatest.0, slice.growth];
+            let again = before.replace(slice.child) == Some(slice.child);
+            let first = again.then_some(&*slice.first);
+            Listed { numbers, hash, first, filter: self.filter(slice) }
+        })
+    }
+
+    fn encode(&self, w: &mut Writer, children: &[ChildRef]) {
         w.u64(self.seq.0);
         w.u64(self.extent.start.0);
         w.u32(self.extent.blocks);
@@ -357,13 +464,7 @@ impl RunRef {
         self.ranges.encode(w);
         w.u32(0);
         w.len32(self.slices.len());
-        for slice in &self.slices {
-            w.u64(slice.child.0);
-            w.u64(slice.growth);
-            slice.section.encode(w);
-            slice.first.encode(w);
-            w.bytes(&slice.filter);
-        }
+        self.listed(children).for_each(|listed| listed.encode(w));
     }
 }
 
@@ -384,6 +485,26 @@ impl SectionRef {
             return Err(f.wrong("offset", "a place behind the run's header", offset));
         }
         Ok(section)
+    }
+
+    /// What stands in a run of `run_bytes` bytes some bytes behind byte `end`; its hash comes later.
+    fn decode_short(
+        f: &mut Fields<'_, '_>,
+        end: u64,
+        run_bytes: u32,
+    ) -> Result<SectionRef, FormatError> {
+        let gap = f.length("gap", PART_MAX)?;
+        let at = f.at();
+        let bytes = f.length("length", PART_MAX)?;
+        let offset = end + gap as u64;
+        f.within(at, "end", offset + bytes as u64, run_bytes.into())?;
+        let count = f.length("messages", bytes / MESSAGE_BYTES)?;
+        if count == 0 {
+            return Err(f.wrong("messages", "at least 1", 0));
+        }
+        let greatest = Msn(f.varint("greatest MSN")?);
+        let (offset, bytes, count) = (offset as u32, bytes as u32, count as u32);
+        Ok(SectionRef { offset, bytes, count, greatest, hash: Hash::default() })
     }
 
     fn encode(&self, w: &mut Writer) {

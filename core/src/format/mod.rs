@@ -39,7 +39,7 @@ pub use inode::{
     SIZE_AT, ZONE_REF_BYTES, ZoneRef,
 };
 pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
-pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceRef};
+pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceList, SliceRef};
 pub(crate) use key::shared_prefix;
 pub use key::{Bounds, Key};
 pub(crate) use leaf::BASEMENT_BYTES;

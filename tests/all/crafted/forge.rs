@@ -239,7 +239,8 @@ impl Forge {
             greatest: greatest.unwrap_or_default(),
             hash: Hash::of(&w.as_slice()[start..]),
         };
-        let mut references = Vec::new();
+        let mut list = SliceList::default();
+        let mut before = None;
         for (child, messages) in slices {
             let start = w.len();
             let greatest = messages.iter().map(|(_, message)| message.msn).max();
@@ -247,12 +248,11 @@ impl Forge {
             encode_slice(&mut w, greatest.unwrap_or_default(), all);
             let section = section(&w, start, messages.len(), greatest);
             let growth = messages.iter().map(|(_, message)| growth_of(message)).sum();
-            let mut filter = Vec::new();
-            push_filter(&mut filter, messages.iter().map(|(key, _)| &**key), messages.len());
-            let again = references.last().is_some_and(|last: &SliceRef| last.child == *child);
-            let first = if again { messages[0].0.clone() } else { Key::default() };
-            let filter = filter.into();
-            references.push(SliceRef { child: *child, first, growth, section, filter });
+            let again = before.replace(*child) == Some(*child);
+            let first: &[u8] = if again { &messages[0].0 } else { &[] };
+            list.push(*child, first, growth, section, |filters| {
+                push_filter(filters, messages.iter().map(|(key, _)| &**key), messages.len());
+            });
         }
         let mut range_section = SectionRef::default();
         if !ranges.is_empty() {
@@ -266,7 +266,9 @@ impl Forge {
         w.patch(0, &header);
         let extent = self.put(&w.finish());
         let birth = self.birth().epoch;
-        RunRef { seq, extent, bytes, birth, header_hash, ranges: range_section, slices: references }
+        let (slices, filters) = list.finish();
+        let ranges = range_section;
+        RunRef { seq, extent, bytes, birth, header_hash, ranges, slices, filters }
     }
 
     /// Gives a node one run more.

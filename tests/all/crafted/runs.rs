@@ -175,10 +175,7 @@ pub(super) const CASES: &[Case] = &[
         run_becomes(forge, |_, run| run.slices[0].growth += 1)
     }),
     ("a slice whose filter leaves out its keys", Finds(Code::MessageWrong), |forge| {
-        run_becomes(forge, |_, run| {
-            let filter = &mut run.slices[0].filter;
-            *filter = vec![0; filter.len()].into();
-        })
+        run_becomes(forge, |_, run| run.filters = vec![0; run.filters.len()].into())
     }),
     ("two slices for one child", Clean, |forge| two_slices(forge, [1, 2], |_| {})),
     ("two slices for one child the wrong way round", Wrong, |forge| {

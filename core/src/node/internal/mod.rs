@@ -26,8 +26,9 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{KEY_MAX, MESSAGES_MAX};
 use crate::format::{
     Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, MESSAGE_BYTES, Probe,
-    RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST, SectionRef, SliceRef,
-    Writer, decode_ranges, encode_ranges, encode_slice, push_filter, read_slice, shared_prefix,
+    RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST, SectionRef, SliceList,
+    SliceRef, Writer, decode_ranges, encode_ranges, encode_slice, push_filter, read_slice,
+    shared_prefix,
 };
 use crate::ids::*;
 pub use pending::{Deed, Pending};
@@ -245,8 +246,9 @@ impl Internal {
     /// At most how many bytes writing the head, and all buffers as one run, takes.
     pub fn bytes_max(&self) -> usize {
         let edges: usize = self.children.iter().map(|child| CHILD_BYTES + child.pivot.len()).sum();
+        let filters: usize = self.runs.iter().map(|run| run.reference.filters.len()).sum();
         let slices = self.runs.iter().flat_map(|run| &run.reference.slices);
-        let slices: usize = slices.map(|s| SLICE_COST + s.first.len() + s.filter.len()).sum();
+        let slices: usize = slices.map(|s| SLICE_COST + s.first.len()).sum::<usize>() + filters;
         let fresh = self.buffered() / seal::SLICE_TARGET * (SLICE_COST + KEY_MAX);
         let slices = slices + self.children.len() * SLICE_COST + fresh;
         let runs = (self.runs.len() + 1) * RUN_BYTES;
@@ -312,7 +314,7 @@ impl Internal {
         for (number, run) in self.runs.iter().enumerate().rev().take_while(live) {
             if let Some(share) = shares.next_if(|share| usize::from(share.run) == number)
                 && let Some(at) = run.slice_of(share, head, key)
-                && probe.may_be_in(&run.reference.slices[at].filter)
+                && run.may_have(at, probe)
                 && let Some(item) = self.slice(disk, run, at)?.get(key)
                 && decided(&mut above, &item.action())
             {
@@ -347,6 +349,7 @@ impl Internal {
                 overlay.absorb(std::iter::empty(), shares(ranges, lo, hi));
                 let within =
                     child.share_of(number).map_or(0..0, |share| run.slices_within(share, lo, hi));
+                self.load_slices(disk, run, within.clone())?;
                 let slices = within.map(|at| Ok((at, self.slice(disk, run, at)?)));
                 let slices = slices.collect::<Result<Vec<_>>>()?;
                 let lists = runs::each_once(slices.iter().map(|(_, slice)| *slice));

@@ -11,17 +11,27 @@ const GAP_MAX: u32 = 16 << 10;
 #[derive(Clone)]
 pub struct Run {
     pub(super) reference: RunRef,
-    /// The first bytes of the slices' first keys.
-    heads: Vec<u64>,
+    /// What a lookup needs to know of the slices.
+    index: Vec<Spot>,
     /// What has been read. Slices of one child that were written from one list share it.
     pub(super) slices: Vec<OnceLock<Slice>>,
     pub(super) ranges: OnceLock<Arc<Vec<RangeDelete>>>,
     /// The keys and values of slices that are in memory, and what these take.
     arena: Loaded,
     memory: Loaded,
-    /// The bytes of all filters.
-    filters: usize,
 }
+
+/// What of a slice says whether it may have a message for a key.
+#[derive(Clone, Copy)]
+struct Spot {
+    /// The first bytes of its first key.
+    head: u64,
+    /// Where its filter is among those of the run.
+    filter: (u32, u32),
+}
+
+/// What a slice of which nothing was read takes in memory, besides its filter.
+const SLICE_MEMORY: usize = 160;
 
 impl Internal {
     /// Slice `at` of a run, which is read if it has not been.
@@ -168,10 +178,13 @@ impl Run {
         slices: Vec<OnceLock<Slice>>,
         ranges: OnceLock<Arc<Vec<RangeDelete>>>,
     ) -> Run {
-        let heads = reference.slices.iter().map(|slice| Key::head(&slice.first)).collect();
-        let filters = reference.slices.iter().map(|slice| slice.filter.len()).sum();
+        let spot = |slice: &SliceRef| Spot {
+            head: Key::head(&slice.first),
+            filter: (slice.filter.start, slice.filter.end),
+        };
+        let index = reference.slices.iter().map(spot).collect();
         let (arena, memory) = (Loaded::default(), Loaded::default());
-        let run = Run { reference, heads, slices, ranges, arena, memory, filters };
+        let run = Run { reference, index, slices, ranges, arena, memory };
         for slice in each_once(run.slices.iter().filter_map(OnceLock::get)) {
             run.arena.add(slice.arena() as u64);
             run.memory.add(slice.memory() as u64);
@@ -224,15 +237,21 @@ impl Run {
             // The first slice begins where the child does.
             return Some(all.start);
         }
-        let heads = &self.heads[all.clone()];
-        let mut end = all.start + heads.partition_point(|first| *first <= head);
+        let index = &self.index[all.clone()];
+        let mut end = all.start + index.partition_point(|spot| spot.head <= head);
         while end > all.start
-            && self.heads[end - 1] == head
+            && self.index[end - 1].head == head
             && *self.reference.slices[end - 1].first > *key
         {
             end -= 1;
         }
         end.checked_sub(1).filter(|at| *at >= all.start)
+    }
+
+    /// Whether slice `at` may have a message for a key.
+    pub(super) fn may_have(&self, at: usize, key: Probe) -> bool {
+        let (start, end) = self.index[at].filter;
+        key.may_be_in(&self.reference.filters[start as usize..end as usize])
     }
 
     /// The keys of slice `at`: from the first one to the second; without that, to the child's end.
@@ -244,7 +263,7 @@ impl Run {
 
     /// How much memory it takes without what is in memory of it.
     pub(super) fn memory(&self) -> usize {
-        256 + self.slices.len() * 216 + self.filters
+        256 + self.slices.len() * SLICE_MEMORY + self.reference.filters.len()
     }
 
     /// How much memory that takes: slices and range messages.

@@ -4,7 +4,7 @@ use super::*;
 use crate::format::limits;
 
 /// Messages for one child are cut into slices of about so many bytes.
-pub(super) const SLICE_TARGET: usize = 8 << 10;
+pub(super) const SLICE_TARGET: usize = 4 << 10;
 
 /// A run as bytes, ready to be written.
 pub struct RunImage {
@@ -108,8 +108,7 @@ impl Internal {
         buffer.clear();
         let mut w = Writer::from(buffer);
         w.pad_to(RUN_HEADER_BYTES);
-        let mut references = Vec::new();
-        let mut filters = Vec::new();
+        let mut list = SliceList::default();
         let mut inserts = Vec::new();
         let mut ranges: Vec<RangeDelete> = Vec::new();
         for (child, open) in self.children.iter().zip(&self.open) {
@@ -126,22 +125,25 @@ impl Internal {
                 }
             }
             let points: Vec<Item<'_>> = open.points().range(&[], end.map(|end| &**end)).collect();
-            for (at, points) in pieces(&points).enumerate() {
-                let first = if at == 0 { Key::default() } else { Key::copied(points[0].key) };
+            let mut before = None;
+            for points in pieces(&points) {
                 let all = || points.iter();
+                let key = points[0].key;
+                let first = before.map_or(&[][..], |before| separator(before, key));
+                before = points.last().map(|last| last.key);
                 let greatest = all().map(|item| item.msn).max().unwrap_or_default();
                 let start = w.len();
                 encode_slice(&mut w, greatest, all().map(|item| item.message()));
-                push_filter(&mut filters, all().map(|item| item.key), points.len());
                 let growth = all().map(|item| item.growth() as u64).sum();
                 let section = section(&w, start, points.len(), Some(greatest));
-                let filter = Default::default();
-                references.push(SliceRef { child: child.id, first, growth, section, filter });
+                list.push(child.id, first, growth, section, |filters| {
+                    push_filter(filters, all().map(|item| item.key), points.len());
+                });
                 let insert = all().filter(|item| item.kind == Kind::Insert);
                 inserts.push(insert.map(|item| item.msn).collect());
             }
         }
-        SliceRef::share(&mut references, filters);
+        let (mut slices, filters) = list.finish();
         let start = w.len();
         encode_ranges(&mut w, ranges.iter());
         let range_section = match ranges.is_empty() {
@@ -153,7 +155,7 @@ impl Internal {
             }
         };
         // Hashing is most of the work.
-        references.par_iter_mut().for_each(|slice| {
+        slices.par_iter_mut().for_each(|slice| {
             let from = slice.section.offset as usize;
             slice.section.hash = Hash::of(&w.as_slice()[from..from + slice.section.bytes as usize]);
         });
@@ -171,7 +173,8 @@ impl Internal {
             birth: birth.epoch,
             header_hash,
             ranges: range_section,
-            slices: references,
+            slices,
+            filters,
         };
         RunImage { bytes: image, reference, ranges: Arc::new(ranges), inserts }
     }
@@ -284,6 +287,11 @@ fn pieces<'p, 'm>(mut points: &'p [Item<'m>]) -> impl Iterator<Item = &'p [Item<
         points = rest;
         Some(piece)
     })
+}
+
+/// The shortest key that is greater than `before`, and not greater than `key`.
+fn separator<'k>(before: &[u8], key: &'k [u8]) -> &'k [u8] {
+    &key[..(shared_prefix(before, key) + 1).min(key.len())]
 }
 
 /// What was written from `start` on, without its hash.

@@ -150,6 +150,10 @@ fn internal_head() -> InternalHead {
     list.push(NodeId(21), &[], 99, section(178), |filters| {
         push_filter(filters, [&b"anchor"[..], b"animal"].into_iter(), 2);
     });
+    // Another for the same child: it has a first key.
+    list.push(NodeId(21), b"mi", 0, section(228), |filters| {
+        push_filter(filters, [&b"mile"[..], b"mist"].into_iter(), 2);
+    });
     let (slices, filters) = list.finish();
     let run = RunRef {
         seq: RunSeq(2),

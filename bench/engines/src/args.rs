@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::engine::NAMES;
-use crate::phase::Phase;
+use crate::phase::{Contents, Phase};
 use crate::units::{parse_count, parse_size};
 
 /// Compares embedded key-value engines on the same work
@@ -38,6 +38,13 @@ pub struct Compare {
     /// Runs of each engine; engines take turns
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: u32,
+    /// Keep the database of each engine, and let engines take turns with each phase
+    ///
+    /// The runs of gets, scans and updates follow one another closely, so that a machine whose
+    /// speed changes does not favour an engine. Phases that need a database of their own have one
+    /// run.
+    #[arg(long)]
+    pub by_phase: bool,
     /// Directory on a real disk to work in; nothing stays there [default: /var/tmp]
     #[arg(long)]
     pub dir: Option<PathBuf>,
@@ -84,9 +91,12 @@ pub struct Child {
     /// The number of the run.
     #[arg(long)]
     pub run: u32,
-    /// A directory that is this run's alone.
+    /// The directory of the database.
     #[arg(long)]
     pub dir: PathBuf,
+    /// What the database holds already
+    #[arg(long, default_value_t)]
+    pub holds: Contents,
 }
 
 #[cfg(test)]

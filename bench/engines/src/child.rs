@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use crate::args::Child;
 use crate::engine::Settings;
 use crate::meter::Meter;
-use crate::phase::Phase;
+use crate::phase::{Contents, Phase};
 use crate::proc;
 use crate::progress::Progress;
 use crate::record::{Measured, Outcome, Ranges, Record};
@@ -23,9 +23,11 @@ const UPDATES_LOOKED_AT: u64 = 1_000;
 /// There is an update for so many keys.
 const KEYS_FOR_AN_UPDATE: u64 = 5;
 
-/// Names of the series that key numbers are picked from.
+/// Names of the series that key numbers are picked from, in the first run.
 const SERIES_OF_GETS: u64 = 0;
 const SERIES_OF_UPDATES: u64 = 1;
+/// How far on the series of the next run are: what it reads and updates are others.
+const SERIES_OF_A_RUN: u64 = 2;
 
 /// Bytes of the keys and values of a database.
 pub fn data_bytes(keys: u64) -> u64 {
@@ -37,7 +39,7 @@ pub fn run(args: &Child) -> Result<()> {
     let mut phases = args.load.phases.clone();
     phases.sort_unstable();
     phases.dedup();
-    let mut session = Session::new(args);
+    let mut session = Session::new(args)?;
     for phase in phases {
         let what = || format!("{} failed in {phase}", args.engine);
         let outcome = session.outcome(phase).with_context(what)?;
@@ -55,21 +57,12 @@ pub fn run(args: &Child) -> Result<()> {
     session.store.close()
 }
 
-/// What the database holds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Contents {
-    /// Nothing that a phase could start from.
-    Nothing,
-    /// All random keys with the values that they were inserted with.
-    Inserted,
-    /// The same, but some of the values were updated.
-    Updated,
-}
-
 struct Session {
     store: Store,
     work: Work,
     contents: Contents,
+    /// How many runs were before.
+    runs_before: u64,
     /// Whether all that the database holds was read since the page cache was dropped.
     warm: bool,
     /// The sum of all bytes of all values, once it is known.
@@ -78,17 +71,22 @@ struct Session {
 }
 
 impl Session {
-    fn new(args: &Child) -> Self {
+    fn new(args: &Child) -> Result<Self> {
         let data = data_bytes(args.load.keys);
         let settings = Settings { dir: args.dir.clone(), cache: args.load.cache, data };
-        Session {
-            store: Store::new(args.engine.clone(), settings),
+        let mut store = Store::new(args.engine.clone(), settings);
+        if args.holds != Contents::Nothing {
+            store.open()?;
+        }
+        Ok(Session {
+            store,
             work: Work::new(args.load.keys, args.load.seed),
-            contents: Contents::Nothing,
+            contents: args.holds,
+            runs_before: u64::from(args.run.saturating_sub(1)),
             warm: false,
             sum: None,
             progress: Progress::new(format!("run {}, {}", args.run, args.engine)),
-        }
+        })
     }
 
     /// Does what a phase starts from, if it is not there, and then the phase.
@@ -111,22 +109,28 @@ impl Session {
             Phase::SingleDelete => self.single_delete(),
             Phase::SequentialInsert => self.sequential_insert(),
         };
-        Ok(Outcome::Measured(Box::new(measured?)))
+        let measured = measured?;
+        self.contents = Contents::after(phase);
+        Ok(Outcome::Measured(Box::new(measured)))
+    }
+
+    /// The series of this run, of which that of the first run is called `first`.
+    fn series(&self, first: u64) -> u64 {
+        first + SERIES_OF_A_RUN * self.runs_before
     }
 
     fn random_insert(&mut self) -> Result<Measured> {
-        let measured = self.insert(Order::Random)?;
-        self.contents = Contents::Inserted;
-        Ok(measured)
+        self.insert(Order::Random)
     }
 
     fn cold_get(&mut self) -> Result<Measured> {
         self.need(&[Contents::Inserted])?;
         let reopened = self.store.reopen_cold()?;
         self.warm = false;
+        let series = self.series(SERIES_OF_GETS);
         let (engine, mut meter) = self.store.measured()?;
         for draw in 0..GETS {
-            let number = self.work.pick(SERIES_OF_GETS, draw);
+            let number = self.work.pick(series, draw);
             let key = self.work.key(number, Order::Random);
             let expected = self.work.value(number);
             let mut right = false;
@@ -160,13 +164,13 @@ impl Session {
     }
 
     fn blind_update(&mut self) -> Result<Measured> {
-        self.need(&[Contents::Inserted])?;
-        self.contents = Contents::Nothing;
+        self.need(&[Contents::Inserted, Contents::Updated])?;
         let updates = self.work.keys() / KEYS_FOR_AN_UPDATE;
+        let series = self.series(SERIES_OF_UPDATES);
         let (engine, mut meter) = self.store.measured()?;
         for draws in batches(updates) {
             self.progress.at("blind-update", draws.start, updates);
-            let numbers = draws.map(|draw| self.work.pick(SERIES_OF_UPDATES, draw));
+            let numbers = draws.map(|draw| self.work.pick(series, draw));
             let patch = |number| (self.work.key(number, Order::Random), self.work.patch(number));
             let patches: Vec<_> = numbers.map(patch).collect();
             meter.time(|| engine.update(&patches))?;
@@ -175,13 +179,11 @@ impl Session {
         let user = updates * (KEY_BYTES + PATCH_BYTES) as u64;
         let measured = self.finish(meter, updates, Some(user))?;
         self.look_at_updates(updates)?;
-        self.contents = Contents::Updated;
         Ok(measured)
     }
 
     fn range_delete(&mut self) -> Result<Measured> {
         self.need(&[Contents::Inserted, Contents::Updated])?;
-        self.contents = Contents::Nothing;
         let left = self.work.in_odd_slices();
         let (engine, mut meter) = self.store.measured()?;
         for slice in (0..SLICES).step_by(2) {
@@ -225,13 +227,13 @@ impl Session {
     fn need(&mut self, contents: &[Contents]) -> Result<()> {
         if !contents.contains(&self.contents) {
             self.random_insert()?;
+            self.contents = Contents::Inserted;
         }
         Ok(())
     }
 
     /// Inserts all keys into a new database.
     fn insert(&mut self, order: Order) -> Result<Measured> {
-        self.contents = Contents::Nothing;
         self.warm = false;
         self.store.renew()?;
         let keys = self.work.keys();
@@ -276,9 +278,10 @@ impl Session {
 
     /// Compares some of the values that were updated.
     fn look_at_updates(&mut self, updates: u64) -> Result<()> {
+        let series = self.series(SERIES_OF_UPDATES);
         let engine = self.store.engine()?;
         for draw in (0..updates).step_by((updates / UPDATES_LOOKED_AT).max(1) as usize) {
-            let number = self.work.pick(SERIES_OF_UPDATES, draw);
+            let number = self.work.pick(series, draw);
             let expected = self.work.patched_value(number);
             let mut right = false;
             let key = self.work.key(number, Order::Random);

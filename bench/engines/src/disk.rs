@@ -18,9 +18,12 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// versions, and room for logs.
 const FREE_FACTOR: u64 = 8;
 const FREE_AT_LEAST: u64 = 2 << 30;
+/// What a database may take that lies still while another one is in use.
+const STILL_FACTOR: u64 = 3;
 
-/// Makes a directory for the databases, which is removed with all that is in it when dropped.
-pub fn make_dir(parent: Option<&Path>, data: u64) -> Result<TempDir> {
+/// Makes a directory for databases with `data` bytes of keys and values each, of which one at a time is in
+/// use. It is removed with all that is in it when dropped.
+pub fn make_dir(parent: Option<&Path>, data: u64, databases: usize) -> Result<TempDir> {
     let parent = parent.unwrap_or(Path::new(USUAL));
     let show = parent.display();
     let kind = rustix::fs::statfs(parent).with_context(|| format!("cannot look at {show}"))?;
@@ -29,7 +32,8 @@ pub fn make_dir(parent: Option<&Path>, data: u64) -> Result<TempDir> {
         "{show} is in memory, where nothing is written and nothing is durable; give another --dir"
     );
     let space = rustix::fs::statvfs(parent)?;
-    let (free, needed) = (space.f_bavail * space.f_frsize, data * FREE_FACTOR + FREE_AT_LEAST);
+    let factor = FREE_FACTOR + STILL_FACTOR * (databases as u64).saturating_sub(1);
+    let (free, needed) = (space.f_bavail * space.f_frsize, data * factor + FREE_AT_LEAST);
     ensure!(
         free >= needed,
         "{show} has {} MiB free, but {} MiB may be needed",
@@ -111,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_too_small_is_refused() {
-        let error = make_dir(Some(&std::env::temp_dir()), 1 << 58).unwrap_err();
+        let error = make_dir(Some(&std::env::temp_dir()), 1 << 58, 1).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("free") || error.contains("in memory"), "{error}");
     }

@@ -36,3 +36,45 @@ impl fmt::Display for Phase {
         }
     }
 }
+
+impl Phase {
+    /// Whether it can be done again on the same database and finds the same work.
+    pub fn can_be_repeated(self) -> bool {
+        matches!(self, Phase::ColdGet | Phase::ColdScan | Phase::WarmScan | Phase::BlindUpdate)
+    }
+}
+
+/// What a database holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum Contents {
+    /// Nothing that a phase could start from.
+    #[default]
+    Nothing,
+    /// All random keys with the values that they were inserted with.
+    Inserted,
+    /// The same, but some of the values were updated.
+    Updated,
+}
+
+impl Contents {
+    /// What a database holds after the phase, which has inserted what it starts from.
+    pub fn after(phase: Phase) -> Self {
+        match phase {
+            Phase::RandomInsert | Phase::ColdGet | Phase::ColdScan | Phase::WarmScan => {
+                Contents::Inserted
+            }
+            Phase::BlindUpdate => Contents::Updated,
+            Phase::RangeDelete | Phase::SingleDelete | Phase::SequentialInsert => Contents::Nothing,
+        }
+    }
+}
+
+/// The name that the command line knows.
+impl fmt::Display for Contents {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_possible_value() {
+            Some(value) => out.pad(value.get_name()),
+            None => Ok(()),
+        }
+    }
+}

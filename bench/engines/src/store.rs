@@ -68,7 +68,8 @@ impl Store {
         }
     }
 
-    fn open(&mut self) -> Result<()> {
+    /// Opens the database; makes it, if there is none.
+    pub fn open(&mut self) -> Result<()> {
         let opened = engine::open(&self.name, &self.settings);
         self.engine = Some(opened.context("cannot open the database")?);
         Ok(())

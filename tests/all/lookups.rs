@@ -152,7 +152,8 @@ fn a_scan_reads_ahead_once() {
         let (read, told) = scan(backwards);
         println!("{read} bytes read, {told} announced");
         assert!(read <= 13_000_000, "{read} bytes read, backwards: {backwards}");
-        assert!(told >= 9_000_000, "{told} bytes announced, backwards: {backwards}");
+        // All but what the scan begins with, also where it goes on below another node.
+        assert!(told >= 10_400_000, "{told} bytes announced, backwards: {backwards}");
     }
 }
 

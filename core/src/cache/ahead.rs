@@ -8,7 +8,6 @@ use super::job::Job;
 use super::lru::{Lru, Use};
 use super::promise::Promise;
 use super::{Store, locked};
-use crate::device::Disk;
 use crate::ids::*;
 use crate::node::{Child, Internal, Node};
 
@@ -43,9 +42,8 @@ impl Drop for Ahead {
     }
 }
 
-/// A leaf that a buffer is going to be moved down to, which is being read with what is pending for it.
+/// A leaf that a buffer is going to be moved down to, which is being read.
 pub(super) struct Coming {
-    parent: NodeId,
     leaf: NodeId,
     job: Option<Job<()>>,
 }
@@ -121,37 +119,32 @@ impl Store {
         }
     }
 
-    /// Begins to read a leaf below node `id`, and what is pending for it there: its buffer is going to be moved
-    /// down. What cannot be read is met by whoever does that. Nothing is read that may not have to be.
+    /// Begins to read a leaf below node `id`: its buffer is going to be moved down. What is pending for it there will be
+    /// read soon. What cannot be read is met by whoever does that. Nothing is read that may not have to be.
     pub fn read_for_flush(&mut self, id: NodeId, at: usize) {
         let Ok(parent) = self.node(id) else { return };
         let Node::Internal(internal) = &*parent else { return };
         let leaf = internal.children()[at].id;
-        if self.coming.as_ref().is_some_and(|coming| (coming.parent, coming.leaf) == (id, leaf)) {
+        if self.coming.as_ref().is_some_and(|coming| coming.leaf == leaf) {
             return;
         }
         self.coming = None;
         if internal.height > Height(1) || internal.has_ranges(at) {
             return;
         }
+        internal.will_read(&self.disk, at..at + 1);
         let Ok(node) = self.child(internal, at) else { return };
-        let (disk, parent) = (self.disk.clone(), parent.clone());
-        let job = Job::start(&self.disk, move || read_both(&disk, &parent, at, &node));
-        self.coming = Some(Coming { parent: id, leaf, job: Some(job) });
+        let disk = self.disk.clone();
+        let job = Job::start(&self.disk, move || {
+            if let Node::Leaf(leaf) = &*node {
+                drop(leaf.read_all(&disk));
+            }
+        });
+        self.coming = Some(Coming { leaf, job: Some(job) });
     }
 
     /// Waits until nobody reads a node beside the foreground that is going to be changed.
     pub(super) fn wait_for(&mut self, id: NodeId) {
-        let concerns = |coming: &mut Coming| coming.parent == id || coming.leaf == id;
-        drop(self.coming.take_if(concerns));
-    }
-}
-
-fn read_both(disk: &Disk, parent: &Node, at: usize, leaf: &Node) {
-    if let Node::Internal(internal) = parent {
-        drop(internal.load_pending(disk, at));
-    }
-    if let Node::Leaf(leaf) = leaf {
-        drop(leaf.read_all(disk));
+        drop(self.coming.take_if(|coming| coming.leaf == id));
     }
 }

@@ -262,6 +262,16 @@ impl Store {
         node
     }
 
+    /// The head of a node will be read soon, unless it is in memory.
+    pub fn will_read_head(&self, id: NodeId) {
+        // Whoever reads it meets what is wrong.
+        if !self.lock().has(id)
+            && let Ok(Some(Entry { extent, head_bytes, .. })) = self.table.get(id)
+        {
+            self.disk.will_read(extent.start.byte(), head_bytes.into());
+        }
+    }
+
     /// Leaves below `parent`, one beside another, and what is pending for them there, will be read soon.
     pub fn will_read(&self, parent: &Internal, children: Range<usize>) {
         parent.will_read(&self.disk, children.clone());
@@ -438,8 +448,9 @@ impl Store {
 
     /// The allocation table must not say that this is anything but a leaf of the tree.
     pub fn expect_leaf(&mut self, id: NodeId, tree: TreeId) -> Result<()> {
-        // What is about to be dropped is not being written: nothing can fail any more.
+        // What is about to be dropped is not being written, nor read: nothing can fail any more.
         self.land(id)?;
+        self.wait_for(id);
         match self.table.get(id)? {
             Some(entry) if (entry.tree, entry.height) != (tree, Height(0)) => {
                 let found = format!("a {} node of height {}", entry.tree, entry.height);

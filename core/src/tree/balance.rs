@@ -173,7 +173,7 @@ impl Balance {
             Node::Internal(internal) if internal.height < height => {}
             Node::Internal(internal) if internal.buffered() > store.buffers_max() => {
                 let (at, below) = (internal.heaviest(), Height(internal.height.0 - 1));
-                if let Some((id, at)) = self.next_flush(store, internal, at)? {
+                if let Some((id, at)) = self.next_flush(store, internal, at) {
                     store.read_for_flush(id, at);
                 }
                 drop(node);
@@ -194,52 +194,48 @@ impl Balance {
     }
 
     /// From where a buffer will be moved down to a leaf when that of child `at` has been moved: which node, and
-    /// which child of it.
-    fn next_flush(
-        &self,
-        store: &Store,
-        internal: &Internal,
-        at: usize,
-    ) -> Result<Option<(NodeId, usize)>> {
+    /// which child of it. The nodes on the way there are read.
+    fn next_flush(&self, store: &Store, internal: &Internal, at: usize) -> Option<(NodeId, usize)> {
         let (left, max) = (internal.buffered() - internal.pending(at), store.buffers_max());
         let others = (0..internal.children().len()).filter(|other| *other != at);
-        if internal.height == Height(1) {
-            if left > max {
-                return Ok(others
-                    .rev()
-                    .max_by_key(|at| internal.pending(*at))
-                    .map(|at| (internal.id, at)));
-            }
-            let Some(Site { tree, key, height }) = self.waiting.last() else { return Ok(None) };
-            let above = store.node(shape::node_at(store, *tree, key, *height)?)?;
-            return match &*above {
-                Node::Internal(above) if above.height == Height(2) && above.buffered() > max => {
-                    below_heaviest(store, above)
+        let next = others.rev().max_by_key(|at| internal.pending(*at)).filter(|_| left > max);
+        match (internal.height, next) {
+            (Height(1), Some(next)) => Some((internal.id, next)),
+            (Height(1), None) => {
+                let Site { tree, key, height } = self.waiting.last()?;
+                let above = shape::node_at(store, *tree, key, *height);
+                let above = above.and_then(|id| store.node(id)).ok()?;
+                match &*above {
+                    Node::Internal(above)
+                        if above.height == Height(2) && above.buffered() > max =>
+                    {
+                        below_heaviest(store, above)
+                    }
+                    _ => None,
                 }
-                _ => Ok(None),
-            };
-        }
-        match internal.height == Height(2) {
-            true => below_heaviest(store, internal),
-            false => Ok(None),
+            }
+            (Height(2), next) => {
+                if let Some(next) = next {
+                    store.will_read_head(internal.children()[next].id);
+                }
+                below_heaviest(store, internal)
+            }
+            _ => None,
         }
     }
 }
 
-/// The child of the child with the heaviest buffer whose own one is the heaviest, if that child will be full.
-fn below_heaviest(store: &Store, internal: &Internal) -> Result<Option<(NodeId, usize)>> {
+/// The child of the child with the heaviest buffer whose own one is the heaviest, if that child will be full. That child is
+/// going to take a buffer itself: it is read, and what cannot be read is met then.
+fn below_heaviest(store: &Store, internal: &Internal) -> Option<(NodeId, usize)> {
     let at = internal.heaviest();
-    let id = internal.children()[at].id;
-    if !store.has(id) {
-        return Ok(None);
-    }
-    let child = store.child(internal, at)?;
-    Ok(match &*child {
+    let child = store.child(internal, at).ok()?;
+    match &*child {
         Node::Internal(child) if child.buffered() + internal.pending(at) > store.buffers_max() => {
-            Some((id, child.heaviest()))
+            Some((child.id, child.heaviest()))
         }
         _ => None,
-    })
+    }
 }
 
 /// Where draining a tree begins, or the next one that has buffers.

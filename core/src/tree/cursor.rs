@@ -40,6 +40,34 @@ impl<T> Default for Side<T> {
     }
 }
 
+impl<T> Side<T> {
+    /// Reads some leaves, if that has not begun yet, and begins to read those behind them; those behind these will be read
+    /// soon.
+    fn read_ahead(
+        &mut self,
+        store: &Store,
+        tree: TreeId,
+        end: End,
+        rest: &Bounds,
+        here: Option<Group>,
+    ) -> Result<()> {
+        let coming = self.coming.take();
+        let Some(here) = here else { return Ok(()) };
+        match coming {
+            Some(coming) => drop(coming),
+            None => drop(here.read(store)?),
+        }
+        self.ahead = here.keys();
+        if let Some(next) = here.next(store, tree, end, rest) {
+            if let Some(behind) = next.next(store, tree, end, rest) {
+                behind.will_be_read(store);
+            }
+            self.coming = next.read(store)?;
+        }
+        Ok(())
+    }
+}
+
 /// An end of a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -95,7 +123,8 @@ impl<T> Leaves<T> {
             if way.leaf.is_some() && read_ahead {
                 let known = |ahead: &Bounds| ahead.contains(&way.keys.lo);
                 if side.begun && !side.ahead.as_ref().is_some_and(known) {
-                    way.read_ahead(store, end, &rest, side)?;
+                    let group = Group::new(store, way.above.clone(), end, &rest);
+                    side.read_ahead(store, self.tree, end, &rest, group)?;
                 }
                 side.begun = true;
             }
@@ -192,77 +221,27 @@ impl DoubleEndedIterator for Cursor<'_> {
 /// The way from the root to a leaf: the internal nodes with the child taken, and the leaf. It ends before,
 /// without a leaf, where a range delete is pending for all keys below that are asked for.
 struct Way {
-    above: Vec<(Arc<Node>, usize)>,
+    above: Above,
     leaf: Option<Arc<Node>>,
     /// The keys that it speaks of.
     keys: Bounds,
 }
 
+/// Internal nodes on a way down from the root, each with the child taken.
+type Above = Vec<(Arc<Node>, usize)>;
+
 impl Way {
     /// The way to the first or last of some keys.
     fn down(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<Way> {
-        let mut way = Way { above: Vec::new(), leaf: None, keys: rest.clone() };
-        let mut node = store.root(tree)?;
-        while let Node::Internal(internal) = &*node {
-            let at = match end {
-                End::Front => internal.child_for(&rest.lo),
-                End::Back => last_child(internal, rest),
-            };
-            way.keys = rest.within(&internal.child_bounds(at));
-            way.above.push((node.clone(), at));
-            if has_deleted(store, &way.above, &way.keys)? {
-                return Ok(way);
+        let (above, keys, deleted) = above(store, tree, end, rest)?;
+        let leaf = match above.last().map(|(node, at)| (&**node, *at)) {
+            _ if deleted => None,
+            Some((Node::Internal(internal), at)) => {
+                Some(store.child_for(internal, at, Use::Scan)?)
             }
-            node = store.child_for(internal, at, Use::Scan)?;
-        }
-        way.leaf = Some(node);
-        Ok(way)
-    }
-
-    /// Reads this leaf and those that come next below the same node, if that has not begun yet, and begins to
-    /// read those behind them.
-    fn read_ahead<T>(
-        &self,
-        store: &Store,
-        end: End,
-        rest: &Bounds,
-        side: &mut Side<T>,
-    ) -> Result<()> {
-        let Some((node, at)) = self.above.last() else { return Ok(()) };
-        let Node::Internal(parent) = &**node else { return Ok(()) };
-        let (count, first) = (store.leaves_ahead(), parent.child_for(&rest.lo));
-        let past = last_child(parent, rest) + 1;
-        let group = |from: usize| match end {
-            End::Front => from..(from + count).min(past).max(from),
-            End::Back => from.saturating_sub(count).max(first).min(from)..from,
+            _ => Some(store.root(tree)?),
         };
-        let behind = |group: &Range<usize>| match end {
-            End::Front => group.end,
-            End::Back => group.start,
-        };
-        let read = |group: Range<usize>| -> Result<Ahead> {
-            let mut wanted = Vec::new();
-            for at in group {
-                let above = &self.above[..self.above.len() - 1];
-                if !has_deleted(store, above, &parent.child_bounds(at))? && !parent.is_pruned(at) {
-                    wanted.push(at);
-                }
-            }
-            Ok(store.read_ahead(node, wanted))
-        };
-        let here = group(if end == End::Front { *at } else { *at + 1 });
-        let next = group(behind(&here));
-        match side.coming.take() {
-            Some(coming) => drop(coming),
-            None => drop(read(here.clone())?),
-        }
-        let (lo, hi) = (parent.child_bounds(here.start).lo, parent.child_bounds(here.end - 1).hi);
-        side.ahead = Some(Bounds { lo, hi });
-        if !next.is_empty() {
-            store.will_read(parent, group(behind(&next)));
-            side.coming = Some(read(next)?);
-        }
-        Ok(())
+        Ok(Way { above, leaf, keys })
     }
 
     fn leaf(&self) -> Option<&Leaf> {
@@ -275,6 +254,98 @@ impl Way {
     /// Everything pending for the leaf within `[lo, hi)`.
     fn overlay(&self, store: &Store, lo: &[u8], hi: Option<&[u8]>) -> Result<Batch> {
         overlay(store, &self.above, lo, hi)
+    }
+}
+
+/// The way to the first or last of some keys, as far as to the node above the leaf, and the keys that the leaf is responsible
+/// for of them. It ends before where these have been deleted, and says so.
+fn above(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<(Above, Bounds, bool)> {
+    let mut above = Vec::new();
+    let mut keys = rest.clone();
+    let mut node = store.root(tree)?;
+    while let Node::Internal(internal) = &*node {
+        let at = match end {
+            End::Front => internal.child_for(&rest.lo),
+            End::Back => last_child(internal, rest),
+        };
+        keys = rest.within(&internal.child_bounds(at));
+        above.push((node.clone(), at));
+        if has_deleted(store, &above, &keys)? {
+            return Ok((above, keys, true));
+        }
+        if internal.height == Height(1) {
+            break;
+        }
+        node = store.child_for(internal, at, Use::Scan)?;
+    }
+    Ok((above, keys, false))
+}
+
+/// Leaves one beside another below one node, which are read together, and the way there.
+struct Group {
+    above: Above,
+    leaves: Range<usize>,
+}
+
+impl Group {
+    /// Those with the first or last of some keys, to which this is the way.
+    fn new(store: &Store, above: Above, end: End, rest: &Bounds) -> Option<Group> {
+        let (node, _) = above.last()?;
+        let Node::Internal(parent) = &**node else { return None };
+        let (first, past) = (parent.child_for(&rest.lo), last_child(parent, rest) + 1);
+        let count = store.leaves_ahead();
+        let leaves = match end {
+            End::Front => first..(first + count).min(past),
+            End::Back => past.saturating_sub(count).max(first)..past,
+        };
+        Some(Group { above, leaves })
+    }
+
+    fn parent(&self) -> Option<&Arc<Node>> {
+        self.above.last().map(|(node, _)| node)
+    }
+
+    /// The keys of all of them.
+    fn keys(&self) -> Option<Bounds> {
+        let Node::Internal(parent) = &**self.parent()? else { return None };
+        let (first, last) = (self.leaves.start, self.leaves.end - 1);
+        Some(Bounds { lo: parent.child_bounds(first).lo, hi: parent.child_bounds(last).hi })
+    }
+
+    /// Those that a scan of some keys comes to behind them, if there are any; below another node, if need be. What cannot be
+    /// read on the way is met by whoever comes there.
+    fn next(&self, store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Option<Group> {
+        let keys = self.keys()?;
+        let rest = match end {
+            End::Front => Bounds { lo: keys.hi?, hi: rest.hi.clone() },
+            End::Back => Bounds { lo: rest.lo.clone(), hi: Some(keys.lo) },
+        };
+        if rest.hi.as_ref().is_some_and(|hi| *hi <= rest.lo) {
+            return None;
+        }
+        let (above, _, deleted) = above(store, tree, end, &rest).ok()?;
+        Group::new(store, above, end, &rest).filter(|_| !deleted)
+    }
+
+    /// Begins to read them, but for those that are deleted.
+    fn read(&self, store: &Store) -> Result<Option<Ahead>> {
+        let Some((node, _)) = self.above.last() else { return Ok(None) };
+        let Node::Internal(parent) = &**node else { return Ok(None) };
+        let above = &self.above[..self.above.len() - 1];
+        let mut wanted = Vec::new();
+        for at in self.leaves.clone() {
+            if !has_deleted(store, above, &parent.child_bounds(at))? && !parent.is_pruned(at) {
+                wanted.push(at);
+            }
+        }
+        Ok(Some(store.read_ahead(node, wanted)))
+    }
+
+    /// They will be read soon.
+    fn will_be_read(&self, store: &Store) {
+        if let Some(Node::Internal(parent)) = self.parent().map(|node| &**node) {
+            store.will_read(parent, self.leaves.clone());
+        }
     }
 }
 

@@ -14,11 +14,12 @@ impl Internal {
         if self.runs.is_empty() {
             return Ok(self.drop_runs());
         }
+        self.will_read(disk, 0..self.children.len());
         // Some children at once: if one cannot be read, those before them are as good as they were.
         let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed > 0);
         let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
         for some in sealed.collect::<Vec<_>>().chunks(at_once) {
-            self.load_for(disk, some)?;
+            self.load_for(disk, some, true)?;
             let batches = some.par_iter().map(|at| self.all_pending(disk, *at));
             for (at, batch) in some.iter().zip(batches.collect::<Result<Vec<_>>>()?) {
                 self.open[*at] = batch;

@@ -405,11 +405,11 @@ impl Internal {
 
     /// Reads what sealed runs hold for child `at`, on all cores if it is much.
     pub fn load_pending(&self, disk: &Disk, at: usize) -> Result<()> {
-        self.load_for(disk, &[at])
+        self.load_for(disk, &[at], true)
     }
 
-    /// The same for some children, in their order.
-    fn load_for(&self, disk: &Disk, children: &[usize]) -> Result<()> {
+    /// The same for some children, in their order; on all cores only if that is allowed.
+    fn load_for(&self, disk: &Disk, children: &[usize], on_all: bool) -> Result<()> {
         let mut slices = vec![Vec::new(); self.runs.len()];
         for share in children.iter().flat_map(|at| &self.children[*at].shares) {
             slices[usize::from(share.run)].extend(share.slices());
@@ -421,9 +421,9 @@ impl Internal {
         let read = |(run, slices): &(&Run, Vec<usize>)| {
             self.load_slices(disk, run, slices.iter().copied())
         };
-        match missing.len() < MANY || disk.device().wants_order() {
-            true => missing.iter().try_for_each(read),
-            false => missing.par_iter().try_for_each(read),
+        match on_all && missing.len() >= MANY && !disk.device().wants_order() {
+            true => missing.par_iter().try_for_each(read),
+            false => missing.iter().try_for_each(read),
         }
     }
 
@@ -502,7 +502,9 @@ impl Internal {
         if self.children[at].sealed == 0 {
             return Ok(std::mem::take(&mut self.open[at]));
         }
-        self.load_pending(disk, at)?;
+        // It is little, and a thread of the pool may first have much else to do.
+        self.will_read(disk, at..at + 1);
+        self.load_for(disk, &[at], false)?;
         self.all_pending(disk, at)
     }
 

@@ -26,6 +26,16 @@ const LEAVES_SHARE: usize = 3;
 pub(super) struct Lru {
     basement_size: usize,
     slots: HashMap<NodeId, Slot, RandomState>,
+    kinds: Kinds,
+    /// Nodes that are going to be asked for, with their ages. None of them has a slot.
+    promised: HashMap<NodeId, (u64, Arc<Promise>), RandomState>,
+    promises: Ages,
+    tick: u64,
+}
+
+/// Which nodes are of which kind, and what they weigh.
+#[derive(Default)]
+struct Kinds {
     /// Leaves that a scan came by: nobody expects to see them again soon.
     scanned: Ages,
     /// Clean nodes that were wanted for something else.
@@ -36,10 +46,7 @@ pub(super) struct Lru {
     dirty_internals: Ages,
     /// Those of the latter of whose runs something is in memory, which can be read again.
     dirty_read: Ages,
-    /// Nodes that are going to be asked for, with their ages. None of them has a slot.
-    promised: HashMap<NodeId, (u64, Arc<Promise>), RandomState>,
-    promises: Ages,
-    tick: u64,
+    /// What nodes and promises weigh.
     bytes: usize,
     dirty_bytes: usize,
     dirty: Dirty,
@@ -152,6 +159,52 @@ impl Dirty {
     }
 }
 
+impl Kinds {
+    fn of(&mut self, kind: Kind) -> Option<&mut Ages> {
+        match kind {
+            Kind::Scanned => Some(&mut self.scanned),
+            Kind::Used => Some(&mut self.used),
+            Kind::Head => Some(&mut self.heads),
+            Kind::DirtyLeaf => Some(&mut self.dirty_leaves),
+            Kind::DirtyInternal => Some(&mut self.dirty_internals),
+            Kind::InFlight => None,
+        }
+    }
+
+    /// A slot is going to change, or to go: it does not count any more.
+    fn leave(&mut self, slot: &Slot) {
+        self.bytes -= slot.weight;
+        if let Some(part) = slot.part {
+            self.dirty_bytes -= slot.own;
+            self.dirty.take_off(part);
+        }
+        if let Some(ages) = self.of(slot.kind) {
+            ages.order.remove(&slot.listed);
+            ages.bytes -= slot.own;
+        }
+        if slot.is_dirty_read() {
+            self.dirty_read.order.remove(&slot.listed);
+        }
+    }
+
+    /// A slot counts as it is now.
+    fn enter(&mut self, id: NodeId, slot: &mut Slot) {
+        slot.listed = slot.age;
+        self.bytes += slot.weight;
+        if let Some(part) = slot.part {
+            self.dirty_bytes += slot.own;
+            self.dirty.add(part);
+        }
+        if let Some(ages) = self.of(slot.kind) {
+            ages.order.insert(slot.age, id);
+            ages.bytes += slot.own;
+        }
+        if slot.is_dirty_read() {
+            self.dirty_read.order.insert(slot.age, id);
+        }
+    }
+}
+
 impl Lru {
     /// Without nodes; they will be written with basements of this size.
     pub fn new(basement_size: usize) -> Lru {
@@ -165,30 +218,27 @@ impl Lru {
 
     /// The weight of all nodes.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.kinds.bytes
     }
 
     /// The weight of dirty nodes, without what was read of them.
     pub fn dirty_bytes(&self) -> usize {
-        self.dirty_bytes
+        self.kinds.dirty_bytes
     }
 
     /// What is dirty.
     pub fn dirty(&self) -> Dirty {
-        self.dirty
+        self.kinds.dirty
     }
 
     /// A node, which becomes the youngest.
     pub fn get(&mut self, id: NodeId, purpose: Use) -> Option<Arc<Node>> {
         let slot = self.slots.get_mut(&id)?;
-        if slot.kind == Kind::Used {
-            self.tick += 1;
-            slot.age = self.tick;
-            slot.keeps_head |= purpose == Use::Other;
-            return Some(slot.node.clone());
-        }
-        let mut slot = self.take(id)?;
         self.tick += 1;
+        let waits = matches!(slot.kind, Kind::Used | Kind::Head);
+        if !waits {
+            self.kinds.leave(slot);
+        }
         slot.age = self.tick;
         slot.keeps_head |= purpose == Use::Other;
         // What was wanted for something else stays so; but of a head the parts have gone.
@@ -196,56 +246,26 @@ impl Lru {
         if slot.kind == Kind::Scanned {
             slot.kind = slot.clean_kind();
         }
-        let node = slot.node.clone();
-        self.keep(id, slot);
-        Some(node)
-    }
-
-    fn ages(&mut self, kind: Kind) -> Option<&mut Ages> {
-        match kind {
-            Kind::Scanned => Some(&mut self.scanned),
-            Kind::Used => Some(&mut self.used),
-            Kind::Head => Some(&mut self.heads),
-            Kind::DirtyLeaf => Some(&mut self.dirty_leaves),
-            Kind::DirtyInternal => Some(&mut self.dirty_internals),
-            Kind::InFlight => None,
+        if !waits {
+            self.kinds.enter(id, slot);
         }
+        Some(slot.node.clone())
     }
 
-    /// Takes a slot out of everything that counts it.
+    /// Takes a slot out.
     fn take(&mut self, id: NodeId) -> Option<Slot> {
         let slot = self.slots.remove(&id)?;
-        self.bytes -= slot.weight;
-        if let Some(part) = slot.part {
-            self.dirty_bytes -= slot.own;
-            self.dirty.take_off(part);
-        }
-        if let Some(ages) = self.ages(slot.kind) {
-            ages.order.remove(&slot.listed);
-            ages.bytes -= slot.own;
-        }
-        if slot.is_dirty_read() {
-            self.dirty_read.order.remove(&slot.listed);
-        }
+        self.kinds.leave(&slot);
         Some(slot)
     }
 
-    /// Puts a slot in.
-    fn keep(&mut self, id: NodeId, mut slot: Slot) {
-        slot.listed = slot.age;
-        self.bytes += slot.weight;
-        if let Some(part) = slot.part {
-            self.dirty_bytes += slot.own;
-            self.dirty.add(part);
+    /// Changes a slot where it is, which may become one of another kind.
+    fn change(&mut self, id: NodeId, change: impl FnOnce(&mut Slot)) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            self.kinds.leave(slot);
+            change(slot);
+            self.kinds.enter(id, slot);
         }
-        if let Some(ages) = self.ages(slot.kind) {
-            ages.order.insert(slot.age, id);
-            ages.bytes += slot.own;
-        }
-        if slot.is_dirty_read() {
-            self.dirty_read.order.insert(slot.age, id);
-        }
-        self.slots.insert(id, slot);
     }
 
     /// Weighs a node afresh, if it has loaded parts.
@@ -257,15 +277,16 @@ impl Lru {
         if slot.kind == Kind::Used {
             let before = slot.weight;
             slot.weigh();
-            self.bytes = self.bytes - before + slot.weight;
-            self.used.bytes = self.used.bytes - before + slot.weight;
-        } else if let Some(mut slot) = self.take(id) {
-            slot.weigh();
-            if slot.kind == Kind::Head {
-                slot.kind = slot.clean_kind();
-            }
-            self.keep(id, slot);
+            self.kinds.bytes = self.kinds.bytes - before + slot.weight;
+            self.kinds.used.bytes = self.kinds.used.bytes - before + slot.weight;
+            return;
         }
+        self.kinds.leave(slot);
+        slot.weigh();
+        if slot.kind == Kind::Head {
+            slot.kind = slot.clean_kind();
+        }
+        self.kinds.enter(id, slot);
     }
 
     /// Whether the node is here.
@@ -290,7 +311,7 @@ impl Lru {
             return;
         }
         self.tick += 1;
-        self.bytes += weight;
+        self.kinds.bytes += weight;
         self.promises.bytes += weight;
         self.promises.order.insert(self.tick, id);
         self.promised.insert(id, (self.tick, promise));
@@ -303,18 +324,18 @@ impl Lru {
 
     /// How many bytes may be promised where `bytes` may be in memory: no more than heads may take.
     pub fn room_for_promises(&self, bytes: usize) -> usize {
-        self.heads_max(bytes).saturating_sub(self.heads.bytes + self.promises.bytes)
+        self.heads_max(bytes).saturating_sub(self.kinds.heads.bytes + self.promises.bytes)
     }
 
     /// What heads alone may take of so many bytes.
     fn heads_max(&self, bytes: usize) -> usize {
-        (bytes.saturating_sub(self.dirty_bytes) as f64 * HEADS_SHARE) as usize
+        (bytes.saturating_sub(self.kinds.dirty_bytes) as f64 * HEADS_SHARE) as usize
     }
 
     /// Takes out what was promised.
     pub fn redeem(&mut self, id: NodeId) -> Option<Arc<Promise>> {
         let (age, promise) = self.promised.remove(&id)?;
-        self.bytes -= promise.weight();
+        self.kinds.bytes -= promise.weight();
         self.promises.bytes -= promise.weight();
         self.promises.order.remove(&age);
         Some(promise)
@@ -338,7 +359,8 @@ impl Lru {
         let mut slot =
             Slot { node, weight, own, loaded, part, kind, purpose, keeps_head, age, listed };
         slot.weigh();
-        self.keep(id, slot);
+        self.kinds.enter(id, &mut slot);
+        self.slots.insert(id, slot);
     }
 
     /// Takes a node out, whether it is here or promised.
@@ -355,62 +377,59 @@ impl Lru {
     /// Nodes are going to be written while they stay as they are.
     pub fn fly(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
-            if let Some(mut slot) = self.take(node.id()) {
+            self.change(node.id(), |slot| {
                 if slot.part.is_some() {
                     slot.kind = Kind::InFlight;
                 }
-                self.keep(node.id(), slot);
-            }
+            });
         }
     }
 
     /// The node has been written: it keeps its age and is clean.
     pub fn cleaned(&mut self, id: NodeId) {
-        if let Some(mut slot) = self.take(id) {
+        self.change(id, |slot| {
             if slot.part.take().is_some() {
                 slot.kind = slot.clean_kind();
                 slot.own = slot.weight;
             }
-            self.keep(id, slot);
-        }
+        });
     }
 
     /// The node is now this one, which says the same; it keeps its age.
     pub fn replace(&mut self, node: Arc<Node>) {
         let id = node.id();
-        if let Some(mut slot) = self.take(id) {
-            slot.part = slot.part.map(|_| Dirty::of(&node, self.basement_size));
+        let basement_size = self.basement_size;
+        self.change(id, |slot| {
+            slot.part = slot.part.map(|_| Dirty::of(&node, basement_size));
             slot.node = node;
             slot.weigh();
-            self.keep(id, slot);
-        }
+        });
     }
 
     /// Nodes were going to be written, but could not be: they are dirty as before.
     pub fn turn_back(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
-            if let Some(mut slot) = self.take(node.id()) {
+            self.change(node.id(), |slot| {
                 if slot.kind == Kind::InFlight {
                     slot.kind =
                         if node.height().0 == 0 { Kind::DirtyLeaf } else { Kind::DirtyInternal };
                 }
-                self.keep(node.id(), slot);
-            }
+            });
         }
     }
 
-    /// The first in the order of clean nodes becomes the oldest of them: others are where they came in, but were asked
+    /// The first in the orders of clean nodes become the oldest of them: others are where they came in, but were asked
     /// for since.
     fn settle_oldest(&mut self) {
-        while let Some((listed, id)) =
-            self.used.order.first_key_value().map(|(age, id)| (*age, *id))
-            && let Some(slot) = self.slots.get_mut(&id)
-            && slot.age != listed
-        {
-            slot.listed = slot.age;
-            let age = slot.age;
-            self.used.order.remove(&listed);
-            self.used.order.insert(age, id);
+        for ages in [&mut self.kinds.used, &mut self.kinds.heads] {
+            while let Some((listed, id)) = ages.order.first_key_value().map(|(age, id)| (*age, *id))
+                && let Some(slot) = self.slots.get_mut(&id)
+                && slot.age != listed
+            {
+                slot.listed = slot.age;
+                ages.order.remove(&listed);
+                ages.order.insert(slot.age, id);
+            }
         }
     }
 
@@ -419,14 +438,13 @@ impl Lru {
     /// which are short, and without which no part can be read, until there are too many. Of an internal node that is dirty
     /// what was read of its runs is clean.
     pub fn shrink_to(&mut self, bytes: usize) {
-        while self.bytes > bytes {
+        while self.kinds.bytes > bytes {
             self.settle_oldest();
-            let clean = bytes.saturating_sub(self.dirty_bytes);
-            let scanned = &self.scanned;
+            let Kinds { scanned, used, heads, dirty_read, .. } = &self.kinds;
+            let clean = bytes.saturating_sub(self.kinds.dirty_bytes);
             let older = |a, b| std::cmp::min_by_key(a, b, |ages: &&Ages| ages.first_age());
-            let used = older(&self.used, &self.dirty_read);
-            let heads_bytes = self.heads.bytes + self.promises.bytes;
-            let heads = older(&self.heads, &self.promises);
+            let heads_bytes = heads.bytes + self.promises.bytes;
+            let (used, heads) = (older(used, dirty_read), older(heads, &self.promises));
             let too_many =
                 (heads_bytes > self.heads_max(bytes), scanned.bytes > clean / SCANS_SHARE);
             let order = match too_many {
@@ -438,17 +456,20 @@ impl Lru {
             if self.redeem(id).is_some() {
                 continue;
             }
-            let Some(mut slot) = self.take(id) else { return };
-            if slot.kind == Kind::DirtyInternal {
-                Arc::make_mut(&mut slot.node).forget_parts();
-                slot.weigh();
-                self.keep(id, slot);
-            } else if slot.kind != Kind::Head && slot.keeps_head && slot.node.has_head() {
-                Arc::make_mut(&mut slot.node).forget_parts();
-                slot.weigh();
-                slot.kind = Kind::Head;
-                self.keep(id, slot);
+            let Some(slot) = self.slots.get_mut(&id) else { return };
+            let stays = slot.kind == Kind::DirtyInternal
+                || slot.kind != Kind::Head && slot.keeps_head && slot.node.has_head();
+            if !stays {
+                self.take(id);
+                continue;
             }
+            self.kinds.leave(slot);
+            Arc::make_mut(&mut slot.node).forget_parts();
+            slot.weigh();
+            if slot.kind != Kind::DirtyInternal {
+                slot.kind = Kind::Head;
+            }
+            self.kinds.enter(id, slot);
         }
     }
 
@@ -456,7 +477,7 @@ impl Lru {
     /// more, or the oldest internal node. A leaf has got what it will get for a while, an internal node is
     /// going to be changed again; but a few leaves may be those that are being filled.
     pub fn next_to_write(&self, bytes: usize) -> Vec<Arc<Node>> {
-        let (leaves, internals) = (&self.dirty_leaves, &self.dirty_internals);
+        let (leaves, internals) = (&self.kinds.dirty_leaves, &self.kinds.dirty_internals);
         let few = LEAVES_SHARE * leaves.bytes < internals.bytes;
         let ids = if few { &internals.order } else { &leaves.order };
         let mut nodes = Vec::new();
@@ -473,7 +494,8 @@ impl Lru {
 
     /// All dirty nodes, leaves first, and the oldest of each kind; none is in flight.
     pub fn all_dirty(&self) -> Vec<Arc<Node>> {
-        let ids = self.dirty_leaves.order.values().chain(self.dirty_internals.order.values());
+        let ids =
+            self.kinds.dirty_leaves.order.values().chain(self.kinds.dirty_internals.order.values());
         ids.filter_map(|id| self.slots.get(id)).map(|slot| slot.node.clone()).collect()
     }
 }

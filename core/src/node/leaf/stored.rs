@@ -1,5 +1,7 @@
 //! A leaf as it is on disk: its head, and the basements that were asked for.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use smallvec::{SmallVec, smallvec};
 
 use super::*;
@@ -10,8 +12,7 @@ use crate::error::Place;
 pub(super) struct Stored {
     extent: Extent,
     head: LeafHead,
-    /// For each basement what it holds, once somebody has asked for it; there is none before anybody has for any.
-    parts: OnceLock<Box<[Slot]>>,
+    parts: Parts,
     /// Bytes of parts: blocks that several basements name must not take more memory than the leaf has
     /// bytes.
     loaded: Loaded,
@@ -21,8 +22,67 @@ pub(super) struct Stored {
     memory: Loaded,
 }
 
+/// The basements that have been read. Most lookups are the only one in their leaf for long: where one basement was read alone
+/// there is no list.
+#[derive(Default)]
+struct Parts {
+    one: OnceLock<(usize, Arc<Part>)>,
+    others: OnceLock<Box<[Slot]>>,
+    /// Whoever puts one in holds this.
+    filling: Mutex<()>,
+}
+
 /// What a basement holds, if it has been read.
 type Slot = OnceLock<Arc<Part>>;
+
+impl Clone for Parts {
+    fn clone(&self) -> Parts {
+        let _filling = self.lock();
+        Parts { one: self.one.clone(), others: self.others.clone(), filling: Mutex::default() }
+    }
+}
+
+impl Parts {
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Basement `at`, if it has been read.
+    fn get(&self, at: usize) -> Option<&Arc<Part>> {
+        match self.one.get() {
+            Some((one, part)) if *one == at => Some(part),
+            _ => self.others.get()?[at].get(),
+        }
+    }
+
+    /// All, in order.
+    fn iter(&self) -> impl Iterator<Item = &Arc<Part>> {
+        let slots = self.others.get().map_or(0, |others| others.len());
+        let one = if slots == 0 { self.one.get().map(|(_, part)| part) } else { None };
+        one.into_iter().chain((0..slots).filter_map(|at| self.get(at)))
+    }
+
+    /// Puts basement `at` of `count` in, of which `alone` says whether it was read by itself. Whether it was not here.
+    fn put(&self, at: usize, count: usize, alone: bool, part: Arc<Part>) -> bool {
+        let _filling = self.lock();
+        if self.get(at).is_some() {
+            return false;
+        }
+        let part = match alone {
+            true => match self.one.set((at, part)) {
+                Ok(()) => return true,
+                Err((_, part)) => part,
+            },
+            false => part,
+        };
+        self.others.get_or_init(|| vec![Slot::new(); count].into())[at].set(part).is_ok()
+    }
+
+    /// What the list takes.
+    fn memory(&self) -> usize {
+        self.others.get().map_or(0, |others| size_of_val(&**others))
+    }
+}
 
 /// A basement in memory.
 pub(super) struct Part {
@@ -140,23 +200,21 @@ impl Stored {
     }
 
     pub fn forget_parts(&mut self) {
-        self.parts.take();
-        (self.loaded, self.keys, self.memory) = Default::default();
+        (self.parts, self.loaded, self.keys, self.memory) = Default::default();
     }
 
     /// Gives back the memory that all of it was read into at once.
     pub fn recycle(self, disk: &Disk) {
-        let parts = self.parts.into_inner().into_iter().flatten().filter_map(OnceLock::into_inner);
-        let small = parts.map(|part| part.small.clone());
-        if let Some(memory) = small.last().filter(Bytes::is_unique) {
+        let last = self.parts().last().map(|part| part.small.clone());
+        drop(self.parts);
+        if let Some(memory) = last.filter(Bytes::is_unique) {
             disk.recycle(memory.into());
         }
     }
 
     /// About how much memory it takes.
     pub fn weight(&self) -> usize {
-        let slots = self.parts.get().map_or(0, |parts| size_of_val(&**parts));
-        let parts = slots + self.memory.bytes() as usize;
+        let parts = self.parts.memory() + self.memory.bytes() as usize;
         let blocks = match self.head.tree {
             TreeId::Metadata => 0,
             TreeId::Data => self.parts().map(|part| part.blocks_memory()).sum(),
@@ -287,12 +345,12 @@ impl Stored {
 
     /// All basements that have been read, in order.
     pub fn parts(&self) -> impl Iterator<Item = &Arc<Part>> {
-        self.parts.get().into_iter().flatten().filter_map(OnceLock::get)
+        self.parts.iter()
     }
 
     /// Basement `at`, if it has been read.
     fn known(&self, at: usize) -> Option<&Arc<Part>> {
-        self.parts.get().and_then(|parts| parts[at].get())
+        self.parts.get(at)
     }
 
     /// Reads what has not been read.
@@ -318,18 +376,18 @@ impl Stored {
 
     fn load_row(&self, disk: &Disk, row: Range<usize>) -> Result<()> {
         let stretches = self.read_row(disk, row.clone())?;
-        let parts = self.parts.get_or_init(|| vec![Slot::new(); self.len()].into());
+        let (count, alone) = (self.len(), row.len() == 1);
         for at in row {
-            let part = self.parse(at, &stretches)?;
+            let part = Arc::new(self.parse(at, &stretches)?);
+            let (bytes, memory) = (part.bytes() as u64, part.memory() as u64);
             // Several may have read it at the same time; one of them is kept, and counts.
-            parts[at].get_or_init(|| {
+            if self.parts.put(at, count, alone, part) {
                 let basement = self.head.basements.at(at);
-                self.keys.add(part.bytes() as u64);
+                self.keys.add(bytes);
                 // Keys as they were read stay with the values behind them.
-                self.memory.add(part.memory() as u64 + u64::from(basement.bytes));
+                self.memory.add(memory + u64::from(basement.bytes));
                 self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
-                Arc::new(part)
-            });
+            }
         }
         Ok(())
     }

@@ -205,7 +205,8 @@ impl KeySection {
     /// The entries within `[lo, hi)`.
     pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
         let of = |entry: &StoredEntry| &self.keys[entry.key.start as usize..entry.key.end as usize];
-        let start = self.entries.partition_point(|entry| of(entry) < lo);
+        let below_lo = |entry: &StoredEntry| of(entry) < lo;
+        let start = if lo.is_empty() { 0 } else { self.entries.partition_point(below_lo) };
         let end = hi
             .map_or(self.entries.len(), |hi| self.entries.partition_point(|entry| of(entry) < hi));
         start..end.max(start)

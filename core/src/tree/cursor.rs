@@ -411,9 +411,9 @@ pub fn lay_over<T>(
     if overlay.is_empty() {
         return stored;
     }
+    let mut entries = Vec::with_capacity(stored.len() + overlay.points().len());
     let alive = |(key, _): &(Key, T)| overlay.ranges().covering(key).is_none();
     let mut stored = stored.into_iter().filter(alive).peekable();
-    let mut entries = Vec::new();
     for (key, action) in overlay.points().actions() {
         while let Some(entry) = stored.next_if(|(other, _)| *other < key) {
             entries.push(entry);

@@ -271,11 +271,14 @@ impl Stored {
     pub fn scan(&self, disk: &Disk, lo: &[u8], hi: Option<&[u8]>) -> Result<Vec<(Key, Bytes)>> {
         let range = self.within(lo, hi);
         self.load(disk, range.clone())?;
-        let mut found = Vec::new();
+        let parts = range.clone().map(|at| self.part(disk, at)).collect::<Result<Vec<_>>>()?;
+        let mut found = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
         // Blocks of files, each with its basement, and the entries that they belong to.
         let (mut blocks, mut owners) = (Vec::new(), Vec::new());
-        for at in range {
-            let part = self.part(disk, at)?;
+        for (at, part) in range.clone().zip(parts) {
+            // Only at its ends the range may leave something out.
+            let lo = if at == range.start { lo } else { &[] };
+            let hi = if at + 1 == range.end { hi } else { None };
             for (place, entry) in part.range(lo, hi) {
                 let value = match part.value(&entry) {
                     Value::Small(range) => part.small.slice(range),

@@ -218,6 +218,46 @@ fn a_head_that_cannot_be_read_before_is_met_by_who_needs_it() {
     assert!((1..80).contains(&failed), "{failed} lookups failed");
 }
 
+/// A scan looks for what comes behind a node before it has come there: what cannot be read does not end it any earlier.
+#[test]
+fn a_scan_comes_as_far_as_there_is_something_to_read() {
+    let below = Arc::new(MemoryDevice::new(64 * MIB));
+    let kv = many_keys(below.clone());
+    let store = kv.volume().store();
+    let above_leaves = (1..store.next_node().0).map(NodeId).filter_map(|id| {
+        let entry = store.table.get(id).unwrap().filter(|entry| entry.height == Height(1))?;
+        let node = store.node(id).unwrap();
+        let ends = node.bounds().hi.clone().filter(|_| !node.bounds().lo.is_empty())?;
+        (node.tree() == TreeId::Data).then(|| (entry, node.bounds().lo.clone(), ends))
+    });
+    let (entry, lo, hi) = above_leaves.last().expect("there are some");
+    let mut keys: Vec<[u8; 4]> = (0..100_000).map(scattered_key).collect();
+    keys.sort_unstable();
+    let (before, end) =
+        (keys.partition_point(|key| key[..] < *lo), keys.partition_point(|key| key[..] < *hi));
+    assert!(0 < before && before < end && end < keys.len());
+    drop(kv);
+    let device = Arc::new(FaultyDevice::new(below));
+    let beside = Advised::new(device.clone());
+    let kv = Kv::open(beside, Mode::ReadOnly, small_cache(4)).unwrap().0;
+    let bad = entry.extent.start.byte();
+    device.spoil(bad..bad + 512);
+    let error = |found: Option<betr_core::error::Result<_>>| {
+        let error = found.expect("it does not end there").expect_err("it cannot be read");
+        assert!(error.to_string().contains(&format!("b:{bad:#x}")), "{error}");
+    };
+    let mut scan = kv.range(TreeId::Data, b"", None);
+    for key in &keys[..before] {
+        assert_eq!(*scan.next().unwrap().unwrap().0, key[..]);
+    }
+    error(scan.next());
+    let mut scan = kv.range(TreeId::Data, b"", None);
+    for key in keys[end..].iter().rev() {
+        assert_eq!(*scan.next_back().unwrap().unwrap().0, key[..]);
+    }
+    error(scan.next_back());
+}
+
 /// Where a cache has no room for parts, it has for heads: a lookup reads one part, and no head a second time.
 #[test]
 fn heads_stay_in_a_small_cache() {

@@ -78,7 +78,8 @@ impl Batch {
             points.by_ref().take(FEW).for_each(|item| self.insert(&item));
         }
         let Some(next) = points.next() else { return };
-        let mut joining = Arc::make_mut(&mut self.points).join();
+        let count = 1 + points.size_hint().0;
+        let mut joining = Arc::make_mut(&mut self.points).join().expecting(count, &next);
         for item in std::iter::once(next).chain(points) {
             let found = joining.find(item.key);
             match combined(&item, joining.at(found), &self.ranges) {

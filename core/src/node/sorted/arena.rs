@@ -38,6 +38,11 @@ impl Arena {
         Arena { pieces, coming: bytes, ..Arena::default() }
     }
 
+    /// So many bytes are known to come, or none any more.
+    pub fn expect(&mut self, bytes: usize) {
+        self.coming = bytes;
+    }
+
     /// The bytes of all items.
     pub fn len(&self) -> usize {
         self.len
@@ -60,10 +65,10 @@ impl Arena {
         let start = piece.len();
         if piece.capacity() - start < bytes {
             let more = match (start, at) {
-                _ if self.coming >= bytes => self.coming,
+                (0, _) if self.coming >= bytes => self.coming,
                 (0, 1..) => BEGINS_WITH,
-                (_, 1..) => start,
-                (_, 0) => start / 4,
+                (_, 1..) => start.max(self.coming),
+                (_, 0) => (start / 4).max(self.coming),
             };
             let wanted = class_of((start + more.max(bytes)).max(LEAST)).min(PIECE);
             self.capacity -= piece.capacity();
@@ -89,7 +94,7 @@ impl Arena {
 
     /// Gives back what was set aside for more.
     pub fn shrink(&mut self) {
-        self.coming = 0;
+        self.expect(0);
         if let Some(last) = self.pieces.last_mut() {
             self.capacity -= last.capacity();
             last.shrink_to_fit();

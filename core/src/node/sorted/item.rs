@@ -69,6 +69,11 @@ impl<'s> Item<'s> {
         }
     }
 
+    /// The bytes that it takes in an arena.
+    pub(super) fn in_arena(&self) -> usize {
+        self.key.len() + if let Value::Short(value) = self.value { value.len() } else { 0 }
+    }
+
     /// What the message does, in memory that can be kept.
     pub fn action(&self) -> Action {
         match self.kind {

@@ -13,6 +13,16 @@ pub struct Joining<'s> {
 }
 
 impl Joining<'_> {
+    /// Sets memory aside for `count` messages, which are much like this one.
+    pub fn expecting(self, count: usize, first: &Item<'_>) -> Self {
+        match self.list.slots.is_empty() {
+            true => make_room(&mut self.list.slots, count),
+            false => self.list.recent.reserve(count),
+        }
+        self.list.arena.expect(count.saturating_mul(first.in_arena()));
+        self
+    }
+
     /// Where a key is, or belongs, that is not less than any before.
     pub fn find(&mut self, key: &[u8]) -> Found {
         let list = &*self.list;
@@ -70,6 +80,7 @@ impl Joining<'_> {
 
 impl Drop for Joining<'_> {
     fn drop(&mut self) {
+        self.list.arena.expect(0);
         self.list.settle();
         self.list.shed();
     }

@@ -1,10 +1,11 @@
 //! What lookups and read-ahead cost, counted exactly by the device.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::device::{Device, FaultyDevice, MemoryDevice};
+use betr_core::format::Entry;
 use betr_core::ids::{Height, NodeId, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::node::Node;
@@ -65,15 +66,26 @@ fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
     assert!(reads <= most, "{reads} reads for {lookups} lookups on {levels} levels");
 }
 
-/// A device that counts the bytes that it is told will be read. Others may be read beside the foreground.
+/// A device that takes note of what it is told will be read, and will not be. Others may be read beside the foreground.
 struct Advised {
     device: Arc<dyn Device>,
-    bytes: AtomicU64,
+    coming: Mutex<Vec<Range<u64>>>,
+    gone: Mutex<Vec<Range<u64>>>,
 }
 
 impl Advised {
     fn new(device: Arc<dyn Device>) -> Arc<Advised> {
-        Arc::new(Advised { device, bytes: AtomicU64::new(0) })
+        Arc::new(Advised { device, coming: Mutex::default(), gone: Mutex::default() })
+    }
+
+    /// How many bytes it was told will be read.
+    fn bytes(&self) -> u64 {
+        self.coming.lock().unwrap().iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// How many times it was told of just this.
+    fn told(&self, range: &Range<u64>) -> usize {
+        self.coming.lock().unwrap().iter().filter(|told| *told == range).count()
     }
 }
 
@@ -90,8 +102,11 @@ impl Device for Advised {
     fn flush(&self) -> std::io::Result<()> {
         self.device.flush()
     }
-    fn will_read(&self, _: u64, len: u64) {
-        self.bytes.fetch_add(len, Ordering::Relaxed);
+    fn will_read(&self, at: u64, len: u64) {
+        self.coming.lock().unwrap().push(at..at + len);
+    }
+    fn wont_read(&self, at: u64, len: u64) {
+        self.gone.lock().unwrap().push(at..at + len);
     }
     fn wants_order(&self) -> bool {
         false
@@ -106,6 +121,23 @@ fn small_cache(seed: u64) -> KvOptions {
     let geometry = Some(Geometry::new(64 << 10, 4096));
     let cache = CacheBudget::of(2 << 20);
     KvOptions { geometry, cache, ..KvOptions::new(nonces(seed)) }
+}
+
+/// Where the nodes of a height are.
+fn entries_of(kv: &Kv, height: Height) -> Vec<Entry> {
+    let store = kv.volume().store();
+    let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
+    entries.filter(|entry| entry.height == height).collect()
+}
+
+fn head_of(entry: &Entry) -> Range<u64> {
+    let start = entry.extent.start.byte();
+    start..start + u64::from(entry.head_bytes)
+}
+
+fn extent_of(entry: &Entry) -> Range<u64> {
+    let start = entry.extent.start.byte();
+    start..start + entry.extent.bytes()
 }
 
 /// 100,000 keys with values of 100 bytes, opened for reading with a cache that is much smaller.
@@ -130,7 +162,7 @@ fn a_scan_reads_ahead_once() {
     let kv = many_keys(device.clone());
     let mut random = Random::new(2);
     let scan = |backwards: bool| {
-        let (before, told) = (kv.volume().io_counts(), device.bytes.load(Ordering::Relaxed));
+        let (before, told) = (kv.volume().io_counts(), device.bytes());
         let entries = kv.range(TreeId::Data, b"", None);
         match backwards {
             false => {
@@ -142,7 +174,7 @@ fn a_scan_reads_ahead_once() {
             ),
         }
         let read = kv.volume().io_counts().read_bytes - before.read_bytes;
-        (read, device.bytes.load(Ordering::Relaxed) - told)
+        (read, device.bytes() - told)
     };
     for backwards in [false, true, false] {
         for _ in 0..4000 {
@@ -163,27 +195,79 @@ fn a_scan_reads_ahead_once() {
 fn lookups_in_no_order_have_heads_read() {
     let device = Advised::new(Arc::new(MemoryDevice::new(64 * MIB)));
     let kv = many_keys(device.clone());
-    let store = kv.volume().store();
-    let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
-    let heads = entries.filter(|entry| entry.height == Height(0));
-    let heads: Vec<u64> = heads.map(|entry| entry.head_bytes.into()).collect();
-    let (count, all) = (heads.len(), heads.iter().sum::<u64>());
+    let leaves = entries_of(&kv, Height(0));
+    let (count, all) = (leaves.len(), leaves.iter().map(head_of).map(|h| h.end - h.start).sum());
     let mut random = Random::new(1);
     let mut told = |lookups: u64| {
         for _ in 0..lookups {
             let key = scattered_key(random.below(100_000) as u32);
             assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
         }
-        device.bytes.load(Ordering::Relaxed)
+        leaves
+            .iter()
+            .map(|leaf| device.told(&head_of(leaf)) as u64 * u64::from(leaf.head_bytes))
+            .sum::<u64>()
     };
     let (opening, before) = (told(0), kv.volume().io_counts().reads);
     let [few, more] = [3, 8000].map(|lookups| told(lookups) - opening);
     let reads = kv.volume().io_counts().reads - before;
     println!("{count} heads of {all} bytes: {few}, and {more} announced; {reads} reads");
     assert_eq!(few, 0);
-    assert!(more < all, "{more} of {all} bytes announced");
+    assert!(all / 2 < more && more < all, "{more} of {all} bytes announced");
     // One part a lookup, and the heads.
     assert!(reads < 8003 + count as u64 + 100, "{reads} reads");
+}
+
+/// Lookups that come to a leaf again and again will come to all of it: the device is told of it, once, and not before an
+/// eighth of it was read piece by piece.
+#[test]
+fn a_leaf_that_is_read_piece_by_piece_is_fetched_once() {
+    let device = Advised::new(Arc::new(MemoryDevice::new(64 * MIB)));
+    let kv = many_keys(device.clone());
+    let mut keys: Vec<[u8; 4]> = (0..100_000).map(scattered_key).collect();
+    keys.sort_unstable();
+    let leaves = entries_of(&kv, Height(0));
+    let fetched = || leaves.iter().map(|leaf| device.told(&extent_of(leaf))).collect::<Vec<_>>();
+    let look_up = |key: &[u8; 4]| assert!(kv.get(TreeId::Data, key).unwrap().is_some());
+    // One or two pieces of each.
+    keys.iter().step_by(keys.len() / leaves.len()).for_each(look_up);
+    let before = fetched();
+    assert!(before.iter().sum::<usize>() <= leaves.len() / 4, "{before:?}");
+    keys.iter().step_by(20).for_each(look_up);
+    let after = fetched();
+    let (count, most) = (after.iter().sum::<usize>(), after.iter().max().unwrap());
+    println!("{} of {} leaves were fetched", count, leaves.len());
+    assert!(count > leaves.len() / 10 * 9 && *most == 1, "{after:?}");
+}
+
+/// What a newer checkpoint does not need any more is of no use in memory: the kernel is told. It is told of nothing else.
+#[test]
+fn what_has_gone_need_not_be_kept_in_memory() {
+    let device = Advised::new(Arc::new(MemoryDevice::new(64 * MIB)));
+    drop(many_keys(device.clone()));
+    device.gone.lock().unwrap().clear();
+    let mut kv = Kv::open(device.clone(), Mode::ReadWrite, small_cache(3)).unwrap().0;
+    let nodes = |kv: &Kv| -> Vec<Entry> { [0, 1, 2].map(|h| entries_of(kv, Height(h))).concat() };
+    let before = nodes(&kv);
+    let mut batch = Batch::new();
+    for number in 0..1000 {
+        batch.insert(TreeId::Data, &scattered_key(number), &[2; 100]);
+    }
+    kv.commit(batch).unwrap();
+    kv.checkpoint().unwrap();
+    let after = nodes(&kv);
+    let mut gone = device.gone.lock().unwrap().clone();
+    gone.sort_unstable_by_key(|range| range.start);
+    let moved: Vec<_> = before.iter().filter(|entry| !after.contains(entry)).collect();
+    println!("{} of {} nodes moved; {} places are gone", moved.len(), before.len(), gone.len());
+    assert!(!moved.is_empty());
+    for entry in moved {
+        assert!(gone.contains(&extent_of(entry)), "nobody said that {entry:?} is gone");
+    }
+    for range in after.iter().map(extent_of) {
+        let meets = |gone: &&Range<u64>| gone.start < range.end && range.start < gone.end;
+        assert_eq!(gone.iter().find(meets), None, "{range:?} is there");
+    }
 }
 
 /// What is read before anybody asks for it may be bad: nobody hears of that but who asks for it, each time.
@@ -194,13 +278,8 @@ fn a_head_that_cannot_be_read_before_is_met_by_who_needs_it() {
     let device = Arc::new(FaultyDevice::new(below));
     let beside = Advised::new(device.clone());
     let kv = Kv::open(beside, Mode::ReadOnly, small_cache(3)).unwrap().0;
-    let store = kv.volume().store();
-    let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
-    let leaves: Vec<u64> = entries
-        .filter(|entry| entry.height == Height(0))
-        .map(|entry| entry.extent.start.byte())
-        .collect();
-    let bad = leaves[leaves.len() / 2];
+    let leaves = entries_of(&kv, Height(0));
+    let bad = leaves[leaves.len() / 2].extent.start.byte();
     device.spoil(bad..bad + 512);
     let mut random = Random::new(1);
     let mut failed = 0;

@@ -167,6 +167,11 @@ impl Disk {
         }
     }
 
+    /// Nobody will read the `len` bytes at `at` again, which do not lie scattered.
+    pub fn wont_read(&self, at: u64, len: u64) {
+        self.device.wont_read(at, len);
+    }
+
     /// Writes `bytes` at `at`.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let failed = |source| Error::Io { op: "write", place: Place::Byte(at), source };

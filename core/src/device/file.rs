@@ -71,6 +71,10 @@ impl Device for FileDevice {
         }
     }
 
+    fn wont_read(&self, at: u64, len: u64) {
+        let _ = fadvise(&self.file, self.start + at, NonZeroU64::new(len), Advice::DontNeed);
+    }
+
     fn punch(&self, at: u64, len: u64) -> io::Result<bool> {
         use rustix::fs::{FallocateFlags, fallocate};
         if !self.file.metadata()?.is_file() || at.checked_add(len).is_none_or(|end| end > self.len)

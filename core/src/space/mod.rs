@@ -294,6 +294,8 @@ impl Space {
             self.used.clear(start, part.blocks.into());
             self.touch(start, part.blocks.into());
             if birth != now && !is_broken(Mutation::ReusedEarly) {
+                // Only a crash brings it back.
+                self.disk.wont_read(part.start.byte(), part.bytes());
                 self.leaving.push(*part);
             } else if self.pins.fresh.contains_key(&part.start) {
                 self.kept += 1;

@@ -7,6 +7,10 @@ use smallvec::{SmallVec, smallvec};
 use super::*;
 use crate::error::Place;
 
+/// When so much of a leaf has been read, one of so many parts, lookups have waited for it longer than reading all of it takes
+/// a solid-state disk.
+const WARM: u64 = 8;
+
 /// What is known of a leaf on disk.
 #[derive(Clone)]
 pub(super) struct Stored {
@@ -20,6 +24,8 @@ pub(super) struct Stored {
     keys: Loaded,
     /// What basements that have been read take, without blocks of files.
     memory: Loaded,
+    /// Set once all of it has been announced to the device.
+    announced: OnceLock<()>,
 }
 
 /// The basements that have been read. Most lookups are the only one in their leaf for long: where one basement was read alone
@@ -186,7 +192,7 @@ impl Stretches {
 impl Stored {
     pub fn new(head: LeafHead, extent: Extent) -> Stored {
         let (parts, loaded, keys, memory) = Default::default();
-        Stored { extent, head, parts, loaded, keys, memory }
+        Stored { extent, head, parts, loaded, keys, memory, announced: OnceLock::new() }
     }
 
     /// The length of the leaf in bytes.
@@ -256,6 +262,7 @@ impl Stored {
     /// The value of `key`.
     pub fn get(&self, disk: &Disk, key: &[u8]) -> Result<Option<Bytes>> {
         let Some(at) = self.behind(key).checked_sub(1) else { return Ok(None) };
+        self.announce_if_warm(disk);
         let part = self.part(disk, at)?;
         let Some(found) = part.section.find(key) else { return Ok(None) };
         match part.value(&part.section.entry(found)) {
@@ -264,6 +271,14 @@ impl Stored {
                 self.read_blocks(disk, &[(at, block)])?;
                 Ok(block.value.get().cloned())
             }
+        }
+    }
+
+    /// Where lookups have come to a leaf again and again they will come to all of it: the device is told once. By then
+    /// waiting for its parts has taken as long as reading what is left will.
+    fn announce_if_warm(&self, disk: &Disk) {
+        if self.loaded() * WARM >= u64::from(self.bytes()) && self.announced.set(()).is_ok() {
+            disk.will_read(self.extent.start.byte(), self.extent.bytes());
         }
     }
 

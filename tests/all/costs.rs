@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use betr_core::cache::Geometry;
+use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{
     Device, Event, FaultyDevice, FileDevice, IoCounts, MemoryDevice, RecordingDevice,
@@ -456,4 +456,38 @@ fn a_check_reads_each_leaf_once() {
     assert!(counts.leaves > 100 && counts.inodes > 4000);
     // For each leaf once more, for what is pending for it; and what stands at fixed places, slot by slot.
     assert!(reads < 2 * counts.leaves + 60, "{reads} reads for {} leaves", counts.leaves);
+}
+
+/// Where memory is short the node is written that will wait the longest for what comes next: others take more before they are.
+#[test]
+fn nodes_are_written_for_many_messages_at_once() {
+    let device = Arc::new(MemoryDevice::new(256 * MIB));
+    let geometry = Some(Geometry { fanout: 16, ..Geometry::new(256 << 10, 4096) });
+    let cache = CacheBudget::of(5 << 20);
+    let options = KvOptions { geometry, cache, ..KvOptions::new(nonces(1)) };
+    let mut kv = Kv::create(device, *b"much is updated!", options).unwrap();
+    let count = 300_000u32;
+    for first in (0..count).step_by(1000) {
+        let mut batch = Batch::new();
+        (first..first + 1000).for_each(|n| batch.insert(TreeId::Data, &scattered_key(n), &[1; 60]));
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+    let before = kv.volume().io_counts().written_bytes;
+    let mut random = Random::new(1);
+    let patches = 200_000;
+    for _ in 0..patches / 1000 {
+        let mut batch = Batch::new();
+        for _ in 0..1000 {
+            let key = scattered_key(random.below(count.into()) as u32);
+            batch.patch(TreeId::Data, &key, 10, b"four", false);
+        }
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+    let written = kv.volume().io_counts().written_bytes - before;
+    let nodes = kv.volume().store().next_node().0;
+    println!("{patches} patches in {nodes} nodes: {} bytes each", written / patches);
+    // 92 where always the node is written that was changed longest ago.
+    assert!(written / patches <= 86, "{} bytes a patch", written / patches);
 }

@@ -474,22 +474,27 @@ impl Lru {
     }
 
     /// What is to be written next where memory is short: the oldest leaves, which weigh `bytes` or a little
-    /// more, or the oldest internal node. A leaf has got what it will get for a while, an internal node is
-    /// going to be changed again; but a few leaves may be those that are being filled.
-    pub fn next_to_write(&self, bytes: usize) -> Vec<Arc<Node>> {
+    /// more, or an internal node. A leaf has got what it will get for a while, an internal node is
+    /// going to be changed again, but a few leaves may be those that are being filled. The internal node is that which would
+    /// take the most memory for the longest time before more messages come to it; of several, the oldest.
+    pub fn next_to_write(&self, bytes: usize, now: u64) -> Vec<Arc<Node>> {
         let (leaves, internals) = (&self.kinds.dirty_leaves, &self.kinds.dirty_internals);
-        let few = LEAVES_SHARE * leaves.bytes < internals.bytes;
-        let ids = if few { &internals.order } else { &leaves.order };
-        let mut nodes = Vec::new();
-        let mut weight = 0;
-        for slot in ids.values().filter_map(|id| self.slots.get(id)) {
-            weight += slot.own;
-            nodes.push(slot.node.clone());
-            if few || weight >= bytes {
-                break;
-            }
+        if LEAVES_SHARE * leaves.bytes < internals.bytes {
+            let cost = |slot: &&Slot| match &*slot.node {
+                Node::Internal(node) => node.until_next(now).saturating_mul(slot.own as u64),
+                Node::Leaf(_) => 0,
+            };
+            let all = internals.order.values().rev().filter_map(|id| self.slots.get(id));
+            return all.max_by_key(cost).map(|slot| slot.node.clone()).into_iter().collect();
         }
-        nodes
+        let mut weight = 0;
+        let fits = |slot: &&Slot| {
+            let fits = weight < bytes;
+            weight += slot.own;
+            fits
+        };
+        let all = leaves.order.values().filter_map(|id| self.slots.get(id));
+        all.take_while(fits).map(|slot| slot.node.clone()).collect()
     }
 
     /// All dirty nodes, leaves first, and the oldest of each kind; none is in flight.

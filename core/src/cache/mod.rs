@@ -143,6 +143,8 @@ pub struct Store {
     birth: Birth,
     next_node: NodeId,
     write_seq: u64,
+    /// Goes on whenever messages come to a node.
+    clock: u64,
     budget: CacheBudget,
     cache: Arc<Mutex<Lru>>,
     flights: Flights,
@@ -177,6 +179,7 @@ impl Store {
             birth,
             next_node,
             write_seq: 0,
+            clock: 0,
             budget: budget.without_work(geometry),
             cache: Arc::new(Mutex::new(Lru::new(geometry.basement_size as usize))),
             flights: Flights::default(),
@@ -392,6 +395,12 @@ impl Store {
         self.growth = (self.growth + node.growth()).saturating_sub(before);
         self.lock().put(node, was_dirty || result.is_ok(), Use::Other);
         result
+    }
+
+    /// Messages are going to come to a node; returned is the time.
+    pub fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
     }
 
     /// Makes sure that a node stays in memory: it is going to be changed, and that must not fail.

@@ -36,7 +36,7 @@ impl Store {
         let limit = (self.budget.dirty_bytes as f64 * share) as usize;
         while self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit {
             let batch = self.budget.dirty_bytes / BATCHES;
-            let nodes = self.lock().next_to_write(batch);
+            let nodes = self.lock().next_to_write(batch, self.clock);
             match nodes.first().map(|node| (node.id(), node.height())) {
                 None => break,
                 Some((_, Height(0))) => {

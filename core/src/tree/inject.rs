@@ -151,8 +151,10 @@ fn inject_into(
         true => store.buffers_max() / 4 * 5,
         false => store.buffers_max(),
     };
+    let now = store.tick();
     let full = store.edit(id, |node, disk| match node {
         Node::Internal(internal) => {
+            internal.visited(now);
             for (at, messages) in &plan.kept {
                 enter(internal, *at, messages);
             }

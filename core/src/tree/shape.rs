@@ -80,10 +80,14 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
         Node::Internal(internal) => internal.take_buffer(disk, at, growth),
         Node::Leaf(_) => unreachable!("only internal nodes have buffers"),
     })?;
+    let now = store.tick();
     store.edit(child, |node, _| {
         match node {
             Node::Leaf(leaf) => leaf.apply_batch(&batch),
-            Node::Internal(internal) => internal.absorb(batch),
+            Node::Internal(internal) => {
+                internal.visited(now);
+                internal.absorb(batch);
+            }
         }
         Ok(())
     })?;

@@ -10,6 +10,7 @@ mod pending;
 mod rescue;
 mod runs;
 mod seal;
+mod visits;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -34,6 +35,7 @@ use crate::ids::*;
 pub use pending::{Deed, Pending};
 pub use runs::Run;
 pub use seal::{RunImage, SealedNode, WrittenNode};
+use visits::Visits;
 
 /// From so many runs on they are read on all cores.
 const MANY: usize = 4;
@@ -56,6 +58,7 @@ pub struct Internal {
     open: Vec<Batch>,
     next_run: RunSeq,
     loaded: Loaded,
+    visits: Visits,
 }
 
 /// An edge to a child.
@@ -112,6 +115,7 @@ impl Internal {
             open,
             next_run: RunSeq(0),
             loaded: Loaded::default(),
+            visits: Visits::default(),
         }
     }
 
@@ -133,6 +137,7 @@ impl Internal {
             runs: runs.collect(),
             next_run: head.next_run,
             loaded: Loaded::default(),
+            visits: Visits::default(),
         };
         node.find_shares();
         node.weigh();
@@ -220,6 +225,16 @@ impl Internal {
     /// The child with the heaviest buffer.
     pub fn heaviest(&self) -> usize {
         (0..self.children.len()).rev().max_by_key(|at| self.pending(*at)).unwrap_or(0)
+    }
+
+    /// Messages come to the node, at a time by the clock of all nodes.
+    pub fn visited(&mut self, now: u64) {
+        self.visits.note(now);
+    }
+
+    /// About how long it will be until more come.
+    pub fn until_next(&self, now: u64) -> u64 {
+        self.visits.until_next(now)
     }
 
     pub(super) fn forget_parts(&mut self) {
@@ -581,6 +596,7 @@ impl Internal {
             open,
             next_run: RunSeq(0),
             loaded: Loaded::default(),
+            visits: Visits::default(),
         }
     }
 

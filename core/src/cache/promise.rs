@@ -40,7 +40,12 @@ impl Promise {
 
     /// The node, which is read by whoever comes first. Nothing if it cannot be: whoever needs it meets the reason.
     pub fn node(&self, disk: &Disk) -> Option<Arc<Node>> {
-        let load = || Node::load(disk, self.volume, self.id, &self.entry).ok().map(Arc::new);
+        let load = || {
+            let node = Node::load(disk, self.volume, self.id, &self.entry).ok().map(Arc::new);
+            // The cache keeps heads for longest: what the kernel has of them besides is better given to what comes next.
+            disk.wont_read(self.entry.extent.start.byte(), self.entry.head_bytes.into());
+            node
+        };
         self.node.get_or_init(load).clone()
     }
 }

@@ -167,9 +167,11 @@ impl Disk {
         }
     }
 
-    /// Nobody will read the `len` bytes at `at` again, which do not lie scattered.
+    /// Nobody will read the `len` bytes at `at` soon. Where they lie scattered this says nothing.
     pub fn wont_read(&self, at: u64, len: u64) {
-        self.device.wont_read(at, len);
+        if BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
+            self.device.wont_read(at, len);
+        }
     }
 
     /// Writes `bytes` at `at`.

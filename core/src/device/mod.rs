@@ -60,7 +60,7 @@ pub trait Device: Send + Sync {
     /// These bytes will be read soon: they may be fetched meanwhile.
     fn will_read(&self, _at: u64, _len: u64) {}
 
-    /// Nobody will read these bytes again: memory that holds a copy of them can be had for others.
+    /// Nobody will read these bytes soon: memory that holds a copy of them can be had for others.
     fn wont_read(&self, _at: u64, _len: u64) {}
 
     /// Nobody needs these bytes any more: they may take no room from now on, and read as zeros. Whether that

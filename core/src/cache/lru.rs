@@ -21,6 +21,9 @@ const SCANS_SHARE: usize = 4;
 /// Leaves are few while they weigh less than one of so many parts of what internal nodes do.
 const LEAVES_SHARE: usize = 3;
 
+/// So many of the youngest and of the oldest internal nodes are looked at where one is to be written.
+const CANDIDATES: usize = 128;
+
 /// Nodes in memory, clean and dirty.
 #[derive(Default)]
 pub(super) struct Lru {
@@ -484,7 +487,10 @@ impl Lru {
                 Node::Internal(node) => node.until_next(now).saturating_mul(slot.own as u64),
                 Node::Leaf(_) => 0,
             };
-            let all = internals.order.values().rev().filter_map(|id| self.slots.get(id));
+            // The youngest have the longest to wait, but for those that are overdue, which are the oldest.
+            let ids = internals.order.values();
+            let ids = ids.clone().rev().take(CANDIDATES).chain(ids.take(CANDIDATES).rev());
+            let all = ids.filter_map(|id| self.slots.get(id));
             return all.max_by_key(cost).map(|slot| slot.node.clone()).into_iter().collect();
         }
         let mut weight = 0;

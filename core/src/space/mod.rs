@@ -294,8 +294,6 @@ impl Space {
             self.used.clear(start, part.blocks.into());
             self.touch(start, part.blocks.into());
             if birth != now && !is_broken(Mutation::ReusedEarly) {
-                // Only a crash brings it back.
-                self.disk.wont_read(part.start.byte(), part.bytes());
                 self.leaving.push(*part);
             } else if self.pins.fresh.contains_key(&part.start) {
                 self.kept += 1;
@@ -365,6 +363,10 @@ impl Space {
     /// The checkpoint that was in progress is durable. Groups of the log from `needed` on are not in it.
     pub fn checkpointed(&mut self, needed: u64) {
         self.rover = 0;
+        for extent in &self.leaving {
+            // From now on only a damaged checkpoint would bring it back.
+            self.disk.wont_read(extent.start.byte(), extent.bytes());
+        }
         for extent in std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving)) {
             self.release(extent);
         }

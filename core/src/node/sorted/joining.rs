@@ -15,7 +15,9 @@ pub struct Joining<'s> {
 impl Joining<'_> {
     /// Sets memory aside for `count` messages, which are much like this one.
     pub fn expecting(self, count: usize, first: &Item<'_>) -> Self {
-        match self.list.slots.is_empty() {
+        let head = Key::head(first.key);
+        let is_behind = |last: &Slot| self.list.compare(last, head, first.key).is_lt();
+        match self.list.slots.last().is_none_or(is_behind) {
             true => make_room(&mut self.list.slots, count),
             false => self.list.recent.reserve(count),
         }

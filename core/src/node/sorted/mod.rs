@@ -535,8 +535,8 @@ impl Sorted {
                 self.slots[place + more] = slot;
                 end = place;
             }
-            self.recent.shrink_to(RECENT_MAX);
         }
+        self.recent.shrink_to(RECENT_MAX);
         if self.gone > 0 {
             self.slots.retain(|slot| slot.kind != SlotKind::Gone);
             self.gone = 0;

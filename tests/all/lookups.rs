@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use betr_core::cache::{CacheBudget, Geometry};
-use betr_core::device::{Device, FaultyDevice, MemoryDevice};
+use betr_core::device::{Device, Disk, FaultyDevice, MemoryDevice};
 use betr_core::format::Entry;
 use betr_core::ids::{Height, NodeId, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
@@ -272,6 +272,21 @@ fn what_has_gone_need_not_be_kept_in_memory() {
     for range in after.iter().map(extent_of) {
         let meets = |gone: &&Range<u64>| gone.start < range.end && range.start < gone.end;
         assert_eq!(gone.iter().find(meets), None, "{range:?} is there");
+    }
+}
+
+/// An image may name places that it does not have: no device hears of them.
+#[test]
+fn nobody_is_told_of_what_is_not_there() {
+    let device = Advised::new(Arc::new(MemoryDevice::new(MIB)));
+    let disk = Disk::new(device.clone());
+    for (at, len) in [(u64::MAX - 4096, 4096), (MIB, 1), (0, 0), (MIB - 10, u64::MAX)] {
+        disk.will_read(at, len);
+        disk.wont_read(at, len);
+    }
+    for told in [&device.coming, &device.gone] {
+        let told = told.lock().unwrap();
+        assert_eq!((told.len(), told.first()), (1, Some(&(MIB - 10..MIB))));
     }
 }
 

@@ -167,9 +167,11 @@ impl Disk {
         }
     }
 
-    /// Nobody will read the `len` bytes at `at` soon. Where they lie scattered this says nothing.
+    /// Nobody will read the `len` bytes at `at` soon, or those of them that there are. Where they lie scattered this says
+    /// nothing.
     pub fn wont_read(&self, at: u64, len: u64) {
-        if BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
+        let len = len.min(self.len().saturating_sub(at));
+        if len > 0 && BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
             self.device.wont_read(at, len);
         }
     }

@@ -238,7 +238,7 @@ impl KeySection {
             chunks.push(ChunkRef::decode(&mut f, index, leaf_bytes)?);
         }
         let mut entries: Vec<StoredEntry> = Vec::with_capacity(entry_count);
-        let mut keys: Vec<u8> = Vec::with_capacity(2 * f.left());
+        let mut keys: Vec<u8> = Vec::with_capacity(f.left());
         let mut places = Chunks::new(tree);
         let mut before = 0..0;
         for index in 0..entry_count {

@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use super::ranges::RangeSet;
-use super::sorted::{Item, Sorted};
+use super::sorted::{self, Item, Sorted};
 use crate::format::{Action, Key, Kind, Message, RangeDelete};
+use crate::ids::Msn;
 
 /// What a message weighs besides key and value: no less than it takes in a run, and in a filter.
 const MESSAGE_WEIGHT: usize = 21;
@@ -154,6 +155,67 @@ impl Batch {
     }
 }
 
+/// Batches that become one, the oldest of them first.
+#[derive(Default)]
+pub struct Gathering {
+    points: sorted::Gathering,
+    ranges: RangeSet,
+}
+
+impl Gathering {
+    /// One with room for `count` point messages whose keys and short values take `bytes` bytes.
+    pub fn with_capacity(count: usize, bytes: usize) -> Gathering {
+        let points = sorted::Gathering::with_capacity(count, bytes);
+        Gathering { points, ranges: RangeSet::default() }
+    }
+
+    /// Begins the next batch, which has these range messages.
+    pub fn begin(&mut self, ranges: impl Iterator<Item = RangeDelete>) {
+        for range in ranges {
+            self.points.remove_range(&range.lo, &range.hi);
+            self.ranges.insert(range);
+        }
+        self.points.begin();
+    }
+
+    /// Adds the next point message of the batch.
+    pub fn add(&mut self, item: Item<'_>) {
+        self.points.add(item);
+    }
+
+    /// The same with a value that is copied.
+    pub fn add_copy(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) {
+        self.points.add_copy(key, msn, kind, value);
+    }
+
+    /// How many point messages have been added.
+    pub fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// The key of one of those that have been added.
+    pub fn key(&self, at: usize) -> Option<&[u8]> {
+        self.points.key(at)
+    }
+
+    /// The bytes of the values that updates may make.
+    pub fn growth(&self) -> usize {
+        self.points.growth()
+    }
+
+    /// How many bytes keys and short values take.
+    pub fn arena(&self) -> usize {
+        self.points.arena()
+    }
+
+    /// All of them as one.
+    pub fn finish(self) -> Batch {
+        let Gathering { points, ranges } = self;
+        let points = points.finish(|item, older| combined(&item, older, &ranges));
+        Batch { points: Arc::new(points), ranges }
+    }
+}
+
 /// What becomes of a message where it meets an older one for its key, or a range delete; nothing if it stays
 /// as it is.
 fn combined(item: &Item<'_>, older: Option<Item<'_>>, ranges: &RangeSet) -> Option<Message> {
@@ -176,4 +238,61 @@ pub(super) fn range_weight(range: &RangeDelete) -> usize {
 /// What a point message weighs: about its bytes in a run.
 fn weight_of(item: &Item<'_>) -> usize {
     MESSAGE_WEIGHT + item.key.len() + item.value().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::format::Update;
+
+    #[test]
+    fn gathered_at_once_batches_are_what_they_are_one_after_the_other() {
+        let mut seed = 5u64;
+        let mut random = move |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % n
+        };
+        for round in 0..300 {
+            let (mut one_by_one, mut gathering) = (Batch::default(), Gathering::default());
+            let mut msn = 0;
+            for _ in 0..1 + random(8) {
+                let mut batch = Batch::default();
+                for _ in 0..random(60) {
+                    msn += 1;
+                    let key = |number: u64| Key::copied(&[7, number as u8]);
+                    let number = random(40);
+                    if round % 2 == 1 && random(12) == 0 {
+                        let hi = key(number + 1 + random(10));
+                        batch.insert_range(RangeDelete { msn: Msn(msn), lo: key(number), hi });
+                        continue;
+                    }
+                    let action = match random(6) {
+                        0 => Action::Delete,
+                        1 => Action::Insert(Bytes::from(vec![msn as u8; 2000])),
+                        2 => Action::Insert(Bytes::from(vec![msn as u8; random(30) as usize])),
+                        3 => {
+                            Action::Update(Update::patch(random(9) as usize, &[msn as u8; 3], true))
+                        }
+                        4 => Action::Update(Update::add(8, msn as i64)),
+                        _ => Action::Update(Update::trim(random(20) as usize)),
+                    };
+                    batch.insert(&Item::new(&key(number), Msn(msn), &action));
+                }
+                gathering.begin(batch.ranges().iter());
+                batch.points().iter().for_each(|item| gathering.add(item));
+                one_by_one.absorb(batch.points().iter(), batch.ranges().iter());
+            }
+            let gathered = gathering.finish();
+            assert!(gathered.points().is_counted());
+            assert!(gathered.ranges().iter().eq(one_by_one.ranges().iter()));
+            let messages = |batch: &Batch| {
+                let message = |item: Item<'_>| (Key::copied(item.key), item.msn, item.action());
+                batch.points().iter().map(message).collect::<Vec<_>>()
+            };
+            assert_eq!(messages(&gathered), messages(&one_by_one));
+            assert_eq!(gathered.weight(), one_by_one.weight());
+        }
+    }
 }

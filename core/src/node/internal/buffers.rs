@@ -1,30 +1,44 @@
 //! What is pending for children: reading it, and taking it out on its way down.
 
+use bytes::Bytes;
+
+use super::runs::Read;
 use super::*;
 
 impl Internal {
     /// Reads what sealed runs hold for child `at`, on all cores if it is much.
     pub fn load_pending(&self, disk: &Disk, at: usize) -> Result<()> {
-        self.load_for(disk, &[at], true)
+        let read =
+            |(run, slices): (&Run, Vec<usize>)| self.load_slices(disk, run, slices.into_iter());
+        let mut missing = self.missing(&[at]);
+        missing.retain(|(_, slices)| !slices.is_empty());
+        match missing.len() >= MANY && !disk.device().wants_order() {
+            true => missing.into_par_iter().try_for_each(read),
+            false => missing.into_iter().try_for_each(read),
+        }
     }
 
-    /// The same for some children, in their order; on all cores only if that is allowed.
-    pub(super) fn load_for(&self, disk: &Disk, children: &[usize], on_all: bool) -> Result<()> {
-        let mut slices = vec![Vec::new(); self.runs.len()];
-        for share in children.iter().flat_map(|at| &self.children[*at].shares) {
-            slices[usize::from(share.run)].extend(share.slices());
-        }
-        let is_missing = |run: &Run, at: &usize| run.slices[*at].get().is_none();
-        let runs = self.runs.iter().zip(slices);
-        let missing: Vec<(&Run, Vec<usize>)> =
-            runs.filter(|(run, live)| live.iter().any(|at| is_missing(run, at))).collect();
-        let read = |(run, slices): &(&Run, Vec<usize>)| {
-            self.load_slices(disk, run, slices.iter().copied())
+    /// Reads what sealed runs hold for some children, which are in order, and what is not in memory; on all cores only if
+    /// that is allowed. It does not come to stay.
+    pub(super) fn fetch(&self, disk: &Disk, children: &[usize], on_all: bool) -> Result<Fetched> {
+        let read = |(run, slices): (&Run, Vec<usize>)| self.read_slices(disk, run, &slices);
+        let runs = self.missing(children);
+        let is_many = runs.iter().filter(|(_, slices)| !slices.is_empty()).count() >= MANY;
+        let fetched: Result<Vec<Read>> = match on_all && is_many && !disk.device().wants_order() {
+            true => runs.into_par_iter().map(read).collect(),
+            false => runs.into_iter().map(read).collect(),
         };
-        match on_all && missing.len() >= MANY && !disk.device().wants_order() {
-            true => missing.par_iter().try_for_each(read),
-            false => missing.iter().try_for_each(read),
+        Ok(Fetched(fetched?))
+    }
+
+    /// All runs, each with those of its slices for some children that are not in memory.
+    fn missing(&self, children: &[usize]) -> Vec<(&Run, Vec<usize>)> {
+        let mut missing: Vec<_> = self.runs.iter().map(|run| (run, Vec::new())).collect();
+        for share in children.iter().flat_map(|at| &self.children[*at].shares) {
+            let (run, slices) = &mut missing[usize::from(share.run)];
+            slices.extend(share.slices().filter(|at| run.slices[*at].get().is_none()));
         }
+        missing
     }
 
     /// What sealed runs hold for some children, one beside another, will be read soon.
@@ -104,27 +118,86 @@ impl Internal {
         }
         // It is little, and a thread of the pool may first have much else to do.
         self.will_read(disk, at..at + 1);
-        self.load_for(disk, &[at], false)?;
-        self.all_pending(disk, at)
-    }
-
-    pub(super) fn all_pending(&self, disk: &Disk, at: usize) -> Result<Batch> {
-        let bounds = self.child_bounds(at);
-        let mut batch = Batch::of_points(self.room_for(at));
-        self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut batch)?;
+        let fetched = self.fetch(disk, &[at], false)?;
+        let batch = self.all_pending(disk, at, &fetched)?;
+        fetched.give_back(disk);
         Ok(batch)
     }
 
-    /// A list with room for all messages for child `at` that are in memory.
-    fn room_for(&self, at: usize) -> Sorted {
-        let slices = self.children[at]
-            .shares
-            .iter()
-            .flat_map(|share| &self.runs[usize::from(share.run)].slices[share.slices()]);
-        let lists = runs::each_once(slices.filter_map(OnceLock::get)).map(|slice| &**slice);
-        let lists = lists.chain([self.open[at].points()]);
-        let (count, bytes) =
-            lists.fold((0, 0), |(count, bytes), list| (count + list.len(), bytes + list.arena()));
-        Sorted::with_capacity(count, bytes)
+    /// The same where what is not in memory has been fetched.
+    pub(super) fn all_pending(&self, disk: &Disk, at: usize, fetched: &Fetched) -> Result<Batch> {
+        let (bounds, child, open) = (self.child_bounds(at), &self.children[at], &self.open[at]);
+        let (lo, hi) = (&*bounds.lo, bounds.hi.as_deref());
+        let sections = child.shares.iter().flat_map(|share| {
+            let slices = &self.runs[usize::from(share.run)].reference.slices[share.slices()];
+            slices.iter().map(|slice| &slice.section)
+        });
+        let (count, bytes) = sections.fold((0, 0), |(count, bytes), section| {
+            (count + runs::messages_max(section), bytes + section.bytes as usize)
+        });
+        let points = open.points();
+        let mut all = Gathering::with_capacity(count + points.len(), bytes + points.arena());
+        let mut shares = child.shares.iter().peekable();
+        let live = |(_, run): &(usize, &Run)| run.reference.seq >= child.first_run;
+        for (number, run) in self.runs.iter().enumerate().filter(live) {
+            all.begin(super::shares(self.ranges(disk, run)?, lo, hi));
+            if let Some(share) = shares.next_if(|share| usize::from(share.run) == number) {
+                for at in share.slices() {
+                    self.gather_slice(run, at, &bounds, fetched.bytes(number, at), &mut all)?;
+                    self.check_messages(all.arena())?;
+                }
+            }
+        }
+        all.begin(open.ranges().iter());
+        points.iter().for_each(|item| all.add(item));
+        Ok(all.finish())
+    }
+
+    /// Adds the messages of a slice, which is in memory unless it has been fetched, to others.
+    fn gather_slice(
+        &self,
+        run: &Run,
+        at: usize,
+        bounds: &Bounds,
+        fetched: Option<&Bytes>,
+        all: &mut Gathering,
+    ) -> Result<()> {
+        let (first, next) = run.keys_of(at);
+        let lo = first.max(&bounds.lo);
+        let hi = next.into_iter().chain(bounds.hi.as_deref()).min();
+        let Some(bytes) = fetched else {
+            let slice = run.slices[at].get().expect("what is not in memory has been fetched");
+            // A list may be that of the next slices too.
+            slice.range(lo, hi).for_each(|item| all.add(item));
+            return Ok(());
+        };
+        let section = &run.reference.slices[at].section;
+        let (before, growth) = (all.len(), all.growth());
+        read_slice(bytes, section.count as usize, None, |key, msn, kind, value| {
+            all.add_copy(key, msn, kind, &bytes[value]);
+        })
+        .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
+        let ends = match before < all.len() {
+            true => (all.key(before), all.key(all.len() - 1)),
+            false => (None, None),
+        };
+        self.check_slice(run, at, ends, (all.growth() - growth) as u64, (lo, hi))
+    }
+}
+
+/// What of each run was read of what is pending for some children, and not in memory.
+pub(super) struct Fetched(Vec<Read>);
+
+impl Fetched {
+    /// Slice `at` of run `number` of the node.
+    fn bytes(&self, number: usize, at: usize) -> Option<&Bytes> {
+        let slices = &self.0[number].slices;
+        let found = slices.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+        Some(&slices[found].1)
+    }
+
+    /// Gives the memory back.
+    pub fn give_back(self, disk: &Disk) {
+        self.0.into_iter().for_each(|read| read.give_back(disk));
     }
 }

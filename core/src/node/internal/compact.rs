@@ -19,12 +19,13 @@ impl Internal {
         let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed > 0);
         let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
         for some in sealed.collect::<Vec<_>>().chunks(at_once) {
-            self.load_for(disk, some, true)?;
-            let batches = some.par_iter().map(|at| self.all_pending(disk, *at));
+            let fetched = self.fetch(disk, some, true)?;
+            let batches = some.par_iter().map(|at| self.all_pending(disk, *at, &fetched));
             for (at, batch) in some.iter().zip(batches.collect::<Result<Vec<_>>>()?) {
                 self.open[*at] = batch;
                 self.flushed(*at);
             }
+            fetched.give_back(disk);
         }
         Ok(self.drop_runs())
     }

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use rayon::prelude::*;
 
-use super::batch::{Batch, range_weight};
+use super::batch::{Batch, Gathering, range_weight};
 use super::ranges::RangeSet;
 use super::sorted::{Item, Sorted};
 use super::{Loaded, check_hash, read_part};
@@ -374,7 +374,7 @@ impl Internal {
                 let points = slices.iter().flat_map(|(at, slice)| {
                     // A list may be that of the next slices too.
                     let (first, next) = run.keys_of(*at);
-                    let end = next.map(|next| &**next).into_iter().chain(hi).min();
+                    let end = next.into_iter().chain(hi).min();
                     slice.range(lo.max(first), end)
                 });
                 overlay.absorb(points, std::iter::empty());

@@ -61,8 +61,8 @@ impl Internal {
                         Err(error) => {
                             let (first, next) = run.keys_of(slice);
                             let all = self.child_bounds(at);
-                            let lo = first.clone().max(all.lo);
-                            lost(Bounds { lo, hi: next.cloned().or(all.hi) }, &error);
+                            let lo = Key::copied(first).max(all.lo);
+                            lost(Bounds { lo, hi: next.map(Key::copied).or(all.hi) }, &error);
                         }
                     }
                 }

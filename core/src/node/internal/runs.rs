@@ -30,6 +30,29 @@ struct Spot {
     filter: (u32, u32),
 }
 
+/// Slices as they were read, verified by their hashes.
+#[derive(Default)]
+pub(super) struct Read {
+    /// Each with its place in the run, in order.
+    pub slices: Vec<(usize, Bytes)>,
+    /// What was read at once.
+    rows: Vec<Bytes>,
+}
+
+impl Read {
+    /// Gives the memory back, unless somebody keeps some of it.
+    pub fn give_back(self, disk: &Disk) {
+        drop(self.slices);
+        let rows = self.rows.into_iter().filter(Bytes::is_unique);
+        rows.for_each(|row| disk.recycle(row.into()));
+    }
+}
+
+/// How many messages a slice has at the most: its count is what an image says, each has its length at least.
+pub(super) fn messages_max(section: &SectionRef) -> usize {
+    (section.count as usize).min(section.bytes as usize / MESSAGE_BYTES)
+}
+
 /// What a slice of which nothing was read takes in memory, besides its filter.
 const SLICE_MEMORY: usize = 160;
 
@@ -53,20 +76,35 @@ impl Internal {
         run: &Run,
         slices: impl Iterator<Item = usize>,
     ) -> Result<()> {
+        let missing: Vec<usize> = slices.filter(|at| run.slices[*at].get().is_none()).collect();
+        let mut read = self.read_slices(disk, run, &missing)?;
+        for (at, bytes) in read.slices.drain(..) {
+            self.loaded.add(bytes.len() as u64);
+            self.take_apart(run, at, bytes)?;
+        }
+        read.give_back(disk);
+        Ok(())
+    }
+
+    /// The bytes of slices of a run, which are given in their order and have been verified by their hashes: those that lie
+    /// near one another are read at once.
+    pub(super) fn read_slices(&self, disk: &Disk, run: &Run, slices: &[usize]) -> Result<Read> {
         let section = |at: usize| &run.reference.slices[at].section;
         let end = |at: usize| section(at).offset.saturating_add(section(at).bytes);
         let near = |a: &usize, b: &usize| {
             let gap = section(*b).offset.checked_sub(end(*a));
             gap.is_some_and(|gap| gap <= GAP_MAX)
         };
-        let missing: Vec<usize> = slices.filter(|at| run.slices[*at].get().is_none()).collect();
-        for row in missing.chunk_by(near) {
+        let mut read = Read::default();
+        for row in slices.chunk_by(near) {
             let start = section(row[0]).offset;
             let len = end(row[row.len() - 1]) - start;
             let place = run.reference.extent.start.byte() + u64::from(start);
             let Ok(bytes) = disk.read(place, len as usize) else {
                 // What lies between them need not be readable.
-                row.iter().try_for_each(|at| self.slice(disk, run, *at).map(drop))?;
+                for at in row {
+                    read.slices.push((*at, self.part(disk, run, section(*at))?.into()));
+                }
                 continue;
             };
             let bytes = Bytes::from(bytes);
@@ -74,44 +112,55 @@ impl Internal {
                 let part = bytes
                     .slice((section(*at).offset - start) as usize..(end(*at) - start) as usize);
                 check_hash(&part, &section(*at).hash, || self.part_place(run, section(*at)))?;
-                self.take_apart(run, *at, part)?;
+                read.slices.push((*at, part));
             }
-            self.loaded.add(len.into());
-            // Nothing that was taken from it is a part of it.
-            disk.recycle(bytes.into());
+            read.rows.push(bytes);
         }
-        Ok(())
+        Ok(read)
     }
 
     /// Slice `at` of a run, whose bytes have been verified.
     fn take_apart<'r>(&self, run: &'r Run, at: usize, bytes: Bytes) -> Result<&'r Slice> {
         let section = &run.reference.slices[at].section;
-        // The count is what an image says; each message has its length at least.
-        let count = (section.count as usize).min(section.bytes as usize / MESSAGE_BYTES);
-        let mut messages = Sorted::with_capacity(count, section.bytes as usize);
+        let mut messages = Sorted::with_capacity(messages_max(section), section.bytes as usize);
         read_slice(&bytes, section.count as usize, None, |key, msn, kind, value| {
             messages.push_copy(key, msn, kind, &bytes[value]);
         })
         .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
         messages.shrink();
-        let (first, next) = run.keys_of(at);
-        let inside = |key: &[u8]| *key >= **first && next.is_none_or(|next| *key < **next);
-        if !messages.iter().all(|item| inside(item.key)) {
-            let fault = Fault::mismatch("keys of a slice", "those it is said to have", "others");
-            return Err(Error::corrupt(self.part_place(run, section), fault));
-        }
+        let first = messages.iter().next().map(|item| item.key);
+        let growth = messages.sizes().growth as u64;
+        self.check_slice(run, at, (first, messages.last_key()), growth, run.keys_of(at))?;
         let keys: u64 = self.runs.iter().map(|run| run.arena.bytes()).sum();
         self.check_messages(keys as usize + messages.arena())?;
-        let (growth, found) = (run.reference.slices[at].growth, messages.sizes().growth as u64);
-        if growth != found {
-            let fault = Fault::mismatch("growth of a slice", growth, found);
-            return Err(Error::corrupt(self.part_place(run, section), fault));
-        }
         Ok(run.slices[at].get_or_init(|| {
             run.arena.add(messages.arena() as u64);
             run.memory.add(messages.memory() as u64);
             Arc::new(messages)
         }))
+    }
+
+    /// A slice must have its keys, of which these are the first and the last, from the first one to the second, and
+    /// updates that make as many bytes as the head says.
+    pub(super) fn check_slice(
+        &self,
+        run: &Run,
+        at: usize,
+        (first, last): (Option<&[u8]>, Option<&[u8]>),
+        growth: u64,
+        (lo, hi): (&[u8], Option<&[u8]>),
+    ) -> Result<()> {
+        let reference = &run.reference.slices[at];
+        let corrupt = |fault| Error::corrupt(self.part_place(run, &reference.section), fault);
+        let below = |last| hi.is_none_or(|hi| last < hi);
+        if first.is_some_and(|first| first < lo) || !last.is_none_or(below) {
+            let fault = Fault::mismatch("keys of a slice", "those it is said to have", "others");
+            return Err(corrupt(fault));
+        }
+        match reference.growth == growth {
+            true => Ok(()),
+            false => Err(corrupt(Fault::mismatch("growth of a slice", reference.growth, growth))),
+        }
     }
 
     /// Keys may share most of their bytes on disk; in memory they do not.
@@ -144,7 +193,7 @@ impl Internal {
         read_part(disk, || self.part_place(run, section), at, section.bytes, &section.hash)
     }
 
-    fn part_place(&self, run: &Run, section: &SectionRef) -> Place {
+    pub(super) fn part_place(&self, run: &Run, section: &SectionRef) -> Place {
         let byte = run.reference.extent.start.byte() + u64::from(section.offset);
         Place::Part { id: self.id, part: run.reference.seq.0, byte }
     }
@@ -255,10 +304,10 @@ impl Run {
     }
 
     /// The keys of slice `at`: from the first one to the second; without that, to the child's end.
-    pub(super) fn keys_of(&self, at: usize) -> (&Key, Option<&Key>) {
+    pub(super) fn keys_of(&self, at: usize) -> (&[u8], Option<&[u8]>) {
         let slices = &self.reference.slices;
         let next = slices.get(at + 1).filter(|next| next.child == slices[at].child);
-        (&slices[at].first, next.map(|next| &next.first))
+        (&slices[at].first, next.map(|next| &*next.first))
     }
 
     /// How much memory it takes without what is in memory of it.

@@ -7,6 +7,7 @@
 //! single key or value.
 
 mod arena;
+mod gathering;
 mod item;
 mod joining;
 
@@ -21,6 +22,7 @@ use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out, growth_of,
 use crate::ids::Msn;
 
 use arena::Arena;
+pub use gathering::Gathering;
 use item::Value;
 pub use item::{Item, Items, Sizes};
 pub use joining::Joining;
@@ -265,10 +267,7 @@ impl Sorted {
     /// Adds a key that is greater than all others, with a value that is copied: what it is a part of is not
     /// kept.
     pub fn push_copy(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) {
-        if value.len() > SHORT {
-            return self.push_value(key, msn, kind, &Bytes::copy_from_slice(value));
-        }
-        self.push(Item::with(key, msn, kind, Value::Short(value)));
+        with_copy(key, msn, kind, value, |item| self.push(item));
     }
 
     /// Removes the key at a place.
@@ -549,6 +548,15 @@ impl Sorted {
         self.iter().for_each(|item| sizes.add(Sizes::of_item(&item)));
         sizes == self.sizes
     }
+}
+
+/// Hands over a message with a value that is copied.
+fn with_copy(key: &[u8], msn: Msn, kind: Kind, value: &[u8], take: impl FnOnce(Item<'_>)) {
+    if value.len() > SHORT {
+        let value = Bytes::copy_from_slice(value);
+        return take(Item::with(key, msn, kind, Value::Shared(&value)));
+    }
+    take(Item::with(key, msn, kind, Value::Short(value)));
 }
 
 /// Room for `more` elements. A list that is full grows by a quarter: what is set aside counts as memory.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::key::Key;
 use super::limits::FILE_BLOCK;
-use super::update::Update;
+use super::update::{Update, carry_out, is_rewritten, length_after};
 use crate::ids::Msn;
 
 pub(super) const RANGE_DELETE: u8 = 3;
@@ -49,6 +49,37 @@ impl<'m> MessageRef<'m> {
         let Message { msn, action } = message;
         MessageRef { key, msn: *msn, kind: action.kind(), value: action.value() }
     }
+
+    /// The one message that does what `older` did to the same key, and then this one; nothing if this one says all.
+    pub fn after(&self, older: &MessageRef<'_>) -> Option<Message> {
+        match older.kind {
+            _ if self.kind != Kind::Update => None,
+            Kind::Update if is_rewritten(older.value, self.value) => None,
+            Kind::Insert if !grows_much(self.value, older.value) => {
+                let mut value = older.value.to_vec();
+                carry_out(self.value, &mut value, true);
+                Some(Message { msn: older.msn, action: Action::Insert(value.into()) })
+            }
+            _ => Some(self.owned().after(&older.owned())),
+        }
+    }
+
+    /// The same in memory of its own.
+    pub fn owned(&self) -> Message {
+        let value = || Bytes::copy_from_slice(self.value);
+        let action = match self.kind {
+            Kind::Insert => Action::Insert(value()),
+            Kind::Delete => Action::Delete,
+            Kind::Update => Action::Update(Update::trusted(value())),
+        };
+        Message { msn: self.msn, action }
+    }
+}
+
+/// Whether an update makes a short value a long one, which stays short on its way.
+fn grows_much(update: &[u8], value: &[u8]) -> bool {
+    let len = length_after(update, Some(value.len()));
+    len.is_some_and(|len| len > FILE_BLOCK.max(2 * value.len()))
 }
 
 /// What a message does to its key.
@@ -110,12 +141,9 @@ impl Action {
             (Action::Insert(_) | Action::Delete, _) => self,
             (Action::Update(update), Action::Update(older)) => Action::Update(update.after(older)),
             (Action::Update(update), Action::Insert(value)) => {
-                match update.apply_len(Some(value.len())) {
-                    // A short value that becomes a long one stays short on its way.
-                    Some(len) if len > FILE_BLOCK.max(2 * value.len()) => {
-                        Action::Update(update.after(&Update::insert(value)))
-                    }
-                    _ => Action::to(update.apply(Some(value))),
+                match grows_much(update.bytes(), value) {
+                    true => Action::Update(update.after(&Update::insert(value))),
+                    false => Action::to(update.apply(Some(value))),
                 }
             }
             (Action::Update(update), Action::Delete) => match update.anew() {
@@ -206,8 +234,13 @@ mod tests {
             let mut combined = actions.clone();
             while combined.len() > 1 {
                 let at = random(combined.len() as u64 - 1) as usize;
-                let younger = combined.remove(at + 1);
-                combined[at] = younger.after(&combined[at]);
+                let younger = Message { msn: Msn(9), action: combined.remove(at + 1) };
+                let older = Message { msn: Msn(5), action: combined[at].clone() };
+                let key = Key::default();
+                let [one, other] = [&younger, &older].map(|message| MessageRef::of(&key, message));
+                let both = younger.clone().after(&older);
+                assert_eq!(one.after(&other).unwrap_or(younger), both);
+                combined[at] = both.action;
             }
             for start in [None, Some(Bytes::from_static(b"what was there"))] {
                 let expected = actions

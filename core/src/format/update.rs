@@ -275,16 +275,21 @@ impl Update {
     }
 
     /// What becomes of the length of a value, or of its absence.
-    pub fn apply_len(&self, mut len: Option<usize>) -> Option<usize> {
-        for stage in outlines(&self.0) {
-            len = len.filter(|_| !stage.anew);
-            if stage.create {
-                len = Some(len.unwrap_or(0));
-            }
-            len = len.map(|len| len.min(stage.trim.unwrap_or(len)).max(stage.extend));
-        }
-        len
+    pub fn apply_len(&self, len: Option<usize>) -> Option<usize> {
+        length_after(&self.0, len)
     }
+}
+
+/// What becomes of the length of a value, or of its absence, when an update that was verified is carried out.
+pub fn length_after(update: &[u8], mut len: Option<usize>) -> Option<usize> {
+    for stage in outlines(update) {
+        len = len.filter(|_| !stage.anew);
+        if stage.create {
+            len = Some(len.unwrap_or(0));
+        }
+        len = len.map(|len| len.min(stage.trim.unwrap_or(len)).max(stage.extend));
+    }
+    len
 }
 
 /// Carries an update that was verified out in place. `present` says whether there is a value, what is
@@ -310,6 +315,23 @@ pub fn growth_of(update: &[u8]) -> usize {
 /// Whether it does not matter what was there before an update that was verified.
 pub fn is_anew(update: &[u8]) -> bool {
     update.first().is_some_and(|flags| flags & ANEW != 0)
+}
+
+/// Whether an update does nothing but write one piece, and another, older one wrote it in the same place: then the younger one
+/// says all. So it is where a field is written again and again.
+pub fn is_rewritten(older: &[u8], younger: &[u8]) -> bool {
+    let mut stages = outlines(younger);
+    let Some(stage) = stages.next() else { return false };
+    let mut pieces = stage.pieces();
+    let Some((_, piece)) = pieces.next() else { return false };
+    // In front of the bytes stands what is to be done with them.
+    let front = younger.len() - piece.len();
+    stage.trim.is_none()
+        && stage.adds.is_empty()
+        && pieces.next().is_none()
+        && stages.next().is_none()
+        && older.len() == younger.len()
+        && older[..front] == younger[..front]
 }
 
 /// The stages of an update, which was verified, without taking them apart.
@@ -610,6 +632,37 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_rewritten_is_the_younger_one() {
+        let mut seed = 3;
+        let mut rewritten = 0;
+        for _ in 0..20_000 {
+            let mut one = || {
+                let update = match random(&mut seed, 8) {
+                    0..=5 => {
+                        let bytes = [random(&mut seed, 3) as u8; 3];
+                        let len = random(&mut seed, 4);
+                        let (offset, create) = (random(&mut seed, 3), random(&mut seed, 2) == 0);
+                        Update::patch(offset, &bytes[..len], create)
+                    }
+                    6 => Update::add(8 * random(&mut seed, 2), 1),
+                    _ => Update::trim(random(&mut seed, 9)),
+                };
+                match random(&mut seed, 3) {
+                    0 => any(&mut seed).after(&update),
+                    1 => update.anew().unwrap_or(update),
+                    _ => update,
+                }
+            };
+            let (older, younger) = (one(), one());
+            if is_rewritten(older.bytes(), younger.bytes()) {
+                assert_eq!(younger.after(&older), younger);
+                rewritten += 1;
+            }
+        }
+        assert!(rewritten > 100, "{rewritten}");
     }
 
     #[test]

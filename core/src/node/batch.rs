@@ -220,14 +220,12 @@ impl Gathering {
 /// as it is.
 fn combined(item: &Item<'_>, older: Option<Item<'_>>, ranges: &RangeSet) -> Option<Message> {
     match older {
-        _ if item.kind != Kind::Update => None,
-        Some(older) => Some(message_of(item).after(&message_of(&older))),
-        None => ranges.covering(item.key).map(|_| message_of(item).after_range()),
+        Some(older) => item.message().after(&older.message()),
+        None if item.kind == Kind::Update => {
+            ranges.covering(item.key).map(|_| item.message().owned().after_range())
+        }
+        None => None,
     }
-}
-
-fn message_of(item: &Item<'_>) -> Message {
-    Message { msn: item.msn, action: item.action() }
 }
 
 /// What a range message weighs: about its bytes in a run.

@@ -72,6 +72,8 @@ impl Geometry {
 const GROWTH_AT_ONCE: usize = 2;
 /// The buffers of a node take at most one of so many parts of the cache.
 const BUFFERS_SHARE: usize = 4;
+/// Nodes between the root and those above leaves take so many times what others do.
+pub const BETWEEN: usize = 2;
 /// The usual size of a basement.
 pub const BASEMENT_SIZE: u32 = 4 << 10;
 
@@ -85,9 +87,9 @@ pub struct CacheBudget {
 }
 
 impl CacheBudget {
-    /// What is left for nodes of the geometry beside what one step takes to work with: two nodes.
+    /// What is left for nodes of the geometry beside what one step takes to work with: two nodes, one of them between others.
     fn without_work(self, geometry: Geometry) -> CacheBudget {
-        let work = (2 * geometry.node_size as usize).min(self.total_bytes / 2);
+        let work = ((1 + BETWEEN) * geometry.node_size as usize).min(self.total_bytes / 2);
         let share = |bytes: usize| {
             bytes - (work as f64 * bytes as f64 / self.total_bytes.max(1) as f64) as usize
         };
@@ -193,11 +195,14 @@ impl Store {
         Store { growth, ..self }
     }
 
-    /// What the buffers of a node may weigh before it flushes: what the geometry says, or less, so that the
-    /// nodes of a step fit into the memory that there is.
-    pub fn buffers_max(&self) -> usize {
+    /// What the buffers of a node may weigh before it flushes: what the geometry says, or less, so that the nodes of a step
+    /// fit into the memory that there is. Nodes below the root and not above leaves are few, and what they send down is written
+    /// by many: they take twice as much.
+    pub fn buffers_max(&self, node: &Internal) -> usize {
         let Geometry { node_size, leaf_size, .. } = self.geometry;
-        (node_size as usize).min((self.budget.total_bytes / BUFFERS_SHARE).max(leaf_size as usize))
+        let is_between = node.id != node.tree.root() && node.height > Height(1);
+        let size = if is_between { BETWEEN * node_size as usize } else { node_size as usize };
+        size.min((self.budget.total_bytes / BUFFERS_SHARE).max(leaf_size as usize))
     }
 
     /// Volume, and number and nonce of the epoch in progress.

@@ -171,7 +171,7 @@ impl Balance {
             }
             // The tree may have become lower since.
             Node::Internal(internal) if internal.height < height => {}
-            Node::Internal(internal) if internal.buffered() > store.buffers_max() => {
+            Node::Internal(internal) if internal.buffered() > store.buffers_max(internal) => {
                 let (at, below) = (internal.heaviest(), Height(internal.height.0 - 1));
                 if let Some((id, at)) = self.next_flush(store, internal, at) {
                     store.read_for_flush(id, at);
@@ -196,9 +196,10 @@ impl Balance {
     /// From where a buffer will be moved down to a leaf when that of child `at` has been moved: which node, and
     /// which child of it. The nodes on the way there are read.
     fn next_flush(&self, store: &Store, internal: &Internal, at: usize) -> Option<(NodeId, usize)> {
-        let (left, max) = (internal.buffered() - internal.pending(at), store.buffers_max());
+        let left = internal.buffered() - internal.pending(at);
+        let is_full = left > store.buffers_max(internal);
         let others = (0..internal.children().len()).filter(|other| *other != at);
-        let next = others.rev().max_by_key(|at| internal.pending(*at)).filter(|_| left > max);
+        let next = others.rev().max_by_key(|at| internal.pending(*at)).filter(|_| is_full);
         match (internal.height, next) {
             (Height(1), Some(next)) => Some((internal.id, next)),
             (Height(1), None) => {
@@ -207,7 +208,8 @@ impl Balance {
                 let above = above.and_then(|id| store.node(id)).ok()?;
                 match &*above {
                     Node::Internal(above)
-                        if above.height == Height(2) && above.buffered() > max =>
+                        if above.height == Height(2)
+                            && above.buffered() > store.buffers_max(above) =>
                     {
                         below_heaviest(store, above)
                     }
@@ -231,10 +233,11 @@ fn below_heaviest(store: &Store, internal: &Internal) -> Option<(NodeId, usize)>
     let at = internal.heaviest();
     let child = store.child(internal, at).ok()?;
     match &*child {
-        Node::Internal(child) if child.buffered() + internal.pending(at) > store.buffers_max() => {
-            Some((child.id, child.heaviest()))
+        Node::Internal(child) => {
+            let is_full = child.buffered() + internal.pending(at) > store.buffers_max(child);
+            is_full.then(|| (child.id, child.heaviest()))
         }
-        _ => None,
+        Node::Leaf(_) => None,
     }
 }
 

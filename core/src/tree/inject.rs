@@ -141,15 +141,17 @@ fn inject_into(
 ) -> Result<()> {
     let node = store.node(id)?;
     let (tree, height, lo) = (node.tree(), node.height(), node.bounds().lo.clone());
-    let plan = match &*node {
-        Node::Internal(internal) => Plan::new(store, internal, messages)?,
-        Node::Leaf(_) => Plan::default(),
+    let (plan, buffers) = match &*node {
+        Node::Internal(internal) => {
+            (Plan::new(store, internal, messages)?, store.buffers_max(internal))
+        }
+        Node::Leaf(_) => Default::default(),
     };
     drop(node);
     let geometry = store.geometry;
     let buffers = match messages.iter().all(|numbered| numbered.message.is_range()) {
-        true => store.buffers_max() / 4 * 5,
-        false => store.buffers_max(),
+        true => buffers / 4 * 5,
+        false => buffers,
     };
     let now = store.tick();
     let full = store.edit(id, |node, disk| match node {

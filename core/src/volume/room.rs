@@ -10,7 +10,7 @@
 use super::commit::Way;
 use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
-use crate::cache::Geometry;
+use crate::cache::{BETWEEN, Geometry};
 use crate::error::{Error, Result};
 use crate::format::{Action, Op, RecordMessage};
 use crate::ids::*;
@@ -253,7 +253,8 @@ fn need_of(geometry: Geometry, bytes: u64) -> Need {
 fn kept_for(geometry: Geometry, growth: u64, image_blocks: u64, frees: bool) -> Need {
     let growth = growth.min(geometry.growth_at_once() as u64);
     let node_size = u64::from(geometry.node_size);
-    let bytes = 4 * u64::from(geometry.leaf_size) + 2 * node_size + node_size / 4 + growth;
+    let nodes = (1 + BETWEEN as u64) * node_size + node_size / 4;
+    let bytes = 4 * u64::from(geometry.leaf_size) + nodes + growth;
     let step = need_of(geometry, bytes) + Need::of_blocks(OPERATION_BLOCKS);
     let slack = (image_blocks / SLACK_SHARE).min(SLACK_MAX) + 2 * OPERATION_BLOCKS;
     if frees { step } else { step + step + Need::of_blocks(slack) }

@@ -1,7 +1,7 @@
 //! Nodes that are being written beside the foreground.
 //!
-//! When memory is short the oldest dirty nodes take off: some leaves together, or an internal node alone. A job
-//! makes them what they are to be on disk; once that is done they get their places, and another job writes them.
+//! When memory is short dirty nodes take off: some leaves together, those that were changed longest ago, or an internal node
+//! alone, that which will wait the longest for its next messages. A job makes them what they are to be on disk; once that is done they get their places, and another job writes them.
 //! Then they land: the allocation table learns where they are, and they are clean. The steps that the
 //! foreground takes depend on what it is asked to do, never on how far the jobs are: it waits where it must. So
 //! the same operations make the same image.

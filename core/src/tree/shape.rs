@@ -412,6 +412,10 @@ fn join(
 fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
     let node = store.node(parent)?;
     let Node::Internal(internal) = &*node else { return Ok(false) };
+    // What is deleted is going to be dropped without being read, and makes one with a neighbour then.
+    if internal.is_pruned(left) || internal.is_pruned(left + 1) {
+        return Ok(false);
+    }
     let pair = (store.child(internal, left)?, store.child(internal, left + 1)?);
     Ok(match (&*pair.0, &*pair.1) {
         (Node::Leaf(a), Node::Leaf(b)) => {

@@ -84,10 +84,10 @@ struct Fixed {
 }
 
 impl Basements {
-    /// None, with room for so many.
-    pub fn with_capacity(count: usize) -> Basements {
+    /// None, with room for so many, whose first keys have so many bytes together.
+    pub fn with_capacity(count: usize, firsts: usize) -> Basements {
         let (fixed, ends) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        Basements { fixed, firsts: Vec::new(), ends }
+        Basements { fixed, firsts: Vec::with_capacity(firsts), ends }
     }
 
     /// How many there are.
@@ -158,10 +158,6 @@ impl Basements {
         self.fixed.capacity() * size_of::<Fixed>()
             + self.firsts.capacity()
             + 4 * self.ends.capacity()
-    }
-
-    fn shrink(&mut self) {
-        self.firsts.shrink_to_fit();
     }
 }
 
@@ -277,7 +273,9 @@ impl LeafHead {
         }
         let leaf_bytes = f.limited("leaf length", LEAF_MAX)? as u32;
         let bounds = Bounds::decode(&mut f)?;
-        let mut basements = Basements::with_capacity(count);
+        // All that is left are basements.
+        let firsts = f.left().saturating_sub(count * BASEMENT_BYTES);
+        let mut basements = Basements::with_capacity(count, firsts);
         let mut at = u64::from(head_bytes);
         for index in 0..count {
             f.enter("basement", Some(index));
@@ -314,7 +312,6 @@ impl LeafHead {
         for basement in &mut basements.fixed {
             (_, basement.small_at) = places.next(basement.bytes, basement.small);
         }
-        basements.shrink();
         let end = basements.last().map_or(0, |last| last.chunks().end);
         f.within(100, "leaf length", end.into(), leaf_bytes.into())?;
         Ok((seal, LeafHead { id, tree, write_seq, leaf_bytes, bounds, basements }))

@@ -5,6 +5,9 @@ use bytes::Bytes;
 use super::runs::Read;
 use super::*;
 
+/// Memory is set aside for so many messages at the most before they have been read.
+const EXPECTED_MAX: usize = 1 << 18;
+
 impl Internal {
     /// Reads what sealed runs hold for child `at`, on all cores if it is much.
     pub fn load_pending(&self, disk: &Disk, at: usize) -> Result<()> {
@@ -23,6 +26,11 @@ impl Internal {
     pub(super) fn fetch(&self, disk: &Disk, children: &[usize], on_all: bool) -> Result<Fetched> {
         let read = |(run, slices): (&Run, Vec<usize>)| self.read_slices(disk, run, &slices);
         let runs = self.missing(children);
+        let bytes = |(run, slices): &(&Run, Vec<usize>)| {
+            let section = |at: &usize| &run.reference.slices[*at].section;
+            slices.iter().map(|at| section(at).bytes as usize).sum::<usize>()
+        };
+        self.check_messages(runs.iter().map(bytes).sum())?;
         let is_many = runs.iter().filter(|(_, slices)| !slices.is_empty()).count() >= MANY;
         let fetched: Result<Vec<Read>> = match on_all && is_many && !disk.device().wants_order() {
             true => runs.into_par_iter().map(read).collect(),
@@ -119,13 +127,20 @@ impl Internal {
         // It is little, and a thread of the pool may first have much else to do.
         self.will_read(disk, at..at + 1);
         let fetched = self.fetch(disk, &[at], false)?;
-        let batch = self.all_pending(disk, at, &fetched)?;
+        let batch = self.all_pending(disk, at, &fetched, &Loaded::default())?;
         fetched.give_back(disk);
         Ok(batch)
     }
 
-    /// The same where what is not in memory has been fetched.
-    pub(super) fn all_pending(&self, disk: &Disk, at: usize, fetched: &Fetched) -> Result<Batch> {
+    /// The same where what is not in memory has been fetched. `gathered` counts what messages take that were taken out of
+    /// runs, for this child and others.
+    pub(super) fn all_pending(
+        &self,
+        disk: &Disk,
+        at: usize,
+        fetched: &Fetched,
+        gathered: &Loaded,
+    ) -> Result<Batch> {
         let (bounds, child, open) = (self.child_bounds(at), &self.children[at], &self.open[at]);
         let (lo, hi) = (&*bounds.lo, bounds.hi.as_deref());
         let sections = child.shares.iter().flat_map(|share| {
@@ -136,15 +151,18 @@ impl Internal {
             (count + runs::messages_max(section), bytes + section.bytes as usize)
         });
         let points = open.points();
-        let mut all = Gathering::with_capacity(count + points.len(), bytes + points.arena());
+        let count = count.min(EXPECTED_MAX) + points.len();
+        let mut all = Gathering::with_capacity(count, bytes + points.arena());
         let mut shares = child.shares.iter().peekable();
         let live = |(_, run): &(usize, &Run)| run.reference.seq >= child.first_run;
         for (number, run) in self.runs.iter().enumerate().filter(live) {
             all.begin(super::shares(self.ranges(disk, run)?, lo, hi));
             if let Some(share) = shares.next_if(|share| usize::from(share.run) == number) {
                 for at in share.slices() {
+                    let before = all.arena();
                     self.gather_slice(run, at, &bounds, fetched.bytes(number, at), &mut all)?;
-                    self.check_messages(all.arena())?;
+                    gathered.add((all.arena() - before) as u64);
+                    self.check_messages(gathered.bytes() as usize)?;
                 }
             }
         }

@@ -18,9 +18,11 @@ impl Internal {
         // Some children at once: if one cannot be read, those before them are as good as they were.
         let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed > 0);
         let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
+        let gathered = Loaded::default();
         for some in sealed.collect::<Vec<_>>().chunks(at_once) {
             let fetched = self.fetch(disk, some, true)?;
-            let batches = some.par_iter().map(|at| self.all_pending(disk, *at, &fetched));
+            let batches =
+                some.par_iter().map(|at| self.all_pending(disk, *at, &fetched, &gathered));
             for (at, batch) in some.iter().zip(batches.collect::<Result<Vec<_>>>()?) {
                 self.open[*at] = batch;
                 self.flushed(*at);

@@ -114,7 +114,7 @@ impl<'l> Plan<'l> {
     fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64, mut bytes: Vec<u8>) -> LeafImage {
         let mut block_at = self.blocks_at;
         let mut places = self.places();
-        let mut basements = Basements::with_capacity(self.basements.len());
+        let mut basements = Basements::with_capacity(self.basements.len(), 0);
         let mut section = Vec::new();
         for basement in &self.basements {
             let mut chunks = Vec::with_capacity(basement.chunks.len());

@@ -16,6 +16,8 @@ const WARM: u64 = 8;
 pub(super) struct Stored {
     extent: Extent,
     head: LeafHead,
+    /// Whether all key sections stand together, which the lengths in the head say.
+    together: bool,
     parts: Parts,
     /// Bytes of parts: blocks that several basements name must not take more memory than the leaf has
     /// bytes.
@@ -191,8 +193,9 @@ impl Stretches {
 
 impl Stored {
     pub fn new(head: LeafHead, extent: Extent) -> Stored {
-        let (parts, loaded, keys, memory) = Default::default();
-        Stored { extent, head, parts, loaded, keys, memory, announced: OnceLock::new() }
+        let (parts, loaded, keys, memory, announced) = Default::default();
+        let together = head.is_together();
+        Stored { extent, head, together, parts, loaded, keys, memory, announced }
     }
 
     /// The length of the leaf in bytes.
@@ -326,7 +329,7 @@ impl Stored {
         let range = self.within(lo, hi);
         let missing: Vec<usize> = self.missing(range.clone());
         let stretches = match missing[..] {
-            [first, .., last] if self.head.is_together() => {
+            [first, .., last] if self.together => {
                 let basements = &self.head.basements;
                 let keys = basements.at(first).offset..basements.at(last).keys().end;
                 Some(Stretches(smallvec![self.read(disk, keys)?]))
@@ -414,7 +417,7 @@ impl Stored {
     fn read_row(&self, disk: &Disk, row: Range<usize>) -> Result<Stretches> {
         let basements = &self.head.basements;
         let (first, last) = (basements.at(row.start), basements.at(row.end - 1));
-        if !self.head.is_together() || row.len() == basements.len() {
+        if !self.together || row.len() == basements.len() {
             return Ok(Stretches(smallvec![self.read(disk, first.offset..last.chunks().end)?]));
         }
         let chunks = first.small_at..last.chunks().end;

@@ -1,17 +1,71 @@
 //! Memory for what is read and written, used again instead of being allocated afresh: large pieces of changing
-//! sizes would leave an allocator with holes.
+//! sizes would leave an allocator with holes, and blocks come and go with each lookup.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::ids::BLOCK_SIZE;
 
 /// Smaller pieces are not worth keeping.
 const LARGE: usize = 32 << 10;
 /// The most bytes, and pieces, that are kept.
 const KEPT_MAX: usize = 4 << 20;
 const PIECES_MAX: usize = 8;
+/// The most blocks that are kept.
+const BLOCKS_MAX: usize = 64;
 
 /// Pieces of memory that nobody uses.
 #[derive(Default)]
-pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
+pub(super) struct Buffers {
+    large: Mutex<Vec<Vec<u8>>>,
+    /// As long as a block each.
+    blocks: Mutex<Vec<Vec<u8>>>,
+}
+
+/// A block of memory that is used, and where it belongs.
+pub(super) struct Block {
+    memory: Vec<u8>,
+    home: Arc<Buffers>,
+}
+
+impl Block {
+    /// Whether so many bytes fill a block, or most of it.
+    pub fn suits(len: usize) -> bool {
+        (BLOCK_SIZE / 4 * 3..=BLOCK_SIZE).contains(&len)
+    }
+
+    /// One whose first bytes will be filled.
+    pub fn of(home: &Arc<Buffers>) -> Block {
+        let known = locked(&home.blocks).pop();
+        Block { memory: known.unwrap_or_else(|| vec![0; BLOCK_SIZE]), home: home.clone() }
+    }
+
+    /// Its memory.
+    pub fn memory(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+
+    /// Its first `len` bytes, to be shared. It goes home when nobody has them any more.
+    pub fn share(self, len: usize) -> Bytes {
+        Bytes::from_owner(self).slice(..len)
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut blocks = locked(&self.home.blocks);
+        if blocks.len() < BLOCKS_MAX {
+            blocks.push(std::mem::take(&mut self.memory));
+        }
+    }
+}
 
 impl Buffers {
     /// A piece of so many bytes, whatever they are.
@@ -39,7 +93,7 @@ impl Buffers {
 
     /// The smallest piece that has room, and not much more.
     fn find(&self, len: usize) -> Option<Vec<u8>> {
-        let mut pieces = self.lock();
+        let mut pieces = locked(&self.large);
         let fits = |piece: &Vec<u8>| piece.capacity() >= len && piece.capacity() <= 2 * len;
         let all = pieces.iter().enumerate().filter(|(_, piece)| fits(piece));
         let at = all.min_by_key(|(_, piece)| piece.capacity())?.0;
@@ -51,21 +105,46 @@ impl Buffers {
         if piece.capacity() < LARGE || piece.capacity() > KEPT_MAX {
             return;
         }
-        let mut pieces = self.lock();
+        let mut pieces = locked(&self.large);
         pieces.push(piece);
         let mut kept: usize = pieces.iter().map(Vec::capacity).sum();
         while pieces.len() > PIECES_MAX || kept > KEPT_MAX {
             kept -= pieces.remove(0).capacity();
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked(pieces: &Mutex<Vec<Vec<u8>>>) -> MutexGuard<'_, Vec<Vec<u8>>> {
+    pieces.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The least of four sizes between a power of two and the next that is not smaller.
 pub(crate) fn class_of(bytes: usize) -> usize {
     let step = (bytes.max(4).next_power_of_two() / 8).max(1);
     bytes.next_multiple_of(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_goes_home_when_nobody_has_it_any_more() {
+        let home = Arc::new(Buffers::default());
+        let kept = || locked(&home.blocks).len();
+        let mut block = Block::of(&home);
+        block.memory()[..4].copy_from_slice(b"betr");
+        let place = block.memory().as_ptr();
+        let all = block.share(4);
+        let part = all.slice(1..3);
+        drop(all);
+        assert_eq!((kept(), &part[..]), (0, &b"et"[..]));
+        drop(part);
+        assert_eq!(kept(), 1);
+        let mut again = Block::of(&home);
+        assert_eq!((again.memory().as_ptr(), kept()), (place, 0));
+        let many: Vec<Block> = (0..2 * BLOCKS_MAX).map(|_| Block::of(&home)).collect();
+        drop((again, many));
+        assert_eq!(kept(), BLOCKS_MAX);
+    }
 }

@@ -5,10 +5,11 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::Device;
-use super::buffers::Buffers;
+use super::buffers::{Block, Buffers};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{MAP_EXTENTS, ScatterMap};
 use crate::ids::*;
@@ -41,6 +42,9 @@ struct Counters {
     written_bytes: AtomicU64,
     flushes: AtomicU64,
 }
+
+/// Positions and lengths, in their order.
+type Places = SmallVec<[(u64, usize); 1]>;
 
 /// A device, its counters, and errors that name a place. Clones share all of it.
 ///
@@ -122,40 +126,55 @@ impl Disk {
 
     /// Reads `len` bytes at `at`. The caller has compared `len` with its limit.
     pub fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
-        self.read_into(at, len, |len| self.buffers.take_exactly(len))
+        let places = self.places_to_read(at, len)?;
+        // Only what can be there is worth memory.
+        let mut memory = self.buffers.take_exactly(len);
+        self.read_places(at, places, &mut memory)?;
+        Ok(memory)
     }
 
     /// The same into memory of the disk's.
     pub fn read_buffer(&self, at: u64, len: usize) -> Result<Vec<u8>> {
-        self.read_into(at, len, |len| self.buffer(len))
+        let places = self.places_to_read(at, len)?;
+        let mut memory = self.buffer(len);
+        self.read_places(at, places, &mut memory)?;
+        Ok(memory)
     }
 
-    fn read_into(
-        &self,
-        at: u64,
-        len: usize,
-        memory: impl FnOnce(usize) -> Vec<u8>,
-    ) -> Result<Vec<u8>> {
-        let failed = |source| Error::Io { op: "read", place: Place::Byte(at), source };
-        let places = self.places(at, len)?;
-        if places
-            .iter()
-            .any(|(at, len)| at.checked_add(*len as u64).is_none_or(|end| end > self.len()))
-        {
-            let end = io::Error::new(io::ErrorKind::UnexpectedEof, "past the end of the image");
-            return Err(failed(end));
+    /// The same, to be shared.
+    pub fn read_shared(&self, at: u64, len: usize) -> Result<Bytes> {
+        if !Block::suits(len) {
+            return Ok(self.read(at, len)?.into());
         }
-        // Only what can be there is worth memory.
-        let mut buf = memory(len);
-        let mut rest = &mut buf[..];
+        let places = self.places_to_read(at, len)?;
+        let mut block = Block::of(&self.buffers);
+        self.read_places(at, places, &mut block.memory()[..len])?;
+        Ok(block.share(len))
+    }
+
+    /// Where bytes are that are all there.
+    fn places_to_read(&self, at: u64, len: usize) -> Result<Places> {
+        let places = self.places(at, len)?;
+        let is_there = |(at, len): &(u64, usize)| {
+            at.checked_add(*len as u64).is_some_and(|end| end <= self.len())
+        };
+        if places.iter().all(is_there) {
+            return Ok(places);
+        }
+        let source = io::Error::new(io::ErrorKind::UnexpectedEof, "past the end of the image");
+        Err(Error::Io { op: "read", place: Place::Byte(at), source })
+    }
+
+    fn read_places(&self, at: u64, places: Places, mut memory: &mut [u8]) -> Result<()> {
+        let failed = |source| Error::Io { op: "read", place: Place::Byte(at), source };
         for (at, len) in places {
             self.counters.reads.fetch_add(1, Ordering::Relaxed);
             self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
-            let (part, behind) = rest.split_at_mut(len);
+            let (part, behind) = memory.split_at_mut(len);
             self.device.read_at(at, part).map_err(failed)?;
-            rest = behind;
+            memory = behind;
         }
-        Ok(buf)
+        Ok(())
     }
 
     /// `len` bytes at `at`, or those of them that there are, will be read soon. Where they lie scattered this says
@@ -252,7 +271,7 @@ impl Disk {
     }
 
     /// The places of `[at, at + len)` on the device: positions and lengths, in their order.
-    pub fn places(&self, at: u64, len: usize) -> Result<SmallVec<[(u64, usize); 1]>> {
+    pub fn places(&self, at: u64, len: usize) -> Result<Places> {
         let block = BlockNr(at / BLOCK_SIZE as u64);
         let Some((map, index)) = block.map() else { return Ok(smallvec![(at, len)]) };
         let scattered = self.scattered(map)?;

@@ -99,8 +99,7 @@ fn load_slice(disk: &Disk, bound: &BoundSlice) -> Result<Vec<(Key, Message)>> {
     let at = bound.extent.start.byte() + u64::from(bound.offset);
     let place = || Place::Node { id: bound.node, byte: Some(at) };
     let slice = read_part(disk, place, at, bound.bytes, &bound.hash)?;
-    decode_slice(&slice.into(), bound.count as usize, None)
-        .map_err(|error| Error::corrupt(place(), error))
+    decode_slice(&slice, bound.count as usize, None).map_err(|error| Error::corrupt(place(), error))
 }
 
 /// The values of the unbound entries of a group.

@@ -20,6 +20,8 @@ pub use sorted::{Item, Sorted};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
+
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{Bounds, Entry, FormatFault, InternalHead, LeafHead, Seal};
@@ -246,8 +248,8 @@ pub(crate) fn read_part(
     at: u64,
     bytes: u32,
     hash: &Hash,
-) -> Result<Vec<u8>> {
-    let part = disk.read(at, bytes as usize)?;
+) -> Result<Bytes> {
+    let part = disk.read_shared(at, bytes as usize)?;
     check_hash(&part, hash, place)?;
     Ok(part)
 }

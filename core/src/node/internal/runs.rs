@@ -64,7 +64,7 @@ impl Internal {
         }
         let section = &run.reference.slices[at].section;
         let bytes = self.part(disk, run, section)?;
-        let slice = self.take_apart(run, at, bytes.into())?;
+        let slice = self.take_apart(run, at, bytes)?;
         self.loaded.add(section.bytes.into());
         Ok(slice)
     }
@@ -103,7 +103,7 @@ impl Internal {
             let Ok(bytes) = disk.read(place, len as usize) else {
                 // What lies between them need not be readable.
                 for at in row {
-                    read.slices.push((*at, self.part(disk, run, section(*at))?.into()));
+                    read.slices.push((*at, self.part(disk, run, section(*at))?));
                 }
                 continue;
             };
@@ -188,7 +188,7 @@ impl Internal {
         Ok(ranges)
     }
 
-    fn part(&self, disk: &Disk, run: &Run, section: &SectionRef) -> Result<Vec<u8>> {
+    fn part(&self, disk: &Disk, run: &Run, section: &SectionRef) -> Result<Bytes> {
         let at = run.reference.extent.start.byte() + u64::from(section.offset);
         read_part(disk, || self.part_place(run, section), at, section.bytes, &section.hash)
     }

@@ -431,7 +431,7 @@ impl Stored {
     /// Reads a piece of the leaf, and says where it starts.
     fn read(&self, disk: &Disk, piece: Range<u32>) -> Result<(u32, Bytes)> {
         let at = self.extent.start.byte() + u64::from(piece.start);
-        Ok((piece.start, disk.read(at, piece.len())?.into()))
+        Ok((piece.start, disk.read_shared(at, piece.len())?))
     }
 
     fn place(&self, part: usize, offset: u32) -> Place {

@@ -79,8 +79,9 @@ impl Internal {
         let missing: Vec<usize> = slices.filter(|at| run.slices[*at].get().is_none()).collect();
         let mut read = self.read_slices(disk, run, &missing)?;
         for (at, bytes) in read.slices.drain(..) {
-            self.loaded.add(bytes.len() as u64);
+            let len = bytes.len() as u64;
             self.take_apart(run, at, bytes)?;
+            self.loaded.add(len);
         }
         read.give_back(disk);
         Ok(())

@@ -461,7 +461,8 @@ fn a_check_reads_each_leaf_once() {
 /// Where memory is short the node is written that will wait the longest for what comes next: others take more before they are.
 #[test]
 fn nodes_are_written_for_many_messages_at_once() {
-    let device = Arc::new(MemoryDevice::new(256 * MIB));
+    // Of enough nodes for those between root and leaves to be larger than others.
+    let device = Arc::new(MemoryDevice::new(512 * MIB));
     let geometry = Some(Geometry { fanout: 16, ..Geometry::new(256 << 10, 4096) });
     let cache = CacheBudget::of(5 << 20);
     let options = KvOptions { geometry, cache, ..KvOptions::new(nonces(1)) };
@@ -488,6 +489,6 @@ fn nodes_are_written_for_many_messages_at_once() {
     let written = kv.volume().io_counts().written_bytes - before;
     let nodes = kv.volume().store().next_node().0;
     println!("{patches} patches in {nodes} nodes: {} bytes each", written / patches);
-    // 92 where always the node is written that was changed longest ago.
-    assert!(written / patches <= 80, "{} bytes a patch", written / patches);
+    // 100 where always the node is written that was changed longest ago.
+    assert!(written / patches <= 90, "{} bytes a patch", written / patches);
 }

@@ -201,6 +201,46 @@ fn the_image_is_the_same() {
     assert!(beside > 10, "{beside} groups were written beside others");
 }
 
+/// What is known of nodes because something was looked for in them changes nothing of how the trees become.
+#[test]
+fn the_image_does_not_depend_on_what_was_read() {
+    let shaped = |seed: u64, looks: bool| {
+        let device = Arc::new(MemoryDevice::new(24 << 20));
+        let mut volume = create(device.clone(), tiny(), CacheBudget::of(64 << 20), seed).unwrap();
+        let mut random = Random::new(seed);
+        for step in 0..60 {
+            let (wall, op) = (Time { secs: step, nanos: 0 }, Op::Write);
+            let count = if step % 4 == 0 { 200 } else { 12 };
+            let mut messages: Vec<_> = (0..count).map(|_| message(&mut random)).collect();
+            for _ in 0..random.below(3) {
+                // Some hundred keys, of several leaves.
+                let lo = key(&mut random);
+                let mut hi = lo.to_vec();
+                hi[3] = lo[3].saturating_add(random.below(200) as u8);
+                let hi = Key::new([&hi[..], &[0]].concat());
+                messages.extend(
+                    TreeId::ALL
+                        .map(|tree| RecordMessage::RangeDelete(tree, lo.clone(), hi.clone())),
+                );
+            }
+            volume.commit(Transaction { op, wall, messages }).unwrap();
+            volume.checkpoint().unwrap();
+            drop(volume);
+            volume =
+                open(device.clone(), Mode::ReadWrite, CacheBudget::of(64 << 20), seed).unwrap().0;
+            if looks {
+                assert!(entries(&volume).len() < 12_000);
+            }
+        }
+        drop(volume);
+        device.snapshot()
+    };
+    for seed in 0..rounds(4) {
+        let differs = shaped(seed, false).iter().zip(&shaped(seed, true)).position(|(a, b)| a != b);
+        assert_eq!(differs, None, "byte, seed {seed}");
+    }
+}
+
 /// All threads of the pool want to read while a transaction is being brought into the trees, which the pool does jobs for.
 #[test]
 fn the_pool_can_wait_for_itself() {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::limits::NODES_END;
+use crate::format::limits::{NODE_SIZE, NODES_END};
 use crate::format::{Birth, Bounds, Entry};
 use crate::ids::*;
 use crate::log::Late;
@@ -62,6 +62,17 @@ impl Geometry {
         Geometry { node_size, leaf_size, basement_size: basement_size.min(leaf_size), fanout: 64 }
     }
 
+    /// What the buffers of a node between the root and those above leaves may weigh, in an image of so many blocks. Such nodes are
+    /// few, and what they send down is written by many: they take twice as much as others, where a few nodes more are little of
+    /// the image, and none more than any node may.
+    pub fn between_size(&self, image_blocks: u64) -> u32 {
+        let is_wide = image_blocks / WIDE >= u64::from(self.node_size).div_ceil(BLOCK_SIZE as u64);
+        match is_wide {
+            true => (BETWEEN * self.node_size).min(*NODE_SIZE.end()),
+            false => self.node_size,
+        }
+    }
+
     /// The bytes of values that updates may make in a leaf in one step.
     pub fn growth_at_once(&self) -> usize {
         GROWTH_AT_ONCE * self.leaf_size as usize
@@ -72,8 +83,9 @@ impl Geometry {
 const GROWTH_AT_ONCE: usize = 2;
 /// The buffers of a node take at most one of so many parts of the cache.
 const BUFFERS_SHARE: usize = 4;
-/// Nodes between the root and those above leaves take so many times what others do.
-pub const BETWEEN: usize = 2;
+/// Nodes between the root and those above leaves take so many times what others do, in images of at least so many nodes.
+const BETWEEN: u32 = 2;
+const WIDE: u64 = 2048;
 /// The usual size of a basement.
 pub const BASEMENT_SIZE: u32 = 4 << 10;
 
@@ -87,9 +99,10 @@ pub struct CacheBudget {
 }
 
 impl CacheBudget {
-    /// What is left for nodes of the geometry beside what one step takes to work with: two nodes, one of them between others.
-    fn without_work(self, geometry: Geometry) -> CacheBudget {
-        let work = ((1 + BETWEEN) * geometry.node_size as usize).min(self.total_bytes / 2);
+    /// What is left for nodes beside what one step takes to work with: a buffer that moves, of as much as one node holds at the
+    /// most, as it was read and as messages.
+    fn without_work(self, node_size: u32) -> CacheBudget {
+        let work = (2 * node_size as usize).min(self.total_bytes / 2);
         let share = |bytes: usize| {
             bytes - (work as f64 * bytes as f64 / self.total_bytes.max(1) as f64) as usize
         };
@@ -169,6 +182,7 @@ impl Store {
         next_node: NodeId,
         budget: CacheBudget,
     ) -> Store {
+        let largest = geometry.between_size(space.blocks());
         Store {
             disk,
             space,
@@ -182,7 +196,7 @@ impl Store {
             next_node,
             write_seq: 0,
             clock: 0,
-            budget: budget.without_work(geometry),
+            budget: budget.without_work(largest),
             cache: Arc::new(Mutex::new(Lru::new(geometry.basement_size as usize))),
             flights: Flights::default(),
             coming: None,
@@ -196,13 +210,15 @@ impl Store {
     }
 
     /// What the buffers of a node may weigh before it flushes: what the geometry says, or less, so that the nodes of a step
-    /// fit into the memory that there is. Nodes below the root and not above leaves are few, and what they send down is written
-    /// by many: they take twice as much.
+    /// fit into the memory that there is.
     pub fn buffers_max(&self, node: &Internal) -> usize {
         let Geometry { node_size, leaf_size, .. } = self.geometry;
         let is_between = node.id != node.tree.root() && node.height > Height(1);
-        let size = if is_between { BETWEEN * node_size as usize } else { node_size as usize };
-        size.min((self.budget.total_bytes / BUFFERS_SHARE).max(leaf_size as usize))
+        let size = match is_between {
+            true => self.geometry.between_size(self.space.blocks()),
+            false => node_size,
+        };
+        (size as usize).min((self.budget.total_bytes / BUFFERS_SHARE).max(leaf_size as usize))
     }
 
     /// Volume, and number and nonce of the epoch in progress.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use super::ranges::RangeSet;
 use super::sorted::{self, Item, Sorted};
 use crate::format::{Action, Key, Kind, Message, RangeDelete};
-use crate::ids::Msn;
 
 /// What a message weighs besides key and value: no less than it takes in a run, and in a filter.
 const MESSAGE_WEIGHT: usize = 21;
@@ -158,7 +157,8 @@ impl Batch {
 /// Batches that become one, the oldest of them first.
 #[derive(Default)]
 pub struct Gathering {
-    points: sorted::Gathering,
+    /// Their point messages, to which those of the batch that was begun last are added in order.
+    pub points: sorted::Gathering,
     ranges: RangeSet,
 }
 
@@ -178,41 +178,11 @@ impl Gathering {
         self.points.begin();
     }
 
-    /// Adds the next point message of the batch.
-    pub fn add(&mut self, item: Item<'_>) {
-        self.points.add(item);
-    }
-
-    /// The same with a value that is copied.
-    pub fn add_copy(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) {
-        self.points.add_copy(key, msn, kind, value);
-    }
-
-    /// How many point messages have been added.
-    pub fn len(&self) -> usize {
-        self.points.len()
-    }
-
-    /// The key of one of those that have been added.
-    pub fn key(&self, at: usize) -> Option<&[u8]> {
-        self.points.key(at)
-    }
-
-    /// The bytes of the values that updates may make.
-    pub fn growth(&self) -> usize {
-        self.points.growth()
-    }
-
-    /// How many bytes keys and short values take.
-    pub fn arena(&self) -> usize {
-        self.points.arena()
-    }
-
-    /// All of them as one.
-    pub fn finish(self) -> Batch {
+    /// All of them as one. `grows` is told by how many bytes a message becomes longer than those that it is made of.
+    pub fn finish<E>(self, grows: impl FnMut(usize) -> Result<(), E>) -> Result<Batch, E> {
         let Gathering { points, ranges } = self;
-        let points = points.finish(|item, older| combined(&item, older, &ranges));
-        Batch { points: Arc::new(points), ranges }
+        let points = points.finish(|item, older| combined(&item, older, &ranges), grows)?;
+        Ok(Batch { points: Arc::new(points), ranges })
     }
 }
 
@@ -244,6 +214,7 @@ mod tests {
 
     use super::*;
     use crate::format::Update;
+    use crate::ids::Msn;
 
     #[test]
     fn gathered_at_once_batches_are_what_they_are_one_after_the_other() {
@@ -279,10 +250,10 @@ mod tests {
                     batch.insert(&Item::new(&key(number), Msn(msn), &action));
                 }
                 gathering.begin(batch.ranges().iter());
-                batch.points().iter().for_each(|item| gathering.add(item));
+                batch.points().iter().for_each(|item| gathering.points.add(item));
                 one_by_one.absorb(batch.points().iter(), batch.ranges().iter());
             }
-            let gathered = gathering.finish();
+            let gathered = gathering.finish(|_| Ok::<(), ()>(())).unwrap();
             assert!(gathered.points().is_counted());
             assert!(gathered.ranges().iter().eq(one_by_one.ranges().iter()));
             let messages = |batch: &Batch| {

@@ -414,6 +414,11 @@ impl Space {
         self.lowest = self.lowest.min(extent.start.0);
     }
 
+    /// How many blocks there are.
+    pub fn blocks(&self) -> u64 {
+        self.used.len()
+    }
+
     /// Blocks that can be allocated now.
     pub fn free_blocks(&self) -> u64 {
         self.busy.clear_count()

@@ -412,9 +412,12 @@ fn join(
 fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
     let node = store.node(parent)?;
     let Node::Internal(internal) = &*node else { return Ok(false) };
-    // What is deleted is going to be dropped without being read, and makes one with a neighbour then.
-    if internal.is_pruned(left) || internal.is_pruned(left + 1) {
-        return Ok(false);
+    // A leaf that range deletes cover is empty once its buffer has come down, and nobody has to read it.
+    if internal.height == Height(1) {
+        internal.load_ranges(&store.disk)?;
+        if internal.is_pruned(left) || internal.is_pruned(left + 1) {
+            return Ok(true);
+        }
     }
     let pair = (store.child(internal, left)?, store.child(internal, left + 1)?);
     Ok(match (&*pair.0, &*pair.1) {
@@ -470,10 +473,13 @@ fn shrink(store: &mut Store, balance: &mut Balance, tree: TreeId) -> Result<()> 
             }
         }
         store.discard(child)?;
+        let height = node.height();
         store.edit(root, |root, _| {
             *root = node;
             Ok(())
         })?;
+        // It may hold more than a root does.
+        balance.look_at(tree, &Key::default(), height);
     }
     Ok(())
 }

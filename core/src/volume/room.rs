@@ -10,7 +10,7 @@
 use super::commit::Way;
 use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
-use crate::cache::{BETWEEN, Geometry};
+use crate::cache::Geometry;
 use crate::error::{Error, Result};
 use crate::format::{Action, Op, RecordMessage};
 use crate::ids::*;
@@ -248,12 +248,12 @@ fn need_of(geometry: Geometry, bytes: u64) -> Need {
     Need { blocks, maps: leaves }
 }
 
-/// What must be free besides while an operation is carried out: for the next step, which may dirty the node
-/// whose buffer moves, and two or three nodes below it; and where it frees nothing, for the operations that do.
+/// What must be free besides while an operation is carried out: for the next step, which may dirty three internal nodes, where two
+/// of them join, and a few leaves; and where it frees nothing, for the operations that do.
 fn kept_for(geometry: Geometry, growth: u64, image_blocks: u64, frees: bool) -> Need {
     let growth = growth.min(geometry.growth_at_once() as u64);
-    let node_size = u64::from(geometry.node_size);
-    let nodes = (1 + BETWEEN as u64) * node_size + node_size / 4;
+    let largest = u64::from(geometry.between_size(image_blocks));
+    let nodes = 3 * largest + largest / 4;
     let bytes = 4 * u64::from(geometry.leaf_size) + nodes + growth;
     let step = need_of(geometry, bytes) + Need::of_blocks(OPERATION_BLOCKS);
     let slack = (image_blocks / SLACK_SHARE).min(SLACK_MAX) + 2 * OPERATION_BLOCKS;

@@ -153,22 +153,25 @@ impl Internal {
         let points = open.points();
         let count = count.min(EXPECTED_MAX) + points.len();
         let mut all = Gathering::with_capacity(count, bytes + points.arena());
+        let count_in = |bytes: usize| {
+            gathered.add(bytes as u64);
+            self.check_messages(gathered.bytes() as usize)
+        };
         let mut shares = child.shares.iter().peekable();
         let live = |(_, run): &(usize, &Run)| run.reference.seq >= child.first_run;
         for (number, run) in self.runs.iter().enumerate().filter(live) {
             all.begin(super::shares(self.ranges(disk, run)?, lo, hi));
             if let Some(share) = shares.next_if(|share| usize::from(share.run) == number) {
                 for at in share.slices() {
-                    let before = all.arena();
+                    let before = all.points.arena();
                     self.gather_slice(run, at, &bounds, fetched.bytes(number, at), &mut all)?;
-                    gathered.add((all.arena() - before) as u64);
-                    self.check_messages(gathered.bytes() as usize)?;
+                    count_in(all.points.arena() - before)?;
                 }
             }
         }
         all.begin(open.ranges().iter());
-        points.iter().for_each(|item| all.add(item));
-        Ok(all.finish())
+        points.iter().for_each(|item| all.points.add(item));
+        all.finish(|bytes| if bytes == 0 { Ok(()) } else { count_in(bytes) })
     }
 
     /// Adds the messages of a slice, which is in memory unless it has been fetched, to others.
@@ -180,16 +183,16 @@ impl Internal {
         fetched: Option<&Bytes>,
         all: &mut Gathering,
     ) -> Result<()> {
-        let (first, next) = run.keys_of(at);
-        let lo = first.max(&bounds.lo);
-        let hi = next.into_iter().chain(bounds.hi.as_deref()).min();
         let Some(bytes) = fetched else {
+            let (first, next) = run.keys_of(at);
+            let lo = first.max(&bounds.lo);
+            let hi = next.into_iter().chain(bounds.hi.as_deref()).min();
             let slice = run.slices[at].get().expect("what is not in memory has been fetched");
             // A list may be that of the next slices too.
-            slice.range(lo, hi).for_each(|item| all.add(item));
+            slice.range(lo, hi).for_each(|item| all.points.add(item));
             return Ok(());
         };
-        let section = &run.reference.slices[at].section;
+        let (section, all) = (&run.reference.slices[at].section, &mut all.points);
         let (before, growth) = (all.len(), all.growth());
         read_slice(bytes, section.count as usize, None, |key, msn, kind, value| {
             all.add_copy(key, msn, kind, &bytes[value]);
@@ -199,7 +202,7 @@ impl Internal {
             true => (all.key(before), all.key(all.len() - 1)),
             false => (None, None),
         };
-        self.check_slice(run, at, ends, (all.growth() - growth) as u64, (lo, hi))
+        self.check_slice(run, at, ends, (all.growth() - growth) as u64)
     }
 }
 

@@ -131,7 +131,7 @@ impl Internal {
         messages.shrink();
         let first = messages.iter().next().map(|item| item.key);
         let growth = messages.sizes().growth as u64;
-        self.check_slice(run, at, (first, messages.last_key()), growth, run.keys_of(at))?;
+        self.check_slice(run, at, (first, messages.last_key()), growth)?;
         let keys: u64 = self.runs.iter().map(|run| run.arena.bytes()).sum();
         self.check_messages(keys as usize + messages.arena())?;
         Ok(run.slices[at].get_or_init(|| {
@@ -141,20 +141,23 @@ impl Internal {
         }))
     }
 
-    /// A slice must have its keys, of which these are the first and the last, from the first one to the second, and
-    /// updates that make as many bytes as the head says.
+    /// A slice must have its keys, of which these are the first and the last, all of them keys of its child, and updates that
+    /// make as many bytes as the head says.
     pub(super) fn check_slice(
         &self,
         run: &Run,
         at: usize,
         (first, last): (Option<&[u8]>, Option<&[u8]>),
         growth: u64,
-        (lo, hi): (&[u8], Option<&[u8]>),
     ) -> Result<()> {
         let reference = &run.reference.slices[at];
         let corrupt = |fault| Error::corrupt(self.part_place(run, &reference.section), fault);
-        let below = |last| hi.is_none_or(|hi| last < hi);
-        if first.is_some_and(|first| first < lo) || !last.is_none_or(below) {
+        let (lo, hi) = run.keys_of(at);
+        let is_own = |key: &[u8]| {
+            let own = self.children[self.child_for(key)].id == reference.child;
+            own && self.bounds.contains(key) && key >= lo && hi.is_none_or(|hi| key < hi)
+        };
+        if ![first, last].into_iter().flatten().all(is_own) {
             let fault = Fault::mismatch("keys of a slice", "those it is said to have", "others");
             return Err(corrupt(fault));
         }

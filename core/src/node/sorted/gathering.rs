@@ -67,9 +67,14 @@ impl Gathering {
         }
     }
 
-    /// All lists as one; `combine` says what becomes of a message and what is left of the one before it for its key, if that
-    /// is not the message itself.
-    pub fn finish(self, combine: impl Fn(Item<'_>, Option<Item<'_>>) -> Option<Message>) -> Sorted {
+    /// All lists as one; `combine` says what becomes of a message and what is left of the older ones for its key, if that is not
+    /// the message itself. `grows` is told by how many bytes that is longer than the messages that it is made of, before it is put
+    /// into memory.
+    pub fn finish<E>(
+        self,
+        combine: impl Fn(Item<'_>, Option<Item<'_>>) -> Option<Message>,
+        mut grows: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<Sorted, E> {
         let Gathering { mut list, starts } = self;
         list.settle();
         let mut slots = std::mem::take(&mut list.slots);
@@ -77,31 +82,96 @@ impl Gathering {
             // Those for one key stay in the order of their lists.
             slots.sort_by(|a, b| list.compare(a, b.head, list.key_of(b)));
         }
-        let mut kept = 0usize;
-        for at in 0..slots.len() {
-            let slot = slots[at];
-            let is_same =
-                |last: &usize| list.compare(&slots[*last], slot.head, list.key_of(&slot)).is_eq();
-            let older = kept.checked_sub(1).filter(is_same);
-            let item = list.item(&slot).expect("those that are gone have left");
-            let message = combine(item, older.and_then(|older| list.item(&slots[older])));
-            if let Some(older) = older {
-                list.release(slots[older]);
-                kept = older;
-            }
-            slots[kept] = match message {
-                None => slot,
-                Some(Message { msn, action }) => {
-                    let key = list.key_of(&slot).to_vec();
-                    list.release(slot);
-                    list.store(&Item::new(&key, msn, &action))
-                }
-            };
-            kept += 1;
+        let (mut kept, mut next) = (0, 0);
+        while let Some(first) = slots.get(next) {
+            let is_same = |slot: &&Slot| list.compare(slot, first.head, list.key_of(first)).is_eq();
+            let count = slots[next..].iter().take_while(is_same).count();
+            slots[kept] = list.combined(&slots[next..next + count], &combine, &mut grows)?;
+            (kept, next) = (kept + 1, next + count);
         }
         slots.truncate(kept);
         list.slots = slots;
         list.shed();
-        list
+        Ok(list)
+    }
+}
+
+impl Sorted {
+    /// Makes one of all messages for a key, of which there are some, the oldest first.
+    fn combined<E>(
+        &mut self,
+        slots: &[Slot],
+        combine: impl Fn(Item<'_>, Option<Item<'_>>) -> Option<Message>,
+        grows: &mut impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<Slot, E> {
+        // What the messages so far come to: the one in the last slot, or another.
+        let (mut last, mut made): (Option<&Slot>, Option<Message>) = (None, None);
+        for slot in slots {
+            let item = self.item(slot).expect("those that are gone have left");
+            let older = match &made {
+                Some(Message { msn, action }) => Some(Item::new(item.key, *msn, action)),
+                None => last.and_then(|last| self.item(last)),
+            };
+            made = combine(item, older);
+            last = Some(slot);
+        }
+        let (last, older) = slots.split_last().expect("there is one");
+        if let Some(Message { msn, action }) = made {
+            let key = self.key_of(last).to_vec();
+            let item = Item::new(&key, msn, &action);
+            let before: usize = slots.iter().filter_map(|slot| self.item(slot)).map(size).sum();
+            grows(size(item).saturating_sub(before))?;
+            slots.iter().for_each(|slot| self.release(*slot));
+            return Ok(self.store(&item));
+        }
+        older.iter().for_each(|slot| self.release(*slot));
+        Ok(*last)
+    }
+}
+
+/// The bytes of a key and what it carries.
+fn size(item: Item<'_>) -> usize {
+    item.key.len() + item.value().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As if each of many lists had a little more of a value for each of some keys.
+    fn growing(lists: usize, keys: u16, most: usize) -> Result<Sorted, usize> {
+        let mut gathering = Gathering::default();
+        for list in 0..lists {
+            gathering.begin();
+            for key in 0..keys {
+                gathering.add_copy(&key.to_be_bytes(), Msn(list as u64), Kind::Insert, &[7; 10]);
+            }
+        }
+        let longer = |item: Item<'_>, older: Option<Item<'_>>| {
+            let value = [older?.value(), &[8; 10], item.value()].concat();
+            Some(Message { msn: item.msn, action: Action::Insert(value.into()) })
+        };
+        let mut grown = 0;
+        gathering.finish(longer, |more| {
+            grown += more;
+            if grown > most { Err(grown) } else { Ok(()) }
+        })
+    }
+
+    #[test]
+    fn what_many_lists_say_of_a_key_takes_no_more_memory_than_what_it_comes_to() {
+        let list = growing(48, 500, usize::MAX).unwrap();
+        assert!(list.is_counted());
+        assert_eq!(list.len(), 500);
+        assert!(list.iter().all(|item| item.value().len() == 950));
+        // What came in, and what it has become, once.
+        let bytes = 500 * (48 * 12 + 952);
+        assert!(list.arena.len() <= bytes, "{} for {bytes}", list.arena.len());
+    }
+
+    #[test]
+    fn what_messages_come_to_is_bounded() {
+        assert!(growing(48, 500, 500 * 470).is_ok());
+        assert!(growing(48, 500, 100 * 470).is_err_and(|grown| grown <= 101 * 470));
     }
 }

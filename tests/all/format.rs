@@ -84,7 +84,8 @@ fn leaf_head() -> LeafHead {
         write_seq: 4,
         leaf_bytes: 5000,
         bounds: Bounds { lo: Key::copied(b"b"), hi: Some(Key::copied(b"q")) },
-        basements: [basement(214, b"bb"), basement(374, b"k")].into_iter().collect(),
+        basements: [basement(186, b"b"), basement(346, b"k")].into_iter().collect(),
+        padding: 3,
     }
 }
 
@@ -411,6 +412,13 @@ fn everything_has_one_encoding() {
         let (seal, head) = LeafHead::decode(bytes, None).ok()?;
         Some(head.encode(birth_of(&seal)).0)
     });
+    let padded = |padding| LeafHead { padding, ..leaf_head() }.encode(birth()).0;
+    assert!(LeafHead::decode(&padded(255), None).is_ok());
+    let mut beyond = [padded(255), vec![0]].concat();
+    let len = beyond.len() as u32;
+    beyond[96..100].copy_from_slice(&len.to_le_bytes());
+    Seal::close(&mut beyond);
+    assert!(LeafHead::decode(&beyond, None).is_err_and(|e| e.to_string().contains("padding")));
     accepted += mangle(4, &internal_head().encode(birth()).0, true, |bytes| {
         let (seal, head) = InternalHead::decode(bytes, None).ok()?;
         Some(head.encode(birth_of(&seal)).0)

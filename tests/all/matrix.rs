@@ -69,6 +69,11 @@ const LEGAL: &[(&str, &str, &str)] = &[
     ("scatter map", "seal, nonce", NONCE),
     ("scatter map", "seal, epoch", "it is any that is not yet to come"),
     ("head of a leaf", "write sequence", SEQUENCE),
+    (
+        "head of a leaf",
+        "basement, first key length",
+        "a zero of the padding ends the last first key",
+    ),
     ("head of an internal node", "write sequence", SEQUENCE),
     (
         "head of an internal node",

@@ -141,3 +141,8 @@ pub(super) fn is_greater(before: &[u8], shared: usize, suffix: &[u8]) -> bool {
 pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
+
+/// The shortest key that is greater than `before`, and not greater than `key`.
+pub(crate) fn separator<'k>(before: &[u8], key: &'k [u8]) -> &'k [u8] {
+    &key[..(shared_prefix(before, key) + 1).min(key.len())]
+}

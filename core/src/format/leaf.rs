@@ -16,20 +16,37 @@
 //!  96  head length      4   bytes
 //! 100  leaf length      4   bytes, up to the last chunk's end
 //! 104  bounds               length 2, lower bound; 1 if there is an upper bound: length 2, it
-//!      basements            each: offset of its key section 4, length 4, length of its small chunks 4,
-//!                           entries 4, hash 32, length 2, first key
+//!      basements            each, below
+//!      padding              up to 255 zeros
 //! ```
+//!
+//! A basement is three short numbers, a hash and a key:
+//!
+//! ```text
+//! length         of its key section
+//! small          the length of its small chunks
+//! entries
+//! hash           32
+//! first key      its length, a short number, and the key; not for the first basement
+//! ```
+//!
+//! Where parts stand follows from their lengths, and first keys are cut short: heads of leaves are what most cold lookups read,
+//! and should take a block. The padding lets a writer know how long the head will be before it knows what is in it, so that it can
+//! make basements end where blocks do.
 
 use std::ops::Range;
 
-use super::fields::{Fields, FormatError, Trace, Writer};
-use super::key::{Bounds, Key};
+use super::fields::{Fields, FormatError, Trace, Writer, varint_bytes};
+use super::key::Bounds;
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
-/// Bytes of a basement in the head, besides its key.
-pub(crate) const BASEMENT_BYTES: usize = 50;
+/// Bytes of a basement in the head besides its first key, at the least and at the most.
+const BASEMENT_MIN: usize = 35;
+pub(crate) const BASEMENT_MAX: usize = 46;
+/// The most zeros behind the basements.
+pub const HEAD_PADDING_MAX: usize = 255;
 
 /// One basement in the directory of a leaf's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +63,7 @@ pub struct BasementRef<'h> {
     pub entries: u32,
     /// The hash of its key section.
     pub hash: Hash,
-    /// Its first key.
+    /// No key in it is less, and all keys of the basement before it are; for the first basement, the leaf's lower bound.
     pub first: &'h [u8],
 }
 
@@ -214,6 +231,30 @@ impl Places {
     }
 }
 
+/// What decides how long a basement is in the head: the lengths of its key section, of its small chunks, and of its first
+/// key, and its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BasementSize {
+    /// The length of its key section.
+    pub bytes: u32,
+    /// The length of its small chunks.
+    pub small: u32,
+    /// How many entries it holds.
+    pub entries: u32,
+    /// The length of its first key.
+    pub first: usize,
+}
+
+impl BasementSize {
+    /// How long it is in the head.
+    fn encoded_bytes(&self, is_first: bool) -> usize {
+        let BasementSize { bytes, small, entries, first } = *self;
+        let numbers: usize = [bytes, small, entries].map(|n| varint_bytes(n.into())).iter().sum();
+        let first = if is_first { 0 } else { varint_bytes(first as u64) + first };
+        numbers + 32 + first
+    }
+}
+
 /// The head of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafHead {
@@ -229,6 +270,8 @@ pub struct LeafHead {
     pub bounds: Bounds,
     /// Its basements, in key order.
     pub basements: Basements,
+    /// Zeros behind them.
+    pub padding: u8,
 }
 
 impl LeafHead {
@@ -266,7 +309,7 @@ impl LeafHead {
         f.zeros("height", 1)?;
         let together = f.limited8("key sections together", 1)?;
         f.zeros("reserved", 1)?;
-        let count = f.count("basement count", HEAD_MAX, BASEMENT_BYTES)?;
+        let count = f.count("basement count", HEAD_MAX, BASEMENT_MIN)?;
         let head_bytes = f.u32("head length")?;
         if head_bytes as usize != head.len() {
             return Err(f.wrong("head length", head.len(), head_bytes));
@@ -274,34 +317,45 @@ impl LeafHead {
         let leaf_bytes = f.limited("leaf length", LEAF_MAX)? as u32;
         let bounds = Bounds::decode(&mut f)?;
         // All that is left are basements.
-        let firsts = f.left().saturating_sub(count * BASEMENT_BYTES);
+        let firsts = bounds.lo.len() + f.left().saturating_sub(count * BASEMENT_MIN);
         let mut basements = Basements::with_capacity(count, firsts);
         let mut at = u64::from(head_bytes);
         for index in 0..count {
             f.enter("basement", Some(index));
-            let offset = f.u32("offset")?;
-            if u64::from(offset) != at {
-                return Err(f.wrong("offset", at, offset));
-            }
-            let bytes = f.limited("length", PART_MAX)? as u32;
-            let small = f.limited("length of small chunks", PART_MAX)? as u32;
+            let start = f.at();
+            let bytes = f.length("length", PART_MAX)? as u32;
+            let small = f.length("length of small chunks", PART_MAX)? as u32;
+            let offset = at;
             at += u64::from(bytes) + if together == 1 { 0 } else { small.into() };
-            f.within(f.at() - 8, "length", at, leaf_bytes.into())?;
-            let entries = f.u32("entries")?;
-            let hash = f.hash("hash")?;
-            let first = Key::decode_bytes(&mut f, "first key")?;
-            let after = basements.last().map(|b| b.first);
-            if !bounds.contains(first)
-                || after.is_some_and(|before| before >= first)
-                || entries == 0
-            {
-                return Err(f.wrong("first key", "keys in order, within bounds", "another"));
+            f.within(start, "length", at, leaf_bytes.into())?;
+            let entries = f.length("entries", PART_MAX)? as u32;
+            if entries == 0 {
+                return Err(f.wrong("entries", "at least 1", entries));
             }
+            let hash = f.hash("hash")?;
+            let first = match basements.last().map(|before| before.first) {
+                None => &*bounds.lo,
+                Some(before) => {
+                    let len = f.length("first key length", KEY_MAX)?;
+                    let first = f.hex("first key", len)?;
+                    if !bounds.contains(first) || before >= first {
+                        return Err(f.wrong(
+                            "first key",
+                            "keys in order, within bounds",
+                            "another",
+                        ));
+                    }
+                    first
+                }
+            };
+            let offset = offset as u32;
             let small_at = offset + bytes;
             basements.push(BasementRef { offset, bytes, small_at, small, entries, hash, first });
             f.leave();
         }
-        f.end()?;
+        let padding = f.left();
+        f.within(f.at(), "padding", padding as u64, HEAD_PADDING_MAX as u64)?;
+        f.zeros_to_end()?;
         let lengths = basements.iter().map(|basement| (basement.bytes, basement.small));
         let places = Places::behind(head_bytes, lengths);
         let Some(mut places) = places.filter(|places| places.are_together() == (together == 1))
@@ -314,23 +368,25 @@ impl LeafHead {
         }
         let end = basements.last().map_or(0, |last| last.chunks().end);
         f.within(100, "leaf length", end.into(), leaf_bytes.into())?;
-        Ok((seal, LeafHead { id, tree, write_seq, leaf_bytes, bounds, basements }))
+        let padding = padding as u8;
+        Ok((seal, LeafHead { id, tree, write_seq, leaf_bytes, bounds, basements, padding }))
     }
 
-    /// How long the head will be.
-    pub fn encoded_bytes(bounds: &Bounds, first_keys: impl Iterator<Item = usize>) -> usize {
+    /// How long the head will be, without padding.
+    pub fn encoded_bytes(bounds: &Bounds, basements: impl Iterator<Item = BasementSize>) -> usize {
         let hi = bounds.hi.as_ref().map_or(0, |hi| 2 + hi.len());
-        104 + 2
-            + bounds.lo.len()
-            + 1
-            + hi
-            + first_keys.map(|len| BASEMENT_BYTES + len).sum::<usize>()
+        let basements = basements.enumerate();
+        let basements: usize = basements.map(|(at, size)| size.encoded_bytes(at == 0)).sum();
+        104 + 2 + bounds.lo.len() + 1 + hi + basements
     }
 
     /// The head's bytes, and the hash in its seal.
     pub fn encode(&self, birth: Birth) -> (Vec<u8>, Hash) {
-        let lens = self.basements.iter().map(|b| b.first.len());
-        let bytes = LeafHead::encoded_bytes(&self.bounds, lens);
+        let sizes = self.basements.iter().map(|basement| {
+            let BasementRef { bytes, small, entries, first, .. } = basement;
+            BasementSize { bytes, small, entries, first: first.len() }
+        });
+        let bytes = LeafHead::encoded_bytes(&self.bounds, sizes) + usize::from(self.padding);
         let mut w = Writer::with_capacity(bytes);
         Seal::open(&mut w, Magic::Leaf, birth);
         w.u64(self.id.0);
@@ -343,15 +399,17 @@ impl LeafHead {
         w.len32(bytes);
         w.u32(self.leaf_bytes);
         self.bounds.encode(&mut w);
-        for basement in self.basements.iter() {
-            w.u32(basement.offset);
-            w.u32(basement.bytes);
-            w.u32(basement.small);
-            w.u32(basement.entries);
+        for (at, basement) in self.basements.iter().enumerate() {
+            w.varint(basement.bytes.into());
+            w.varint(basement.small.into());
+            w.varint(basement.entries.into());
             w.hash(&basement.hash);
-            w.len16(basement.first.len());
-            w.bytes(basement.first);
+            if at > 0 {
+                w.varint(basement.first.len() as u64);
+                w.bytes(basement.first);
+            }
         }
+        w.pad_to(w.len() + usize::from(self.padding));
         let mut head = w.finish();
         assert_eq!(head.len(), bytes, "a leaf head is as long as was planned");
         let hash = Seal::close(&mut head);

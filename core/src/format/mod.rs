@@ -40,10 +40,12 @@ pub use inode::{
 };
 pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceList, SliceRef};
-pub(crate) use key::shared_prefix;
 pub use key::{Bounds, Key};
-pub(crate) use leaf::BASEMENT_BYTES;
-pub use leaf::{BasementRef, Basements, LeafHead, Places, stand_together};
+pub(crate) use key::{separator, shared_prefix};
+pub(crate) use leaf::BASEMENT_MAX;
+pub use leaf::{
+    BasementRef, BasementSize, Basements, HEAD_PADDING_MAX, LeafHead, Places, stand_together,
+};
 pub use log::{
     GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, block_after, group_length,
 };

@@ -108,8 +108,10 @@ fn some_leaf(forge: &mut Forge) -> (BoundLeaf, Key) {
     let is_leaf = |entry: &Entry| entry.tree == DATA && entry.height == Height(0);
     let leaves: Vec<_> = forge.nodes().into_iter().filter(|(_, entry)| is_leaf(entry)).collect();
     for (node, entry) in leaves {
-        let first = forge.leaf(node).basements.get(0).map(|basement| Key::copied(basement.first));
-        let Some(first) = first.filter(|key| block_after(key, 0).is_some()) else { continue };
+        let first = forge.keys(node).key(0);
+        if block_after(&first, 0).is_none() {
+            continue;
+        }
         let Entry { extent, head_bytes, birth, hash, .. } = entry;
         let map = Hash::default();
         return (BoundLeaf { node, extent, head_bytes, birth, hash, map }, first);

@@ -173,6 +173,14 @@ impl Forge {
         self.put_internal(id, &head);
     }
 
+    /// The keys of basement 0 of a leaf.
+    pub fn keys(&mut self, id: NodeId) -> KeySection {
+        let (head, start) = (self.leaf(id), self.slot(id).unwrap().extent.start.byte());
+        let at = head.basements.at(0).keys();
+        let section = &self.bytes[(start + u64::from(at.start)) as usize..][..at.len()];
+        KeySection::decode(section, head.tree, head.leaf_bytes, None).unwrap()
+    }
+
     /// Puts a leaf in the place of node `id`: key sections, which say where values are, and the rest.
     /// `sections` is asked where they start.
     pub fn put_leaf(
@@ -181,9 +189,16 @@ impl Forge {
         tree: TreeId,
         bounds: Bounds,
         firsts: &[Key],
-        sections: impl FnOnce(u32) -> (Vec<KeySection>, Vec<u8>),
+        sections: impl Fn(u32) -> (Vec<KeySection>, Vec<u8>),
     ) {
-        let head_bytes = LeafHead::encoded_bytes(&bounds, firsts.iter().map(|key| key.len()));
+        let (unplaced, _) = sections(0);
+        let sizes = unplaced.iter().zip(firsts).map(|(section, first)| BasementSize {
+            bytes: section.encode().len() as u32,
+            small: 0,
+            entries: section.entries().len() as u32,
+            first: first.len(),
+        });
+        let head_bytes = LeafHead::encoded_bytes(&bounds, sizes);
         let (sections, rest) = sections(head_bytes as u32);
         let mut basements = Basements::default();
         let mut body = Vec::new();
@@ -203,7 +218,7 @@ impl Forge {
         }
         body.extend(rest);
         let leaf_bytes = (head_bytes + body.len()) as u32;
-        let head = LeafHead { id, tree, write_seq: 1, leaf_bytes, bounds, basements };
+        let head = LeafHead { id, tree, write_seq: 1, leaf_bytes, bounds, basements, padding: 0 };
         let (mut bytes, hash) = head.encode(self.birth());
         bytes.extend(body);
         if let Some(old) = *self.slot(id) {

@@ -26,7 +26,7 @@ pub(super) fn bomb(mut forge: Forge, basements: u32, each: u32) -> Vec<u8> {
         let lengths = keys.chunks(each as usize).map(|keys| section(keys, 0).encode().len());
         let end = head + lengths.sum::<usize>() as u32;
         let offset = end.next_multiple_of(4096);
-        let rest = [vec![0; (offset - end) as usize], value].concat();
+        let rest = [vec![0; (offset - end) as usize], value.clone()].concat();
         (keys.chunks(each as usize).map(|keys| section(keys, offset)).collect(), rest)
     });
     forge.seal()

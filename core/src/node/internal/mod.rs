@@ -30,7 +30,7 @@ use crate::format::{
     Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, MESSAGE_BYTES, Probe,
     RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST, SectionRef, SliceList,
     SliceRef, Writer, decode_ranges, encode_ranges, encode_slice, push_filter, read_slice,
-    shared_prefix,
+    separator, shared_prefix,
 };
 use crate::ids::*;
 pub use pending::{Deed, Pending};

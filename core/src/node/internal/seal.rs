@@ -289,11 +289,6 @@ fn pieces<'p, 'm>(mut points: &'p [Item<'m>]) -> impl Iterator<Item = &'p [Item<
     })
 }
 
-/// The shortest key that is greater than `before`, and not greater than `key`.
-fn separator<'k>(before: &[u8], key: &'k [u8]) -> &'k [u8] {
-    &key[..(shared_prefix(before, key) + 1).min(key.len())]
-}
-
 /// What was written from `start` on, without its hash.
 fn section(w: &Writer, start: usize, count: usize, greatest: Option<Msn>) -> SectionRef {
     SectionRef {

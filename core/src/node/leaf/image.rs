@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// How often the length of a head is guessed.
-const GUESSES: usize = 3;
+/// How often the length of a head is guessed, and by how much more than the last time.
+const GUESSES: usize = 4;
+const HEAD_SLACK: usize = 48;
 
 /// A leaf as bytes, ready to be written.
 pub struct LeafImage {
@@ -44,13 +45,17 @@ impl Leaf {
 /// How an open leaf will lie on disk: basements, and where everything starts.
 struct Plan<'l> {
     basements: Vec<BasementPlan<'l>>,
+    /// The length of the head, and how much of it is padding.
     head_bytes: usize,
+    head_padding: usize,
     blocks_at: usize,
     end: usize,
 }
 
 struct BasementPlan<'l> {
     entries: &'l [Item<'l>],
+    /// The shortest key that is greater than all those of the basements before; for the first, the leaf's lower bound.
+    first: &'l [u8],
     places: Vec<(u16, u16)>,
     chunks: Vec<usize>,
     /// The length of the key section, and how much of it is padding.
@@ -62,46 +67,36 @@ struct BasementPlan<'l> {
 }
 
 impl<'l> Plan<'l> {
-    fn new(leaf: &Leaf, entries: &'l [Item<'l>], basement_size: usize) -> Plan<'l> {
+    fn new(leaf: &'l Leaf, entries: &'l [Item<'l>], basement_size: usize) -> Plan<'l> {
         let costs = costs(entries);
-        let head_bytes = |cuts: &[Cut]| {
-            let starts = std::iter::once(0).chain(cuts.iter().map(|cut| cut.end));
-            let firsts = starts.take(cuts.len()).map(|start| entries[start].key.len());
-            LeafHead::encoded_bytes(&leaf.bounds, firsts)
-        };
-        // How long the head is follows from the basements, and where blocks end in the first of these from the head.
-        let mut guess = 0;
-        let mut cuts = Vec::new();
+        // How long the head is follows from the basements, and where blocks end in these from the head: it is made as long as
+        // was guessed.
+        let aligns = basement_size >= BLOCK_SIZE;
+        let (mut guess, mut cuts, mut needed) = (0, Vec::new(), 0);
         for _ in 0..GUESSES {
             cuts = divide(leaf.tree, &costs, basement_size, guess);
-            let found = head_bytes(&cuts);
-            if found == std::mem::replace(&mut guess, found) {
+            let size = |cut: &Cut| BasementSize {
+                bytes: (cut.keys + cut.padding) as u32,
+                small: cut.small as u32,
+                entries: (cut.end - cut.start) as u32,
+                first: cut.first(leaf, entries).len(),
+            };
+            needed = LeafHead::encoded_bytes(&leaf.bounds, cuts.iter().map(size));
+            if (needed..=needed + HEAD_PADDING_MAX).contains(&guess) {
                 break;
             }
+            guess = needed + if aligns && cuts.len() > 1 { HEAD_SLACK } else { 0 };
         }
-        let starts: Vec<usize> =
-            std::iter::once(0).chain(cuts.iter().map(|cut| cut.end)).take(cuts.len()).collect();
-        let plan = |(start, cut): (usize, &Cut)| {
-            let (entries, costs) = (&entries[start..cut.end], &costs[start..cut.end]);
-            BasementPlan::new(leaf.tree, entries, costs)
-        };
-        let mut basements: Vec<BasementPlan<'_>> =
-            starts.into_iter().zip(&cuts).map(plan).collect();
-        let (keys, small) = basements.iter().fold((0, 0), |(keys, small), basement| {
-            (keys + basement.bytes as u64, small + basement.small as u64)
-        });
-        if !stand_together(keys, small) {
-            for (basement, cut) in basements.iter_mut().zip(&cuts) {
-                basement.padding = cut.padding;
-                basement.bytes += cut.padding;
-            }
-        }
-        let head_bytes = head_bytes(&cuts);
+        let head_padding = guess.checked_sub(needed).filter(|more| *more <= HEAD_PADDING_MAX);
+        let head_padding = head_padding.unwrap_or(0);
+        let head_bytes = needed + head_padding;
+        let basements: Vec<BasementPlan<'_>> =
+            cuts.iter().map(|cut| BasementPlan::new(leaf, entries, &costs, cut)).collect();
         let small_end = head_bytes + basements.iter().map(BasementPlan::part).sum::<usize>();
         let blocks: usize = basements.iter().map(|basement| basement.blocks).sum();
         let blocks_at = small_end.next_multiple_of(BLOCK_SIZE);
         let end = if blocks > 0 { blocks_at + blocks } else { small_end };
-        Plan { basements, head_bytes, blocks_at, end }
+        Plan { basements, head_bytes, head_padding, blocks_at, end }
     }
 
     /// Where key sections and small chunks stand.
@@ -114,7 +109,8 @@ impl<'l> Plan<'l> {
     fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64, mut bytes: Vec<u8>) -> LeafImage {
         let mut block_at = self.blocks_at;
         let mut places = self.places();
-        let mut basements = Basements::with_capacity(self.basements.len(), 0);
+        let firsts = self.basements.iter().map(|basement| basement.first.len()).sum();
+        let mut basements = Basements::with_capacity(self.basements.len(), firsts);
         let mut section = Vec::new();
         for basement in &self.basements {
             let mut chunks = Vec::with_capacity(basement.chunks.len());
@@ -155,7 +151,7 @@ impl<'l> Plan<'l> {
                 small: basement.small as u32,
                 entries: basement.entries.len() as u32,
                 hash: Hash::of(&section),
-                first: basement.entries[0].key,
+                first: basement.first,
             });
         }
         let head = LeafHead {
@@ -165,6 +161,7 @@ impl<'l> Plan<'l> {
             leaf_bytes: self.end as u32,
             bounds: leaf.bounds.clone(),
             basements,
+            padding: self.head_padding as u8,
         };
         let (head, hash) = head.encode(birth);
         bytes[..head.len()].copy_from_slice(&head);
@@ -173,14 +170,22 @@ impl<'l> Plan<'l> {
 }
 
 impl<'l> BasementPlan<'l> {
-    /// A basement without padding.
-    fn new(tree: TreeId, entries: &'l [Item<'l>], costs: &[Cost]) -> BasementPlan<'l> {
-        let (places, chunks) = chunks_of(tree, costs.iter().map(|cost| cost.value));
-        let keys = costs.iter().enumerate().map(|(at, cost)| cost.key(at == 0)).sum::<usize>();
-        let bytes = SECTION_BYTES + chunks.len() * CHUNK_BYTES + keys;
-        let blocks = chunks.iter().filter(|bytes| is_block(tree, **bytes)).sum();
-        let small = chunks.iter().sum::<usize>() - blocks;
-        BasementPlan { entries, places, chunks, bytes, padding: 0, small, blocks }
+    fn new(leaf: &'l Leaf, entries: &'l [Item<'l>], costs: &[Cost], cut: &Cut) -> Self {
+        let first = cut.first(leaf, entries);
+        let (entries, costs) = (&entries[cut.start..cut.end], &costs[cut.start..cut.end]);
+        let (places, chunks) = chunks_of(leaf.tree, costs.iter().map(|cost| cost.value));
+        let blocks = chunks.iter().filter(|bytes| is_block(leaf.tree, **bytes)).sum();
+        let Cut { keys, padding, small, .. } = *cut;
+        BasementPlan {
+            entries,
+            first,
+            places,
+            chunks,
+            bytes: keys + padding,
+            padding,
+            small,
+            blocks,
+        }
     }
 
     /// The length of keys and small values.
@@ -219,12 +224,26 @@ fn costs(entries: &[Item<'_>]) -> Vec<Cost> {
     entries.iter().zip(before).map(cost).collect()
 }
 
-/// Where a basement ends.
+/// A basement to be.
 struct Cut {
-    /// The entry behind its last one.
+    /// Its first entry, and the one behind its last.
+    start: usize,
     end: usize,
-    /// Zeros, so that it ends where a block does.
+    /// The length of its key section, and zeros behind that, so that it ends where a block does.
+    keys: usize,
     padding: usize,
+    /// The length of its small chunks.
+    small: usize,
+}
+
+impl Cut {
+    /// From where on it has keys.
+    fn first<'l>(&self, leaf: &'l Leaf, entries: &[Item<'l>]) -> &'l [u8] {
+        match self.start.checked_sub(1) {
+            None => &leaf.bounds.lo,
+            Some(before) => separator(entries[before].key, entries[self.start].key),
+        }
+    }
 }
 
 /// Divides entries into basements of about `size` bytes, none of them empty, the first of which begins `at` so many bytes from
@@ -236,24 +255,30 @@ fn divide(tree: TreeId, costs: &[Cost], size: usize, mut at: usize) -> Vec<Cut> 
     while start < costs.len() {
         let limit = limit_at(at, size, start == 0);
         let mut chunks = Chunks::new(tree);
-        let mut bytes = SECTION_BYTES;
+        let (mut keys, mut small) = (SECTION_BYTES, 0);
         let mut end = start;
         for cost in &costs[start..] {
-            let small = if is_block(tree, cost.value) { 0 } else { cost.value };
-            let more = cost.key(end == start) + chunks.cost(cost.value) + small;
-            if end > start && bytes + more > limit {
+            let more_keys = cost.key(end == start) + chunks.cost(cost.value);
+            let more_small = if is_block(tree, cost.value) { 0 } else { cost.value };
+            if end > start && keys + small + more_keys + more_small > limit {
                 break;
             }
             chunks.place(cost.value);
-            bytes += more;
+            keys += more_keys;
+            small += more_small;
             end += 1;
         }
-        let rest = (at + bytes).next_multiple_of(BLOCK_SIZE) - (at + bytes);
+        let part_end = at + keys + small;
+        let rest = part_end.next_multiple_of(BLOCK_SIZE) - part_end;
         let pads = size >= BLOCK_SIZE && end < costs.len() && rest <= SECTION_PADDING_MAX;
         let padding = if pads { rest } else { 0 };
-        cuts.push(Cut { end, padding });
-        at += bytes + padding;
+        cuts.push(Cut { start, end, keys, padding, small });
+        at = part_end + padding;
         start = end;
+    }
+    let sum = |of: fn(&Cut) -> usize| cuts.iter().map(of).sum::<usize>() as u64;
+    if stand_together(sum(|cut| cut.keys), sum(|cut| cut.small)) {
+        cuts.iter_mut().for_each(|cut| cut.padding = 0);
     }
     cuts
 }
@@ -328,6 +353,9 @@ mod tests {
         let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().repeat(2);
         let mut entries: Vec<(Vec<u8>, usize)> = (0..3000).map(|n| (key(n), 100)).collect();
         entries.sort_unstable();
+        // Its head is in one block where a leaf has the usual size.
+        let (_, head_bytes) = head_of(TreeId::Metadata, &entries[..2100], BLOCK_SIZE);
+        assert!(head_bytes as usize <= BLOCK_SIZE, "{head_bytes}");
         let (head, _) = head_of(TreeId::Metadata, &entries, BLOCK_SIZE);
         let blocks = |at: usize| {
             let basement = head.basements.at(at);

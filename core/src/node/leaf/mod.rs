@@ -19,10 +19,10 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Result};
 use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
-    Action, BASEMENT_BYTES, BasementRef, Basements, Birth, Bounds, CHUNK_BYTES, ChunkRef, Chunks,
-    EntryRef, Key, KeySection, Kind, LeafHead, NO_CHUNK, Places, SECTION_BYTES,
-    SECTION_PADDING_MAX, Writer, chunks_of, encode_section, is_block, section_entry_bytes,
-    shared_prefix, stand_together,
+    Action, BASEMENT_MAX, BasementRef, BasementSize, Basements, Birth, Bounds, CHUNK_BYTES,
+    ChunkRef, Chunks, EntryRef, HEAD_PADDING_MAX, Key, KeySection, Kind, LeafHead, NO_CHUNK,
+    Places, SECTION_BYTES, SECTION_PADDING_MAX, Writer, chunks_of, encode_section, is_block,
+    section_entry_bytes, separator, shared_prefix, stand_together,
 };
 use crate::ids::*;
 pub use image::LeafImage;
@@ -34,7 +34,7 @@ const ENTRY_COST: usize = 7;
 /// What a block of a file takes in the key section besides its entry.
 const BLOCK_COST: usize = CHUNK_BYTES;
 /// What a basement takes besides its entries and first key, with its first small chunk.
-const BASEMENT_COST: usize = BASEMENT_BYTES + SECTION_BYTES + CHUNK_BYTES;
+const BASEMENT_COST: usize = BASEMENT_MAX + SECTION_BYTES + CHUNK_BYTES;
 /// Fewer messages than one of so many entries are applied one by one.
 const FEW: usize = 8;
 /// A leaf that is opened gets room for one more of so many entries.
@@ -346,6 +346,7 @@ impl Leaf {
         let chunks = 2 * small / FILE_BLOCK * CHUNK_BYTES;
         let (basements, padding) = image::basements_max(small + chunks, basement_size);
         LeafHead::encoded_bytes(&self.bounds, std::iter::empty())
+            + HEAD_PADDING_MAX
             + basements * (BASEMENT_COST + entries.longest())
             + padding
             + chunks

@@ -231,7 +231,7 @@ impl Stored {
         512 + self.head.basements.memory() + parts + blocks
     }
 
-    /// The first keys of basements, in order, from the one on that holds what is behind `key`.
+    /// Where the basement begins that is behind that of `key`.
     pub fn first_behind(&self, key: &[u8]) -> Option<Key> {
         self.head.basements.get(self.behind(key)).map(|basement| Key::copied(basement.first))
     }
@@ -527,7 +527,8 @@ fn check_section(
     let first = entries.next().map(|entry| entry.key);
     let last = entries.next_back().map(|entry| entry.key).or(first);
     let below = |key: &[u8]| bounds.is_below_end(key) && next.is_none_or(|next| key < next.first);
-    if first != Some(reference.first) || !last.is_some_and(below) {
+    let is_from = |first: &[u8]| first >= reference.first;
+    if !first.is_some_and(is_from) || !last.is_some_and(below) {
         return Err(Fault::Missing("keys of a basement lie outside what the head says".into()));
     }
     let mut at = reference.small_at;

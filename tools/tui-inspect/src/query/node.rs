@@ -308,7 +308,7 @@ fn basements(title: String, head: &LeafHead, start: u64) -> Sheet {
         numbers("entries", 8),
         numbers("bytes", 9),
         column("at", 12),
-        rest("first key"),
+        rest("from"),
     ];
     Sheet::new(title, columns, rows)
 }

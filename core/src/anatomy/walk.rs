@@ -210,7 +210,7 @@ impl Walker<'_> {
     fn leaf(&mut self, node: &Found<'_>, head: &LeafHead, above: usize) -> Result<()> {
         let start = node.extent.start.byte();
         let offsets = self.offsets(above)?;
-        let mut ends = vec![u64::from(node.head_bytes)];
+        let mut has_blocks = false;
         for (number, basement) in head.basements.iter().enumerate() {
             let name = format!("{}/basement:{number}", node.name);
             let (at, len) = (start + u64::from(basement.offset), basement.bytes as usize);
@@ -221,8 +221,6 @@ impl Walker<'_> {
                 Above::Hash { part: above, at: offsets[&format!("basement {number}, hash")] };
             let kind = Kind::Basement { tree: head.tree, leaf_bytes: head.leaf_bytes };
             let part = self.hashed(name.clone(), kind, at, len, hash);
-            ends.push(basement.keys().end.into());
-            ends.push(basement.chunks().end.into());
             let of_section = self.offsets(part)?;
             let mut chunks = Vec::new();
             for (chunk, place) in section.chunks.iter().enumerate() {
@@ -230,7 +228,7 @@ impl Walker<'_> {
                 let (byte, len) = (start + u64::from(place.offset), place.bytes as usize);
                 let name = format!("{name}/chunk:{chunk}");
                 chunks.push(self.hashed(name, Kind::Chunk, byte, len, Above::Hash { part, at }));
-                ends.push(u64::from(place.offset + place.bytes));
+                has_blocks |= is_block(head.tree, len);
             }
             for (number, entry) in section.entries().enumerate() {
                 let Some(chunk) = chunks.get(usize::from(entry.chunk)) else { continue };
@@ -242,11 +240,9 @@ impl Walker<'_> {
             }
         }
         // Blocks of files are aligned: zeros may stand before the first.
-        ends.sort_unstable();
-        let aligned = |end: &u64| end.is_multiple_of(BLOCK_SIZE as u64);
-        let gap = ends.windows(2).find(|pair| aligned(&pair[1]) && !aligned(&pair[0]));
-        if let Some(gap) = gap.filter(|gap| gap[1] - gap[0] > BLOCK_SIZE as u64) {
-            let (from, to) = (start + gap[0], start + gap[1] - BLOCK_SIZE as u64);
+        if has_blocks {
+            let from = start + u64::from(head.parts_end(node.head_bytes));
+            let to = from.next_multiple_of(BLOCK_SIZE as u64);
             self.padding(&format!("{}/blocks", node.name), from, to);
         }
         let end = start + u64::from(head.leaf_bytes);

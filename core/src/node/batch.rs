@@ -5,6 +5,7 @@
 //! the batch that covers its key. Pac-Man follows: a range delete that joins devours the older point
 //! messages that it covers (BetrFS 0.2 §5.3).
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::ranges::RangeSet;
@@ -72,23 +73,39 @@ impl Batch {
         points: impl Iterator<Item = Item<'m>>,
         ranges: impl Iterator<Item = RangeDelete>,
     ) {
+        let Ok(()) = self.absorb_within(points, ranges, |_| Ok::<(), Infallible>(()));
+    }
+
+    /// The same; `grows` is told by how many bytes a message becomes longer than the two that it is made of, before it is put
+    /// into memory.
+    pub fn absorb_within<'m, E>(
+        &mut self,
+        points: impl Iterator<Item = Item<'m>>,
+        ranges: impl Iterator<Item = RangeDelete>,
+        mut grows: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<(), E> {
         ranges.for_each(|range| self.insert_range(range));
         let mut points = points.fuse();
         if points.size_hint().0 <= FEW {
             points.by_ref().take(FEW).for_each(|item| self.insert(&item));
         }
-        let Some(next) = points.next() else { return };
+        let Some(next) = points.next() else { return Ok(()) };
         let count = 1 + points.size_hint().0;
         let mut joining = Arc::make_mut(&mut self.points).join().expecting(count, &next);
         for item in std::iter::once(next).chain(points) {
             let found = joining.find(item.key);
-            match combined(&item, joining.at(found), &self.ranges) {
+            let older = joining.at(found);
+            match combined(&item, older, &self.ranges) {
                 None => joining.put(found, &item),
                 Some(Message { msn, action }) => {
-                    joining.put(found, &Item::new(item.key, msn, &action));
+                    let made = Item::new(item.key, msn, &action);
+                    let before = item.value().len() + older.map_or(0, |older| older.value().len());
+                    grows(made.value().len().saturating_sub(before))?;
+                    joining.put(found, &made);
                 }
             }
         }
+        Ok(())
     }
 
     /// A copy of what lies within `[lo, hi)`.
@@ -263,5 +280,30 @@ mod tests {
             assert_eq!(messages(&gathered), messages(&one_by_one));
             assert_eq!(gathered.weight(), one_by_one.weight());
         }
+    }
+
+    #[test]
+    fn what_messages_come_to_is_told_before_it_is_made() {
+        let key = |number: u16| number.to_be_bytes();
+        let of = |action: &Action, msn| {
+            let mut list = Sorted::default();
+            (0..500).for_each(|number| list.push(Item::new(&key(number), Msn(msn), action)));
+            list
+        };
+        let short = of(&Action::Insert(vec![7].into()), 1);
+        let longer = of(&Action::Update(Update::patch(3999, &[8], false)), 2);
+        let all = |most: usize| {
+            let mut batch = Batch::of_points(short.clone());
+            let mut grown = 0;
+            let told = batch.absorb_within(longer.iter(), std::iter::empty(), |more| {
+                grown += more;
+                if grown > most { Err(grown) } else { Ok(()) }
+            });
+            (told, batch.points().sizes().values)
+        };
+        let (told, values) = all(500 * 4000);
+        assert_eq!((told, values), (Ok(()), 500 * 4000));
+        let (told, values) = all(100 * 4000);
+        assert!(told.is_err() && values <= 101 * 4000, "{values}");
     }
 }

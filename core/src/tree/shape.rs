@@ -413,7 +413,8 @@ fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
     let node = store.node(parent)?;
     let Node::Internal(internal) = &*node else { return Ok(false) };
     // A leaf that range deletes cover is empty once its buffer has come down, and nobody has to read it.
-    if internal.height == Height(1) {
+    let has_ranges = internal.has_ranges(left) || internal.has_ranges(left + 1);
+    if internal.height == Height(1) && has_ranges {
         internal.load_ranges(&store.disk)?;
         if internal.is_pruned(left) || internal.is_pruned(left + 1) {
             return Ok(true);

@@ -14,6 +14,7 @@ mod seal;
 mod visits;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -294,12 +295,22 @@ impl Internal {
 
     /// Adds a buffer that came from the parent.
     pub fn absorb(&mut self, batch: Batch) {
+        let Ok(()) = self.absorb_within(batch, |_| Ok::<(), Infallible>(()));
+    }
+
+    /// The same; `grows` is told by how many bytes messages become longer than those that they are made of.
+    fn absorb_within<E>(
+        &mut self,
+        batch: Batch,
+        mut grows: impl FnMut(usize) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         for at in 0..self.children.len() {
             let Bounds { lo, hi } = self.child_bounds(at);
             let points = batch.points().range(&lo, hi.as_deref());
             let ranges = batch.ranges().clip(&lo, hi.as_deref());
-            self.open[at].absorb(points, ranges.into_iter());
+            self.open[at].absorb_within(points, ranges.into_iter(), &mut grows)?;
         }
+        Ok(())
     }
 
     /// What the node's messages do to `key`, on top of what is pending above; no further than to what says
@@ -370,14 +381,19 @@ impl Internal {
                 let slices = slices.collect::<Result<Vec<_>>>()?;
                 let lists = runs::each_once(slices.iter().map(|(_, slice)| *slice));
                 let bytes: usize = lists.map(|slice| slice.arena()).sum();
-                self.check_messages(overlay.points().arena() + bytes)?;
+                let mut all =
+                    overlay.points().sizes().keys + overlay.points().sizes().values + bytes;
+                self.check_messages(all)?;
                 let points = slices.iter().flat_map(|(at, slice)| {
                     // A list may be that of the next slices too.
                     let (first, next) = run.keys_of(*at);
                     let end = next.into_iter().chain(hi).min();
                     slice.range(lo.max(first), end)
                 });
-                overlay.absorb(points, std::iter::empty());
+                overlay.absorb_within(points, std::iter::empty(), |more| {
+                    all += more;
+                    self.check_messages(all)
+                })?;
             }
         }
         let open = &self.open[at];

@@ -22,6 +22,7 @@ impl Internal {
             item.kind == Kind::Update
                 && matches!(item.action(), Action::Update(update) if update.adds())
         };
+        let mut made = 0;
         for (number, run) in self.runs.iter().enumerate() {
             let mut batch = Batch::default();
             match self.ranges(disk, run) {
@@ -67,7 +68,13 @@ impl Internal {
                     }
                 }
             }
-            node.absorb(batch);
+            let grows = |more| {
+                made += more;
+                self.check_messages(made)
+            };
+            if let Err(error) = node.absorb_within(batch, grows) {
+                lost(self.bounds.clone(), &error);
+            }
         }
         node
     }

@@ -2,9 +2,8 @@
 
 use super::*;
 
-/// How often the length of a head is guessed, and by how much more than the last time.
-const GUESSES: usize = 4;
-const HEAD_SLACK: usize = 48;
+/// How much longer a head is guessed to become than it had to be the time before, time after time.
+const HEAD_SLACK: [usize; 4] = [0, 48, 96, HEAD_PADDING_MAX];
 
 /// A leaf as bytes, ready to be written.
 pub struct LeafImage {
@@ -73,7 +72,12 @@ impl<'l> Plan<'l> {
         // was guessed.
         let aligns = basement_size >= BLOCK_SIZE;
         let (mut guess, mut cuts, mut needed) = (0, Vec::new(), 0);
-        for _ in 0..GUESSES {
+        for slack in HEAD_SLACK {
+            guess = match aligns && cuts.len() > 1 {
+                // None of it for a block more.
+                true => (needed + slack).min(needed.next_multiple_of(BLOCK_SIZE)),
+                false => needed,
+            };
             cuts = divide(leaf.tree, &costs, basement_size, guess);
             let size = |cut: &Cut| BasementSize {
                 bytes: (cut.keys + cut.padding) as u32,
@@ -85,7 +89,6 @@ impl<'l> Plan<'l> {
             if (needed..=needed + HEAD_PADDING_MAX).contains(&guess) {
                 break;
             }
-            guess = needed + if aligns && cuts.len() > 1 { HEAD_SLACK } else { 0 };
         }
         let head_padding = guess.checked_sub(needed).filter(|more| *more <= HEAD_PADDING_MAX);
         let head_padding = head_padding.unwrap_or(0);

@@ -96,6 +96,11 @@ impl Extent {
         BlockNr(self.start.0.saturating_add(u64::from(self.blocks)))
     }
 
+    /// Whether its blocks are where a map says, not in a row.
+    pub fn is_scattered(self) -> bool {
+        self.start.map().is_some()
+    }
+
     /// Length in bytes.
     pub fn bytes(self) -> u64 {
         u64::from(self.blocks) * BLOCK_SIZE as u64

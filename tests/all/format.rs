@@ -60,7 +60,8 @@ fn superblock() -> Superblock {
         used_blocks: 321,
         log_epoch: Epoch(6),
         log_nonce: Nonce(77),
-        growth: 88,
+        growth: Growth { messages: 3, bytes: 88 },
+        nodes: 9,
         roots: vec![
             RootRef { epoch: Epoch(7), held: true, table },
             RootRef { epoch: Epoch(6), held: false, table },
@@ -148,11 +149,11 @@ fn internal_head() -> InternalHead {
     let section =
         |offset| SectionRef { offset, bytes: 50, count: 2, greatest: Msn(8), hash: Hash([2; 32]) };
     let mut list = SliceList::default();
-    list.push(NodeId(21), &[], 99, section(178), |filters| {
+    list.push(NodeId(21), &[], Growth { messages: 1, bytes: 99 }, section(178), |filters| {
         push_filter(filters, [&b"anchor"[..], b"animal"].into_iter(), 2);
     });
     // Another for the same child: it has a first key.
-    list.push(NodeId(21), b"mi", 0, section(228), |filters| {
+    list.push(NodeId(21), b"mi", Growth::default(), section(228), |filters| {
         push_filter(filters, [&b"mile"[..], b"mist"].into_iter(), 2);
     });
     let (slices, filters) = list.finish();

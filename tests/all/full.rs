@@ -273,7 +273,7 @@ fn empty(mut run: Run) {
     }
     let held = run.model[&name].len() as u64 / 4096;
     // A block of a file in a leaf of one block takes two, and a share of a node with few children.
-    let expected = if run.name.starts_with("tiny") { all / 6 } else { all / 2 };
+    let expected = if run.name.starts_with("tiny") { all / 8 } else { all / 2 };
     assert!(held > expected, "{}: only {held} of {all} blocks came back", run.name);
     run.sound();
 }

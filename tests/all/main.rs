@@ -7,6 +7,7 @@ mod costs;
 mod crafted;
 mod crash;
 mod dumps;
+mod emptied;
 mod engine;
 mod every_byte;
 mod explains;

@@ -89,6 +89,11 @@ const LEGAL: &[(&str, &str, &str)] = &[
     ("slice", "message, value", CONTENTS),
     ("update", "stage, flags", "it does the same to the value that is there"),
     ("update", "stage, piece, bytes", CONTENTS),
+    (
+        "update",
+        "stage, piece, offset",
+        "it writes elsewhere, no further behind than its own length",
+    ),
     ("space-map page that does not count", "next MSN", "the page does not count"),
     ("space-map page that does not count", "seal, epoch", "the page does not count"),
     ("space-map page that does not count", "seal, nonce", "the page does not count"),

@@ -18,7 +18,7 @@ use super::Store;
 use super::job::Job;
 use crate::device::Disk;
 use crate::error::{Error, Result};
-use crate::format::Entry;
+use crate::format::{Entry, Growth};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, LeafImage, Node, SealedNode, WrittenNode};
 
@@ -92,9 +92,12 @@ impl Store {
         let first_seq = self.write_seq + 1;
         self.write_seq += leaves.len() as u64;
         let (nodes, disk) = (leaves.clone(), self.disk.clone());
+        let most = leaves.iter().map(|leaf| self.blocks_of(leaf.id()));
+        let most = most.collect::<Result<Vec<_>>>()?;
         let encode = move || {
             let image = |(at, node): (usize, &Arc<Node>)| {
-                leaf_of(node).image(&disk, birth, first_seq + at as u64, basement_size)
+                let seal = (birth, first_seq + at as u64);
+                leaf_of(node).image(&disk, seal, basement_size, most[at])
             };
             Ok(Encoded::Leaves(nodes.par_iter().enumerate().map(image).collect()))
         };
@@ -107,12 +110,12 @@ impl Store {
         self.wait_for(id);
         let node = self.node(id)?;
         self.write_seq += 1;
-        let (birth, write_seq) = (self.birth, self.write_seq);
+        let (birth, write_seq, thrifty) = (self.birth, self.write_seq, self.thrifty);
         let (disk, sealed) = (self.disk.clone(), node.clone());
         let known = internal_of(&node).known();
         let seal = move || {
             let node = internal_of(&sealed).clone().without_others(&known);
-            let sealed = node.seal(&disk, birth, write_seq)?;
+            let sealed = node.seal(&disk, birth, write_seq, thrifty)?;
             Ok(Encoded::Internal(Box::new(sealed)))
         };
         self.begin(vec![node], seal)
@@ -231,8 +234,8 @@ impl Store {
                 for (extent, birth) in freed {
                     self.space.free(extent, birth, self.birth.epoch)?;
                 }
-                let before: u64 = nodes.iter().map(|node| node.growth()).sum();
-                self.growth = (self.growth + node.growth()).saturating_sub(before);
+                let before: Growth = nodes.iter().map(|node| node.growth()).sum();
+                self.growth = self.growth + node.growth() - before;
                 let mut cache = self.lock();
                 cache.replace(Arc::new(Node::Internal(node)));
                 cache.cleaned(id);

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::limits::{NODE_SIZE, NODES_END};
-use crate::format::{Birth, Bounds, Entry};
+use crate::format::limits::{KEY_MAX, NODE_SIZE, NODES_END};
+use crate::format::{Birth, Bounds, CHILD_BYTES, Entry, Growth};
 use crate::ids::*;
 use crate::log::Late;
 use crate::node::{Internal, Leaf, Node};
@@ -32,7 +32,7 @@ use ahead::Coming;
 use flight::Flights;
 pub use lost::LostKeys;
 use lru::Lru;
-pub use lru::Use;
+pub use lru::{Dirty, Use};
 use promise::Reader;
 
 /// The sizes that shape the trees.
@@ -73,12 +73,28 @@ impl Geometry {
         }
     }
 
+    /// At most how many children an internal node has, and how many bytes their edges take before it is divided.
+    pub fn edges_max(&self) -> (usize, usize) {
+        (self.fanout as usize, (self.node_size as usize / 2).max(EDGES_MIN))
+    }
+
+    /// At most how many bytes an internal node takes: its buffers may have become twice as large as they may be.
+    pub fn internal_bytes_max(&self, image_blocks: u64) -> usize {
+        let buffers = 2 * self.between_size(image_blocks) as usize;
+        let (children, edges) = self.edges_max();
+        Internal::bytes_with(buffers, children + 1, edges.min(children * EDGE_MAX) + EDGE_MAX)
+    }
+
     /// The bytes of values that updates may make in a leaf in one step.
     pub fn growth_at_once(&self) -> usize {
         GROWTH_AT_ONCE * self.leaf_size as usize
     }
 }
 
+/// Edges of 8 KiB do not make a node wide, however small nodes are.
+const EDGES_MIN: usize = 8 << 10;
+/// What an edge to a child takes in a head, at the most.
+const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
 /// A leaf takes updates at once until they make values of so many leaves.
 const GROWTH_AT_ONCE: usize = 2;
 /// The buffers of a node take at most one of so many parts of the cache.
@@ -149,10 +165,14 @@ pub struct Store {
     pub geometry: Geometry,
     /// The values of the open log group that are to be written with their nodes.
     pub late: Late,
-    /// The bytes of the values that all pending updates may make, where there are none or short ones.
-    growth: u64,
+    /// By how much everything that is pending may make leaves longer.
+    growth: Growth,
     /// Keys whose values a damaged log has lost. Only a volume that is read may have any.
     pub lost: LostKeys,
+    /// Whether no node takes more blocks than it needs when it is written.
+    thrifty: bool,
+    /// Nodes that were scattered meanwhile, and fit into the row of blocks that they have left.
+    strays: Vec<NodeId>,
     /// A change failed half way: what the nodes in memory say is not to be believed.
     half_changed: bool,
     birth: Birth,
@@ -189,8 +209,10 @@ impl Store {
             table,
             geometry,
             late: Late::default(),
-            growth: 0,
+            growth: Growth::default(),
             lost: LostKeys::default(),
+            thrifty: false,
+            strays: Vec::new(),
             half_changed: false,
             birth,
             next_node,
@@ -204,8 +226,8 @@ impl Store {
         }
     }
 
-    /// The same where updates are pending that may make values of so many bytes.
-    pub fn with_growth(self, growth: u64) -> Store {
+    /// The same where so much is pending.
+    pub fn with_growth(self, growth: Growth) -> Store {
         Store { growth, ..self }
     }
 
@@ -413,7 +435,7 @@ impl Store {
         drop(self.lock().remove(id));
         let before = node.growth();
         let result = change(Arc::make_mut(&mut node), &self.disk);
-        self.growth = (self.growth + node.growth()).saturating_sub(before);
+        self.growth = self.growth + node.growth() - before;
         self.lock().put(node, was_dirty || result.is_ok(), Use::Other);
         result
     }
@@ -447,7 +469,7 @@ impl Store {
         self.land(id)?;
         let node = self.node(id)?;
         self.lock().remove(id);
-        self.growth = self.growth.saturating_sub(node.growth());
+        self.growth -= node.growth();
         if let Node::Internal(internal) = &*node {
             for run in internal.runs() {
                 let reference = run.reference();
@@ -510,14 +532,25 @@ impl Store {
         }
         if let Some(old) = self.table.set(id, entry)? {
             self.space.free(old.extent, old.birth, self.birth.epoch)?;
+            if let Some(new) = entry.filter(|_| self.thrifty)
+                && new.extent.is_scattered()
+                && !old.extent.is_scattered()
+                && new.extent.blocks <= old.extent.blocks
+            {
+                self.strays.push(id);
+            }
         }
         Ok(())
     }
 
-    /// The bytes of the values that pending updates may make, where there are none or short ones: room that
-    /// will be needed when they come to their leaves.
-    pub fn growth(&self) -> u64 {
+    /// By how much everything that is pending may make leaves longer: room that will be needed when it comes to them.
+    pub fn growth(&self) -> Growth {
         self.growth
+    }
+
+    /// At most how many nodes there are.
+    pub fn nodes_max(&self) -> u64 {
+        self.table.nodes().saturating_add(self.lock().dirty().nodes)
     }
 
     /// What is in memory, by tree and height, the leaves of each tree first.
@@ -555,8 +588,48 @@ impl Store {
     /// What a checkpoint takes now at the most: for nodes that are dirty, and for pages of the allocation
     /// table.
     pub fn checkpoint_need(&self) -> Need {
+        self.checkpoint_need_with(Dirty::default())
+    }
+
+    /// The same if more were dirty.
+    pub fn checkpoint_need_with(&self, more: Dirty) -> Need {
         let dirty = self.lock().dirty();
-        dirty.need + Need::of_blocks(self.table.blocks_max(dirty.nodes, self.next_node))
+        let pages = self.table.blocks_max(dirty.nodes + more.nodes, self.next_node);
+        dirty.need + more.need + Need::of_blocks(pages)
+    }
+
+    /// Whether no node takes more blocks than it needs when it is written: internal nodes keep no runs of which a part is dead,
+    /// and leaves that only became shorter are not longer.
+    pub fn be_thrifty(&mut self, thrifty: bool) {
+        self.thrifty = thrifty;
+    }
+
+    /// Whether a map was needed for a node that had none before.
+    pub fn has_strays(&self) -> bool {
+        !self.strays.is_empty()
+    }
+
+    /// Makes those nodes dirty, as far as there is room, so that they are written to the rows that they have left; these must be
+    /// free again. Whether any are.
+    pub fn recall_strays(&mut self) -> Result<bool> {
+        let mut some = false;
+        for id in std::mem::take(&mut self.strays) {
+            // It may be gone, or have been written again.
+            let Some(entry) = self.table.get(id)?.filter(|entry| entry.extent.is_scattered())
+            else {
+                continue;
+            };
+            let need = Need::of_image(entry.extent.bytes() as usize);
+            if !self.space.has(self.checkpoint_need_with(Dirty { nodes: 1, need })) {
+                break;
+            }
+            self.edit(id, |node, disk| match node {
+                Node::Leaf(leaf) => leaf.open(disk),
+                Node::Internal(_) => Ok(()),
+            })?;
+            some = true;
+        }
+        Ok(some)
     }
 
     fn lock(&self) -> MutexGuard<'_, Lru> {

@@ -138,8 +138,10 @@ impl Store {
         for batch in leaves.chunks(LEAVES_AT_ONCE) {
             let first_seq = self.write_seq + 1;
             self.write_seq += batch.len() as u64;
+            let most = batch.iter().map(|leaf| self.blocks_of(leaf.id));
+            let most = most.collect::<Result<Vec<_>>>()?;
             let image = |(at, leaf): (usize, &&Leaf)| {
-                leaf.image(&disk, birth, first_seq + at as u64, basement_size)
+                leaf.image(&disk, (birth, first_seq + at as u64), basement_size, most[at])
             };
             let (images, written) = rayon::join(
                 || batch.par_iter().enumerate().map(image).collect::<Vec<_>>(),
@@ -158,6 +160,14 @@ impl Store {
         let mut cache = self.lock();
         leaves.iter().for_each(|leaf| cache.cleaned(leaf.id));
         Ok(())
+    }
+
+    /// Where blocks are short: how many a node has, so that it does not take more.
+    pub(super) fn blocks_of(&self, id: NodeId) -> Result<Option<u32>> {
+        match self.thrifty {
+            true => Ok(self.table.get(id)?.map(|entry| entry.extent.blocks)),
+            false => Ok(None),
+        }
     }
 
     /// Finds a place for a leaf.

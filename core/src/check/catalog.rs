@@ -159,7 +159,7 @@ catalog! {
     MessageWrong "N04" Error WithLoss "7.4" "message is where it cannot be"
         "Its key lies outside the child that it is pending for, or its number in the future."
         "The messages are sorted anew; what cannot be is dropped.";
-    GrowthWrong "N07" Error WithLoss "4.1" "room that pending updates may need is wrong"
+    GrowthWrong "N07" Error WithLoss "4.1" "counts that free room is kept by are wrong"
         "Nothing is lost, but a volume that is nearly full may refuse an operation too late, or too early."
         "It is counted afresh.";
     PaddingDirty "N05" Error WithLoss "7" "padding is not zero"

@@ -31,7 +31,7 @@ use self::nodes::{Nodes, Pass};
 use self::schema::Scanned;
 use crate::device::{Device, Disk};
 use crate::error::{Error, Place, Result};
-use crate::format::{Entry, Superblock};
+use crate::format::{Entry, Growth, Superblock};
 use crate::ids::*;
 use crate::log::Survey;
 use crate::space::Space;
@@ -93,8 +93,8 @@ pub struct Counts {
     pub leaves: u64,
     /// Messages pending in internal nodes.
     pub pending: u64,
-    /// The bytes of values that they may make.
-    pub growth: u64,
+    /// By how much they may make leaves longer.
+    pub growth: Growth,
     /// Blocks in use.
     pub used_blocks: u64,
     /// Blocks of the image.
@@ -257,11 +257,17 @@ fn check_state(
     pass.leaves(&leaves, &mut nodes, progress);
     nodes.tell(report);
     links::check(&entries, &nodes.summaries, whole, report);
-    if report.is_passable() && report.counts.growth != superblock.growth {
-        let (found, stated) = (report.counts.growth, superblock.growth);
-        let detail =
-            format!("the superblock says that updates may make {stated} bytes, not {found}");
-        report.add(Code::GrowthWrong, Place::Image, detail);
+    if report.is_passable() {
+        let (stated, found) = (superblock.growth, report.counts.growth);
+        let counts = [
+            ("messages may make leaves longer", stated.messages, found.messages),
+            ("is by how many bytes they may", stated.bytes, found.bytes),
+            ("nodes there are", superblock.nodes, entries.len() as u64),
+        ];
+        for (what, stated, found) in counts.iter().filter(|(_, stated, found)| stated != found) {
+            let detail = format!("{what}: {found}, and the superblock says {stated}");
+            report.add(Code::GrowthWrong, Place::Image, detail);
+        }
     }
     owners.compare(disk, superblock, report);
     if report.is_passable() && content_of(superblock) == Content::Files {

@@ -41,6 +41,7 @@ pub(super) fn check(
     internal: &Internal,
     taken: Vec<TakenRun>,
 ) {
+    checker.report.counts.growth += internal.growth();
     let mut runs = Runs { checker, head, internal, before: Batch::default() };
     for (run, TakenRun { is_own, findings }) in head.runs.iter().zip(taken) {
         runs.checker.report.findings.extend(findings);
@@ -172,16 +173,17 @@ impl Runs<'_, '_> {
         }
         let inside = |key: &Key| bounds.as_ref().is_some_and(|bounds| bounds.contains(key));
         let greatest = messages.iter().map(|(_, message)| message.msn).max();
-        let growth = messages.iter().map(|(_, message)| match &message.action {
-            Action::Update(update) => update.growth() as u64,
-            Action::Insert(_) | Action::Delete => 0,
-        });
-        let growth: u64 = growth.sum();
+        let growth = messages
+            .iter()
+            .map(|(key, message)| Item::new(key, message.msn, &message.action).leaf_growth());
+        let growth: Growth = growth.sum();
         if growth != slice.growth {
-            let detail = format!("growth of {} for {}, not {growth}", slice.growth, slice.child);
+            let Growth { messages, bytes } = slice.growth;
+            let stated = format!("growth of {messages} messages and {bytes} bytes");
+            let Growth { messages, bytes } = growth;
+            let detail = format!("{stated} for {}, not of {messages} and {bytes}", slice.child);
             self.add(Code::MessageWrong, run, detail);
         }
-        self.checker.report.counts.growth += growth;
         if !messages.iter().all(|(key, _)| inside(key)) || greatest != Some(slice.section.greatest)
         {
             self.add(Code::MessageWrong, run, format!("messages for {}", slice.child));

@@ -29,7 +29,7 @@
 //! A child's pivot is the least key that belongs to it. A slice of a run whose sequence number is
 //! below its child's first live run has been flushed: the encoder leaves it out.
 //!
-//! A slice is six short numbers, a hash, a key, and a filter:
+//! A slice is seven short numbers, a hash, a key, and a filter:
 //!
 //! ```text
 //! step           how many children further its child is than that of the slice before it; for the first slice, its place
@@ -37,7 +37,8 @@
 //! length
 //! messages
 //! greatest MSN
-//! growth
+//! growing messages   those that may make a leaf longer
+//! growing bytes      by how many bytes they may
 //! hash       32
 //! first key      its length, a short number, and the key: only where the slice before it is for the same child
 //! filter
@@ -49,6 +50,7 @@ use bytes::Bytes;
 
 use super::fields::{Fields, FormatError, Trace, Writer, varint_bytes};
 use super::filter::filter_bytes;
+use super::growth::{ENTRY_BYTES, Growth};
 use super::key::{Bounds, Key};
 use super::limits::*;
 use super::run::{MESSAGE_BYTES, RUN_HEADER_BYTES, SLICE_HEADER};
@@ -61,9 +63,9 @@ const SECTION_BYTES: usize = 52;
 /// Everything before the bounds.
 const HEAD_BYTES: usize = 112;
 /// The least that a slice takes in the head, and the most besides its first key and its filter: its step, gap, length,
-/// messages, MSN and growth, its hash, and the length of the key.
-const SLICE_MIN: usize = 6 + 32 + 2;
-const SLICE_MAX: usize = 2 + 4 + 4 + 4 + 9 + 7 + 32 + 2;
+/// messages, MSN, growing messages and bytes, its hash, and the length of the key.
+const SLICE_MIN: usize = 7 + 32 + 2;
+const SLICE_MAX: usize = 2 + 4 + 4 + 4 + 9 + 4 + 7 + 32 + 2;
 /// What a slice takes in the head and the run, besides its first key, and what its messages take there.
 pub(crate) const SLICE_COST: usize = SLICE_MAX + SLICE_HEADER;
 /// Bytes of one in the head.
@@ -104,8 +106,8 @@ pub struct SliceRef {
     /// No message in it has a lesser key, none of the slice before it a key that is not; empty for the first
     /// slice of the child.
     pub first: Key,
-    /// The bytes of the values that updates among them may make.
-    pub growth: u64,
+    /// By how much they may make leaves longer.
+    pub growth: Growth,
     /// Where they are.
     pub section: SectionRef,
     /// Where among the filters of the run it stands which keys they may be for.
@@ -311,7 +313,7 @@ impl SliceList {
         &mut self,
         child: NodeId,
         first: &[u8],
-        growth: u64,
+        growth: Growth,
         section: SectionRef,
         filter: impl FnOnce(&mut Vec<u8>),
     ) {
@@ -346,7 +348,7 @@ impl SliceList {
 
 /// A slice as it is listed in the head.
 struct Listed<'r> {
-    numbers: [u64; 6],
+    numbers: [u64; 7],
     hash: &'r Hash,
     /// Its first key, if the slice before it is for the same child.
     first: Option<&'r [u8]>,
@@ -409,8 +411,12 @@ impl RunRef {
             let section = SectionRef::decode_short(f, end, bytes)?;
             end = u64::from(section.offset) + u64::from(section.bytes);
             let at = f.at();
-            let growth = f.varint("growth")?;
-            f.within(at, "growth", growth, u64::from(bytes) * VALUE_MAX as u64)?;
+            let messages = f.varint("growing messages")?;
+            f.within(at, "growing messages", messages, section.count.into())?;
+            let at = f.at();
+            let bytes_max = messages * (ENTRY_BYTES + (KEY_MAX + VALUE_MAX) as u64);
+            let growth = Growth { messages, bytes: f.varint("growing bytes")? };
+            f.within(at, "growing bytes", growth.bytes, bytes_max)?;
             let hash = f.hash("hash")?;
             let mut first: &[u8] = &[];
             if let Some(before) = before {
@@ -447,7 +453,9 @@ impl RunRef {
             let gap = offset.saturating_sub(end);
             end = offset.saturating_add(*bytes);
             let place = [step as u64, gap.into(), (*bytes).into()];
-            let numbers = [place[0], place[1], place[2], (*count).into(), greatest.0, slice.growth];
+            let Growth { messages: growing, bytes: growth } = slice.growth;
+            let [step, gap, length] = place;
+            let numbers = [step, gap, length, (*count).into(), greatest.0, growing, growth];
             let again = before.replace(slice.child) == Some(slice.child);
             let first = again.then_some(&*slice.first);
             Listed { numbers, hash, first, filter: self.filter(slice) }

@@ -34,14 +34,17 @@
 //! 352  used blocks       8
 //! 360  log epoch         8   epoch and nonce of the groups that continue this superblock
 //! 368  log nonce         8
-//! 376  pending growth    8   bytes of the values that pending updates may make
-//! 384  root count        4
-//! 388  zero              4
-//! 392  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
+//! 376  growing messages  8   pending messages that may make leaves longer
+//! 384  growing bytes     8   by how many bytes they may
+//! 392  nodes             8   entries of the allocation table
+//! 400  root count        4
+//! 404  zero              4
+//! 408  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
 //!      zero to 4096
 //! ```
 
 use super::fields::{Fields, FormatError, Trace, Writer};
+use super::growth::Growth;
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
 use super::table::PagePointer;
@@ -144,8 +147,10 @@ pub struct Superblock {
     pub log_epoch: Epoch,
     /// The nonce of that epoch.
     pub log_nonce: Nonce,
-    /// The bytes of the values that pending updates may make.
-    pub growth: u64,
+    /// By how much leaves may grow when all pending messages come to them.
+    pub growth: Growth,
+    /// How many nodes there are.
+    pub nodes: u64,
     /// The checkpoints that are remembered, this one first; at most [`ROOTS_MAX`].
     pub roots: Vec<RootRef>,
 }
@@ -212,11 +217,11 @@ impl Superblock {
             },
             log_epoch: Epoch(f.u64("log epoch")?),
             log_nonce: Nonce(f.u64("log nonce")?),
-            growth: {
-                let growth = f.u64("pending growth")?;
-                f.within(f.at() - 8, "pending growth", growth, GROWTH_MAX)?;
-                growth
+            growth: Growth {
+                messages: growth(&mut f, "growing messages")?,
+                bytes: growth(&mut f, "growing bytes")?,
             },
+            nodes: f.u64("nodes")?,
             roots: decode_roots(&mut f)?,
         };
         f.zeros_to_block_end()?;
@@ -336,7 +341,9 @@ impl Superblock {
         w.u64(self.used_blocks);
         w.u64(self.log_epoch.0);
         w.u64(self.log_nonce.0);
-        w.u64(self.growth);
+        w.u64(self.growth.messages);
+        w.u64(self.growth.bytes);
+        w.u64(self.nodes);
         w.len32(self.roots.len());
         w.u32(0);
         for root in &self.roots {
@@ -367,6 +374,12 @@ impl TableRoot {
         w.u32(self.levels);
         w.u32(0);
     }
+}
+
+fn growth(f: &mut Fields<'_, '_>, name: &'static str) -> Result<u64, FormatError> {
+    let found = f.u64(name)?;
+    f.within(f.at() - 8, name, found, GROWTH_MAX)?;
+    Ok(found)
 }
 
 fn decode_roots(f: &mut Fields<'_, '_>) -> Result<Vec<RootRef>, FormatError> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::ranges::RangeSet;
 use super::sorted::{self, Item, Sorted};
-use crate::format::{Action, Key, Kind, Message, RangeDelete};
+use crate::format::{Action, Growth, Key, Kind, Message, RangeDelete};
 
 /// What a message weighs besides key and value: no less than it takes in a run, and in a filter.
 const MESSAGE_WEIGHT: usize = 21;
@@ -134,6 +134,11 @@ impl Batch {
     /// The bytes of the values that its updates may make.
     pub fn growth(&self) -> usize {
         self.points.sizes().growth
+    }
+
+    /// By how much its messages may make leaves longer.
+    pub fn leaf_growth(&self) -> Growth {
+        self.points.sizes().leaf_growth
     }
 
     /// Takes out all messages; or the last ones, whose updates make values of not much more than `growth`

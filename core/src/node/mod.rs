@@ -24,7 +24,7 @@ use bytes::Bytes;
 
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::{Bounds, Entry, FormatFault, InternalHead, LeafHead, Seal};
+use crate::format::{Bounds, Entry, FormatFault, Growth, InternalHead, LeafHead, Seal};
 use crate::ids::*;
 use crate::space::Need;
 
@@ -150,10 +150,10 @@ impl Node {
         }
     }
 
-    /// The bytes of the values that updates which are pending in the node may make.
-    pub fn growth(&self) -> u64 {
+    /// By how much what is pending in the node may make leaves longer.
+    pub fn growth(&self) -> Growth {
         match self {
-            Node::Leaf(_) => 0,
+            Node::Leaf(_) => Growth::default(),
             Node::Internal(internal) => internal.growth(),
         }
     }
@@ -166,6 +166,17 @@ impl Node {
             Node::Internal(internal) => {
                 Need::of_image(internal.bytes_max()) + Need { blocks: 1, maps: 1 }
             }
+        }
+    }
+
+    /// The same once it has been changed, by what does not make it longer: a leaf that was not open may be divided into basements
+    /// in another way.
+    pub fn need_when_changed(&self, basement_size: usize) -> Need {
+        match self {
+            Node::Leaf(leaf) if !leaf.is_open() => {
+                Need::of_image(leaf.bytes() / 2 * 3) + Need::of_blocks(2)
+            }
+            _ => self.need(basement_size),
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Table {
     volume: VolumeId,
     root: Option<PagePointer>,
     levels: u32,
+    /// Entries.
+    nodes: u64,
     /// Pages that differ from what is on disk.
     dirty: u64,
     pages: Mutex<BTreeMap<(u8, u64), Slot>>,
@@ -40,13 +42,24 @@ impl Table {
     pub fn empty(disk: Disk, volume: VolumeId) -> Table {
         let slot = Slot { page: TablePage::empty(0, 0), dirty: true };
         let pages = Mutex::new(BTreeMap::from([((0, 0), slot)]));
-        Table { disk, volume, root: None, levels: 1, dirty: 1, pages }
+        Table { disk, volume, root: None, levels: 1, nodes: 0, dirty: 1, pages }
     }
 
     /// The table that begins at `root`.
     pub fn open(disk: Disk, volume: VolumeId, root: TableRoot) -> Table {
         let pages = Mutex::default();
-        Table { disk, volume, root: Some(root.page), levels: root.levels, dirty: 0, pages }
+        let (root, levels) = (Some(root.page), root.levels);
+        Table { disk, volume, root, levels, nodes: 0, dirty: 0, pages }
+    }
+
+    /// The same with so many entries, which are counted on from there.
+    pub fn with_nodes(self, nodes: u64) -> Table {
+        Table { nodes, ..self }
+    }
+
+    /// How many entries there are.
+    pub fn nodes(&self) -> u64 {
+        self.nodes
     }
 
     /// Where node `id` is; nothing if there is no such node.
@@ -84,6 +97,9 @@ impl Table {
         let old = std::mem::replace(&mut entries[at], entry);
         drop(pages);
         self.dirty += fresh;
+        // An image may state another number than there are, which the checker finds.
+        self.nodes = self.nodes.saturating_add(u64::from(entry.is_some()));
+        self.nodes = self.nodes.saturating_sub(u64::from(old.is_some()));
         Ok(old)
     }
 

@@ -4,6 +4,7 @@
 //! one level, splits one node, or merges two. None changes what the tree says, so a checkpoint may come
 //! between any two of them; nor does one have to be made at once.
 
+use super::drain::Drain;
 use super::shape;
 use crate::cache::Store;
 use crate::error::Result;
@@ -16,19 +17,18 @@ const PRUNES_MAX: usize = 4096;
 
 /// A node, named by a key that belongs to it and its height: ids change when nodes split and merge.
 #[derive(Clone, PartialEq, Eq)]
-struct Site {
-    tree: TreeId,
-    key: Key,
-    height: Height,
+pub(super) struct Site {
+    pub tree: TreeId,
+    pub key: Key,
+    pub height: Height,
 }
 
 /// The nodes to be looked at, the next one last.
 #[derive(Default)]
 pub struct Balance {
-    waiting: Vec<Site>,
-    /// The internal node whose buffers are to be moved down next, whatever they weigh: one level after the
-    /// other, top down, and each from its least key on.
-    draining: Option<Site>,
+    pub(super) waiting: Vec<Site>,
+    /// Where all buffers are being emptied.
+    pub(super) draining: Option<Drain>,
     /// Range deletes that may cover whole leaves; the next one last.
     pruning: Vec<Prune>,
 }
@@ -46,7 +46,7 @@ struct Prune {
 impl Balance {
     /// Whether no node is known to need a step.
     pub fn is_settled(&self) -> bool {
-        self.waiting.is_empty() && self.draining.is_none()
+        self.waiting.is_empty()
     }
 
     /// A node may be too large or too small.
@@ -120,77 +120,41 @@ impl Balance {
         Ok(dropped)
     }
 
-    /// From now on everything that is pending moves down to the leaves, so that deletes give back the
-    /// space of what they cover.
-    pub fn drain(&mut self, store: &Store) -> Result<()> {
-        self.draining = top_of(store, TreeId::Metadata)?;
-        Ok(())
-    }
-
     /// Makes one step.
     pub fn step(&mut self, store: &mut Store) -> Result<()> {
-        if let Some(site) = self.waiting.pop() {
-            return self.settle(store, site);
+        match self.waiting.pop() {
+            Some(site) if self.wait_for_drain(&site) => Ok(()),
+            Some(site) => self.settle(store, site),
+            None => self.drain_step(store),
         }
-        let Some(site) = self.draining.take() else { return Ok(()) };
-        let id = shape::node_at(store, site.tree, &site.key, site.height)?;
-        let node = store.node(id)?;
-        let mut next = Some(site.clone());
-        match &*node {
-            Node::Internal(internal) if internal.height == site.height => {
-                if internal.buffered() > 0 {
-                    let at = internal.heaviest();
-                    drop(node);
-                    let (_, pivot) = shape::move_buffer(store, id, at)?;
-                    self.look_at(site.tree, &pivot, Height(site.height.0 - 1));
-                } else {
-                    next = after(store, &site, internal)?;
-                }
-            }
-            // The tree has become lower.
-            _ => next = top_of(store, site.tree)?,
-        }
-        self.draining = next;
-        Ok(())
+    }
+
+    /// A node stays as it is: there is no room for what it waits for.
+    pub fn give_up_step(&mut self) {
+        self.waiting.pop();
     }
 
     fn settle(&mut self, store: &mut Store, site: Site) -> Result<()> {
-        let geometry = store.geometry;
         let Site { tree, key, height } = site.clone();
         let id = shape::node_at(store, tree, &key, height)?;
-        let node = store.node(id)?;
-        match &*node {
-            Node::Leaf(leaf) => {
-                let bytes = leaf.bytes();
-                drop(node);
-                if bytes > geometry.leaf_size as usize {
-                    shape::split_leaf(store, self, tree, &key)?;
-                } else if bytes < geometry.leaf_size as usize / 4 {
-                    shape::merge(store, self, tree, &key, Height(0))?;
-                }
-            }
-            // The tree may have become lower since.
-            Node::Internal(internal) if internal.height < height => {}
-            Node::Internal(internal) if internal.buffered() > store.buffers_max(internal) => {
-                let (at, below) = (internal.heaviest(), Height(internal.height.0 - 1));
-                if let Some((id, at)) = self.next_flush(store, internal, at) {
+        match action(store, &site, &*store.node(id)?) {
+            Action::Nothing => Ok(()),
+            Action::SplitLeaf => shape::split_leaf(store, self, tree, &key),
+            Action::Merge => shape::merge(store, self, tree, &key, height),
+            Action::Flush(at) => {
+                let below = Height(height.0 - 1);
+                if let Node::Internal(internal) = &*store.node(id)?
+                    && let Some((id, at)) = self.next_flush(store, internal, at)
+                {
                     store.read_for_flush(id, at);
                 }
-                drop(node);
                 // If this fails the node is not looked at again.
                 let (_, pivot) = shape::move_buffer(store, id, at)?;
                 self.waiting.push(site);
                 self.look_at(tree, &pivot, below);
-            }
-            Node::Internal(internal) => {
-                let few = internal.children().len() < (geometry.fanout as usize / 4).max(2);
-                drop(node);
-                if few {
-                    shape::merge(store, self, tree, &key, height)?;
-                }
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// From where a buffer will be moved down to a leaf when that of child `at` has been moved: which node, and
@@ -227,6 +191,39 @@ impl Balance {
     }
 }
 
+/// What a node waits for.
+pub(super) enum Action {
+    /// It is within its sizes.
+    Nothing,
+    /// It is a leaf that is too large.
+    SplitLeaf,
+    /// It is small.
+    Merge,
+    /// Its buffers are too large: that of this child moves down.
+    Flush(usize),
+}
+
+/// What `node`, which is at `site`, waits for.
+pub(super) fn action(store: &Store, site: &Site, node: &Node) -> Action {
+    let geometry = store.geometry;
+    match node {
+        Node::Leaf(leaf) if leaf.bytes() > geometry.leaf_size as usize => Action::SplitLeaf,
+        Node::Leaf(leaf) if leaf.bytes() < geometry.leaf_size as usize / 4 => Action::Merge,
+        Node::Leaf(_) => Action::Nothing,
+        // The tree may have become lower since.
+        Node::Internal(internal) if internal.height < site.height => Action::Nothing,
+        Node::Internal(internal) if internal.buffered() > store.buffers_max(internal) => {
+            Action::Flush(internal.heaviest())
+        }
+        Node::Internal(internal) => {
+            match internal.children().len() < (geometry.fanout as usize / 4).max(2) {
+                true => Action::Merge,
+                false => Action::Nothing,
+            }
+        }
+    }
+}
+
 /// The child of the child with the heaviest buffer whose own one is the heaviest, if that child will be full. That child is
 /// going to take a buffer itself: it is read, and what cannot be read is met then.
 fn below_heaviest(store: &Store, internal: &Internal) -> Option<(NodeId, usize)> {
@@ -238,28 +235,5 @@ fn below_heaviest(store: &Store, internal: &Internal) -> Option<(NodeId, usize)>
             is_full.then(|| (child.id, child.heaviest()))
         }
         Node::Leaf(_) => None,
-    }
-}
-
-/// Where draining a tree begins, or the next one that has buffers.
-fn top_of(store: &Store, tree: TreeId) -> Result<Option<Site>> {
-    let height = store.root(tree)?.height();
-    match tree {
-        _ if height > Height(0) => Ok(Some(Site { tree, key: Key::default(), height })),
-        TreeId::Metadata => top_of(store, TreeId::Data),
-        TreeId::Data => Ok(None),
-    }
-}
-
-/// Where draining goes on behind an internal node without messages.
-fn after(store: &Store, site: &Site, internal: &Internal) -> Result<Option<Site>> {
-    let below = Height(site.height.0 - 1);
-    match (&internal.bounds.hi, site.tree) {
-        (Some(hi), _) => Ok(Some(Site { key: hi.clone(), ..site.clone() })),
-        (None, _) if below > Height(0) => {
-            Ok(Some(Site { key: Key::default(), height: below, ..site.clone() }))
-        }
-        (None, TreeId::Metadata) => top_of(store, TreeId::Data),
-        (None, TreeId::Data) => Ok(None),
     }
 }

@@ -3,6 +3,7 @@
 
 mod balance;
 mod cursor;
+mod drain;
 mod explain;
 mod inject;
 mod leaves;

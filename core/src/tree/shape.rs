@@ -13,6 +13,9 @@ use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, Node};
 
+/// A node of so many children is not divided, however long the edges to them are.
+const CHILDREN_MIN: usize = 4;
+
 /// The node of height `height` on the way to `key`; the root if the tree is lower.
 pub(super) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<NodeId> {
     let mut node = store.node(tree.root())?;
@@ -224,22 +227,21 @@ fn link(
     let (parent, at) = match above {
         Above::Parent(parent, at) => (parent, at),
         Above::Nothing(left) => {
-            let children = edges.len() + 1;
             grow(store, tree, height, left, edges)?;
-            if children > store.geometry.fanout as usize {
+            if is_wide(store, tree.root())? {
                 split_internal(store, balance, tree, key, Height(height.0 + 1))?;
             }
             return Ok(());
         }
     };
-    let children = store.edit(parent, |node, _| match node {
+    store.edit(parent, |node, _| match node {
         Node::Internal(internal) => {
             internal.add_children(at, edges);
-            Ok(internal.children().len())
+            Ok(())
         }
         Node::Leaf(_) => unreachable!("a parent is an internal node"),
     })?;
-    if children > store.geometry.fanout as usize {
+    if is_wide(store, parent)? {
         split_internal(store, balance, tree, key, Height(height.0 + 1))?;
     }
     Ok(())
@@ -284,15 +286,16 @@ fn split_internal(
     key: &Key,
     height: Height,
 ) -> Result<()> {
-    let fanout = store.geometry.fanout as usize;
     empty_above(store, tree, key, height)?;
     let id = node_at(store, tree, key, height)?;
     unseal(store, id)?;
-    let count = match &*store.node(id)? {
-        Node::Internal(internal) => internal.children().len(),
+    let (count, edges) = match &*store.node(id)? {
+        Node::Internal(internal) => (internal.children().len(), internal.edge_bytes()),
         Node::Leaf(_) => unreachable!("a node above height 0 is internal"),
     };
-    let pieces = count.div_ceil(fanout).max(2);
+    let (most, bytes_max) = store.geometry.edges_max();
+    let pieces =
+        count.div_ceil(most).max(edges.div_ceil(bytes_max).min(count / CHILDREN_MIN)).max(2);
     let lo = store.node(id)?.bounds().lo.clone();
     let ids = (1..pieces).map(|_| store.new_id()).collect::<Result<Vec<_>>>()?;
     let parent = parent_to_change(store, tree, &lo, height)?;
@@ -399,7 +402,7 @@ fn join(
         // A child that had no neighbour may have one now.
         balance.look_at(tree, &boundary, Height(below));
         balance.look_at(tree, &lo, Height(below));
-        if children_of(store, left_id)? > store.geometry.fanout as usize {
+        if is_wide(store, left_id)? {
             split_internal(store, balance, tree, &lo, height)?;
         }
     }
@@ -427,8 +430,11 @@ fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
             fits || a.is_empty() || b.is_empty()
         }
         (Node::Internal(a), Node::Internal(b)) => {
+            let edges = a.edge_bytes() + b.edge_bytes();
             let (a, b) = (a.children().len(), b.children().len());
-            a.min(b) == 1 || a + b <= store.geometry.fanout as usize / 4 * 3
+            let (most, bytes_max) = store.geometry.edges_max();
+            let fits = a + b <= most / 4 * 3 && edges <= bytes_max / 4 * 3;
+            a.min(b) == 1 || fits
         }
         _ => false,
     })
@@ -438,6 +444,18 @@ fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
 fn is_pending(store: &Store, id: NodeId, at: usize) -> Result<bool> {
     Ok(match &*store.node(id)? {
         Node::Internal(internal) => internal.pending(at) > 0,
+        Node::Leaf(_) => false,
+    })
+}
+
+/// Whether an internal node has more children than it may have, or longer edges to enough of them.
+fn is_wide(store: &Store, id: NodeId) -> Result<bool> {
+    let (most, bytes_max) = store.geometry.edges_max();
+    Ok(match &*store.node(id)? {
+        Node::Internal(internal) => {
+            let children = internal.children().len();
+            children > most || children > CHILDREN_MIN && internal.edge_bytes() > bytes_max
+        }
         Node::Leaf(_) => false,
     })
 }

@@ -271,6 +271,7 @@ impl Volume {
             wall,
             used_blocks: self.trees.store.space.used_blocks(),
             growth: self.trees.store.growth(),
+            nodes: self.trees.store.table.nodes(),
             log_epoch,
             log_nonce,
             roots,

@@ -1,7 +1,7 @@
 //! Carrying out transactions: how each becomes durable, room for it in the log, and its way into the log
 //! and the trees.
 
-use super::room::{bytes_of, frees};
+use super::room::{Room, frees};
 use super::trees::Left;
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
@@ -25,8 +25,8 @@ struct Draft {
     op: Op,
     wall: Time,
     ordered: Ordered,
-    /// At most how many bytes it takes in buffers and leaves.
-    bytes: u64,
+    /// What it needs room for.
+    room: Room,
     /// Whether it gives back more than it takes.
     frees: bool,
     way: Way,
@@ -100,9 +100,9 @@ impl Volume {
         let logged = self.may_write()?;
         self.validate(&transaction.messages)?;
         let way = if logged { self.choose(&transaction.messages) } else { Way::Unlogged };
-        let mut draft = Draft::new(transaction, way);
+        let mut draft = Draft::new(transaction, way, self.superblock.leaf_size);
         self.writable()?;
-        draft.way = self.admit(draft.bytes, draft.frees, draft.way)?;
+        draft.way = self.admit(draft.room, draft.frees, draft.way)?;
         let result = self.carry_out(draft);
         self.or_fail(result)
     }
@@ -246,11 +246,11 @@ impl Volume {
 }
 
 impl Draft {
-    fn new(transaction: Transaction, way: Way) -> Draft {
+    fn new(transaction: Transaction, way: Way, leaf_size: u32) -> Draft {
         let frees = frees(&transaction);
         let Transaction { op, wall, messages } = transaction;
-        let bytes = messages.iter().map(bytes_of).sum();
-        Draft { op, wall, ordered: Ordered::new(messages), bytes, frees, way }
+        let room = Room::of(&messages, leaf_size);
+        Draft { op, wall, ordered: Ordered::new(messages), room, frees, way }
     }
 }
 

@@ -319,6 +319,7 @@ impl Volume {
             _ => Space::load(&disk, &superblock)?,
         };
         let table = Table::open(disk.clone(), identity.volume, superblock.table);
+        let table = table.with_nodes(superblock.nodes);
         let parts = Parts { disk, identity, superblock, newest, space, table };
         Volume::of_parts(parts, options, survey)
     }

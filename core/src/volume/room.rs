@@ -1,26 +1,33 @@
 //! Space on the device: what may be begun, and what is set aside so that nothing gets stuck.
 //!
-//! Whatever is dirty can be written at any time: an operation, and every step that moves messages down, is
-//! only begun if the blocks that it may dirty are free. Where they are not, a checkpoint comes first; two of
-//! them free what the last one before has given up. A reserve is kept for the steps that follow, and only
-//! operations that free space may use it. Bytes that are bound late count twice, because a recovery writes
-//! them again beside those that the log names. So do the bytes of values that pending updates may make: a patch of
-//! one byte takes little room in a buffer, and a whole block once it comes to its leaf.
+//! Whatever is dirty can be written at any time: an operation, and every step that moves messages down, begins only if the
+//! blocks that it may dirty are free besides, and all that is set aside:
+//!
+//! - the *reserve for steps*, which emptying buffers alone may use: one path from a root to a leaf, written anew;
+//! - the *growth* of leaves by everything that is pending;
+//! - what is bound late, once more, because a recovery writes it again beside what the log names;
+//! - the *reserve for deletes*, unless the operation frees space.
+//!
+//! Where that leaves too little, checkpoints come first: two of them free what the last one before has given up. Then all buffers
+//! are emptied: after that nothing is set aside for growth, and what was deleted is free. ARCHITECTURE.md ("How nothing gets
+//! stuck") says why a step can always begin.
 
 use super::commit::Way;
 use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
-use crate::cache::Geometry;
+use crate::cache::{Geometry, Store};
 use crate::error::{Error, Result};
-use crate::format::{Action, Op, RecordMessage};
+use crate::format::limits::FILE_BLOCK;
+use crate::format::{Action, ENTRIES_PER_PAGE, Growth, Op, RecordMessage, parse_data_key};
 use crate::ids::*;
+use crate::node::Item;
 use crate::space::Need;
 use crate::tree::{self, Ordered};
 
-/// Of each so many blocks of the image one is set aside for what operations add besides their bytes.
-const SLACK_SHARE: u64 = 64;
+/// Of each so many blocks of the image one is set aside for deletes.
+const DELETES_SHARE: u64 = 64;
 /// The most blocks set aside for that.
-const SLACK_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
+const DELETES_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
 /// A message or an entry takes so many bytes besides key and value, at the most.
 const ENTRY_BYTES: usize = 60;
 /// When this share of the log is left, dirty nodes begin to be written for the checkpoint to come.
@@ -31,6 +38,13 @@ const HOT: f64 = 0.125;
 const FREEING: f64 = 1.0 / 16.0;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;
+/// A leaf that messages come to may take a block more, and be divided, and then its second half takes one more; both may be
+/// scattered.
+const LEAF_NEED: Need = Need { blocks: 2, maps: 2 };
+/// A leaf that steps come to may be so many times as long as leaves should be: it was not divided for lack of room.
+const LEAF_SIZES: usize = 3;
+/// Nodes that a step may bring into being, and pages of the table that it may change besides those of the nodes on its way.
+const STEP_NODES: u64 = 8;
 
 impl Trees {
     /// Brings messages into the trees, of an operation that has been logged, and makes steps until all nodes are within
@@ -68,18 +82,28 @@ impl Trees {
 
     fn has_room_for_step(&self, image_blocks: u64, frees: bool) -> bool {
         let store = &self.store;
-        let kept = kept_for(store.geometry, store.growth(), image_blocks, frees);
-        store.space.has(store.checkpoint_need() + kept)
+        store.space.has(
+            store.checkpoint_need()
+                + step_need(store.geometry, image_blocks, store.growth().bytes)
+                + kept_for(store, image_blocks, frees),
+        )
     }
 }
 
 impl Volume {
     /// Refuses, before anything has changed, what the volume has no room for: messages of so many bytes. What is bound late and has
     /// room only once becomes durable through a checkpoint.
-    pub(super) fn admit(&mut self, bytes: u64, frees: bool, way: Way) -> Result<Way> {
-        let need = self.need_of(bytes);
+    pub(super) fn admit(&mut self, room: Room, frees: bool, way: Way) -> Result<Way> {
+        let Room { bytes, growth } = room;
+        // What an operation that frees space inserts is an inode that was there before, or moves.
+        let growth = if frees { Growth::default() } else { growth };
+        let mut need = Need::of_image(bytes as usize) + self.growth_need(growth);
+        if bytes > u64::from(self.superblock.node_size) {
+            // It makes the root larger than it should be, and a step moves all of that.
+            need = need + Need::of_image(bytes as usize);
+        }
         let again = match &way {
-            Way::Logged(form) => self.need_of(form.late_bytes as u64),
+            Way::Logged(form) => Need::of_image(form.late_bytes),
             Way::Unlogged | Way::Whole => Need::default(),
         };
         if self.find_room(&way, need + again, frees)? {
@@ -98,14 +122,15 @@ impl Volume {
         if matches!(way, Way::Unlogged) {
             return Ok(self.has_room(need, frees));
         }
-        if self.release(need, frees)? {
+        let settled = self.trees.balance.is_settled() || self.drained == self.next_msn;
+        if settled && self.release(need, frees)? {
             return Ok(true);
         }
         if self.drained == self.next_msn {
             return Ok(false);
         }
         self.drain()?;
-        if self.trees.balance.is_settled() {
+        if !self.trees.balance.is_draining() {
             self.drained = self.next_msn;
         }
         self.release(need, frees)
@@ -130,12 +155,59 @@ impl Volume {
     /// short it stops half way.
     pub fn drain(&mut self) -> Result<()> {
         self.counters.drains += 1;
-        let result = self.settle(true).and_then(|()| {
-            let Trees { store, balance, .. } = &mut *self.trees;
-            balance.drain(store)?;
-            self.settle(true)
-        });
+        self.writable()?;
+        self.trees.balance.drain();
+        self.trees.store.be_thrifty(true);
+        let (used, growth) = (self.trees.store.space.used_blocks(), self.trees.store.growth());
+        let most = used
+            + (growth_need(&self.trees.store, growth) + self.trees.store.checkpoint_need()).all();
+        let result = self.drain_steps().and_then(|()| self.recall_strays());
+        self.trees.store.be_thrifty(false);
+        let store = &self.trees.store;
+        debug_assert!(
+            result.is_err() || store.dirty_bytes() > 0 || store.space.used_blocks() <= most,
+            "emptying buffers takes no more blocks than was set aside for it"
+        );
         self.or_fail(result)
+    }
+
+    /// Nodes that were scattered because the row that they were in was still held go back there: so emptying buffers makes no
+    /// more maps than there were.
+    fn recall_strays(&mut self) -> Result<()> {
+        while self.access == (Access::ReadWrite { logged: true, fenced: true })
+            && self.trees.store.has_strays()
+        {
+            while self.trees.store.space.held_blocks() > 0 || self.trees.store.dirty_bytes() > 0 {
+                self.counters.for_space += 1;
+                self.checkpoint()?;
+            }
+            if !self.trees.store.recall_strays()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_steps(&mut self) -> Result<()> {
+        let logged = matches!(self.access, Access::ReadWrite { logged: true, .. });
+        while self.trees.balance.is_draining() || !self.trees.balance.is_settled() {
+            let Trees { store, balance, .. } = &mut *self.trees;
+            let need = store.checkpoint_need_with(balance.next_need(store)?);
+            if !logged || store.space.has(need) {
+                balance.step(store)?;
+                if store.is_crowded() {
+                    store.make_room(1.0)?;
+                }
+            } else if store.space.held_blocks() > 0 || store.dirty_bytes() > 0 {
+                self.counters.for_space += 1;
+                self.checkpoint()?;
+            } else if !balance.is_settled() {
+                balance.give_up_step();
+            } else {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Makes steps until all nodes are within their sizes; each followed by a checkpoint where space is
@@ -160,10 +232,10 @@ impl Volume {
     /// Drops what pending range deletes cover as a whole, as far as there is room for the steps.
     pub(super) fn prune(&mut self) -> Result<()> {
         let logged = matches!(self.access, Access::ReadWrite { logged: true, .. });
-        while self.trees.balance.can_prune() && (!logged || self.has_room_for_step(true)) {
+        while self.trees.balance.can_prune() && (!logged || self.has_room_for_prune()) {
             let Trees { store, balance, .. } = &mut *self.trees;
             self.counters.pruned += balance.prune(store)?;
-            while !self.trees.balance.is_settled() && (!logged || self.has_room_for_step(true)) {
+            while !self.trees.balance.is_settled() && (!logged || self.has_room_for_prune()) {
                 self.trees.step()?;
             }
         }
@@ -191,9 +263,21 @@ impl Volume {
         self.trees.has_room_for_step(self.superblock.image_blocks, frees)
     }
 
+    /// The same where leaves are dropped unread, which may use what is set aside for steps.
+    fn has_room_for_prune(&self) -> bool {
+        let (store, blocks) = (&self.trees.store, self.superblock.image_blocks);
+        let step = step_need(store.geometry, blocks, store.growth().bytes);
+        store.space.has(store.checkpoint_need() + step)
+    }
+
     /// Whether an operation that takes so much may begin.
     pub(super) fn has_room(&self, need: Need, frees: bool) -> bool {
         self.trees.store.space.has(self.needed(need, frees))
+    }
+
+    /// What leaves may take for messages that are not pending yet.
+    fn growth_need(&self, growth: Growth) -> Need {
+        growth_need(&self.trees.store, growth)
     }
 
     /// What leaves take for so many bytes of entries.
@@ -204,11 +288,7 @@ impl Volume {
     /// What there must be room for before an operation begins.
     fn needed(&self, need: Need, frees: bool) -> Need {
         let late = Need::of_blocks(self.late_blocks() + OPERATION_BLOCKS);
-        self.trees.store.checkpoint_need()
-            + late
-            + self.need_of(self.trees.store.growth())
-            + need
-            + self.kept_for(frees)
+        self.trees.store.checkpoint_need() + late + need + self.kept_for(frees)
     }
 
     /// Blocks of late-bound values that a recovery would have to leave alone.
@@ -219,24 +299,19 @@ impl Volume {
 
     /// What is kept for operations that free space, and for what pending updates may need.
     pub(super) fn reserved_blocks(&self) -> u64 {
-        (self.kept_for(false) + self.need_of(self.trees.store.growth())).all()
+        self.kept_for(false).all()
     }
 
-    /// What must be free besides while an operation is carried out.
+    /// What must stay free when an operation has been carried out.
     fn kept_for(&self, frees: bool) -> Need {
-        kept_for(
-            self.trees.store.geometry,
-            self.trees.store.growth(),
-            self.superblock.image_blocks,
-            frees,
-        )
+        kept_for(&self.trees.store, self.superblock.image_blocks, frees)
     }
 }
 
-/// Whether a volume of so many blocks has room for nodes of this geometry, and for more than what is set aside
-/// for steps.
+/// Whether a volume of so many blocks has room for nodes of this geometry, and for more than what is set aside.
 pub(super) fn suits(geometry: Geometry, image_blocks: u64) -> bool {
-    kept_for(geometry, 0, image_blocks, false).all() <= image_blocks / 2
+    let steps = path_need(geometry, image_blocks, Height(1));
+    (steps + reserve_for_deletes(image_blocks)).all() <= image_blocks / 2
 }
 
 /// What leaves take for so many bytes of entries: for their heads and what is left free at their ends one
@@ -248,24 +323,109 @@ fn need_of(geometry: Geometry, bytes: u64) -> Need {
     Need { blocks, maps: leaves }
 }
 
-/// What must be free besides while an operation is carried out: for the next step, which may dirty three internal nodes, where two
-/// of them join, and a few leaves; and where it frees nothing, for the operations that do.
-fn kept_for(geometry: Geometry, growth: u64, image_blocks: u64, frees: bool) -> Need {
-    let growth = growth.min(geometry.growth_at_once() as u64);
-    let largest = u64::from(geometry.between_size(image_blocks));
-    let nodes = 3 * largest + largest / 4;
-    let bytes = 4 * u64::from(geometry.leaf_size) + nodes + growth;
-    let step = need_of(geometry, bytes) + Need::of_blocks(OPERATION_BLOCKS);
-    let slack = (image_blocks / SLACK_SHARE).min(SLACK_MAX) + 2 * OPERATION_BLOCKS;
-    if frees { step } else { step + step + Need::of_blocks(slack) }
+/// What leaves may take when messages come to them that may make them longer, with nodes above those that are divided, and pages
+/// of the table for the new ones.
+fn growth_need(store: &Store, growth: Growth) -> Need {
+    if growth == Growth::default() {
+        return Need::default();
+    }
+    let geometry = store.geometry;
+    let leaves = growth.messages.min(store.nodes_max());
+    let parents = 2 * leaves / u64::from(geometry.fanout);
+    let pages = leaves / ENTRIES_PER_PAGE as u64 + 1;
+    let Need { blocks, maps } = LEAF_NEED;
+    let touched = Need { blocks: leaves * blocks, maps: leaves * maps };
+    need_of(geometry, growth.bytes) + touched + Need { blocks: 2 * parents + pages, maps: parents }
 }
 
-/// At most how many bytes a message takes in a buffer or in a leaf, where an update may make a value.
-pub(super) fn bytes_of(message: &RecordMessage) -> u64 {
-    let bytes = match message {
-        RecordMessage::Point(_, key, Action::Update(update)) => {
-            key.len() + update.bytes().len().max(update.growth())
+/// What must stay free when an operation has been carried out: the reserve for steps, the growth of leaves by what is pending, and
+/// the reserve for deletes, unless it is one.
+fn kept_for(store: &Store, image_blocks: u64, frees: bool) -> Need {
+    let heights = TreeId::ALL.map(|tree| store.root(tree).map_or(Height(1), |root| root.height()));
+    let height = heights.into_iter().max().unwrap_or_default().max(Height(1));
+    let steps = path_need(store.geometry, image_blocks, height);
+    let deletes = match frees {
+        true => Need::default(),
+        false => reserve_for_deletes(image_blocks),
+    };
+    steps + growth_need(store, store.growth()) + deletes
+}
+
+/// What a path from a root of this height to a leaf takes with the messages that come down to the leaf, where all nodes of which are written anew, and are as large as they may be.
+fn path_need(geometry: Geometry, image_blocks: u64, height: Height) -> Need {
+    let node =
+        Need::of_image(geometry.internal_bytes_max(image_blocks)) + Need { blocks: 1, maps: 1 };
+    let leaf = Need::of_image(LEAF_SIZES * geometry.leaf_size as usize);
+    let levels = u64::from(height.0);
+    let nodes = Need { blocks: levels * node.blocks, maps: levels * node.maps };
+    let pages = 2 * (levels + STEP_NODES);
+    nodes + leaf + Need { blocks: 2 * STEP_NODES + pages, maps: STEP_NODES }
+}
+
+/// What is set aside for operations that free space: their messages wait in buffers until these are emptied, and what is still
+/// open moves elsewhere when it loses its name.
+fn reserve_for_deletes(image_blocks: u64) -> Need {
+    Need::of_blocks((image_blocks / DELETES_SHARE).min(DELETES_MAX) + 2 * OPERATION_BLOCKS)
+}
+
+/// What an ordinary step may dirty: three internal nodes, where two of them join, and a few leaves, which may grow by so many
+/// bytes.
+fn step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> Need {
+    let growth = growth.min(geometry.growth_at_once() as u64);
+    let largest = u64::from(geometry.between_size(image_blocks));
+    let bytes = 4 * u64::from(geometry.leaf_size) + 3 * largest + largest / 4 + growth;
+    need_of(geometry, bytes) + Need::of_blocks(OPERATION_BLOCKS)
+}
+
+/// What messages need room for.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Room {
+    /// At most how many bytes they take in buffers.
+    pub bytes: u64,
+    /// By how much they may make leaves longer.
+    pub growth: Growth,
+}
+
+impl Room {
+    /// Of the messages of an operation, in leaves of this size.
+    pub fn of(messages: &[RecordMessage], leaf_size: u32) -> Room {
+        let bytes = messages.iter().map(bytes_of).sum();
+        let mut growth: Growth = messages.iter().map(growth_of).sum();
+        // Blocks of a file in a row come to leaves one beside another, which are full where they are not at the end of the row.
+        growth.messages = 0;
+        for row in messages.chunk_by(are_neighbours) {
+            let all: Growth = row.iter().map(growth_of).sum();
+            let bytes = (row.len() * FILE_BLOCK) as u64;
+            growth.messages += all.messages.min(2 + bytes / u64::from(leaf_size));
         }
+        Room { bytes, growth }
+    }
+}
+
+/// Whether two messages are for blocks of a file one behind the other.
+fn are_neighbours(first: &RecordMessage, second: &RecordMessage) -> bool {
+    match (first, second) {
+        (
+            RecordMessage::Point(TreeId::Data, first, Action::Insert(_)),
+            RecordMessage::Point(TreeId::Data, second, Action::Insert(_)),
+        ) => match (parse_data_key(first), parse_data_key(second)) {
+            (Some((prefix, block)), Some(next)) => next == (prefix, block.saturating_add(1)),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// By how much a message may make a leaf longer.
+fn growth_of(message: &RecordMessage) -> Growth {
+    let RecordMessage::Point(_, key, action) = message else { return Growth::default() };
+    Item::new(key, Msn(0), action).leaf_growth()
+}
+
+/// At most how many bytes a message takes in a buffer.
+fn bytes_of(message: &RecordMessage) -> u64 {
+    let bytes = match message {
+        RecordMessage::Point(_, key, Action::Update(update)) => key.len() + update.bytes().len(),
         RecordMessage::Point(_, key, action) => key.len() + action.value().len(),
         RecordMessage::RangeDelete(_, lo, hi) => lo.len() + hi.len(),
         RecordMessage::Unbound(key, _) => key.len(),

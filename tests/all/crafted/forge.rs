@@ -262,10 +262,12 @@ impl Forge {
             let all = messages.iter().map(|(key, message)| MessageRef::of(key, message));
             encode_slice(&mut w, greatest.unwrap_or_default(), all);
             let section = section(&w, start, messages.len(), greatest);
-            let growth = messages.iter().map(|(_, message)| growth_of(message)).sum();
+            let growth = messages.iter().map(|(key, message)| {
+                betr_core::node::Item::new(key, message.msn, &message.action).leaf_growth()
+            });
             let again = before.replace(*child) == Some(*child);
             let first: &[u8] = if again { &messages[0].0 } else { &[] };
-            list.push(*child, first, growth, section, |filters| {
+            list.push(*child, first, growth.sum(), section, |filters| {
                 push_filter(filters, messages.iter().map(|(key, _)| &**key), messages.len());
             });
         }
@@ -310,6 +312,7 @@ impl Forge {
     pub fn seal_with(mut self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
         self.seal_pages(|_, _| {});
         self.seal_map();
+        self.count();
         let before = self.superblock.clone();
         change(&mut self.superblock);
         let after = &self.superblock;
@@ -355,6 +358,24 @@ impl Forge {
         self.bytes[at..at + BLOCK_SIZE].copy_from_slice(&bytes);
         self.superblock.map_hash = map_hash([hash].into_iter());
         self.superblock.used_blocks = self.map.used().into();
+    }
+
+    /// Counts nodes, and by how much what is pending may make leaves longer, as far as heads can be decoded.
+    fn count(&mut self) {
+        let nodes = self.nodes();
+        self.superblock.nodes = nodes.len() as u64;
+        self.superblock.growth = Growth::default();
+        for (_, entry) in nodes.iter().filter(|(_, entry)| entry.height > Height(0)) {
+            let at = entry.extent.start.byte() as usize;
+            let Some(bytes) = self.bytes.get(at..at + entry.head_bytes as usize) else { continue };
+            let Ok((_, head)) = InternalHead::decode(bytes, None) else { continue };
+            for child in &head.children {
+                let live = head.runs.iter().filter(|run| run.seq >= child.first_run);
+                let slices = live.flat_map(|run| &run.slices).filter(|s| s.child == child.id);
+                let growth: Growth = slices.map(|slice| slice.growth).sum();
+                self.superblock.growth += growth.at(head.height);
+            }
+        }
     }
 
     /// Writes the superblock to both slots of its epoch.
@@ -415,13 +436,5 @@ impl Forge {
     pub fn log(&mut self, messages: Vec<RecordMessage>) {
         let record = self.record(self.superblock.next_msn.0, messages);
         self.group(self.superblock.log_head, self.superblock.first_group, &[record]);
-    }
-}
-
-/// The bytes of the value that a message may make, if it is an update.
-fn growth_of(message: &Message) -> u64 {
-    match &message.action {
-        Action::Update(update) => update.growth() as u64,
-        Action::Insert(_) | Action::Delete => 0,
     }
 }

@@ -172,7 +172,7 @@ pub(super) const CASES: &[Case] = &[
         run_becomes(forge, |_, run| run.slices[0].section.count = 1 << 30)
     }),
     ("a slice of wrong growth", Finds(Code::MessageWrong), |forge| {
-        run_becomes(forge, |_, run| run.slices[0].growth += 1)
+        run_becomes(forge, |_, run| run.slices[0].growth.bytes += 1)
     }),
     ("a slice whose filter leaves out its keys", Finds(Code::MessageWrong), |forge| {
         run_becomes(forge, |_, run| run.filters = vec![0; run.filters.len()].into())

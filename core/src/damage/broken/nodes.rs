@@ -83,7 +83,7 @@ pub(super) fn message_wrong(bench: &mut Bench) -> Result<()> {
 }
 
 pub(super) fn growth_wrong(bench: &mut Bench) -> Result<()> {
-    bench.set("super", "pending growth", |growth| growth + 1)
+    bench.set("super", "growing bytes", |growth| growth + 1)
 }
 
 pub(super) fn padding_dirty(bench: &mut Bench) -> Result<()> {

@@ -69,9 +69,9 @@ pub fn carry_out(update: &[u8], value: &mut Vec<u8>, mut present: bool) -> bool 
     present
 }
 
-/// The greatest length to which an update that was verified may fill a value up.
+/// The greatest length to which an update that was verified may fill a value up; 1 if it only makes an empty one.
 pub fn growth_of(update: &[u8]) -> usize {
-    outlines(update).map(|stage| stage.extend).max().unwrap_or(0)
+    outlines(update).map(|stage| stage.extend.max(usize::from(stage.create))).max().unwrap_or(0)
 }
 
 /// Whether it does not matter what was there before an update that was verified.

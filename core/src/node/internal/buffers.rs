@@ -193,7 +193,7 @@ impl Internal {
             return Ok(());
         };
         let (section, all) = (&run.reference.slices[at].section, &mut all.points);
-        let (before, growth) = (all.len(), all.growth());
+        let (before, growth) = (all.len(), all.leaf_growth());
         read_slice(bytes, section.count as usize, None, |key, msn, kind, value| {
             all.add_copy(key, msn, kind, &bytes[value]);
         })
@@ -202,7 +202,7 @@ impl Internal {
             true => (all.key(before), all.key(all.len() - 1)),
             false => (None, None),
         };
-        self.check_slice(run, at, ends, (all.growth() - growth) as u64)
+        self.check_slice(run, at, ends, all.leaf_growth() - growth)
     }
 }
 

@@ -74,10 +74,22 @@ impl Internal {
     /// Whether more than half of what the sealed runs hold is dead, or there are too many of them, or no
     /// number is left for another.
     pub(super) fn wants_compaction(&self) -> bool {
+        let (stored, live) = self.stored_and_live();
+        self.runs.len() > RUNS_APART || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
+    }
+
+    /// Whether the sealed runs hold anything that is dead, or the node would have another beside them: they take more blocks
+    /// than one run would.
+    pub(super) fn has_dead_parts(&self) -> bool {
+        let (stored, live) = self.stored_and_live();
+        live < stored || !self.runs.is_empty() && self.has_open() || self.runs.len() > 1
+    }
+
+    /// How many bytes the sealed runs hold, and how many of them are live.
+    fn stored_and_live(&self) -> (usize, usize) {
         let stored: usize =
             self.runs.iter().map(|run| run.reference.bytes as usize - RUN_HEADER_BYTES).sum();
         let firsts = self.first_runs();
-        let live: usize = self.runs.iter().map(|run| run.live_bytes(&firsts)).sum();
-        self.runs.len() > RUNS_APART || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
+        (stored, self.runs.iter().map(|run| run.live_bytes(&firsts)).sum())
     }
 }

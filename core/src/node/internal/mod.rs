@@ -28,10 +28,10 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{KEY_MAX, MESSAGES_MAX};
 use crate::format::{
-    Action, Birth, Bounds, CHILD_BYTES, ChildRef, InternalHead, Key, Kind, MESSAGE_BYTES, Probe,
-    RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST, SectionRef, SliceList,
-    SliceRef, Writer, decode_ranges, encode_ranges, encode_slice, push_filter, read_slice,
-    separator, shared_prefix,
+    Action, Birth, Bounds, CHILD_BYTES, ChildRef, Growth, InternalHead, Key, Kind, MESSAGE_BYTES,
+    Probe, RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST, SectionRef,
+    SliceList, SliceRef, Writer, decode_ranges, encode_ranges, encode_slice, push_filter,
+    read_slice, separator, shared_prefix,
 };
 use crate::ids::*;
 pub use pending::{Deed, Pending};
@@ -39,6 +39,8 @@ pub use runs::Run;
 pub use seal::{RunImage, SealedNode, WrittenNode};
 use visits::Visits;
 
+/// The fixed part of a head, in bytes, rounded up.
+const HEAD_MIN: usize = 256;
 /// From so many runs on they are read on all cores.
 const MANY: usize = 4;
 type Slice = Arc<Sorted>;
@@ -75,8 +77,8 @@ pub struct Child {
     first_run: RunSeq,
     /// What sealed runs hold for it.
     sealed: usize,
-    /// The bytes of the values that updates among that may make.
-    growth: u64,
+    /// By how much that may make leaves longer.
+    growth: Growth,
     /// Which slices that is: of each live run that has any, oldest first.
     shares: Vec<Share>,
 }
@@ -218,10 +220,15 @@ impl Internal {
         self.open.iter().map(open).sum::<u64>() + self.runs.iter().map(live).sum::<u64>()
     }
 
-    /// The bytes of the values that pending updates may make.
-    pub fn growth(&self) -> u64 {
-        let sealed: u64 = self.children.iter().map(|child| child.growth).sum();
-        sealed + self.open.iter().map(|batch| batch.growth() as u64).sum::<u64>()
+    /// By how much what is pending may make leaves longer. Above leaves it is known how many leaves it comes to.
+    pub fn growth(&self) -> Growth {
+        let all = (0..self.children.len()).map(|at| self.growth_for(at));
+        all.map(|growth| growth.at(self.height)).sum()
+    }
+
+    /// The same of what is pending for child `at`.
+    pub fn growth_for(&self, at: usize) -> Growth {
+        self.children[at].growth + self.open[at].leaf_growth()
     }
 
     /// The child with the heaviest buffer.
@@ -262,15 +269,28 @@ impl Internal {
 
     /// At most how many bytes writing the head, and all buffers as one run, takes.
     pub fn bytes_max(&self) -> usize {
-        let edges: usize = self.children.iter().map(|child| CHILD_BYTES + child.pivot.len()).sum();
-        let filters: usize = self.runs.iter().map(|run| run.reference.filters.len()).sum();
+        let edges = self.edge_bytes();
         let slices = self.runs.iter().flat_map(|run| &run.reference.slices);
-        let slices: usize = slices.map(|s| SLICE_COST + s.first.len()).sum::<usize>() + filters;
-        let fresh = self.buffered() / seal::SLICE_TARGET * (SLICE_COST + KEY_MAX);
-        let slices = slices + self.children.len() * SLICE_COST + fresh;
-        let runs = (self.runs.len() + 1) * RUN_BYTES;
+        let slices: usize = slices.map(|s| SLICE_COST + s.first.len()).sum();
+        let filters: usize = self.runs.iter().map(|run| run.reference.filters.len()).sum();
+        let (open, all) = (self.open_weight(), self.buffered());
+        // Sealed runs stay, or become one with the open run.
+        let stay = slices + filters + self.runs.len() * RUN_BYTES + fresh_slices(open);
         let bounds = self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| hi.len());
-        256 + bounds + edges + slices + runs + RUN_HEADER_BYTES + self.buffered()
+        let head = HEAD_MIN + bounds + edges + self.children.len() * SLICE_COST + RUN_BYTES;
+        head + stay.max(fresh_slices(all)) + RUN_HEADER_BYTES + all
+    }
+
+    /// The same of any node with buffers of so many bytes, so many children, and edges to them of so many bytes, that keeps no
+    /// runs but one.
+    pub fn bytes_with(buffers: usize, children: usize, edges: usize) -> usize {
+        let head = HEAD_MIN + 2 * KEY_MAX + edges + children * SLICE_COST + RUN_BYTES;
+        head + fresh_slices(buffers) + RUN_HEADER_BYTES + buffers
+    }
+
+    /// What the edges to children take in the head.
+    pub fn edge_bytes(&self) -> usize {
+        self.children.iter().map(|child| CHILD_BYTES + child.pivot.len()).sum()
     }
 
     /// Adds messages for child `at`, in the order of their keys, to the open run.
@@ -549,9 +569,10 @@ impl Internal {
             let slices = shares.flat_map(|share| {
                 &self.runs[usize::from(share.run)].reference.slices[share.slices()]
             });
-            let (points, growth) = slices.fold((0, 0), |(points, growth), slice| {
-                (points + slice.section.bytes as usize, growth + slice.growth)
-            });
+            let (points, growth) =
+                slices.fold((0, Growth::default()), |(points, growth), slice| {
+                    (points + slice.section.bytes as usize, growth + slice.growth)
+                });
             self.children[at].sealed = points + self.weigh_ranges(at);
             self.children[at].growth = growth;
         }
@@ -574,11 +595,24 @@ impl Internal {
     }
 }
 
+/// What slices of messages of so many bytes take in a head, besides those that end with what there is for a child.
+fn fresh_slices(bytes: usize) -> usize {
+    bytes / seal::SLICE_TARGET * (SLICE_COST + KEY_MAX)
+}
+
 impl Child {
     /// A child for which no sealed run has a message.
     fn new(id: NodeId, pivot: Key, first_run: RunSeq) -> Child {
         let head = Key::head(&pivot);
-        Child { id, pivot, head, first_run, sealed: 0, growth: 0, shares: Vec::new() }
+        Child {
+            id,
+            pivot,
+            head,
+            first_run,
+            sealed: 0,
+            growth: Growth::default(),
+            shares: Vec::new(),
+        }
     }
 
     /// The slices for it in run number `run` of the node.

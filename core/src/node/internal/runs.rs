@@ -130,7 +130,7 @@ impl Internal {
         .map_err(|error| Error::corrupt(self.part_place(run, section), error))?;
         messages.shrink();
         let first = messages.iter().next().map(|item| item.key);
-        let growth = messages.sizes().growth as u64;
+        let growth = messages.sizes().leaf_growth;
         self.check_slice(run, at, (first, messages.last_key()), growth)?;
         let keys: u64 = self.runs.iter().map(|run| run.arena.bytes()).sum();
         self.check_messages(keys as usize + messages.arena())?;
@@ -148,7 +148,7 @@ impl Internal {
         run: &Run,
         at: usize,
         (first, last): (Option<&[u8]>, Option<&[u8]>),
-        growth: u64,
+        growth: Growth,
     ) -> Result<()> {
         let reference = &run.reference.slices[at];
         let corrupt = |fault| Error::corrupt(self.part_place(run, &reference.section), fault);
@@ -163,7 +163,12 @@ impl Internal {
         }
         match reference.growth == growth {
             true => Ok(()),
-            false => Err(corrupt(Fault::mismatch("growth of a slice", reference.growth, growth))),
+            false => {
+                let text =
+                    |Growth { messages, bytes }| format!("{messages} messages, {bytes} bytes");
+                let (stated, found) = (text(reference.growth), text(growth));
+                Err(corrupt(Fault::mismatch("growth of a slice", stated, found)))
+            }
         }
     }
 

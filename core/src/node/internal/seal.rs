@@ -134,7 +134,7 @@ impl Internal {
                 let greatest = all().map(|item| item.msn).max().unwrap_or_default();
                 let start = w.len();
                 encode_slice(&mut w, greatest, all().map(|item| item.message()));
-                let growth = all().map(|item| item.growth() as u64).sum();
+                let growth = all().map(|item| item.leaf_growth()).sum();
                 let section = section(&w, start, points.len(), Some(greatest));
                 list.push(child.id, first, growth, section, |filters| {
                     push_filter(filters, all().map(|item| item.key), points.len());
@@ -180,10 +180,17 @@ impl Internal {
     }
 
     /// Makes the node what it is to be on disk, but for the places of its runs and its own: runs that are needed
-    /// no more are left out, too many become one, and the open run is sealed.
-    pub fn seal(mut self, disk: &Disk, birth: Birth, write_seq: u64) -> Result<SealedNode> {
+    /// no more are left out, too many become one, and the open run is sealed. A `thrifty` one keeps no run of which a part is
+    /// dead.
+    pub fn seal(
+        mut self,
+        disk: &Disk,
+        birth: Birth,
+        write_seq: u64,
+        thrifty: bool,
+    ) -> Result<SealedNode> {
         let mut freed = self.drop_dead_runs();
-        if self.wants_compaction() {
+        if self.wants_compaction() || thrifty && self.has_dead_parts() {
             freed.extend(self.unseal(disk)?);
         }
         let mut runs = Vec::new();

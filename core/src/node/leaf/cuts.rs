@@ -7,11 +7,11 @@ impl Leaf {
     /// first. A leaf that is filled in order is split where it grows; any other into pieces of about one size,
     /// where keys have least in common: between directories rather than within one, and between files.
     pub fn cuts(&self, limit: usize) -> Vec<Key> {
-        let Content::Open { entries, growth } = &self.content else { return Vec::new() };
+        let Content::Open { entries, filling } = &self.content else { return Vec::new() };
         if self.bytes() <= limit || entries.len() < 2 {
             return Vec::new();
         }
-        match growth.point() {
+        match filling.point() {
             Some(point) => self.cuts_at(entries, limit, Some(point)),
             None => self.cuts_between(entries, limit),
         }

@@ -2,6 +2,8 @@
 
 use super::*;
 
+/// Larger basements are not tried: 64 MiB, half of the longest part that there may be.
+const BASEMENT_WHOLE: usize = 64 << 20;
 /// How much longer a head is guessed to become than it had to be the time before, time after time.
 const HEAD_SLACK: [usize; 4] = [0, 48, 96, HEAD_PADDING_MAX];
 
@@ -16,20 +18,21 @@ pub struct LeafImage {
 }
 
 impl Leaf {
-    /// The leaf as bytes, in memory of the disk's. It must be open.
+    /// The leaf as bytes, in memory of the disk's. It must be open. If basements of the usual size make it longer than `most`
+    /// blocks, they become larger: a leaf that entries only went from since it took so many does not take more.
     pub fn image(
         &self,
         disk: &Disk,
-        birth: Birth,
-        write_seq: u64,
+        (birth, write_seq): (Birth, u64),
         basement_size: usize,
+        most: Option<u32>,
     ) -> LeafImage {
         let Content::Open { entries, .. } = &self.content else {
             panic!("a leaf is opened before it is written");
         };
         debug_assert!(entries.is_counted(), "the size of a leaf is kept");
         let items: Vec<Item<'_>> = entries.iter().collect();
-        let plan = Plan::new(self, &items, basement_size);
+        let plan = Plan::within(self, &items, basement_size, most);
         let blocks_max = self.bytes_max(basement_size).div_ceil(BLOCK_SIZE);
         debug_assert!(
             plan.end.div_ceil(BLOCK_SIZE) <= blocks_max,
@@ -66,6 +69,28 @@ struct BasementPlan<'l> {
 }
 
 impl<'l> Plan<'l> {
+    /// One of at most so many blocks, or else of as few as can be: what is one basement takes least, and takes no more without
+    /// some of its entries.
+    fn within(
+        leaf: &'l Leaf,
+        entries: &'l [Item<'l>],
+        basement_size: usize,
+        most: Option<u32>,
+    ) -> Plan<'l> {
+        let blocks = |plan: &Plan<'_>| plan.end.div_ceil(BLOCK_SIZE) as u32;
+        let mut plan = Plan::new(leaf, entries, basement_size);
+        let Some(most) = most else { return plan };
+        let mut size = basement_size;
+        while blocks(&plan) > most && plan.basements.len() > 1 && size < BASEMENT_WHOLE {
+            size *= 4;
+            let larger = Plan::new(leaf, entries, size);
+            if blocks(&larger) < blocks(&plan) {
+                plan = larger;
+            }
+        }
+        plan
+    }
+
     fn new(leaf: &'l Leaf, entries: &'l [Item<'l>], basement_size: usize) -> Plan<'l> {
         let costs = costs(entries);
         // How long the head is follows from the basements, and where blocks end in these from the head: it is made as long as
@@ -335,7 +360,7 @@ mod tests {
         }
         let leaf = Leaf::with_entries(NodeId(3), tree, Bounds::default(), list);
         let birth = Birth { volume: VolumeId([1; 16]), epoch: Epoch(1), nonce: Nonce(1) };
-        let image = leaf.image(&disk, birth, 1, basement_size);
+        let image = leaf.image(&disk, (birth, 1), basement_size, None);
         assert!(image.bytes.len() <= leaf.bytes_max(basement_size).next_multiple_of(BLOCK_SIZE));
         let (_, head) = LeafHead::decode(&image.bytes[..image.head_bytes as usize], None).unwrap();
         let mut found = Vec::new();

@@ -57,20 +57,20 @@ enum Content {
     /// As it is on disk: its head, and the basements that were asked for.
     Stored(Stored),
     /// All entries, as inserts (of message 0 where they were read), and where they grow.
-    Open { entries: Sorted, growth: Growth },
+    Open { entries: Sorted, filling: Filling },
 }
 
 /// Where new entries come: a leaf that is filled in the order of keys is split where it grows, so that
 /// what is left behind stays full.
 #[derive(Clone, Default)]
-struct Growth {
+struct Filling {
     /// The last new entry.
     last: Vec<u8>,
     /// How many came one behind the other.
     run: usize,
 }
 
-impl Growth {
+impl Filling {
     /// A new entry comes between `before` and, if there are any, greater ones.
     fn grew(&mut self, key: &[u8], (before, more): (Option<&[u8]>, bool)) {
         if self.run > 0 && before == Some(&*self.last) {
@@ -98,7 +98,7 @@ impl Leaf {
     }
 
     fn with_entries(id: NodeId, tree: TreeId, bounds: Bounds, entries: Sorted) -> Leaf {
-        Leaf { id, tree, bounds, content: Content::Open { entries, growth: Growth::default() } }
+        Leaf { id, tree, bounds, content: Content::Open { entries, filling: Filling::default() } }
     }
 
     pub(super) fn stored(head: LeafHead, extent: Extent) -> Leaf {
@@ -167,7 +167,7 @@ impl Leaf {
                 }
             }
         }
-        let open = Content::Open { entries, growth: Growth::default() };
+        let open = Content::Open { entries, filling: Filling::default() };
         if let Content::Stored(stored) = std::mem::replace(&mut self.content, open) {
             stored.recycle(disk);
         }
@@ -224,7 +224,7 @@ impl Leaf {
 
     /// Applies message `msn` to an open leaf.
     pub fn apply(&mut self, key: &[u8], msn: Msn, action: &Action) {
-        let (entries, growth) = self.opened();
+        let (entries, filling) = self.opened();
         if let Action::Update(_) = action {
             return entries.update(&Item::new(key, msn, action), &mut Vec::new());
         }
@@ -232,20 +232,20 @@ impl Leaf {
         let is_new = entries.at(found).is_none();
         if let Action::Delete = action {
             if !is_new {
-                *growth = Growth::default();
+                *filling = Filling::default();
             }
             return entries.remove_at(found);
         }
         if is_new {
-            growth.grew(key, entries.neighbours(found));
+            filling.grew(key, entries.neighbours(found));
         }
         entries.put(found, &Item::new(key, msn, action));
     }
 
     /// Removes the entries within `[lo, hi)` from an open leaf.
     pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) {
-        let (entries, growth) = self.opened();
-        *growth = Growth::default();
+        let (entries, filling) = self.opened();
+        *filling = Filling::default();
         entries.remove_range(lo, Some(hi));
     }
 
@@ -257,7 +257,7 @@ impl Leaf {
 
     /// Applies the messages of a buffer, which are younger than everything here, to an open leaf.
     pub fn apply_batch(&mut self, batch: &Batch) {
-        let (entries, growth) = self.opened();
+        let (entries, filling) = self.opened();
         for range in batch.ranges().iter() {
             entries.remove_range(&range.lo, Some(&range.hi));
         }
@@ -275,7 +275,7 @@ impl Leaf {
             }
             return;
         }
-        *growth = Growth::default();
+        *filling = Filling::default();
         let mut joining = entries.join();
         for item in points.iter() {
             let found = joining.find(item.key);
@@ -288,8 +288,8 @@ impl Leaf {
         drop(joining);
         let last = points.last_key();
         if points.len() > 1 && entries.last_key() == last {
-            growth.last.extend_from_slice(last.unwrap_or_default());
-            growth.run = points.len();
+            filling.last.extend_from_slice(last.unwrap_or_default());
+            filling.run = points.len();
         }
     }
 
@@ -302,9 +302,9 @@ impl Leaf {
         entries.into_iter().flat_map(Sorted::iter).filter(|entry| entry.msn > Msn(0))
     }
 
-    fn opened(&mut self) -> (&mut Sorted, &mut Growth) {
+    fn opened(&mut self) -> (&mut Sorted, &mut Filling) {
         match &mut self.content {
-            Content::Open { entries, growth } => (entries, growth),
+            Content::Open { entries, filling } => (entries, filling),
             Content::Stored(_) => panic!("a leaf is opened before it is changed"),
         }
     }
@@ -378,8 +378,8 @@ impl Leaf {
     /// Divides an open leaf. What stays is the first piece; returned are the others, each with its first
     /// key.
     pub fn split(&mut self, cuts: Vec<Key>) -> Vec<(Key, SplitLeaf)> {
-        let (entries, growth) = self.opened();
-        *growth = Growth::default();
+        let (entries, filling) = self.opened();
+        *filling = Filling::default();
         let all = std::mem::take(entries);
         *entries = all.within(&[], cuts.first().map(|cut| &**cut));
         let ends: Vec<Option<Key>> = cuts.iter().skip(1).cloned().map(Some).chain([None]).collect();
@@ -401,8 +401,8 @@ impl Leaf {
             panic!("a leaf is opened before it is merged");
         };
         self.bounds.hi = right.bounds.hi;
-        let (entries, growth) = self.opened();
-        *growth = Growth::default();
+        let (entries, filling) = self.opened();
+        *filling = Filling::default();
         more.iter().for_each(|item| entries.push(item));
     }
 }

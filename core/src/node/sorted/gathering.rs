@@ -44,9 +44,9 @@ impl Gathering {
         self.list.slots.get(at).map(|slot| self.list.key_of(slot))
     }
 
-    /// The bytes of the values that updates may make.
-    pub fn growth(&self) -> usize {
-        self.list.sizes.growth
+    /// By how much the messages may make leaves longer.
+    pub fn leaf_growth(&self) -> Growth {
+        self.list.sizes.leaf_growth
     }
 
     /// How many bytes keys and short values take.

@@ -88,6 +88,11 @@ impl<'s> Item<'s> {
         self.growth as usize
     }
 
+    /// By how much it may make a leaf longer.
+    pub fn leaf_growth(&self) -> Growth {
+        Growth::of(self.kind, self.key.len(), self.value().len(), self.growth())
+    }
+
     /// As it is written.
     pub fn message(&self) -> MessageRef<'s> {
         MessageRef { key: self.key, msn: self.msn, kind: self.kind, value: self.value() }
@@ -140,10 +145,18 @@ pub struct Sizes {
     pub shared: usize,
     /// The bytes of the values that updates may make, where there are none or short ones.
     pub growth: usize,
+    /// By how much all messages may make leaves longer.
+    pub leaf_growth: Growth,
 }
 
 impl Sizes {
-    pub(super) fn of(key: usize, value: usize, is_shared: bool, growth: usize) -> Sizes {
+    pub(super) fn of(
+        kind: Kind,
+        key: usize,
+        value: usize,
+        is_shared: bool,
+        growth: usize,
+    ) -> Sizes {
         Sizes {
             count: 1,
             keys: key,
@@ -151,12 +164,13 @@ impl Sizes {
             blocks: usize::from(value == FILE_BLOCK),
             shared: if is_shared { value } else { 0 },
             growth,
+            leaf_growth: Growth::of(kind, key, value, growth),
         }
     }
 
     pub(super) fn of_item(item: &Item<'_>) -> Sizes {
         let is_shared = matches!(item.value, Value::Shared(_));
-        Sizes::of(item.key.len(), item.value().len(), is_shared, item.growth())
+        Sizes::of(item.kind, item.key.len(), item.value().len(), is_shared, item.growth())
     }
 
     pub(super) fn add(&mut self, more: Sizes) {
@@ -166,6 +180,7 @@ impl Sizes {
         self.blocks += more.blocks;
         self.shared += more.shared;
         self.growth += more.growth;
+        self.leaf_growth += more.leaf_growth;
     }
 
     pub(super) fn take_off(&mut self, less: Sizes) {
@@ -175,5 +190,6 @@ impl Sizes {
         self.blocks -= less.blocks;
         self.shared -= less.shared;
         self.growth -= less.growth;
+        self.leaf_growth -= less.leaf_growth;
     }
 }

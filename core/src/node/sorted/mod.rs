@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use crate::device::class_of;
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{Action, Key, Kind, MessageRef, Update, carry_out, growth_of, is_anew};
+use crate::format::{Action, Growth, Key, Kind, MessageRef, Update, carry_out, growth_of, is_anew};
 use crate::ids::Msn;
 
 use arena::Arena;
@@ -511,15 +511,15 @@ impl Sorted {
     /// A slot is going to be replaced or removed.
     fn release(&mut self, slot: Slot) {
         let key = usize::from(slot.key);
-        let (value, is_shared) = match slot.kind {
-            SlotKind::Short(_) => (slot.value as usize, false),
-            SlotKind::Shared(_) => {
-                (std::mem::take(&mut self.large[slot.value as usize]).len(), true)
+        let (kind, value, is_shared) = match slot.kind {
+            SlotKind::Short(kind) => (kind, slot.value as usize, false),
+            SlotKind::Shared(kind) => {
+                (kind, std::mem::take(&mut self.large[slot.value as usize]).len(), true)
             }
             // It was counted when it went.
             SlotKind::Gone => return,
         };
-        self.sizes.take_off(Sizes::of(key, value, is_shared, slot.growth as usize));
+        self.sizes.take_off(Sizes::of(kind, key, value, is_shared, slot.growth as usize));
         self.waste += key + if is_shared { size_of::<Bytes>() } else { value };
     }
 

@@ -1,0 +1,245 @@
+//! Emptying all buffers, where blocks are short.
+//!
+//! Buffers are emptied from height 1 up, and each all the way to its leaves before the next one: below the node that is being
+//! emptied nothing is pending but what has just left it. So what a step may dirty is a path from the root to a leaf and what is
+//! beside that, and it is known before the step begins ([`Balance::next_need`]).
+
+use std::sync::Arc;
+
+use super::balance::{Action, Site, action};
+use super::{Balance, shape};
+use crate::cache::{Dirty, Store};
+use crate::error::Result;
+use crate::format::Key;
+use crate::ids::*;
+use crate::node::{Internal, Node};
+use crate::space::Need;
+
+/// Nodes that a step may divide at the most: one on each level, into two.
+const PIECES: usize = 4;
+
+/// Nodes of one height whose buffers are being emptied, in the order of keys.
+struct Row {
+    site: Site,
+    /// Where they end.
+    hi: Option<Key>,
+}
+
+/// How far it has come.
+pub struct Drain {
+    /// The nodes of a tree that are of one height, from the one on that is being emptied; all of lesser height are empty.
+    row: Row,
+    /// The nodes below that a buffer is on its way through, the lowest last: more than one of a height if it has been divided.
+    path: Vec<Row>,
+    /// Internal nodes that may be small. They are joined when nothing is pending above them any more: a node that is joined
+    /// takes what is.
+    small: Vec<Site>,
+}
+
+impl Row {
+    /// All nodes of a height.
+    fn of(tree: TreeId, height: Height) -> Row {
+        Row { site: Site { tree, key: Key::default(), height }, hi: None }
+    }
+
+    /// Goes on behind a node that ends at `hi`; whether there is another.
+    fn next(&mut self, hi: Option<&Key>) -> bool {
+        let next = hi.filter(|next| self.hi.as_ref().is_none_or(|end| *next < end));
+        next.inspect(|next| self.site.key = (*next).clone()).is_some()
+    }
+}
+
+impl Drain {
+    /// The node that is looked at next.
+    fn lowest(&self) -> &Site {
+        &self.path.last().unwrap_or(&self.row).site
+    }
+
+    /// Goes on behind a node that ends at `hi`, of which nothing is pending any more. Whether there is another.
+    fn advance(&mut self, store: &Store, hi: Option<&Key>) -> Result<bool> {
+        if let Some(row) = self.path.last_mut() {
+            if !row.next(hi) {
+                self.path.pop();
+            }
+            return Ok(true);
+        }
+        let Site { tree, height, .. } = self.row.site;
+        if self.row.next(hi) {
+            return Ok(true);
+        }
+        self.row = match tree {
+            _ if height < store.root(tree)?.height() => Row::of(tree, Height(height.0 + 1)),
+            TreeId::Metadata => Row::of(TreeId::Data, Height(1)),
+            TreeId::Data => return Ok(false),
+        };
+        Ok(true)
+    }
+}
+
+impl Balance {
+    /// From now on everything that is pending moves down to the leaves, so that deletes give back the space of what they
+    /// cover.
+    pub fn drain(&mut self) {
+        let fresh = || Drain {
+            row: Row::of(TreeId::Metadata, Height(1)),
+            path: Vec::new(),
+            small: Vec::new(),
+        };
+        self.draining.get_or_insert_with(fresh);
+    }
+
+    /// Whether buffers are being emptied.
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_some()
+    }
+
+    /// Moves one buffer down one level.
+    pub(super) fn drain_step(&mut self, store: &mut Store) -> Result<()> {
+        let Some(mut drain) = self.draining.take() else { return Ok(()) };
+        let Site { tree, key, height } = drain.lowest().clone();
+        let id = shape::node_at(store, tree, &key, height)?;
+        let node = store.node(id)?;
+        let more = match &*node {
+            Node::Internal(internal) if internal.height == height => match wet_child(internal) {
+                Some(at) => {
+                    let hi = internal.child_bounds(at).hi;
+                    drop(node);
+                    let (_, key) = shape::move_buffer(store, id, at)?;
+                    let height = Height(height.0 - 1);
+                    match height {
+                        Height(0) => self.waiting.push(Site { tree, key, height }),
+                        _ => drain.path.push(Row { site: Site { tree, key, height }, hi }),
+                    }
+                    true
+                }
+                None => {
+                    drain.small.push(Site { tree, key: internal.bounds.lo.clone(), height });
+                    drain.advance(store, internal.bounds.hi.as_ref())?
+                }
+            },
+            // The tree has become lower.
+            _ => drain.advance(store, None)?,
+        };
+        match more {
+            true => self.draining = Some(drain),
+            false => self.waiting.append(&mut drain.small),
+        }
+        Ok(())
+    }
+
+    /// A node of an internal height waits until all buffers are empty.
+    pub(super) fn wait_for_drain(&mut self, site: &Site) -> bool {
+        match &mut self.draining {
+            Some(drain) if site.height > Height(0) => {
+                drain.small.push(site.clone());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What the next step may dirty besides what is dirty already, at the most.
+    pub fn next_need(&self, store: &Store) -> Result<Dirty> {
+        let mut touched = Touched { store, dirty: Dirty::default() };
+        if let Some(site) = self.waiting.last() {
+            let node = touched.path(site)?;
+            match action(store, site, &node) {
+                Action::Nothing => {}
+                Action::SplitLeaf => touched.pieces(node_bytes(&node)),
+                Action::Merge => touched.neighbours(site)?,
+                Action::Flush(at) => touched.child(&node, at)?,
+            }
+        } else if let Some(drain) = &self.draining {
+            let node = touched.path(drain.lowest())?;
+            if let Node::Internal(internal) = &*node
+                && let Some(at) = wet_child(internal)
+            {
+                touched.child(&node, at)?;
+            }
+        }
+        Ok(touched.dirty)
+    }
+}
+
+fn node_bytes(node: &Node) -> usize {
+    match node {
+        Node::Leaf(leaf) => leaf.bytes(),
+        Node::Internal(_) => 0,
+    }
+}
+
+/// The first child that something is pending for.
+fn wet_child(internal: &Internal) -> Option<usize> {
+    (0..internal.children().len()).find(|at| internal.pending(*at) > 0)
+}
+
+/// What a step may dirty.
+struct Touched<'s> {
+    store: &'s Store,
+    dirty: Dirty,
+}
+
+impl Touched<'_> {
+    /// The nodes on the way to a site, which is returned.
+    fn path(&mut self, site: &Site) -> Result<Arc<Node>> {
+        let mut node = self.store.root(site.tree)?;
+        loop {
+            let next = match &*node {
+                Node::Internal(internal) if internal.height > site.height => {
+                    self.add(&node, 0);
+                    self.store.child(internal, internal.child_for(&site.key))?
+                }
+                _ => {
+                    self.add(&node, 0);
+                    return Ok(node);
+                }
+            };
+            node = next;
+        }
+    }
+
+    /// The child that takes the buffer that `node` has for it. It may be divided then, and so may all nodes above it.
+    fn child(&mut self, node: &Node, at: usize) -> Result<()> {
+        let Node::Internal(internal) = node else { return Ok(()) };
+        let (pending, growth) = (internal.pending(at), internal.growth_for(at).bytes as usize);
+        let child = self.store.child(internal, at)?;
+        // What is pending in a node that is dirty has been counted there.
+        let more = if self.store.is_dirty(internal.id) { growth } else { pending + growth };
+        self.add(&child, more);
+        self.pieces(pending + growth);
+        Ok(())
+    }
+
+    /// A node may be divided, into a piece more for each leaf that comes to it, and so may all nodes above it.
+    fn pieces(&mut self, taken: usize) {
+        let leaf_size = self.store.geometry.leaf_size as usize;
+        let nodes = (2 * taken.div_ceil(leaf_size) + PIECES) as u64;
+        let more = Need { blocks: 2 * nodes, maps: nodes };
+        self.dirty = Dirty { nodes: self.dirty.nodes + nodes, need: self.dirty.need + more };
+    }
+
+    /// The nodes beside a small one, one of which may be joined with it, and what is pending for both.
+    fn neighbours(&mut self, site: &Site) -> Result<()> {
+        let above = Site { height: Height(site.height.0 + 1), ..site.clone() };
+        let parent = shape::node_at(self.store, above.tree, &above.key, above.height)?;
+        let parent = self.store.node(parent)?;
+        let Node::Internal(internal) = &*parent else { return Ok(()) };
+        let at = internal.child_for(&site.key);
+        let last = internal.children().len() - 1;
+        for at in at.saturating_sub(1)..=(at + 1).min(last) {
+            self.child(&parent, at)?;
+        }
+        Ok(())
+    }
+
+    /// A node may become dirty, and longer by so many bytes.
+    fn add(&mut self, node: &Node, more: usize) {
+        if !self.store.is_dirty(node.id()) {
+            let need = node.need_when_changed(self.store.geometry.basement_size as usize);
+            self.dirty = Dirty { nodes: self.dirty.nodes + 1, need: self.dirty.need + need };
+        }
+        if more > 0 {
+            self.dirty.need = self.dirty.need + Need::of_image(more) + Need::of_blocks(1);
+        }
+    }
+}

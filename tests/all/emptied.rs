@@ -1,0 +1,213 @@
+//! A volume that is filled to the last block can always be emptied: every delete succeeds, whatever the geometry, the sizes of
+//! files and the order of deletes, across syncs, checkpoints, reopens and crashes.
+
+use std::sync::Arc;
+
+use betr_core::Error;
+use betr_core::cache::{CacheBudget, Geometry};
+use betr_core::check::{CheckOptions, check};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::format::FileType;
+use betr_core::fs::{Attributes, Fs, New, Object};
+use betr_core::ids::Time;
+use betr_core::volume::Mode;
+use betr_tests::{Random, clock, create, open, roomy, rounds, tight};
+use bytes::Bytes;
+
+/// In which order files are deleted.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Made,
+    Reverse,
+    Sorted,
+    Random,
+}
+
+/// What is filled and emptied.
+#[derive(Clone, Debug)]
+struct Case {
+    bytes: u64,
+    geometry: Geometry,
+    cache: CacheBudget,
+    /// The shortest and the longest file, in bytes.
+    sizes: (u64, u64),
+    order: Order,
+    seed: u64,
+}
+
+struct Run {
+    case: Case,
+    device: Arc<MemoryDevice>,
+    fs: Option<Fs>,
+    random: Random,
+    /// Names, in the order in which they were made.
+    names: Vec<Vec<u8>>,
+}
+
+impl Run {
+    fn new(case: Case) -> Run {
+        let device = Arc::new(MemoryDevice::new(case.bytes));
+        let volume = create(device.clone(), case.geometry, case.cache, case.seed).unwrap();
+        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+        fs.checkpoint().unwrap();
+        drop(fs);
+        let random = Random::new(case.seed);
+        let mut run = Run { case, device, fs: None, random, names: Vec::new() };
+        run.reopen();
+        run
+    }
+
+    fn fs(&mut self) -> &mut Fs {
+        self.fs.as_mut().expect("it is open but while it is opened again")
+    }
+
+    fn root(&mut self) -> Object {
+        self.fs().root().unwrap()
+    }
+
+    fn must<T>(&self, what: &str, result: betr_core::Result<T>) -> T {
+        result.unwrap_or_else(|error| panic!("{:?}: {what}: {error}", self.case))
+    }
+
+    /// Opens the volume again, as after a crash.
+    fn reopen(&mut self) {
+        drop(self.fs.take());
+        let seed = self.random.next();
+        let opened = open(self.device.clone(), Mode::ReadWrite, self.case.cache, seed);
+        let (volume, _) = self.must("open", opened);
+        self.fs = Some(Fs::open(volume, clock(1000)));
+    }
+
+    /// Now and then what makes changes durable, or ends a session.
+    fn between(&mut self) {
+        match self.random.below(400) {
+            0..=3 => {
+                let synced = self.fs().volume_mut().sync();
+                self.must("sync", synced);
+            }
+            4 => {
+                let done = self.fs().checkpoint();
+                self.must("checkpoint", done);
+            }
+            5 if self.random.below(4) == 0 => {
+                let synced = self.fs().volume_mut().sync();
+                self.must("sync", synced);
+                self.reopen();
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes files until there is no space for another.
+    fn fill(&mut self) {
+        for number in 0u64.. {
+            let (least, most) = self.case.sizes;
+            let len = least + self.random.below(most - least + 1);
+            let data = Bytes::from(self.random.bytes(len as usize));
+            let name = format!("{:x}-{number}", self.random.below(1 << 30)).into_bytes();
+            let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+            let root = self.root();
+            let made = self.fs().make(&root, &name, new);
+            let written = match made {
+                Ok(file) => {
+                    self.names.push(name);
+                    self.fs().write(&file, 0, &data).map(drop)
+                }
+                Err(error) => Err(error),
+            };
+            match written {
+                Ok(()) => self.between(),
+                Err(Error::NoSpace { .. }) => break,
+                Err(error) => panic!("{:?}: {error}", self.case),
+            }
+        }
+    }
+
+    /// Deletes all files.
+    fn empty(&mut self) {
+        let mut names = std::mem::take(&mut self.names);
+        match self.case.order {
+            Order::Made => {}
+            Order::Reverse => names.reverse(),
+            Order::Sorted => names.sort(),
+            Order::Random => {
+                for at in (1..names.len()).rev() {
+                    names.swap(at, self.random.below(at as u64 + 1) as usize);
+                }
+            }
+        }
+        for (at, name) in names.iter().enumerate() {
+            let root = self.root();
+            let deleted = self.fs().unlink(&root, name);
+            self.must(&format!("unlink {at} of {}", names.len()), deleted);
+            self.between();
+        }
+    }
+
+    fn sound(&mut self) {
+        let synced = self.fs().volume_mut().sync();
+        self.must("sync", synced);
+        let device: Arc<dyn Device> = self.device.clone();
+        let report = check(&device, CheckOptions::ALL, &mut ());
+        assert!(report.is_clean(), "{:?}: {:?}", self.case, report.findings.first());
+    }
+}
+
+/// Fills and empties a volume twice; how many files it took each time.
+fn fill_and_empty(case: Case) -> [usize; 2] {
+    let mut run = Run::new(case);
+    let made = [(); 2].map(|()| {
+        run.fill();
+        let made = run.names.len();
+        run.empty();
+        made
+    });
+    run.sound();
+    made
+}
+
+/// The case of a seed: any geometry with nodes of 1 to 8 leaves, or the usual one; nothing if it does not fit.
+fn case_of(seed: u64) -> Option<Case> {
+    let mut random = Random::new(seed ^ 0x5eed);
+    let mut one_of = |all: &[u64]| all[random.below(all.len() as u64) as usize];
+    let bytes = one_of(&[1, 2, 3, 4, 6, 8, 12, 16]) << 20;
+    let leaf_size = one_of(&[4096, 8192, 16 << 10, 32 << 10, 64 << 10]) as u32;
+    let node_size = leaf_size * one_of(&[1, 2, 3, 4, 5, 6, 7, 8]) as u32;
+    let basement_size = (one_of(&[512, 1024, 4096, 16 << 10]) as u32).min(leaf_size);
+    let fanout = one_of(&[4, 64]) as u32;
+    let geometry = match one_of(&[0, 1, 2, 3]) {
+        0 => Geometry::of_image(bytes),
+        _ => Geometry { node_size, leaf_size, basement_size, fanout },
+    };
+    let cache = [tight(), roomy(), CacheBudget::default()][one_of(&[0, 1, 2]) as usize];
+    let most = one_of(&[1, 100, 3000, 20_000, 64 << 10]);
+    let sizes = (one_of(&[1, most]), most);
+    let orders = [Order::Made, Order::Reverse, Order::Sorted, Order::Random];
+    let order = orders[one_of(&[0, 1, 2, 3]) as usize];
+    let device = Arc::new(MemoryDevice::new(bytes));
+    let fits = create(device, geometry, cache, seed).is_ok();
+    fits.then_some(Case { bytes, geometry, cache, sizes, order, seed })
+}
+
+/// `BETR_ROUNDS` says how many cases are tried; the time that each takes is printed with it.
+#[test]
+fn any_full_volume_can_be_emptied() {
+    for case in (0..rounds(24)).filter_map(case_of) {
+        let (text, start) = (format!("{case:?}"), std::time::Instant::now());
+        let made = fill_and_empty(case);
+        println!("{made:?} files in {:?}: {text}", start.elapsed());
+        // The second time files have other sizes, and the trees another shape.
+        assert!(made[1] >= made[0] / 2, "{made:?} files: {text}");
+    }
+}
+
+/// Files of random bytes in one directory, until the volume is full, and then away with all of them: deletes once filled what is
+/// kept for them with tombstones, and none of them could come to a leaf any more.
+#[test]
+fn a_full_volume_of_small_files_can_be_emptied() {
+    let bytes = 64 << 20;
+    let (geometry, cache) = (Geometry::of_image(bytes), CacheBudget::default());
+    let order = Order::Random;
+    let made = fill_and_empty(Case { bytes, geometry, cache, sizes: (1, 3000), order, seed: 1 });
+    assert!(made[1] >= made[0] / 10 * 9, "{made:?} files");
+}

@@ -123,6 +123,8 @@ pub enum Refusal {
     NoData,
     /// ENOSPC
     TooManyAttributes,
+    /// ELOOP
+    TooManyLevels,
 }
 
 impl fmt::Display for Refusal {
@@ -143,6 +145,7 @@ impl fmt::Display for Refusal {
             Refusal::NotSupported => "operation not supported",
             Refusal::NoData => "no data there",
             Refusal::TooManyAttributes => "no room for so many attributes",
+            Refusal::TooManyLevels => "too many levels of symbolic links",
         })
     }
 }

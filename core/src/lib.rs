@@ -11,6 +11,7 @@ pub mod address;
 pub mod error;
 pub mod ids;
 pub mod mutation;
+pub mod path;
 pub mod text;
 
 pub mod device;

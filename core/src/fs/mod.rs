@@ -20,6 +20,7 @@ mod past;
 mod relocate;
 mod remove;
 mod rename;
+mod resolve;
 mod shared;
 mod walk;
 mod xattrs;
@@ -46,6 +47,7 @@ use object::{Live, Placed};
 pub(crate) use orphans::orphan_name;
 pub use past::open_as_of;
 pub use rename::Over;
+pub use resolve::{LastLink, Resolved, Slot};
 pub use shared::Shared;
 pub use walk::{Visit, Walk};
 pub(crate) use xattrs::xattr_bytes;
@@ -273,7 +275,8 @@ impl Fs {
         }
     }
 
-    /// What an absolute path leads to. Symbolic links are not followed.
+    /// What a path of names leads to, as the file system prints it. Symbolic links are not followed, and `..` is no name: for
+    /// operands of commands there is [`Fs::look_up`].
     pub fn resolve(&self, path: &[u8]) -> Result<Object> {
         let mut object = self.root()?;
         for name in components(path) {
@@ -282,7 +285,8 @@ impl Fs {
         Ok(object)
     }
 
-    /// The directory that holds the last component of a path, and that component.
+    /// The directory that holds the last component of a path of names, and that component; for operands of commands there
+    /// is [`Fs::slot`].
     pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Object, &'p [u8])> {
         let mut names: Vec<&[u8]> = components(path).collect();
         let last = names.pop().ok_or(Refusal::Invalid)?;

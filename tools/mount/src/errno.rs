@@ -25,6 +25,7 @@ pub(crate) fn of_refusal(refusal: Refusal) -> Errno {
         Refusal::NotSupported => Errno::EOPNOTSUPP,
         Refusal::NoData => Errno::ENXIO,
         Refusal::TooManyAttributes => Errno::ENOSPC,
+        Refusal::TooManyLevels => Errno::ELOOP,
     }
 }
 

@@ -24,6 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use betr_core::path::Operand;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags, openat, statx};
 use rustix::io::Errno;
 
@@ -76,8 +77,31 @@ impl Source {
     /// A symbolic link at `path` is followed if it leads to a directory, as
     /// `tar -C` does; any other symbolic link is itself the object.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, LIST)
+    }
+
+    /// Opens the tree, or the single object, at `path`, of which a symbolic
+    /// link is itself the object, unless the path asks for a directory.
+    pub fn open_link(path: &Path) -> Result<Self> {
+        let operand = Operand::new(path.as_os_str().as_bytes());
+        let keep = if operand.wants_directory() { OFlags::empty() } else { OFlags::NOFOLLOW };
+        Self::open_with(path, LIST | keep)
+    }
+
+    /// Opens the tree, or the single object, that `path` leads to.
+    pub fn open_followed(path: &Path) -> Result<Self> {
         let shown = path.as_os_str().as_bytes().to_vec();
-        let errno = match openat(CWD, path, LIST, Mode::empty()) {
+        let target = std::fs::canonicalize(path).map_err(|source| HostError::Io {
+            op: "open",
+            path: shown.clone(),
+            source,
+        })?;
+        Ok(Self { path: shown, ..Self::open(&target)? })
+    }
+
+    fn open_with(path: &Path, flags: OFlags) -> Result<Self> {
+        let shown = path.as_os_str().as_bytes().to_vec();
+        let errno = match openat(CWD, path, flags, Mode::empty()) {
             Ok(dir) => {
                 return Ok(Self::new(dir, None, shown));
             }
@@ -85,19 +109,16 @@ impl Source {
         };
         // Not a directory, or a link that leads nowhere: a single object.
         let single = matches!(errno, Errno::NOTDIR | Errno::NOENT | Errno::LOOP);
-        let name = path.file_name().map(|name| name.as_bytes().to_vec());
-        let (true, false, Some(name)) = (single, shown.ends_with(b"/"), name) else {
+        let operand = Operand::new(shown.clone());
+        let split = operand.split().filter(|_| single && !operand.wants_directory());
+        let Some((parent, name)) = split else {
             return Err(HostError::io("open", shown, errno));
-        };
-        let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = openat(CWD, parent, flags, Mode::empty())
-            .and_then(|dir| statx(&dir, &name, no_follow(), StatxFlags::TYPE).map(|_| dir));
+            .and_then(|dir| statx(&dir, name, no_follow(), StatxFlags::TYPE).map(|_| dir));
         match opened {
-            Ok(dir) => Ok(Self::new(dir, Some(name), shown)),
+            Ok(dir) => Ok(Self::new(dir, Some(name.to_vec()), shown)),
             Err(errno) => Err(HostError::io("open", shown, errno)),
         }
     }

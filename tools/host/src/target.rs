@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use betr_core::path::Operand;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, makedev, openat};
 use rustix::io::Errno;
 
@@ -59,7 +60,17 @@ impl Target {
     /// yet, and the path of the object is the empty one, `b""`.
     pub fn create(dest: &Path, directory: bool) -> Result<Self> {
         let shown = dest.as_os_str().as_bytes().to_vec();
-        if directory { create_directory(dest, shown) } else { create_single(dest, shown) }
+        if directory { create_directory(dest, shown) } else { create_single(shown) }
+    }
+
+    /// Prepares to make things in the directory `dest`, which must be there and
+    /// stays as it is: nothing in it is replaced, and it gets no metadata.
+    pub fn into_existing(dest: &Path) -> Result<Self> {
+        let shown = dest.as_os_str().as_bytes().to_vec();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat(CWD, dest, flags, Mode::empty())
+            .map_err(|errno| HostError::io("open the directory", shown.clone(), errno))?;
+        Ok(Target { dir, single: None, path: shown, last: None })
     }
 
     /// Makes the directory `path`.
@@ -239,20 +250,16 @@ fn create_directory(dest: &Path, shown: Vec<u8>) -> Result<Target> {
     Ok(Target { dir, single: None, path: shown, last: None })
 }
 
-fn create_single(dest: &Path, shown: Vec<u8>) -> Result<Target> {
-    let name = match dest.file_name() {
-        Some(name) if !shown.ends_with(b"/") => name.as_bytes().to_vec(),
-        _ => return Err(refused(&shown, "cannot be that of a file")),
+fn create_single(shown: Vec<u8>) -> Result<Target> {
+    let operand = Operand::new(shown.clone());
+    let split = operand.split().filter(|_| !operand.wants_directory());
+    let Some((parent, name)) = split else {
+        return Err(refused(&shown, "cannot be that of a file"));
     };
-    let parent = match dest.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let name = name.to_vec();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = openat(CWD, parent, flags, Mode::empty()).map_err(|errno| {
-        let parent = parent.as_os_str().as_bytes().to_vec();
-        HostError::io("open the directory", parent, errno)
-    })?;
+    let dir = openat(CWD, parent, flags, Mode::empty())
+        .map_err(|errno| HostError::io("open the directory", parent.to_vec(), errno))?;
     match rustix::fs::statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => {}
         Ok(_) => return Err(HostError::Exists { path: shown }),

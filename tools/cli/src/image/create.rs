@@ -15,8 +15,10 @@ use super::data::data_in;
 use super::error::{OpenError, doing};
 use super::temp::{Temp, parent};
 use super::{Access, OpenImage, same_file};
+use betr_core::path::Operand;
 use rustix::fs::Mode;
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -163,20 +165,18 @@ impl NewImage {
 fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
     let mut path = path.to_path_buf();
     for _ in 0..40 {
-        let (Some(name), false) = (path.file_name(), path.as_os_str().as_bytes().ends_with(b"/"))
-        else {
-            // `/`, `..` or `name/`: at best a directory, and `open` says so.
+        let operand = Operand::new(path.as_os_str().as_bytes());
+        let split = operand.split().filter(|_| !operand.wants_directory());
+        let Some((dir, name)) = split.map(|(dir, name)| (OsStr::from_bytes(dir), name)) else {
+            // `/`, `..`, `name/.` or `name/`: at best a directory, and `open` says so.
             return fs::canonicalize(&path).map_err(doing(&path, "create"));
         };
-        let dir = match path.parent() {
-            Some(dir) if !dir.as_os_str().is_empty() => dir,
-            _ => Path::new("."),
-        };
+        let dir = Path::new(dir);
         let resolved = fs::canonicalize(dir).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => OpenError::NoParent { path: path.clone(), dir: dir.into() },
             _ => doing(&path, "find the directory of")(error),
         })?;
-        let target = resolved.join(name);
+        let target = resolved.join(OsStr::from_bytes(name));
         match fs::read_link(&target) {
             Ok(to) => path = resolved.join(to),
             Err(_) => return Ok(target),
@@ -200,6 +200,12 @@ mod tests {
         assert_eq!(resolve(&root.join("a")).unwrap(), root.join("c"));
         let error = resolve(&root.join("loop")).unwrap_err().to_string();
         assert!(error.contains("follow the links"), "{error}");
+        // A slash, or a dot, is not forgotten.
+        for file in ["new/", "new/.", "c/", "c/."] {
+            fs::write(root.join("c"), "a file").unwrap();
+            let error = resolve(&root.join(file)).unwrap_err();
+            assert!(!matches!(error, OpenError::NoParent { .. }), "{file}: {error}");
+        }
         let error = resolve(&root.join("none/x")).unwrap_err();
         assert!(matches!(error, OpenError::NoParent { .. }), "{error}");
     }

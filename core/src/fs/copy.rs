@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::{Bytes, BytesMut};
 
 use super::{Changes, Fs, New, Object, Visit, Walk, components};
-use crate::error::{Refusal, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{FileType, Inode};
 use crate::ids::Ino;
@@ -28,53 +28,165 @@ pub struct Copied {
     pub bytes: u64,
 }
 
+/// Where a copy goes.
+#[derive(Clone, Copy)]
+pub enum CopyTo<'c> {
+    /// To a name in a directory.
+    Entry(&'c Object, &'c [u8]),
+    /// What is in the original directory goes into this one.
+    Into(&'c Object),
+}
+
+/// Why a copy stopped, and where: a path below its start.
+#[derive(Debug)]
+pub struct CopyStopped {
+    /// The path; empty for the start.
+    pub path: Vec<u8>,
+    /// The error.
+    pub error: Error,
+}
+
+impl From<Error> for CopyStopped {
+    fn from(error: Error) -> CopyStopped {
+        CopyStopped { path: Vec::new(), error }
+    }
+}
+
 struct Copy {
+    /// What is older may be replaced; without a number nothing may be there.
+    older_than: Option<Ino>,
     /// The copies of what has several links.
     links: HashMap<Ino, Object>,
     done: Copied,
 }
 
 impl Fs {
-    /// Copies an object with all that is below it, as `name` into `directory`: many operations. Owners, permissions,
-    /// times and extended attributes are kept, holes stay holes, and names of one file become names of one file.
+    /// Copies an object with all that is below it, as `name` into `directory`, where nothing may have that name: many
+    /// operations. Owners, permissions, times and extended attributes are kept, holes stay holes, and names of one file become
+    /// names of one file.
     pub fn copy(&mut self, from: &Object, directory: &Object, name: &[u8]) -> Result<Copied> {
-        let mut copy = Copy { links: HashMap::new(), done: Copied::default() };
+        let to = CopyTo::Entry(directory, name);
+        self.copy_to(from, to, None).map_err(|stopped| stopped.error)
+    }
+
+    /// Copies like [`Fs::copy`], over what is there, as [`Fs::clear_for_copy`] has it.
+    pub fn copy_over(
+        &mut self,
+        from: &Object,
+        to: CopyTo<'_>,
+        older_than: Ino,
+    ) -> std::result::Result<Copied, CopyStopped> {
+        self.copy_to(from, to, Some(older_than))
+    }
+
+    /// Makes place for a copy, as POSIX cp does: what has the name is removed where neither it nor the copy is a directory.
+    /// Two directories become one, which keeps its attributes: this returns it. What is not older than this inode number is
+    /// itself a copy, and is not replaced by another.
+    pub fn clear_for_copy(
+        &mut self,
+        directory: &Object,
+        name: &[u8],
+        is_directory: bool,
+        older_than: Ino,
+    ) -> Result<Option<Object>> {
+        let Some(found) = self.find(directory, name)? else { return Ok(None) };
+        match (is_directory, found.is_directory()) {
+            (true, true) => return Ok(Some(found)),
+            (true, false) => return Err(Refusal::Exists.into()),
+            (false, true) => return Err(Refusal::IsADirectory.into()),
+            (false, false) if found.ino() >= older_than => return Err(Refusal::Exists.into()),
+            (false, false) => {}
+        }
+        drop(found);
+        self.unlink(directory, name)?;
+        Ok(None)
+    }
+
+    fn copy_to(
+        &mut self,
+        from: &Object,
+        to: CopyTo<'_>,
+        older_than: Option<Ino>,
+    ) -> std::result::Result<Copied, CopyStopped> {
+        let mut copy = Copy { older_than, links: HashMap::new(), done: Copied::default() };
+        let directory = match to {
+            CopyTo::Entry(directory, name) if !from.is_directory() => {
+                self.copy_object(&mut copy, from, directory, name)?;
+                return Ok(copy.done);
+            }
+            CopyTo::Entry(directory, _) | CopyTo::Into(directory) => directory,
+        };
         if !from.is_directory() {
-            self.copy_object(&mut copy, from, directory, name)?;
-            return Ok(copy.done);
+            return Err(Error::from(Refusal::NotADirectory).into());
         }
         if self.is_above(from, directory)? {
-            return Err(Refusal::Invalid.into());
+            return Err(Error::from(Refusal::Invalid).into());
         }
-        // The copies of the directories that the walk is in.
-        let mut open: Vec<Object> = Vec::new();
+        // The copies of the directories that the walk is in, and whether they were there before.
+        let mut open: Vec<(Object, bool)> = Vec::new();
         let mut walk = Walk::new(from.clone());
         while let Some(visit) = walk.next(self)? {
             match visit {
                 Visit::Enter(path, original) => {
-                    let into = open.last().unwrap_or(directory).clone();
-                    let name = components(&path).last().unwrap_or(name);
-                    let new = self.like(&original, false)?;
-                    open.push(self.make(&into, name, new)?);
-                    copy.done.directories += 1;
+                    let at = |error| CopyStopped { path: path.clone(), error };
+                    let place = match (open.last(), to) {
+                        (Some((into, _)), _) => {
+                            Some((into.clone(), components(&path).last().unwrap_or_default()))
+                        }
+                        (None, CopyTo::Entry(directory, name)) => Some((directory.clone(), name)),
+                        (None, CopyTo::Into(_)) => None,
+                    };
+                    let made = match place {
+                        None => (directory.clone(), true),
+                        Some((into, name)) => {
+                            self.copy_directory(&mut copy, &original, &into, name).map_err(at)?
+                        }
+                    };
+                    open.push(made);
                 }
-                Visit::Entry(_, entry) => {
-                    let (name, original) = (entry.name.clone(), self.entry_object(entry)?);
-                    let Some(into) = open.last().cloned() else { continue };
-                    self.copy_object(&mut copy, &original, &into, &name)?;
+                Visit::Entry(path, entry) => {
+                    let at = |error| CopyStopped { path, error };
+                    let Some((into, _)) = open.last().cloned() else { continue };
+                    let name = entry.name.clone();
+                    let copied = self
+                        .entry_object(entry)
+                        .and_then(|original| self.copy_object(&mut copy, &original, &into, &name));
+                    copied.map_err(at)?;
                 }
                 Visit::Leave(_, original) => {
                     // Making entries has changed its times.
-                    let Some(made) = open.pop() else { continue };
-                    self.take_times(&made, &original)?;
+                    let Some((made, was_there)) = open.pop() else { continue };
+                    if !was_there {
+                        self.take_times(&made, &original)?;
+                    }
                 }
                 Visit::Again(..) => {
-                    let place = open.last().unwrap_or(directory).place();
-                    return Err(self.damaged(&place, "a tree", "a directory with two names"));
+                    let place = open.last().map_or(directory, |(made, _)| made).place();
+                    return Err(self
+                        .damaged(&place, "a tree", "a directory with two names")
+                        .into());
                 }
             }
         }
         Ok(copy.done)
+    }
+
+    /// The copy of a directory, still without what is in it, and whether it was there before.
+    fn copy_directory(
+        &mut self,
+        copy: &mut Copy,
+        original: &Object,
+        into: &Object,
+        name: &[u8],
+    ) -> Result<(Object, bool)> {
+        if let Some(older_than) = copy.older_than
+            && let Some(found) = self.clear_for_copy(into, name, true, older_than)?
+        {
+            return Ok((found, true));
+        }
+        let new = self.like(original, false)?;
+        copy.done.directories += 1;
+        Ok((self.make(into, name, new)?, false))
     }
 
     fn copy_object(
@@ -85,6 +197,12 @@ impl Fs {
         name: &[u8],
     ) -> Result<()> {
         let inode = original.inode();
+        if let Some(older_than) = copy.older_than {
+            if self.find(directory, name)?.is_some_and(|found| found == *original) {
+                return Err(Error::Misuse("a file is not copied over itself".into()));
+            }
+            self.clear_for_copy(directory, name, false, older_than)?;
+        }
         if let Some(first) = copy.links.get(&inode.ino) {
             copy.done.links += 1;
             return self.link(&first.clone(), directory, name);

@@ -168,6 +168,11 @@ impl Volume {
         Ok(std::mem::replace(&mut self.next_ino, next))
     }
 
+    /// The inode number that is given out next: what has it, or a greater one, is made from now on.
+    pub fn next_ino(&self) -> Ino {
+        self.next_ino
+    }
+
     /// The superblock with the numbers that are given out next as they are now.
     pub(crate) fn superblock_now(&self) -> Superblock {
         let (next_zone, next_ino, next_msn) = (self.next_zone, self.next_ino, self.next_msn);

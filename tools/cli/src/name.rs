@@ -6,18 +6,17 @@
 //!
 //! Commands on files, as `ls` and `cp`, take paths byte for byte, like those of the system.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
 
 use betr_core::address::Address;
+use betr_core::path::Operand;
 use betr_core::text::meant;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 /// For `value_parser`: a path from the root of the image on.
-pub fn path() -> impl TypedValueParser<Value = PathBuf> {
+pub fn path() -> impl TypedValueParser<Value = Operand> {
     OsStringValueParser::new().try_map(|text| match meant(text.as_bytes()) {
-        path if path.starts_with(b"/") => Ok(PathBuf::from(OsString::from_vec(path))),
+        path if path.starts_with(b"/") => Ok(Operand::new(path)),
         _ => Err("expected a path from the root on"),
     })
 }
@@ -25,4 +24,12 @@ pub fn path() -> impl TypedValueParser<Value = PathBuf> {
 /// For `value_parser`: an address.
 pub fn address() -> impl TypedValueParser<Value = Address> {
     OsStringValueParser::new().try_map(|text| Address::parse(text.as_bytes()))
+}
+
+/// For `value_parser`: a path whose names say where it is, without a tree that could resolve `..`.
+pub fn plain_path() -> impl TypedValueParser<Value = Operand> {
+    path().try_map(|path| match path.plain() {
+        Some(_) => Ok(path),
+        None => Err("'..' depends on the tree: expected a path of names"),
+    })
 }

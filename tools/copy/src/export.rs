@@ -39,22 +39,20 @@ pub fn export(
 ) -> Result<Exported, CopyError> {
     let directory = start.inode().kind == FileType::Directory;
     let target = Target::create(dest, directory)?;
-    let mut export = Export { fs, target, names: HashMap::new(), done: Exported::default() };
+    let mut export = Export::new(fs, target);
     if !directory {
         export.object(b"", &start)?;
         return Ok(export.done);
     }
-    let mut walk = Walk::new(start);
-    while let Some(visit) = walk.next(fs)? {
-        match visit {
-            Visit::Enter(path, _) if excludes.matches(&path) => walk.skip(),
-            Visit::Entry(path, _) if excludes.matches(&path) => {}
-            Visit::Enter(path, directory) => export.object(&path, &directory)?,
-            Visit::Entry(path, entry) => export.object(&path, &fs.entry_object(entry)?)?,
-            Visit::Leave(path, object) => export.attributes(&path, &object)?,
-            Visit::Again(path, entry) => return Err(CopyError::cycle(&path, &entry)),
-        }
-    }
+    export.tree(start, excludes, true)?;
+    Ok(export.done)
+}
+
+/// Copies what is in the directory `start` into the directory `dest`, which is there already and gets no attributes. Nothing
+/// that is in `dest` is replaced.
+pub fn export_into(fs: &Fs, start: Object, dest: &Path) -> Result<Exported, CopyError> {
+    let mut export = Export::new(fs, Target::into_existing(dest)?);
+    export.tree(start, &Excludes::default(), false)?;
     Ok(export.done)
 }
 
@@ -66,7 +64,29 @@ struct Export<'e> {
     done: Exported,
 }
 
-impl Export<'_> {
+impl<'e> Export<'e> {
+    fn new(fs: &'e Fs, target: Target) -> Export<'e> {
+        Export { fs, target, names: HashMap::new(), done: Exported::default() }
+    }
+
+    /// Copies a tree; its start gets attributes only if it `owns` the destination.
+    fn tree(&mut self, start: Object, excludes: &Excludes, owns: bool) -> Result<(), CopyError> {
+        let fs = self.fs;
+        let mut walk = Walk::new(start);
+        while let Some(visit) = walk.next(fs)? {
+            match visit {
+                Visit::Enter(path, _) if excludes.matches(&path) => walk.skip(),
+                Visit::Entry(path, _) if excludes.matches(&path) => {}
+                Visit::Enter(path, directory) => self.object(&path, &directory)?,
+                Visit::Entry(path, entry) => self.object(&path, &fs.entry_object(entry)?)?,
+                Visit::Leave(path, _) if path.is_empty() && !owns => {}
+                Visit::Leave(path, object) => self.attributes(&path, &object)?,
+                Visit::Again(path, entry) => return Err(CopyError::cycle(&path, &entry)),
+            }
+        }
+        Ok(())
+    }
+
     fn object(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
         let inode = object.inode();
         if let Some(first) = self.names.get(&inode.ino) {

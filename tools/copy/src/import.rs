@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use betr_core::fs::{Fs, Object};
+use betr_core::fs::{CopyTo, Fs, Object};
+use betr_core::ids::Ino;
 use betr_host::{Kind, Meta, Source, Survey};
 
 use crate::put::Put;
@@ -45,8 +46,34 @@ pub fn import_entry(
     Ok(import.put.done)
 }
 
+/// Imports the root of `source`, whatever it is, over what is there, as [`Fs::clear_for_copy`] has it. What the image has
+/// since `older_than` is not replaced.
+pub fn import_over(
+    fs: &mut Fs,
+    source: &Source,
+    survey: &Survey,
+    to: CopyTo<'_>,
+    older_than: Ino,
+    options: ImportOptions,
+) -> Result<Imported, CopyError> {
+    let meta = source.root()?;
+    let mut import = Import::new(fs, source, survey, options);
+    import.older_than = Some(older_than);
+    let (made, was_there) = match to {
+        CopyTo::Into(directory) => (directory.clone(), true),
+        CopyTo::Entry(directory, name) => import.make(b"", &meta, directory, name, false)?,
+    };
+    match meta.kind {
+        Kind::Directory => import.tree_into(&meta, &made, was_there)?,
+        _ => import.finish(b"", &meta, &made)?,
+    }
+    Ok(import.put.done)
+}
+
 struct Import<'i> {
     put: Put<'i>,
+    /// What is older may be replaced; without a number nothing may be there.
+    older_than: Option<Ino>,
     source: &'i Source,
     survey: &'i Survey,
     /// Files with several names, once one of them has been imported.
@@ -60,41 +87,86 @@ impl<'i> Import<'i> {
         survey: &'i Survey,
         options: ImportOptions,
     ) -> Import<'i> {
-        Import { put: Put::new(fs, options), source, survey, links: HashMap::new() }
+        let put = Put::new(fs, options);
+        Import { put, older_than: None, source, survey, links: HashMap::new() }
     }
 
     fn tree(&mut self, meta: &Meta, root: &Object) -> Result<(), CopyError> {
-        let mut waiting = VecDeque::from([(Vec::new(), meta.clone(), root.clone())]);
-        while let Some((path, meta, directory)) = waiting.pop_front() {
+        self.tree_into(meta, root, false)
+    }
+
+    /// Imports what is in the root of the source into `root`, which gets its attributes unless it was there before.
+    fn tree_into(&mut self, meta: &Meta, root: &Object, was_there: bool) -> Result<(), CopyError> {
+        let mut waiting = VecDeque::from([(Vec::new(), meta.clone(), root.clone(), was_there)]);
+        while let Some((path, meta, directory, was_there)) = waiting.pop_front() {
             self.put.done.directories += 1;
             for entry in self.source.list(&path)? {
                 let path = join(&path, &entry.name);
-                if self.link(&entry.meta, &directory, &entry.name)? {
+                if self.link(&path, &entry.meta, &directory, &entry.name)? {
                     continue;
                 }
                 let shared = self.survey.links.get(&identity(&entry.meta)).is_some_and(|n| *n > 1);
                 let shared = shared && entry.meta.kind != Kind::Directory;
-                let made = self.put.make(&path, &entry.meta, &directory, &entry.name, shared)?;
+                let (made, was_there) =
+                    self.make(&path, &entry.meta, &directory, &entry.name, shared)?;
                 if shared {
                     self.links.insert(identity(&entry.meta), made.clone());
                 }
                 match entry.meta.kind {
-                    Kind::Directory => waiting.push_back((path, entry.meta, made)),
+                    Kind::Directory => waiting.push_back((path, entry.meta, made, was_there)),
                     _ => self.finish(&path, &entry.meta, &made)?,
                 }
             }
-            self.put.attributes(&path, &meta, &directory)?;
+            if !was_there {
+                self.put.attributes(&path, &meta, &directory)?;
+            }
         }
         Ok(())
     }
 
+    /// Makes an object without its contents; a directory may be there already, which is then said.
+    fn make(
+        &mut self,
+        path: &[u8],
+        meta: &Meta,
+        directory: &Object,
+        name: &[u8],
+        zone: bool,
+    ) -> Result<(Object, bool), CopyError> {
+        if let Some(there) = self.clear(path, meta, directory, name)? {
+            return Ok((there, true));
+        }
+        Ok((self.put.make(path, meta, directory, name, zone)?, false))
+    }
+
+    /// Makes place for an object, where that is allowed; a directory that is there is returned.
+    fn clear(
+        &mut self,
+        path: &[u8],
+        meta: &Meta,
+        directory: &Object,
+        name: &[u8],
+    ) -> Result<Option<Object>, CopyError> {
+        let Some(older_than) = self.older_than else { return Ok(None) };
+        let is_directory = meta.kind == Kind::Directory;
+        let cleared = self.put.fs.clear_for_copy(directory, name, is_directory, older_than);
+        cleared.map_err(|error| CopyError::at(path, error))
+    }
+
     /// Whether this is another name of something that was imported before; then it becomes one here.
-    fn link(&mut self, meta: &Meta, directory: &Object, name: &[u8]) -> Result<bool, CopyError> {
+    fn link(
+        &mut self,
+        path: &[u8],
+        meta: &Meta,
+        directory: &Object,
+        name: &[u8],
+    ) -> Result<bool, CopyError> {
         if meta.nlink < 2 || meta.kind == Kind::Directory {
             return Ok(false);
         }
-        let Some(first) = self.links.get(&identity(meta)) else { return Ok(false) };
-        self.put.fs.link(first, directory, name)?;
+        let Some(first) = self.links.get(&identity(meta)).cloned() else { return Ok(false) };
+        self.clear(path, meta, directory, name)?;
+        self.put.fs.link(&first, directory, name)?;
         self.put.done.links += 1;
         Ok(true)
     }

@@ -17,8 +17,9 @@ mod salvage;
 pub use archive_in::import_archive;
 pub use archive_out::export_archive;
 pub use args::{ExcludeArgs, OwnerArgs};
-pub use export::{Exported, export};
-pub use import::{import_entry, import_tree};
+pub use export::{Exported, export, export_into};
+pub use import::{import_entry, import_over, import_tree};
+pub use meta::file_type;
 pub use options::{ImportOptions, Imported, Numbers, Owners, root_attributes};
 pub use salvage::{Salvaged, salvage};
 
@@ -37,6 +38,14 @@ pub enum CopyError {
     /// An archive could not be written.
     #[error("the archive cannot be written: {0}")]
     Output(#[from] std::io::Error),
+    /// The file system refused what was asked for.
+    #[error("{}: {refusal}", shown(path))]
+    Refused {
+        /// The path.
+        path: Vec<u8>,
+        /// Why.
+        refusal: betr_core::error::Refusal,
+    },
     /// The image cannot hold what the host has, or the other way round.
     #[error("{path}: {why}")]
     Unfit {
@@ -49,8 +58,7 @@ pub enum CopyError {
 
 impl CopyError {
     fn unfit(path: &[u8], why: impl ToString) -> CopyError {
-        let path = if path.is_empty() { b"/" } else { path };
-        CopyError::Unfit { path: betr_core::text::printable(path), why: why.to_string() }
+        CopyError::Unfit { path: shown(path), why: why.to_string() }
     }
 
     /// A directory that a walk comes by twice.
@@ -62,10 +70,17 @@ impl CopyError {
     /// An error of the file system, which may refuse what was asked for at `path`.
     fn at(path: &[u8], error: betr_core::Error) -> CopyError {
         match error {
-            betr_core::Error::Refused(refusal) => CopyError::unfit(path, refusal),
+            betr_core::Error::Refused(refusal) => {
+                CopyError::Refused { path: path.to_vec(), refusal }
+            }
             other => other.into(),
         }
     }
+}
+
+/// A path below the start of a copy as messages show it.
+fn shown(path: &[u8]) -> String {
+    betr_core::text::printable(if path.is_empty() { b"/" } else { path })
 }
 
 /// `directory`/`name`, or `name` if the directory is the root.

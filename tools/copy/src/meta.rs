@@ -45,7 +45,8 @@ pub(crate) fn kind_of(inode: &Inode) -> Kind {
     }
 }
 
-pub(crate) fn file_type(kind: &Kind) -> FileType {
+/// The type that an object of this kind has in an image.
+pub fn file_type(kind: &Kind) -> FileType {
     match kind {
         Kind::Directory => FileType::Directory,
         Kind::File => FileType::Regular,

@@ -35,6 +35,7 @@ use betr_core::device::{Device, Disk};
 use betr_core::format::{Record, Superblock};
 use betr_core::fs::{Fs, open_as_of};
 use betr_core::ids::NodeId;
+use betr_core::path::Operand;
 use betr_core::volume::{
     Mode, Moment, OpenOptions, Ring, Until, Volume, identity_again, raised, read_identity,
 };
@@ -122,7 +123,7 @@ enum What {
     Path {
         /// A path from the root of the image on
         #[arg(value_parser = name::path())]
-        path: PathBuf,
+        path: Operand,
     },
 }
 

@@ -1,12 +1,11 @@
 //! What a path leads to.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
 use betr_cli::volume::failure;
 use betr_cli::{Failure, Io, json};
 use betr_core::format::{FileType, MetaValue};
+use betr_core::fs::LastLink;
 use betr_core::ids::TreeId;
+use betr_core::path::Operand;
 use betr_core::text::Printable;
 use serde_json::json;
 
@@ -17,19 +16,19 @@ use crate::structure::Output;
 /// Shows the inode, the extended attributes and the blocks of what `path` leads to.
 pub(crate) fn show(
     image: &Image,
-    path: &Path,
+    path: &Operand,
     output: &mut Output,
     io: &mut Io,
 ) -> Result<(), Failure> {
     let at_image = |error: betr_core::Error| match &error {
         betr_core::Error::Refused(refusal) => {
-            let path = Printable(path.as_os_str().as_bytes());
+            let path = Printable(path.bytes());
             Failure::failed(format!("{}: {path}: {refusal}", betr_cli::show::path(&image.path)))
         }
         _ => failure(&image.path, Some(&image.device), &error),
     };
     let fs = image.replayed(output, io)?;
-    let object = fs.resolve(path.as_os_str().as_bytes()).map_err(at_image)?;
+    let object = fs.look_up(path, LastLink::Keep).map_err(at_image)?.object;
     let key = object.place().encode();
     let value = fs.volume().get(TreeId::Metadata, &key).map_err(at_image)?.unwrap_or_default();
     let (byte, whence) = match place::of_value(&image.source, &key, &value).map_err(at_image)? {

@@ -13,10 +13,11 @@ use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, Disk};
 use betr_core::error::Refusal;
 use betr_core::format::{Action, FileType, Key, data_key};
-use betr_core::fs::{Fs, data_prefix, open_as_of};
+use betr_core::fs::{Fs, LastLink, data_prefix, open_as_of};
 use betr_core::history::{KeyDeed, KeyStep, of_key};
 use betr_core::ids::*;
 use betr_core::node::{Deed, Pending};
+use betr_core::path::Operand;
 use betr_core::tree::{Explanation, Stop, explain};
 use betr_core::volume::{Found, Mode, Moment, OpenOptions, Ring, Volume, read_identity};
 use bytes::Bytes;
@@ -113,10 +114,11 @@ fn key_of(fs: &Fs, target: &Target) -> betr_core::Result<(TreeId, Key)> {
         Target::Key(tree, key) => return Ok((*tree, key.clone())),
         Target::Path(path) => path,
     };
-    match (fs.resolve(path), block_of(path)) {
-        (Ok(object), _) => Ok((TreeId::Metadata, object.place().encode())),
+    let look_up = |path: &[u8]| fs.look_up(&Operand::new(path), LastLink::Keep);
+    match (look_up(path), block_of(path)) {
+        (Ok(found), _) => Ok((TreeId::Metadata, found.object.place().encode())),
         (Err(betr_core::Error::Refused(_)), Some((file, block))) => {
-            let object = fs.resolve(file)?;
+            let object = look_up(file)?.object;
             if object.kind() != FileType::Regular {
                 return Err(Refusal::Invalid.into());
             }

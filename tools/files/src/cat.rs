@@ -6,6 +6,7 @@ use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
+use betr_core::fs::LastLink;
 use betr_core::volume::Mode;
 
 use crate::{Command, Session};
@@ -15,7 +16,7 @@ use crate::{Command, Session};
 pub struct Args {
     #[command(flatten)]
     image: PastArgs,
-    /// Files of the image; symbolic links are not followed
+    /// Files of the image; symbolic links are followed
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 }
@@ -31,7 +32,8 @@ impl Command for Args {
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
         let at_image = session.at_image();
         for path in &self.paths {
-            let object = session.resolve(path)?;
+            let path = session.operand(path);
+            let object = session.look_up(&path, LastLink::Follow)?.object;
             match object.kind() {
                 FileType::Regular => {}
                 kind => {
@@ -39,7 +41,7 @@ impl Command for Args {
                         FileType::Directory => Refusal::IsADirectory,
                         _ => Refusal::Invalid,
                     };
-                    return Err(session.refused(&session.absolute(path), refusal));
+                    return Err(session.refused(&path, refusal));
                 }
             }
             let mut blocks = session.fs().blocks(&object);

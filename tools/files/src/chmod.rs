@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::format::FileType;
-use betr_core::fs::Changes;
+use betr_core::fs::{Changes, LastLink};
 use betr_core::volume::Mode;
 
 use crate::{Command, Session};
 
 /// Change the permissions of files of an image
 ///
-/// Symbolic links have no permissions of their own; those below a directory are passed by.
+/// Symbolic links have no permissions of their own: one that is named is followed, and those below a directory are passed by.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Change everything below, too
@@ -132,7 +132,7 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
-        crate::each(session, &self.paths, self.recursive, |fs, object| {
+        crate::each(session, &self.paths, LastLink::Follow, self.recursive, |fs, object| {
             let inode = object.inode();
             if inode.kind == FileType::Symlink {
                 return Ok(());

@@ -14,9 +14,12 @@ use crate::{Command, Session};
 /// Users and groups are numbers: names of this machine mean nothing in an image.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Change everything below, too
+    /// Change everything below, too; symbolic links themselves, and not what they lead to
     #[arg(short = 'R', long)]
     recursive: bool,
+    /// Change symbolic links themselves, and not what they lead to
+    #[arg(long)]
+    no_dereference: bool,
     /// The image
     image: PathBuf,
     /// UID, UID:GID or :GID
@@ -55,7 +58,8 @@ impl Command for Args {
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
         let Owner { uid, gid } = self.owner;
-        crate::each(session, &self.paths, self.recursive, |fs, object| {
+        let last = crate::last_link(self.no_dereference || self.recursive);
+        crate::each(session, &self.paths, last, self.recursive, |fs, object| {
             fs.set_attributes(object, Changes { uid, gid, ..Changes::default() })
         })
     }

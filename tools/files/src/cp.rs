@@ -6,21 +6,26 @@ use std::path::{Path, PathBuf};
 
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, show, time};
-use betr_copy::{ImportOptions, Owners, import_entry};
+use betr_copy::{CopyError, ImportOptions, Owners, import_over};
 use betr_core::error::Refusal;
+use betr_core::format::FileType;
+use betr_core::fs::{CopyStopped, CopyTo, LastLink, Object, Slot};
+use betr_core::path::{Last, Operand};
 use betr_core::volume::Mode;
-use betr_host::{Excludes, Source};
+use betr_host::{Excludes, Kind, Source};
 
-use crate::session::Target;
+use crate::session::entry_of;
 use crate::{Command, Session, copy_failure};
 
 /// Copy files into an image, out of it, or within it
 ///
 /// Paths with a colon before them are those of the image: `betr cp IMAGE file :/dir` copies into it, `betr cp IMAGE
-/// :/dir/file .` out of it. The last path is the new name, or a directory to copy the others into. Owners,
-/// permissions, times, extended attributes, holes and links are kept as far as whoever copies may. A file of the image
-/// that has the new name is replaced; one of the host is not. What is copied into the image is there as a whole, or not
-/// at all.
+/// :/dir/file .` out of it. The last path is the new name, or a directory to copy the others into. Of a directory whose path
+/// ends in '.' or '..' the contents are copied into that directory. Symbolic links are followed, or with -r copied
+/// themselves. Owners, permissions, times, extended attributes, holes and links are kept as far as whoever copies may.
+///
+/// A file of the image that has the new name is replaced, and a directory becomes one with what is copied to its name; it keeps its
+/// attributes. Of the host nothing is replaced. What is copied into the image is there as a whole, or not at all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Copy directories with everything in them
@@ -55,7 +60,7 @@ impl Command for Args {
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
         let Some((dest, sources)) = self.paths.split_last() else { return Ok(Exit::DONE) };
         match side(dest) {
-            Side::Image(dest) => self.bring_in(session, sources, &dest),
+            Side::Image(dest) => self.bring_in(session, sources, &session.operand(&dest)),
             Side::Host(dest) => {
                 for source in sources {
                     let Side::Image(source) = side(source) else {
@@ -63,6 +68,7 @@ impl Command for Args {
                             "no path is one of the image; put a colon before those, as in :/etc/fstab",
                         ));
                     };
+                    let source = session.operand(&source);
                     self.out(session, &source, &dest, sources.len() > 1, io)?;
                 }
                 Ok(Exit::DONE)
@@ -71,77 +77,112 @@ impl Command for Args {
     }
 }
 
+/// What is copied into an image.
+enum Original {
+    Image(Object),
+    Host(Box<Source>, betr_host::Survey, Kind),
+}
+
+/// Where it goes.
+enum Dest {
+    /// Into a directory that is there, as what it has in it.
+    Into(Object),
+    Slot(Slot),
+}
+
+/// A copy that is to be made; both paths are for errors.
+struct Job {
+    original: Original,
+    dest: Dest,
+    path: Operand,
+}
+
 impl Args {
     fn bring_in(
         &self,
         session: &mut Session,
         sources: &[PathBuf],
-        dest: &Path,
+        dest: &Operand,
     ) -> Result<Exit, Failure> {
-        let host = |error: betr_host::HostError| Failure::failed(error.to_string());
         let epoch = time::source_date_epoch().map_err(Failure::usage)?;
-        let stripped: Vec<PathBuf> = sources
-            .iter()
-            .map(|source| match side(source) {
-                Side::Image(path) | Side::Host(path) => path,
-            })
-            .collect();
-        let mut copies = Vec::new();
-        for (source, (path, dest)) in sources.iter().zip(session.targets(&stripped, dest)?) {
-            let target = session.target_of(&dest)?;
-            let at = session.at(&target.path);
-            let from = match side(source) {
-                Side::Image(path) => {
-                    let original = session.resolve(&path)?;
-                    self.check(original.is_directory(), &session.absolute(&path))?;
-                    From::Image(original)
-                }
-                Side::Host(_) => {
-                    let source = Source::open(path).map_err(host)?;
-                    let survey = source.survey().map_err(host)?;
-                    let root = source.root().map_err(host)?;
-                    let directory = root.kind == betr_host::Kind::Directory;
-                    self.check(directory, path.as_os_str().as_bytes())?;
-                    From::Host(Box::new(source), survey)
-                }
-            };
-            if let Some(found) = &target.found
-                && (found.is_directory() || from.is_directory())
-            {
-                return Err(at(Refusal::Exists.into()));
-            }
-            if let (From::Image(original), Some(found)) = (&from, &target.found)
-                && original == found
-            {
-                return Err(Failure::failed(format!(
-                    "{}: the same file",
-                    crate::session::shown(&dest)
-                )));
-            }
-            copies.push((from, target, at));
+        let into = session.directory_at(dest)?.map(|found| found.object);
+        if into.is_none() && sources.len() > 1 {
+            return Err(session.refused(dest, Refusal::NotADirectory));
         }
+        let mut jobs = Vec::new();
+        for source in sources {
+            let (original, name) = self.original(session, source)?;
+            jobs.push(job(session, original, name.as_deref(), dest, into.as_ref())?);
+        }
+        drop(into);
         let image = session.image().to_owned();
         session.change(|fs| {
-            for (from, target, at) in copies {
-                let Target { directory, name, found, .. } = target;
-                let replaces = found.is_some();
-                drop(found);
-                if replaces {
-                    fs.unlink(&directory, &name).map_err(&at)?;
-                }
-                match from {
-                    From::Image(original) => {
-                        fs.copy(&original, &directory, &name).map_err(&at)?;
+            // What is made from here on is a copy, and no other replaces it.
+            let older_than = fs.volume().next_ino();
+            for Job { original, dest, path } in jobs {
+                let at = |below: &[u8], error: betr_core::Error| {
+                    let path = crate::session::below(&path.shown(), below);
+                    crate::at_path(&image, &path, &error)
+                };
+                let to = match &dest {
+                    Dest::Into(directory) => CopyTo::Into(directory),
+                    Dest::Slot(slot) => CopyTo::Entry(&slot.directory, &slot.name),
+                };
+                match original {
+                    Original::Image(original) => {
+                        fs.copy_over(&original, to, older_than)
+                            .map_err(|CopyStopped { path, error }| at(&path, error))?;
                     }
-                    From::Host(source, survey) => {
+                    Original::Host(source, survey, _) => {
                         let options = ImportOptions { epoch, owners: Owners::default() };
-                        import_entry(fs, &source, &survey, &directory, &name, options)
-                            .map_err(|error| copy_failure(&image, error))?;
+                        import_over(fs, &source, &survey, to, older_than, options).map_err(
+                            |error| match error {
+                                CopyError::Refused { path, refusal } => at(&path, refusal.into()),
+                                error => copy_failure(&image, error),
+                            },
+                        )?;
                     }
                 }
             }
             Ok(Exit::DONE)
         })
+    }
+
+    /// What is copied, and the name that its path ends in; none if it ends in `.` or `..`, or is the root.
+    fn original(
+        &self,
+        session: &Session,
+        source: &Path,
+    ) -> Result<(Original, Option<Vec<u8>>), Failure> {
+        let (original, operand) = match side(source) {
+            Side::Image(path) => {
+                let path = session.operand(&path);
+                (Original::Image(session.look_up(&path, self.last_link())?.object), path)
+            }
+            Side::Host(path) => {
+                let host = |error: betr_host::HostError| Failure::failed(error.to_string());
+                let source = match self.recursive {
+                    true => Source::open_link(&path),
+                    false => Source::open_followed(&path),
+                };
+                let source = source.map_err(host)?;
+                let survey = source.survey().map_err(host)?;
+                let kind = source.root().map_err(host)?.kind;
+                let operand = Operand::new(path.as_os_str().as_bytes());
+                (Original::Host(Box::new(source), survey, kind), operand)
+            }
+        };
+        self.check(original.kind() == FileType::Directory, operand.bytes())?;
+        let name = match operand.last() {
+            Last::Name(name) => Some(name.to_vec()),
+            Last::Root | Last::Dot | Last::DotDot => None,
+        };
+        Ok((original, name))
+    }
+
+    /// A link is copied as one with everything else that is below a directory.
+    fn last_link(&self) -> LastLink {
+        if self.recursive { LastLink::Keep } else { LastLink::Follow }
     }
 
     fn check(&self, directory: bool, path: &[u8]) -> Result<(), Failure> {
@@ -157,22 +198,27 @@ impl Args {
     fn out(
         &self,
         session: &Session,
-        source: &Path,
+        source: &Operand,
         dest: &Path,
         several: bool,
         io: &mut Io,
     ) -> Result<(), Failure> {
-        let path = session.absolute(source);
-        let start = session.resolve(source)?;
-        self.check(start.is_directory(), &path)?;
+        let start = session.look_up(source, self.last_link())?.object;
+        self.check(start.is_directory(), source.bytes())?;
         let into = std::fs::metadata(dest).is_ok_and(|meta| meta.is_dir());
         if several && !into {
             return Err(Failure::failed(format!("{}: not a directory", show::path(dest))));
         }
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        let dest = if into { dest.join(OsStr::from_bytes(name)) } else { dest.to_owned() };
-        let done = betr_copy::export(session.fs(), start, &dest, &Excludes::default())
-            .map_err(|error| copy_failure(session.image(), error))?;
+        let fs = session.fs();
+        let done = match source.last() {
+            Last::Name(name) if into => {
+                let dest = dest.join(OsStr::from_bytes(name));
+                betr_copy::export(fs, start, &dest, &Excludes::default())
+            }
+            _ if into => betr_copy::export_into(fs, start, dest),
+            _ => betr_copy::export(fs, start, dest, &Excludes::default()),
+        };
+        let done = done.map_err(|error| copy_failure(session.image(), error))?;
         for warning in &done.warnings {
             io.note(&format!("betr cp: warning: {warning}"))?;
         }
@@ -180,19 +226,45 @@ impl Args {
     }
 }
 
-/// What is copied into an image.
-enum From {
-    Image(betr_core::fs::Object),
-    Host(Box<Source>, betr_host::Survey),
+/// Finds out where a copy goes.
+fn job(
+    session: &Session,
+    original: Original,
+    name: Option<&[u8]>,
+    dest: &Operand,
+    into: Option<&Object>,
+) -> Result<Job, Failure> {
+    let path = match (into, name) {
+        (Some(directory), None) => {
+            let dest_object = Dest::Into(directory.clone());
+            return Ok(Job { original, dest: dest_object, path: dest.clone() });
+        }
+        (Some(_), Some(name)) => entry_of(dest, name),
+        (None, _) => dest.clone(),
+    };
+    let at = session.at(&path);
+    // What is written to a symbolic link goes where that leads; anything else takes its place.
+    let kind = original.kind();
+    let slot = match kind {
+        FileType::Regular => session.fs().slot_behind(&path),
+        _ => session.fs().slot(&path),
+    };
+    let slot = slot.and_then(|slot| slot.takes(kind).map(|()| slot)).map_err(&at)?;
+    if let (Original::Image(original), Some((_, ino))) = (&original, slot.found)
+        && original.ino() == ino
+        && !original.is_directory()
+    {
+        let text = format!("{}: the same file", crate::session::shown(&path.shown()));
+        return Err(Failure::failed(text));
+    }
+    Ok(Job { original, dest: Dest::Slot(slot), path })
 }
 
-impl From {
-    fn is_directory(&self) -> bool {
+impl Original {
+    fn kind(&self) -> FileType {
         match self {
-            From::Image(object) => object.is_directory(),
-            From::Host(source, _) => {
-                source.root().is_ok_and(|root| root.kind == betr_host::Kind::Directory)
-            }
+            Original::Image(object) => object.kind(),
+            Original::Host(_, _, kind) => betr_copy::file_type(kind),
         }
     }
 }

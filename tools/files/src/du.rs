@@ -7,7 +7,7 @@ use betr_cli::size::human;
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList, json};
 use betr_core::format::FileType;
-use betr_core::fs::{Fs, Object, Visit, Walk};
+use betr_core::fs::{Fs, LastLink, Object, Visit, Walk};
 use betr_core::ids::Ino;
 use betr_core::text::printable;
 use betr_core::volume::Mode;
@@ -49,10 +49,11 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
-        let start = session.resolve(&self.path)?;
+        let path = session.operand(&self.path);
+        let start = session.look_up(&path, LastLink::Keep)?.object;
         let at_image = session.at_image();
         let fs = session.fs();
-        let top = session.absolute(&self.path);
+        let top = path.shown();
         let mut seen = HashSet::new();
         let mut sums = vec![0];
         let mut list = self.json.then(|| JsonList::new("betr.du", 1, "entries"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io};
 use betr_copy::{CopyError, ExcludeArgs};
-use betr_core::fs::{Fs, Object, components};
+use betr_core::fs::{Fs, LastLink, Object, Resolved, components};
 use betr_core::volume::Mode;
 use betr_host::{Excludes, HostError};
 
@@ -53,10 +53,11 @@ fn export(args: &Args, session: &Session, io: &mut Io) -> Result<Exit, Failure> 
         return Err(Failure::usage(text));
     }
     let excludes = args.excludes.excludes().map_err(Failure::usage)?;
-    let start = session.resolve(path)?;
+    let Resolved { object: start, path } =
+        session.look_up(&session.operand(path), LastLink::Keep)?;
     let fs = session.fs();
     if to_archive {
-        return archive(args, fs, start, &session.absolute(path), &excludes, io);
+        return archive(args, fs, start, &path, &excludes, io);
     }
     let done = betr_copy::export(fs, start, dest, &excludes).map_err(|error| {
         let dest_bytes = dest.as_os_str().as_bytes();

@@ -8,7 +8,7 @@ use betr_cli::size::parse_size;
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList};
 use betr_core::format::FileType;
-use betr_core::fs::{Object, Visit, Walk};
+use betr_core::fs::{LastLink, Object, Visit, Walk};
 use betr_core::ids::Ino;
 use betr_core::volume::Mode;
 use clap::ValueEnum;
@@ -93,10 +93,11 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
-        let start = session.resolve(&self.path)?;
+        let path = session.operand(&self.path);
+        let start = session.look_up(&path, LastLink::Keep)?.object;
         let at_image = session.at_image();
         let fs = session.fs();
-        let top = session.absolute(&self.path);
+        let top = path.shown();
         let list = self.json.then(|| JsonList::new("betr.find", 1, "entries"));
         let mut found = Found { args: self, top, io, list };
         if !start.is_directory() {

@@ -7,7 +7,6 @@ use betr_cli::{Exit, Failure, Io, time};
 use betr_copy::{
     CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs, import_archive, import_entry,
 };
-use betr_core::error::Refusal;
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::volume::Mode;
@@ -63,10 +62,11 @@ impl Command for Args {
         let epoch = time::source_date_epoch().map_err(Failure::usage)?;
         let options = ImportOptions { epoch, owners: self.owners.owners() };
         let mut contents = open(self)?;
-        let target = session.target(&self.dest)?;
-        if target.found.is_some() {
-            return Err(session.refused(&target.path, Refusal::Exists));
-        }
+        let kind = match &contents {
+            Contents::Tree(source, _) if !is_directory(source)? => FileType::Regular,
+            Contents::Tree(..) | Contents::Archive(..) => FileType::Directory,
+        };
+        let target = session.vacant(&session.operand(&self.dest), kind)?;
         let image = session.image().to_owned();
         let done = session.change(|fs| {
             let done = match &mut contents {
@@ -89,6 +89,11 @@ impl Command for Args {
         }
         Ok(Exit::DONE)
     }
+}
+
+fn is_directory(source: &Source) -> Result<bool, Failure> {
+    let root = source.root().map_err(|error| Failure::failed(error.to_string()))?;
+    Ok(root.kind == betr_host::Kind::Directory)
 }
 
 fn open(args: &Args) -> Result<Contents, Failure> {

@@ -1,8 +1,11 @@
 //! Commands on the files of an image, each on its own or in a shell.
 //!
 //! A command opens the image, does one thing, all of it or nothing, and ends. Those that read show the state after a
-//! replay of the log in memory, and never write to the image. Paths within an image are absolute; `.` and `..` are
-//! names of directories as everywhere, and symbolic links are not followed.
+//! replay of the log in memory, and never write to the image.
+//!
+//! Paths within an image begin at its root; in a shell, at the directory of that. They are resolved as POSIX has it, in
+//! `betr_core::fs` alone: symbolic links on the way are followed within the image, a slash at the end asks for a directory, `.` and
+//! `..` go through the tree. What becomes of a link that is the last component depends on the command, as on other systems.
 
 mod cat;
 mod chmod;
@@ -32,7 +35,8 @@ use betr_cli::view::View;
 use betr_cli::volume::failure;
 use betr_cli::{Exit, Failure, Io};
 use betr_copy::CopyError;
-use betr_core::fs::{Fs, Object, Walk};
+use betr_core::fs::{Fs, LastLink, Object, Walk};
+use betr_core::path::Operand;
 use betr_core::text::Printable;
 use betr_core::volume::Mode;
 use clap::Subcommand;
@@ -131,9 +135,9 @@ impl Verb {
 fn each_path(
     session: &mut Session,
     paths: &[PathBuf],
-    change: impl Fn(&mut Fs, &[u8]) -> betr_core::Result<()>,
+    change: impl Fn(&mut Fs, &Operand) -> betr_core::Result<()>,
 ) -> Result<Exit, Failure> {
-    let paths: Vec<_> = paths.iter().map(|path| session.absolute(path)).collect();
+    let paths: Vec<_> = paths.iter().map(|path| session.operand(path)).collect();
     let errors: Vec<_> = paths.iter().map(|path| session.at(path)).collect();
     session.change(|fs| {
         for (path, at) in paths.iter().zip(errors) {
@@ -147,11 +151,12 @@ fn each_path(
 fn each(
     session: &mut Session,
     paths: &[PathBuf],
+    last: LastLink,
     recursive: bool,
     change: impl Fn(&mut Fs, &Object) -> betr_core::Result<()>,
 ) -> Result<Exit, Failure> {
     each_path(session, paths, |fs, path| {
-        let object = fs.resolve(path)?;
+        let object = fs.look_up(path, last)?.object;
         if !recursive || !object.is_directory() {
             return change(fs, &object);
         }
@@ -161,6 +166,11 @@ fn each(
         }
         Ok(())
     })
+}
+
+/// What becomes of a symbolic link that is the last component of a path.
+fn last_link(no_dereference: bool) -> LastLink {
+    if no_dereference { LastLink::Keep } else { LastLink::Follow }
 }
 
 /// An error about a path within an image.

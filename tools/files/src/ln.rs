@@ -7,9 +7,12 @@ use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
+use betr_core::fs::{LastLink, Slot};
+use betr_core::path::{Last, Operand};
 use betr_core::volume::Mode;
 
 use crate::make;
+use crate::session::entry_of;
 use crate::{Command, Session};
 
 /// Make a link in an image
@@ -23,7 +26,7 @@ pub struct Args {
     force: bool,
     /// The image
     image: PathBuf,
-    /// What the link leads to
+    /// What the link leads to; without -s a symbolic link gets the other name itself
     target: PathBuf,
     /// Its name, or the directory to put it into
     link: PathBuf,
@@ -35,33 +38,44 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
-        let sources = [self.target.clone()];
-        let link = session.targets(&sources, &self.link)?.remove(0).1;
-        let link = session.target_of(&link)?;
-        let at = session.at(&link.path);
+        let target = Operand::new(self.target.as_os_str().as_bytes());
+        let mut link = session.operand(&self.link);
+        if session.directory_at(&link)?.is_some() {
+            // The name that the target ends in; what ends in `.` or `..` is there.
+            link = match target.last() {
+                Last::Name(name) => entry_of(&link, name),
+                _ => return Err(session.refused(&link, Refusal::Exists)),
+            };
+        }
+        let at = session.at(&link);
+        let kind = FileType::Symlink;
+        let slot = session.fs().slot(&link).and_then(|slot| slot.takes(kind).map(|()| slot));
+        let Slot { directory, name, found, .. } = slot.map_err(&at)?;
         let original = match self.symbolic {
             true => None,
-            false => Some(session.resolve(&self.target)?),
+            false => {
+                let target = session.operand(&self.target);
+                Some(session.look_up(&target, LastLink::Keep)?.object)
+            }
         };
-        match &link.found {
+        match found {
             None => {}
-            Some(found) if original.as_ref() == Some(found) => return Ok(Exit::DONE),
-            Some(found) if found.is_directory() => return Err(at(Refusal::IsADirectory.into())),
+            Some((_, ino)) if original.as_ref().is_some_and(|original| original.ino() == ino) => {
+                return Ok(Exit::DONE);
+            }
+            Some((FileType::Directory, _)) => return Err(at(Refusal::IsADirectory.into())),
             Some(_) if !self.force => return Err(at(Refusal::Exists.into())),
             Some(_) => {}
         }
-        let replaces = link.found.is_some();
-        let (directory, name) = (link.directory, link.name);
-        drop(link.found);
         session.change(|fs| {
-            if replaces {
+            if found.is_some() {
                 fs.unlink(&directory, &name).map_err(&at)?;
             }
             match &original {
                 Some(original) => fs.link(original, &directory, &name).map_err(&at)?,
                 None => {
-                    let mut new = make::plain(fs, FileType::Symlink, 0o777);
-                    new.target = self.target.as_os_str().as_bytes().to_vec();
+                    let mut new = make::plain(fs, kind, 0o777);
+                    new.target = target.bytes().to_vec();
                     make::make(fs, &directory, &name, new).map_err(&at)?;
                 }
             }

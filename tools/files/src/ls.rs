@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList, json, time};
 use betr_core::format::{FileType, Inode};
-use betr_core::fs::{DirEntry, Fs, Object, Visit, Walk};
+use betr_core::fs::{DirEntry, Fs, LastLink, Object, Visit, Walk};
 use betr_core::text::{Printable, printable};
 use betr_core::volume::Mode;
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use crate::{Command, Session};
 
 /// List the entries of directories of an image
+///
+/// A symbolic link to a directory stands for that, unless -l, -d or --json shows the link itself.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Show type and permissions, links, owner, size and time of last modification
@@ -61,7 +63,15 @@ struct Listing<'l, 'i> {
 
 impl Listing<'_, '_> {
     fn path(&mut self, session: &Session, path: &Path, title: bool) -> Result<(), Failure> {
-        let (start, fs) = (session.resolve(path)?, session.fs());
+        let operand = session.operand(path);
+        let (mut start, fs) = (session.look_up(&operand, LastLink::Keep)?.object, session.fs());
+        // As POSIX has it: a link to a directory stands for the directory, where links are not shown themselves.
+        if start.kind() == FileType::Symlink
+            && !(self.args.long || self.args.directory || self.args.json)
+            && let Some(found) = session.directory_at(&operand)?
+        {
+            start = found.object;
+        }
         let at_image = session.at_image();
         let name = path.as_os_str().as_bytes();
         if !start.is_directory() || self.args.directory {

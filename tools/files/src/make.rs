@@ -1,8 +1,10 @@
 //! What commands that make objects share.
 
-use betr_core::Result;
+use betr_core::error::Refusal;
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, Fs, New, Object};
+use betr_core::fs::{Attributes, Fs, LastLink, New, Object};
+use betr_core::path::Operand;
+use betr_core::{Error, Result};
 
 /// Permissions in octal. A value parser for clap.
 pub(crate) fn parse_mode(text: &str) -> std::result::Result<u32, String> {
@@ -20,4 +22,30 @@ pub(crate) fn plain(fs: &mut Fs, kind: FileType, perm: u32) -> New {
 pub(crate) fn make(fs: &mut Fs, directory: &Object, name: &[u8], new: New) -> Result<Object> {
     let new = fs.inherit(directory, new, 0)?;
     fs.make(directory, name, new)
+}
+
+/// What a path leads to, or a regular file that is made there, as open(2) makes one with `O_CREAT`: at the end of symbolic
+/// links, and not where the path asks for a directory. Nothing is made without `create`.
+pub(crate) fn open(
+    fs: &mut Fs,
+    path: &Operand,
+    last: LastLink,
+    create: bool,
+) -> Result<Option<Opened>> {
+    match fs.look_up(path, last) {
+        Ok(found) => return Ok(Some(Opened::Found(found.object))),
+        Err(Error::Refused(Refusal::NotFound)) if create => {}
+        Err(Error::Refused(Refusal::NotFound)) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let slot = fs.slot_behind(path)?;
+    slot.vacant(FileType::Regular)?;
+    let new = plain(fs, FileType::Regular, 0o644);
+    make(fs, &slot.directory, &slot.name, new).map(|made| Some(Opened::Made(made)))
+}
+
+/// A file that was there, or has been made.
+pub(crate) enum Opened {
+    Found(Object),
+    Made(Object),
 }

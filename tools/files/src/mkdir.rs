@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
+use betr_core::Error;
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
-use betr_core::fs::components;
+use betr_core::fs::{Fs, LastLink};
+use betr_core::path::Operand;
 use betr_core::volume::Mode;
 
 use crate::make::{self, parse_mode};
@@ -36,27 +38,38 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
-        crate::each_path(session, &self.paths, |fs, path| {
-            let mut directory = fs.root()?;
-            let mut names = components(path).peekable();
-            if names.peek().is_none() && !self.parents {
-                return Err(Refusal::Exists.into());
-            }
-            while let Some(name) = names.next() {
-                let is_last = names.peek().is_none();
-                directory = match fs.find(&directory, name)? {
-                    Some(_) if is_last && !self.parents => return Err(Refusal::Exists.into()),
-                    Some(found) if found.is_directory() => found,
-                    Some(_) => return Err(Refusal::NotADirectory.into()),
-                    None if is_last || self.parents => {
-                        let mode = if is_last { self.mode } else { 0o755 };
-                        let new = make::plain(fs, FileType::Directory, mode);
-                        make::make(fs, &directory, name, new)?
-                    }
-                    None => return Err(Refusal::NotFound.into()),
-                };
-            }
-            Ok(())
+        crate::each_path(session, &self.paths, |fs, path| match self.parents {
+            true => self.make_all(fs, path),
+            false => make_one(fs, path, self.mode),
         })
     }
+}
+
+impl Args {
+    /// Makes a directory, and those on the way to it that are missing.
+    fn make_all(&self, fs: &mut Fs, path: &Operand) -> betr_core::Result<()> {
+        let names: Vec<&[u8]> = path.components().filter(|name| *name != b".").collect();
+        let mut way = b"/".to_vec();
+        for (index, name) in names.iter().enumerate() {
+            way.extend_from_slice(name);
+            way.push(b'/');
+            let step = Operand::new(way.clone());
+            match fs.look_up(&step, LastLink::Follow) {
+                Ok(_) => {}
+                Err(Error::Refused(Refusal::NotFound)) => {
+                    let mode = if index + 1 == names.len() { self.mode } else { 0o755 };
+                    make_one(fs, &step, mode)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        fs.look_up(path, LastLink::Follow).map(drop)
+    }
+}
+
+fn make_one(fs: &mut Fs, path: &Operand, mode: u32) -> betr_core::Result<()> {
+    let slot = fs.slot(path)?;
+    slot.vacant(FileType::Directory)?;
+    let new = make::plain(fs, FileType::Directory, mode);
+    make::make(fs, &slot.directory, &slot.name, new).map(drop)
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
-use betr_core::error::Refusal;
 use betr_core::format::FileType;
 use betr_core::volume::Mode;
 use clap::ValueEnum;
@@ -63,15 +62,13 @@ impl Command for Args {
             (Kind::P | Kind::S, None, None) => (0, 0),
             _ => return Err(Failure::usage("only devices have numbers")),
         };
-        let target = session.target(&self.path)?;
-        if target.found.is_some() {
-            return Err(session.refused(&target.path, Refusal::Exists));
-        }
-        let at = session.at(&target.path);
+        let path = session.operand(&self.path);
+        let slot = session.vacant(&path, kind)?;
+        let at = session.at(&path);
         session.change(|fs| {
             let mut new = make::plain(fs, kind, self.mode);
             new.device = device;
-            make::make(fs, &target.directory, &target.name, new).map_err(at)?;
+            make::make(fs, &slot.directory, &slot.name, new).map_err(at)?;
             Ok(Exit::DONE)
         })
     }

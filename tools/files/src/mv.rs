@@ -1,17 +1,22 @@
 //! `betr mv`: other names.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
+use betr_core::error::Refusal;
 use betr_core::fs::Over;
+use betr_core::path::Last;
 use betr_core::volume::Mode;
 
+use crate::session::entry_of;
 use crate::{Command, Session};
 
 /// Rename files and directories of an image
 ///
-/// The last path is the new name, or a directory to move the others into. All are moved, or none.
+/// The last path is the new name, or a directory to move the others into. All are moved, or none. Symbolic links are moved
+/// themselves, unless the last path is one that leads to a directory.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Replace nothing: what has the new name is an error
@@ -34,27 +39,52 @@ impl Command for Args {
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
         let Some((dest, sources)) = self.paths.split_last() else { return Ok(Exit::DONE) };
-        let pairs: Vec<(Vec<u8>, Vec<u8>)> = match (self.exchange, sources) {
-            (false, _) => {
-                let pairs = session.targets(sources, dest)?.into_iter();
-                pairs.map(|(source, dest)| (session.absolute(source), dest)).collect()
-            }
-            (true, [source]) => vec![(session.absolute(source), session.absolute(dest))],
-            (true, _) => return Err(Failure::usage("--exchange takes two paths")),
+        let dest = session.operand(dest);
+        let sources: Vec<_> = sources.iter().map(|source| session.operand(source)).collect();
+        if self.exchange && sources.len() > 1 {
+            return Err(Failure::usage("--exchange takes two paths"));
+        }
+        let into = match self.exchange {
+            true => None,
+            false => session.directory_at(&dest)?,
         };
+        if into.is_none() && sources.len() > 1 {
+            return Err(session.refused(&dest, Refusal::NotADirectory));
+        }
         let over = match (self.exchange, self.no_clobber) {
             (true, _) => Over::Exchange,
             (_, true) => Over::Refuse,
             _ => Over::Replace,
         };
-        let errors: Vec<_> =
-            pairs.iter().map(|pair| [&pair.0, &pair.1].map(|path| session.at(path))).collect();
+        let mut moves = Vec::new();
+        for source in sources {
+            // What ends in `.` or `..` has no name that it could lose.
+            let Last::Name(name) = source.last() else {
+                return Err(session.refused(&source, Refusal::Invalid));
+            };
+            let dest = into.as_ref().map_or(dest.clone(), |_| entry_of(&dest, name));
+            let errors = [session.at(&source), session.at(&dest)];
+            moves.push((source, dest, errors));
+        }
+        drop(into);
         session.change(|fs| {
-            for ((source, dest), [at_source, at_dest]) in pairs.iter().zip(errors) {
-                let (from, name) = fs.resolve_parent(source).map_err(&at_source)?;
-                fs.lookup(&from, name).map_err(&at_source)?;
-                let (to, new_name) = fs.resolve_parent(dest).map_err(&at_dest)?;
-                fs.rename(&from, name, &to, new_name, over).map_err(&at_dest)?;
+            let mut moved = HashSet::new();
+            for (source, dest, [at_source, at_dest]) in moves {
+                let from = fs.slot(&source).map_err(&at_source)?;
+                let (kind, ino) = from.existing().map_err(&at_source)?;
+                let to = fs.slot(&dest).map_err(&at_dest)?;
+                if let (Some((other, _)), Over::Exchange) = (to.found, over) {
+                    to.existing().map_err(&at_dest)?;
+                    from.takes(other).map_err(&at_source)?;
+                }
+                to.takes(kind).map_err(&at_dest)?;
+                // Of two sources of one name the second would replace the first.
+                if to.found.is_some_and(|(_, found)| moved.contains(&found)) {
+                    return Err(at_dest(Refusal::Exists.into()));
+                }
+                fs.rename(&from.directory, &from.name, &to.directory, &to.name, over)
+                    .map_err(&at_dest)?;
+                moved.insert(ino);
             }
             Ok(Exit::DONE)
         })

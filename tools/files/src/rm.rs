@@ -6,13 +6,17 @@ use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::Error;
 use betr_core::error::Refusal;
+use betr_core::format::FileType;
+use betr_core::path::Last;
+use betr_core::text::Printable;
 use betr_core::volume::Mode;
 
 use crate::{Command, Session};
 
 /// Remove files and directories of an image
 ///
-/// All of them go, or, if one cannot, none. A tree goes by as many messages as it has zones.
+/// All of them go, or, if one cannot, none. A tree goes by as many messages as it has zones. Symbolic links are removed
+/// themselves. A path that ends in '.' or '..' is refused, and so is the root.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Remove directories with everything in them
@@ -37,17 +41,29 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
-        if self.paths.iter().any(|path| session.absolute(path) == b"/") {
-            return Err(Failure::failed("the root directory stays"));
+        for path in self.paths.iter().map(|path| session.operand(path)) {
+            // Whatever these lead to, it is hardly what is meant.
+            let refused = match path.last() {
+                Last::Name(_) => continue,
+                Last::Root if path.is_empty() => continue,
+                Last::Root => "the root directory stays".into(),
+                Last::Dot | Last::DotDot => {
+                    let given = Printable(path.bytes()).to_string();
+                    format!("{given}: a path that ends in '.' or '..' is not removed")
+                }
+            };
+            return Err(Failure::failed(refused));
         }
         crate::each_path(session, &self.paths, |fs, path| {
-            let removed = fs.resolve_parent(path).and_then(|(directory, name)| {
-                let is_directory = fs.lookup(&directory, name)?.is_directory();
-                match is_directory {
-                    true if self.recursive => fs.remove_tree(&directory, name),
-                    true if self.dir => fs.rmdir(&directory, name),
-                    true => Err(Refusal::IsADirectory.into()),
-                    false => fs.unlink(&directory, name),
+            let removed = fs.slot(path).and_then(|slot| {
+                let (kind, _) = slot.existing()?;
+                match kind {
+                    FileType::Directory if self.recursive => {
+                        fs.remove_tree(&slot.directory, &slot.name)
+                    }
+                    FileType::Directory if self.dir => fs.rmdir(&slot.directory, &slot.name),
+                    FileType::Directory => Err(Refusal::IsADirectory.into()),
+                    _ => fs.unlink(&slot.directory, &slot.name),
                 }
             });
             match removed {

@@ -8,7 +8,9 @@ use betr_cli::view::View;
 use betr_cli::volume::{OpenFs, failure, open_fs};
 use betr_cli::{Failure, Io};
 use betr_core::error::Refusal;
-use betr_core::fs::{Fs, Object, components};
+use betr_core::format::FileType;
+use betr_core::fs::{Fs, LastLink, Resolved, Slot};
+use betr_core::path::Operand;
 use betr_core::text::Printable;
 use betr_core::volume::Mode;
 
@@ -25,7 +27,7 @@ pub(crate) struct Session {
     pub is_damaged: bool,
     /// Whether changes wait for the end of the command that makes them.
     collects: bool,
-    /// The directory that relative paths begin in; empty for the root.
+    /// The directory that relative paths begin in, without links, `.` and `..`; empty for the root.
     pub directory: Vec<u8>,
 }
 
@@ -94,29 +96,39 @@ impl Session {
         Ok(done)
     }
 
-    /// A path from the root on, without `.` and `..`.
-    pub fn absolute(&self, path: &Path) -> Vec<u8> {
-        let bytes = path.as_os_str().as_bytes();
-        let start: &[u8] = if bytes.starts_with(b"/") { b"" } else { &self.directory };
-        let mut names: Vec<&[u8]> = Vec::new();
-        for name in components(start).chain(components(bytes)) {
-            match name {
-                b".." => drop(names.pop()),
-                name => names.push(name),
-            }
-        }
-        [b"/", &names.join(&b'/')[..]].concat()
+    /// A path as a command is given it, from the root on.
+    pub fn operand(&self, path: &Path) -> Operand {
+        Operand::new(path.as_os_str().as_bytes()).below(&self.directory)
     }
 
     /// What a path leads to.
-    pub fn resolve(&self, path: &Path) -> Result<Object, Failure> {
-        let path = self.absolute(path);
-        self.fs().resolve(&path).map_err(self.at(&path))
+    pub fn look_up(&self, path: &Operand, last: LastLink) -> Result<Resolved, Failure> {
+        self.fs().look_up(path, last).map_err(self.at(path))
+    }
+
+    /// The entry that a path names, where `kind` is to be made.
+    pub fn vacant(&self, path: &Operand, kind: FileType) -> Result<Slot, Failure> {
+        let slot = self.fs().slot(path);
+        slot.and_then(|slot| slot.vacant(kind).map(|()| slot)).map_err(self.at(path))
+    }
+
+    /// The directory that a path leads to, if it leads to one: what is to get that name goes into it.
+    pub fn directory_at(&self, path: &Operand) -> Result<Option<Resolved>, Failure> {
+        match self.fs().look_up(path, LastLink::Follow) {
+            Ok(found) => Ok(Some(found).filter(|found| found.object.is_directory())),
+            Err(betr_core::Error::Refused(_)) => Ok(None),
+            Err(error) => Err(self.at(path)(error)),
+        }
     }
 
     /// What to say of an error about a path.
-    pub fn at(&self, path: &[u8]) -> impl Fn(betr_core::Error) -> Failure + use<> {
-        let (image, path) = (self.image.clone(), path.to_vec());
+    pub fn at(&self, path: &Operand) -> impl Fn(betr_core::Error) -> Failure + use<> {
+        let (image, mut shown) = (self.image.clone(), path.shown());
+        if path.bytes().ends_with(b"/") && shown != b"/" {
+            // Without it, the message would be about something else.
+            shown.push(b'/');
+        }
+        let path = shown;
         move |error| crate::at_path(&image, &path, &error)
     }
 
@@ -127,68 +139,14 @@ impl Session {
     }
 
     /// What to say where something is refused.
-    pub fn refused(&self, path: &[u8], refusal: Refusal) -> Failure {
+    pub fn refused(&self, path: &Operand, refusal: Refusal) -> Failure {
         self.at(path)(refusal.into())
     }
 }
 
-/// Where something is to be put: its directory, its name, and what is there.
-pub(crate) struct Target {
-    pub path: Vec<u8>,
-    pub directory: Object,
-    pub name: Vec<u8>,
-    pub found: Option<Object>,
-}
-
-impl Session {
-    /// Where a path leads, all but its last component of which must be there.
-    pub fn target(&self, path: &Path) -> Result<Target, Failure> {
-        self.target_at(self.absolute(path))
-    }
-
-    fn target_at(&self, path: Vec<u8>) -> Result<Target, Failure> {
-        let at = self.at(&path);
-        let (directory, name) = self.fs().resolve_parent(&path).map_err(&at)?;
-        let name = name.to_vec();
-        let found = self.fs().find(&directory, &name).map_err(&at)?;
-        Ok(Target { directory, name, found, path })
-    }
-
-    /// Where each of some sources goes: into the directory `dest`, or to `dest` itself if there is one source alone,
-    /// and no such directory.
-    pub fn targets<'s>(
-        &self,
-        sources: &'s [PathBuf],
-        dest: &Path,
-    ) -> Result<Vec<(&'s Path, Vec<u8>)>, Failure> {
-        let path = self.absolute(dest);
-        let into = match self.fs().resolve(&path) {
-            Ok(object) => object.is_directory(),
-            Err(betr_core::Error::Refused(_)) => false,
-            Err(error) => return Err(self.at(&path)(error)),
-        };
-        if !into && sources.len() > 1 {
-            return Err(self.refused(&path, Refusal::NotADirectory));
-        }
-        let target = |source: &'s PathBuf| {
-            let Some(name) = last_name(source).filter(|_| into) else {
-                return (source.as_path(), path.clone());
-            };
-            let directory = path.strip_suffix(b"/").unwrap_or(&path);
-            (source.as_path(), [directory, b"/", name].concat())
-        };
-        Ok(sources.iter().map(target).collect())
-    }
-
-    /// Where an absolute path leads; see [`Session::target`].
-    pub fn target_of(&self, path: &[u8]) -> Result<Target, Failure> {
-        self.target_at(path.to_vec())
-    }
-}
-
-/// The last component of a path.
-fn last_name(path: &Path) -> Option<&[u8]> {
-    components(path.as_os_str().as_bytes()).last()
+/// The path of an entry of the directory that a path leads to.
+pub(crate) fn entry_of(directory: &Operand, name: &[u8]) -> Operand {
+    Operand::new([directory.bytes(), b"/", name].concat())
 }
 
 /// A path as an error or a listing shows it.

@@ -10,6 +10,7 @@ use betr_cli::view::PastArgs;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
+use betr_core::fs::LastLink;
 use betr_core::volume::Mode;
 use clap::error::ErrorKind;
 use clap::{FromArgMatches, Subcommand};
@@ -24,7 +25,8 @@ use crate::{Session, Verb};
 
 /// Run commands on an image, one after another
 ///
-/// All commands on files, without the image among their arguments; `cd` and `pwd`; `help` lists them. Each is durable
+/// All commands on files, without the image among their arguments; `cd`, which goes to the directory itself where a path leads
+/// through symbolic links, and `pwd`; `help` lists them. Each is durable
 /// when the next begins, and does all that it is to do, or nothing. Commands come from -c, from standard input, or,
 /// where that is a terminal, from the keyboard, with completion by the Tab key and a history, which is kept in
 /// $XDG_STATE_HOME/betr/history. A script ends with the
@@ -123,7 +125,8 @@ impl Shell {
     ) -> Result<Exit, Failure> {
         let broken = |error: ReadlineError| Failure::failed(format!("the terminal: {error}"));
         loop {
-            let prompt = format!("{}> ", shown(&self.session.borrow().absolute(Path::new("."))));
+            let prompt =
+                format!("{}> ", shown(&self.session.borrow().operand(Path::new(".")).shown()));
             let line = match editor.readline(&prompt) {
                 Ok(line) => line,
                 Err(ReadlineError::Interrupted) => continue,
@@ -156,15 +159,17 @@ impl Shell {
         match (&verb[..], rest) {
             (b"exit" | b"quit", []) => return Ok(Done::Left),
             (b"help", []) => writeln!(io.out, "{}", help())?,
-            (b"pwd", []) => writeln!(io.out, "{}", shown(&session.absolute(Path::new("."))))?,
+            (b"pwd", []) => {
+                writeln!(io.out, "{}", shown(&session.operand(Path::new(".")).shown()))?
+            }
             (b"cd", []) => session.directory.clear(),
             (b"cd", [path]) => {
-                let path = session.absolute(Path::new(OsStr::from_bytes(path)));
-                let object = session.resolve(Path::new(OsStr::from_bytes(&path)))?;
-                if !object.is_directory() {
+                let path = session.operand(Path::new(OsStr::from_bytes(path)));
+                let found = session.look_up(&path, LastLink::Follow)?;
+                if !found.object.is_directory() {
                     return Err(session.refused(&path, Refusal::NotADirectory));
                 }
-                session.directory = path;
+                session.directory = found.path;
             }
             (b"exit" | b"quit" | b"help" | b"pwd" | b"cd", _) => {
                 return Err(Failure::usage("too many words"));
@@ -273,9 +278,11 @@ impl Names<'_> {
             None => ("", word),
         };
         let session = self.shell.session.borrow();
-        let object = session.resolve(Path::new(if directory.is_empty() { "." } else { directory }));
+        let operand =
+            session.operand(Path::new(if directory.is_empty() { "." } else { directory }));
+        let found = session.look_up(&operand, LastLink::Follow).ok()?;
         let fs = session.fs();
-        let mut listing = fs.listing(&object.ok()?, None).ok()?;
+        let mut listing = fs.listing(&found.object, None).ok()?;
         let mut found = Vec::new();
         while let Some(entry) = fs.next_entry(&mut listing).ok()? {
             let Ok(name) = std::str::from_utf8(&entry.name) else { continue };

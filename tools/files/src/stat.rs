@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, json, time};
-use betr_core::fs::Object;
+use betr_core::fs::{LastLink, Object};
 use betr_core::ids::{Time, TreeId};
 use betr_core::text::{Printable, printable};
 use betr_core::volume::Mode;
@@ -36,7 +36,8 @@ impl Command for Args {
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
         let mut objects = Vec::new();
         for path in &self.paths {
-            let object = session.resolve(path)?;
+            let operand = session.operand(path);
+            let object = session.look_up(&operand, LastLink::Keep)?.object;
             let name = path.as_os_str().as_bytes();
             let xattrs = session.fs().xattrs(&object).map_err(session.at_image())?;
             if self.json {

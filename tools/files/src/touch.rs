@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
-use betr_core::format::FileType;
 use betr_core::fs::Changes;
 use betr_core::volume::Mode;
 
-use crate::make;
+use crate::make::{self, Opened};
 use crate::{Command, Session};
 
 /// Set the times of files of an image to now, or make them
@@ -17,6 +16,9 @@ pub struct Args {
     /// Make nothing
     #[arg(short = 'c', long)]
     no_create: bool,
+    /// Change symbolic links themselves, and not what they lead to; make nothing
+    #[arg(long)]
+    no_dereference: bool,
     /// The image
     image: PathBuf,
     /// The files
@@ -30,20 +32,15 @@ impl Command for Args {
     }
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
+        let last = crate::last_link(self.no_dereference);
+        let create = !self.no_create && !self.no_dereference;
         crate::each_path(session, &self.paths, |fs, path| {
-            let (directory, name) = fs.resolve_parent(path)?;
-            match fs.find(&directory, name)? {
-                Some(found) => {
-                    let now = Some(fs.now());
-                    let changes = Changes { accessed: now, modified: now, ..Changes::default() };
-                    fs.set_attributes(&found, changes)
-                }
-                None if self.no_create => Ok(()),
-                None => {
-                    let new = make::plain(fs, FileType::Regular, 0o644);
-                    make::make(fs, &directory, name, new).map(drop)
-                }
-            }
+            let Some(Opened::Found(found)) = make::open(fs, path, last, create)? else {
+                return Ok(());
+            };
+            let now = Some(fs.now());
+            let changes = Changes { accessed: now, modified: now, ..Changes::default() };
+            fs.set_attributes(&found, changes)
         })
     }
 }

@@ -6,15 +6,15 @@ use betr_cli::size::parse_size;
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io};
 use betr_core::error::Refusal;
-use betr_core::format::FileType;
+use betr_core::fs::LastLink;
 use betr_core::volume::Mode;
 
-use crate::make;
+use crate::make::{self, Opened};
 use crate::{Command, Session};
 
 /// Set the size of files of an image
 ///
-/// What is added reads as zeros and takes no room. A file that does not exist is made.
+/// What is added reads as zeros and takes no room. A file that does not exist is made. Symbolic links are followed.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The size; with + or - before it by how much it grows or shrinks
@@ -52,14 +52,9 @@ impl Command for Args {
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
         crate::each_path(session, &self.paths, |fs, path| {
-            let (directory, name) = fs.resolve_parent(path)?;
-            let file = match fs.find(&directory, name)? {
-                Some(file) => file,
-                None if self.no_create => return Ok(()),
-                None => {
-                    let new = make::plain(fs, FileType::Regular, 0o644);
-                    make::make(fs, &directory, name, new)?
-                }
+            let file = match make::open(fs, path, LastLink::Follow, !self.no_create)? {
+                Some(Opened::Found(file) | Opened::Made(file)) => file,
+                None => return Ok(()),
             };
             let old = file.inode().size;
             let size = match self.size {

@@ -32,6 +32,9 @@ pub struct GetArgs {
     /// Print the value of one attribute, and nothing else
     #[arg(long, requires = "name", conflicts_with = "json")]
     only_values: bool,
+    /// Show those of symbolic links themselves, and not of what they lead to
+    #[arg(long)]
+    no_dereference: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -59,11 +62,12 @@ impl Command for GetArgs {
     }
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
+        let last = crate::last_link(self.no_dereference);
         let mut objects = Vec::new();
         for path in &self.paths {
-            let object = session.resolve(path)?;
-            let path = session.absolute(path);
-            let at = session.at(&path);
+            let path = session.operand(path);
+            let object = session.look_up(&path, last)?.object;
+            let (at, path) = (session.at(&path), path.shown());
             let xattrs = match &self.name {
                 Some(name) => {
                     let value = session.fs().xattr(&object, name.as_bytes()).map_err(at)?;
@@ -130,6 +134,9 @@ pub struct SetArgs {
     /// The attribute to remove
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
+    /// Change those of symbolic links themselves, and not of what they lead to
+    #[arg(long)]
+    no_dereference: bool,
     /// The image
     image: PathBuf,
     /// The files
@@ -145,10 +152,15 @@ impl Command for SetArgs {
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
         let value = self.value.clone().map(|value| decode(&value.into_vec())).transpose();
         let value = value.map_err(Failure::usage)?.unwrap_or_default();
-        crate::each(session, &self.paths, false, |fs, object| match (&self.name, &self.remove) {
-            (Some(name), _) => fs.set_xattrs(object, &[(name.as_bytes().to_vec(), value.clone())]),
-            (None, Some(name)) => fs.remove_xattr(object, name.as_bytes()),
-            (None, None) => Ok(()),
+        let last = crate::last_link(self.no_dereference);
+        crate::each(session, &self.paths, last, false, |fs, object| {
+            match (&self.name, &self.remove) {
+                (Some(name), _) => {
+                    fs.set_xattrs(object, &[(name.as_bytes().to_vec(), value.clone())])
+                }
+                (None, Some(name)) => fs.remove_xattr(object, name.as_bytes()),
+                (None, None) => Ok(()),
+            }
         })
     }
 }

@@ -11,8 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use betr_core::device::Device;
 use betr_core::ids::{BLOCK_SIZE, BlockNr};
-
-use crate::look::normal;
+use betr_core::path::Operand;
 
 /// What a proof begins with.
 const MAGIC: &[u8; 8] = b"\xbeBETRpf\n";
@@ -146,9 +145,11 @@ impl ProofDevice {
         }
         let mut path = vec![0; path_bytes];
         file.read_exact(&mut path)?;
-        if normal(&path) != path {
+        let plain = Operand::new(path.clone()).plain();
+        if plain.as_ref() != Some(&path) {
             let text = betr_core::text::printable;
-            return Err(wrong("path", HEADER_BYTES, text(&normal(&path)), text(&path)));
+            let expected = plain.map_or("names from the root on".into(), |plain| text(&plain));
+            return Err(wrong("path", HEADER_BYTES, expected, text(&path)));
         }
         let mut index = vec![0; count as usize * ROW_BYTES];
         file.read_exact(&mut index)?;
@@ -261,7 +262,7 @@ mod tests {
             (26, &[9], "length of the path"),
             (31, &[255], "rows, at byte 28"),
             (HEADER_BYTES, b"//a/", "path, at byte 32: expected /a, found //a/"),
-            (HEADER_BYTES, b"/../", "expected /, found /../"),
+            (HEADER_BYTES, b"/../", "expected names from the root on, found /../"),
             (index + 8, &[0], "length of a row"),
             (index + 12, &[0, 0], "address of a row"),
             (index + 12 + 6, &[1], "address of a row"),

@@ -7,8 +7,9 @@ use betr_core::cache::CacheBudget;
 use betr_core::device::Device;
 use betr_core::error::{Error, Refusal};
 use betr_core::format::{FileType, Inode};
-use betr_core::fs::{Fs, Object, components};
+use betr_core::fs::{Fs, LastLink, Object};
 use betr_core::ids::{BLOCK_SIZE, BlockNr, Hash, Time};
+use betr_core::path::Operand;
 use betr_core::volume::Volume;
 
 /// What is read comes by once.
@@ -49,16 +50,30 @@ pub(crate) fn contents<E: From<Error>>(
     Ok(())
 }
 
-/// A path as proofs have it: from the root directory on, each name once.
-pub(crate) fn normal(path: &[u8]) -> Vec<u8> {
-    let mut names: Vec<&[u8]> = Vec::new();
-    for name in components(path) {
-        match name {
-            b".." => drop(names.pop()),
-            name => names.push(name),
+/// The path as proofs have it of what an operand leads to: names from the root directory on, none of them a symbolic link
+/// that is followed. Of what is not there the part that leads somewhere is resolved; nothing if there is a `..` behind it.
+pub(crate) fn claimed(fs: &Fs, operand: &Operand) -> Result<Option<Vec<u8>>> {
+    let names: Vec<&[u8]> = operand.components().filter(|name| *name != b".").collect();
+    let absent =
+        |error: &Error| matches!(error, Error::Refused(Refusal::NotFound | Refusal::NotADirectory));
+    for end in (0..=names.len()).rev() {
+        let part = Operand::new([b"/", &names[..end].join(&b'/')[..]].concat());
+        // The last name is itself what is proved; those before it lead to directories.
+        let last = if end == names.len() { LastLink::Keep } else { LastLink::Follow };
+        let found = match fs.look_up(&part, last) {
+            Ok(found) => found,
+            Err(error) if absent(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let rest = &names[end..];
+        if rest.iter().any(|name| *name == b"..") {
+            return Ok(None);
         }
+        let rest: Vec<u8> = rest.iter().flat_map(|name| [b"/", *name].concat()).collect();
+        let path = if found.path == b"/" && !rest.is_empty() { Vec::new() } else { found.path };
+        return Ok(Some([path, rest].concat()));
     }
-    [b"/", &names.join(&b'/')[..]].concat()
+    Ok(Operand::new("/").plain())
 }
 
 /// What an inode is, in words.

@@ -11,6 +11,8 @@ use betr_cli::view::ImageArgs;
 use betr_cli::volume::{failure, open_view};
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::device::{Disk, NotingDevice};
+use betr_core::error::Refusal;
+use betr_core::path::Operand;
 use betr_core::text::Printable;
 
 use crate::file::{Claim, write};
@@ -22,8 +24,9 @@ use crate::{checkpoint, look};
 /// what leads from it to the inode at PATH and to the contents of a file: 'betr verify-proof' needs nothing
 /// else, and believes nothing but the root hash. What is only in the log is not proved.
 ///
-/// A proof may show parts of what is stored beside the file, such as names of neighbours and short files. Symbolic links
-/// are not followed.
+/// The proof is of the names that lead to PATH: symbolic links on the way, '.' and '..' are resolved before. A link at its end
+/// is itself what is proved. A proof may show parts of what is stored beside the file, such as names of neighbours and short
+/// files.
 #[derive(clap::Args, Debug)]
 #[command(after_help = GENERAL.to_string())]
 pub struct Args {
@@ -59,12 +62,26 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         )));
     }
     let root = superblock.table.page;
-    let path = look::normal(args.path.as_os_str().as_bytes());
+    let operand = Operand::new(args.path.as_os_str().as_bytes());
+    let failed = |error: betr_core::Error| match &error {
+        betr_core::Error::Refused(refusal) => {
+            let (name, path) = (show::path(image), Printable(operand.bytes()));
+            Failure::failed(format!("{name}: {path}: {refusal}"))
+        }
+        _ => failure(image, Some(&device), &error),
+    };
+    // What is read on the way to the names that lead there is not part of the proof.
+    let fs = look::open(device.clone(), root.block, root.hash).map_err(failed)?;
+    let Some(path) = look::claimed(&fs, &operand).map_err(failed)? else {
+        return Err(failed(Refusal::NotFound.into()));
+    };
     let claim = Claim { path, contents: !args.metadata, root: root.block };
     let noting = Arc::new(NotingDevice::new(device.clone()));
-    let failed = |error: betr_core::Error| failure(image, Some(&device), &error);
     let fs = look::open(noting.clone(), root.block, root.hash).map_err(failed)?;
     let found = look::find(&fs, &claim.path).map_err(failed)?;
+    if operand.wants_directory() && found.as_ref().is_some_and(|found| !found.is_directory()) {
+        return Err(failed(Refusal::NotADirectory.into()));
+    }
     if found.is_some() == args.absent {
         let (name, path) = (show::path(image), Printable(&claim.path));
         let text = match args.absent {

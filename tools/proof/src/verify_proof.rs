@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use betr_core::Error;
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object};
 use betr_core::ids::{Hash, is_zero};
+use betr_core::path::Operand;
 use betr_core::text::Printable;
 
 use crate::file::ProofDevice;
@@ -71,8 +73,12 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         ))
     })?;
     let path = Printable(&claim.path);
-    if let Some(expected) = &args.path {
-        let expected = look::normal(std::os::unix::ffi::OsStrExt::as_bytes(expected.as_os_str()));
+    let operand = args.path.as_ref().map(|path| Operand::new(path.as_os_str().as_bytes()));
+    if let Some(operand) = &operand {
+        let Some(expected) = operand.plain() else {
+            let text = "--path: '..' depends on the tree: give the path as the proof has it";
+            return Err(Failure::usage(text));
+        };
         if expected != claim.path {
             let expected = Printable(&expected);
             let text = format!("{name}: it is of another path: expected {expected}, found {path}");
@@ -100,6 +106,10 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     };
     let inode = object.inode();
     let what = look::describe(&inode);
+    if operand.is_some_and(|operand| operand.wants_directory()) && !object.is_directory() {
+        let text = format!("{name}: {path}: expected a directory, found {what}");
+        return Err(Failure::failed(text));
+    }
     if args.absent {
         let text = format!("{name}: {path}: expected nothing there, found {what}");
         return Err(Failure::failed(text));

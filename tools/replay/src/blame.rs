@@ -7,9 +7,11 @@ use betr_core::address::Address;
 use betr_core::anatomy::keys_at;
 use betr_core::device::Disk;
 use betr_core::format::{Key, Op};
-use betr_core::fs::open_as_of;
+use betr_core::fs::{Fs, LastLink, Resolved, open_as_of};
 use betr_core::history::{Act, Event};
 use betr_core::ids::{Lsn, Time, TreeId, ZoneId};
+use betr_core::path::Operand;
+use betr_core::text::Printable;
 use betr_core::volume::{Moment, OpenOptions};
 
 use crate::filter::is_within;
@@ -71,9 +73,8 @@ impl Args {
         let whole_key = |key: &Key| Some(key.successor());
         Ok(match &self.target {
             Address::Path(path) => {
-                let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
-                let path = if path.is_empty() { b"/".to_vec() } else { path };
-                let zone = zone_of_links(log, &path).filter(|_| !log.is_older);
+                let (path, zone) = now_at(log, &Operand::new(path.clone()))?;
+                let zone = zone.filter(|_| !log.is_older);
                 let names = match self.no_follow {
                     true => vec![(Lsn(0), path)],
                     false => names(log, path)?,
@@ -152,14 +153,39 @@ impl Wanted {
     }
 }
 
-/// The zone in which the inode of something with several names stands now: each of them means it.
-fn zone_of_links(log: &Log, path: &[u8]) -> Option<ZoneId> {
+/// Where a path leads now, in names; and, of something with several names, each of which means it, the zone in which its
+/// inode stands.
+fn now_at(log: &Log, path: &Operand) -> Result<(Vec<u8>, Option<ZoneId>), Failure> {
+    let failed = |text: &str| {
+        Failure::failed(format!("{}: {}: {text}", log.name(), Printable(path.bytes())))
+    };
+    let found = open_now(log).map(|fs| {
+        let found = fs.look_up(path, LastLink::Keep);
+        // Something else has the name now.
+        let shadowed =
+            found.is_err() && fs.look_up(&Operand::new(path.shown()), LastLink::Keep).is_ok();
+        (found, shadowed)
+    });
+    match found {
+        Some((Ok(Resolved { object, path }), _)) => {
+            Ok((path, object.zone().filter(|_| !object.is_directory())))
+        }
+        Some((_, true)) => Err(failed("not a directory")),
+        // It was there once, or the image cannot tell.
+        _ => match path.plain() {
+            Some(path) => Ok((path, None)),
+            None => Err(failed("'..' depends on the tree, and this leads nowhere now")),
+        },
+    }
+}
+
+/// The newest state, as far as it can be had.
+fn open_now(log: &Log) -> Option<Fs> {
     let found = Moment::Now.find(&log.device).ok()?;
     let options = OpenOptions::new(found.mode, Box::new(|| 0));
     let clock = Box::new(Time::default);
     let (fs, _) = open_as_of(log.device.clone(), found, options, clock).ok()?;
-    let object = fs.resolve(path).ok()?;
-    object.zone().filter(|_| !object.is_directory())
+    Some(fs)
 }
 
 /// What a path was called, through all renamings of it and of what is above, back to the checkpoint.

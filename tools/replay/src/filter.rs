@@ -1,15 +1,13 @@
 //! Which records are of interest.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-
 use betr_cli::moment::parse_time;
 use betr_cli::name;
 use betr_cli::range::{Keys, parse_keys, parse_numbers};
 use betr_core::address::Address;
-use betr_core::format::{Bound, Op, RecordMessage};
+use betr_core::format::{Bound, FileType, Op, RecordMessage};
 use betr_core::history::Event;
 use betr_core::ids::{Time, ZoneId};
+use betr_core::path::Operand;
 
 /// Which records; all that every option lets through.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -26,9 +24,10 @@ pub(crate) struct Filter {
     /// Only these operations, as the list names them; may be given several times
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     op: Vec<Op>,
-    /// Only what touched this path, or anything below; as the list shows it
-    #[arg(long, value_parser = name::path())]
-    path: Option<PathBuf>,
+    /// Only what touched this path, or anything below; as the list shows it. With a slash at its end, only if it is a
+    /// directory
+    #[arg(long, value_parser = name::plain_path())]
+    path: Option<Operand>,
     /// Only what touched keys of this zone
     #[arg(long, value_name = "z:ZONE", value_parser = zone)]
     zone: Option<ZoneId>,
@@ -73,10 +72,7 @@ impl Filter {
             && self.since.is_none_or(|since| record.wall >= since)
             && self.before.is_none_or(|before| record.wall <= before)
             && (self.op.is_empty() || self.op.contains(&record.op))
-            && self
-                .path
-                .as_ref()
-                .is_none_or(|path| touches_path(event, path.as_os_str().as_bytes()))
+            && self.path.as_ref().is_none_or(|path| touches_path(event, path))
             && self.zone.is_none_or(|zone| event.touches_zone(zone))
             && self.key.as_ref().is_none_or(|keys| touches_keys(event, keys))
             && self.bound.is_none_or(|to| is_bound(event, to))
@@ -84,8 +80,15 @@ impl Filter {
 }
 
 /// Whether an event touched a path or anything below it.
-fn touches_path(event: &Event<'_>, path: &[u8]) -> bool {
-    event.touched.iter().any(|touched| is_within(&event.path(touched), path))
+fn touches_path(event: &Event<'_>, path: &Operand) -> bool {
+    let top = path.shown();
+    event.touched.iter().any(|touched| {
+        let at = event.path(touched);
+        let kind = touched.inode.as_ref().map(|inode| inode.kind);
+        // Of what is not known to be anything else it may have been a directory.
+        let fits = !path.wants_directory() || kind.is_none_or(|kind| kind == FileType::Directory);
+        is_within(&at, &top) && (fits || at != top)
+    })
 }
 
 /// Whether a path is another one, or below it.

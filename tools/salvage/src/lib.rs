@@ -14,6 +14,8 @@ use betr_cli::view::ImageArgs;
 use betr_cli::volume::failure;
 use betr_cli::{Exit, ExitCodes, Failure, Io, show};
 use betr_copy::CopyError;
+use betr_core::fs::{LastLink, Resolved};
+use betr_core::path::Operand;
 use betr_core::text::Printable;
 use betr_host::HostError;
 
@@ -79,16 +81,18 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let image = args.image.path();
     let opened = opened::open(args)?;
     let only = args.only.as_ref().map_or(&b"/"[..], |path| path.as_os_str().as_bytes());
+    let only = Operand::new(only);
     let fs = &opened.fs;
-    let start = fs.resolve(only).map_err(|error| match &error {
+    let found = fs.look_up(&only, LastLink::Keep).map_err(|error| match &error {
         betr_core::Error::Refused(refusal) => {
             let found = &opened.found;
-            let text = format!("{}: {}: {refusal}", show::path(image), Printable(only));
+            let text = format!("{}: {}: {refusal}", show::path(image), Printable(only.bytes()));
             Failure::new(if found.is_damaged() { Exit::DAMAGED } else { Exit::FAILED }, text)
         }
         _ => failure(image, None, &error),
     })?;
-    let mut reporter = Reporter::new(args, only, &opened.found, io)?;
+    let Resolved { object: start, path } = found;
+    let mut reporter = Reporter::new(args, &path, &opened.found, io)?;
     betr_copy::salvage(fs, start, dest, &mut |salvaged| reporter.tell(salvaged)).map_err(
         |error| match (error, dest) {
             (CopyError::Output(error), _) => error.into(),

@@ -19,6 +19,7 @@ mod names;
 mod owner;
 mod pack;
 mod past;
+mod paths;
 mod plan;
 mod probe;
 mod process;

@@ -92,11 +92,13 @@ fn cat_gives_the_bytes() {
         assert!(output.status.success());
         assert!(output.stdout == fs::read(tree.join(name)).unwrap(), "{name}");
     }
-    let assert = betr(words("cat IMG /one /sub/two /file-0", &image, &dir)).assert().success();
-    assert.stdout("three namesthree names");
+    let assert =
+        betr(words("cat IMG /one /sub/two /file-0 /link", &image, &dir)).assert().success();
+    assert.stdout("three namesthree namesthree names");
     for (path, why) in [
         ("/sub", "is a directory"),
-        ("/link", "invalid"),
+        ("/kinds/fifo", "invalid"),
+        ("/dangling", "no such"),
         ("/none", "no such"),
         ("/one/x", "not a directory"),
     ] {

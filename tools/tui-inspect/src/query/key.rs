@@ -5,10 +5,11 @@ use std::sync::Arc;
 use betr_cli::{json, time, words};
 use betr_core::address::Address;
 use betr_core::format::{Action, FileType, Key, MetaKey, data_key, parse_data_key};
-use betr_core::fs::{Fs, Object, data_prefix};
+use betr_core::fs::{Fs, LastLink, Object, Resolved, Slot, data_prefix};
 use betr_core::history::{KeyDeed, of_key};
 use betr_core::ids::{NodeId, TreeId};
 use betr_core::node::Deed;
+use betr_core::path::Operand;
 use betr_core::text::printable;
 use betr_core::tree::explain;
 use betr_core::volume::{Mode, Until};
@@ -35,10 +36,10 @@ fn key(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<(TreeId, Key), St
         Spot::At(Address::Path(path)) => path,
         _ => return Err(format!("{spot}: expected a path or a key: press i and type one")),
     };
-    image.files(work, |fs| match (fs.resolve(path), block_of(path)) {
-        (Ok(object), _) => Ok((TreeId::Metadata, object.place().encode())),
+    image.files(work, |fs| match (look_up(fs, path), block_of(path)) {
+        (Ok(found), _) => Ok((TreeId::Metadata, found.object.place().encode())),
         (Err(betr_core::Error::Refused(_)), Some((file, block))) => {
-            let object = fs.resolve(file).map_err(|error| format!("{spot}: {error}"))?;
+            let object = look_up(fs, file).map_err(|error| format!("{spot}: {error}"))?.object;
             match object.kind() {
                 FileType::Regular => Ok((TreeId::Data, data_key(&data_prefix(&object), block))),
                 _ => Err(format!("{spot}: only regular files have blocks")),
@@ -46,6 +47,11 @@ fn key(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<(TreeId, Key), St
         }
         (Err(error), _) => Err(format!("{spot}: {error}")),
     })
+}
+
+/// What a path leads to; a symbolic link at its end is itself that.
+pub(super) fn look_up(fs: &Fs, path: &[u8]) -> betr_core::Result<Resolved> {
+    fs.look_up(&Operand::new(path), LastLink::Keep)
 }
 
 fn block_of(path: &[u8]) -> Option<(&[u8], u64)> {
@@ -245,16 +251,16 @@ pub(super) fn beside(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<She
         _ => b"/".to_vec(),
     };
     image.files(work, |fs| {
-        let object = fs
-            .resolve(&path)
-            .or_else(|_| fs.resolve(block_of(&path).map_or(&path, |(file, _)| file)));
-        let object = object.map_err(|error| format!("{spot}: {error}"))?;
+        let found = look_up(fs, &path)
+            .or_else(|_| look_up(fs, block_of(&path).map_or(&path, |(file, _)| file)));
+        let Resolved { object, path } = found.map_err(|error| format!("{spot}: {error}"))?;
         let (directory, at, name) = match object.is_directory() {
-            true => (object, path.clone(), None),
+            true => (object, path, None),
             false => {
-                let (above, name) = fs.resolve_parent(&path).map_err(text)?;
+                let Slot { directory, name, .. } =
+                    fs.slot(&Operand::new(path.clone())).map_err(text)?;
                 let up = path[..path.len() - name.len()].to_vec();
-                (above, if up.is_empty() { b"/".to_vec() } else { up }, Some(name.to_vec()))
+                (directory, up, Some(name))
             }
         };
         entries(fs, &directory, at, name.as_deref(), work)
@@ -322,8 +328,8 @@ pub(super) fn value(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Shee
     let mut rows = vec![fact("key", format!("k#{}:{}", tree.code(), json::hex(&key)))];
     if let Spot::At(Address::Path(path)) = spot {
         image.files(work, |fs| {
-            if let Ok(object) = fs.resolve(path) {
-                rows.extend(object_rows(&object));
+            if let Ok(found) = look_up(fs, path) {
+                rows.extend(object_rows(&found.object));
             }
             Ok(())
         })?;

@@ -176,7 +176,8 @@ fn of_key(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Sheet, String>
                     .to_owned(),
             );
         };
-        let object = fs.resolve(path).map_err(|error| format!("{spot}: {error}"))?;
+        let found = super::key::look_up(fs, path).map_err(|error| format!("{spot}: {error}"))?;
+        let object = found.object;
         let mut rows = Vec::new();
         let links = object.inode().links;
         let mut up = object.up();

@@ -1,7 +1,7 @@
 //! `betr probe`: what it says, in the words of blkid(8), which is asked where it is there.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use betr_cli::skip::{need, program};
@@ -201,6 +201,49 @@ fn no_lock_stops_it_and_it_leaves_no_trace() {
     assert!(fingerprint(&image) == before);
 }
 
+/// `eval` of what is for a shell sets variables to what is in the image, and does nothing else.
+#[test]
+fn a_shell_takes_every_label_for_what_it_is() {
+    let (_guard, dir) = scratch();
+    let ascii: String = (' '..='~').collect();
+    let labels = [
+        "x;touch pwned",
+        "$(touch pwned)`touch pwned`",
+        "a&touch pwned|touch pwned",
+        "x\\;touch pwned",
+        "~",
+        "a:~:~root",
+        "#comment",
+        "*",
+        "{a,b}",
+        "'\"'\"\\",
+        "é & ü",
+        &ascii[..48],
+        &ascii[48..],
+    ];
+    let shells = ["sh", "bash", "dash", "zsh", "ksh", "mksh"].map(program);
+    let shells: Vec<PathBuf> = shells.into_iter().flatten().collect();
+    if !need("sh(1)", !shells.is_empty()) {
+        return;
+    }
+    for label in labels {
+        let image = labelled(&dir, label);
+        // The name of the image comes from others, too.
+        let odd = dir.join("t;touch pwned;.img");
+        fs::rename(image, &odd).unwrap();
+        let (out, _) = probe("-o export", &odd, 0);
+        for shell in &shells {
+            let script = r#"eval "$1"; printf '%s\n%s\n%s' "$DEVNAME" "$LABEL" "$USAGE""#;
+            let found =
+                Command::new(shell).args(["-c", script, "-", &out]).current_dir(&dir).output();
+            let (found, err) = text(&found.unwrap());
+            let expected = format!("{}\n{label}\nfilesystem", odd.display());
+            assert_eq!((found, err), (expected, String::new()), "{} {label:?}", shell.display());
+        }
+        assert!(!dir.join("pwned").exists(), "{label:?}");
+    }
+}
+
 #[test]
 fn labels_are_printed_as_blkid_prints_them() {
     let (_guard, dir) = scratch();
@@ -215,9 +258,14 @@ fn labels_are_printed_as_blkid_prints_them() {
             Command::new(mkfs.as_ref().unwrap()).args(["-qF", "-L", label]).arg(&other).status();
         assert!(made.unwrap().success());
         let image = labelled(&dir, label);
-        // How blkid prints what is not ASCII to people depends on its version and locale.
-        let forms = ["udev", "full", "export", "value"];
-        for form in forms.into_iter().take(if label.is_ascii() { 4 } else { 1 }) {
+        // How blkid prints what is not ASCII to people depends on its version and locale. For shells it leaves some
+        // characters alone that are not safe.
+        let forms = match (label.is_ascii(), label.contains(['&', '?', '#', '/'])) {
+            (false, _) => &["udev"][..],
+            (true, true) => &["udev", "full", "value"],
+            (true, false) => &["udev", "full", "value", "export"],
+        };
+        for form in forms {
             let asked = Command::new(blkid.as_ref().unwrap())
                 .args(["-p", "-s", "LABEL", "-o", form])
                 .arg(&other)

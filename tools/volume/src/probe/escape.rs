@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use betr_core::text::is_printable;
 
-/// For people and for shells: characters of `special` get a backslash, what cannot be printed is `\xNN`.
+/// For people: characters of `special` get a backslash, what cannot be printed is `\xNN`.
 pub(super) fn quoted(bytes: &[u8], special: &str) -> String {
     mapped(bytes, |c, out| {
         if special.contains(c) {
@@ -14,6 +14,22 @@ pub(super) fn quoted(bytes: &[u8], special: &str) -> String {
         true
     })
 }
+
+/// For shells, as a word that means these bytes and nothing else: all of ASCII but letters, digits and what no shell takes for
+/// anything else gets a backslash. blkid(8) knows some characters that are not safe; this knows those that are. What cannot be
+/// printed is `\xNN`, of which a shell makes `xNN`.
+pub(super) fn shell_word(bytes: &[u8]) -> String {
+    mapped(bytes, |c, out| {
+        if c.is_ascii() && !c.is_ascii_alphanumeric() && !SHELL_SAFE.contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+        true
+    })
+}
+
+/// What means nothing to a shell, wherever it stands in a word behind `=`.
+const SHELL_SAFE: &str = "%+,-./:=@_";
 
 /// For names of links: all but letters, digits and `#+-.:=@_` of ASCII is `\xNN`.
 pub(super) fn encoded(bytes: &[u8]) -> String {
@@ -78,15 +94,18 @@ mod tests {
             ("a b\"$c\\x", "a\\ b\\\"\\$c\\\\x", "a\\x20b\\x22\\x24c\\x5cx", "a_b\"$c\\x"),
             (" x  y\t/ ", "\\ x\\ \\ y\\x09/\\ ", "\\x20x\\x20\\x20y\\x09\\x2f\\x20", "x_y_/"),
             ("é\n", "é\\x0a", "é\\x0a", "é"),
-            ("a\u{1b}[0m", "a\\x1b[0m", "a\\x1b\\x5b0m", "a_[0m"),
+            ("a\u{1b}[0m", "a\\x1b\\[0m", "a\\x1b\\x5b0m", "a_[0m"),
             ("a_ b", "a_\\ b", "a_\\x20b", "a__b"),
+            ("a;b&c|d", "a\\;b\\&c\\|d", "a\\x3bb\\x26c\\x7cd", "a;b&c|d"),
+            ("~#!{*?}", "\\~\\#\\!\\{\\*\\?\\}", "\\x7e#\\x21\\x7b\\x2a\\x3f\\x7d", "~#!{*?}"),
             ("\u{202e}z", "\\xe2\\x80\\xaez", "\\xe2\\x80\\xaez", "_z"),
         ] {
-            assert_eq!(quoted(value.as_bytes(), " \\\"'$`<>"), shell, "{value:?}");
+            assert_eq!(shell_word(value.as_bytes()), shell, "{value:?}");
             assert_eq!(encoded(value.as_bytes()), link, "{value:?}");
             assert_eq!(safe(value.as_bytes()), plain, "{value:?}");
         }
         assert_eq!(quoted(b"a\xffb", ""), "a\\xffb");
+        assert_eq!(quoted(b"a\"b\\c;", "\"\\"), "a\\\"b\\\\c;");
         assert_eq!(encoded(b"a\xffb"), "a\\xffb");
         assert_eq!(safe(b"a\xffb"), "a_b");
     }

@@ -9,17 +9,14 @@ use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
 use super::Variable;
-use super::escape::{encoded, quoted, safe};
-
-/// What a shell would take for something else.
-const SHELL: &str = " \\\"'$`<>";
+use super::escape::{encoded, quoted, safe, shell_word};
 
 /// How variables are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// DEVICE: NAME="value" ...
     Full,
-    /// NAME=value, a line each, as a shell reads it
+    /// NAME=value, a line each, for eval in a shell: every value is one word
     Export,
     /// ID_FS_NAME=value, a line each, as udev reads it
     Udev,
@@ -72,9 +69,9 @@ impl Writer<'_> {
                 if self.devices > 1 {
                     writeln!(io.out)?;
                 }
-                writeln!(io.out, "DEVNAME={}", quoted(device, SHELL))?;
+                writeln!(io.out, "DEVNAME={}", shell_word(device))?;
                 for (name, value) in variables {
-                    writeln!(io.out, "{name}={}", quoted(value.as_bytes(), SHELL))?;
+                    writeln!(io.out, "{name}={}", shell_word(value.as_bytes()))?;
                 }
             }
             Format::Udev => variables.into_iter().try_for_each(|variable| udev(variable, io))?,

@@ -1,7 +1,9 @@
 //! The bytes of an archive, and how many of them have been read.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use betr_core::text::printable;
@@ -16,7 +18,23 @@ pub struct Input {
 enum Source {
     /// A file, in which data can be skipped, and its length.
     File(File, u64),
-    Stream(Box<dyn Read>),
+    /// Anything else, and whether somebody is writing it who must be able to end.
+    Stream(Box<dyn Read>, Writer),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// A program at the other end of a pipe: what it writes to one that is closed ends it by a signal.
+    Waits,
+    /// Nobody: a device need not have an end.
+    None,
+}
+
+impl Writer {
+    fn of(meta: &Metadata) -> Writer {
+        let kind = meta.file_type();
+        if kind.is_fifo() || kind.is_socket() { Writer::Waits } else { Writer::None }
+    }
 }
 
 impl Input {
@@ -27,7 +45,10 @@ impl Input {
         let name = printable(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()));
         match meta.is_file() {
             true => Ok(Input { name, source: Source::File(file, meta.len()), offset: 0 }),
-            false => Ok(Input::stream(name, file)),
+            false => {
+                let source = Source::Stream(Box::new(file), Writer::of(&meta));
+                Ok(Input { name, source, offset: 0 })
+            }
         }
     }
 
@@ -41,12 +62,15 @@ impl Input {
             let text = "it is a terminal: an archive is expected from a pipe or a file";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        Ok(Input::stream(Input::STDIN, stdin))
+        let meta = File::from(stdin.as_fd().try_clone_to_owned()?).metadata()?;
+        let source = Source::Stream(Box::new(stdin), Writer::of(&meta));
+        Ok(Input { name: Input::STDIN.into(), source, offset: 0 })
     }
 
-    /// A stream that is called `name` in messages.
+    /// A stream that has an end, and is called `name` in messages.
     pub fn stream(name: impl Into<String>, stream: impl Read + 'static) -> Input {
-        Input { name: name.into(), source: Source::Stream(Box::new(stream)), offset: 0 }
+        let source = Source::Stream(Box::new(stream), Writer::Waits);
+        Input { name: name.into(), source, offset: 0 }
     }
 
     /// What it is called in messages.
@@ -65,7 +89,7 @@ impl Input {
         while done < buf.len() {
             let read = match &mut self.source {
                 Source::File(file, _) => file.read(&mut buf[done..]),
-                Source::Stream(stream) => stream.read(&mut buf[done..]),
+                Source::Stream(stream, _) => stream.read(&mut buf[done..]),
             };
             match read {
                 Ok(0) => break,
@@ -78,6 +102,15 @@ impl Input {
         Ok(done)
     }
 
+    /// Takes what a program at the other end of a pipe still writes behind the archive, to its end: records that fill up
+    /// a tape, or whatever else. It would be killed by a signal otherwise, and its pipeline fail.
+    pub(crate) fn drain(&mut self) -> io::Result<()> {
+        if let Source::Stream(stream, Writer::Waits) = &mut self.source {
+            self.offset += io::copy(stream, &mut io::sink())?;
+        }
+        Ok(())
+    }
+
     /// Skips `count` bytes, or as many as there are; returns how many.
     pub(crate) fn skip(&mut self, count: u64) -> io::Result<u64> {
         match &mut self.source {
@@ -87,7 +120,7 @@ impl Input {
                 self.offset += skipped;
                 Ok(skipped)
             }
-            Source::Stream(stream) => {
+            Source::Stream(stream, _) => {
                 let skipped = io::copy(&mut stream.take(count), &mut io::sink())?;
                 self.offset += skipped;
                 Ok(skipped)

@@ -16,7 +16,7 @@ use crate::header::{self, Header};
 use crate::input::Input;
 use crate::pax::Pax;
 use crate::sparse::{self, MapReader, Segment};
-use crate::{BLOCK, EXTENSION_MAX, GLOBAL_MAX, RECORD, name, padding};
+use crate::{BLOCK, EXTENSION_MAX, GLOBAL_MAX, name, padding};
 
 /// The first bytes of compressed files, the format, and what unpacks it.
 const COMPRESSED: [(&[u8], &str, &str); 6] = [
@@ -405,9 +405,7 @@ impl Archive {
             let fault = Fault::new("end of the archive", "two blocks of zeros", "one");
             return Err(self.corrupt(at, fault));
         }
-        // What fills up the last record is taken, so that whoever writes it into a pipe can end.
-        let rest = (RECORD - self.input.offset() % RECORD) % RECORD;
-        self.input.skip(rest).map_err(|source| self.io(source))?;
+        self.input.drain().map_err(|source| self.io(source))?;
         Ok(None)
     }
 

@@ -50,6 +50,40 @@ fn a_reader_that_leaves_is_no_error() {
     reader_leaves("fsck -fn --json IMG", &image, 4, |_| ());
 }
 
+/// Whoever writes an archive into a pipe is not killed by what stands behind its end.
+#[test]
+fn all_of_standard_input_is_taken() {
+    use std::io::Write;
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    let archive = betr(words("export IMG -", &image, &dir)).output().unwrap().stdout;
+    let behind = vec![0; 4 << 20];
+    for line in [
+        "import -q IMG - /unpacked",
+        "import -q --tar IMG /dev/stdin /again",
+        "mkfs -q DIR/new.img 4M -d -",
+    ] {
+        let mut child = Command::new(BETR)
+            .args(words(line, &image, &dir))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        // More than a pipe holds, and more than a record.
+        let written = input.write_all(&archive).and_then(|()| input.write_all(&behind));
+        drop(input);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "betr {line}: {:?}", text(&output));
+        assert!(written.is_ok(), "betr {line}: {written:?}");
+    }
+    let listed = |line: &str, image: &Path| run(line, image, &dir, 0).0;
+    let whole = listed("ls -R IMG", &dir.join("new.img"));
+    assert_eq!(listed("ls -R IMG /unpacked", &image), whole);
+    // A device may have no end.
+    run("import -q --tar IMG /dev/zero /nothing", &image, &dir, 0);
+}
+
 #[test]
 fn output_that_does_not_arrive_is_a_failure() {
     let (_guard, dir) = scratch();

@@ -15,7 +15,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    io.out.write_all(&text(args.shell))?;
+    io.data().write_all(&text(args.shell))?;
     Ok(Exit::DONE)
 }
 

@@ -86,12 +86,14 @@ pub struct Failure {
     /// The code to end with.
     pub exit: Exit,
     broken_pipe: bool,
+    /// Whether what the broken pipe cut off is data.
+    cuts_data: bool,
 }
 
 impl Failure {
     /// A failure with the given code.
     pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), exit, broken_pipe: false }
+        Failure { message: message.into(), exit, broken_pipe: false, cuts_data: false }
     }
 
     /// The tool could not do what it was asked to do.
@@ -115,10 +117,23 @@ impl Failure {
         self
     }
 
-    /// Whether the reader of the output went away (`betr ls … | head`): `main` then says
-    /// nothing, since there is nothing wrong and nobody to tell.
+    /// Whether the reader of the output went away: `main` then says nothing, as programs that a
+    /// signal ends in that case say nothing. The exit code depends on what was cut off:
+    /// see [`Failure::cuts_data`].
     pub fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
+    }
+
+    /// Whether the reader of the output went away before it had all of what has a use only as a
+    /// whole (see [`crate::Io::data`]). Of a listing (`betr ls … | head`) it had what it wanted.
+    pub fn cuts_data(&self) -> bool {
+        self.cuts_data
+    }
+
+    /// The same failure, of output that is data.
+    pub(crate) fn of_data(mut self) -> Failure {
+        self.cuts_data = self.broken_pipe;
+        self
     }
 }
 
@@ -138,6 +153,7 @@ impl From<io::Error> for Failure {
             message: format!("input or output failed: {error}"),
             exit: Exit::FAILED,
             broken_pipe: error.kind() == io::ErrorKind::BrokenPipe,
+            cuts_data: false,
         }
     }
 }
@@ -168,6 +184,10 @@ mod tests {
         let failure = Failure::from(io::Error::from(io::ErrorKind::StorageFull));
         assert!(!failure.is_broken_pipe());
         assert_eq!(failure.exit, Exit::FAILED);
-        assert_eq!(failure.with_exit(Exit::OPERATIONAL).exit.code(), 8);
+        assert_eq!(failure.clone().with_exit(Exit::OPERATIONAL).exit.code(), 8);
+        // A full disk is one, whatever was written to it.
+        assert!(!failure.of_data().cuts_data());
+        let cut = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(!cut.cuts_data() && cut.of_data().cuts_data());
     }
 }

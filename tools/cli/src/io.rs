@@ -21,12 +21,13 @@ pub struct Io<'a> {
     pub terminal: bool,
     /// Whether to colour standard output.
     pub color: bool,
+    holds_data: bool,
 }
 
 impl<'a> Io<'a> {
     /// Streams that are no terminal and have no colour, as tests want them.
     pub fn plain(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Io<'a> {
-        Io { out, err, terminal: false, color: false }
+        Io { out, err, terminal: false, color: false, holds_data: false }
     }
 
     /// Calls `body` with the streams of the process, then flushes standard output. What could
@@ -42,12 +43,20 @@ impl<'a> Io<'a> {
             Box::new(BufWriter::with_capacity(64 * 1024, stdout.lock()))
         };
         let mut err = io::stderr();
-        let mut io = Io { out: &mut *out, err: &mut err, terminal, color };
+        let mut io = Io { out: &mut *out, err: &mut err, terminal, color, holds_data: false };
         let result = body(&mut io);
-        let flushed = out.flush();
-        let value = result?;
-        flushed?;
-        Ok(value)
+        let holds_data = io.holds_data;
+        let flushed = out.flush().map_err(Failure::from);
+        let done = result.and_then(|value| flushed.map(|()| value));
+        done.map_err(|failure| if holds_data { failure.of_data() } else { failure })
+    }
+
+    /// Standard output, for what has a use only as a whole: contents of files, archives, packs,
+    /// proofs, programs. If its reader goes away before all of it is written, the tool has failed.
+    /// Anything else is a listing, of which a reader may take as much as it likes.
+    pub fn data(&mut self) -> &mut dyn Write {
+        self.holds_data = true;
+        self.out
     }
 
     /// Prints one JSON document: `schema` and `version` first, then the fields of `value`

@@ -50,7 +50,7 @@ impl Command for Args {
                 session.fs().next_block(&mut blocks).map_err(&at_image)?
             {
                 zeros(io, offset - at)?;
-                io.out.write_all(&block)?;
+                io.data().write_all(&block)?;
                 at = offset + block.len() as u64;
             }
             zeros(io, object.inode().size - at)?;
@@ -62,7 +62,7 @@ impl Command for Args {
 fn zeros(io: &mut Io, mut count: u64) -> Result<(), Failure> {
     while count > 0 {
         let len = count.min(ZEROS.len() as u64);
-        io.out.write_all(&ZEROS[..len as usize])?;
+        io.data().write_all(&ZEROS[..len as usize])?;
         count -= len;
     }
     Ok(())

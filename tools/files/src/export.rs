@@ -92,6 +92,7 @@ fn archive(
     io: &mut Io,
 ) -> Result<Exit, Failure> {
     let name = components(path).last().unwrap_or_default();
+    io.data();
     let Io { out, err, .. } = io;
     let done = betr_copy::export_archive(fs, start, name, excludes, out, &mut |warning| {
         // Whether it could be shown does not matter to the archive.

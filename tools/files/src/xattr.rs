@@ -79,7 +79,7 @@ impl Command for GetArgs {
                 let path = json::text(&path, &printable(&path));
                 objects.push(json!({ "path": path, "xattrs": xattrs_json(&xattrs) }));
             } else if self.only_values {
-                io.out.write_all(&xattrs[0].1)?;
+                io.data().write_all(&xattrs[0].1)?;
             } else if !xattrs.is_empty() {
                 writeln!(io.out, "# file: {}", shown(&path))?;
                 for (name, value) in xattrs {

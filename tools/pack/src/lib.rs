@@ -81,7 +81,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let holes = Some(&image.file).filter(|_| args.image.view().overlay.is_none());
     let header = Header { contents: args.data, image_bytes: device.len() };
     if to_stdout {
-        write(&mut *io.out, header, &mut kept, &device, holes)?;
+        write(io.data(), header, &mut kept, &device, holes)?;
     } else {
         let failed = |error: std::io::Error| {
             Failure::failed(format!("{}: cannot be written: {error}", show::path(&args.file)))

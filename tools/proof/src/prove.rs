@@ -95,7 +95,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     }
     let read = noting.read();
     let Some(output) = &args.output else {
-        write(&mut *io.out, &claim, &read, &*device)?;
+        write(io.data(), &claim, &read, &*device)?;
         return Ok(Exit::DONE);
     };
     let name = show::path(output);

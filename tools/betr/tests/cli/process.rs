@@ -24,7 +24,7 @@ fn reader_leaves(line: &str, image: &Path, code: i32, read: impl FnOnce(&mut dyn
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn a_reader_that_leaves_a_listing_is_no_error() {
     let (_guard, dir) = scratch();
     let tree = dir.join("tree");
     fs::create_dir(&tree).unwrap();
@@ -42,12 +42,54 @@ fn a_reader_that_leaves_is_no_error() {
             assert!(first.ends_with('\n'), "betr {line}");
         });
     }
-    reader_leaves("cat IMG /large", &image, 0, |out| out.read_exact(&mut [0; 3]).unwrap());
+    // Contents are no listing.
+    reader_leaves("cat IMG /large", &image, 1, |out| out.read_exact(&mut [0; 3]).unwrap());
     // What a check found counts, whoever reads it.
     reader_leaves("fsck -fn IMG", &image, 0, |_| ());
     fs::File::options().write(true).open(&image).unwrap().set_len(1 << 20).unwrap();
     reader_leaves("fsck -fn IMG", &image, 4, |_| ());
     reader_leaves("fsck -fn --json IMG", &image, 4, |_| ());
+}
+
+/// Runs a command line with an output that nobody reads; it must end with `code`, and say nothing.
+fn nobody_reads(line: &str, image: &Path, code: i32) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let words = words(line, image, image).into_iter();
+    let words = words.map(|word| word.to_str().unwrap().replace('~', " "));
+    let output = Command::new(BETR).args(words).stdout(writer).stderr(Stdio::piped()).output();
+    let output = output.unwrap();
+    assert_eq!(text(&output).1, "", "betr {line}");
+    assert_eq!(output.status.code(), Some(code), "betr {line}");
+}
+
+/// What has a use only as a whole is no success when it is cut off, even where all of it fits into a buffer.
+#[test]
+fn data_that_is_cut_off_is_a_failure() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    run("setfattr -n user.x -v y IMG /hello", &image, &dir, 0);
+    for line in [
+        "cat IMG /hello",
+        "cat IMG /sub/inner",
+        "export IMG -",
+        "export IMG /hello -",
+        "pack IMG -",
+        "pack --data IMG -",
+        "prove IMG /hello",
+        "getfattr --only-values -n user.x IMG /hello",
+        "shell -r -c cat~/hello IMG",
+        "completions bash",
+    ] {
+        nobody_reads(line, &image, 1);
+    }
+    for line in
+        ["ls IMG", "find IMG", "stat IMG /hello", "info IMG", "dump IMG super", "ls --json IMG"]
+    {
+        nobody_reads(line, &image, 0);
+    }
+    nobody_reads("probe IMG", &image, 0);
+    nobody_reads("diff IMG IMG", &image, 0);
 }
 
 /// Whoever writes an archive into a pipe is not killed by what stands behind its end.

@@ -156,7 +156,12 @@ impl Demo<'_, '_> {
 
 fn succeeded(words: &[&str], exit: Exit) -> Result<(), Failure> {
     // A repair that had something to do ends with 1.
-    let fine = exit == Exit::DONE || words[0] == "fsck" && exit == Exit::CORRECTED;
+    let fine = match words[0] {
+        "fsck" => exit == Exit::DONE || exit == Exit::CORRECTED,
+        // Not everybody may give files to their owners.
+        "export" => exit == Exit::DONE || exit == Exit::FAILED,
+        _ => exit == Exit::DONE,
+    };
     if fine {
         Ok(())
     } else {

@@ -25,7 +25,7 @@ use crate::{Command, Session, copy_failure};
 /// themselves. Owners, permissions, times, extended attributes, holes and links are kept as far as whoever copies may.
 ///
 /// A file of the image that has the new name is replaced, and a directory becomes one with what is copied to its name; it keeps its
-/// attributes. Of the host nothing is replaced. What is copied into the image is there as a whole, or not at all.
+/// attributes. Of the host nothing is replaced; what it does not take, such as owners, is a warning, and the exit code is 1. What is copied into the image is there as a whole, or not at all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Copy directories with everything in them
@@ -62,6 +62,7 @@ impl Command for Args {
         match side(dest) {
             Side::Image(dest) => self.bring_in(session, sources, &session.operand(&dest)),
             Side::Host(dest) => {
+                let mut exit = Exit::DONE;
                 for source in sources {
                     let Side::Image(source) = side(source) else {
                         return Err(Failure::usage(
@@ -69,9 +70,10 @@ impl Command for Args {
                         ));
                     };
                     let source = session.operand(&source);
-                    self.out(session, &source, &dest, sources.len() > 1, io)?;
+                    let done = self.out(session, &source, &dest, sources.len() > 1, io)?;
+                    exit = if exit == Exit::DONE { done } else { exit };
                 }
-                Ok(Exit::DONE)
+                Ok(exit)
             }
         }
     }
@@ -202,7 +204,7 @@ impl Args {
         dest: &Path,
         several: bool,
         io: &mut Io,
-    ) -> Result<(), Failure> {
+    ) -> Result<Exit, Failure> {
         let start = session.look_up(source, self.last_link())?.object;
         self.check(start.is_directory(), source.bytes())?;
         let into = std::fs::metadata(dest).is_ok_and(|meta| meta.is_dir());
@@ -222,7 +224,7 @@ impl Args {
         for warning in &done.warnings {
             io.note(&format!("betr cp: warning: {warning}"))?;
         }
-        Ok(())
+        Ok(crate::exit_of(&done))
     }
 }
 

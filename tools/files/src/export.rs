@@ -14,6 +14,9 @@ use crate::{Command, Session, copy_failure};
 
 /// Copy files and directories out of an image
 ///
+/// What the host does not take is a warning, and the exit code is 1: owners that are not this user's to give, devices,
+/// attributes. All else has been copied then.
+///
 /// An archive is in the pax format, with extended attributes and with sparse files in GNU's format 1.0. It depends
 /// on nothing but the files. Sockets, which an archive cannot hold, are left out with a warning.
 #[derive(clap::Args, Debug)]
@@ -79,7 +82,7 @@ fn export(args: &Args, session: &Session, io: &mut Io) -> Result<Exit, Failure> 
             done.files, done.directories, done.others, done.links
         )?;
     }
-    Ok(Exit::DONE)
+    Ok(crate::exit_of(&done))
 }
 
 /// Writes an archive to standard output, which has nothing else then.

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use betr_cli::view::View;
 use betr_cli::volume::failure;
 use betr_cli::{Exit, Failure, Io};
-use betr_copy::CopyError;
+use betr_copy::{CopyError, Exported};
 use betr_core::fs::{Fs, LastLink, Object, Walk};
 use betr_core::path::Operand;
 use betr_core::text::Printable;
@@ -191,6 +191,11 @@ fn below_itself(path: &[u8]) -> Failure {
         "{}: a directory that is below itself: run betr fsck",
         Printable(path)
     ))
+}
+
+/// How a copy onto the host ends: what the host did not take is missing in it.
+fn exit_of(done: &Exported) -> Exit {
+    if done.warnings.is_empty() { Exit::DONE } else { Exit::FAILED }
 }
 
 /// An error of a copy into or out of an image.

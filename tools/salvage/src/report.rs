@@ -40,6 +40,7 @@ struct Counts {
     lost: u64,
     bytes: u64,
     refused: u64,
+    warnings: u64,
 }
 
 impl<'r, 'i> Reporter<'r, 'i> {
@@ -111,6 +112,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
                 self.entry("refused", &absolute(&self.top, path), json!({ "what": text }), &text)
             }
             Salvaged::Warning(warning) => {
+                self.counts.warnings += 1;
                 self.io.note(&format!("betr salvage: warning: {warning}"))
             }
         }
@@ -205,12 +207,13 @@ impl<'r, 'i> Reporter<'r, 'i> {
             let text = format!("bytes {start} to {} of the image cannot be read", end - 1);
             self.item("unreadable", fields, &text)?;
         }
-        let Counts { complete, partial, lost, bytes, refused } = self.counts;
+        let Counts { complete, partial, lost, bytes, refused, warnings } = self.counts;
         let summary = json!({
             "complete": complete,
             "partial": partial,
             "lost": lost,
             "refused": refused,
+            "warnings": warnings,
             "bytes": bytes,
         });
         let mut text =
@@ -218,11 +221,14 @@ impl<'r, 'i> Reporter<'r, 'i> {
         if refused > 0 {
             text += &format!(", {refused} not written");
         }
+        if warnings > 0 {
+            text += &format!(", {warnings} details not kept");
+        }
         self.item("summary", summary, &text)?;
         if let Some(list) = self.list {
             list.end(self.io)?;
         }
-        Ok(match (refused, partial + lost) {
+        Ok(match (refused + warnings, partial + lost) {
             (0, 0) if !found.doubtful => Exit::DONE,
             (0, _) => Exit::DAMAGED,
             _ => Exit::FAILED,

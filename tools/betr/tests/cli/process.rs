@@ -92,6 +92,45 @@ fn data_that_is_cut_off_is_a_failure() {
     nobody_reads("diff IMG IMG", &image, 0);
 }
 
+/// What the host does not take is said, and is no success; what it takes is there.
+#[test]
+fn what_the_host_refuses_is_a_failure() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    run("chown IMG 12345:54321 /hello", &image, &dir, 0);
+    fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let as_nobody = |line: &str| {
+        let mut process = powerless(&dir)?;
+        let output = process.args(words(line, &image, &dir)).output().unwrap();
+        Some((output.status.code(), text(&output)))
+    };
+    for (line, file, said) in [
+        ("export IMG DIR/out", "out/sub/inner", "owner 12345 and group 54321 were not set"),
+        ("export -q IMG /hello DIR/hello", "hello", "owner 12345 and group 54321 were not set"),
+        ("cp -r IMG :/ DIR/copy", "copy/sub/inner", "owner 12345 and group 54321 were not set"),
+        ("cp IMG :/hello DIR/hello-2", "hello-2", "owner 12345 and group 54321 were not set"),
+        ("salvage IMG DIR/saved", "saved/sub/inner", "owner 12345 and group 54321 were not set"),
+    ] {
+        let Some((code, (_, err))) = as_nobody(line) else { return };
+        assert!(err.contains(said), "betr {line}: {err}");
+        assert_eq!(code, Some(1), "betr {line}: {err}");
+        assert!(dir.join(file).exists(), "betr {line}");
+    }
+    run("chown IMG 65534:65534 /hello", &image, &dir, 0);
+    run("mknod IMG /null c 1 3", &image, &dir, 0);
+    for line in [
+        "export IMG /null DIR/null",
+        "cp -r IMG :/null DIR/null",
+        "salvage --only /null IMG DIR/null",
+    ] {
+        let Some((code, (_, err))) = as_nobody(line) else { return };
+        assert!(err.contains("the device 1:3 was not made"), "betr {line}: {err}");
+        assert_eq!(code, Some(1), "betr {line}: {err}");
+    }
+    let Some((code, (_, err))) = as_nobody("export IMG /hello DIR/own") else { return };
+    assert_eq!((code, &err[..]), (Some(0), ""), "its own files a user may have");
+}
+
 /// Whoever writes an archive into a pipe is not killed by what stands behind its end.
 #[test]
 fn all_of_standard_input_is_taken() {

@@ -2,8 +2,19 @@
 //! log is the model's at that operation, and what changed is what the history says. A power cut while a moment is made durable leaves
 //! either that or all that was there.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use betr_core::Error;
+use betr_core::cache::CacheBudget;
+use betr_core::device::MemoryDevice;
 use betr_core::explore::{Flaw, Remembered, Story, Workload};
-use betr_tests::rounds;
+use betr_core::format::{FileType, Superblock};
+use betr_core::fs::{Attributes, Clock, Fs, New, open_as_of};
+use betr_core::ids::Time;
+use betr_core::volume::{Counters, Mode, Moment, OpenOptions, Volume};
+use betr_tests::{create, nonces, rounds, tiny};
+use bytes::Bytes;
 
 #[test]
 fn every_record_of_a_log_is_a_moment() {
@@ -29,4 +40,173 @@ fn every_record_of_a_log_is_a_moment() {
     assert!(all.moments > 300 && all.applied > 50 && all.changes > 500, "{all:?}");
     assert!(all.blurred > 10, "{all:?}");
     assert!(all.kept > 300 && all.arrived > 100, "{all:?}");
+}
+
+/// A clock that is set by hand.
+#[derive(Clone, Default)]
+struct Hand(Arc<AtomicI64>);
+
+impl Hand {
+    fn set(&self, secs: i64) {
+        self.0.store(secs, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> Time {
+        Time { secs: self.0.load(Ordering::Relaxed), nanos: 0 }
+    }
+
+    fn clock(&self) -> Clock {
+        let hand = self.clone();
+        Box::new(move || hand.now())
+    }
+}
+
+/// A file system that was made at second 100, open for writing.
+struct Clocked {
+    device: Arc<MemoryDevice>,
+    hand: Hand,
+    fs: Fs,
+    files: u32,
+}
+
+impl Clocked {
+    fn new(bytes: u64, checkpoint_after: Option<u64>) -> Clocked {
+        let device = Arc::new(MemoryDevice::new(bytes));
+        let hand = Hand::default();
+        hand.set(100);
+        let volume = create(device.clone(), tiny(), CacheBudget::default(), 1).unwrap();
+        let mut fs = Fs::format(volume, hand.clock(), Attributes::at(hand.now())).unwrap();
+        fs.checkpoint().unwrap();
+        drop(fs);
+        let fs = Clocked::open(&device, &hand, checkpoint_after, false);
+        Clocked { device, hand, fs, files: 0 }
+    }
+
+    fn open(
+        device: &Arc<MemoryDevice>,
+        hand: &Hand,
+        checkpoint_after: Option<u64>,
+        eager_checkpoints: bool,
+    ) -> Fs {
+        let options = OpenOptions {
+            checkpoint_after,
+            eager_checkpoints,
+            ..OpenOptions::new(Mode::ReadWrite, nonces(2))
+        };
+        Fs::open(Volume::open(device.clone(), options).unwrap().0, hand.clock())
+    }
+
+    /// Makes a file at this second; nothing where there is no room.
+    fn make(&mut self, secs: i64, bytes: usize) -> Result<(), Error> {
+        self.hand.set(secs);
+        let root = self.fs.root()?;
+        self.files += 1;
+        let name = format!("file-{:05}", self.files);
+        let new = New::of(FileType::Regular, Attributes::at(self.hand.now()));
+        let file = self.fs.make(&root, name.as_bytes(), new)?;
+        self.fs.write(&file, 0, &Bytes::from(vec![7; bytes]))
+    }
+
+    fn superblock(&self) -> &Superblock {
+        self.fs.volume().superblock()
+    }
+
+    fn counters(&self) -> Counters {
+        self.fs.volume().counters()
+    }
+
+    /// How many files there were at a second.
+    fn files_at(&self, secs: i64) -> usize {
+        let found = Moment::Time(Time { secs, nanos: 0 });
+        let found = found.find(&(self.device.clone() as _)).unwrap();
+        let options = OpenOptions::new(found.mode, nonces(3));
+        let opened = open_as_of(self.device.clone(), found, options, self.hand.clock());
+        let fs = opened.unwrap().0;
+        fs.list(&fs.root().unwrap()).unwrap().len()
+    }
+}
+
+/// The checkpoint that a first sync makes of itself is not as old as the one before.
+#[test]
+fn what_did_not_exist_at_a_time_is_not_shown_there() {
+    let mut clocked = Clocked::new(8 << 20, None);
+    clocked.make(200, 10).unwrap();
+    clocked.make(300, 10).unwrap();
+    clocked.hand.set(310);
+    clocked.fs.volume_mut().sync().unwrap();
+    assert_eq!(clocked.counters().fences, 1);
+    clocked.make(400, 10).unwrap();
+    clocked.fs.volume_mut().sync().unwrap();
+    for (secs, files) in [(100, 0), (150, 0), (250, 0), (299, 0), (300, 2), (399, 2), (400, 3)] {
+        assert_eq!(clocked.files_at(secs), files, "at {secs}");
+    }
+    assert_eq!(clocked.superblock().wall.secs, 300);
+}
+
+/// Whatever a checkpoint is made for, its time is not before what it holds, and not after now.
+#[test]
+fn every_checkpoint_has_its_own_time() {
+    let mut counters = Vec::new();
+    // By the log's end and by time; and by the lack of space.
+    for (bytes, after, size) in
+        [(16 << 20, None, 3000), (16 << 20, Some(40), 10), (3 << 20, None, 20_000)]
+    {
+        let mut clocked = Clocked::new(bytes, after);
+        let mut last = 100;
+        let mut checkpoints = 0;
+        for step in 0..400 {
+            let epoch = clocked.superblock().birth.epoch;
+            let now = 200 + step * 10;
+            let made = clocked.make(now, size);
+            if step % 7 == 0 {
+                clocked.fs.volume_mut().sync().unwrap();
+            }
+            if clocked.superblock().birth.epoch != epoch {
+                let wall = clocked.superblock().wall.secs;
+                assert!(
+                    (last..=now).contains(&wall),
+                    "step {step}: {wall}, between {last} and {now}"
+                );
+                checkpoints += 1;
+            }
+            last = now;
+            match made {
+                Ok(()) => {}
+                Err(Error::NoSpace { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(checkpoints > 1);
+        counters.push(clocked.counters());
+    }
+    assert!(counters.iter().all(|counters| counters.fences > 0), "{counters:?}");
+    assert!(counters[0].for_log > 0 && counters[1].for_time > 0, "{counters:?}");
+    assert!(counters[2].for_space > 0, "{counters:?}");
+}
+
+/// So has one that is made in the middle of a recovery, and at the end of it.
+#[test]
+fn what_is_replayed_is_not_older_than_it_was() {
+    let mut clocked = Clocked::new(8 << 20, None);
+    for secs in [200, 300, 400, 500] {
+        clocked.make(secs, 10).unwrap();
+        clocked.fs.volume_mut().sync().unwrap();
+    }
+    // The first sync was a checkpoint, and three groups follow; a checkpoint is made before the last of them.
+    assert_eq!(clocked.superblock().wall.secs, 200);
+    clocked.hand.set(900);
+    let Clocked { device, hand, fs, files } = clocked;
+    drop(fs);
+    let fs = Clocked::open(&device, &hand, None, true);
+    let mut clocked = Clocked { device, hand, fs, files };
+    assert_eq!(clocked.superblock().wall.secs, 400);
+    clocked.fs.volume_mut().checkpoint().unwrap();
+    assert_eq!(clocked.superblock().wall.secs, 500);
+    // What else knows the time may say it.
+    clocked.fs.volume_mut().note_time(Time { secs: 900, nanos: 0 });
+    clocked.fs.volume_mut().checkpoint().unwrap();
+    assert_eq!(clocked.superblock().wall.secs, 900);
+    for (secs, files) in [(450, 3), (500, 4)] {
+        assert_eq!(clocked.files_at(secs), files, "at {secs}");
+    }
 }

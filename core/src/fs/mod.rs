@@ -192,7 +192,8 @@ impl Fs {
     fn begin_checkpoint(&mut self) -> Result<Checkpoint> {
         self.tidy()?;
         let now = self.now();
-        self.volume.begin_checkpoint(now)
+        self.volume.note_time(now);
+        self.volume.begin_checkpoint()
     }
 
     /// Deletes what has lost its name and is not in use any more.

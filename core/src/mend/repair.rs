@@ -96,7 +96,8 @@ fn once(
     let mut found = Mended::default();
     let mut mending = |spare| {
         let mut volume = mend(device, report, slot, spare, nonces.source(), &mut found)?;
-        volume.checkpoint_at(wall)?;
+        volume.note_time(wall);
+        volume.checkpoint()?;
         Ok(volume)
     };
     let (volume, replayed, mut mended) = match report.repairable() {
@@ -113,7 +114,8 @@ fn once(
             let open =
                 OpenOptions { slot, content: None, ..OpenOptions::new(mode, nonces.source()) };
             let (mut volume, recovery) = Volume::open(device.clone(), open)?;
-            volume.checkpoint_at(wall)?;
+            volume.note_time(wall);
+            volume.checkpoint()?;
             (volume, recovery.survey.records, None)
         }
     };

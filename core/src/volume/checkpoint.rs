@@ -146,7 +146,7 @@ impl Volume {
     }
 
     fn sync_whole(&mut self) -> Result<Syncing> {
-        let checkpoint = self.begin_checkpoint(self.superblock.wall)?;
+        let checkpoint = self.begin_checkpoint()?;
         Ok(Syncing::Checkpoint(Box::new(checkpoint)))
     }
 
@@ -181,12 +181,7 @@ impl Volume {
 
     /// Makes the state of both trees durable. Then the log starts afresh.
     pub fn checkpoint(&mut self) -> Result<()> {
-        self.checkpoint_at(self.superblock.wall)
-    }
-
-    /// A checkpoint that carries this wall time.
-    pub fn checkpoint_at(&mut self, wall: Time) -> Result<()> {
-        let checkpoint = self.begin_checkpoint(wall)?;
+        let checkpoint = self.begin_checkpoint()?;
         let waited = checkpoint.wait();
         self.end_checkpoint(checkpoint, waited)
     }
@@ -199,9 +194,9 @@ impl Volume {
     }
 
     /// The first step of a checkpoint.
-    pub fn begin_checkpoint(&mut self, wall: Time) -> Result<Checkpoint> {
+    pub fn begin_checkpoint(&mut self) -> Result<Checkpoint> {
         self.writable()?;
-        let result = self.prepare(wall, Continued::Afresh);
+        let result = self.prepare(Continued::Afresh);
         self.or_fail(result)
     }
 
@@ -224,15 +219,16 @@ impl Volume {
         }
     }
 
-    pub(super) fn write_checkpoint(&mut self, wall: Time, continued: Continued) -> Result<()> {
-        let checkpoint = self.prepare(wall, continued)?;
+    pub(super) fn write_checkpoint(&mut self, continued: Continued) -> Result<()> {
+        let checkpoint = self.prepare(continued)?;
         checkpoint.wait()?;
         self.take_note(checkpoint);
         Ok(())
     }
 
-    /// Writes everything but the superblock.
-    fn prepare(&mut self, wall: Time, continued: Continued) -> Result<Checkpoint> {
+    /// Writes everything but the superblock. Its time is not given by whoever asks for it, who could give an old one: it is
+    /// the latest that transactions, replayed records and [`Volume::note_time`] have brought since the last checkpoint.
+    fn prepare(&mut self, continued: Continued) -> Result<Checkpoint> {
         let birth = self.trees.store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
         self.prune()?;
@@ -268,7 +264,7 @@ impl Volume {
             next_zone: self.next_zone,
             next_ino: self.next_ino,
             next_msn,
-            wall,
+            wall: self.latest.unwrap_or(self.superblock.wall),
             used_blocks: self.trees.store.space.used_blocks(),
             growth: self.trees.store.growth(),
             nodes: self.trees.store.table.nodes(),
@@ -291,7 +287,7 @@ impl Volume {
     fn take_note(&mut self, checkpoint: Checkpoint) {
         let Checkpoint { superblock, identity, continued, next_epoch, .. } = checkpoint;
         self.counters.checkpoints += 1;
-        self.changed = None;
+        (self.changed, self.latest) = (None, None);
         self.nonce_before = self.superblock.birth.nonce;
         (self.identity, self.unidentified) = (identity, false);
         self.trees.store.space.checkpointed(superblock.first_group);

@@ -185,6 +185,7 @@ impl Volume {
         }
         let count = ordered.messages.len();
         self.next_msn = Msn(lsn.0 + count as u64);
+        self.note_time(wall);
         let since = self.changed.get_or_insert(wall).secs;
         let old = wall.secs.saturating_sub(since).unsigned_abs();
         let is_old = logged && self.checkpoint_after.is_some_and(|after| old >= after);

@@ -98,6 +98,7 @@ impl Volume {
             late_bytes: LATE_BYTES,
             checkpoint_after: None,
             changed: None,
+            latest: None,
             drained: Msn(0),
             counters: Counters::default(),
             larger: None,

@@ -44,14 +44,13 @@ impl Volume {
     }
 
     fn step_to(&mut self, old: &Layout, new: &Layout) -> Result<()> {
-        let wall = self.superblock.wall;
         let region = old.nodes().start..new.nodes().start;
         if !region.is_empty() {
             self.trees.store.move_out(&region)?;
             for _ in 0..CHECKPOINTS {
                 // What has moved away is not to be used again.
                 self.trees.store.space.keep_out(region.clone());
-                self.checkpoint_at(wall)?;
+                self.checkpoint()?;
             }
         }
         // What stood there must not be taken for pages of the map.
@@ -65,6 +64,6 @@ impl Volume {
         let ring = new.ring;
         self.larger =
             Some(Identity { image_blocks: new.image_blocks, ring, ..self.identity.clone() });
-        self.checkpoint_at(wall)
+        self.checkpoint()
     }
 }

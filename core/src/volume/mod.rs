@@ -96,6 +96,8 @@ pub struct Volume {
     /// Seconds after which a checkpoint is made, and when the first transaction since the last one happened.
     checkpoint_after: Option<u64>,
     changed: Option<Time>,
+    /// The latest time that is known since the last checkpoint: what the next one carries.
+    latest: Option<Time>,
     /// The MSN that was next when everything pending had been moved to the leaves for lack of space.
     drained: Msn,
     access: Access,
@@ -166,6 +168,11 @@ impl Volume {
     pub fn take_ino(&mut self) -> Result<Ino> {
         let next = Ino(after("next inode", self.next_ino.0)?);
         Ok(std::mem::replace(&mut self.next_ino, next))
+    }
+
+    /// It is this time, or later. Whoever makes a checkpoint may say so; it is never from before the transactions that it holds.
+    pub fn note_time(&mut self, now: Time) {
+        self.latest = self.latest.max(Some(now));
     }
 
     /// The inode number that is given out next: what has it, or a greater one, is made from now on.

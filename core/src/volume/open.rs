@@ -369,6 +369,7 @@ impl Volume {
             late_bytes: options.late_bytes,
             checkpoint_after: options.checkpoint_after,
             changed: None,
+            latest: None,
             drained: Msn(0),
             counters: Counters::default(),
             larger: None,
@@ -399,7 +400,7 @@ impl Volume {
                 && (eager || !self.has_replay_room(bytes.len(), &group))
             {
                 let (unit, group) = before;
-                self.write_checkpoint(superblock.wall, Continued::Replay { unit, group })?;
+                self.write_checkpoint(Continued::Replay { unit, group })?;
                 checkpoints += 1;
             }
             let included = group.records.iter().take_while(|record| until.includes(record)).count();
@@ -439,6 +440,7 @@ impl Volume {
         let mut late = Late { values, rest, blurred: Vec::new() };
         let forgotten = usize::from(is_broken(Mutation::RecordForgotten));
         for record in &group.records[..included - forgotten.min(included)] {
+            self.note_time(record.wall);
             let mut waiting = Waiting { first: record.lsn, messages: Vec::new() };
             for (first, message) in record.numbered() {
                 self.forget_lost(message);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use betr_cli::image::{self, Access};
 use betr_cli::size::{human, parse_size};
-use betr_cli::volume::{failure, nonces};
+use betr_cli::volume::{clock, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::device::{Device, Disk, FileDevice};
-use betr_core::ids::BLOCK_SIZE;
+use betr_core::ids::{BLOCK_SIZE, Time};
 use betr_core::volume::{Mode, OpenOptions, Volume, read_identity};
 use serde_json::json;
 
@@ -58,7 +58,8 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         if asked > image.len {
             image.file.set_len(asked).map_err(|error| host("cannot be extended", error))?;
         }
-        let grown = grow(&image.file, asked);
+        let now = clock()?();
+        let grown = grow(&image.file, asked, now);
         if grown.is_err() && asked > image.len {
             // As long as it must be, and no longer than it was besides.
             let now = read_identity(&as_it_is).map_or(asked, |identity| {
@@ -80,12 +81,13 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-fn grow(file: &std::fs::File, bytes: u64) -> betr_core::Result<()> {
+fn grow(file: &std::fs::File, bytes: u64, now: Time) -> betr_core::Result<()> {
     let misuse = |error: &dyn std::fmt::Display| betr_core::Error::Misuse(error.to_string());
     let file = file.try_clone().map_err(|error| misuse(&error))?;
     let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, bytes));
     let nonces = nonces().map_err(|error| misuse(&error))?;
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
     let (mut volume, _) = Volume::open(device, options)?;
+    volume.note_time(now);
     volume.grow(bytes)
 }

@@ -24,9 +24,9 @@ const EPOCH: Variable = (
 );
 
 /// The tools that ask what time it is.
-const TIMED: [&str; 14] = [
+const TIMED: [&str; 15] = [
     "mkfs", "import", "cp", "mv", "rm", "mkdir", "ln", "chmod", "chown", "setfattr", "truncate",
-    "mknod", "touch", "shell",
+    "mknod", "touch", "shell", "resize",
 ];
 
 /// The name of a command's page: `betr-dump-tree`.

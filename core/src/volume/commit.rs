@@ -100,7 +100,7 @@ impl Volume {
         let logged = self.may_write()?;
         self.validate(&transaction.messages)?;
         let way = if logged { self.choose(&transaction.messages) } else { Way::Unlogged };
-        let mut draft = Draft::new(transaction, way, self.superblock.leaf_size);
+        let mut draft = Draft::new(transaction, way);
         self.writable()?;
         draft.way = self.admit(draft.room, draft.frees, draft.way)?;
         let result = self.carry_out(draft);
@@ -247,10 +247,10 @@ impl Volume {
 }
 
 impl Draft {
-    fn new(transaction: Transaction, way: Way, leaf_size: u32) -> Draft {
+    fn new(transaction: Transaction, way: Way) -> Draft {
         let frees = frees(&transaction);
         let Transaction { op, wall, messages } = transaction;
-        let room = Room::of(&messages, leaf_size);
+        let room = Room::of(&messages);
         Draft { op, wall, ordered: Ordered::new(messages), room, frees, way }
     }
 }

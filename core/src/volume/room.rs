@@ -17,7 +17,6 @@ use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
 use crate::cache::{Geometry, Store};
 use crate::error::{Error, Result};
-use crate::format::limits::FILE_BLOCK;
 use crate::format::{Action, ENTRIES_PER_PAGE, Growth, Op, RecordMessage, parse_data_key};
 use crate::ids::*;
 use crate::node::Item;
@@ -96,10 +95,13 @@ impl Volume {
     pub(super) fn admit(&mut self, room: Room, frees: bool, way: Way) -> Result<Way> {
         let Room { bytes, growth } = room;
         // What an operation that frees space inserts is an inode that was there before, or moves.
-        let growth = if frees { Growth::default() } else { growth };
-        let mut need = Need::of_image(bytes as usize) + self.growth_need(growth);
-        if bytes > u64::from(self.superblock.node_size) {
-            // It makes the root larger than it should be, and a step moves all of that.
+        let mut need = match frees {
+            true => Need::of_image(bytes as usize),
+            false => self.need_of(bytes) + self.growth_need(growth),
+        };
+        let logged = !matches!(way, Way::Unlogged);
+        if logged && bytes > u64::from(self.superblock.node_size) {
+            // It makes the root larger than it should be, and a step moves all of that when it may have been written.
             need = need + Need::of_image(bytes as usize);
         }
         let again = match &way {
@@ -387,17 +389,15 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Of the messages of an operation, in leaves of this size.
-    pub fn of(messages: &[RecordMessage], leaf_size: u32) -> Room {
+    /// Of the messages of an operation.
+    pub fn of(messages: &[RecordMessage]) -> Room {
         let bytes = messages.iter().map(bytes_of).sum();
-        let mut growth: Growth = messages.iter().map(growth_of).sum();
-        // Blocks of a file in a row come to leaves one beside another, which are full where they are not at the end of the row.
-        growth.messages = 0;
-        for row in messages.chunk_by(are_neighbours) {
+        let rows = messages.chunk_by(are_neighbours).map(|row| {
             let all: Growth = row.iter().map(growth_of).sum();
-            let bytes = (row.len() * FILE_BLOCK) as u64;
-            growth.messages += all.messages.min(2 + bytes / u64::from(leaf_size));
-        }
+            // Blocks of a file in a row fill the leaves that they come to, but for those at its ends.
+            Growth { messages: all.messages.min(2), ..all }
+        });
+        let growth = rows.sum();
         Room { bytes, growth }
     }
 }

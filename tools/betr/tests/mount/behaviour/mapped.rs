@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::OFlags;
 
-use crate::fixture::{Mapping, Mounted, Share, can_map, open, said};
+use crate::fixture::{Mapping, Mounted, Share, can_map, open, said, write_beside_readers};
 
 fn mounted() -> Option<Mounted> {
     can_map().then(|| Mounted::new("")).flatten()
@@ -39,6 +39,18 @@ fn a_shared_mapping_is_the_file() {
     drop((mapping, second, file));
     mount.settle();
     assert!(fs::read(mount.at("file")).unwrap() == expected);
+}
+
+/// Asynchronous writes past the page cache leave nothing in it that is older than they are (xfstests generic/451).
+#[test]
+fn direct_writes_leave_no_stale_pages() {
+    let Some(mut mount) = mounted() else { return };
+    let path = mount.at("file");
+    fs::write(&path, vec![0; 1 << 20]).unwrap();
+    write_beside_readers(&path, 1 << 20, 200).unwrap();
+    mount.settle();
+    let bytes = fs::read(mount.at("file")).unwrap();
+    assert!(bytes.len() == 1 << 20 && bytes.iter().all(|byte| *byte == 1));
 }
 
 #[test]

@@ -604,6 +604,11 @@ impl Store {
         self.thrifty = thrifty;
     }
 
+    /// Whether it is so.
+    pub fn is_thrifty(&self) -> bool {
+        self.thrifty
+    }
+
     /// Whether a map was needed for a node that had none before.
     pub fn has_strays(&self) -> bool {
         !self.strays.is_empty()
@@ -613,7 +618,7 @@ impl Store {
     /// free again. Whether any are.
     pub fn recall_strays(&mut self) -> Result<bool> {
         let mut some = false;
-        for id in std::mem::take(&mut self.strays) {
+        while let Some(id) = self.strays.pop() {
             // It may be gone, or have been written again.
             let Some(entry) = self.table.get(id)?.filter(|entry| entry.extent.is_scattered())
             else {
@@ -621,6 +626,7 @@ impl Store {
             };
             let need = Need::of_image(entry.extent.bytes() as usize);
             if !self.space.has(self.checkpoint_need_with(Dirty { nodes: 1, need })) {
+                self.strays.push(id);
                 break;
             }
             self.edit(id, |node, disk| match node {

@@ -57,6 +57,15 @@ impl Balance {
         }
     }
 
+    /// The roots may be too large, if they were written when there was no room for steps.
+    pub fn look_at_roots(&mut self, store: &Store) -> Result<()> {
+        for tree in TreeId::ALL {
+            let height = store.root(tree)?.height();
+            self.look_at(tree, &Key::default(), height);
+        }
+        Ok(())
+    }
+
     /// A range delete has entered the root: it may cover whole leaves. Where there are too many of them, what
     /// some cover is only dropped when they come to it in other ways.
     pub(super) fn prune_within(&mut self, tree: TreeId, lo: &Key, hi: &Key) {

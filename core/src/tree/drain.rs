@@ -88,6 +88,13 @@ impl Balance {
         self.draining.get_or_insert_with(fresh);
     }
 
+    /// Leaves it at what has been emptied so far.
+    pub fn stop_draining(&mut self) {
+        if let Some(drain) = self.draining.take() {
+            self.waiting.extend(drain.small);
+        }
+    }
+
     /// Whether buffers are being emptied.
     pub fn is_draining(&self) -> bool {
         self.draining.is_some()
@@ -129,19 +136,24 @@ impl Balance {
 
     /// A node of an internal height waits until all buffers are empty.
     pub(super) fn wait_for_drain(&mut self, site: &Site) -> bool {
-        match &mut self.draining {
-            Some(drain) if site.height > Height(0) => {
-                drain.small.push(site.clone());
-                true
-            }
-            _ => false,
+        let waits = self.waits_for_drain(site);
+        if let Some(drain) = self.draining.as_mut().filter(|_| waits) {
+            drain.small.push(site.clone());
         }
+        waits
+    }
+
+    fn waits_for_drain(&self, site: &Site) -> bool {
+        self.draining.is_some() && site.height > Height(0)
     }
 
     /// What the next step may dirty besides what is dirty already, at the most.
     pub fn next_need(&self, store: &Store) -> Result<Dirty> {
         let mut touched = Touched { store, dirty: Dirty::default() };
         if let Some(site) = self.waiting.last() {
+            if self.waits_for_drain(site) {
+                return Ok(touched.dirty);
+            }
             let node = touched.path(site)?;
             match action(store, site, &node) {
                 Action::Nothing => {}

@@ -231,8 +231,10 @@ impl Volume {
     fn prepare(&mut self, continued: Continued) -> Result<Checkpoint> {
         let birth = self.trees.store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
+        let thrifty = self.trees.store.is_thrifty();
         self.prune()?;
         self.trees.store.write_all()?;
+        self.trees.store.be_thrifty(thrifty);
         let next_msn = match is_broken(Mutation::MsnStale) {
             true => self.superblock.next_msn,
             false => self.next_msn,

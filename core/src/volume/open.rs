@@ -241,6 +241,8 @@ impl Volume {
             Some(survey) => {
                 let result = volume.replay(&survey, eager, until, &device).and_then(|done| {
                     if writes {
+                        let Trees { store, balance, .. } = &mut *volume.trees;
+                        balance.look_at_roots(store)?;
                         volume.trees.store.make_room(LEFT_DIRTY)?;
                     }
                     Ok(done)

@@ -37,9 +37,9 @@ const HOT: f64 = 0.125;
 const FREEING: f64 = 1.0 / 16.0;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;
-/// A leaf that messages come to may take a block more, and be divided, and then its second half takes one more; both may be
-/// scattered.
-const LEAF_NEED: Need = Need { blocks: 2, maps: 2 };
+/// A leaf that messages come to may take two blocks more, for a basement that is not full and for a block that is not, and be
+/// divided, and then its second half takes one more; both may be scattered.
+const LEAF_NEED: Need = Need { blocks: 3, maps: 2 };
 /// A leaf that steps come to may be so many times as long as leaves should be: it was not divided for lack of room.
 const LEAF_SIZES: usize = 3;
 /// Nodes that a step may bring into being, and pages of the table that it may change besides those of the nodes on its way.
@@ -124,17 +124,18 @@ impl Volume {
         if matches!(way, Way::Unlogged) {
             return Ok(self.has_room(need, frees));
         }
-        let settled = self.trees.balance.is_settled() || self.drained == self.next_msn;
-        if settled && self.release(need, frees)? {
-            return Ok(true);
+        let released = self.release(need, frees)?;
+        if !self.trees.balance.is_settled() {
+            self.settle(frees)?;
         }
         if self.drained == self.next_msn {
-            return Ok(false);
+            return Ok(released && self.has_room(need, frees));
+        }
+        if released && self.trees.balance.is_settled() && self.has_room(need, frees) {
+            return Ok(true);
         }
         self.drain()?;
-        if !self.trees.balance.is_draining() {
-            self.drained = self.next_msn;
-        }
+        self.drained = self.next_msn;
         self.release(need, frees)
     }
 
@@ -163,35 +164,41 @@ impl Volume {
         let (used, growth) = (self.trees.store.space.used_blocks(), self.trees.store.growth());
         let most = used
             + (growth_need(&self.trees.store, growth) + self.trees.store.checkpoint_need()).all();
-        let result = self.drain_steps().and_then(|()| self.recall_strays());
+        let result = self.drain_steps().and_then(|()| self.write_drained());
         self.trees.store.be_thrifty(false);
-        let store = &self.trees.store;
         debug_assert!(
-            result.is_err() || store.dirty_bytes() > 0 || store.space.used_blocks() <= most,
+            result.is_err() || !self.is_logged() || self.trees.store.space.used_blocks() <= most,
             "emptying buffers takes no more blocks than was set aside for it"
         );
         self.or_fail(result)
     }
 
-    /// Nodes that were scattered because the row that they were in was still held go back there: so emptying buffers makes no
-    /// more maps than there were.
-    fn recall_strays(&mut self) -> Result<()> {
-        while self.access == (Access::ReadWrite { logged: true, fenced: true })
-            && self.trees.store.has_strays()
-        {
-            while self.trees.store.space.held_blocks() > 0 || self.trees.store.dirty_bytes() > 0 {
+    /// Makes what emptying buffers has changed durable. Nodes that were scattered because the row that they were in was still held
+    /// go back there: so there are no more maps than there were.
+    fn write_drained(&mut self) -> Result<()> {
+        if !self.is_logged() {
+            return Ok(());
+        }
+        loop {
+            let strays = self.trees.store.has_strays();
+            while self.trees.store.dirty_bytes() > 0
+                || strays && self.trees.store.space.held_blocks() > 0
+            {
                 self.counters.for_space += 1;
                 self.checkpoint()?;
             }
-            if !self.trees.store.recall_strays()? {
-                break;
+            if !strays || !self.trees.store.recall_strays()? {
+                return Ok(());
             }
         }
-        Ok(())
+    }
+
+    fn is_logged(&self) -> bool {
+        matches!(self.access, Access::ReadWrite { logged: true, .. })
     }
 
     fn drain_steps(&mut self) -> Result<()> {
-        let logged = matches!(self.access, Access::ReadWrite { logged: true, .. });
+        let logged = self.is_logged();
         while self.trees.balance.is_draining() || !self.trees.balance.is_settled() {
             let Trees { store, balance, .. } = &mut *self.trees;
             let need = store.checkpoint_need_with(balance.next_need(store)?);
@@ -206,6 +213,7 @@ impl Volume {
             } else if !balance.is_settled() {
                 balance.give_up_step();
             } else {
+                balance.stop_draining();
                 return Ok(());
             }
         }
@@ -217,7 +225,7 @@ impl Volume {
     pub(super) fn settle(&mut self, frees: bool) -> Result<()> {
         let logged = self.writable()?;
         while !self.trees.balance.is_settled() {
-            while logged && !self.has_room_for_step(frees) {
+            while logged && !self.has_room_for_step(frees) && !self.has_room_for_next(frees)? {
                 let gain =
                     self.trees.store.space.held_blocks() > 0 || self.trees.store.dirty_bytes() > 0;
                 if !gain {
@@ -233,7 +241,14 @@ impl Volume {
 
     /// Drops what pending range deletes cover as a whole, as far as there is room for the steps.
     pub(super) fn prune(&mut self) -> Result<()> {
-        let logged = matches!(self.access, Access::ReadWrite { logged: true, .. });
+        if self.trees.balance.is_draining() {
+            // They would come to nodes that are empty already.
+            return Ok(());
+        }
+        let logged = self.is_logged();
+        if logged && self.trees.balance.can_prune() && !self.has_room_for_step(true) {
+            self.trees.store.be_thrifty(true);
+        }
         while self.trees.balance.can_prune() && (!logged || self.has_room_for_prune()) {
             let Trees { store, balance, .. } = &mut *self.trees;
             self.counters.pruned += balance.prune(store)?;
@@ -270,6 +285,13 @@ impl Volume {
         let (store, blocks) = (&self.trees.store, self.superblock.image_blocks);
         let step = step_need(store.geometry, blocks, store.growth().bytes);
         store.space.has(store.checkpoint_need() + step)
+    }
+
+    /// The same, of what exactly the next step may dirty.
+    fn has_room_for_next(&self, frees: bool) -> Result<bool> {
+        let Trees { store, balance, .. } = &*self.trees;
+        let need = store.checkpoint_need_with(balance.next_need(store)?);
+        Ok(store.space.has(need + self.kept_for(frees)))
     }
 
     /// Whether an operation that takes so much may begin.
@@ -357,7 +379,9 @@ fn kept_for(store: &Store, image_blocks: u64, frees: bool) -> Need {
 fn path_need(geometry: Geometry, image_blocks: u64, height: Height) -> Need {
     let node =
         Need::of_image(geometry.internal_bytes_max(image_blocks)) + Need { blocks: 1, maps: 1 };
-    let leaf = Need::of_image(LEAF_SIZES * geometry.leaf_size as usize);
+    // What was pending in one of these nodes for the leaf.
+    let taken = 2 * geometry.between_size(image_blocks) as usize;
+    let leaf = Need::of_image(LEAF_SIZES * geometry.leaf_size as usize + taken);
     let levels = u64::from(height.0);
     let nodes = Need { blocks: levels * node.blocks, maps: levels * node.maps };
     let pages = 2 * (levels + STEP_NODES);

@@ -69,8 +69,8 @@ struct BasementPlan<'l> {
 }
 
 impl<'l> Plan<'l> {
-    /// One of at most so many blocks, or else of as few as can be: what is one basement takes least, and takes no more without
-    /// some of its entries.
+    /// One of at most so many blocks, if there is one; or else of one block more than the least. What is one basement takes
+    /// least, and no more without some of its entries.
     fn within(
         leaf: &'l Leaf,
         entries: &'l [Item<'l>],
@@ -79,16 +79,15 @@ impl<'l> Plan<'l> {
     ) -> Plan<'l> {
         let blocks = |plan: &Plan<'_>| plan.end.div_ceil(BLOCK_SIZE) as u32;
         let mut plan = Plan::new(leaf, entries, basement_size);
-        let Some(most) = most else { return plan };
+        let Some(most) = most.filter(|most| blocks(&plan) > *most) else { return plan };
+        let whole = Plan::new(leaf, entries, BASEMENT_WHOLE);
+        let limit = if blocks(&whole) <= most { most } else { blocks(&whole) + 1 };
         let mut size = basement_size;
-        while blocks(&plan) > most && plan.basements.len() > 1 && size < BASEMENT_WHOLE {
+        while blocks(&plan) > limit && size < BASEMENT_WHOLE {
             size *= 4;
-            let larger = Plan::new(leaf, entries, size);
-            if blocks(&larger) < blocks(&plan) {
-                plan = larger;
-            }
+            plan = Plan::new(leaf, entries, size);
         }
-        plan
+        if blocks(&plan) > limit { whole } else { plan }
     }
 
     fn new(leaf: &'l Leaf, entries: &'l [Item<'l>], basement_size: usize) -> Plan<'l> {

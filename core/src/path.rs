@@ -1,11 +1,13 @@
-//! Path operands: what a path asks for by its form alone (POSIX.1-2017, 4.13).
+//! Path operands: the syntax of pathnames (POSIX.1-2017, 4.13).
 //!
-//! An operand is the bytes that a command is given. Slashes separate components. A slash at the end asks for a
-//! directory, and so do `.`, `..` and `/` as last components. What the components lead to is for
-//! [`crate::fs::Fs::look_up`] and [`crate::fs::Fs::slot`] to find out in an image, and for the kernel on the host: `..`
-//! depends on the tree, since what is before it may be a symbolic link, no directory, or nothing. So nothing here removes it.
+//! An operand is the path as the user typed it. Slashes separate its components. A trailing slash requires a directory, and
+//! so do `.`, `..` and `/` as the last component.
+//!
+//! This module does not resolve paths. In an image [`crate::fs::Fs::look_up`] and [`crate::fs::Fs::slot`] do, and on the host
+//! the kernel. In particular `..` is never removed here: the component before it may be a symbolic link, no directory, or
+//! missing.
 
-/// A path as a command is given it.
+/// A path as the user typed it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Operand {
     bytes: Vec<u8>,
@@ -14,7 +16,7 @@ pub struct Operand {
 /// The last component of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last<'p> {
-    /// There is none: the path is the root directory, or empty.
+    /// The path is `/`, or empty.
     Root,
     /// `.`
     Dot,
@@ -30,12 +32,12 @@ impl Operand {
         Operand { bytes: bytes.into() }
     }
 
-    /// The operand as it was given.
+    /// The bytes as typed.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether it is the empty path, which leads nowhere.
+    /// Whether the path is empty. An empty path never resolves.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -45,7 +47,7 @@ impl Operand {
         self.bytes.starts_with(b"/")
     }
 
-    /// Whether only a directory answers to it, because of how it ends.
+    /// Whether the path resolves only to a directory: it has a trailing slash, or its last component is no name.
     pub fn wants_directory(&self) -> bool {
         self.bytes.ends_with(b"/") || !matches!(self.last(), Last::Name(_))
     }
@@ -65,8 +67,7 @@ impl Operand {
         }
     }
 
-    /// What is before the last component, as a path that leads to a directory, and that component; nothing if it is not a
-    /// name.
+    /// The path of the parent directory, and the last component. `None` if that is no name.
     pub fn split(&self) -> Option<(&[u8], &[u8])> {
         let Last::Name(name) = self.last() else { return None };
         let end = self.bytes.iter().rposition(|byte| *byte != b'/')? + 1 - name.len();
@@ -78,7 +79,7 @@ impl Operand {
         Some((directory, name))
     }
 
-    /// The same path from `directory` on, if it does not begin at the root.
+    /// The path relative to `directory`; an absolute path stays.
     pub fn below(&self, directory: &[u8]) -> Operand {
         match self.is_absolute() || self.is_empty() {
             true => self.clone(),
@@ -86,13 +87,13 @@ impl Operand {
         }
     }
 
-    /// An absolute path as messages show it: each slash once, without `.` and without one at the end. `..` stays.
+    /// The absolute path for messages: without repeated and trailing slashes, and without `.`. It keeps `..`.
     pub fn shown(&self) -> Vec<u8> {
         let names: Vec<&[u8]> = self.components().filter(|name| *name != b".").collect();
         [b"/", &names.join(&b'/')[..]].concat()
     }
 
-    /// Its components as names from the root on, where that needs no tree: nothing if one of them is `..`.
+    /// The same, if no component is `..`: then the names alone say where the object is.
     pub fn plain(&self) -> Option<Vec<u8>> {
         self.components().all(|name| name != b"..").then(|| self.shown())
     }

@@ -126,7 +126,7 @@ impl Clocked {
     }
 }
 
-/// The checkpoint that a first sync makes of itself is not as old as the one before.
+/// The checkpoint of a first sync does not carry the time of the one before.
 #[test]
 fn what_did_not_exist_at_a_time_is_not_shown_there() {
     let mut clocked = Clocked::new(8 << 20, None);
@@ -143,11 +143,11 @@ fn what_did_not_exist_at_a_time_is_not_shown_there() {
     assert_eq!(clocked.superblock().wall.secs, 300);
 }
 
-/// Whatever a checkpoint is made for, its time is not before what it holds, and not after now.
+/// The time of every checkpoint is between its last transaction and now.
 #[test]
 fn every_checkpoint_has_its_own_time() {
     let mut counters = Vec::new();
-    // By the log's end and by time; and by the lack of space.
+    // Checkpoints because the log is full, after a time, and for free blocks.
     for (bytes, after, size) in
         [(16 << 20, None, 3000), (16 << 20, Some(40), 10), (3 << 20, None, 20_000)]
     {
@@ -184,7 +184,7 @@ fn every_checkpoint_has_its_own_time() {
     assert!(counters[2].for_space > 0, "{counters:?}");
 }
 
-/// So has one that is made in the middle of a recovery, and at the end of it.
+/// A checkpoint in the middle of a recovery carries the time of the last replayed record.
 #[test]
 fn what_is_replayed_is_not_older_than_it_was() {
     let mut clocked = Clocked::new(8 << 20, None);
@@ -202,7 +202,7 @@ fn what_is_replayed_is_not_older_than_it_was() {
     assert_eq!(clocked.superblock().wall.secs, 400);
     clocked.fs.volume_mut().checkpoint().unwrap();
     assert_eq!(clocked.superblock().wall.secs, 500);
-    // What else knows the time may say it.
+    // A caller may set a later time.
     clocked.fs.volume_mut().note_time(Time { secs: 900, nanos: 0 });
     clocked.fs.volume_mut().checkpoint().unwrap();
     assert_eq!(clocked.superblock().wall.secs, 900);

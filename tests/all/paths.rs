@@ -1,5 +1,5 @@
-//! Path operands lead where the kernel says: the same tree on the host, with its root in place of the host's
-//! (`openat2` with `RESOLVE_IN_ROOT`), answers the same.
+//! Pathname resolution against the kernel: `openat2` with `RESOLVE_IN_ROOT` on the same tree of the host must give the same
+//! results and errors.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,11 +18,11 @@ use betr_tests::{Random, made, rounds, tiny};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2, statx};
 use rustix::io::Errno;
 
-/// The same tree twice; what has the same name has the same path, by inode number on either side.
+/// The same tree in an image and on the host.
 struct Trees {
     fs: Fs,
     root: fs::File,
-    /// What is where, by the inode number on the host.
+    /// The path of each inode number of the host.
     places: HashMap<u64, PathBuf>,
     _guard: tempfile::TempDir,
 }
@@ -73,7 +73,7 @@ impl Trees {
         Trees { fs, root, places, _guard: guard }
     }
 
-    /// What the host says that a path leads to.
+    /// The path that the kernel resolves an operand to.
     fn of_host(&self, path: &str, last: LastLink) -> Result<PathBuf, Refusal> {
         let nofollow = if last == LastLink::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
         let flags = OFlags::PATH | OFlags::CLOEXEC | nofollow;
@@ -91,7 +91,7 @@ impl Trees {
     fn of_image(&self, path: &str, last: LastLink) -> Result<PathBuf, Refusal> {
         match self.fs.look_up(&Operand::new(path), last) {
             Ok(found) => {
-                // The names that it is said to have lead there, too.
+                // Its canonical path resolves to the same object.
                 assert_eq!(self.fs.resolve(&found.path).unwrap(), found.object, "{path}");
                 let path = String::from_utf8(found.path).unwrap();
                 Ok(PathBuf::from(path.trim_start_matches('/')))
@@ -175,7 +175,7 @@ fn slots_are_where_something_would_be_made() {
             }
         }
     }
-    // What is removed or renamed is the link, which is no directory.
+    // The entry is the symbolic link, which is no directory.
     let slot = fs.slot(&Operand::new("/to-dir/")).unwrap();
     assert!(matches!(slot.existing(), Err(Error::Refused(Refusal::NotADirectory))));
     let slot = fs.slot(&Operand::new("/to-dir")).unwrap();

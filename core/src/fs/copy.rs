@@ -28,19 +28,19 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// Where a copy goes.
+/// The destination of a copy.
 #[derive(Clone, Copy)]
 pub enum CopyTo<'c> {
-    /// To a name in a directory.
+    /// A name in a directory.
     Entry(&'c Object, &'c [u8]),
-    /// What is in the original directory goes into this one.
+    /// An existing directory, which takes the entries of the original directory.
     Into(&'c Object),
 }
 
-/// Why a copy stopped, and where: a path below its start.
+/// An error of a copy, with its path.
 #[derive(Debug)]
 pub struct CopyStopped {
-    /// The path; empty for the start.
+    /// The path below the start of the copy; empty for the start.
     pub path: Vec<u8>,
     /// The error.
     pub error: Error,
@@ -53,7 +53,7 @@ impl From<Error> for CopyStopped {
 }
 
 struct Copy {
-    /// What is older may be replaced; without a number nothing may be there.
+    /// Objects with smaller inode numbers may be replaced. Without a number no name may exist.
     older_than: Option<Ino>,
     /// The copies of what has several links.
     links: HashMap<Ino, Object>,
@@ -61,7 +61,7 @@ struct Copy {
 }
 
 impl Fs {
-    /// Copies an object with all that is below it, as `name` into `directory`, where nothing may have that name: many
+    /// Copies an object with all that is below it, as `name` into `directory`. The name must not exist. This takes many
     /// operations. Owners, permissions, times and extended attributes are kept, holes stay holes, and names of one file become
     /// names of one file.
     pub fn copy(&mut self, from: &Object, directory: &Object, name: &[u8]) -> Result<Copied> {
@@ -69,7 +69,7 @@ impl Fs {
         self.copy_to(from, to, None).map_err(|stopped| stopped.error)
     }
 
-    /// Copies like [`Fs::copy`], over what is there, as [`Fs::clear_for_copy`] has it.
+    /// Copies like [`Fs::copy`], and replaces and merges existing objects by the rules of [`Fs::clear_for_copy`].
     pub fn copy_over(
         &mut self,
         from: &Object,
@@ -79,9 +79,11 @@ impl Fs {
         self.copy_to(from, to, Some(older_than))
     }
 
-    /// Makes place for a copy, as POSIX cp does: what has the name is removed where neither it nor the copy is a directory.
-    /// Two directories become one, which keeps its attributes: this returns it. What is not older than this inode number is
-    /// itself a copy, and is not replaced by another.
+    /// Clears a name for a copy, by the rules of POSIX cp. An existing file is removed if the copy is no directory either. An
+    /// existing directory is returned if the copy is one: the copy is merged into it. All else is an error.
+    ///
+    /// Inode numbers are given out in order. An existing file whose number is not below `older_than` was made by the same
+    /// command, and is an error too.
     pub fn clear_for_copy(
         &mut self,
         directory: &Object,
@@ -122,7 +124,7 @@ impl Fs {
         if self.is_above(from, directory)? {
             return Err(Error::from(Refusal::Invalid).into());
         }
-        // The copies of the directories that the walk is in, and whether they were there before.
+        // The destinations of the directories that the walk is in, and whether each existed before.
         let mut open: Vec<(Object, bool)> = Vec::new();
         let mut walk = Walk::new(from.clone());
         while let Some(visit) = walk.next(self)? {
@@ -171,7 +173,7 @@ impl Fs {
         Ok(copy.done)
     }
 
-    /// The copy of a directory, still without what is in it, and whether it was there before.
+    /// Makes the copy of a directory, without its entries, or finds the existing one. Returns whether it existed.
     fn copy_directory(
         &mut self,
         copy: &mut Copy,

@@ -276,8 +276,8 @@ impl Fs {
         }
     }
 
-    /// What a path of names leads to, as the file system prints it. Symbolic links are not followed, and `..` is no name: for
-    /// operands of commands there is [`Fs::look_up`].
+    /// The object at a canonical path. Symbolic links are not followed, and `..` is an error. Operands of commands are
+    /// resolved by [`Fs::look_up`].
     pub fn resolve(&self, path: &[u8]) -> Result<Object> {
         let mut object = self.root()?;
         for name in components(path) {
@@ -286,8 +286,7 @@ impl Fs {
         Ok(object)
     }
 
-    /// The directory that holds the last component of a path of names, and that component; for operands of commands there
-    /// is [`Fs::slot`].
+    /// The parent directory of a canonical path, and its last component. Operands of commands are resolved by [`Fs::slot`].
     pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Object, &'p [u8])> {
         let mut names: Vec<&[u8]> = components(path).collect();
         let last = names.pop().ok_or(Refusal::Invalid)?;

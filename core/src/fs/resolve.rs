@@ -1,9 +1,10 @@
-//! What the path operands of commands lead to: pathname resolution as POSIX has it (POSIX.1-2017, 4.13).
+//! Pathname resolution for the operands of commands (POSIX.1-2017, 4.13).
 //!
-//! Symbolic links on the way are followed, within the file system: one that begins with a slash starts again at its root
-//! directory. `.` and `..` are resolved through the tree, so that what is before them must be a directory; above the
-//! root is the root. A path that ends in a slash leads to a directory or nowhere. [`Fs::resolve`] knows none of this: it is
-//! for paths that the file system itself has made of names.
+//! Symbolic links are followed within the file system: an absolute target starts at its root directory. `.` and `..` are
+//! resolved through the tree, and their parent component must be a directory. The parent of the root is the root. A path with a
+//! trailing slash resolves to a directory or fails.
+//!
+//! [`Fs::resolve`] does none of this. It takes canonical paths, which consist of names.
 
 use std::collections::VecDeque;
 
@@ -13,45 +14,45 @@ use crate::format::FileType;
 use crate::ids::Ino;
 use crate::path::Operand;
 
-/// The most symbolic links on the way of one path, as in Linux.
+/// The limit of symbolic links in one resolution; Linux has the same.
 const LINKS_MAX: u32 = 40;
 
-/// What becomes of a symbolic link that is the last component. One with a slash behind it is followed in any case.
+/// Whether a symbolic link that is the last component is followed. With a trailing slash it always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastLink {
-    /// It is followed.
+    /// Resolve to the target of the link.
     Follow,
-    /// It is itself what the path leads to.
+    /// Resolve to the link itself.
     Keep,
 }
 
-/// What a path leads to.
+/// The result of a resolution.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The object.
     pub object: Object,
-    /// Where it is: the path without links, `.` and `..`.
+    /// Its canonical path: without symbolic links, `.` and `..`.
     pub path: Vec<u8>,
 }
 
-/// A place for an entry: a directory and a name in it. It holds no handle of what has the name, so that this can be
-/// removed.
+/// A directory and a name in it, where an entry is or can be made. It holds no handle of the existing object: an object with
+/// handles becomes an orphan when it is removed.
 #[derive(Clone, Debug)]
 pub struct Slot {
     /// The directory.
     pub directory: Object,
     /// The name.
     pub name: Vec<u8>,
-    /// What has the name: its type and inode number.
+    /// The type and inode number of the existing object.
     pub found: Option<(FileType, Ino)>,
-    /// The path of the entry, without links, `.` and `..`.
+    /// The canonical path of the entry.
     pub path: Vec<u8>,
-    /// Whether only a directory may have, or get, the name.
+    /// Whether the operand requires a directory.
     wants_directory: bool,
 }
 
 impl Slot {
-    /// What has the name, which must be as the operand asks for.
+    /// The existing object. Fails if there is none, or if the operand requires a directory and it is none.
     pub fn existing(&self) -> Result<(FileType, Ino)> {
         match self.found {
             None => Err(Refusal::NotFound.into()),
@@ -62,7 +63,7 @@ impl Slot {
         }
     }
 
-    /// Refuses what is not free for something of this type.
+    /// Fails if the name exists, or if an object of this type does not meet the operand.
     pub fn vacant(&self, kind: FileType) -> Result<()> {
         match self.found {
             Some(_) => Err(Refusal::Exists.into()),
@@ -70,7 +71,7 @@ impl Slot {
         }
     }
 
-    /// Refuses something of this type where the operand asks for a directory.
+    /// Fails if the operand requires a directory and the type is another.
     pub fn takes(&self, kind: FileType) -> Result<()> {
         match self.wants_directory && kind != FileType::Directory {
             true => Err(Refusal::NotADirectory.into()),
@@ -79,22 +80,22 @@ impl Slot {
     }
 }
 
-/// A path on its way.
+/// The state of a resolution.
 struct Way {
-    /// The directories from the root down, each with its name in the one before.
+    /// The directories from the root to the current one, each with its name.
     above: Vec<(Object, Vec<u8>)>,
-    /// The components that are to come.
+    /// The components that are not resolved yet.
     rest: VecDeque<Vec<u8>>,
-    /// Whether the last of them must be a directory.
+    /// Whether the result must be a directory.
     wants_directory: bool,
     links: u32,
 }
 
-/// Where a path ends.
+/// Where a resolution ends.
 enum End {
-    /// In the innermost directory of the way.
+    /// In the current directory.
     Directory,
-    /// At an entry of that directory, which is no directory.
+    /// At an entry of the current directory, existing or not.
     Entry(Vec<u8>, Option<Object>),
 }
 
@@ -121,15 +122,14 @@ impl Way {
         &self.above.last().expect("the root is never left").0
     }
 
-    /// The path of the innermost directory, or of an entry of it.
+    /// The canonical path of the current directory, or of an entry of it.
     fn path(&self, name: Option<&[u8]>) -> Vec<u8> {
         let names = self.above[1..].iter().map(|(_, name)| &name[..]).chain(name);
         let names: Vec<&[u8]> = names.collect();
         [b"/", &names.join(&b'/')[..]].concat()
     }
 
-    /// Goes to the end of the path. With `keep` its last component is not followed, even where only a directory
-    /// answers to it.
+    /// Resolves all components. With `keep` the last one is not entered or followed, even with a trailing slash.
     fn go(&mut self, fs: &Fs, last: LastLink, keep: bool) -> Result<End> {
         while let Some(name) = self.rest.pop_front() {
             match &name[..] {
@@ -186,7 +186,7 @@ impl Way {
 }
 
 impl Fs {
-    /// What a path operand leads to.
+    /// Resolves an operand to an object.
     pub fn look_up(&self, path: &Operand, last: LastLink) -> Result<Resolved> {
         let mut way = Way::new(self, path)?;
         match way.go(self, last, false)? {
@@ -199,14 +199,14 @@ impl Fs {
         }
     }
 
-    /// The entry that a path operand names, which need not be there: for what makes, removes or renames entries. Its last
-    /// component is not followed. One that is no name (`.`, `..` or `/`) exists and cannot be made.
+    /// Resolves an operand to the entry that it names, existing or not, without following its last component: for making,
+    /// removing and renaming. If the last component is no name (`.`, `..` or `/`), the error is [`Refusal::Exists`].
     pub fn slot(&self, path: &Operand) -> Result<Slot> {
         self.slot_of(path, LastLink::Keep, true)
     }
 
-    /// The entry that writing to a path operand would make or replace: symbolic links are followed, those that lead to
-    /// nothing, too. A directory has no such entry.
+    /// Resolves an operand to the entry that open(2) with `O_CREAT` would open or make: symbolic links are followed, dangling
+    /// ones too. A directory is an error.
     pub fn slot_behind(&self, path: &Operand) -> Result<Slot> {
         self.slot_of(path, LastLink::Follow, false)
     }

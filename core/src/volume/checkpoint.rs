@@ -226,8 +226,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes everything but the superblock. Its time is not given by whoever asks for it, who could give an old one: it is
-    /// the latest that transactions, replayed records and [`Volume::note_time`] have brought since the last checkpoint.
+    /// Writes everything but the superblock. Callers do not pass the wall time, so that none can pass a stale one: it is the
+    /// latest of the transactions, replayed records and calls of [`Volume::note_time`] since the last checkpoint.
     fn prepare(&mut self, continued: Continued) -> Result<Checkpoint> {
         let birth = self.trees.store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);

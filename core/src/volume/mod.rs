@@ -96,7 +96,7 @@ pub struct Volume {
     /// Seconds after which a checkpoint is made, and when the first transaction since the last one happened.
     checkpoint_after: Option<u64>,
     changed: Option<Time>,
-    /// The latest time that is known since the last checkpoint: what the next one carries.
+    /// The latest time since the last checkpoint, of transactions, replayed records and `note_time`: that of the next one.
     latest: Option<Time>,
     /// The MSN that was next when everything pending had been moved to the leaves for lack of space.
     drained: Msn,
@@ -170,12 +170,12 @@ impl Volume {
         Ok(std::mem::replace(&mut self.next_ino, next))
     }
 
-    /// It is this time, or later. Whoever makes a checkpoint may say so; it is never from before the transactions that it holds.
+    /// Sets the time of the next checkpoint, unless a transaction since the last checkpoint is later.
     pub fn note_time(&mut self, now: Time) {
         self.latest = self.latest.max(Some(now));
     }
 
-    /// The inode number that is given out next: what has it, or a greater one, is made from now on.
+    /// The inode number that the next new object gets.
     pub fn next_ino(&self) -> Ino {
         self.next_ino
     }

@@ -334,8 +334,8 @@ impl Volume {
 
 /// Whether a volume of so many blocks has room for nodes of this geometry, and for more than what is set aside.
 pub(super) fn suits(geometry: Geometry, image_blocks: u64) -> bool {
-    let steps = path_need(geometry, image_blocks, Height(1));
-    (steps + reserve_for_deletes(image_blocks)).all() <= image_blocks / 2
+    let steps = path_need(geometry, image_blocks, Height(2));
+    (steps + reserve_for_deletes(geometry, image_blocks)).all() <= image_blocks / 2
 }
 
 /// What leaves take for so many bytes of entries: for their heads and what is left free at their ends one
@@ -370,15 +370,14 @@ fn kept_for(store: &Store, image_blocks: u64, frees: bool) -> Need {
     let steps = path_need(store.geometry, image_blocks, height);
     let deletes = match frees {
         true => Need::default(),
-        false => reserve_for_deletes(image_blocks),
+        false => reserve_for_deletes(store.geometry, image_blocks),
     };
     steps + growth_need(store, store.growth()) + deletes
 }
 
 /// What a path from a root of this height to a leaf takes with the messages that come down to the leaf, where all nodes of which are written anew, and are as large as they may be.
 fn path_need(geometry: Geometry, image_blocks: u64, height: Height) -> Need {
-    let node =
-        Need::of_image(geometry.internal_bytes_max(image_blocks)) + Need { blocks: 1, maps: 1 };
+    let node = level_need(geometry, image_blocks);
     // What was pending in one of these nodes for the leaf.
     let taken = 2 * geometry.between_size(image_blocks) as usize;
     let leaf = Need::of_image(LEAF_SIZES * geometry.leaf_size as usize + taken);
@@ -389,9 +388,15 @@ fn path_need(geometry: Geometry, image_blocks: u64, height: Height) -> Need {
 }
 
 /// What is set aside for operations that free space: their messages wait in buffers until these are emptied, and what is still
-/// open moves elsewhere when it loses its name.
-fn reserve_for_deletes(image_blocks: u64) -> Need {
-    Need::of_blocks((image_blocks / DELETES_SHARE).min(DELETES_MAX) + 2 * OPERATION_BLOCKS)
+/// open moves elsewhere when it loses its name. When a tree becomes higher, a level of that becomes reserve for steps.
+fn reserve_for_deletes(geometry: Geometry, image_blocks: u64) -> Need {
+    let share = (image_blocks / DELETES_SHARE).min(DELETES_MAX) + 2 * OPERATION_BLOCKS;
+    Need::of_blocks(share.max(level_need(geometry, image_blocks).all()))
+}
+
+/// What an internal node takes that is as large as it may be.
+fn level_need(geometry: Geometry, image_blocks: u64) -> Need {
+    Need::of_image(geometry.internal_bytes_max(image_blocks)) + Need { blocks: 1, maps: 1 }
 }
 
 /// What an ordinary step may dirty: three internal nodes, where two of them join, and a few leaves, which may grow by so many

@@ -158,7 +158,7 @@ fn succeeded(words: &[&str], exit: Exit) -> Result<(), Failure> {
     // A repair that had something to do ends with 1.
     let fine = match words[0] {
         "fsck" => exit == Exit::DONE || exit == Exit::CORRECTED,
-        // Not everybody may give files to their owners.
+        // Only root may set owners.
         "export" => exit == Exit::DONE || exit == Exit::FAILED,
         _ => exit == Exit::DONE,
     };

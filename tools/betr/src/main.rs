@@ -16,8 +16,8 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 const EXIT_CODES: ExitCodes = ExitCodes {
-    note: "mkfs ends with 0 or 1, fsck and probe with the codes of fsck(8) and blkid(8). If its reader goes away, \
-           output that has a use only as a whole (cat, export, pack, prove) has failed; a listing has not.",
+    note: "mkfs ends with 0 or 1, fsck and probe with the codes of fsck(8) and blkid(8). If the reader closes \
+           the output early, data (cat, export, pack, prove) is a failure, and a listing is none.",
     ..GENERAL
 };
 
@@ -118,7 +118,7 @@ struct Codes {
     usage: Exit,
     /// A failure that has no better code.
     failed: Exit,
-    /// A listing is not read to its end, and the tool has not come to its own.
+    /// The reader closed a listing before the tool ended.
     unread: Exit,
 }
 
@@ -163,7 +163,7 @@ fn betr(args: &[OsString], codes: &Codes) -> Exit {
     let mut ended = codes.unread;
     match Io::process(|io| betr.tool.run(io).inspect(|exit| ended = *exit)) {
         Ok(exit) => exit,
-        // Data that is cut off is worth nothing, however far the tool came.
+        // Truncated data is a failure, even if the tool itself has ended well.
         Err(failure) if failure.cuts_data() && ended == Exit::DONE => codes.failed,
         Err(failure) if failure.is_broken_pipe() => ended,
         Err(failure) => {

@@ -86,7 +86,7 @@ pub struct Failure {
     /// The code to end with.
     pub exit: Exit,
     broken_pipe: bool,
-    /// Whether what the broken pipe cut off is data.
+    /// Whether the broken pipe truncated data.
     cuts_data: bool,
 }
 
@@ -117,20 +117,19 @@ impl Failure {
         self
     }
 
-    /// Whether the reader of the output went away: `main` then says nothing, as programs that a
-    /// signal ends in that case say nothing. The exit code depends on what was cut off:
-    /// see [`Failure::cuts_data`].
+    /// Whether the reader closed the output: `main` then prints no message, as a program that
+    /// SIGPIPE ends prints none. [`Failure::cuts_data`] decides about the exit code.
     pub fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
     }
 
-    /// Whether the reader of the output went away before it had all of what has a use only as a
-    /// whole (see [`crate::Io::data`]). Of a listing (`betr ls … | head`) it had what it wanted.
+    /// Whether the reader closed the output, and the output was data (see [`crate::Io::data`]).
+    /// Truncated data is a failure; a truncated listing (`betr ls … | head`) is none.
     pub fn cuts_data(&self) -> bool {
         self.cuts_data
     }
 
-    /// The same failure, of output that is data.
+    /// The same failure, for output that is data.
     pub(crate) fn of_data(mut self) -> Failure {
         self.cuts_data = self.broken_pipe;
         self

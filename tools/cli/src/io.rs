@@ -51,9 +51,9 @@ impl<'a> Io<'a> {
         done.map_err(|failure| if holds_data { failure.of_data() } else { failure })
     }
 
-    /// Standard output, for what has a use only as a whole: contents of files, archives, packs,
-    /// proofs, programs. If its reader goes away before all of it is written, the tool has failed.
-    /// Anything else is a listing, of which a reader may take as much as it likes.
+    /// Standard output for data: contents of files, archives, packs, proofs, programs. If the
+    /// reader closes it before all is written, the tool fails. Other output is a listing, which
+    /// the reader may close at any time.
     pub fn data(&mut self) -> &mut dyn Write {
         self.holds_data = true;
         self.out

@@ -26,7 +26,7 @@ pub fn address() -> impl TypedValueParser<Value = Address> {
     OsStringValueParser::new().try_map(|text| Address::parse(text.as_bytes()))
 }
 
-/// For `value_parser`: a path whose names say where it is, without a tree that could resolve `..`.
+/// For `value_parser`: a path without `..`, where no tree is at hand that could resolve it.
 pub fn plain_path() -> impl TypedValueParser<Value = Operand> {
     path().try_map(|path| match path.plain() {
         Some(_) => Ok(path),

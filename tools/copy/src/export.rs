@@ -48,8 +48,8 @@ pub fn export(
     Ok(export.done)
 }
 
-/// Copies what is in the directory `start` into the directory `dest`, which is there already and gets no attributes. Nothing
-/// that is in `dest` is replaced.
+/// Copies the entries of the directory `start` into the existing directory `dest`, whose attributes stay. No entry of `dest` is
+/// replaced.
 pub fn export_into(fs: &Fs, start: Object, dest: &Path) -> Result<Exported, CopyError> {
     let mut export = Export::new(fs, Target::into_existing(dest)?);
     export.tree(start, &Excludes::default(), false)?;
@@ -69,7 +69,7 @@ impl<'e> Export<'e> {
         Export { fs, target, names: HashMap::new(), done: Exported::default() }
     }
 
-    /// Copies a tree; its start gets attributes only if it `owns` the destination.
+    /// Copies a tree. With `owns` the destination gets the attributes of its start.
     fn tree(&mut self, start: Object, excludes: &Excludes, owns: bool) -> Result<(), CopyError> {
         let fs = self.fs;
         let mut walk = Walk::new(start);

@@ -46,8 +46,8 @@ pub fn import_entry(
     Ok(import.put.done)
 }
 
-/// Imports the root of `source`, whatever it is, over what is there, as [`Fs::clear_for_copy`] has it. What the image has
-/// since `older_than` is not replaced.
+/// Imports the root of `source`, a tree or a single object. Existing objects are replaced and merged by the rules of
+/// [`Fs::clear_for_copy`].
 pub fn import_over(
     fs: &mut Fs,
     source: &Source,
@@ -72,7 +72,7 @@ pub fn import_over(
 
 struct Import<'i> {
     put: Put<'i>,
-    /// What is older may be replaced; without a number nothing may be there.
+    /// Objects with smaller inode numbers may be replaced. Without a number no name may exist.
     older_than: Option<Ino>,
     source: &'i Source,
     survey: &'i Survey,
@@ -95,7 +95,7 @@ impl<'i> Import<'i> {
         self.tree_into(meta, root, false)
     }
 
-    /// Imports what is in the root of the source into `root`, which gets its attributes unless it was there before.
+    /// Imports the entries of the root of the source into `root`, which gets its attributes unless it existed before.
     fn tree_into(&mut self, meta: &Meta, root: &Object, was_there: bool) -> Result<(), CopyError> {
         let mut waiting = VecDeque::from([(Vec::new(), meta.clone(), root.clone(), was_there)]);
         while let Some((path, meta, directory, was_there)) = waiting.pop_front() {
@@ -124,7 +124,7 @@ impl<'i> Import<'i> {
         Ok(())
     }
 
-    /// Makes an object without its contents; a directory may be there already, which is then said.
+    /// Makes an object without its contents, or finds the directory to merge into. Returns whether it existed.
     fn make(
         &mut self,
         path: &[u8],
@@ -139,7 +139,7 @@ impl<'i> Import<'i> {
         Ok((self.put.make(path, meta, directory, name, zone)?, false))
     }
 
-    /// Makes place for an object, where that is allowed; a directory that is there is returned.
+    /// Clears the name of an object. Returns the existing directory to merge into.
     fn clear(
         &mut self,
         path: &[u8],

@@ -78,7 +78,7 @@ impl CopyError {
     }
 }
 
-/// A path below the start of a copy as messages show it.
+/// A path below the start of a copy, for messages.
 fn shown(path: &[u8]) -> String {
     betr_core::text::printable(if path.is_empty() { b"/" } else { path })
 }

@@ -12,7 +12,7 @@ use crate::{Command, Session};
 
 /// Change the permissions of files of an image
 ///
-/// Symbolic links have no permissions of their own: one that is named is followed, and those below a directory are passed by.
+/// Symbolic links have no permissions of their own: operands are followed, and links below a directory are skipped.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Change everything below, too

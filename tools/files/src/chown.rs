@@ -14,10 +14,10 @@ use crate::{Command, Session};
 /// Users and groups are numbers: names of this machine mean nothing in an image.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Change everything below, too; symbolic links themselves, and not what they lead to
+    /// Change everything below, too; no symbolic link is followed then
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Change symbolic links themselves, and not what they lead to
+    /// Change symbolic links themselves, instead of following them
     #[arg(long)]
     no_dereference: bool,
     /// The image

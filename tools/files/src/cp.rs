@@ -24,8 +24,9 @@ use crate::{Command, Session, copy_failure};
 /// ends in '.' or '..' the contents are copied into that directory. Symbolic links are followed, or with -r copied
 /// themselves. Owners, permissions, times, extended attributes, holes and links are kept as far as whoever copies may.
 ///
-/// A file of the image that has the new name is replaced, and a directory becomes one with what is copied to its name; it keeps its
-/// attributes. Of the host nothing is replaced; what it does not take, such as owners, is a warning, and the exit code is 1. What is copied into the image is there as a whole, or not at all.
+/// An existing file of the image is replaced. A directory is merged into an existing one, whose attributes stay. No file of the
+/// host is replaced. If the host refuses a detail, such as an owner, that is a warning, and the exit code is 1. A copy into the
+/// image is made as a whole, or not at all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Copy directories with everything in them
@@ -85,14 +86,14 @@ enum Original {
     Host(Box<Source>, betr_host::Survey, Kind),
 }
 
-/// Where it goes.
+/// The destination of one source.
 enum Dest {
-    /// Into a directory that is there, as what it has in it.
+    /// An existing directory, which takes the entries of the source.
     Into(Object),
     Slot(Slot),
 }
 
-/// A copy that is to be made; both paths are for errors.
+/// One source and its destination; the path is for errors.
 struct Job {
     original: Original,
     dest: Dest,
@@ -119,7 +120,7 @@ impl Args {
         drop(into);
         let image = session.image().to_owned();
         session.change(|fs| {
-            // What is made from here on is a copy, and no other replaces it.
+            // Objects with this number or a greater one are copies that this command makes.
             let older_than = fs.volume().next_ino();
             for Job { original, dest, path } in jobs {
                 let at = |below: &[u8], error: betr_core::Error| {
@@ -150,7 +151,7 @@ impl Args {
         })
     }
 
-    /// What is copied, and the name that its path ends in; none if it ends in `.` or `..`, or is the root.
+    /// Opens a source. Returns the last component of its path too, if that is a name.
     fn original(
         &self,
         session: &Session,
@@ -182,7 +183,7 @@ impl Args {
         Ok((original, name))
     }
 
-    /// A link is copied as one with everything else that is below a directory.
+    /// With `-r` symbolic links are copied, otherwise followed.
     fn last_link(&self) -> LastLink {
         if self.recursive { LastLink::Keep } else { LastLink::Follow }
     }
@@ -228,7 +229,7 @@ impl Args {
     }
 }
 
-/// Finds out where a copy goes.
+/// Resolves the destination of a source.
 fn job(
     session: &Session,
     original: Original,
@@ -245,7 +246,7 @@ fn job(
         (None, _) => dest.clone(),
     };
     let at = session.at(&path);
-    // What is written to a symbolic link goes where that leads; anything else takes its place.
+    // A regular file is written through a symbolic link. Other types replace the link.
     let kind = original.kind();
     let slot = match kind {
         FileType::Regular => session.fs().slot_behind(&path),

@@ -14,8 +14,7 @@ use crate::{Command, Session, copy_failure};
 
 /// Copy files and directories out of an image
 ///
-/// What the host does not take is a warning, and the exit code is 1: owners that are not this user's to give, devices,
-/// attributes. All else has been copied then.
+/// If the host refuses an owner, a device or an attribute, that is a warning, and the exit code is 1. The rest is copied.
 ///
 /// An archive is in the pax format, with extended attributes and with sparse files in GNU's format 1.0. It depends
 /// on nothing but the files. Sockets, which an archive cannot hold, are left out with a warning.

@@ -3,9 +3,8 @@
 //! A command opens the image, does one thing, all of it or nothing, and ends. Those that read show the state after a
 //! replay of the log in memory, and never write to the image.
 //!
-//! Paths within an image begin at its root; in a shell, at the directory of that. They are resolved as POSIX has it, in
-//! `betr_core::fs` alone: symbolic links on the way are followed within the image, a slash at the end asks for a directory, `.` and
-//! `..` go through the tree. What becomes of a link that is the last component depends on the command, as on other systems.
+//! Paths within an image are relative to its root, or in a shell to the current directory. `betr_core::fs` resolves them by the
+//! rules of POSIX. Each command says whether it follows a symbolic link that is the last component.
 
 mod cat;
 mod chmod;
@@ -168,7 +167,7 @@ fn each(
     })
 }
 
-/// What becomes of a symbolic link that is the last component of a path.
+/// Whether a symbolic link that is the last component of a path is followed.
 fn last_link(no_dereference: bool) -> LastLink {
     if no_dereference { LastLink::Keep } else { LastLink::Follow }
 }
@@ -193,7 +192,7 @@ fn below_itself(path: &[u8]) -> Failure {
     ))
 }
 
-/// How a copy onto the host ends: what the host did not take is missing in it.
+/// The exit code of a copy to the host: a failure if the host refused a detail.
 fn exit_of(done: &Exported) -> Exit {
     if done.warnings.is_empty() { Exit::DONE } else { Exit::FAILED }
 }

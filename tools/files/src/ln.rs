@@ -26,7 +26,7 @@ pub struct Args {
     force: bool,
     /// The image
     image: PathBuf,
-    /// What the link leads to; without -s a symbolic link gets the other name itself
+    /// What the link leads to; without -s a symbolic link is not followed, but gets the other name itself
     target: PathBuf,
     /// Its name, or the directory to put it into
     link: PathBuf,
@@ -41,7 +41,7 @@ impl Command for Args {
         let target = Operand::new(self.target.as_os_str().as_bytes());
         let mut link = session.operand(&self.link);
         if session.directory_at(&link)?.is_some() {
-            // The name that the target ends in; what ends in `.` or `..` is there.
+            // The link gets the name of its target. The names `.` and `..` always exist.
             link = match target.last() {
                 Last::Name(name) => entry_of(&link, name),
                 _ => return Err(session.refused(&link, Refusal::Exists)),

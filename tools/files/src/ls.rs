@@ -15,7 +15,7 @@ use crate::{Command, Session};
 
 /// List the entries of directories of an image
 ///
-/// A symbolic link to a directory stands for that, unless -l, -d or --json shows the link itself.
+/// A symbolic link to a directory is followed; with -l, -d or --json it is shown itself.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Show type and permissions, links, owner, size and time of last modification
@@ -65,7 +65,7 @@ impl Listing<'_, '_> {
     fn path(&mut self, session: &Session, path: &Path, title: bool) -> Result<(), Failure> {
         let operand = session.operand(path);
         let (mut start, fs) = (session.look_up(&operand, LastLink::Keep)?.object, session.fs());
-        // As POSIX has it: a link to a directory stands for the directory, where links are not shown themselves.
+        // POSIX: without -l and -d a symbolic link to a directory is followed.
         if start.kind() == FileType::Symlink
             && !(self.args.long || self.args.directory || self.args.json)
             && let Some(found) = session.directory_at(&operand)?

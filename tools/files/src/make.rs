@@ -24,8 +24,8 @@ pub(crate) fn make(fs: &mut Fs, directory: &Object, name: &[u8], new: New) -> Re
     fs.make(directory, name, new)
 }
 
-/// What a path leads to, or a regular file that is made there, as open(2) makes one with `O_CREAT`: at the end of symbolic
-/// links, and not where the path asks for a directory. Nothing is made without `create`.
+/// Opens a file, and with `create` makes it if it is missing, as open(2) does with `O_CREAT`: symbolic links are followed, and a
+/// path with a trailing slash is refused.
 pub(crate) fn open(
     fs: &mut Fs,
     path: &Operand,
@@ -44,7 +44,7 @@ pub(crate) fn open(
     make(fs, &slot.directory, &slot.name, new).map(|made| Some(Opened::Made(made)))
 }
 
-/// A file that was there, or has been made.
+/// An existing file, or a new one.
 pub(crate) enum Opened {
     Found(Object),
     Made(Object),

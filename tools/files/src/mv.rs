@@ -16,7 +16,7 @@ use crate::{Command, Session};
 /// Rename files and directories of an image
 ///
 /// The last path is the new name, or a directory to move the others into. All are moved, or none. Symbolic links are moved
-/// themselves, unless the last path is one that leads to a directory.
+/// themselves. The last path may be a symbolic link to a directory.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Replace nothing: what has the new name is an error
@@ -58,7 +58,7 @@ impl Command for Args {
         };
         let mut moves = Vec::new();
         for source in sources {
-            // What ends in `.` or `..` has no name that it could lose.
+            // rename(2) refuses `.` and `..`.
             let Last::Name(name) = source.last() else {
                 return Err(session.refused(&source, Refusal::Invalid));
             };
@@ -78,7 +78,7 @@ impl Command for Args {
                     from.takes(other).map_err(&at_source)?;
                 }
                 to.takes(kind).map_err(&at_dest)?;
-                // Of two sources of one name the second would replace the first.
+                // Two sources with the same name: the second would replace the first.
                 if to.found.is_some_and(|(_, found)| moved.contains(&found)) {
                     return Err(at_dest(Refusal::Exists.into()));
                 }

@@ -42,7 +42,7 @@ impl Command for Args {
 
     fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
         for path in self.paths.iter().map(|path| session.operand(path)) {
-            // Whatever these lead to, it is hardly what is meant.
+            // POSIX requires to refuse these.
             let refused = match path.last() {
                 Last::Name(_) => continue,
                 Last::Root if path.is_empty() => continue,

@@ -96,23 +96,23 @@ impl Session {
         Ok(done)
     }
 
-    /// A path as a command is given it, from the root on.
+    /// A path as the user typed it, relative to the root of the image.
     pub fn operand(&self, path: &Path) -> Operand {
         Operand::new(path.as_os_str().as_bytes()).below(&self.directory)
     }
 
-    /// What a path leads to.
+    /// Resolves a path.
     pub fn look_up(&self, path: &Operand, last: LastLink) -> Result<Resolved, Failure> {
         self.fs().look_up(path, last).map_err(self.at(path))
     }
 
-    /// The entry that a path names, where `kind` is to be made.
+    /// Resolves a path to an entry that does not exist, and where an object of type `kind` may be made.
     pub fn vacant(&self, path: &Operand, kind: FileType) -> Result<Slot, Failure> {
         let slot = self.fs().slot(path);
         slot.and_then(|slot| slot.vacant(kind).map(|()| slot)).map_err(self.at(path))
     }
 
-    /// The directory that a path leads to, if it leads to one: what is to get that name goes into it.
+    /// The directory that a path resolves to, if it does: the destination of several sources.
     pub fn directory_at(&self, path: &Operand) -> Result<Option<Resolved>, Failure> {
         match self.fs().look_up(path, LastLink::Follow) {
             Ok(found) => Ok(Some(found).filter(|found| found.object.is_directory())),
@@ -125,7 +125,7 @@ impl Session {
     pub fn at(&self, path: &Operand) -> impl Fn(betr_core::Error) -> Failure + use<> {
         let (image, mut shown) = (self.image.clone(), path.shown());
         if path.bytes().ends_with(b"/") && shown != b"/" {
-            // Without it, the message would be about something else.
+            // A message without the slash would name another path.
             shown.push(b'/');
         }
         let path = shown;
@@ -144,7 +144,7 @@ impl Session {
     }
 }
 
-/// The path of an entry of the directory that a path leads to.
+/// The path of an entry of a directory.
 pub(crate) fn entry_of(directory: &Operand, name: &[u8]) -> Operand {
     Operand::new([directory.bytes(), b"/", name].concat())
 }

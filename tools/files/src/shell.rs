@@ -25,13 +25,12 @@ use crate::{Session, Verb};
 
 /// Run commands on an image, one after another
 ///
-/// All commands on files, without the image among their arguments; `cd`, which goes to the directory itself where a path leads
-/// through symbolic links, and `pwd`; `help` lists them. Each is durable
-/// when the next begins, and does all that it is to do, or nothing. Commands come from -c, from standard input, or,
-/// where that is a terminal, from the keyboard, with completion by the Tab key and a history, which is kept in
-/// $XDG_STATE_HOME/betr/history. A script ends with the
-/// first command that fails, and so does the shell, with the exit code of that. Words are separated as in sh(1), with
-/// quotation marks and backslashes; a # begins a comment.
+/// All commands on files, without the image among their arguments; `cd`, which resolves symbolic links as cd -P does, and
+/// `pwd`; `help` lists them. Each is durable when the next begins, and does all that it is to do, or nothing. Commands come
+/// from -c, from standard input, or, where that is a terminal, from the keyboard, with completion by the Tab key and a
+/// history, which is kept in $XDG_STATE_HOME/betr/history. A script ends with the first command that fails, and so does the
+/// shell, with the exit code of that. Words are separated as in sh(1), with quotation marks and backslashes; a # begins a
+/// comment.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Change nothing; with --overlay or --as-of nothing can be changed anyway

@@ -16,7 +16,7 @@ pub struct Args {
     /// Make nothing
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// Change symbolic links themselves, and not what they lead to; make nothing
+    /// Change symbolic links themselves, instead of following them; make nothing
     #[arg(long)]
     no_dereference: bool,
     /// The image

@@ -32,7 +32,7 @@ pub struct GetArgs {
     /// Print the value of one attribute, and nothing else
     #[arg(long, requires = "name", conflicts_with = "json")]
     only_values: bool,
-    /// Show those of symbolic links themselves, and not of what they lead to
+    /// Show those of symbolic links themselves, instead of following them
     #[arg(long)]
     no_dereference: bool,
     /// Print JSON
@@ -134,7 +134,7 @@ pub struct SetArgs {
     /// The attribute to remove
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
-    /// Change those of symbolic links themselves, and not of what they lead to
+    /// Change those of symbolic links themselves, instead of following them
     #[arg(long)]
     no_dereference: bool,
     /// The image

@@ -50,15 +50,15 @@ pub(crate) fn contents<E: From<Error>>(
     Ok(())
 }
 
-/// The path as proofs have it of what an operand leads to: names from the root directory on, none of them a symbolic link
-/// that is followed. Of what is not there the part that leads somewhere is resolved; nothing if there is a `..` behind it.
+/// The canonical path of an operand, as a proof claims it. If the object does not exist, the longest part that exists is
+/// resolved, and the other names are appended; `None` if `..` is among them.
 pub(crate) fn claimed(fs: &Fs, operand: &Operand) -> Result<Option<Vec<u8>>> {
     let names: Vec<&[u8]> = operand.components().filter(|name| *name != b".").collect();
     let absent =
         |error: &Error| matches!(error, Error::Refused(Refusal::NotFound | Refusal::NotADirectory));
     for end in (0..=names.len()).rev() {
         let part = Operand::new([b"/", &names[..end].join(&b'/')[..]].concat());
-        // The last name is itself what is proved; those before it lead to directories.
+        // The proof is about the last component itself. Those before it are followed.
         let last = if end == names.len() { LastLink::Keep } else { LastLink::Follow };
         let found = match fs.look_up(&part, last) {
             Ok(found) => found,

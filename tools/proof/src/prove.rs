@@ -24,8 +24,8 @@ use crate::{checkpoint, look};
 /// what leads from it to the inode at PATH and to the contents of a file: 'betr verify-proof' needs nothing
 /// else, and believes nothing but the root hash. What is only in the log is not proved.
 ///
-/// The proof is of the names that lead to PATH: symbolic links on the way, '.' and '..' are resolved before. A link at its end
-/// is itself what is proved. A proof may show parts of what is stored beside the file, such as names of neighbours and short
+/// The proof is about the canonical path: symbolic links, '.' and '..' are resolved before. A symbolic link at the end of PATH
+/// is not followed. A proof may show parts of what is stored beside the file, such as names of neighbours and short
 /// files.
 #[derive(clap::Args, Debug)]
 #[command(after_help = GENERAL.to_string())]
@@ -70,7 +70,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         }
         _ => failure(image, Some(&device), &error),
     };
-    // What is read on the way to the names that lead there is not part of the proof.
+    // Nodes that are read to resolve symbolic links are not part of the proof.
     let fs = look::open(device.clone(), root.block, root.hash).map_err(failed)?;
     let Some(path) = look::claimed(&fs, &operand).map_err(failed)? else {
         return Err(failed(Refusal::NotFound.into()));

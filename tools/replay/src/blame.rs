@@ -153,15 +153,15 @@ impl Wanted {
     }
 }
 
-/// Where a path leads now, in names; and, of something with several names, each of which means it, the zone in which its
-/// inode stands.
+/// The canonical path that a path resolves to now. For an object with several names, the zone of its inode too: changes under
+/// every name count.
 fn now_at(log: &Log, path: &Operand) -> Result<(Vec<u8>, Option<ZoneId>), Failure> {
     let failed = |text: &str| {
         Failure::failed(format!("{}: {}: {text}", log.name(), Printable(path.bytes())))
     };
     let found = open_now(log).map(|fs| {
         let found = fs.look_up(path, LastLink::Keep);
-        // Something else has the name now.
+        // The path requires a directory, and names another object.
         let shadowed =
             found.is_err() && fs.look_up(&Operand::new(path.shown()), LastLink::Keep).is_ok();
         (found, shadowed)
@@ -171,7 +171,7 @@ fn now_at(log: &Log, path: &Operand) -> Result<(Vec<u8>, Option<ZoneId>), Failur
             Ok((path, object.zone().filter(|_| !object.is_directory())))
         }
         Some((_, true)) => Err(failed("not a directory")),
-        // It was there once, or the image cannot tell.
+        // The object may have existed before, or the newest state cannot be read.
         _ => match path.plain() {
             Some(path) => Ok((path, None)),
             None => Err(failed("'..' depends on the tree, and this leads nowhere now")),
@@ -179,7 +179,7 @@ fn now_at(log: &Log, path: &Operand) -> Result<(Vec<u8>, Option<ZoneId>), Failur
     }
 }
 
-/// The newest state, as far as it can be had.
+/// The newest state, if it can be opened.
 fn open_now(log: &Log) -> Option<Fs> {
     let found = Moment::Now.find(&log.device).ok()?;
     let options = OpenOptions::new(found.mode, Box::new(|| 0));

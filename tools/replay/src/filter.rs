@@ -85,7 +85,7 @@ fn touches_path(event: &Event<'_>, path: &Operand) -> bool {
     event.touched.iter().any(|touched| {
         let at = event.path(touched);
         let kind = touched.inode.as_ref().map(|inode| inode.kind);
-        // Of what is not known to be anything else it may have been a directory.
+        // An object of unknown type may have been a directory.
         let fits = !path.wants_directory() || kind.is_none_or(|kind| kind == FileType::Directory);
         is_within(&at, &top) && (fits || at != top)
     })

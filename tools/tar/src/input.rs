@@ -18,22 +18,22 @@ pub struct Input {
 enum Source {
     /// A file, in which data can be skipped, and its length.
     File(File, u64),
-    /// Anything else, and whether somebody is writing it who must be able to end.
+    /// Anything else, and what writes it.
     Stream(Box<dyn Read>, Writer),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
-    /// A program at the other end of a pipe: what it writes to one that is closed ends it by a signal.
-    Waits,
-    /// Nobody: a device need not have an end.
-    None,
+    /// A program at the other end of a pipe or socket. It gets SIGPIPE if it writes after that was closed.
+    Program,
+    /// A device, which need not have an end.
+    Device,
 }
 
 impl Writer {
     fn of(meta: &Metadata) -> Writer {
         let kind = meta.file_type();
-        if kind.is_fifo() || kind.is_socket() { Writer::Waits } else { Writer::None }
+        if kind.is_fifo() || kind.is_socket() { Writer::Program } else { Writer::Device }
     }
 }
 
@@ -69,7 +69,7 @@ impl Input {
 
     /// A stream that has an end, and is called `name` in messages.
     pub fn stream(name: impl Into<String>, stream: impl Read + 'static) -> Input {
-        let source = Source::Stream(Box::new(stream), Writer::Waits);
+        let source = Source::Stream(Box::new(stream), Writer::Program);
         Input { name: name.into(), source, offset: 0 }
     }
 
@@ -102,10 +102,10 @@ impl Input {
         Ok(done)
     }
 
-    /// Takes what a program at the other end of a pipe still writes behind the archive, to its end: records that fill up
-    /// a tape, or whatever else. It would be killed by a signal otherwise, and its pipeline fail.
+    /// Reads a pipe or socket to its end, behind the end of the archive. Otherwise SIGPIPE would end the program that still
+    /// writes padding to it, and its pipeline would fail.
     pub(crate) fn drain(&mut self) -> io::Result<()> {
-        if let Source::Stream(stream, Writer::Waits) = &mut self.source {
+        if let Source::Stream(stream, Writer::Program) = &mut self.source {
             self.offset += io::copy(stream, &mut io::sink())?;
         }
         Ok(())

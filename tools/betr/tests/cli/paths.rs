@@ -1,5 +1,4 @@
-//! Paths as operands: a slash at the end asks for a directory, `.` and `..` go through the tree, symbolic links are followed
-//! where POSIX says so; for every command that takes a path of an image, and for those of the host.
+//! Path operands of every command, in images and on the host: trailing slashes, `.`, `..` and symbolic links as in POSIX.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -37,7 +36,7 @@ fn what_a_path_does_not_lead_to_is_left_alone() {
     let image = linked_image(&dir);
     let before = state(&image, &dir);
     for (line, why) in [
-        // What ends in `.` or `..` is not removed, nor renamed.
+        // Operands that end in `.` or `..` are not removed or renamed.
         ("rm -r IMG /sub/deep/..", "'.' or '..' is not removed"),
         ("rm -r IMG /sub/.", "'.' or '..' is not removed"),
         ("rm -rf IMG /sub/./", "'.' or '..' is not removed"),
@@ -47,7 +46,7 @@ fn what_a_path_does_not_lead_to_is_left_alone() {
         ("mv IMG /sub/deep/.. /moved", "invalid argument"),
         ("mv IMG / /moved", "invalid argument"),
         ("rm -d IMG /sub/deep/deeper/.", "'.' or '..' is not removed"),
-        // A slash asks for a directory, and a link to one is none that could go.
+        // A trailing slash requires a directory; a symbolic link to one is no entry to remove.
         ("rm IMG /hello/", "/hello/: not a directory"),
         ("rm IMG /to-sub/", "/to-sub/: not a directory"),
         ("rm -r IMG /to-sub/", "/to-sub/: not a directory"),
@@ -100,7 +99,7 @@ fn what_a_path_does_not_lead_to_is_left_alone() {
         ("prove IMG /hello/ -o DIR/out", "/hello/: not a directory"),
         ("replay IMG blame /hello/", "/hello/: not a directory"),
         ("replay IMG list --path /sub/../hello", "'..' depends on the tree"),
-        // `..` does not make up for what is not there, or no directory.
+        // The component before `..` must be an existing directory.
         ("cat IMG /nothing/../hello", "/nothing/../hello: no such file"),
         ("cat IMG /hello/../hello", "/hello/../hello: not a directory"),
         ("mkdir IMG /nothing/../new", "no such file"),
@@ -110,7 +109,7 @@ fn what_a_path_does_not_lead_to_is_left_alone() {
         ("salvage -n --only /nothing/../hello IMG", "no such file"),
         ("prove IMG /nothing/../hello -o DIR/out", "no such file"),
         ("replay IMG blame /nothing/../hello", "depends on the tree"),
-        // Directories that are there cannot be made.
+        // Existing entries cannot be made.
         ("mkdir IMG /sub/", "file exists"),
         ("mkdir IMG /sub/.", "file exists"),
         ("mkdir IMG /sub/..", "file exists"),
@@ -122,7 +121,7 @@ fn what_a_path_does_not_lead_to_is_left_alone() {
         ("cat IMG /loop", "too many levels of symbolic links"),
         ("cat IMG /loop/x", "too many levels of symbolic links"),
         ("cat IMG /dangling", "no such file"),
-        // Nothing that was copied or moved a moment ago is replaced.
+        // No command replaces its own copies.
         ("cp IMG :/hello DIR/again/hello :/other", "/other/hello: file exists"),
         ("mv IMG /hello /sub/hello /other", "/other/hello: file exists"),
         ("cp -r IMG :/sub/. :/sub", "invalid argument"),
@@ -172,7 +171,7 @@ fn paths_go_through_the_tree() {
         ("find --name inner IMG /to-sub/", "/to-sub/inner\n"),
         ("du -b IMG /to-sub/deep", "0\t/to-sub/deep/deeper\n0\t/to-sub/deep\n"),
         ("du -b IMG /to-sub", "0\t/to-sub\n"),
-        // Links on the way count against where they lead.
+        // `..` after a symbolic link is the parent of its target.
         ("shell -c cd~/to-sub/deep -c pwd -c cat~../../hello IMG", "/sub/deep\nhello\n"),
     ] {
         let words = words(line, &image, &dir).into_iter();
@@ -204,7 +203,7 @@ fn paths_go_through_the_tree() {
     assert!(verify("/sub/deep/../inner", 2).1.contains("depends on the tree"));
 }
 
-/// What a link that is the last component stands for depends on the command.
+/// Whether a symbolic link that is the last component is followed depends on the command.
 #[test]
 fn links_are_followed_where_posix_says_so() {
     let (_guard, dir) = scratch();
@@ -238,7 +237,7 @@ fn links_are_followed_where_posix_says_so() {
         ("mv IMG /with-slash/ /without/", "/without", "drwxr-xr-x 0 0 0"),
     ] {
         run(line, &image, &dir, 0);
-        // Whoever made a file of the host owns its copy.
+        // The copy of a file of the host belongs to the user of this test.
         if is_root() || !line.contains("DIR/") {
             assert_eq!(stat(path), expected, "betr {line}");
         }
@@ -251,7 +250,7 @@ fn links_are_followed_where_posix_says_so() {
     run("fsck -fn IMG", &image, &dir, 0);
 }
 
-/// `dir/.` is what is in `dir`, and goes into what is there.
+/// `dir/.` stands for the entries of `dir`, which are merged into the destination.
 #[test]
 fn contents_of_directories_are_copied_into_others() {
     let (_guard, dir) = scratch();
@@ -263,7 +262,7 @@ fn contents_of_directories_are_copied_into_others() {
         find("/other"),
         "/other\n/other/inner\n/other/deep\n/other/deep/file\n/other/deep/deeper\n"
     );
-    // What is there becomes one with what comes: files are replaced, and directories stay.
+    // Existing files are replaced, and directories are merged.
     run("cp IMG :/hello :/other/deep/kept", &image, &dir, 0);
     run("truncate -s 7 IMG /other/inner", &image, &dir, 0);
     run("chmod IMG 700 /other/deep", &image, &dir, 0);
@@ -284,10 +283,10 @@ fn contents_of_directories_are_copied_into_others() {
     assert!(err.contains("exists already"), "{err}");
     run("cp -r IMG :/sub DIR/out", &image, &dir, 0);
     assert_eq!(names(&dir.join("out")), ["deep", "inner", "sub", "there"]);
-    // What is not there is made.
+    // A missing destination is made.
     run("cp -r IMG :/sub/. :/fresh", &image, &dir, 0);
     assert_eq!(find("/fresh/deep"), "/fresh/deep\n/fresh/deep/file\n/fresh/deep/deeper\n");
-    // Something of another type is in the way, at whatever depth; then nothing has changed.
+    // An existing object of another type is an error at any depth, and nothing changes.
     run("rm IMG /other/deep/file", &image, &dir, 0);
     run("mkdir IMG /other/deep/file", &image, &dir, 0);
     run("rm IMG /other/inner", &image, &dir, 0);
@@ -297,7 +296,7 @@ fn contents_of_directories_are_copied_into_others() {
     run("fsck -fn --data IMG", &image, &dir, 0);
 }
 
-/// Image files, too: `name/` and `name/.` are no files that could be made.
+/// A file of the host with a trailing slash or dot is refused.
 #[test]
 fn files_of_the_host_are_named_exactly() {
     let (_guard, dir) = scratch();
@@ -318,7 +317,7 @@ fn files_of_the_host_are_named_exactly() {
     assert_eq!(fs::read(dir.join("file")).unwrap(), b"from the host\n");
 }
 
-/// Records of the log are found by names, of which a slash at the end says as much.
+/// A trailing slash restricts a search of the log to directories.
 #[test]
 fn records_are_found_by_path() {
     let (_guard, dir) = scratch();

@@ -201,7 +201,7 @@ fn no_lock_stops_it_and_it_leaves_no_trace() {
     assert!(fingerprint(&image) == before);
 }
 
-/// `eval` of what is for a shell sets variables to what is in the image, and does nothing else.
+/// `eval` of the export form sets the variables to the values of the image, and runs nothing.
 #[test]
 fn a_shell_takes_every_label_for_what_it_is() {
     let (_guard, dir) = scratch();

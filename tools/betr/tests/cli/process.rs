@@ -51,8 +51,8 @@ fn a_reader_that_leaves_a_listing_is_no_error() {
     reader_leaves("fsck -fn --json IMG", &image, 4, |_| ());
 }
 
-/// Runs a command line with an output that nobody reads; it must end with `code`, and say nothing.
-fn nobody_reads(line: &str, image: &Path, code: i32) {
+/// Runs a command line whose output is closed; it must end with `code`, and print no message.
+fn closed_output(line: &str, image: &Path, code: i32) {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let words = words(line, image, image).into_iter();
@@ -63,7 +63,7 @@ fn nobody_reads(line: &str, image: &Path, code: i32) {
     assert_eq!(output.status.code(), Some(code), "betr {line}");
 }
 
-/// What has a use only as a whole is no success when it is cut off, even where all of it fits into a buffer.
+/// Truncated data is a failure, even if all of it fits into a buffer.
 #[test]
 fn data_that_is_cut_off_is_a_failure() {
     let (_guard, dir) = scratch();
@@ -81,18 +81,18 @@ fn data_that_is_cut_off_is_a_failure() {
         "shell -r -c cat~/hello IMG",
         "completions bash",
     ] {
-        nobody_reads(line, &image, 1);
+        closed_output(line, &image, 1);
     }
     for line in
         ["ls IMG", "find IMG", "stat IMG /hello", "info IMG", "dump IMG super", "ls --json IMG"]
     {
-        nobody_reads(line, &image, 0);
+        closed_output(line, &image, 0);
     }
-    nobody_reads("probe IMG", &image, 0);
-    nobody_reads("diff IMG IMG", &image, 0);
+    closed_output("probe IMG", &image, 0);
+    closed_output("diff IMG IMG", &image, 0);
 }
 
-/// What the host does not take is said, and is no success; what it takes is there.
+/// What the host refuses is a warning and a failure. The rest is copied.
 #[test]
 fn what_the_host_refuses_is_a_failure() {
     let (_guard, dir) = scratch();
@@ -131,7 +131,7 @@ fn what_the_host_refuses_is_a_failure() {
     assert_eq!((code, &err[..]), (Some(0), ""), "its own files a user may have");
 }
 
-/// Whoever writes an archive into a pipe is not killed by what stands behind its end.
+/// A program that writes more than the archive into a pipe gets no SIGPIPE.
 #[test]
 fn all_of_standard_input_is_taken() {
     use std::io::Write;

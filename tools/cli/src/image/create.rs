@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(resolve(&root.join("a")).unwrap(), root.join("c"));
         let error = resolve(&root.join("loop")).unwrap_err().to_string();
         assert!(error.contains("follow the links"), "{error}");
-        // A slash, or a dot, is not forgotten.
+        // A trailing slash or dot requires a directory.
         for file in ["new/", "new/.", "c/", "c/."] {
             fs::write(root.join("c"), "a file").unwrap();
             let error = resolve(&root.join(file)).unwrap_err();

@@ -15,9 +15,8 @@ pub(super) fn quoted(bytes: &[u8], special: &str) -> String {
     })
 }
 
-/// For shells, as a word that means these bytes and nothing else: all of ASCII but letters, digits and what no shell takes for
-/// anything else gets a backslash. blkid(8) knows some characters that are not safe; this knows those that are. What cannot be
-/// printed is `\xNN`, of which a shell makes `xNN`.
+/// For shells, as one word: every ASCII character gets a backslash, but for letters, digits and [`SHELL_SAFE`]. blkid(8) has a
+/// list of unsafe characters instead, which is not complete. What cannot be printed is `\xNN`; a shell reads it as `xNN`.
 pub(super) fn shell_word(bytes: &[u8]) -> String {
     mapped(bytes, |c, out| {
         if c.is_ascii() && !c.is_ascii_alphanumeric() && !SHELL_SAFE.contains(c) {
@@ -28,7 +27,7 @@ pub(super) fn shell_word(bytes: &[u8]) -> String {
     })
 }
 
-/// What means nothing to a shell, wherever it stands in a word behind `=`.
+/// Characters without a meaning to shells in the value of an assignment.
 const SHELL_SAFE: &str = "%+,-./:=@_";
 
 /// For names of links: all but letters, digits and `#+-.:=@_` of ASCII is `\xNN`.

@@ -41,7 +41,7 @@ fn a_shared_mapping_is_the_file() {
     assert!(fs::read(mount.at("file")).unwrap() == expected);
 }
 
-/// Asynchronous writes past the page cache leave nothing in it that is older than they are (xfstests generic/451).
+/// A completed asynchronous direct write leaves no older page in the page cache (xfstests generic/451).
 #[test]
 fn direct_writes_leave_no_stale_pages() {
     let Some(mut mount) = mounted() else { return };

@@ -102,14 +102,14 @@ fn keys_are_no_files() {
 fn a_large_batch_makes_a_high_tree() {
     let (device, mut kv) = made();
     let mut batch = Batch::new();
-    for number in 0..1200u32 {
+    for number in 0..800u32 {
         batch.insert(TreeId::Data, &number.to_be_bytes(), &[7; 4000]);
     }
     kv.commit(batch).unwrap();
     kv.checkpoint().unwrap();
     drop(kv);
     let kv = Kv::open(device, Mode::ReadWrite, options(2)).unwrap().0;
-    assert_eq!(kv.range(TreeId::Data, b"", None).filter(|entry| entry.is_ok()).count(), 1200);
+    assert_eq!(kv.range(TreeId::Data, b"", None).filter(|entry| entry.is_ok()).count(), 800);
 }
 
 /// A value that is bound late and then grows is bound before that.

@@ -226,7 +226,7 @@ impl Store {
         }
     }
 
-    /// The same where so much is pending.
+    /// The store, where this growth of leaves is pending.
     pub fn with_growth(self, growth: Growth) -> Store {
         Store { growth, ..self }
     }

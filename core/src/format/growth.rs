@@ -19,8 +19,8 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Of a message for a key of so many bytes with a value or update of so many, which fills a value up to `made` bytes at the
-    /// most. A value leaves the room that it took in a buffer. A delete makes leaves no longer, nor does an update that only cuts
+    /// Growth by one message: `key` and `value` are the bytes of its key and of its value or update, `made` the greatest length
+    /// to which an update fills a value up. A value leaves the room that it took in a buffer. A delete makes leaves no longer, nor does an update that only cuts
     /// and adds.
     pub fn of(kind: Kind, key: usize, value: usize, made: usize) -> Growth {
         let more = match kind {

@@ -52,7 +52,7 @@ impl Table {
         Table { disk, volume, root, levels, nodes: 0, dirty: 0, pages }
     }
 
-    /// The same with so many entries, which are counted on from there.
+    /// The table, which holds `nodes` entries: changes are counted from there.
     pub fn with_nodes(self, nodes: u64) -> Table {
         Table { nodes, ..self }
     }

@@ -244,7 +244,7 @@ impl Touched<'_> {
         Ok(())
     }
 
-    /// A node may become dirty, and longer by so many bytes.
+    /// A node may become dirty, and `more` bytes longer.
     fn add(&mut self, node: &Node, more: usize) {
         if !self.store.is_dirty(node.id()) {
             let need = node.need_when_changed(self.store.geometry.basement_size as usize);

@@ -13,7 +13,7 @@ use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, Node};
 
-/// A node of so many children is not divided, however long the edges to them are.
+/// A node of at most 4 children is not divided, however long its edges are: each part needs two.
 const CHILDREN_MIN: usize = 4;
 
 /// The node of height `height` on the way to `key`; the root if the tree is lower.

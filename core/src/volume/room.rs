@@ -23,7 +23,7 @@ use crate::node::Item;
 use crate::space::Need;
 use crate::tree::{self, Ordered};
 
-/// Of each so many blocks of the image one is set aside for deletes.
+/// 1/64 of the image is set aside for deletes.
 const DELETES_SHARE: u64 = 64;
 /// The most blocks set aside for that.
 const DELETES_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;

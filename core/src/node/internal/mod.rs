@@ -281,8 +281,7 @@ impl Internal {
         head + stay.max(fresh_slices(all)) + RUN_HEADER_BYTES + all
     }
 
-    /// The same of any node with buffers of so many bytes, so many children, and edges to them of so many bytes, that keeps no
-    /// runs but one.
+    /// Upper bound of the same for a node with one run: `buffers` and `edges` in bytes, `children` as a count.
     pub fn bytes_with(buffers: usize, children: usize, edges: usize) -> usize {
         let head = HEAD_MIN + 2 * KEY_MAX + edges + children * SLICE_COST + RUN_BYTES;
         head + fresh_slices(buffers) + RUN_HEADER_BYTES + buffers
@@ -595,7 +594,7 @@ impl Internal {
     }
 }
 
-/// What slices of messages of so many bytes take in a head, besides those that end with what there is for a child.
+/// Bytes of a head for the slices of `bytes` bytes of messages, without the last slice of each child.
 fn fresh_slices(bytes: usize) -> usize {
     bytes / seal::SLICE_TARGET * (SLICE_COST + KEY_MAX)
 }

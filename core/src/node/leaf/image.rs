@@ -19,7 +19,7 @@ pub struct LeafImage {
 
 impl Leaf {
     /// The leaf as bytes, in memory of the disk's. It must be open. If basements of the usual size make it longer than `most`
-    /// blocks, they become larger: a leaf that entries only went from since it took so many does not take more.
+    /// blocks, they become larger. So a leaf from which entries were only removed never takes more blocks than before.
     pub fn image(
         &self,
         disk: &Disk,
@@ -69,8 +69,8 @@ struct BasementPlan<'l> {
 }
 
 impl<'l> Plan<'l> {
-    /// One of at most so many blocks, if there is one; or else of one block more than the least. What is one basement takes
-    /// least, and no more without some of its entries.
+    /// The plan with the smallest basements that needs at most `most` blocks; if none does, at most one block more than the
+    /// shortest plan. A single basement is the shortest plan, and is no longer without some of its entries.
     fn within(
         leaf: &'l Leaf,
         entries: &'l [Item<'l>],

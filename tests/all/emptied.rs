@@ -149,7 +149,7 @@ impl Run {
         self.must("sync", synced);
         let device: Arc<dyn Device> = self.device.clone();
         let report = check(&device, CheckOptions::ALL, &mut ());
-        assert!(report.is_clean(), "{:?}: {:?}", self.case, report.findings.first());
+        assert!(report.is_clean(), "{:?}: {:?}", self.case, report.findings);
     }
 }
 

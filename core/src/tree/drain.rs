@@ -100,6 +100,11 @@ impl Balance {
         self.draining.is_some()
     }
 
+    /// Whether buffers are being emptied, and nothing is on its way down to the leaves.
+    pub fn is_between_buffers(&self) -> bool {
+        self.is_settled() && self.draining.as_ref().is_some_and(|drain| drain.path.is_empty())
+    }
+
     /// Moves one buffer down one level.
     pub(super) fn drain_step(&mut self, store: &mut Store) -> Result<()> {
         let Some(mut drain) = self.draining.take() else { return Ok(()) };

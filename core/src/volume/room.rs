@@ -108,7 +108,7 @@ impl Volume {
             Way::Logged(form) => Need::of_image(form.late_bytes),
             Way::Unlogged | Way::Whole => Need::default(),
         };
-        if self.find_room(&way, need + again, frees)? {
+        if self.find_room(need + again, frees)? {
             return Ok(way);
         }
         if again != Need::default() && self.has_room(need, frees) {
@@ -118,12 +118,8 @@ impl Volume {
         Err(Error::NoSpace { need_blocks: self.needed(need, frees).all(), free_blocks })
     }
 
-    /// Whether there is room for so much, or can be made by checkpoints and by carrying out what is pending.
-    fn find_room(&mut self, way: &Way, need: Need, frees: bool) -> Result<bool> {
-        // What is not logged becomes durable all at once, so no checkpoint may come in between.
-        if matches!(way, Way::Unlogged) {
-            return Ok(self.has_room(need, frees));
-        }
+    /// Whether there is room for so much, or can be made by checkpoints and by emptying buffers.
+    fn find_room(&mut self, need: Need, frees: bool) -> Result<bool> {
         let released = self.release(need, frees)?;
         if !self.trees.balance.is_settled() {
             self.settle(frees)?;
@@ -134,17 +130,20 @@ impl Volume {
         if released && self.trees.balance.is_settled() && self.has_room(need, frees) {
             return Ok(true);
         }
-        self.drain()?;
-        self.drained = self.next_msn;
+        // Half of the reserve more, so that the next operation does not have to empty buffers again.
+        let reserve = reserve_for_deletes(self.trees.store.geometry, self.superblock.image_blocks);
+        let goal = need + Need::of_blocks(reserve.all() / 2);
+        if self.drain_until(|volume| volume.has_room(goal, frees))? == Drained::Wholly {
+            self.drained = self.next_msn;
+        }
         self.release(need, frees)
     }
 
-    /// Makes checkpoints until there is room for so much, or nothing comes of it.
+    /// Makes checkpoints until there is room for so much, or nothing comes of it. What is not logged becomes durable all at once, so
+    /// no checkpoint may come in between.
     fn release(&mut self, need: Need, frees: bool) -> Result<bool> {
         while !self.has_room(need, frees) {
-            let gain =
-                self.trees.store.space.held_blocks() > 0 || self.trees.store.dirty_bytes() > 0;
-            if !gain {
+            if !self.is_logged() || !self.gains_by_checkpoint() {
                 return Ok(false);
             }
             self.counters.for_space += 1;
@@ -153,21 +152,35 @@ impl Volume {
         Ok(true)
     }
 
+    /// Whether blocks come back with the next checkpoints, or what is dirty stops needing room.
+    fn gains_by_checkpoint(&self) -> bool {
+        let store = &self.trees.store;
+        store.space.held_blocks() > 0 || store.dirty_bytes() > 0
+    }
+
     /// Moves everything that is pending down to the leaves, which rewrites each that something is pending for:
     /// deletes give back the space of what they cover, and nodes that became small are joined. Where space is
     /// short it stops half way.
     pub fn drain(&mut self) -> Result<()> {
+        self.drain_until(|_| false).map(drop)
+    }
+
+    /// The same, until `is_enough`: then it stops where nothing is on its way.
+    fn drain_until(&mut self, is_enough: impl Fn(&Volume) -> bool) -> Result<Drained> {
         self.counters.drains += 1;
-        self.writable()?;
+        let logged = self.writable()?;
         self.trees.balance.drain();
-        self.trees.store.be_thrifty(true);
+        self.trees.store.be_thrifty(logged);
         let (used, growth) = (self.trees.store.space.used_blocks(), self.trees.store.growth());
         let most = used
             + (growth_need(&self.trees.store, growth) + self.trees.store.checkpoint_need()).all();
-        let result = self.drain_steps().and_then(|()| self.write_drained());
+        let result = self.drain_steps(is_enough).and_then(|drained| {
+            self.write_drained()?;
+            Ok(drained)
+        });
         self.trees.store.be_thrifty(false);
         debug_assert!(
-            result.is_err() || !self.is_logged() || self.trees.store.space.used_blocks() <= most,
+            result.is_err() || !logged || self.trees.store.space.used_blocks() <= most,
             "emptying buffers takes no more blocks than was set aside for it"
         );
         self.or_fail(result)
@@ -181,9 +194,7 @@ impl Volume {
         }
         loop {
             let strays = self.trees.store.has_strays();
-            while self.trees.store.dirty_bytes() > 0
-                || strays && self.trees.store.space.held_blocks() > 0
-            {
+            while self.trees.store.dirty_bytes() > 0 || strays && self.gains_by_checkpoint() {
                 self.counters.for_space += 1;
                 self.checkpoint()?;
             }
@@ -197,27 +208,34 @@ impl Volume {
         matches!(self.access, Access::ReadWrite { logged: true, .. })
     }
 
-    fn drain_steps(&mut self) -> Result<()> {
+    fn drain_steps(&mut self, is_enough: impl Fn(&Volume) -> bool) -> Result<Drained> {
         let logged = self.is_logged();
+        let mut drained = Drained::Wholly;
         while self.trees.balance.is_draining() || !self.trees.balance.is_settled() {
+            if self.trees.balance.is_between_buffers() && is_enough(self) {
+                self.trees.balance.stop_draining();
+                drained = Drained::Partly;
+                continue;
+            }
             let Trees { store, balance, .. } = &mut *self.trees;
             let need = store.checkpoint_need_with(balance.next_need(store)?);
-            if !logged || store.space.has(need) {
+            if store.space.has(need) {
                 balance.step(store)?;
                 if store.is_crowded() {
                     store.make_room(1.0)?;
                 }
-            } else if store.space.held_blocks() > 0 || store.dirty_bytes() > 0 {
+            } else if logged && self.gains_by_checkpoint() {
                 self.counters.for_space += 1;
                 self.checkpoint()?;
-            } else if !balance.is_settled() {
-                balance.give_up_step();
+            } else if logged && self.trees.store.recall_strays()? {
+                // Their maps come back with the next checkpoints.
+            } else if !self.trees.balance.is_settled() {
+                self.trees.balance.give_up_step();
             } else {
-                balance.stop_draining();
-                return Ok(());
+                self.trees.balance.stop_draining();
             }
         }
-        Ok(())
+        Ok(drained)
     }
 
     /// Makes steps until all nodes are within their sizes; each followed by a checkpoint where space is
@@ -225,10 +243,8 @@ impl Volume {
     pub(super) fn settle(&mut self, frees: bool) -> Result<()> {
         let logged = self.writable()?;
         while !self.trees.balance.is_settled() {
-            while logged && !self.has_room_for_step(frees) && !self.has_room_for_next(frees)? {
-                let gain =
-                    self.trees.store.space.held_blocks() > 0 || self.trees.store.dirty_bytes() > 0;
-                if !gain {
+            while !self.has_room_for_step(frees) && !self.has_room_for_next(frees)? {
+                if !logged || !self.gains_by_checkpoint() {
                     return Ok(());
                 }
                 self.counters.for_space += 1;
@@ -245,14 +261,13 @@ impl Volume {
             // They would come to nodes that are empty already.
             return Ok(());
         }
-        let logged = self.is_logged();
-        if logged && self.trees.balance.can_prune() && !self.has_room_for_step(true) {
+        if self.trees.balance.can_prune() && !self.has_room_for_step(true) {
             self.trees.store.be_thrifty(true);
         }
-        while self.trees.balance.can_prune() && (!logged || self.has_room_for_prune()) {
+        while self.trees.balance.can_prune() && self.has_room_for_prune() {
             let Trees { store, balance, .. } = &mut *self.trees;
             self.counters.pruned += balance.prune(store)?;
-            while !self.trees.balance.is_settled() && (!logged || self.has_room_for_prune()) {
+            while !self.trees.balance.is_settled() && self.has_room_for_prune() {
                 self.trees.step()?;
             }
         }
@@ -406,6 +421,15 @@ fn step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> Need {
     let largest = u64::from(geometry.between_size(image_blocks));
     let bytes = 4 * u64::from(geometry.leaf_size) + 3 * largest + largest / 4 + growth;
     need_of(geometry, bytes) + Need::of_blocks(OPERATION_BLOCKS)
+}
+
+/// How far buffers have been emptied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Drained {
+    /// Nothing is pending, or nothing that there was room for.
+    Wholly,
+    /// As far as was asked for.
+    Partly,
 }
 
 /// What messages need room for.

@@ -197,7 +197,7 @@ fn any_full_volume_can_be_emptied() {
         let made = fill_and_empty(case);
         println!("{made:?} files in {:?}: {text}", start.elapsed());
         // The second time files have other sizes, and the trees another shape.
-        assert!(made[1] >= made[0] / 2, "{made:?} files: {text}");
+        assert!(made[0] < 20 || made[1] >= made[0] / 2, "{made:?} files: {text}");
     }
 }
 

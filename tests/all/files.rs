@@ -193,11 +193,11 @@ fn an_orphan_keeps_its_contents() {
         assert_eq!(fs.xattr(file, b"user.x").unwrap(), vec![number as u8; 100]);
         assert_eq!(file.inode().links, 0);
     }
-    let (before, _) = fs.volume().free_blocks();
+    let before = fs.volume().blocks().unwrap().available;
     drop(kept);
     fs.checkpoint().unwrap();
     fs.checkpoint().unwrap();
-    assert!(fs.volume().free_blocks().0 >= before + 30);
+    assert!(fs.volume().blocks().unwrap().available >= before + 30);
     sound(0, &device);
 }
 
@@ -354,7 +354,7 @@ fn free_blocks_are_free() {
     let mut fs = made(device, Geometry::new(128 << 10, 16 << 10));
     let root = fs.root().unwrap();
     let file = make(&mut fs, &root, b"file", FileType::Regular);
-    let (free, _) = fs.volume().free_blocks();
+    let free = fs.volume().blocks().unwrap().available;
     let mut random = Random::new(9);
     let mut written = 0;
     let failed = loop {
@@ -366,12 +366,12 @@ fn free_blocks_are_free() {
     };
     assert!(matches!(failed, Error::NoSpace { .. }), "{failed}");
     assert!(written <= free && written >= free * 8 / 10, "{written} of {free} blocks");
-    assert!(fs.volume().free_blocks().0 <= free / 10);
+    assert!(fs.volume().blocks().unwrap().available <= free / 10);
     fs.unlink(&root, b"file").unwrap();
     drop(file);
     fs.checkpoint().unwrap();
     fs.checkpoint().unwrap();
-    let left = fs.volume().free_blocks().0;
+    let left = fs.volume().blocks().unwrap().available;
     assert!(left >= free * 98 / 100, "{left} of {free} blocks");
 }
 

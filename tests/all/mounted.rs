@@ -9,8 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use betr_cli::skip::need;
+use betr_core::cache::Geometry;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{
     Call, Device, FaultyDevice, ForkDevice, MemoryDevice, RecordingDevice, Trouble,
@@ -18,9 +20,9 @@ use betr_core::device::{
 use betr_core::explore::{Broken, Model, Step, Sweep, random_steps};
 use betr_core::fs::{Allocate, Attributes, Fs};
 use betr_core::ids::{BLOCK_SIZE, Time};
-use betr_core::volume::Mode;
+use betr_core::volume::{Blocks, Mode};
 use betr_mount::Mounted;
-use betr_tests::{Gate, Keeper, clock, create, open, rounds, tight, tiny};
+use betr_tests::{Gate, Keeper, clock, create, made, open, rounds, tight, tiny};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode as Perm, RenameFlags, XattrFlags, fallocate,
     linkat, mknodat, removexattr, renameat_with, setxattr,
@@ -187,6 +189,44 @@ fn what_cannot_be_read_is_an_error_for_who_reads_it() {
     assert_eq!(at("large").metadata().unwrap().len(), marked.len() as u64);
     assert_eq!(error_of(File::create(at("more"))), Some(Errno::ROFS));
     mounted.unmount().unwrap();
+}
+
+/// Who has deleted much finds the space again soon, without another change; and until then what is set aside is not available.
+#[test]
+fn the_space_of_what_was_deleted_comes_back_by_itself() {
+    if !can_mount() {
+        return;
+    }
+    let device = Arc::new(MemoryDevice::new(2 * IMAGE));
+    let fs = made(device.clone(), Geometry::of_image(2 * IMAGE));
+    let fresh = fs.volume().blocks().unwrap();
+    let top = tempfile::tempdir().unwrap();
+    let mounted = Mounted::new(fs, Path::new("test"), top.path()).unwrap();
+    let space = || {
+        let space = rustix::fs::statvfs(top.path()).unwrap();
+        Blocks { total: space.f_blocks, free: space.f_bfree, available: space.f_bavail }
+    };
+    let contents = |number: usize| vec![number as u8; 1 + number * 37 % 3000];
+    let write = |number: usize| std::fs::write(top.path().join(number.to_string()), contents(number));
+    assert!((0usize..).take_while(|number| write(*number).is_ok()).count() > 1000);
+    let full = space();
+    assert!(full.available < full.total / 50, "{full:?}");
+    assert!(full.free > full.available + full.total / 50, "{full:?}");
+    for entry in std::fs::read_dir(top.path()).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let few = fresh.total / 50;
+    let since = Instant::now();
+    while space().free + few < fresh.free {
+        assert!(since.elapsed() < Duration::from_secs(30), "{:?} of {fresh:?}", space());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    mounted.unmount().unwrap();
+    let below: Arc<dyn Device> = device;
+    let report = check(&below, CheckOptions::ALL, &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings);
+    let used = report.superblock.unwrap().used_blocks;
+    assert!(used <= fresh.total - fresh.free + few, "{used} blocks used; {fresh:?}");
 }
 
 /// However many wait for the device, there are threads left for those who read.

@@ -93,14 +93,14 @@ fn a_large_tree_is_renamed_walked_and_deleted() {
     let open = OpenOptions::new(Mode::ReadWrite, nonces(5));
     let mut fs = Fs::open(Volume::open(device.clone(), open).unwrap().0, clock(1 << 20));
     let root = fs.root().unwrap();
-    let (free, _) = fs.volume().free_blocks();
+    let free = fs.volume().blocks().unwrap().available;
     let deleted = messages(&mut fs, |fs| fs.remove_tree(&root, b"forest").unwrap());
     let bound = 4 * zones.len() as u64 + 8;
     assert!(deleted <= bound, "deleting {} zones takes {deleted} messages", zones.len());
     fs.checkpoint().unwrap();
     fs.checkpoint().unwrap();
     assert!(fs.list(&root).unwrap().is_empty());
-    assert!(fs.volume().free_blocks().0 > free + 1000);
+    assert!(fs.volume().blocks().unwrap().available > free + 1000);
     assert_eq!(fs.zones().unwrap().len(), 2);
     assert_sound(&device);
 }
@@ -135,7 +135,7 @@ fn unlink_reads_no_leaf(image: Arc<dyn Device>, fill: impl FnOnce(&mut Fs, &Obje
     let [none, edges_only] = [(); 2].map(|()| Arc::new(FaultyDevice::new(image.clone())));
     let mut fs = made(image, Geometry::new(4 << 20, 128 << 10));
     fs.checkpoint().unwrap();
-    let before = fs.volume().free_blocks().0;
+    let before = fs.volume().blocks().unwrap().available;
     let root = fs.root().unwrap();
     let file = make(&mut fs, &root, "large", FileType::Regular);
     fill(&mut fs, &file);
@@ -180,7 +180,7 @@ fn unlink_reads_no_leaf(image: Arc<dyn Device>, fill: impl FnOnce(&mut Fs, &Obje
     // What the checkpoint before has of nodes above the leaves, and of the tables, goes with the next one.
     for most in [256, 64] {
         fs.checkpoint().unwrap();
-        let left = before - fs.volume().free_blocks().0.min(before);
+        let left = before - fs.volume().blocks().unwrap().available.min(before);
         assert!(left <= most, "{left} blocks of {BLOCK_SIZE} bytes have not come back");
     }
 }

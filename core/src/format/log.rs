@@ -388,6 +388,15 @@ impl RecordMessage {
         matches!(self, RecordMessage::RangeDelete(..))
     }
 
+    /// Whether it can only make leaves shorter: it deletes, or only cuts.
+    pub fn frees(&self) -> bool {
+        match self {
+            RecordMessage::RangeDelete(..) | RecordMessage::Point(_, _, Action::Delete) => true,
+            RecordMessage::Point(_, _, Action::Update(update)) => update.only_trims(),
+            RecordMessage::Point(_, _, Action::Insert(_)) | RecordMessage::Unbound(..) => false,
+        }
+    }
+
     /// How many MSNs it takes.
     pub fn width(&self) -> u64 {
         match self {

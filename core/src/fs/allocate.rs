@@ -2,7 +2,7 @@
 
 use super::draft::whole_blocks;
 use super::{Draft, Fs, Object, data};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Refusal, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
 use crate::format::*;
 use crate::ids::*;
@@ -45,11 +45,8 @@ impl Fs {
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_MAX).ok_or(Refusal::TooBig)?;
         if what == Allocate::Reserve {
-            let need_blocks = self.missing_blocks(object, offset / BLOCK, end.div_ceil(BLOCK))?;
-            let (free_blocks, _) = self.volume.free_blocks();
-            if need_blocks > free_blocks {
-                return Err(Error::NoSpace { need_blocks, free_blocks });
-            }
+            let missing = self.missing_blocks(object, offset / BLOCK, end.div_ceil(BLOCK))?;
+            self.volume.ensure_room(missing.saturating_mul(BLOCK))?;
         }
         let new_size = if keep_size { size } else { size.max(end) };
         if what == Allocate::Reserve && new_size == size {

@@ -151,6 +151,20 @@ impl Fs {
         if data.len() > WRITE_MAX {
             return Err(Error::Misuse(format!("a write of more than {WRITE_MAX} bytes")));
         }
+        match self.write_at_once(object, offset, data) {
+            Err(Error::NoSpace { .. }) if end <= old_size && data.len() > FILE_BLOCK => {
+                let half = (offset + data.len() as u64 / 2).next_multiple_of(BLOCK) - offset;
+                let half = (half as usize).min(data.len() - 1);
+                self.write(object, offset, &data.slice(..half))?;
+                self.write(object, offset + half as u64, &data.slice(half..))
+            }
+            written => written,
+        }
+    }
+
+    fn write_at_once(&mut self, object: &Object, offset: u64, data: &Bytes) -> Result<()> {
+        let old_size = regular(object)?.size;
+        let end = offset + data.len() as u64;
         self.resize(object, Op::Write, old_size.max(end), |draft| {
             let (messages, holes) = block_messages(object, old_size, offset, data);
             draft.append(messages);

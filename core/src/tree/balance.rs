@@ -29,6 +29,8 @@ pub struct Balance {
     pub(super) waiting: Vec<Site>,
     /// Where all buffers are being emptied.
     pub(super) draining: Option<Drain>,
+    /// Buffers that have been moved down since that began last.
+    pub(super) emptied: u64,
     /// Range deletes that may cover whole leaves; the next one last.
     pruning: Vec<Prune>,
 }
@@ -212,12 +214,20 @@ pub(super) enum Action {
     Flush(usize),
 }
 
+/// A leaf is small below a quarter of what leaves may take, and below half of it where space is short: each leaf takes part of a block
+/// more than its entries.
+fn small_part(store: &Store) -> usize {
+    if store.is_thrifty() { 2 } else { 4 }
+}
+
 /// What `node`, which is at `site`, waits for.
 pub(super) fn action(store: &Store, site: &Site, node: &Node) -> Action {
     let geometry = store.geometry;
     match node {
         Node::Leaf(leaf) if leaf.bytes() > geometry.leaf_size as usize => Action::SplitLeaf,
-        Node::Leaf(leaf) if leaf.bytes() < geometry.leaf_size as usize / 4 => Action::Merge,
+        Node::Leaf(leaf) if leaf.bytes() < geometry.leaf_size as usize / small_part(store) => {
+            Action::Merge
+        }
         Node::Leaf(_) => Action::Nothing,
         // The tree may have become lower since.
         Node::Internal(internal) if internal.height < site.height => Action::Nothing,

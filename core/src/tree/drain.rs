@@ -25,8 +25,18 @@ struct Row {
     hi: Option<Key>,
 }
 
+/// Which buffers are emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Emptied {
+    /// All.
+    All,
+    /// Those that deletes wait in.
+    Deletes,
+}
+
 /// How far it has come.
 pub struct Drain {
+    what: Emptied,
     /// The nodes of a tree that are of one height, from the one on that is being emptied; all of lesser height are empty.
     row: Row,
     /// The nodes below that a buffer is on its way through, the lowest last: more than one of a height if it has been divided.
@@ -55,6 +65,16 @@ impl Drain {
         &self.path.last().unwrap_or(&self.row).site
     }
 
+    /// The first child whose buffer is to be emptied.
+    fn next_child(&self, store: &Store, internal: &Internal) -> Result<Option<usize>> {
+        for at in (0..internal.children().len()).filter(|at| internal.pending(*at) > 0) {
+            if self.what == Emptied::All || internal.has_deletes(&store.disk, at)? {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
     /// Goes on behind a node that ends at `hi`, of which nothing is pending any more. Whether there is another.
     fn advance(&mut self, store: &Store, hi: Option<&Key>) -> Result<bool> {
         if let Some(row) = self.path.last_mut() {
@@ -77,15 +97,21 @@ impl Drain {
 }
 
 impl Balance {
-    /// From now on everything that is pending moves down to the leaves, so that deletes give back the space of what they
-    /// cover.
-    pub fn drain(&mut self) {
-        let fresh = || Drain {
+    /// From now on what is pending moves down to the leaves, so that deletes give back the space of what they cover.
+    pub fn drain(&mut self, what: Emptied) {
+        self.stop_draining();
+        self.emptied = 0;
+        self.draining = Some(Drain {
+            what,
             row: Row::of(TreeId::Metadata, Height(1)),
             path: Vec::new(),
             small: Vec::new(),
-        };
-        self.draining.get_or_insert_with(fresh);
+        });
+    }
+
+    /// How many buffers have been moved down one level since emptying began last.
+    pub fn emptied(&self) -> u64 {
+        self.emptied
     }
 
     /// Leaves it at what has been emptied so far.
@@ -112,23 +138,26 @@ impl Balance {
         let id = shape::node_at(store, tree, &key, height)?;
         let node = store.node(id)?;
         let more = match &*node {
-            Node::Internal(internal) if internal.height == height => match wet_child(internal) {
-                Some(at) => {
-                    let hi = internal.child_bounds(at).hi;
-                    drop(node);
-                    let (_, key) = shape::move_buffer(store, id, at)?;
-                    let height = Height(height.0 - 1);
-                    match height {
-                        Height(0) => self.waiting.push(Site { tree, key, height }),
-                        _ => drain.path.push(Row { site: Site { tree, key, height }, hi }),
+            Node::Internal(internal) if internal.height == height => {
+                match drain.next_child(store, internal)? {
+                    Some(at) => {
+                        let hi = internal.child_bounds(at).hi;
+                        drop(node);
+                        let (_, key) = shape::move_buffer(store, id, at)?;
+                        self.emptied += 1;
+                        let height = Height(height.0 - 1);
+                        match height {
+                            Height(0) => self.waiting.push(Site { tree, key, height }),
+                            _ => drain.path.push(Row { site: Site { tree, key, height }, hi }),
+                        }
+                        true
                     }
-                    true
+                    None => {
+                        drain.small.push(Site { tree, key: internal.bounds.lo.clone(), height });
+                        drain.advance(store, internal.bounds.hi.as_ref())?
+                    }
                 }
-                None => {
-                    drain.small.push(Site { tree, key: internal.bounds.lo.clone(), height });
-                    drain.advance(store, internal.bounds.hi.as_ref())?
-                }
-            },
+            }
             // The tree has become lower.
             _ => drain.advance(store, None)?,
         };
@@ -169,7 +198,7 @@ impl Balance {
         } else if let Some(drain) = &self.draining {
             let node = touched.path(drain.lowest())?;
             if let Node::Internal(internal) = &*node
-                && let Some(at) = wet_child(internal)
+                && let Some(at) = drain.next_child(store, internal)?
             {
                 touched.child(&node, at)?;
             }
@@ -183,11 +212,6 @@ fn node_bytes(node: &Node) -> usize {
         Node::Leaf(leaf) => leaf.bytes(),
         Node::Internal(_) => 0,
     }
-}
-
-/// The first child that something is pending for.
-fn wet_child(internal: &Internal) -> Option<usize> {
-    (0..internal.children().len()).find(|at| internal.pending(*at) > 0)
 }
 
 /// What a step may dirty.
@@ -220,9 +244,14 @@ impl Touched<'_> {
         let Node::Internal(internal) = node else { return Ok(()) };
         let (pending, growth) = (internal.pending(at), internal.growth_for(at).bytes as usize);
         let child = self.store.child(internal, at)?;
-        // What is pending in a node that is dirty has been counted there.
-        let more = if self.store.is_dirty(internal.id) { growth } else { pending + growth };
-        self.add(&child, more);
+        // What is pending in a node that is dirty has been counted there. Another one is written without it, unless values that updates
+        // make keep some of it back.
+        let is_dirty = self.store.is_dirty(internal.id);
+        if !is_dirty && growth <= self.store.geometry.growth_at_once() {
+            let Need { blocks, .. } = &mut self.dirty.need;
+            *blocks = blocks.saturating_sub((pending / BLOCK_SIZE) as u64);
+        }
+        self.add(&child, if is_dirty { growth } else { pending + growth });
         self.pieces(pending + growth);
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::node::{Leaf, Node};
 
 pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, Scan, lay_over, pending};
+pub use drain::Emptied;
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
 pub use leaves::{Leaves, NextLeaf};

@@ -1,7 +1,7 @@
 //! Carrying out transactions: how each becomes durable, room for it in the log, and its way into the log
 //! and the trees.
 
-use super::room::{Room, frees};
+use super::room::{Claim, Room};
 use super::trees::Left;
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
@@ -21,15 +21,15 @@ const LATE_LIMIT: u64 = 256 << 20;
 const BESIDE_MIN: usize = 256;
 
 /// A transaction, with what can be known of it before anybody looks at the trees: they may be away still, with the one before.
-struct Draft {
-    op: Op,
+pub(super) struct Draft {
+    pub op: Op,
     wall: Time,
-    ordered: Ordered,
+    pub ordered: Ordered,
     /// What it needs room for.
-    room: Room,
-    /// Whether it gives back more than it takes.
-    frees: bool,
-    way: Way,
+    pub room: Room,
+    /// What it may use of the reserve for deletes.
+    pub claim: Claim,
+    pub way: Way,
 }
 
 /// How a transaction becomes durable.
@@ -102,7 +102,7 @@ impl Volume {
         let way = if logged { self.choose(&transaction.messages) } else { Way::Unlogged };
         let mut draft = Draft::new(transaction, way);
         self.writable()?;
-        draft.way = self.admit(draft.room, draft.frees, draft.way)?;
+        self.admit(&mut draft)?;
         let result = self.carry_out(draft);
         self.or_fail(result)
     }
@@ -151,7 +151,7 @@ impl Volume {
     }
 
     fn carry_out(&mut self, draft: Draft) -> Result<Lsn> {
-        let Draft { op, wall, mut ordered, frees, way, .. } = draft;
+        let Draft { op, wall, mut ordered, claim, way, .. } = draft;
         let whole = matches!(way, Way::Whole);
         let logged = matches!(way, Way::Logged(_));
         // What is bound has the length of a block at most: it is bound before it grows.
@@ -185,11 +185,12 @@ impl Volume {
         }
         let count = ordered.messages.len();
         self.next_msn = Msn(lsn.0 + count as u64);
+        self.deletes += ordered.messages.iter().filter(|message| message.frees()).count() as u64;
         self.note_time(wall);
         let since = self.changed.get_or_insert(wall).secs;
         let old = wall.secs.saturating_sub(since).unsigned_abs();
         let is_old = logged && self.checkpoint_after.is_some_and(|after| old >= after);
-        let room = (self.superblock.image_blocks, frees, self.dirty_share(frees));
+        let room = (self.superblock.image_blocks, claim, self.dirty_share(claim));
         let is_large = count >= BESIDE_MIN && self.trees.store.late.is_empty();
         if logged && is_large && !is_old && !self.disk.device().wants_order() {
             self.trees.send(move |trees| {
@@ -248,10 +249,10 @@ impl Volume {
 
 impl Draft {
     fn new(transaction: Transaction, way: Way) -> Draft {
-        let frees = frees(&transaction);
+        let claim = Claim::of(&transaction);
         let Transaction { op, wall, messages } = transaction;
         let room = Room::of(&messages);
-        Draft { op, wall, ordered: Ordered::new(messages), room, frees, way }
+        Draft { op, wall, ordered: Ordered::new(messages), room, claim, way }
     }
 }
 

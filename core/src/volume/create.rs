@@ -100,6 +100,7 @@ impl Volume {
             changed: None,
             latest: None,
             drained: Msn(0),
+            deletes: 0,
             counters: Counters::default(),
             larger: None,
             access: Access::ReadWrite { logged: false, fenced: false },

@@ -100,6 +100,8 @@ pub struct Volume {
     latest: Option<Time>,
     /// The MSN that was next when everything pending had been moved to the leaves for lack of space.
     drained: Msn,
+    /// Messages that can only make leaves shorter, since buffers were emptied of all of them.
+    deletes: u64,
     access: Access,
     counters: Counters,
     /// What the volume becomes with the next checkpoint, if it grows.
@@ -224,8 +226,8 @@ impl Volume {
         match std::mem::take(&mut self.trees.left) {
             Left::Nothing => {}
             Left::Failed(error) => return self.or_fail(Err(error)),
-            Left::Steps { frees } => {
-                let result = self.settle(frees).and_then(|()| self.evict(frees));
+            Left::Steps { claim } => {
+                let result = self.settle(claim).and_then(|()| self.evict(claim));
                 self.or_fail(result)?;
             }
         }
@@ -274,12 +276,27 @@ impl Volume {
         self.trees.store.space.held_blocks()
     }
 
-    /// Free and total blocks of the image, as statfs shows them.
-    pub fn free_blocks(&self) -> (u64, u64) {
+    /// Total, free and available blocks of the image, as statfs shows them. How much is set aside depends on the roots of the trees:
+    /// an error if one cannot be read.
+    pub fn blocks(&self) -> Result<Blocks> {
+        TreeId::ALL.into_iter().try_for_each(|tree| self.trees.store.root(tree).map(drop))?;
         let space = &self.trees.store.space;
         let free = space.free_blocks() + space.held_blocks();
-        (free.saturating_sub(self.reserved_blocks()), self.superblock.image_blocks)
+        let available = free.saturating_sub(self.reserved_blocks());
+        Ok(Blocks { total: self.superblock.image_blocks, free, available })
     }
+}
+
+/// Counts of blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blocks {
+    /// All of the image.
+    pub total: u64,
+    /// Those that hold nothing, or only what two more checkpoints give back.
+    pub free: u64,
+    /// Those that operations may take: the others are set aside so that nothing gets stuck, for moving pending messages to the
+    /// leaves, and for deletes.
+    pub available: u64,
 }
 
 /// What the trees of a volume hold.

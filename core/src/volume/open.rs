@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::checkpoint::Continued;
 use super::moment::{Blurred, Rest, Stopped, Until};
+use super::room::Claim;
 use super::trees::{Held, Trees};
 use super::{
     Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Transaction, Volume, content_of,
@@ -239,7 +240,10 @@ impl Volume {
         let recovery = match survey {
             None => Recovery::default(),
             Some(survey) => {
+                let first = volume.next_msn;
                 let result = volume.replay(&survey, eager, until, &device).and_then(|done| {
+                    // Some of them may have been deletes.
+                    volume.deletes = volume.next_msn.0 - first.0;
                     if writes {
                         let Trees { store, balance, .. } = &mut *volume.trees;
                         balance.look_at_roots(store)?;
@@ -373,6 +377,7 @@ impl Volume {
             changed: None,
             latest: None,
             drained: Msn(0),
+            deletes: 0,
             counters: Counters::default(),
             larger: None,
             access,
@@ -426,7 +431,7 @@ impl Volume {
         let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
         let late: u64 = extents.map(|extent| extent.bytes()).sum();
         let gain = self.trees.store.space.pinned_blocks() > 0 || self.trees.store.dirty_bytes() > 0;
-        !gain || self.has_room(self.need_of(bytes as u64 + late), true)
+        !gain || self.has_room(self.need_of(bytes as u64 + late), Claim::Frees)
     }
 
     /// Injects the first records of a group. Returns those of their late-bound values that the rest touches.
@@ -514,7 +519,7 @@ impl Volume {
         let messages = Ordered::new(std::mem::take(&mut waiting.messages));
         tree::inject(store, balance, first, &messages)?;
         // Where space is short this waits for a checkpoint, which waits for the end of the group.
-        while !self.trees.balance.is_settled() && self.has_room_for_step(true) {
+        while !self.trees.balance.is_settled() && self.has_room_for_step(Claim::Frees) {
             match self.trees.step() {
                 // What cannot be moved down stays where it is: the rest can still be read.
                 Err(error)
@@ -523,7 +528,7 @@ impl Volume {
                 result => result?,
             }
         }
-        self.evict(false)
+        self.evict(Claim::Takes)
     }
 
     /// A lost value that a later message covers is missed by nobody.

@@ -6,22 +6,25 @@
 //! - the *reserve for steps*, which emptying buffers alone may use: one path from a root to a leaf, written anew;
 //! - the *growth* of leaves by everything that is pending;
 //! - what is bound late, once more, because a recovery writes it again beside what the log names;
-//! - the *reserve for deletes*, unless the operation frees space.
+//! - the *reserve for deletes*: all of it is left by an operation that takes space, half of it by one that only changes what is
+//!   there, and nothing by one that frees space ([`Claim`]).
 //!
 //! Where that leaves too little, checkpoints come first: two of them free what the last one before has given up. Then all buffers
 //! are emptied: after that nothing is set aside for growth, and what was deleted is free. ARCHITECTURE.md ("How nothing gets
 //! stuck") says why a step can always begin.
 
-use super::commit::Way;
+use super::commit::{Draft, Way};
 use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
 use crate::cache::{Geometry, Store};
 use crate::error::{Error, Result};
-use crate::format::{Action, ENTRIES_PER_PAGE, Growth, Op, RecordMessage, parse_data_key};
+use crate::format::{
+    Action, ENTRIES_PER_PAGE, Growth, Key, Op, RecordMessage, limits, parse_data_key,
+};
 use crate::ids::*;
 use crate::node::Item;
 use crate::space::Need;
-use crate::tree::{self, Ordered};
+use crate::tree::{self, Emptied, Ordered};
 
 /// 1/64 of the image is set aside for deletes.
 const DELETES_SHARE: u64 = 64;
@@ -35,6 +38,11 @@ const CLEANING: f64 = 0.25;
 const HOT: f64 = 0.125;
 /// So much more may be dirty when an operation has ended that frees space: it takes no time to write for others.
 const FREEING: f64 = 1.0 / 16.0;
+/// The most bytes of messages of an operation whose keys are looked up where space is short: 1 MiB, what a mount writes at once.
+const KEEPS_MAX: u64 = 5 << 18;
+/// Deletes are looked for in all internal nodes when there are more than one for so many nodes: some tenth of a second for the head
+/// of each internal node of 100 GiB, which a few deletes are not worth.
+const RECLAIM_SHARE: u64 = 256;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;
 /// A leaf that messages come to may take two blocks more, for a basement that is not full and for a block that is not, and be
@@ -52,7 +60,7 @@ impl Trees {
         &mut self,
         first: Msn,
         ordered: &Ordered,
-        (image_blocks, frees, share): (u64, bool, f64),
+        (image_blocks, claim, share): (u64, Claim, f64),
     ) -> Result<Left> {
         let Trees { store, balance, .. } = self;
         if let Err(error) = tree::inject(store, balance, first, ordered) {
@@ -60,8 +68,8 @@ impl Trees {
             return Err(error);
         }
         while !self.balance.is_settled() {
-            if !self.has_room_for_step(image_blocks, frees) {
-                return Ok(Left::Steps { frees });
+            if !self.has_room_for_step(image_blocks, claim) {
+                return Ok(Left::Steps { claim });
             }
             self.step()?;
         }
@@ -79,70 +87,123 @@ impl Trees {
         }
     }
 
-    fn has_room_for_step(&self, image_blocks: u64, frees: bool) -> bool {
+    fn has_room_for_step(&self, image_blocks: u64, claim: Claim) -> bool {
         let store = &self.store;
         store.space.has(
             store.checkpoint_need()
                 + step_need(store.geometry, image_blocks, store.growth().bytes)
-                + kept_for(store, image_blocks, frees),
+                + kept_for(store, image_blocks, claim),
         )
     }
 }
 
 impl Volume {
-    /// Refuses, before anything has changed, what the volume has no room for: messages of so many bytes. What is bound late and has
-    /// room only once becomes durable through a checkpoint.
-    pub(super) fn admit(&mut self, room: Room, frees: bool, way: Way) -> Result<Way> {
-        let Room { bytes, growth } = room;
+    /// Refuses, before anything has changed, what the volume has no room for. What is bound late and has room only once becomes
+    /// durable through a checkpoint.
+    pub(super) fn admit(&mut self, draft: &mut Draft) -> Result<()> {
+        let Room { bytes, growth } = draft.room;
         // What an operation that frees space inserts is an inode that was there before, or moves.
-        let mut need = match frees {
-            true => Need::of_image(bytes as usize),
-            false => self.need_of(bytes) + self.growth_need(growth),
+        let mut need = match draft.claim {
+            Claim::Frees => Need::of_image(bytes as usize),
+            Claim::Takes | Claim::Keeps => self.need_of(bytes) + self.growth_need(growth),
         };
-        let logged = !matches!(way, Way::Unlogged);
+        let logged = !matches!(draft.way, Way::Unlogged);
         if logged && bytes > u64::from(self.superblock.node_size) {
             // It makes the root larger than it should be, and a step moves all of that when it may have been written.
             need = need + Need::of_image(bytes as usize);
         }
-        let again = match &way {
+        let again = match &draft.way {
             Way::Logged(form) => Need::of_image(form.late_bytes),
             Way::Unlogged | Way::Whole => Need::default(),
         };
-        if self.find_room(need + again, frees)? {
-            return Ok(way);
+        loop {
+            if self.find_room(need + again, draft.claim)? {
+                return Ok(());
+            }
+            if again != Need::default() && self.has_room(need, draft.claim) {
+                draft.way = Way::Whole;
+                return Ok(());
+            }
+            if draft.claim != Claim::Takes || !self.keeps(draft)? {
+                break;
+            }
+            draft.claim = Claim::Keeps;
         }
-        if again != Need::default() && self.has_room(need, frees) {
-            return Ok(Way::Whole);
+        let need_blocks = self.needed(need, draft.claim).all();
+        Err(Error::NoSpace { need_blocks, free_blocks: self.trees.store.space.free_blocks() })
+    }
+
+    /// Makes room for so many bytes of values, as if they were written at once, or says that the volume has none.
+    pub fn ensure_room(&mut self, bytes: u64) -> Result<()> {
+        self.writable()?;
+        let need = self.need_of(bytes);
+        if self.find_room(need, Claim::Takes)? {
+            return Ok(());
         }
-        let free_blocks = self.trees.store.space.free_blocks();
-        Err(Error::NoSpace { need_blocks: self.needed(need, frees).all(), free_blocks })
+        let need_blocks = self.needed(need, Claim::Takes).all();
+        Err(Error::NoSpace { need_blocks, free_blocks: self.trees.store.space.free_blocks() })
+    }
+
+    /// Whether an operation leaves no more bytes of entries than there are now, but for a longer name. Looks up what it changes.
+    fn keeps(&self, draft: &Draft) -> Result<bool> {
+        if draft.room.bytes > KEEPS_MAX {
+            return Ok(false);
+        }
+        let mut balance = if draft.op == Op::Rename { -(limits::NAME_MAX as i64) } else { 0 };
+        for message in &draft.ordered.messages {
+            balance += match message {
+                RecordMessage::Point(tree, key, action) => {
+                    let before = self.get(*tree, key)?.map(|value| value.len());
+                    gain(key, before, action)
+                }
+                RecordMessage::RangeDelete(tree, lo, hi) => {
+                    -(self.bytes_within(*tree, lo, hi, draft.room.bytes)? as i64)
+                }
+                RecordMessage::Unbound(..) => return Ok(false),
+            };
+        }
+        Ok(balance <= 0)
+    }
+
+    /// How many bytes of entries there are within `[lo, hi)`; if there are more than `most`, some number above that.
+    fn bytes_within(&self, tree: TreeId, lo: &Key, hi: &Key, most: u64) -> Result<u64> {
+        let mut bytes = 0;
+        for entry in self.cursor(tree, lo.clone(), Some(hi.clone())) {
+            let (key, value) = entry?;
+            bytes += key.len() as u64 + value.len() as u64;
+            if bytes > most {
+                break;
+            }
+        }
+        Ok(bytes)
     }
 
     /// Whether there is room for so much, or can be made by checkpoints and by emptying buffers.
-    fn find_room(&mut self, need: Need, frees: bool) -> Result<bool> {
-        let released = self.release(need, frees)?;
+    fn find_room(&mut self, need: Need, claim: Claim) -> Result<bool> {
+        let released = self.release(need, claim)?;
         if !self.trees.balance.is_settled() {
-            self.settle(frees)?;
+            self.settle(claim)?;
         }
         if self.drained == self.next_msn {
-            return Ok(released && self.has_room(need, frees));
+            return Ok(released && self.has_room(need, claim));
         }
-        if released && self.trees.balance.is_settled() && self.has_room(need, frees) {
+        if released && self.trees.balance.is_settled() && self.has_room(need, claim) {
             return Ok(true);
         }
         // Half of the reserve more, so that the next operation does not have to empty buffers again.
         let reserve = reserve_for_deletes(self.trees.store.geometry, self.superblock.image_blocks);
         let goal = need + Need::of_blocks(reserve.all() / 2);
-        if self.drain_until(|volume| volume.has_room(goal, frees))? == Drained::Wholly {
+        let is_enough = |volume: &Volume| volume.has_room(goal, claim);
+        if self.drain_until(Emptied::All, Ground::Reserve, is_enough)? == Drained::Wholly {
             self.drained = self.next_msn;
         }
-        self.release(need, frees)
+        self.release(need, claim)
     }
 
     /// Makes checkpoints until there is room for so much, or nothing comes of it. What is not logged becomes durable all at once, so
     /// no checkpoint may come in between.
-    fn release(&mut self, need: Need, frees: bool) -> Result<bool> {
-        while !self.has_room(need, frees) {
+    fn release(&mut self, need: Need, claim: Claim) -> Result<bool> {
+        while !self.has_room(need, claim) {
             if !self.is_logged() || !self.gains_by_checkpoint() {
                 return Ok(false);
             }
@@ -162,25 +223,60 @@ impl Volume {
     /// deletes give back the space of what they cover, and nodes that became small are joined. Where space is
     /// short it stops half way.
     pub fn drain(&mut self) -> Result<()> {
-        self.drain_until(|_| false).map(drop)
+        match self.drain_until(Emptied::All, Ground::Ordinary, |_| false)? {
+            Drained::Wholly => Ok(()),
+            Drained::Partly => self.drain_until(Emptied::All, Ground::Reserve, |_| false).map(drop),
+        }
     }
 
-    /// The same, until `is_enough`: then it stops where nothing is on its way.
-    fn drain_until(&mut self, is_enough: impl Fn(&Volume) -> bool) -> Result<Drained> {
+    /// Whether so many deletes may be pending that it is worth looking for them ([`Volume::reclaim`]).
+    pub fn can_reclaim(&self) -> bool {
+        self.deletes > self.trees.store.table.nodes() / RECLAIM_SHARE
+    }
+
+    /// Empties some buffers that deletes wait in, at most so many: what they cover becomes free. Whether there may be more.
+    pub fn reclaim(&mut self, buffers: u64) -> Result<bool> {
+        self.writable()?;
+        if !self.can_reclaim() {
+            return Ok(false);
+        }
+        let is_enough = |volume: &Volume| volume.trees.balance.emptied() >= buffers;
+        let mut drained = self.drain_until(Emptied::Deletes, Ground::Ordinary, is_enough)?;
+        if drained == Drained::Partly && self.trees.balance.emptied() < buffers {
+            drained = self.drain_until(Emptied::Deletes, Ground::Reserve, is_enough)?;
+        }
+        Ok(drained == Drained::Partly)
+    }
+
+    /// Empties buffers, until `is_enough`: then it stops where nothing is on its way. On ordinary ground it stops as well where
+    /// only the reserve is left, and what it changes is as dirty as what operations change; on the reserve, all is durable
+    /// afterwards.
+    fn drain_until(
+        &mut self,
+        what: Emptied,
+        ground: Ground,
+        is_enough: impl Fn(&Volume) -> bool,
+    ) -> Result<Drained> {
         self.counters.drains += 1;
         let logged = self.writable()?;
-        self.trees.balance.drain();
-        self.trees.store.be_thrifty(logged);
+        let thrifty = logged && ground == Ground::Reserve;
+        self.trees.balance.drain(what);
+        self.trees.store.be_thrifty(thrifty);
         let (used, growth) = (self.trees.store.space.used_blocks(), self.trees.store.growth());
         let most = used
             + (growth_need(&self.trees.store, growth) + self.trees.store.checkpoint_need()).all();
-        let result = self.drain_steps(is_enough).and_then(|drained| {
-            self.write_drained()?;
+        let result = self.drain_steps(ground, is_enough).and_then(|drained| {
+            if thrifty {
+                self.write_drained()?;
+            }
             Ok(drained)
         });
         self.trees.store.be_thrifty(false);
+        if matches!(result, Ok(Drained::Wholly)) {
+            self.deletes = 0;
+        }
         debug_assert!(
-            result.is_err() || !logged || self.trees.store.space.used_blocks() <= most,
+            result.is_err() || !thrifty || self.trees.store.space.used_blocks() <= most,
             "emptying buffers takes no more blocks than was set aside for it"
         );
         self.or_fail(result)
@@ -189,9 +285,6 @@ impl Volume {
     /// Makes what emptying buffers has changed durable. Nodes that were scattered because the row that they were in was still held
     /// go back there: so there are no more maps than there were.
     fn write_drained(&mut self) -> Result<()> {
-        if !self.is_logged() {
-            return Ok(());
-        }
         loop {
             let strays = self.trees.store.has_strays();
             while self.trees.store.dirty_bytes() > 0 || strays && self.gains_by_checkpoint() {
@@ -208,7 +301,12 @@ impl Volume {
         matches!(self.access, Access::ReadWrite { logged: true, .. })
     }
 
-    fn drain_steps(&mut self, is_enough: impl Fn(&Volume) -> bool) -> Result<Drained> {
+    fn drain_steps(
+        &mut self,
+        ground: Ground,
+        is_enough: impl Fn(&Volume) -> bool,
+    ) -> Result<Drained> {
+        let on_reserve = ground == Ground::Reserve;
         let logged = self.is_logged();
         let mut drained = Drained::Wholly;
         while self.trees.balance.is_draining() || !self.trees.balance.is_settled() {
@@ -217,22 +315,26 @@ impl Volume {
                 drained = Drained::Partly;
                 continue;
             }
+            let kept = if on_reserve { Need::default() } else { self.kept_for(Claim::Takes) };
             let Trees { store, balance, .. } = &mut *self.trees;
             let need = store.checkpoint_need_with(balance.next_need(store)?);
-            if store.space.has(need) {
+            if store.space.has(need + kept) {
                 balance.step(store)?;
                 if store.is_crowded() {
                     store.make_room(1.0)?;
                 }
-            } else if logged && self.gains_by_checkpoint() {
+            } else if on_reserve && logged && self.gains_by_checkpoint() {
                 self.counters.for_space += 1;
                 self.checkpoint()?;
-            } else if logged && self.trees.store.recall_strays()? {
+            } else if on_reserve && logged && self.trees.store.recall_strays()? {
                 // Their maps come back with the next checkpoints.
             } else if !self.trees.balance.is_settled() {
                 self.trees.balance.give_up_step();
             } else {
                 self.trees.balance.stop_draining();
+                if !on_reserve {
+                    drained = Drained::Partly;
+                }
             }
         }
         Ok(drained)
@@ -240,10 +342,10 @@ impl Volume {
 
     /// Makes steps until all nodes are within their sizes; each followed by a checkpoint where space is
     /// short. If there is none for another, nodes stay too large for a while.
-    pub(super) fn settle(&mut self, frees: bool) -> Result<()> {
+    pub(super) fn settle(&mut self, claim: Claim) -> Result<()> {
         let logged = self.writable()?;
         while !self.trees.balance.is_settled() {
-            while !self.has_room_for_step(frees) && !self.has_room_for_next(frees)? {
+            while !self.has_room_for_step(claim) && !self.has_room_for_next(claim)? {
                 if !logged || !self.gains_by_checkpoint() {
                     return Ok(());
                 }
@@ -261,7 +363,7 @@ impl Volume {
             // They would come to nodes that are empty already.
             return Ok(());
         }
-        if self.trees.balance.can_prune() && !self.has_room_for_step(true) {
+        if self.trees.balance.can_prune() && !self.has_room_for_step(Claim::Frees) {
             self.trees.store.be_thrifty(true);
         }
         while self.trees.balance.can_prune() && self.has_room_for_prune() {
@@ -276,23 +378,23 @@ impl Volume {
 
     /// Keeps the cache within its budget. As the log comes to its end less and less may be dirty, so that the
     /// checkpoint then finds little to write. What frees space leaves the writing to what comes after it.
-    pub(super) fn evict(&mut self, frees: bool) -> Result<()> {
-        let share = self.dirty_share(frees);
+    pub(super) fn evict(&mut self, claim: Claim) -> Result<()> {
+        let share = self.dirty_share(claim);
         self.trees.store.make_room(share)
     }
 
     /// How much of what may be dirty may stay so.
-    pub(super) fn dirty_share(&self, frees: bool) -> f64 {
+    pub(super) fn dirty_share(&self, claim: Claim) -> f64 {
         let (used, size) = self.log.fill();
         let left = size.saturating_sub(used) as f64 / size as f64;
-        let slack = if frees { FREEING } else { 0.0 };
+        let slack = if claim == Claim::Frees { FREEING } else { 0.0 };
         (left / CLEANING).clamp(HOT, 1.0) + slack
     }
 
     /// Whether there is room for what the next step may dirty. Steps may take more blocks than they give
     /// back: only those of operations that free space may come near the end of what there is.
-    pub(super) fn has_room_for_step(&self, frees: bool) -> bool {
-        self.trees.has_room_for_step(self.superblock.image_blocks, frees)
+    pub(super) fn has_room_for_step(&self, claim: Claim) -> bool {
+        self.trees.has_room_for_step(self.superblock.image_blocks, claim)
     }
 
     /// The same where leaves are dropped unread, which may use what is set aside for steps.
@@ -303,15 +405,15 @@ impl Volume {
     }
 
     /// The same, of what exactly the next step may dirty.
-    fn has_room_for_next(&self, frees: bool) -> Result<bool> {
+    fn has_room_for_next(&self, claim: Claim) -> Result<bool> {
         let Trees { store, balance, .. } = &*self.trees;
         let need = store.checkpoint_need_with(balance.next_need(store)?);
-        Ok(store.space.has(need + self.kept_for(frees)))
+        Ok(store.space.has(need + self.kept_for(claim)))
     }
 
     /// Whether an operation that takes so much may begin.
-    pub(super) fn has_room(&self, need: Need, frees: bool) -> bool {
-        self.trees.store.space.has(self.needed(need, frees))
+    pub(super) fn has_room(&self, need: Need, claim: Claim) -> bool {
+        self.trees.store.space.has(self.needed(need, claim))
     }
 
     /// What leaves may take for messages that are not pending yet.
@@ -325,9 +427,9 @@ impl Volume {
     }
 
     /// What there must be room for before an operation begins.
-    fn needed(&self, need: Need, frees: bool) -> Need {
+    fn needed(&self, need: Need, claim: Claim) -> Need {
         let late = Need::of_blocks(self.late_blocks() + OPERATION_BLOCKS);
-        self.trees.store.checkpoint_need() + late + need + self.kept_for(frees)
+        self.trees.store.checkpoint_need() + late + need + self.kept_for(claim)
     }
 
     /// Blocks of late-bound values that a recovery would have to leave alone.
@@ -338,12 +440,12 @@ impl Volume {
 
     /// What is kept for operations that free space, and for what pending updates may need.
     pub(super) fn reserved_blocks(&self) -> u64 {
-        self.kept_for(false).all()
+        self.kept_for(Claim::Takes).all()
     }
 
     /// What must stay free when an operation has been carried out.
-    fn kept_for(&self, frees: bool) -> Need {
-        kept_for(&self.trees.store, self.superblock.image_blocks, frees)
+    fn kept_for(&self, claim: Claim) -> Need {
+        kept_for(&self.trees.store, self.superblock.image_blocks, claim)
     }
 }
 
@@ -378,14 +480,16 @@ fn growth_need(store: &Store, growth: Growth) -> Need {
 }
 
 /// What must stay free when an operation has been carried out: the reserve for steps, the growth of leaves by what is pending, and
-/// the reserve for deletes, unless it is one.
-fn kept_for(store: &Store, image_blocks: u64, frees: bool) -> Need {
+/// what its claim leaves of the reserve for deletes.
+fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
     let heights = TreeId::ALL.map(|tree| store.root(tree).map_or(Height(1), |root| root.height()));
     let height = heights.into_iter().max().unwrap_or_default().max(Height(1));
     let steps = path_need(store.geometry, image_blocks, height);
-    let deletes = match frees {
-        true => Need::default(),
-        false => reserve_for_deletes(store.geometry, image_blocks),
+    let reserve = reserve_for_deletes(store.geometry, image_blocks);
+    let deletes = match claim {
+        Claim::Takes => reserve,
+        Claim::Keeps => Need::of_blocks(reserve.all() / 2),
+        Claim::Frees => Need::default(),
     };
     steps + growth_need(store, store.growth()) + deletes
 }
@@ -423,12 +527,32 @@ fn step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> Need {
     need_of(geometry, bytes) + Need::of_blocks(OPERATION_BLOCKS)
 }
 
+/// What an operation may use of the reserve for deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// Nothing: afterwards there are more bytes of entries than before.
+    Takes,
+    /// Half of it: there are no more. Its messages need room until buffers are emptied.
+    Keeps,
+    /// All of it: it gives back more than it takes, or changes attributes only.
+    Frees,
+}
+
+/// Where room for steps that empty buffers comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ground {
+    /// What operations may take.
+    Ordinary,
+    /// The reserve for steps as well.
+    Reserve,
+}
+
 /// How far buffers have been emptied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Drained {
-    /// Nothing is pending, or nothing that there was room for.
+    /// Nothing is left that there is room for.
     Wholly,
-    /// As far as was asked for.
+    /// As far as was asked for, or as ordinary ground went.
     Partly,
 }
 
@@ -486,16 +610,25 @@ fn bytes_of(message: &RecordMessage) -> u64 {
     (ENTRY_BYTES + bytes) as u64
 }
 
-/// Whether an operation gives back more than it takes, or at least changes only what is there.
-pub(super) fn frees(transaction: &Transaction) -> bool {
-    let deletes = |message: &RecordMessage| match message {
-        RecordMessage::RangeDelete(..) | RecordMessage::Point(_, _, Action::Delete) => true,
-        RecordMessage::Point(_, _, Action::Update(update)) => update.only_trims(),
-        RecordMessage::Point(_, _, Action::Insert(_)) | RecordMessage::Unbound(..) => false,
-    };
-    match transaction.op {
-        Op::Unlink | Op::Rmdir | Op::Truncate | Op::RemoveXattr | Op::SetAttributes => true,
-        Op::RemoveTree | Op::Reap => true,
-        _ => transaction.messages.iter().all(deletes),
+impl Claim {
+    /// Of a transaction, as far as it is seen without looking into the trees.
+    pub(super) fn of(transaction: &Transaction) -> Claim {
+        let frees = match transaction.op {
+            Op::Unlink | Op::Rmdir | Op::Truncate | Op::RemoveXattr | Op::SetAttributes => true,
+            Op::RemoveTree | Op::Reap => true,
+            _ => transaction.messages.iter().all(RecordMessage::frees),
+        };
+        if frees { Claim::Frees } else { Claim::Takes }
     }
+}
+
+/// By how many bytes of entries a message makes a leaf longer where a value of `before` bytes is.
+fn gain(key: &Key, before: Option<usize>, action: &Action) -> i64 {
+    let entry = |value: Option<usize>| value.map_or(0, |value| (key.len() + value) as i64);
+    let after = match action {
+        Action::Insert(value) => Some(value.len()),
+        Action::Delete => None,
+        Action::Update(update) => update.apply_len(before),
+    };
+    entry(after) - entry(before)
 }

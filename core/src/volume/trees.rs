@@ -11,6 +11,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::room::Claim;
 use crate::cache::Store;
 use crate::error::Error;
 use crate::tree::Balance;
@@ -32,8 +33,8 @@ pub(super) enum Left {
     /// Nothing.
     #[default]
     Nothing,
-    /// Steps for which there was no room. Whether they are those of an operation that frees space.
-    Steps { frees: bool },
+    /// Steps for which there was no room, and what the operation that they are for may use.
+    Steps { claim: Claim },
     /// Nothing can be done: it failed half way.
     Failed(Error),
 }

@@ -85,6 +85,7 @@ impl Session {
         let before = fs.volume().next_msn();
         let done = act(fs)?;
         if fs.volume().next_msn() != before {
+            fs.volume_mut().reclaim(u64::MAX).map_err(at_image)?;
             fs.checkpoint().map_err(at_image)?;
             // What has been deleted takes no room in the image file when the command ends.
             for _ in 0..2 {

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use betr_core::format::{FileType, limits};
 use betr_core::fs::Seek;
 use betr_core::ids::{BLOCK_SIZE, Ino};
+use betr_core::volume::Blocks;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
     INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
@@ -28,7 +29,7 @@ use crate::counters::Kind;
 use crate::errno::{Answer, Errno};
 use crate::lane::Lane;
 use crate::place::CHANGERS;
-use crate::requests::{Caller, Listed, ListedPlus, Make, Room, Set, Space};
+use crate::requests::{Caller, Listed, ListedPlus, Make, Room, Set};
 use crate::server::Server;
 
 /// Nobody but the kernel that asks changes anything: what it knows stays true.
@@ -482,10 +483,10 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         match self.count(Kind::Statfs, Server::room) {
-            Ok(Space { blocks, free }) => {
+            Ok(Blocks { total, free, available }) => {
                 let (block, name) = (BLOCK_SIZE as u32, limits::NAME_MAX as u32);
                 // There are as many inodes as there is room for: nobody counts them (as on btrfs).
-                reply.statfs(blocks, free, free, 0, 0, block, name, block);
+                reply.statfs(total, free, available, 0, 0, block, name, block);
             }
             Err(errno) => reply.error(errno),
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use betr_cli::image::what_is_mounted_at;
 use betr_core::error::Refusal;
 use betr_core::fs::{Fs, Shared};
-use betr_core::ids::{BLOCK_SIZE, Ino, Time};
+use betr_core::ids::{BLOCK_SIZE, Ino, Msn, Time};
 use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex};
 
@@ -25,6 +25,12 @@ use crate::options::Options;
 /// When so many bytes of files have gone, and one in so many of the image's, a checkpoint gives them back.
 const FREED_MIN: u64 = 16 << 20;
 const FREED_SHARE: u64 = 64;
+
+/// After 5 seconds without a change the space of deletes is given back: well within the half minute after which who has deleted much
+/// looks for it.
+const IDLE: Duration = Duration::from_secs(5);
+/// So many buffers are emptied at a time for that: some 10 ms, which others wait for.
+const RECLAIMED: u64 = 16;
 
 /// So often the list of mounts is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -215,7 +221,8 @@ impl Server {
 
     /// Makes changes durable each second, or as often as was asked for, and checkpoints, until the end.
     pub fn tend(&self) {
-        let mut last = Instant::now();
+        let (mut last, mut synced) = (Instant::now(), Instant::now());
+        let mut quiet = (Msn(0), Instant::now());
         // What had lost its name when the power went.
         if !self.options.read_only
             && let Err(error) = self.shared.change(Fs::reap)
@@ -225,7 +232,7 @@ impl Server {
         loop {
             let mut due = self.due.lock();
             if !due.end && !due.checkpoint {
-                self.wake.wait_for(&mut due, self.options.commit);
+                self.wake.wait_for(&mut due, self.options.commit.min(IDLE));
             }
             let Due { checkpoint, end } = std::mem::take(&mut *due);
             drop(due);
@@ -242,10 +249,10 @@ impl Server {
                 continue;
             }
             self.settle_accesses();
-            let (unsynced, changed, failed, blocks) = self.look(|fs| {
+            let (unsynced, changed, failed, blocks, next) = self.look(|fs| {
                 let volume = fs.volume();
-                let blocks = volume.superblock().image_blocks;
-                (volume.has_unsynced(), volume.has_changes(), volume.has_failed(), blocks)
+                let (blocks, next) = (volume.superblock().image_blocks, volume.next_msn());
+                (volume.has_unsynced(), volume.has_changes(), volume.has_failed(), blocks, next)
             });
             let worth = FREED_MIN.max(blocks * BLOCK_SIZE as u64 / FREED_SHARE);
             let checkpoint = checkpoint || self.freed.load(Ordering::Relaxed) >= worth;
@@ -255,7 +262,15 @@ impl Server {
             if !changed {
                 last = Instant::now();
             }
+            if quiet.0 != next {
+                quiet = (next, Instant::now());
+            }
+            let idle = quiet.1.elapsed() >= IDLE && self.look(|fs| fs.volume().can_reclaim());
             let old = last.elapsed() >= self.options.checkpoint;
+            let unsynced = unsynced && synced.elapsed() >= self.options.commit;
+            if unsynced {
+                synced = Instant::now();
+            }
             let done = match checkpoint || (changed && old) {
                 true => {
                     last = Instant::now();
@@ -263,12 +278,23 @@ impl Server {
                     self.shared.change(Fs::reap).and_then(|()| self.shared.checkpoint())
                 }
                 false if unsynced => self.shared.change(Fs::reap).and_then(|()| self.shared.sync()),
+                false if idle => self.reclaim(next),
                 false => Ok(()),
             };
             if let Err(error) = done {
                 self.failed(&error);
             }
         }
+    }
+
+    /// Gives back the space of deletes that wait in buffers, piece by piece, as long as nobody changes anything.
+    fn reclaim(&self, next: Msn) -> betr_core::Result<()> {
+        while self.shared.change(|fs| fs.volume_mut().reclaim(RECLAIMED))? {
+            if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
+                return Ok(());
+            }
+        }
+        self.shared.checkpoint()
     }
 
     /// Looks at numbers, which are there whatever has happened.
@@ -311,6 +337,7 @@ impl Server {
         // The kernel does not say that it forgets everything. What has no name goes now.
         self.nodes.clear();
         let done = self.shared.change(Fs::reap).and_then(|()| {
+            while self.shared.change(|fs| fs.volume_mut().reclaim(RECLAIMED))? {}
             match self.look(|fs| fs.volume().has_changes()) {
                 true => self.shared.checkpoint(),
                 false => Ok(()),

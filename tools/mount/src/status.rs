@@ -15,6 +15,7 @@ use std::time::Duration;
 use betr_cli::image::what_is_mounted_at;
 use betr_cli::{Exit, Failure, Io, show, size};
 use betr_core::fs::Fs;
+use betr_core::volume::Blocks;
 use serde_json::{Value, json};
 
 use crate::server::Server;
@@ -103,9 +104,10 @@ fn print(said: &Value, io: &mut Io) -> Result<(), Failure> {
     )?;
     writeln!(
         io.out,
-        "    Space: {} of {} free",
+        "    Space: {} of {} free, {} available",
         bytes("/space/free_bytes"),
-        bytes("/space/bytes")
+        bytes("/space/bytes"),
+        bytes("/space/available_bytes")
     )?;
     writeln!(io.out, "   Kernel: {} inodes, {} open", number("/nodes"), number("/open"))?;
     writeln!(
@@ -270,7 +272,7 @@ fn volume(fs: &Fs) -> Value {
     let volume = fs.volume();
     let (store, io) = (volume.store(), volume.io_counts());
     let (used, size) = volume.log_fill();
-    let (free, blocks) = volume.free_blocks();
+    let Blocks { total, free, available } = volume.blocks().unwrap_or_default();
     let block = betr_core::ids::BLOCK_SIZE as u64;
     let level = |level: &betr_core::cache::Level| {
         json!({
@@ -294,7 +296,11 @@ fn volume(fs: &Fs) -> Value {
             "budget_bytes": store.budget().total_bytes,
         },
         "log": { "used_bytes": used, "bytes": size, "unsynced": volume.has_unsynced() },
-        "space": { "free_bytes": free * block, "bytes": blocks * block },
+        "space": {
+            "free_bytes": free * block,
+            "available_bytes": available * block,
+            "bytes": total * block,
+        },
         "device": {
             "reads": io.reads,
             "read_bytes": io.read_bytes,

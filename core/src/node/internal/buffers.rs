@@ -110,6 +110,29 @@ impl Internal {
         !self.open[at].ranges().is_empty() || { live }.any(|run| run.reference.ranges.count > 0)
     }
 
+    /// Whether a delete is pending for child `at`, or an update that only cuts. Slices are read only where they hold messages that
+    /// make leaves no longer.
+    pub fn has_deletes(&self, disk: &Disk, at: usize) -> Result<bool> {
+        if self.has_ranges(at) {
+            return Ok(true);
+        }
+        let open = &self.open[at];
+        if open.points().iter().any(|item| item.frees()) {
+            return Ok(true);
+        }
+        let shares = &self.children[at].shares;
+        let mut slices = shares.iter().flat_map(|share| {
+            let run = &self.runs[usize::from(share.run)];
+            run.reference.slices[share.slices()].iter()
+        });
+        if slices.all(|slice| slice.growth.messages >= u64::from(slice.section.count)) {
+            return Ok(false);
+        }
+        let (bounds, mut all) = (self.child_bounds(at), Batch::default());
+        self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut all)?;
+        Ok(all.points().iter().any(|item| item.frees()))
+    }
+
     /// The first children one beside another all of whose keys a pending range delete covers, as far as is
     /// known without reading.
     pub fn covered(&self) -> Option<Range<usize>> {

@@ -88,6 +88,12 @@ impl<'s> Item<'s> {
         self.growth as usize
     }
 
+    /// Whether it can only make a leaf shorter.
+    pub fn frees(&self) -> bool {
+        self.kind == Kind::Delete
+            || matches!(self.action(), Action::Update(update) if update.only_trims())
+    }
+
     /// By how much it may make a leaf longer.
     pub fn leaf_growth(&self) -> Growth {
         Growth::of(self.kind, self.key.len(), self.value().len(), self.growth())

@@ -5,6 +5,7 @@ use betr_core::error::{Error, Refusal};
 use betr_core::format::{Inode, limits};
 use betr_core::fs::{Changes, Fs, Object, acl};
 use betr_core::ids::Ino;
+use betr_core::volume::Blocks;
 use fuser::{FileAttr, TimeOrNow};
 
 use super::Caller;
@@ -33,12 +34,6 @@ pub(crate) struct Set {
     pub size: Option<u64>,
     pub accessed: Option<TimeOrNow>,
     pub modified: Option<TimeOrNow>,
-}
-
-/// What statfs(2) says.
-pub(crate) struct Space {
-    pub blocks: u64,
-    pub free: u64,
 }
 
 impl Server {
@@ -208,11 +203,8 @@ impl Server {
     }
 
     /// How much room there is.
-    pub fn room(&self) -> Answer<Space> {
-        self.read(|fs| {
-            let (free, blocks) = fs.volume().free_blocks();
-            Ok(Space { blocks, free })
-        })
+    pub fn room(&self) -> Answer<Blocks> {
+        self.read(|fs| fs.volume().blocks())
     }
 }
 

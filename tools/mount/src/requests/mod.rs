@@ -8,7 +8,7 @@ mod contents;
 mod directories;
 mod names;
 
-pub(crate) use attributes::{Set, Space};
+pub(crate) use attributes::Set;
 pub(crate) use directories::{Listed, ListedPlus, Room};
 pub(crate) use names::Make;
 

@@ -1,23 +1,25 @@
 //! `betr info`: what the fixed places of an image say: identity, superblock, log.
 //!
-//! The trees are not read and nothing is replayed, so it answers for an image whose trees are damaged. Numbers of
-//! blocks are those of the last checkpoint.
+//! Of the trees only the roots are read, for how much space is set aside, and nothing is replayed, so it answers for an image
+//! whose trees are damaged. Numbers of blocks are those of the last checkpoint.
 
 mod show;
+
+use std::sync::Arc;
 
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::{failure, open_view};
 use betr_cli::{Exit, Failure, Io};
-use betr_core::device::Disk;
+use betr_core::device::{Device, Disk};
 use betr_core::format::{Features, Identity, Superblock};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::log::{End, Survey, scan};
-use betr_core::volume::{Ring, SlotState, read_identity};
+use betr_core::volume::{Mode, OpenOptions, Ring, SlotState, read_identity};
 
 /// Show what an image says of itself
 ///
-/// Names, sizes, the last checkpoint, and what waits in the log. Only the fixed places are read: "betr fsck" looks at
-/// the rest.
+/// Names, sizes, the last checkpoint, and what waits in the log. Only the fixed places and the roots of the trees are read: "betr fsck"
+/// looks at the rest.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Print JSON
@@ -36,6 +38,8 @@ struct Volume {
     superblock: Superblock,
     log: Survey,
     slots: Slots,
+    /// The blocks that files may take; unknown where a root is damaged.
+    available_blocks: Option<u64>,
 }
 
 /// How many slots of the superblock ring are in which state.
@@ -61,7 +65,7 @@ enum State {
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let (_image, device) = open_view(args.image.view())?;
     let failed = |error: betr_core::Error| failure(args.image.path(), Some(&device), &error);
-    let volume = read(&Disk::new(device.clone()), args.slot).map_err(failed)?;
+    let volume = read(&device, args.slot).map_err(failed)?;
     if args.json {
         io.json("betr.info", 1, show::document(args.image.path(), &volume))?;
     } else {
@@ -70,7 +74,8 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(if volume.state() == State::Damaged { Exit::DAMAGED } else { Exit::DONE })
 }
 
-fn read(disk: &Disk, slot: Option<u32>) -> betr_core::Result<Volume> {
+fn read(device: &Arc<dyn Device>, slot: Option<u32>) -> betr_core::Result<Volume> {
+    let disk = &Disk::new(device.clone());
     let identity = read_identity(disk)?;
     let ring = Ring::read(disk, &identity)?;
     let superblock = ring.choose(slot)?.clone();
@@ -83,7 +88,15 @@ fn read(disk: &Disk, slot: Option<u32>) -> betr_core::Result<Volume> {
         }
     }
     let log = scan(disk, &superblock)?;
-    Ok(Volume { identity, superblock, log, slots })
+    let available_blocks = available_blocks(device, slot).ok();
+    Ok(Volume { identity, superblock, log, slots, available_blocks })
+}
+
+fn available_blocks(device: &Arc<dyn Device>, slot: Option<u32>) -> betr_core::Result<u64> {
+    let options =
+        OpenOptions { slot, content: None, ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0)) };
+    let (volume, _) = betr_core::volume::Volume::open(device.clone(), options)?;
+    Ok(volume.blocks()?.available)
 }
 
 impl Volume {

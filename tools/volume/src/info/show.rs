@@ -41,7 +41,7 @@ fn end(survey: &Survey) -> (&'static str, String) {
 
 /// A line for each thing that is known.
 pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Failure> {
-    let Volume { identity, superblock, log, slots } = volume;
+    let Volume { identity, superblock, log, slots, .. } = volume;
     let block = BLOCK_SIZE as u64;
     let blocks = |count: u64| format!("{count} ({})", human(count.saturating_mul(block)));
     let features = volume.features();
@@ -62,6 +62,7 @@ pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Fail
         ("Blocks", blocks(superblock.image_blocks)),
         ("Used", blocks(superblock.used_blocks)),
         ("Free", blocks(volume.free_blocks())),
+        ("Available", volume.available_blocks.map_or("unknown: a root is damaged".into(), blocks)),
         ("Nodes", human(superblock.node_size.into())),
         ("Leaves", human(superblock.leaf_size.into())),
         ("Basements", human(superblock.basement_size.into())),
@@ -98,7 +99,7 @@ pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Fail
 
 /// The same as JSON, in bytes.
 pub(super) fn document(path: &Path, volume: &Volume) -> Value {
-    let Volume { identity, superblock, log, slots } = volume;
+    let Volume { identity, superblock, log, slots, .. } = volume;
     let label = identity.label.as_bytes();
     json!({
         "image": show::path(path),
@@ -112,6 +113,7 @@ pub(super) fn document(path: &Path, volume: &Volume) -> Value {
         "blocks": superblock.image_blocks,
         "used_blocks": superblock.used_blocks,
         "free_blocks": volume.free_blocks(),
+        "available_blocks": volume.available_blocks,
         "node_size": superblock.node_size,
         "leaf_size": superblock.leaf_size,
         "basement_size": superblock.basement_size,

@@ -191,42 +191,69 @@ fn what_cannot_be_read_is_an_error_for_who_reads_it() {
     mounted.unmount().unwrap();
 }
 
-/// Who has deleted much finds the space again soon, without another change; and until then what is set aside is not available.
+/// Files of up to 3000 bytes, until there is no space for another, or so many.
+fn fill(top: &Path, most: usize) -> usize {
+    let contents = |number: usize| vec![number as u8; 1 + number * 37 % 3000];
+    let write = |number: usize| std::fs::write(top.join(number.to_string()), contents(number));
+    (0..most).take_while(|number| write(*number).is_ok()).count()
+}
+
+fn delete_all(top: &Path) {
+    for entry in std::fs::read_dir(top).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+}
+
+fn blocks(top: &Path) -> Blocks {
+    let space = rustix::fs::statvfs(top).unwrap();
+    Blocks { total: space.f_blocks, free: space.f_bfree, available: space.f_bavail }
+}
+
+/// Who has deleted much finds the space again soon, without another change.
 #[test]
 fn the_space_of_what_was_deleted_comes_back_by_itself() {
     if !can_mount() {
         return;
     }
-    let device = Arc::new(MemoryDevice::new(2 * IMAGE));
-    let fs = made(device.clone(), Geometry::of_image(2 * IMAGE));
+    let device = Arc::new(MemoryDevice::new(16 * IMAGE));
+    let fs = made(device.clone(), Geometry::of_image(16 * IMAGE));
     let fresh = fs.volume().blocks().unwrap();
     let top = tempfile::tempdir().unwrap();
     let mounted = Mounted::new(fs, Path::new("test"), top.path()).unwrap();
-    let space = || {
-        let space = rustix::fs::statvfs(top.path()).unwrap();
-        Blocks { total: space.f_blocks, free: space.f_bfree, available: space.f_bavail }
-    };
-    let contents = |number: usize| vec![number as u8; 1 + number * 37 % 3000];
-    let write = |number: usize| std::fs::write(top.path().join(number.to_string()), contents(number));
-    assert!((0usize..).take_while(|number| write(*number).is_ok()).count() > 1000);
-    let full = space();
-    assert!(full.available < full.total / 50, "{full:?}");
-    assert!(full.free > full.available + full.total / 50, "{full:?}");
-    for entry in std::fs::read_dir(top.path()).unwrap() {
-        std::fs::remove_file(entry.unwrap().path()).unwrap();
-    }
+    assert_eq!(fill(top.path(), 10_000), 10_000);
+    rustix::fs::syncfs(File::open(top.path()).unwrap()).unwrap();
+    delete_all(top.path());
     let few = fresh.total / 50;
+    assert!(blocks(top.path()).free + few < fresh.free, "deletes wait in buffers");
     let since = Instant::now();
-    while space().free + few < fresh.free {
-        assert!(since.elapsed() < Duration::from_secs(30), "{:?} of {fresh:?}", space());
+    while blocks(top.path()).free + few < fresh.free {
+        assert!(since.elapsed() < Duration::from_secs(30), "{:?}", blocks(top.path()));
         std::thread::sleep(Duration::from_millis(100));
     }
+    // And at the end at once.
+    fill(top.path(), 10_000);
+    delete_all(top.path());
     mounted.unmount().unwrap();
     let below: Arc<dyn Device> = device;
     let report = check(&below, CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings);
     let used = report.superblock.unwrap().used_blocks;
     assert!(used <= fresh.total - fresh.free + few, "{used} blocks used; {fresh:?}");
+}
+
+/// What is set aside is free, and not available.
+#[test]
+fn a_full_mount_has_blocks_that_are_not_available() {
+    if !can_mount() {
+        return;
+    }
+    let top = tempfile::tempdir().unwrap();
+    let mounted = mount(formatted(), top.path());
+    assert!(fill(top.path(), usize::MAX) > 100);
+    let Blocks { total, free, available } = blocks(top.path());
+    mounted.unmount().unwrap();
+    assert!(available < total / 20, "{available} of {total}");
+    assert!(free > available + total / 50, "{free} free, {available} available");
 }
 
 /// However many wait for the device, there are threads left for those who read.

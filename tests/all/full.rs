@@ -97,7 +97,7 @@ impl Run {
     fn write(&mut self, name: &[u8], offset: u64, len: u64) {
         let data = Bytes::from(self.random.bytes(len as usize));
         let file = self.fs.lookup(&self.root(), name).unwrap();
-        let result = self.fs.write(&file, offset, &data);
+        let result = self.fs.write_in_pieces(&file, offset, &data);
         if self.done(result) {
             let mut contents = self.model[name].to_vec();
             contents.resize(contents.len().max((offset + len) as usize), 0);

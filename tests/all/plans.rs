@@ -154,9 +154,7 @@ fn cut_again(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) -> Result<
 fn sweep(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) {
     let recorder = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     assert_eq!(apply(plan, &*recorder).unwrap(), Standing::Untouched);
-    let mut known = errors(&(Arc::new(base.fork()) as Arc<dyn Device>));
-    // The second slots of a superblock and of the space map, half written, cannot be told from rot.
-    known.extend([Code::SlotInvalid, Code::MapSlotInvalid]);
+    let known = errors(&(Arc::new(base.fork()) as Arc<dyn Device>));
     let (mut half, undo) = (0, inverse(plan));
     let mut seen: HashMap<u32, u64> = HashMap::new();
     let before = base.snapshot();

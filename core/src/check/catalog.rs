@@ -82,13 +82,13 @@ catalog! {
         "The end of the image is missing, with everything that was there."
         "None: lengthen the file to the size that it should have, and check again.";
     SlotInvalid "S01" Error Safely "4.2" "superblock slot does not verify"
-        "A slot of the ring holds neither zeros nor a superblock. The other slot of the same epoch serves, and repair copies it."
+        "A slot of the ring that no checkpoint was about to write holds neither zeros nor a superblock. The other slot of the same epoch serves, and repair copies it."
         "The other slot of the same epoch is copied; where there is none the slot becomes empty.";
     NoSuperblock "S02" Error WithLoss "4.2" "no superblock slot verifies"
         "The trees have to be found without one."
         "It is raised again from the space map, the table, the log and the identity block. Sizes that shape the trees are those of a new volume.";
     SlotTorn "S04" Note Safely "4.2" "superblock slot was being written when the power went"
-        "The checkpoint that it belongs to was never durable; the one before it counts. The next checkpoint writes it afresh."
+        "Nothing is lost: the other slot of the epoch holds its superblock, or its checkpoint was never durable and the one before it counts. The next checkpoint writes it afresh."
         "The slot becomes empty, or a copy of the other one.";
     CheckpointLost "S05" Error WithLoss "4.2" "newest checkpoint is lost"
         "It was durable, but neither of its superblock slots verifies."
@@ -117,8 +117,8 @@ catalog! {
     OperationLost "L07" Error WithLoss "9.5" "acknowledged operation is lost"
         "It stands in the log behind a group that does not verify, and cannot be replayed without that."
         "It is given up.";
-    MapSlotInvalid "M01" Error Safely "5" "space-map slot does not verify"
-        "The other slot of the page may serve. Repair writes both afresh."
+    MapSlotInvalid "M01" Error Safely "5" "space-map slot is not what it must be"
+        "It cannot be read, is of another place or volume, or was the one that counts. The other slot of the page may serve. Repair writes both afresh."
         "The page is written afresh.";
     MapWrong "M02" Error WithLoss "5" "space map is not the one that the superblock means"
         "A page fell back to an older state. The map can be rebuilt from the table and the nodes."
@@ -135,6 +135,9 @@ catalog! {
     BlockOutside "M06" Error WithLoss "5" "extent lies outside the space for nodes"
         "It reaches past the image's end or into a fixed region."
         "What is there cannot be read, and is lost.";
+    MapSlotTorn "M07" Note Safely "5" "space-map slot was being written when the power went"
+        "The checkpoint that it belongs to was never durable; the other slot of the page counts. The next checkpoint writes it afresh."
+        "The page is written afresh.";
     TablePageInvalid "T01" Error WithLoss "6" "table page does not verify"
         "The nodes that it names cannot be found through it."
         "Nodes are looked for all over the image, and the table is made anew.";

@@ -38,14 +38,14 @@ pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> 
 
 /// The slots that do not verify, unless there is a worse word for them.
 fn slots(disk: &Disk, ring: &Ring, report: &mut Report) {
-    let torn = ring.torn().map(|slot| slot.slot);
+    let torn = [ring.torn(), ring.torn_copy()].map(|slot| slot.map(|slot| slot.slot));
     let none = ring.newest().is_none();
     let mut lost = Vec::new();
     // Where the image is too short, that has been said.
     for slot in ring.slots().iter().filter(|slot| slot.byte + BLOCK_SIZE as u64 <= disk.len()) {
         let SlotState::Invalid(fault) = &slot.state else { continue };
         let detail = format!("slot {}: {fault}", slot.slot);
-        let code = match torn == Some(slot.slot) {
+        let code = match torn.contains(&Some(slot.slot)) {
             _ if slot.unreadable => Code::ReadFailed,
             _ if none => continue,
             true => Code::SlotTorn,

@@ -3,7 +3,7 @@
 use super::{Code, Report};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::{Birth, Magic, MapPage, Seal, Superblock};
+use crate::format::{Birth, FormatError, Magic, MapPage, Seal, Superblock};
 use crate::ids::*;
 use crate::space::Bitmap;
 use crate::space::map::{is_page, load_bits, map_hash, slot_at};
@@ -119,8 +119,9 @@ impl Owners {
     pub fn compare(&self, disk: &Disk, superblock: &Superblock, report: &mut Report) {
         let mut marked = Bitmap::new(superblock.image_blocks);
         let (mut hashes, mut youngest) = (Vec::new(), Epoch(0));
+        let mut torn = Vec::new();
         for page in 0..superblock.map_pages {
-            let found = check_page(disk, superblock, page, &mut marked, report);
+            let found = check_page(disk, superblock, page, &mut marked, &mut torn, report);
             hashes.extend(found.map(|(hash, _)| hash));
             youngest = youngest.max(found.map_or(Epoch(0), |(_, epoch)| epoch));
         }
@@ -129,6 +130,12 @@ impl Owners {
             report.add(Code::MapWrong, Place::Byte(superblock.map_start.byte()), detail);
         }
         let found = map_hash(hashes.into_iter());
+        // Beside slots that count, all of them, one that was being written means nothing.
+        let code = match found == superblock.map_hash {
+            true => Code::MapSlotTorn,
+            false => Code::MapSlotInvalid,
+        };
+        torn.into_iter().for_each(|(place, fault)| report.add(code, place, fault));
         if found != superblock.map_hash {
             let detail = format!("expected hash {}, found {found}", superblock.map_hash);
             report.add(Code::MapWrong, Place::Byte(superblock.map_start.byte()), detail);
@@ -156,12 +163,13 @@ impl Owners {
     }
 }
 
-/// Checks both slots of a page of the space map, and marks what the one that counts says.
+/// Checks both slots of a page of the space map, and marks what the one that counts says. Those that do not verify are `torn`.
 fn check_page(
     disk: &Disk,
     superblock: &Superblock,
     page: u64,
     marked: &mut Bitmap,
+    torn: &mut Vec<(Place, FormatError)>,
     report: &mut Report,
 ) -> Option<(Hash, Epoch)> {
     let mut best: Option<(Epoch, MapPage, Hash)> = None;
@@ -191,7 +199,7 @@ fn check_page(
                 Place::Byte(at),
                 format!("not page {page} of this checkpoint"),
             ),
-            Err(error) => report.add(Code::MapSlotInvalid, Place::Byte(at), error),
+            Err(error) => torn.push((Place::Byte(at), error)),
         }
     }
     let (epoch, map, hash) = best?;

@@ -96,7 +96,7 @@ impl<'s> Judge<'s> {
 
     fn recover(&mut self, watch: &Arc<Watch>) -> Verdict {
         let device: Arc<dyn Device> = watch.clone();
-        self.check(&device, harmless, "the checker")?;
+        self.check(&device, "the checker")?;
         let (boundaries, recovery) = self.look(&device)?;
         if !watch.is_untouched() {
             return Err("reading wrote to the device".into());
@@ -105,7 +105,7 @@ impl<'s> Judge<'s> {
         let eager = recovery.survey.groups % 2 == 0;
         let checkpoints = self.recover_for_good(&device, boundaries[0], eager)?;
         watch.end_recovery();
-        self.check(&device, |_| false, "after recovery, the checker")?;
+        self.check(&device, "after recovery, the checker")?;
         self.look_again(&device, boundaries[0])?;
 
         let survey = &recovery.survey;
@@ -183,35 +183,23 @@ impl<'s> Judge<'s> {
         if same.is_empty() { Err(different) } else { Ok(same) }
     }
 
-    fn check(
-        &mut self,
-        device: &Arc<dyn Device>,
-        allowed: impl Fn(Code) -> bool,
-        who: &str,
-    ) -> Result<(), String> {
+    fn check(&mut self, device: &Arc<dyn Device>, who: &str) -> Result<(), String> {
         let report = check(device, CheckOptions::ALL, &mut ());
         for finding in &report.findings {
             let problem = finding.code.problem();
             let found = match finding.code {
                 Code::SlotTorn => "checker: superblock slot torn",
-                Code::SlotInvalid => "checker: superblock slot bad beside a good one",
-                Code::MapSlotInvalid => "checker: slot of the space map torn",
+                Code::MapSlotTorn => "checker: slot of the space map torn",
                 _ => "",
             };
             self.count(found, u64::from(!found.is_empty()));
-            if !allowed(finding.code) && problem.severity != Severity::Note {
+            if problem.severity != Severity::Note {
                 let (name, place, detail) = (problem.name, &finding.place, &finding.detail);
                 return Err(format!("{who}: {name} {}: {place}: {detail}", problem.title));
             }
         }
         Ok(())
     }
-}
-
-/// What the checker may say of a state before it is recovered: a second slot of the ring, or of the space
-/// map, that was being written cannot be told from rot, and is said.
-pub(super) fn harmless(code: Code) -> bool {
-    matches!(code, Code::SlotInvalid | Code::MapSlotInvalid)
 }
 
 fn said(who: &'static str) -> impl Fn(Error) -> String {

@@ -140,7 +140,22 @@ impl Fs {
         }
     }
 
-    /// Writes `data` at `offset`; the file grows as needed.
+    /// Writes `data` at `offset`, and where space is short, what is written over in place in pieces: each needs room until
+    /// buffers are emptied, and each is an operation by itself.
+    pub fn write_in_pieces(&mut self, object: &Object, offset: u64, data: &Bytes) -> Result<()> {
+        let (size, len) = (regular(object)?.size, data.len());
+        match self.write(object, offset, data) {
+            Err(Error::NoSpace { .. }) if offset + len as u64 <= size && len > FILE_BLOCK => {
+                let half = (offset + len as u64 / 2).next_multiple_of(BLOCK) - offset;
+                let half = (half as usize).min(len - 1);
+                self.write_in_pieces(object, offset, &data.slice(..half))?;
+                self.write_in_pieces(object, offset + half as u64, &data.slice(half..))
+            }
+            written => written,
+        }
+    }
+
+    /// Writes `data` at `offset`, all at once; the file grows as needed.
     pub fn write(&mut self, object: &Object, offset: u64, data: &Bytes) -> Result<()> {
         let old_size = regular(object)?.size;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_MAX);
@@ -151,20 +166,6 @@ impl Fs {
         if data.len() > WRITE_MAX {
             return Err(Error::Misuse(format!("a write of more than {WRITE_MAX} bytes")));
         }
-        match self.write_at_once(object, offset, data) {
-            Err(Error::NoSpace { .. }) if end <= old_size && data.len() > FILE_BLOCK => {
-                let half = (offset + data.len() as u64 / 2).next_multiple_of(BLOCK) - offset;
-                let half = (half as usize).min(data.len() - 1);
-                self.write(object, offset, &data.slice(..half))?;
-                self.write(object, offset + half as u64, &data.slice(half..))
-            }
-            written => written,
-        }
-    }
-
-    fn write_at_once(&mut self, object: &Object, offset: u64, data: &Bytes) -> Result<()> {
-        let old_size = regular(object)?.size;
-        let end = offset + data.len() as u64;
         self.resize(object, Op::Write, old_size.max(end), |draft| {
             let (messages, holes) = block_messages(object, old_size, offset, data);
             draft.append(messages);

@@ -22,7 +22,7 @@ const ROUNDS: usize = 4;
 pub struct Repair {
     /// Log records that were made durable in the trees.
     pub replayed: u64,
-    /// Slots of the superblock ring that did not verify and were written afresh.
+    /// Slots of the superblock ring and of the space map that did not verify and were written afresh.
     pub slots_mended: u32,
     /// Files without a name that were deleted.
     pub orphans: u64,
@@ -92,7 +92,10 @@ fn once(
     let disk = Disk::new(device.clone());
     mend_identity(&disk, report)?;
     mend_reserved(&disk)?;
-    let broken = mend_ring(&disk, false)?;
+    let is_map =
+        |finding: &&Finding| matches!(finding.code, Code::MapSlotInvalid | Code::MapSlotTorn);
+    let maps = report.findings.iter().filter(is_map).count() as u32;
+    let broken = maps + mend_ring(&disk, false)?;
     let mut found = Mended::default();
     let mut mending = |spare| {
         let mut volume = mend(device, report, slot, spare, nonces.source(), &mut found)?;

@@ -136,7 +136,15 @@ impl Ring {
         (first.0..first.0.saturating_add(EPOCHS - 1)).take_while(is_lost).last().map(Epoch)
     }
 
-    /// The slot that was being written when the power went.
+    /// The second slot of the newest superblock, if that was being written when the power went: the first was durable by then.
+    pub fn torn_copy(&self) -> Option<&RingSlot> {
+        let epoch = self.newest()?.birth.epoch;
+        let [first, second] = slots_of(epoch).map(|slot| &self.slots[slot as usize]);
+        let holds = |slot: &RingSlot| slot.superblock().is_some_and(|s| s.birth.epoch == epoch);
+        (holds(first) && second.is_invalid()).then_some(second)
+    }
+
+    /// The first slot of the next epoch, if that was being written when the power went.
     pub fn torn(&self) -> Option<&RingSlot> {
         let [first, second] = self.next_pair()?;
         (first.is_invalid() && !second.is_invalid()).then_some(first)

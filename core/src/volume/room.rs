@@ -193,11 +193,18 @@ impl Volume {
         // Half of the reserve more, so that the next operation does not have to empty buffers again.
         let reserve = reserve_for_deletes(self.trees.store.geometry, self.superblock.image_blocks);
         let goal = need + Need::of_blocks(reserve.all() / 2);
-        let is_enough = |volume: &Volume| volume.has_room(goal, claim);
-        if self.drain_until(Emptied::All, Ground::Reserve, is_enough)? == Drained::Wholly {
-            self.drained = self.next_msn;
+        let is_enough =
+            |volume: &Volume| volume.trees.balance.emptied() > 0 && volume.has_room(goal, claim);
+        loop {
+            if self.drain_until(Emptied::All, Ground::Reserve, is_enough)? == Drained::Wholly {
+                self.drained = self.next_msn;
+                return self.release(need, claim);
+            }
+            // What is written then may break up the rows that there was room in.
+            if self.release(need, claim)? {
+                return Ok(true);
+            }
         }
-        self.release(need, claim)
     }
 
     /// Makes checkpoints until there is room for so much, or nothing comes of it. What is not logged becomes durable all at once, so

@@ -81,7 +81,7 @@ pub(crate) fn report(
             let place = overlay.map_or(String::new(), |file| format!(" in {}", show::path(file)));
             writeln!(
                 io.out,
-                "{name}: repaired{place}: {} log records made durable, {} superblock slots written afresh",
+                "{name}: repaired{place}: {} log records made durable, {} slots written afresh",
                 done.replayed, done.slots_mended
             )?;
             if done.orphans > 0 {

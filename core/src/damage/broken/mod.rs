@@ -37,6 +37,7 @@ pub fn make_broken(code: Code) -> Result<Option<Vec<u8>>> {
         Code::LogDamaged | Code::OperationLost => log::damaged,
         Code::ValueLost => log::value_lost,
         Code::MapSlotInvalid => space::map_slot_invalid,
+        Code::MapSlotTorn => space::map_slot_torn,
         Code::MapWrong => space::map_wrong,
         Code::BlockUnmarked => space::block_unmarked,
         Code::BlockLost => space::block_lost,

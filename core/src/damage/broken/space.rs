@@ -3,13 +3,25 @@
 use super::bench::Bench;
 use super::missing;
 use crate::anatomy::Kind;
-use crate::error::Result;
+use crate::error::{Place, Result};
+use crate::format::MapPage;
 use crate::ids::*;
 
+/// The slot of the page that does not count has a page of another place.
 pub(super) fn map_slot_invalid(bench: &mut Bench) -> Result<()> {
-    let other =
-        bench.first("older page", |part| part.kind == Kind::MapPage && part.above.is_empty())?;
-    bench.flip(&other, "used")
+    let (anatomy, other) = (bench.anatomy()?, older_page(bench)?);
+    let (disk, at) = (bench.disk(), anatomy.find(&other)?.byte());
+    let (seal, map) = MapPage::decode(&disk.read(at, BLOCK_SIZE)?, None)
+        .map_err(|error| crate::error::Error::corrupt(Place::Byte(at), error))?;
+    disk.write(at, &MapPage { page: map.page + 1, ..map }.encode(seal.birth).0)
+}
+
+pub(super) fn map_slot_torn(bench: &mut Bench) -> Result<()> {
+    bench.flip(&older_page(bench)?, "used")
+}
+
+fn older_page(bench: &Bench) -> Result<String> {
+    bench.first("older page", |part| part.kind == Kind::MapPage && part.above.is_empty())
 }
 
 pub(super) fn map_wrong(bench: &mut Bench) -> Result<()> {

@@ -62,7 +62,7 @@ impl Server {
         let open = self.nodes.opened(handle)?;
         self.change(|fs| {
             self.settle_rights(fs, &open, by)?;
-            fs.write(&open.object, offset, bytes)
+            fs.write_in_pieces(&open.object, offset, bytes)
         })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Imports run downwards in the order of the list below: `format` and `device` know nobody,
 //! `volume` owns the engine, `kv`, `fs` and `check` stand on top of it, `mend` repairs what `check` finds, `plan` is
-//! about repairs that are looked at first, `anatomy` says what every byte is, `explore` looks at all of it, `damage` spoils
+//! about repairs that are looked at first, `anatomy` says what every byte is, `redact` copies an image without contents,
+//! `explore` looks at all of it, `damage` spoils
 //! it. There is no global state, no
 //! terminal and no argument parsing here; the device, the clock and every source of randomness are
 //! handed in, so that a run can be repeated exactly.
@@ -43,6 +44,8 @@ pub mod mend;
 pub mod plan;
 
 pub mod anatomy;
+
+pub mod redact;
 
 pub mod explore;
 

@@ -34,6 +34,8 @@
 //! the keys that follow when the last eight bytes count up. Their values are where the bindings say.
 //! Messages take MSNs from the LSN on: an unbound entry as many as it stands for, any other one.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::binding::{Binding, MsnRange, bind_all};
@@ -311,17 +313,30 @@ impl Record {
     /// What looks like records in a group that does not verify. One that cannot be parsed is skipped, if its length leads to
     /// another place in the group.
     pub fn legible(group: &Bytes) -> impl Iterator<Item = Record> {
+        Record::pieces(group)
+            .filter_map(|piece| Record::decode_alone(&group.slice(piece), None).ok())
+    }
+
+    /// Where records are in a group that may not verify, as far as one's length leads to the next.
+    pub fn pieces(group: &Bytes) -> impl Iterator<Item = Range<usize>> {
         let mut at = GROUP_HEADER_BYTES;
-        let pieces = std::iter::from_fn(move || {
+        std::iter::from_fn(move || {
             let length = group.get(at..at + 4)?.try_into().expect("four bytes");
             let length = u32::from_le_bytes(length) as usize;
             // No byte is looked at twice, whatever a record says that it holds.
             let end = group.len().min(at + length);
-            let piece = (length >= RECORD_HEADER).then(|| group.slice(at..end));
+            let piece = (length >= RECORD_HEADER).then_some(at..end);
             at = end;
             piece
-        });
-        pieces.filter_map(|bytes| Record::decode(&mut Fields::new(&bytes), &bytes).ok())
+        })
+    }
+
+    /// Parses bytes that begin with a record.
+    pub fn decode_alone(
+        bytes: &Bytes,
+        trace: Option<&mut dyn Trace>,
+    ) -> Result<Record, FormatError> {
+        Record::decode(&mut Fields::traced(bytes, trace), bytes)
     }
 
     fn decode(f: &mut Fields<'_, '_>, group: &Bytes) -> Result<Record, FormatError> {

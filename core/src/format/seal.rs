@@ -146,6 +146,11 @@ impl Seal {
         writer.u64(birth.nonce.0);
     }
 
+    /// Makes the hash in a seal another, so that the structure does not verify.
+    pub fn spoil(bytes: &mut [u8]) {
+        bytes[HASH_AT] ^= 1;
+    }
+
     /// Hashes the finished structure, `bytes`, and writes the hash into its seal.
     pub fn close(bytes: &mut [u8]) -> Hash {
         let hash = Hash::of(&bytes[HASHED_FROM..]);

@@ -92,6 +92,24 @@ impl Bitmap {
         })
     }
 
+    /// The runs of set bits: start and length.
+    pub fn set_runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let start = self.find_set(from)?;
+            from = self.find_clear(start, 1).unwrap_or(self.len);
+            Some((start, from - start))
+        })
+    }
+
+    /// Sets all bits that are set in another bitmap, as far as there are any.
+    pub fn join(&mut self, other: &Bitmap) {
+        for (start, count) in other.set_runs() {
+            let end = (start + count).min(self.len);
+            self.set(start.min(end), end - start.min(end));
+        }
+    }
+
     /// The first set bit at or after `from`.
     pub fn find_set(&self, from: u64) -> Option<u64> {
         let mut at = from;

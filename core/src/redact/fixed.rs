@@ -1,0 +1,101 @@
+//! What stands at fixed places: identity block, superblock ring, space map, and what must be zero there.
+
+use super::copy::{Claim, Copy, Resealed};
+use crate::check::reserved;
+use crate::error::Result;
+use crate::format::limits::SUPERBLOCK_SLOTS;
+use crate::format::*;
+use crate::ids::*;
+use crate::volume::{Layout, ring_of, slot_block};
+
+impl Copy<'_> {
+    /// Nothing else is at fixed places.
+    pub fn take_fixed(&mut self, layout: Option<&Layout>) {
+        let before_log = (BlockNr(0), reserved()[2].end / BLOCK_SIZE as u64);
+        for (start, count) in layout.into_iter().flat_map(Layout::fixed).chain([before_log]) {
+            let end = (start.0 + count).min(self.taken.len());
+            self.taken.set(start.0.min(end), end - start.0.min(end));
+        }
+    }
+
+    /// What stands there; all else has been sealed.
+    pub fn fixed(&mut self, identity: Option<&Identity>, layout: Option<&Layout>) -> Result<()> {
+        for range in reserved() {
+            self.padding(&mut Claim::whole(), range.start, range.end - range.start)?;
+        }
+        let is_identity = |block: &[u8]| Identity::decode(block, None).is_ok();
+        self.block(IDENTITY_AT, |_, block| Ok(is_identity(&block).then_some(block)))?;
+        for slot in self.slots(identity, layout) {
+            self.block(slot.byte(), |copy, block| copy.superblock(slot.byte(), &block))?;
+        }
+        let Some(layout) = layout else { return Ok(()) };
+        for slot in (layout.map_start.0..layout.map_start.0 + layout.map_blocks).map(BlockNr) {
+            let is_page = |block: &[u8]| MapPage::decode(block, None).is_ok();
+            self.block(slot.byte(), |_, block| Ok(is_page(&block).then_some(block)))?;
+        }
+        Ok(())
+    }
+
+    /// Where superblocks are, or may be: the identity block may have another place for the second half of the ring. What
+    /// belongs to a node is no slot.
+    fn slots(&self, identity: Option<&Identity>, layout: Option<&Layout>) -> Vec<BlockNr> {
+        let fixed: Vec<_> = layout.into_iter().flat_map(Layout::fixed).collect();
+        let is_fixed = |slot: BlockNr| {
+            fixed.iter().any(|(start, count)| (start.0..start.0 + count).contains(&slot.0))
+        };
+        let front = ring_of(0)[0].0;
+        let rings = [layout.map(|layout| layout.ring), identity.map(|identity| identity.ring)];
+        let rings = rings.into_iter().flatten().chain([ring_of(0)]);
+        let slots = |ring| (0..SUPERBLOCK_SLOTS).map(move |slot| slot_block(ring, slot));
+        let mut slots: Vec<BlockNr> = rings.flat_map(slots).collect();
+        slots.retain(|slot| (front..self.taken.len()).contains(&slot.0));
+        slots.retain(|slot| {
+            slot.0 < reserved()[2].end / BLOCK_SIZE as u64
+                || is_fixed(*slot)
+                || !self.taken.get(slot.0)
+        });
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// A block that is zero, or verifies and becomes what `copied` says, or does not verify. Then its copy does not
+    /// either: it has the magic of the original, if that has one, and is not zero.
+    fn block(
+        &mut self,
+        at: u64,
+        copied: impl FnOnce(&mut Self, Vec<u8>) -> Result<Option<Vec<u8>>>,
+    ) -> Result<()> {
+        let Ok(block) = self.disk.read(at, BLOCK_SIZE) else { return Ok(()) };
+        if is_zero(&block) {
+            return Ok(());
+        }
+        let magic = Magic::of(&block);
+        match copied(self, block)? {
+            Some(copy) => self.put(at, &copy),
+            None if self.keep_damaged => {
+                self.damaged += 1;
+                self.keep(&mut Claim::whole(), at, BLOCK_SIZE as u64)
+            }
+            None => {
+                self.damaged += 1;
+                self.put(at, magic.map_or(&[0xff][..], |magic| magic.bytes()))
+            }
+        }
+    }
+
+    /// A superblock whose roots are those of the copy.
+    fn superblock(&mut self, at: u64, block: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Ok(mut superblock) = Superblock::decode(block, None) else { return Ok(None) };
+        let roots = superblock.roots.iter_mut().map(|root| &mut root.table);
+        for root in roots.chain([&mut superblock.table]) {
+            let found = self.sealed.get(&root.page.block.byte()).copied().flatten();
+            root.page.hash = Resealed::instead_of(found, root.page.hash);
+        }
+        let copy = superblock.encode();
+        if let Some(old) = Seal::hash_of(block).filter(|old| Seal::hash_of(&copy) != Some(*old)) {
+            self.changed(at, block.len(), old)?;
+        }
+        Ok(Some(copy))
+    }
+}

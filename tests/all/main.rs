@@ -24,6 +24,7 @@ mod matrix;
 mod mended;
 mod moments;
 mod mounted;
+mod packs;
 mod paths;
 mod placement;
 mod plans;

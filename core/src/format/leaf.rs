@@ -287,14 +287,6 @@ impl LeafHead {
         stand_together(sum(|at| at.bytes), sum(|at| at.small))
     }
 
-    /// Where values are in a leaf whose head has so many bytes, in bytes from the start of the leaf, in order: the small
-    /// chunks of each basement, and the blocks behind all of them.
-    pub fn values(&self, head_bytes: u32) -> impl Iterator<Item = Range<u32>> + '_ {
-        let small = self.basements.iter().map(|basement| basement.chunks());
-        let blocks = self.parts_end(head_bytes).next_multiple_of(BLOCK_SIZE as u32);
-        small.chain(std::iter::once(blocks..self.leaf_bytes)).filter(|values| !values.is_empty())
-    }
-
     /// Parses a slice that is exactly the head.
     pub fn decode(
         head: &[u8],

@@ -7,13 +7,14 @@
 use std::io::{self, BufRead, Read, Write};
 
 use betr_core::ids::{BLOCK_SIZE, Hash, is_zero};
+use betr_core::redact::Original;
 use sha2::{Digest, Sha256};
 use zstd::stream::{read::Decoder, write::Encoder};
 
 /// What a pack begins with.
 const MAGIC: &[u8; 8] = b"\xbeBETRpk\n";
 /// The version that is written and read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of the header.
 const HEADER_BYTES: usize = 24;
 /// Bytes before the blocks of a row.
@@ -24,14 +25,34 @@ const ROW_MAX: u32 = 256;
 const IMAGE_MAX: u64 = 1 << 44;
 /// The logarithm of the bytes that a decoder must remember.
 const WINDOW_LOG: u32 = 23;
+/// Bytes of what is said of a structure that was sealed afresh.
+pub(crate) const ORIGINAL_BYTES: usize = 44;
+/// The least bytes that an image has for each hash in it.
+const HASH_BYTES: u64 = 32;
 /// How much work is put into compression.
 const LEVEL: i32 = 9;
+
+/// Which contents of files a pack has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// None: zeros stand in their place.
+    Zeros,
+    /// All of them.
+    All,
+    /// Those of structures that do not verify; zeros in place of all others.
+    OfDamaged,
+}
+
+impl Contents {
+    /// All of them, in the order of their codes.
+    const CODES: [Contents; 3] = [Contents::Zeros, Contents::All, Contents::OfDamaged];
+}
 
 /// What a pack says of itself at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Whether it has the contents of files.
-    pub contents: bool,
+    /// Which contents of files it has.
+    pub contents: Contents,
     /// The length of the image.
     pub image_bytes: u64,
 }
@@ -65,7 +86,7 @@ impl Header {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&u32::from(self.contents).to_le_bytes());
+        bytes[12..16].copy_from_slice(&(self.contents as u32).to_le_bytes());
         bytes[16..].copy_from_slice(&self.image_bytes.to_le_bytes());
         bytes
     }
@@ -82,12 +103,11 @@ impl Header {
         match u32_at(bytes, 8) {
             VERSION => {}
             version if version > VERSION => return Err(PackError::Newer(version)),
-            version => return Err(wrong("version", 8, "1", version.to_string())),
+            version => return Err(wrong("version", 8, "2", version.to_string())),
         }
-        let contents = match u32_at(bytes, 12) {
-            flag @ 0..=1 => flag == 1,
-            flag => return Err(wrong("contents", 12, "0 or 1", flag.to_string())),
-        };
+        let code = u32_at(bytes, 12);
+        let contents = Contents::CODES.get(code as usize).copied();
+        let contents = contents.ok_or_else(|| wrong("contents", 12, "0 to 2", code.to_string()))?;
         let image_bytes = u64_at(bytes, 16);
         if image_bytes > IMAGE_MAX {
             return Err(wrong("image bytes", 16, "at most 2^44", image_bytes.to_string()));
@@ -165,15 +185,31 @@ impl<W: Write> PackWriter<W> {
         self.out.write_all(bytes)
     }
 
-    /// Ends the pack; returns how many blocks are in it.
-    pub fn end(mut self) -> io::Result<u64> {
+    /// Ends the blocks, and adds what is said of so many structures, as [`encode_original`] has it. Ends the pack; returns
+    /// how many blocks are in it.
+    pub fn end(mut self, count: u64, mut originals: impl Read) -> io::Result<u64> {
         self.flush_row()?;
         self.write(&row_header(self.blocks, 0))?;
+        self.write(&count.to_le_bytes())?;
+        let mut original = [0; ORIGINAL_BYTES];
+        for _ in 0..count {
+            originals.read_exact(&mut original)?;
+            self.write(&original)?;
+        }
         let hash: [u8; 32] = self.hash.finalize().into();
         self.out.write_all(&hash)?;
         self.out.finish()?.flush()?;
         Ok(self.blocks)
     }
+}
+
+/// What is said of a structure that was sealed afresh.
+pub(crate) fn encode_original(original: &Original) -> [u8; ORIGINAL_BYTES] {
+    let mut bytes = [0; ORIGINAL_BYTES];
+    bytes[..8].copy_from_slice(&original.byte.to_le_bytes());
+    bytes[8..12].copy_from_slice(&original.bytes.to_le_bytes());
+    bytes[12..].copy_from_slice(&original.hash.0);
+    bytes
 }
 
 fn row_header(first: u64, count: u32) -> [u8; ROW_BYTES] {
@@ -195,6 +231,8 @@ pub(crate) struct PackReader<R: BufRead> {
     next: u64,
     full: bool,
     blocks: u64,
+    /// How many structures are still to come, once all rows have been read.
+    originals: u64,
 }
 
 impl<R: BufRead> PackReader<R> {
@@ -208,7 +246,17 @@ impl<R: BufRead> PackReader<R> {
         let mut input = Decoder::with_buffer(input)?.single_frame();
         input.window_log_max(WINDOW_LOG)?;
         let (hash, row) = (Sha256::new_with_prefix(bytes), Vec::new());
-        Ok(PackReader { input, header, hash, at: 0, row, next: 0, full: true, blocks: 0 })
+        Ok(PackReader {
+            input,
+            header,
+            hash,
+            at: 0,
+            row,
+            next: 0,
+            full: true,
+            blocks: 0,
+            originals: 0,
+        })
     }
 
     /// What the pack says of itself.
@@ -216,14 +264,15 @@ impl<R: BufRead> PackReader<R> {
         self.header
     }
 
-    /// The next blocks: the number of the first, and their bytes. Nothing once all have been read and all verifies.
+    /// The next blocks: the number of the first, and their bytes. Nothing once all have been read; what was sealed afresh
+    /// follows.
     pub fn row(&mut self) -> Result<Option<(u64, &[u8])>, PackError> {
         let at = self.at;
         let mut head = [0; ROW_BYTES];
         self.read(&mut head)?;
         let (first, count) = (u64_at(&head, 0), u32_at(&head, 8));
         if count == 0 {
-            self.end(at, first)?;
+            self.end_of_rows(at, first)?;
             return Ok(None);
         }
         if count > ROW_MAX {
@@ -254,18 +303,43 @@ impl<R: BufRead> PackReader<R> {
         Ok(Some((first, &self.row[..inside])))
     }
 
-    /// The end, of which number and count have been read.
-    fn end(&mut self, at: u64, blocks: u64) -> Result<(), PackError> {
+    /// The end of the rows, of which number and count have been read.
+    fn end_of_rows(&mut self, at: u64, blocks: u64) -> Result<(), PackError> {
         if blocks != self.blocks {
             return Err(wrong("number of blocks", at, self.blocks, blocks));
         }
+        let at = self.at;
+        let mut count = [0; 8];
+        self.read(&mut count)?;
+        self.originals = u64::from_le_bytes(count);
+        let most = self.header.image_bytes / HASH_BYTES;
+        match self.originals > most {
+            true => Err(wrong("structures", at, format!("at most {most}"), self.originals)),
+            false => Ok(()),
+        }
+    }
+
+    /// The next structure that was sealed afresh, behind all rows. Nothing once all have been read and all verifies.
+    pub fn original(&mut self) -> Result<Option<Original>, PackError> {
+        if self.originals == 0 {
+            self.end()?;
+            return Ok(None);
+        }
+        self.originals -= 1;
+        let mut bytes = [0; ORIGINAL_BYTES];
+        self.read(&mut bytes)?;
+        let hash = Hash(bytes[12..].try_into().expect("32 bytes"));
+        Ok(Some(Original { byte: u64_at(&bytes, 0), bytes: u32_at(&bytes, 8), hash }))
+    }
+
+    fn end(&mut self) -> Result<(), PackError> {
         let computed = Hash(self.hash.clone().finalize().into());
         let mut hash = [0; 32];
         self.input.read_exact(&mut hash)?;
         if hash != computed.0 {
-            return Err(wrong("hash", at + ROW_BYTES as u64, computed, Hash(hash)));
+            return Err(wrong("hash", self.at, computed, Hash(hash)));
         }
-        let after = at + (ROW_BYTES + hash.len()) as u64;
+        let after = self.at + hash.len() as u64;
         let nothing = |more| match more {
             true => Err(wrong("end", after, "the end of the pack", "more")),
             false => Ok(()),
@@ -291,7 +365,9 @@ fn wrong(what: &'static str, at: u64, expected: impl ToString, found: impl ToStr
 mod tests {
     use super::*;
 
-    const HEADER: Header = Header { contents: false, image_bytes: 600 * 4096 - 96 };
+    const HEADER: Header = Header { contents: Contents::Zeros, image_bytes: 600 * 4096 - 96 };
+
+    const ORIGINAL: Original = Original { byte: 1 << 63, bytes: 77, hash: Hash([9; 32]) };
 
     fn pack(blocks: &[(u64, u8)]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -300,7 +376,7 @@ mod tests {
             let len = if *block == 599 { 4000 } else { 4096 };
             writer.block(*block, &vec![*byte; len]).unwrap();
         }
-        writer.end().unwrap();
+        writer.end(2, &[encode_original(&ORIGINAL); 2].concat()[..]).unwrap();
         bytes
     }
 
@@ -310,6 +386,11 @@ mod tests {
         while let Some((first, bytes)) = reader.row()? {
             found.extend((first..).zip(bytes.chunks(BLOCK_SIZE).map(|block| block[0])));
         }
+        let mut originals = Vec::new();
+        while let Some(original) = reader.original()? {
+            originals.push(original);
+        }
+        assert!(originals.is_empty() || originals == [ORIGINAL; 2]);
         Ok(found)
     }
 
@@ -366,7 +447,8 @@ mod tests {
             ([row(1, 1, &block), row(1, 1, &block)].concat(), "blocks from 3 to 600"),
             ([row(1, 1, &block), row(2, 1, &block)].concat(), "blocks from 3 to 600"),
             ([row(1, 1, &block), row(2, 0, &[0; 32])].concat(), "number of blocks"),
-            ([row(1, 1, &block), row(1, 0, &[0; 32])].concat(), "hash, at byte 4120"),
+            ([row(1, 1, &block), row(1, 0, &[0; 40])].concat(), "hash, at byte 4128"),
+            (row(0, 0, &[0xff; 8]), "structures, at byte 12"),
         ];
         for (records, text) in cases {
             let error = unpack(&forged(&records)).unwrap_err().to_string();

@@ -1,16 +1,18 @@
 //! `betr pack` and `betr unpack`: an image without the contents of its files, as a small file for a report of a problem.
 //!
-//! The image is only read, block by block; what goes into the pack is in `kept`, how it is written in `file`.
+//! The image is only read. [`betr_core::redact`] copies it without contents to a temporary file; what of that is not zero is
+//! written as a pack, block by block: how, is in `file`.
 #![forbid(unsafe_code)]
 
 mod file;
-mod kept;
+mod list;
 #[cfg(test)]
 mod tests;
 pub mod unpack;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,32 +22,40 @@ use betr_cli::image::next_data;
 use betr_cli::size::human;
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::{failure, open_view};
-use betr_cli::{Exit, Failure, Io, show};
-use betr_core::device::{Device, LenientDevice};
+use betr_cli::{Exit, Failure, Io, scratch, show};
+use betr_core::device::{Device, FileDevice, LenientDevice};
 use betr_core::ids::BLOCK_SIZE;
+use betr_core::redact::{Redacted, redact};
+use betr_core::space::Bitmap;
 
-use file::{Header, PackWriter};
-use kept::Kept;
+use file::{Contents, Header, PackWriter};
+use list::List;
 
 /// Blocks that are read at once.
 const AT_ONCE: u64 = 256;
 
 /// Write an image into a small file, without the contents of files
 ///
-/// Everything of the image is in the pack but for the contents of files, compressed: 'betr unpack' makes an image of
-/// it in which 'betr fsck -fn' finds what it finds in this one, and which every tool shows as it shows this one. The
-/// same image gives the same pack, byte for byte. It is for reports of problems.
+/// The pack has every structure of the image that is in use, compressed: 'betr unpack' makes an image of it in which
+/// 'betr fsck -fn' finds the same problems at the same places, and which every tool shows as it shows this one. The same
+/// image gives the same pack, byte for byte. It is for reports of problems.
 ///
-/// Names of files are in the pack, their sizes, owners and times, extended attributes, and the targets of symbolic
-/// links; and such contents as stand in the log, or are still on their way to the leaves of the trees. What is damaged is
-/// in it as it is: where it cannot be known what is contents, these may be too, and a note says so. To a check with
-/// --data all files of an image that was unpacked are damaged.
+/// Names of files are in the pack, their sizes, owners and times, names of extended attributes, and targets of symbolic
+/// links. Zeros stand in place of contents of files and values of extended attributes, wherever those are: in leaves,
+/// pending messages, and the log. Structures that had contents are sealed afresh over the zeros, and the pack lists
+/// their original hashes: by these, contents that are known can be confirmed. What is free is not in the pack.
+///
+/// A structure that does not verify may have any contents. In its place are bytes that do not verify either, unless
+/// --keep-damaged is given.
 #[derive(clap::Args, Debug)]
 #[command(after_help = GENERAL.to_string())]
 pub struct Args {
     /// Pack the contents of files as well
     #[arg(long)]
     data: bool,
+    /// Pack structures that do not verify as they are, with whatever contents they have
+    #[arg(long, conflicts_with = "data")]
+    keep_damaged: bool,
     /// Replace FILE if it is there
     #[arg(short, long)]
     force: bool,
@@ -56,12 +66,6 @@ pub struct Args {
     image: ImageArgs,
     /// What to write; "-" is standard output
     file: PathBuf,
-}
-
-/// What came of it.
-struct Packed {
-    blocks: u64,
-    left_out: u64,
 }
 
 /// Runs the tool.
@@ -75,13 +79,18 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let (image, base) = open_view(args.image.view())?;
     let lenient = Arc::new(LenientDevice::new(base.clone(), base.len()));
     let device: Arc<dyn Device> = lenient.clone();
-    let mut kept =
-        Kept::of(&device, args.data).map_err(|error| failure(path, Some(&device), &error))?;
     // A plan that is laid over has blocks where the image may have holes.
     let holes = Some(&image.file).filter(|_| args.image.view().overlay.is_none());
-    let header = Header { contents: args.data, image_bytes: device.len() };
+    let contents = match (args.data, args.keep_damaged) {
+        (true, _) => Contents::All,
+        (false, true) => Contents::OfDamaged,
+        (false, false) => Contents::Zeros,
+    };
+    let draft = scratch::for_image(path)?;
+    let source = Source::of(&device, contents, draft.file(), holes)
+        .map_err(|error| failure(path, Some(&device), &error))?;
     if to_stdout {
-        write(io.data(), header, &mut kept, &device, holes)?;
+        source.write(io.data())?;
     } else {
         let failed = |error: std::io::Error| {
             Failure::failed(format!("{}: cannot be written: {error}", show::path(&args.file)))
@@ -90,25 +99,33 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             true => image::create(&args.file, 0, true)?,
             false => image::create_new(&args.file)?,
         };
-        let out = BufWriter::new(&new.file);
-        let packed = write(out, header, &mut kept, &device, holes).map_err(failed)?;
+        let blocks = source.write(BufWriter::new(&new.file)).map_err(failed)?;
         let bytes = new.file.metadata().map_err(failed)?.len();
         new.commit()?;
         if !args.quiet {
-            let Packed { blocks, left_out } = packed;
-            let name = show::path(&args.file);
-            let (of, left_out) = (human(header.image_bytes), human(left_out));
-            writeln!(
-                io.out,
-                "{name}: {bytes} bytes: {blocks} blocks of {of}, {left_out} of contents left out"
-            )?;
+            let (name, of) = (show::path(&args.file), human(device.len()));
+            let what = match contents {
+                Contents::All => "contents of files included".into(),
+                _ => format!(
+                    "zeros for {} of contents of files; hashes of {} originals remain, by which known contents \
+                     can be confirmed",
+                    human(source.found.left_out),
+                    source.list.len()
+                ),
+            };
+            writeln!(io.out, "{name}: {bytes} bytes: {blocks} blocks of {of}, {what}")?;
         }
     }
-    let name = show::path(path);
-    if !args.data && !kept.all_known {
+    let (name, damaged) = (show::path(path), source.found.damaged);
+    let note = match contents {
+        Contents::Zeros => {
+            "they are not in the pack: --keep-damaged packs them, with whatever contents they have"
+        }
+        _ => "they are in the pack as they are, with whatever contents they have",
+    };
+    if damaged > 0 && contents != Contents::All {
         io.note(&format!(
-            "betr pack: {name}: note: it is damaged: contents of files may be in the pack, where nothing says \
-             that they are"
+            "betr pack: {name}: note: structures that do not verify: {damaged}; {note}"
         ))?;
     }
     let missing: u64 = lenient.missing().iter().map(|bytes| bytes.end - bytes.start).sum();
@@ -122,35 +139,121 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// Writes what is kept, block by block.
-fn write(
-    out: impl Write,
+/// What a pack is made of.
+struct Source<'s> {
     header: Header,
-    kept: &mut Kept,
-    device: &Arc<dyn Device>,
-    holes: Option<&File>,
-) -> std::io::Result<Packed> {
-    let mut pack = PackWriter::new(out, header)?;
-    let mut buffer = vec![0; AT_ONCE as usize * BLOCK_SIZE];
-    let (mut at, end) = (0, header.blocks());
-    while let Some(row) = kept.next_row(at) {
-        let (mut start, row_end) = (row.start, row.end.min(end));
-        if let Some(file) = holes.filter(|_| !kept.knows_blocks()) {
-            let data = next_data(file, start * BLOCK_SIZE as u64, header.image_bytes)?;
-            start = data.map_or(end, |byte| byte / BLOCK_SIZE as u64);
+    /// The image, or its copy without contents.
+    device: Arc<dyn Device>,
+    /// The file of it that may have holes.
+    holes: Option<&'s File>,
+    /// The blocks; none if all do that are not zero, because nothing says which are used.
+    blocks: Option<Bitmap>,
+    found: Redacted,
+    list: List<'s>,
+}
+
+impl<'s> Source<'s> {
+    /// Looks at an image. `draft` is an empty file for its copy; `holes` is the file of the image, if that may have holes.
+    fn of(
+        device: &Arc<dyn Device>,
+        contents: Contents,
+        draft: &'s File,
+        holes: Option<&'s File>,
+    ) -> betr_core::Result<Source<'s>> {
+        let header = Header { contents, image_bytes: device.len() };
+        let failed = |source| betr_core::Error::Io {
+            op: "make a temporary file",
+            place: betr_core::Place::Image,
+            source,
+        };
+        draft.set_len(header.image_bytes).map_err(failed)?;
+        let copy = draft.try_clone().map_err(failed)?;
+        let copy: Arc<dyn Device> = Arc::new(FileDevice::new(copy, header.image_bytes));
+        let mut list = List::behind(draft, header.image_bytes);
+        let keep_damaged = contents == Contents::OfDamaged;
+        if contents == Contents::All {
+            let nowhere = Arc::new(Nowhere(header.image_bytes));
+            let found = redact(device, nowhere, keep_damaged, &mut |_| Ok(()))?;
+            let blocks =
+                found.used.clone().or_else(|| found.is_whole.then(|| found.blocks.clone()));
+            let blocks = blocks.map(|mut blocks| {
+                blocks.join(&found.blocks);
+                blocks
+            });
+            return Ok(Source { header, device: device.clone(), holes, blocks, found, list });
         }
-        if start >= end {
-            break;
-        }
-        at = row_end.min(start + AT_ONCE).max(start);
-        let from = start * BLOCK_SIZE as u64;
-        let len = ((at - start) * BLOCK_SIZE as u64).min(header.image_bytes - from);
-        let bytes = &mut buffer[..len as usize];
-        device.read_at(from, bytes)?;
-        for (block, bytes) in (start..).zip(bytes.chunks_mut(BLOCK_SIZE)) {
-            kept.leave_out(block, bytes);
-            pack.block(block, bytes)?;
+        let found =
+            redact(device, copy.clone(), keep_damaged, &mut |original| list.push(&original))?;
+        list.flush().map_err(failed)?;
+        let (holes, blocks) = (Some(draft), Some(found.blocks.clone()));
+        Ok(Source { header, device: copy, holes, blocks, found, list })
+    }
+
+    /// The next blocks from one on that may not be zero.
+    fn next_row(&self, from: u64) -> std::io::Result<Option<Range<u64>>> {
+        let end = self.header.blocks();
+        let mut at = from;
+        loop {
+            let row = match &self.blocks {
+                None => at..end,
+                Some(blocks) => match blocks.find_set(at) {
+                    Some(start) => start..blocks.find_clear(start, 1).unwrap_or(blocks.len()),
+                    None => return Ok(None),
+                },
+            };
+            let row = row.start..row.end.min(end);
+            if row.is_empty() {
+                return Ok(None);
+            }
+            let byte = row.start * BLOCK_SIZE as u64;
+            let data = match self.holes {
+                Some(file) => next_data(file, byte, self.header.image_bytes)?,
+                None => Some(byte),
+            };
+            let Some(data) = data else { return Ok(None) };
+            at = data / BLOCK_SIZE as u64;
+            if row.contains(&at) {
+                return Ok(Some(at..row.end.min(at + AT_ONCE)));
+            }
         }
     }
-    Ok(Packed { blocks: pack.end()?, left_out: kept.left_out })
+
+    /// Writes the pack; returns how many blocks are in it.
+    fn write(&self, out: impl Write) -> std::io::Result<u64> {
+        let mut pack = PackWriter::new(out, self.header)?;
+        let mut buffer = vec![0; AT_ONCE as usize * BLOCK_SIZE];
+        let mut at = 0;
+        while let Some(row) = self.next_row(at)? {
+            let from = row.start * BLOCK_SIZE as u64;
+            let len = (row.end - row.start) * BLOCK_SIZE as u64;
+            let bytes = &mut buffer[..len.min(self.header.image_bytes - from) as usize];
+            self.device.read_at(from, bytes)?;
+            for (block, bytes) in (row.start..).zip(bytes.chunks(BLOCK_SIZE)) {
+                pack.block(block, bytes)?;
+            }
+            at = row.end;
+        }
+        pack.end(self.list.len(), self.list.reader())
+    }
+}
+
+/// A copy of so many bytes that nobody wants.
+struct Nowhere(u64);
+
+impl Device for Nowhere {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

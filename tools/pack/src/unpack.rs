@@ -1,7 +1,7 @@
 //! `betr unpack`: the image that a pack was made of, as far as it is in there.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,18 @@ use betr_cli::image;
 use betr_cli::size::human;
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::ids::BLOCK_SIZE;
+use betr_core::redact::Original;
 
-use crate::file::{PackError, PackReader};
+use crate::file::{Contents, PackError, PackReader};
 
 /// Make an image of a pack
 ///
 /// The image has the length of the one that was packed, and zeros where the pack has nothing: it takes little room. Files
-/// have their names and sizes in it, and no contents that could be read, unless they were packed with --data. The
-/// image is there once all of the pack has been verified, or not at all.
+/// have their names and sizes in it, and zeros for contents, unless they were packed with --data. The image is there once
+/// all of the pack has been verified, or not at all.
+///
+/// Structures that had contents were sealed afresh when they were packed. --originals lists them with the hashes that
+/// they had: address, length and SHA-256 hash, one a line; by these, contents that are known can be confirmed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = GENERAL.to_string())]
 pub struct Args {
@@ -27,6 +31,9 @@ pub struct Args {
     /// Say nothing on standard output
     #[arg(short, long)]
     quiet: bool,
+    /// Write the list of structures that were sealed afresh, with their original hashes, into a new file
+    #[arg(long, value_name = "LIST")]
+    originals: Option<PathBuf>,
     /// The pack; "-" is standard input
     file: PathBuf,
     /// The image to make: a file
@@ -83,11 +90,22 @@ fn unpack(args: &Args, name: &str, input: impl BufRead, io: &mut Io) -> Result<E
         })?;
         blocks += bytes.len().div_ceil(BLOCK_SIZE);
     }
+    let list = args.originals.as_deref().map(image::create_new).transpose()?;
+    let mut lines = list.as_ref().map(|list| BufWriter::new(&list.file));
+    while let Some(original) = pack.original().map_err(damaged)? {
+        if let Some(lines) = &mut lines {
+            let Original { byte, bytes, hash } = original;
+            writeln!(lines, "b:{byte:#x} {bytes} {hash}")?;
+        }
+    }
+    lines.map(|mut lines| lines.flush()).transpose()?;
     new.commit()?;
+    list.map(|list| list.commit()).transpose()?;
     if !args.quiet {
         let what = match header.contents {
-            true => "contents of files included",
-            false => "without the contents of files: check it without --data",
+            Contents::All => "contents of files included",
+            Contents::Zeros => "with zeros for contents of files",
+            Contents::OfDamaged => "with zeros for contents of files, but in what does not verify",
         };
         writeln!(io.out, "{path}: {}, {blocks} blocks, {what}", human(header.image_bytes))?;
     }

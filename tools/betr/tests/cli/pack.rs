@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 
 use crate::support::*;
 
-/// What a check says of an image, and how it ends. It is called by the same name always.
+/// What a check says of an image, values of the data index included, and how it ends; without hashes that it found. It
+/// is called by the same name always.
 fn check(image: &Path) -> (Option<i32>, String) {
-    let output = betr(["fsck", "-fn", "t.img"]).current_dir(image.parent().unwrap()).output();
-    let output = output.unwrap();
+    let fsck = ["fsck", "-fn", "--data", "t.img"];
+    let output = betr(fsck).current_dir(image.parent().unwrap()).output().unwrap();
     let (out, err) = text(&output);
-    (output.status.code(), out + &err)
+    let out = out + &err;
+    let lines = out.lines().map(|line| line.split(", computed ").next().unwrap_or(line));
+    (output.status.code(), lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Packs an image and unpacks it in a directory of its own; returns the new one, and the length of the pack.
@@ -58,11 +61,16 @@ fn what_is_unpacked_is_the_image_without_contents() {
         assert!(has(&image, contents.as_bytes()) && !has(&unpacked, contents.as_bytes()));
     }
     assert!(has(&unpacked, b"at-the-root"));
-    run("cat IMG /at-the-root", &unpacked, &dir, 3);
+    let (out, _) = run("cat IMG /at-the-root", &unpacked, &dir, 0);
+    assert_eq!(out, "\0".repeat("a secret\n".len()));
     // What is left of the image is all that it is packed from.
-    let pack = fs::read(dir.join("unpacked/t.pack")).unwrap();
-    through("", &unpacked.clone(), &dir.join("unpacked"));
-    assert!(fs::read(dir.join("unpacked/unpacked/t.pack")).unwrap() == pack);
+    let (again, _) = through("", &unpacked.clone(), &dir.join("unpacked"));
+    assert!(fs::read(again).unwrap() == fs::read(unpacked).unwrap());
+    let list = "unpack -qf --originals DIR/list DIR/unpacked/t.pack DIR/new.img";
+    run(list, &image, &dir, 0);
+    let list = fs::read_to_string(dir.join("list")).unwrap();
+    let blocks = list.lines().filter(|line| line.starts_with("b:0x") && line.contains(" 4096 "));
+    assert!(blocks.count() > 10_000);
     // With contents nothing is missing.
     let (unpacked, _) = through("--data", &image, &dir);
     run("fsck -fn --data IMG", &unpacked, &dir, 0);
@@ -75,7 +83,11 @@ fn streams_and_files_that_are_there() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);
     let (out, _) = run("pack IMG DIR/t.pack", &image, &dir, 0);
-    assert!(out.contains("t.pack: ") && out.contains(" of contents left out\n"), "{out}");
+    let end = " originals remain, by which known contents can be confirmed\n";
+    assert!(
+        out.contains("t.pack: ") && out.contains(", zeros for ") && out.ends_with(end),
+        "{out}"
+    );
     let pack = fs::read(dir.join("t.pack")).unwrap();
     let again = betr(words("pack IMG -", &image, &dir)).output().unwrap();
     assert!(again.status.success() && again.stdout == pack && again.stderr.is_empty());
@@ -86,7 +98,7 @@ fn streams_and_files_that_are_there() {
     let new = dir.join("new.img");
     let stdin = |line: &str| betr(words(line, &new, &dir)).write_stdin(pack.clone()).assert();
     let out = stdin("unpack - IMG").success().get_output().stdout.clone();
-    assert!(String::from_utf8(out).unwrap().contains("check it without --data"));
+    assert!(String::from_utf8(out).unwrap().contains("with zeros for contents of files"));
     let before = fingerprint(&new);
     stdin("unpack - IMG").code(1).stderr(predicates::str::contains("already holds"));
     stdin("unpack - DIR/none/new.img").code(1);
@@ -110,7 +122,7 @@ fn a_pack_that_does_not_verify_leaves_no_image() {
         (&b""[..], 3, "bad.pack: it is empty; expected a pack"),
         (&pack[..9], 3, "does not verify: it has only 9 bytes"),
         (&pack[..pack.len() - 9], 3, "does not verify: it ends too early"),
-        (&[&pack[..8], &[2, 0, 0, 0], &pack[12..]].concat(), 1, "by a newer version of betr"),
+        (&[&pack[..8], &[3, 0, 0, 0], &pack[12..]].concat(), 1, "by a newer version of betr"),
     ] {
         fs::write(&bad, bytes).unwrap();
         let (_, err) = run("unpack DIR/bad.pack DIR/new.img", &image, &dir, code);
@@ -175,4 +187,30 @@ fn the_log_is_packed_with_what_it_binds() {
     // The records can be brought in, in earnest.
     run("fsck -p IMG", &unpacked, &dir, 0);
     assert_eq!(check(&unpacked).0, Some(0));
+}
+
+#[test]
+fn what_does_not_verify_is_packed_only_if_that_is_asked_for() {
+    let (_guard, dir) = scratch();
+    let image = image(&dir);
+    let bytes = fs::read(&image).unwrap();
+    let secret = b"a secret";
+    let at = bytes.windows(secret.len()).position(|window| window == secret).unwrap();
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"A", at as u64).unwrap();
+    let found = check(&image);
+    assert!(found.0 == Some(4) && found.1.contains("N06"), "{found:?}");
+    let (out, err) = run("pack -f IMG DIR/t.pack", &image, &dir, 0);
+    assert!(
+        out.contains("t.pack: ")
+            && err.contains("note: structures that do not verify: 1; they are not in"),
+        "{err}"
+    );
+    let (unpacked, _) = through("", &image, &dir);
+    assert_eq!(check(&unpacked), found);
+    assert!(!has(&unpacked, b" secret"));
+    let (unpacked, _) = through("--keep-damaged", &image, &dir);
+    assert_eq!(check(&unpacked), found);
+    assert!(has(&unpacked, b"A secret") && !has(&unpacked, b"nobody else's business"));
+    run("pack --data --keep-damaged IMG DIR/u.pack", &image, &dir, 2);
 }

@@ -1,0 +1,70 @@
+//! The list of structures that were sealed afresh, in a temporary file: there is one for each block of a file.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+
+use betr_core::redact::Original;
+
+use crate::file::{ORIGINAL_BYTES, encode_original};
+
+/// So many bytes are written at once.
+const AT_ONCE: usize = 1 << 20;
+
+/// A list behind other bytes of a file.
+pub(crate) struct List<'f> {
+    file: &'f File,
+    start: u64,
+    len: u64,
+    written: u64,
+    waiting: Vec<u8>,
+}
+
+impl<'f> List<'f> {
+    /// An empty list from byte `start` on.
+    pub fn behind(file: &'f File, start: u64) -> List<'f> {
+        List { file, start, len: 0, written: 0, waiting: Vec::new() }
+    }
+
+    /// How many structures are in it.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, original: &Original) -> io::Result<()> {
+        self.waiting.extend_from_slice(&encode_original(original));
+        self.len += 1;
+        if self.waiting.len() >= AT_ONCE { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes all of it; nothing can be read before.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.waiting, self.start + self.written)?;
+        self.written += self.waiting.len() as u64;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Its bytes.
+    pub fn reader(&self) -> impl Read {
+        let end = self.start + self.len * ORIGINAL_BYTES as u64;
+        BufReader::with_capacity(AT_ONCE, Section { file: self.file, at: self.start, end })
+    }
+}
+
+/// Some bytes of a file.
+struct Section<'f> {
+    file: &'f File,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Section<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let len = (self.end - self.at).min(bytes.len() as u64) as usize;
+        let read = self.file.read_at(&mut bytes[..len], self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}

@@ -451,7 +451,7 @@ fn a_reservation_is_not_refused_for_what_deletes_will_free() {
 /// On a full volume names can be changed, and what is there can be written over: that takes room only until buffers are emptied.
 #[test]
 fn what_takes_no_more_than_there_is_works_on_a_full_volume() {
-    for (mib, count) in [(8, 100), (64, 250)] {
+    for (mib, count) in [(8, 80), (64, 150)] {
         let mut run = filled(mib, 7 + mib);
         let root = run.root();
         let names: Vec<Vec<u8>> = run.model.keys().cloned().collect();

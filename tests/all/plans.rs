@@ -154,7 +154,9 @@ fn cut_again(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) -> Result<
 fn sweep(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) {
     let recorder = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     assert_eq!(apply(plan, &*recorder).unwrap(), Standing::Untouched);
-    let known = errors(&(Arc::new(base.fork()) as Arc<dyn Device>));
+    let mut known = errors(&(Arc::new(base.fork()) as Arc<dyn Device>));
+    // Where a repair is taken back, what was wrong comes back.
+    known.extend(errors(&(Arc::new(ForkDevice::of(result)) as Arc<dyn Device>)));
     let (mut half, undo) = (0, inverse(plan));
     let mut seen: HashMap<u32, u64> = HashMap::new();
     let before = base.snapshot();

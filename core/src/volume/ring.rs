@@ -61,6 +61,11 @@ impl RingSlot {
     fn is_invalid(&self) -> bool {
         matches!(self.state, SlotState::Invalid(_))
     }
+
+    /// Whether it has the superblock of this epoch.
+    fn holds(&self, epoch: Epoch) -> bool {
+        self.superblock().is_some_and(|found| found.birth.epoch == epoch)
+    }
 }
 
 impl Ring {
@@ -136,12 +141,19 @@ impl Ring {
         (first.0..first.0.saturating_add(EPOCHS - 1)).take_while(is_lost).last().map(Epoch)
     }
 
-    /// The second slot of the newest superblock, if that was being written when the power went: the first was durable by then.
+    /// The slot of the newest superblock that was being written when the power went, when the other was durable: the second of the
+    /// pair; or the first, if the volume grew with it.
     pub fn torn_copy(&self) -> Option<&RingSlot> {
-        let epoch = self.newest()?.birth.epoch;
+        let newest = self.newest()?;
+        let epoch = newest.birth.epoch;
         let [first, second] = slots_of(epoch).map(|slot| &self.slots[slot as usize]);
-        let holds = |slot: &RingSlot| slot.superblock().is_some_and(|s| s.birth.epoch == epoch);
-        (holds(first) && second.is_invalid()).then_some(second)
+        if first.holds(epoch) {
+            return second.is_invalid().then_some(second);
+        }
+        let before = self.slots.iter().find(|slot| slot.holds(Epoch(epoch.0 - 1)));
+        let before = before.and_then(RingSlot::superblock);
+        let grew = before.is_none_or(|before| before.image_blocks < newest.image_blocks);
+        (grew && first.is_invalid()).then_some(first)
     }
 
     /// The first slot of the next epoch, if that was being written when the power went.
@@ -180,8 +192,7 @@ impl Ring {
 
     /// Whether the superblock of an epoch belongs into a slot, which has something else.
     fn lacks(slot: &RingSlot, epoch: Epoch) -> bool {
-        let found = slot.superblock().map(|found| found.birth.epoch);
-        slots_of(epoch).contains(&slot.slot) && found != Some(epoch)
+        slots_of(epoch).contains(&slot.slot) && !slot.holds(epoch)
     }
 
     /// What a bad slot is to hold: a copy of the other slot of its pair, or nothing.

@@ -12,7 +12,7 @@ use betr_cli::{Exit, Failure, Io, show};
 use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, FileDevice};
 use betr_core::fs::Fs;
-use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_core::volume::{Mode, NonceSource, OpenOptions, Volume};
 use fuser::Session;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -135,16 +135,35 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
     if let Some(overlay) = &options.overlay {
         device = betr_cli::plan::lay_over(device, &options.image, overlay)?;
     }
+    let opened = match open_volume(options, &device, nonces()?) {
+        // What is damaged and cannot be written may still be read.
+        Err(error) if error.is_damage() && !options.read_only => {
+            io.note(&format!(
+                "{}: damaged, mounted read-only: {error}; check it with 'betr fsck -fn'",
+                options.shown()
+            ))?;
+            options.read_only = true;
+            open_volume(options, &device, nonces()?)
+        }
+        opened => opened,
+    };
+    let volume = opened.map_err(|error| failure(&options.image, Some(&device), &error))?;
+    Ok((image, Fs::open(volume, Box::new(clock_now))))
+}
+
+fn open_volume(
+    options: &Options,
+    device: &Arc<dyn Device>,
+    nonces: NonceSource,
+) -> betr_core::Result<Volume> {
     let mode = match (options.read_only, options.no_recovery) {
         (true, true) => Mode::Checkpoint,
         (true, false) => Mode::ReadOnly,
         (false, _) => Mode::ReadWrite,
     };
     let cache = CacheBudget::of(options.cache);
-    let open = OpenOptions { punch: true, cache, ..OpenOptions::new(mode, nonces()?) };
-    let (volume, _) = Volume::open(device.clone(), open)
-        .map_err(|error| failure(&options.image, Some(&device), &error))?;
-    Ok((image, Fs::open(volume, Box::new(clock_now))))
+    let open = OpenOptions { punch: true, cache, ..OpenOptions::new(mode, nonces) };
+    Ok(Volume::open(device.clone(), open)?.0)
 }
 
 /// The kernel reads ahead as much as one request holds. Where that cannot be set it reads less.

@@ -24,6 +24,8 @@ pub(crate) struct Options {
     /// Each change is durable when it returns.
     pub sync: bool,
     pub noatime: bool,
+    /// Whether nothing is changed any more after an error of the image or its device, whoever met it.
+    pub read_only_after_errors: bool,
     /// Seconds after which changes are durable at the latest.
     pub commit: Duration,
     /// Seconds after which a checkpoint makes the log short again.
@@ -57,6 +59,7 @@ impl Options {
             gid: None,
             sync: false,
             noatime: false,
+            read_only_after_errors: false,
             commit: Duration::from_secs(1),
             checkpoint: Duration::from_secs(60),
             cache: 256 << 20,
@@ -103,6 +106,11 @@ impl Options {
                 _ => return Err(wrong("the file with the plan is missing")),
             },
             "offset" => self.offset = number()?,
+            "errors" => match value {
+                Some("continue") => self.read_only_after_errors = false,
+                Some("remount-ro") => self.read_only_after_errors = true,
+                _ => return Err(wrong("it is continue or remount-ro")),
+            },
             "uid" => self.uid = Some(id()?),
             "gid" => self.gid = Some(id()?),
             "commit" => self.commit = seconds()?,
@@ -163,6 +171,8 @@ mod tests {
         assert_eq!((options.read_only, options.nosuid, options.uid), (false, true, Some(1000)));
         assert_eq!((options.commit.as_secs(), options.cache), (5, 64 << 20));
         assert!(parse("ro,norecovery").unwrap().no_recovery);
+        assert!(parse("errors=remount-ro").unwrap().read_only_after_errors);
+        assert!(!parse("errors=continue").unwrap().read_only_after_errors);
         assert_eq!(parse("overlay=a/plan,ro").unwrap().overlay, Some("a/plan".into()));
         for (words, expected) in [
             ("norecovery", "-o norecovery: norecovery needs ro"),
@@ -172,6 +182,8 @@ mod tests {
             ("uid", "-o uid: a number is missing"),
             ("gid=5000000000", "-o gid=5000000000: it is too large"),
             ("cache=1M", "-o cache=1M: it must be at least 8M"),
+            ("errors=panic", "-o errors=panic: it is continue or remount-ro"),
+            ("errors", "-o errors: it is continue or remount-ro"),
             ("ro,quota", "-o quota: no such option"),
             ("ro=1", "-o ro=1: no such option"),
         ] {

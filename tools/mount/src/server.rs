@@ -1,7 +1,8 @@
 //! What all requests share: the file system, what the kernel knows of it, what went wrong.
 //!
-//! A change that fails because of the image or its device, and a read that finds damage, make the mount read-only: what
-//! was acknowledged still becomes durable as far as it can.
+//! What cannot be read is an error of who reads it, and of nobody else, unless `errors=remount-ro` says otherwise. When the volume
+//! itself has failed, because something that writing depends on cannot be read or written, the mount becomes read-only: what was
+//! acknowledged still becomes durable as far as it can.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,9 @@ const IDLE: Duration = Duration::from_secs(5);
 /// So many buffers are emptied at a time for that: some 10 ms, which others wait for.
 const RECLAIMED: u64 = 16;
 
+/// After 100 lines the log has heard enough: a bad device makes an error of each request.
+const ERRORS_TOLD: u64 = 100;
+
 /// So often the list of mounts is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -59,6 +63,8 @@ pub(crate) struct Server {
     freed: AtomicU64,
     /// How many errors there were of the image or its device.
     errors: AtomicU64,
+    /// What the last of them says, and that after which nothing is changed any more.
+    told: Mutex<Told>,
     /// The log is so full that a checkpoint is due; or there is no more to do.
     due: Mutex<Due>,
     wake: Condvar,
@@ -75,7 +81,17 @@ struct Due {
 pub(crate) struct State {
     pub read_only: bool,
     pub errors: u64,
+    pub told: Told,
     pub uptime: Duration,
+}
+
+/// What was said of errors.
+#[derive(Clone, Default)]
+pub(crate) struct Told {
+    /// The last one.
+    pub last: Option<String>,
+    /// The one that made the mount read-only.
+    pub read_only: Option<String>,
 }
 
 impl Server {
@@ -94,6 +110,7 @@ impl Server {
             ending: AtomicBool::new(false),
             freed: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            told: Mutex::default(),
             due: Mutex::default(),
             wake: Condvar::new(),
             since: Instant::now(),
@@ -104,6 +121,7 @@ impl Server {
         State {
             read_only: self.is_read_only(),
             errors: self.errors.load(Ordering::Relaxed),
+            told: self.told.lock().clone(),
             uptime: self.since.elapsed(),
         }
     }
@@ -194,8 +212,9 @@ impl Server {
         let (errno, serious) = of_error(error);
         // Whatever it was, a volume that has failed takes nothing any more. What is refused has changed nothing.
         let refused = matches!(error, betr_core::Error::Refused(_));
-        if serious || !refused && self.look(|fs| fs.volume().has_failed()) {
-            self.report(error);
+        let failed = !refused && self.look(|fs| fs.volume().has_failed());
+        if serious || failed {
+            self.report(error, failed || self.options.read_only_after_errors);
         }
         errno
     }
@@ -203,20 +222,28 @@ impl Server {
     /// A request has panicked: a mistake of ours.
     pub fn panicked(&self) -> Errno {
         let text = "a request has panicked: please report this";
-        self.report(&betr_core::Error::Misuse(text.into()));
+        self.report(&betr_core::Error::Misuse(text.into()), true);
         Errno::EIO
     }
 
-    fn report(&self, error: &betr_core::Error) {
+    /// Tells an error of the image or its device. If it `ends` changes the mount is read-only from now on.
+    fn report(&self, error: &betr_core::Error, ends: bool) {
         let before = self.errors.fetch_add(1, Ordering::Relaxed);
+        let text = error.to_string();
+        let mut told = self.told.lock();
         // The same place may be asked for again and again.
-        if before < 100 {
-            self.log.error(&format!("{}: {error}", self.options.shown()));
-        }
-        if !self.read_only.swap(true, Ordering::Relaxed) {
-            let text = "nothing is changed any more; unmount, and check it with 'betr fsck -fn'";
+        if before < ERRORS_TOLD && told.last.as_ref() != Some(&text) {
             self.log.error(&format!("{}: {text}", self.options.shown()));
         }
+        if ends && !self.read_only.swap(true, Ordering::Relaxed) {
+            told.read_only = Some(text.clone());
+            let text = "nothing is changed any more; unmount, and check it with 'betr fsck -fn'";
+            self.log.error(&format!("{}: {text}", self.options.shown()));
+        } else if before == 0 && !ends {
+            let text = "other files are not concerned; unmount, and check it with 'betr fsck -fn'";
+            self.log.error(&format!("{}: {text}", self.options.shown()));
+        }
+        told.last = Some(text);
     }
 
     /// Makes changes durable each second, or as often as was asked for, and checkpoints, until the end.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use betr_cli::image::what_is_mounted_at;
 use betr_cli::{Exit, Failure, Io, show, size};
 use betr_core::fs::Fs;
+use betr_core::text::Printable;
 use betr_core::volume::Blocks;
 use serde_json::{Value, json};
 
@@ -87,6 +88,11 @@ fn print(said: &Value, io: &mut Io) -> Result<(), Failure> {
     let how = if said["read_only"] == true { "read-only" } else { "read-write" };
     writeln!(io.out, "{} at {}, {how}", text("/image"), text("/directory"))?;
     writeln!(io.out, "   Errors: {}", number("/errors"))?;
+    for (name, at) in [("Last", "/last_error"), ("Stopped", "/read_only_because")] {
+        if let Some(text) = said.pointer(at).and_then(Value::as_str) {
+            writeln!(io.out, "{name:>9}: {}", Printable(text.as_bytes()))?;
+        }
+    }
     writeln!(
         io.out,
         "    Cache: {} of {}, {} dirty",
@@ -256,6 +262,8 @@ fn status(server: &Server, at: &Path) -> Value {
         "directory": show::path(at),
         "read_only": state.read_only,
         "errors": state.errors,
+        "last_error": state.told.last,
+        "read_only_because": state.told.read_only,
         "uptime_seconds": state.uptime.as_secs(),
         "nodes": nodes,
         "open": open,

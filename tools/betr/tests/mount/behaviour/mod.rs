@@ -3,6 +3,7 @@
 mod acls;
 mod attributes;
 mod daemon;
+mod damage;
 mod directories;
 mod files;
 mod forgotten;

@@ -152,7 +152,7 @@ impl Ring {
         }
         let before = self.slots.iter().find(|slot| slot.holds(Epoch(epoch.0 - 1)));
         let before = before.and_then(RingSlot::superblock);
-        let grew = before.is_none_or(|before| before.image_blocks < newest.image_blocks);
+        let grew = before.is_some_and(|before| before.image_blocks < newest.image_blocks);
         (grew && first.is_invalid()).then_some(first)
     }
 

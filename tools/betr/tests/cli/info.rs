@@ -42,6 +42,7 @@ fn a_new_image_in_full() {
      Blocks: 4096 (16 MiB)
        Used: 213 (852 KiB)
        Free: 3883 (15.2 MiB)
+  Available: 3610 (14.1 MiB)
       Nodes: 64 KiB
      Leaves: 64 KiB
   Basements: 4 KiB

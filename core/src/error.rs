@@ -66,6 +66,11 @@ impl Error {
         Error::OtherImage(Box::new(Damage { place, fault: fault.into() }))
     }
 
+    /// Whether something cannot be read: the device fails there, or the image is damaged.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Error::Corrupt(_) | Error::Io { op: "read", .. })
+    }
+
     /// Whether the error says that the image is damaged.
     pub fn is_damage(&self) -> bool {
         matches!(self, Error::Corrupt(_))

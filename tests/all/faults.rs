@@ -9,10 +9,11 @@ use betr_core::check::{CheckOptions, Code, check};
 use betr_core::device::{Call, Device, Disk, FaultyDevice, FileDevice, MemoryDevice, Trouble};
 use betr_core::format::{FileType, Superblock};
 use betr_core::fs::{Attributes, Changes, Fs, New};
-use betr_core::ids::{Epoch, Msn, Time};
+use betr_core::ids::{Epoch, Extent, Msn, Time, TreeId};
+use betr_core::node::Node;
 use betr_core::volume::{Mode, read_identity, slot_block, slots_of};
 use betr_core::{Error, Result};
-use betr_tests::{Random, clock, create, open, rounds, tight, tiny};
+use betr_tests::{Random, clock, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -488,4 +489,50 @@ fn a_superblock_slot_that_cannot_be_read_stops_writers_only() {
         );
         assert_eq!(report.findings.len(), 1);
     }
+}
+
+/// A leaf that cannot be read keeps the deletes that are for it waiting, and no others.
+#[test]
+fn buffers_are_emptied_beside_a_leaf_that_cannot_be_read() {
+    let below = Arc::new(MemoryDevice::new(32 << 20));
+    let volume = create(below.clone(), middling(), roomy(), 1).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let root = fs.root().unwrap();
+    let names: Vec<Vec<u8>> = (0..2000).map(|number| format!("{number}").into_bytes()).collect();
+    for name in &names {
+        let file = fs
+            .make(&root, name, New::of(FileType::Regular, Attributes::at(Time::default())))
+            .unwrap();
+        fs.write(&file, 0, &Bytes::from(vec![7; 3000])).unwrap();
+    }
+    fs.volume_mut().drain().unwrap();
+    fs.checkpoint().unwrap();
+    let leaf = first_leaf(&fs);
+    drop((root, fs));
+    let device = Arc::new(FaultyDevice::new(below));
+    let mut fs = Fs::open(open(device.clone(), Mode::ReadWrite, roomy(), 2).unwrap().0, clock(9));
+    device.spoil(leaf.start.byte()..leaf.end().byte());
+    let root = fs.root().unwrap();
+    let used = fs.volume().blocks().unwrap();
+    for name in &names {
+        fs.unlink(&root, name).unwrap();
+    }
+    while fs.volume_mut().reclaim(10).unwrap() {}
+    fs.checkpoint().unwrap();
+    let left = fs.volume().blocks().unwrap();
+    assert!(left.free > used.free + 1000, "{left:?}, {used:?} before");
+    fs.make(&root, b"another", New::of(FileType::Regular, Attributes::at(Time::default())))
+        .unwrap();
+    fs.checkpoint().unwrap();
+}
+
+/// Where a leaf of the data index is.
+fn first_leaf(fs: &Fs) -> Extent {
+    let store = fs.volume().store();
+    let mut node = store.root(TreeId::Data).unwrap();
+    while let Node::Internal(internal) = &*node {
+        let next = store.child(internal, 1).unwrap();
+        node = next;
+    }
+    store.table.get(node.id()).unwrap().unwrap().extent
 }

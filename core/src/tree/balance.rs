@@ -151,7 +151,11 @@ impl Balance {
         match action(store, &site, &*store.node(id)?) {
             Action::Nothing => Ok(()),
             Action::SplitLeaf => shape::split_leaf(store, self, tree, &key),
-            Action::Merge => shape::merge(store, self, tree, &key, height),
+            Action::Merge => match shape::merge(store, self, tree, &key, height) {
+                // Its neighbour cannot be read: it stays small.
+                Err(error) if error.is_unreadable() => Ok(()),
+                merged => merged,
+            },
             Action::Flush(at) => {
                 let below = Height(height.0 - 1);
                 if let Node::Internal(internal) = &*store.node(id)?

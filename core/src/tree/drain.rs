@@ -10,7 +10,7 @@ use super::balance::{Action, Site, action};
 use super::{Balance, shape};
 use crate::cache::{Dirty, Store};
 use crate::error::Result;
-use crate::format::Key;
+use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Internal, Node};
 use crate::space::Need;
@@ -44,6 +44,8 @@ pub struct Drain {
     /// Internal nodes that may be small. They are joined when nothing is pending above them any more: a node that is joined
     /// takes what is.
     small: Vec<Site>,
+    /// Least keys of children that cannot be read: what is pending for them stays where it is.
+    unreadable: Vec<Key>,
 }
 
 impl Row {
@@ -67,7 +69,9 @@ impl Drain {
 
     /// The first child whose buffer is to be emptied.
     fn next_child(&self, store: &Store, internal: &Internal) -> Result<Option<usize>> {
-        for at in (0..internal.children().len()).filter(|at| internal.pending(*at) > 0) {
+        let is_readable = |at: usize| !self.unreadable.contains(&internal.children()[at].pivot);
+        let pending = |at: &usize| internal.pending(*at) > 0 && is_readable(*at);
+        for at in (0..internal.children().len()).filter(pending) {
             if self.what == Emptied::All || internal.has_deletes(&store.disk, at)? {
                 return Ok(Some(at));
             }
@@ -106,6 +110,7 @@ impl Balance {
             row: Row::of(TreeId::Metadata, Height(1)),
             path: Vec::new(),
             small: Vec::new(),
+            unreadable: Vec::new(),
         });
     }
 
@@ -141,14 +146,21 @@ impl Balance {
             Node::Internal(internal) if internal.height == height => {
                 match drain.next_child(store, internal)? {
                     Some(at) => {
-                        let hi = internal.child_bounds(at).hi;
+                        let Bounds { lo, hi } = internal.child_bounds(at);
                         drop(node);
-                        let (_, key) = shape::move_buffer(store, id, at)?;
-                        self.emptied += 1;
                         let height = Height(height.0 - 1);
-                        match height {
-                            Height(0) => self.waiting.push(Site { tree, key, height }),
-                            _ => drain.path.push(Row { site: Site { tree, key, height }, hi }),
+                        match shape::move_buffer(store, id, at) {
+                            // It has changed nothing.
+                            Err(error) if error.is_unreadable() => drain.unreadable.push(lo),
+                            Err(error) => return Err(error),
+                            Ok((_, key)) => {
+                                self.emptied += 1;
+                                let site = Site { tree, key, height };
+                                match height {
+                                    Height(0) => self.waiting.push(site),
+                                    _ => drain.path.push(Row { site, hi }),
+                                }
+                            }
                         }
                         true
                     }
@@ -243,7 +255,11 @@ impl Touched<'_> {
     fn child(&mut self, node: &Node, at: usize) -> Result<()> {
         let Node::Internal(internal) = node else { return Ok(()) };
         let (pending, growth) = (internal.pending(at), internal.growth_for(at).bytes as usize);
-        let child = self.store.child(internal, at)?;
+        let child = match self.store.child(internal, at) {
+            // Nothing can come to it.
+            Err(error) if error.is_unreadable() => return Ok(()),
+            child => child?,
+        };
         // What is pending in a node that is dirty has been counted there. Another one is written without it, unless values that updates
         // make keep some of it back.
         let is_dirty = self.store.is_dirty(internal.id);

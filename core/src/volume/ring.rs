@@ -9,7 +9,7 @@ use super::{Layout, slot_block};
 use crate::device::{Disk, SECTOR};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::SUPERBLOCK_SLOTS;
-use crate::format::{Identity, Superblock};
+use crate::format::{Fields, Identity, Magic, Seal, Superblock};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 
@@ -26,6 +26,8 @@ pub struct RingSlot {
     pub state: SlotState,
     /// Whether the device failed to read it: it may hold anything.
     pub unreadable: bool,
+    /// Whether its seal verifies: then it has been written as a whole.
+    sealed: bool,
 }
 
 /// What a slot of the ring holds.
@@ -62,6 +64,10 @@ impl RingSlot {
         matches!(self.state, SlotState::Invalid(_))
     }
 
+    fn may_be_torn(&self) -> bool {
+        self.is_invalid() && !self.sealed
+    }
+
     /// Whether it has the superblock of this epoch.
     fn holds(&self, epoch: Epoch) -> bool {
         self.superblock().is_some_and(|found| found.birth.epoch == epoch)
@@ -73,11 +79,14 @@ impl Ring {
     pub fn read(disk: &Disk, identity: &Identity) -> Result<Ring> {
         let read = |slot| {
             let byte = slot_block(identity.ring, slot).byte();
-            let (state, unreadable) = match disk.read(byte, BLOCK_SIZE) {
-                Ok(bytes) => (state_of(&bytes, slot, identity), false),
-                Err(error) => (SlotState::Invalid(Fault::Missing(error.to_string())), true),
+            let (state, unreadable, sealed) = match disk.read(byte, BLOCK_SIZE) {
+                Ok(bytes) => {
+                    let seal = Seal::decode(&mut Fields::new(&bytes), Magic::Superblock);
+                    (state_of(&bytes, slot, identity), false, seal.is_ok())
+                }
+                Err(error) => (SlotState::Invalid(Fault::Missing(error.to_string())), true, false),
             };
-            RingSlot { slot, byte, state, unreadable }
+            RingSlot { slot, byte, state, unreadable, sealed }
         };
         let mut slots = (0..SUPERBLOCK_SLOTS).map(read).collect::<Vec<_>>();
         slots.chunks_mut(2).for_each(compare);
@@ -148,12 +157,12 @@ impl Ring {
         let epoch = newest.birth.epoch;
         let [first, second] = slots_of(epoch).map(|slot| &self.slots[slot as usize]);
         if first.holds(epoch) {
-            return second.is_invalid().then_some(second);
+            return second.may_be_torn().then_some(second);
         }
         let before = self.slots.iter().find(|slot| slot.holds(Epoch(epoch.0 - 1)));
         let before = before.and_then(RingSlot::superblock);
         let grew = before.is_some_and(|before| before.image_blocks < newest.image_blocks);
-        (grew && first.is_invalid()).then_some(first)
+        (grew && first.may_be_torn()).then_some(first)
     }
 
     /// The first slot of the next epoch, if that was being written when the power went.

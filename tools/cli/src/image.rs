@@ -2,7 +2,7 @@
 //!
 //! What [`open`] returns is a regular file or a block device, locked with flock(2) against other
 //! betr tools (shared for reading, exclusive for writing), and for writing neither mounted nor
-//! behind a loop device. What is in use is refused, and the message says who uses it and how to end that; only
+//! behind a loop device; the backing file of a loop device is not in use either. What is in use is refused, and the message says who uses it and how to end that; only
 //! what ends by itself is waited for, above all the server of a mount that was unmounted. [`create`] makes a new
 //! image that appears only when complete.
 //!
@@ -59,6 +59,8 @@ const SERVER_ENDS: Duration = Duration::from_secs(60);
 /// A lock may outlive its owner for a moment: udev looks at a block device that was closed, a child of the owner is
 /// between fork and exec.
 const OWNER_ENDS: Duration = Duration::from_millis(500);
+/// A loop device may lie on another; so many are followed, as in the kernel.
+const LOOPS_MAX: usize = 10;
 /// Who waits looks so often.
 const LOOK: Duration = Duration::from_millis(25);
 
@@ -68,12 +70,7 @@ pub fn open(path: impl AsRef<Path>, access: Access) -> Result<OpenImage, OpenErr
     let begun = Instant::now();
     loop {
         let opened = open_now(path, access);
-        // What has the image: by its lock, by having the block device for itself, by keeping the loop device.
-        let held = match &opened {
-            Err(OpenError::Locked { .. } | OpenError::Busy { .. }) => path,
-            Err(OpenError::Loop { device, at: None, .. }) => Path::new(device),
-            _ => return opened,
-        };
+        let Some(held) = opened.as_ref().err().and_then(OpenError::held) else { return opened };
         let waited = begun.elapsed();
         let served = || fs::metadata(held).is_ok_and(|meta| busy::is_served(&meta));
         if waited > SERVER_ENDS || waited > OWNER_ENDS && !served() {
@@ -94,6 +91,7 @@ fn open_now(path: &Path, access: Access) -> Result<OpenImage, OpenError> {
         }
         let file = open_file(path, access, &seen)?;
         lock(&file, path, access)?;
+        check_backing(path, &seen, access)?;
         let opened = file.metadata().map_err(doing(path, "examine"))?;
         if same_file(&opened, &seen) && same_file(&opened, &metadata(path)?) {
             return finish(file, path, &opened);
@@ -177,6 +175,25 @@ fn open_file(path: &Path, access: Access, meta: &Metadata) -> Result<File, OpenE
         _ if access == Access::Write => doing(path, "write to")(source),
         _ => doing(path, "read")(source),
     })
+}
+
+/// Refuses a loop device whose backing file is in use. The lock on that file is tried, and not kept: from then on the
+/// file is refused because of the loop device.
+fn check_backing(path: &Path, meta: &Metadata, access: Access) -> Result<(), OpenError> {
+    let (mut meta, mut depth) = (meta.clone(), 0);
+    while depth < LOOPS_MAX
+        && let Some(backing) = busy::backing_file(&meta)
+    {
+        // One that is gone or may not be read cannot be asked.
+        let Ok(under) = fs::metadata(&backing) else { break };
+        let Ok(file) = open_file(&backing, Access::Read, &under) else { break };
+        lock(&file, &backing, access).map_err(|source| OpenError::Backing {
+            device: path.into(),
+            source: Box::new(source),
+        })?;
+        (meta, depth) = (under, depth + 1);
+    }
+    Ok(())
 }
 
 fn lock(file: &File, path: &Path, access: Access) -> Result<(), OpenError> {

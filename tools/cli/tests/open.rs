@@ -197,6 +197,40 @@ fn a_loop_device_protects_its_file_and_can_be_written_itself() {
 }
 
 #[test]
+fn a_loop_device_is_refused_while_its_file_is_in_use() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), 4 << 20);
+    let attached = Loop::attach(&path);
+    if !skip::need("loop devices (root, losetup)", attached.is_some()) {
+        return;
+    }
+    let device = attached.unwrap();
+    let reader = open(&path, Access::Read).unwrap();
+    open(&device.0, Access::Read).unwrap();
+    let wanted = [open(&device.0, Access::Write).map(drop), create(&device.0, 1, true).map(drop)];
+    for result in wanted {
+        let message = refused(result, &path);
+        assert!(message.contains(&device.0) && message.contains("locked by process"), "{message}");
+    }
+    drop(reader);
+    // A mount had it before the device was attached: such a lock is exclusive.
+    let writer = File::open(&path).unwrap();
+    writer.lock().unwrap();
+    for access in [Access::Read, Access::Write] {
+        let message = refused(open(&device.0, access), &path);
+        assert!(message.contains("locked by process"), "{message}");
+    }
+    // A loop device on a loop device leads to the same file.
+    if let Some(second) = Loop::attach(Path::new(&device.0)) {
+        let message = refused(open(&second.0, Access::Write), &path);
+        assert!(message.contains(&second.0), "{message}");
+    }
+    drop(writer);
+    open(&device.0, Access::Write).unwrap();
+}
+
+#[test]
 fn a_mounted_device_and_its_file_are_refused() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();

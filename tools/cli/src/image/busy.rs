@@ -143,6 +143,25 @@ fn device_number(text: &str) -> Option<u64> {
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
+/// The backing file of a loop device, or of the one that it is a partition of.
+pub(super) fn backing_file(meta: &Metadata) -> Option<PathBuf> {
+    if !meta.file_type().is_block_device() {
+        return None;
+    }
+    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+    let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    backing_in(&folder).or_else(|| backing_in(folder.parent()?))
+}
+
+/// The backing file of the loop device of this folder in /sys.
+fn backing_in(folder: &Path) -> Option<PathBuf> {
+    let mut backing = fs::read(folder.join("loop/backing_file")).ok()?;
+    if backing.last() == Some(&b'\n') {
+        backing.pop();
+    }
+    Some(std::ffi::OsString::from_vec(backing).into())
+}
+
 /// The name of the loop device that the file backs, if any.
 ///
 /// When the backing file was deleted, the kernel appends " (deleted)" to its name. The name
@@ -152,13 +171,7 @@ fn loop_device(meta: &Metadata) -> Option<String> {
     let blocks = fs::read_dir("/sys/block").ok()?;
     for entry in blocks.flatten() {
         let name = entry.file_name();
-        let Ok(mut backing) = fs::read(entry.path().join("loop/backing_file")) else {
-            continue;
-        };
-        if backing.last() == Some(&b'\n') {
-            backing.pop();
-        }
-        let file = std::ffi::OsString::from_vec(backing);
+        let Some(file) = backing_in(&entry.path()) else { continue };
         if fs::metadata(file).is_ok_and(|backing| super::same_file(&backing, meta)) {
             return Some(name.to_string_lossy().into_owned());
         }

@@ -9,6 +9,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 impl OpenError {
+    /// What is in use so that the end of that may be waited for: by a lock, by an owner of the block device, or as the
+    /// backing file of a loop device.
+    pub(super) fn held(&self) -> Option<&Path> {
+        match self {
+            OpenError::Locked { path, .. } | OpenError::Busy { path, .. } => Some(path),
+            OpenError::Loop { device, at: None, .. } => Some(Path::new(device)),
+            OpenError::Backing { source, .. } => source.held(),
+            _ => None,
+        }
+    }
+
     /// Whether the image is there, and only may not be written.
     pub fn is_write_protected(&self) -> bool {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
@@ -67,6 +78,10 @@ pub enum OpenError {
             .unwrap_or_default()
     )]
     Loop { path: PathBuf, device: String, at: Option<PathBuf> },
+
+    /// It is a loop device, and its backing file is in use.
+    #[error("{} is a loop device, and its backing file {source}", show::path(.device))]
+    Backing { device: PathBuf, source: Box<OpenError> },
 
     /// The kernel uses the block device otherwise.
     #[error(

@@ -54,6 +54,28 @@ fn messages(fs: &mut Fs, act: impl FnOnce(&mut Fs)) -> u64 {
     fs.volume().next_msn().0 - before
 }
 
+#[test]
+fn a_deep_tree_takes_messages_in_proportion_to_its_depth() {
+    const LEVELS: u64 = 3000;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(GIB));
+    let mut fs = made(device.clone(), Geometry::new(1 << 20, 64 << 10));
+    let mut directory = fs.root().unwrap();
+    // Merging at a checkpoint does not make zones deep again.
+    for _ in 0..3 {
+        let taken = messages(&mut fs, |fs| {
+            for _ in 0..LEVELS / 3 {
+                directory = make(fs, &directory, "d", FileType::Directory);
+            }
+        });
+        assert!(taken < LEVELS / 3 * 50, "{taken} messages for {} directories", LEVELS / 3);
+        fs.checkpoint().unwrap();
+    }
+    let depth = std::iter::successors(Some(directory), |at| at.up().map(|(up, _)| up)).count();
+    assert_eq!(depth as u64, LEVELS + 1);
+    drop(fs);
+    assert_sound(&device);
+}
+
 fn assert_sound(device: &Arc<dyn Device>) {
     let report = check(device, CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings.first());

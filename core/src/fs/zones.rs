@@ -16,6 +16,10 @@ use crate::format::limits::KEY_MAX;
 use crate::format::*;
 use crate::ids::*;
 
+/// Directories within one zone are at most 64 deep. An operation changes the counters of each directory up to the root
+/// of its zone, and their keys together are as long as the square of the depth.
+const DEPTH_MAX: usize = 64;
+
 /// A zone that is too small.
 #[derive(Clone, Debug)]
 pub(super) struct SmallZone {
@@ -145,7 +149,7 @@ impl Fs {
     }
 
     /// Splits zones until what `counts` tells fits below `directory`, with keys that are so much longer than
-    /// that of the directory.
+    /// that of the directory, and not too deep.
     pub(super) fn make_way(
         &mut self,
         directory: &Object,
@@ -160,7 +164,8 @@ impl Fs {
                 counts.iter().any(|(other, delta)| other == *object && self.outgrows(other, *delta))
             });
             let long = || directory.place().reach() + names > KEY_MAX;
-            match over.or_else(|| inner.first().filter(|_| long())) {
+            let deep = chain.len() > DEPTH_MAX;
+            match over.or_else(|| inner.first().filter(|_| deep || long())) {
                 None => return Ok(()),
                 Some(object) => self.split(object)?,
             }
@@ -345,6 +350,9 @@ impl Fs {
     fn merge(&mut self, zone: ZoneId, directory: &Object) -> Result<()> {
         let Some((up, name)) = directory.up() else { return Ok(()) };
         let (old, new) = (MetaKey::root(zone), up.place().child(&name));
+        if self.is_deeper(zone, DEPTH_MAX.saturating_sub(new.path.len()))? {
+            return Ok(());
+        }
         let mut draft = Draft::new(self.now());
         let inode = draft.inode(directory);
         inode.parent = None;
@@ -358,6 +366,18 @@ impl Fs {
         draft.small(zone, None);
         draft.move_to(directory, Placed { zone: None, up: Some((up, name)) });
         self.carry_out(Op::MergeZone, draft)
+    }
+
+    /// Whether an entry of a zone has more than `most` names in its path.
+    fn is_deeper(&self, zone: ZoneId, most: usize) -> Result<bool> {
+        let (lo, hi) = MetaKey::root(zone).subtree_range();
+        for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
+            let (key, _) = entry?;
+            if MetaKey::decode(&key).is_some_and(|place| place.path.len() > most) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn merge_file(&mut self, zone: ZoneId, file: &Object) -> Result<()> {

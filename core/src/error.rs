@@ -9,7 +9,7 @@ use std::io;
 use crate::format::FormatError;
 use crate::format::limits::NUMBERS_END;
 use crate::ids::{Lsn, NodeId, TreeId, ZoneId};
-use crate::text::Printable;
+use crate::text::Brief;
 
 /// What the core returns.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -240,7 +240,7 @@ impl fmt::Display for Place {
                 key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
             Place::Zone(zone) => write!(f, "{zone}"),
-            Place::Path(path) => write!(f, "k:{}", Printable(path)),
+            Place::Path(path) => write!(f, "k:{}", Brief(path)),
         }
     }
 }

@@ -28,6 +28,27 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
+/// Displays bytes of an image as safe text in a message: of what is long, the beginning and the end.
+pub struct Brief<'a>(pub &'a [u8]);
+
+/// Longer texts are cut in a message, to about so many bytes: the longest name fits on either side.
+const BRIEF_MAX: usize = 600;
+
+impl fmt::Display for Brief<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(cut) = self.0.len().checked_sub(BRIEF_MAX).filter(|cut| *cut > 0) else {
+            return Printable(self.0).fmt(f);
+        };
+        // Not within a character.
+        let is_start = |at: &usize| self.0[*at] & 0xc0 != 0x80;
+        let (from, to) = (BRIEF_MAX / 2, BRIEF_MAX / 2 + cut);
+        let from = (from - 3..=from).rev().find(is_start).unwrap_or(from);
+        let to = (to..=to + 3).find(is_start).unwrap_or(to);
+        let (head, tail) = (Printable(&self.0[..from]), Printable(&self.0[to..]));
+        write!(f, "{head}[… {} bytes …]{tail}", to - from)
+    }
+}
+
 /// The text of `bytes`, safe to print.
 pub fn printable(bytes: &[u8]) -> String {
     Printable(bytes).to_string()
@@ -109,6 +130,22 @@ fn is_treacherous(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_cut_what_is_long_in_the_middle() {
+        let brief = |bytes: &[u8]| Brief(bytes).to_string();
+        assert_eq!(brief(b"a\x1b"), "a\\x1b");
+        assert_eq!(brief(&[b'a'; BRIEF_MAX]), "a".repeat(BRIEF_MAX));
+        let deep = "dir/".repeat(30_000) + "file";
+        let text = brief(deep.as_bytes());
+        assert!(text.starts_with("dir/dir/") && text.ends_with("/dir/file"), "{text}");
+        assert!(text.contains("[… 119404 bytes …]") && text.len() < 700, "{text}");
+        // Characters stay whole.
+        for shift in 0..4 {
+            let text = brief(["x".repeat(shift), "日".repeat(1000)].concat().as_bytes());
+            assert!(!text.contains('\\'), "{text}");
+        }
+    }
 
     #[test]
     fn escapes_what_a_terminal_would_obey() {

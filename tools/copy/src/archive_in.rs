@@ -9,7 +9,7 @@
 
 use betr_core::fs::{Changes, Fs, Object};
 use betr_core::ids::Time;
-use betr_core::text::Printable;
+use betr_core::text::Brief;
 use betr_host::{Excludes, Kind, Meta};
 use betr_tar::{Archive, Member, What};
 
@@ -39,7 +39,7 @@ pub fn import_archive(
             continue;
         }
         for warning in &member.warnings {
-            warn(format!("{}: '{}': {warning}", unpack.archive.name(), Printable(&member.path)));
+            warn(format!("{}: '{}': {warning}", unpack.archive.name(), Brief(&member.path)));
         }
         unpack.member(member)?;
     }
@@ -145,12 +145,11 @@ impl Unpack<'_> {
     /// Another name of what has been imported before, and with it its contents if the member has them.
     fn link(&mut self, path: &[u8], name: &[u8], to: &[u8], size: u64) -> Result<(), CopyError> {
         let Some(object) = self.resolve(path, to)? else {
-            let why =
-                format!("is a hard link to '{}', which does not come before it", Printable(to));
+            let why = format!("is a hard link to '{}', which does not come before it", Brief(to));
             return Err(CopyError::unfit(path, why));
         };
         if object.is_directory() {
-            let why = format!("is a hard link to '{}', a directory", Printable(to));
+            let why = format!("is a hard link to '{}', a directory", Brief(to));
             return Err(CopyError::unfit(path, why));
         }
         let there = self.find(path, name)?;

@@ -11,7 +11,7 @@ use betr_core::error::Refusal;
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object, Seek, Visit, Walk};
 use betr_core::ids::Ino;
-use betr_core::text::Printable;
+use betr_core::text::Brief;
 use betr_host::Excludes;
 use betr_tar::{Segments, Writer};
 
@@ -69,7 +69,7 @@ impl<W: Write> Pack<'_, W> {
                 Visit::Enter(path, _) if excludes.matches(&path) => walk.skip(),
                 Visit::Entry(path, _) if excludes.matches(&path) => {}
                 Visit::Entry(path, entry) if entry.kind == FileType::Socket => {
-                    warn(format!("'{}': a socket is left out", Printable(&path)));
+                    warn(format!("'{}': a socket is left out", Brief(&path)));
                 }
                 Visit::Enter(path, directory) => self.object(&path, &directory)?,
                 Visit::Entry(path, entry) => {

@@ -80,7 +80,7 @@ impl CopyError {
 
 /// A path below the start of a copy, for messages.
 fn shown(path: &[u8]) -> String {
-    betr_core::text::printable(if path.is_empty() { b"/" } else { path })
+    betr_core::text::Brief(if path.is_empty() { b"/" } else { path }).to_string()
 }
 
 /// `directory`/`name`, or `name` if the directory is the root.

@@ -36,7 +36,7 @@ use betr_cli::{Exit, Failure, Io};
 use betr_copy::{CopyError, Exported};
 use betr_core::fs::{Fs, LastLink, Object, Walk};
 use betr_core::path::Operand;
-use betr_core::text::Printable;
+use betr_core::text::Brief;
 use betr_core::volume::Mode;
 use clap::Subcommand;
 
@@ -175,21 +175,16 @@ fn last_link(no_dereference: bool) -> LastLink {
 /// An error about a path within an image.
 fn at_path(image: &Path, path: &[u8], error: &betr_core::Error) -> Failure {
     match error {
-        betr_core::Error::Refused(refusal) => Failure::failed(format!(
-            "{}: {}: {refusal}",
-            betr_cli::show::path(image),
-            Printable(path)
-        )),
+        betr_core::Error::Refused(refusal) => {
+            Failure::failed(format!("{}: {}: {refusal}", betr_cli::show::path(image), Brief(path)))
+        }
         other => failure(image, None, other),
     }
 }
 
 /// A walk came to a directory a second time.
 fn below_itself(path: &[u8]) -> Failure {
-    Failure::damaged(format!(
-        "{}: a directory that is below itself: run betr fsck",
-        Printable(path)
-    ))
+    Failure::damaged(format!("{}: a directory that is below itself: run betr fsck", Brief(path)))
 }
 
 /// The exit code of a copy to the host: a failure if the host refused a detail.

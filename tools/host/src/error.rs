@@ -10,7 +10,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use betr_core::text::printable;
+use betr_core::text::Brief;
 
 /// The result of an operation on the host.
 pub type Result<T> = std::result::Result<T, HostError>;
@@ -20,7 +20,7 @@ pub type Result<T> = std::result::Result<T, HostError>;
 #[non_exhaustive]
 pub enum HostError {
     /// The host refused a system call.
-    #[error("cannot {op} '{}': {source}{}", printable(path), hint(source))]
+    #[error("cannot {op} '{}': {source}{}", Brief(path), hint(source))]
     Io {
         /// What was tried, as a verb and its object.
         op: &'static str,
@@ -32,7 +32,7 @@ pub enum HostError {
     /// Something was changed by somebody else between two looks at it.
     #[error(
         "'{}' changed while it was read: {what}; stop what writes to it, or read a snapshot",
-        printable(path)
+        Brief(path)
     )]
     Changed {
         /// The path that changed.
@@ -41,7 +41,7 @@ pub enum HostError {
         what: &'static str,
     },
     /// A path has a component that cannot be a name on the host.
-    #[error("'{}' is refused: the name '{}' {why}", printable(path), printable(name))]
+    #[error("'{}' is refused: the name '{}' {why}", Brief(path), Brief(name))]
     BadName {
         /// The whole path.
         path: Vec<u8>,
@@ -53,14 +53,14 @@ pub enum HostError {
     /// What was to be made is there already.
     #[error(
         "'{}' exists already; nothing was overwritten: choose another destination",
-        printable(path)
+        Brief(path)
     )]
     Exists {
         /// The path that exists.
         path: Vec<u8>,
     },
     /// The host, or this crate, has no way to do it.
-    #[error("'{}': {what}", printable(path))]
+    #[error("'{}': {what}", Brief(path))]
     NotSupported {
         /// The path it was asked for.
         path: Vec<u8>,
@@ -120,7 +120,7 @@ pub struct Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = io::Error::from_raw_os_error(self.errno);
-        write!(f, "'{}': {}: {source}", printable(&self.path), self.what)
+        write!(f, "'{}': {}: {source}", Brief(&self.path), self.what)
     }
 }
 

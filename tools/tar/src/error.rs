@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use betr_core::text::{Printable, printable};
+use betr_core::text::{Brief, printable};
 
 use crate::input::Input;
 
@@ -104,7 +104,7 @@ impl fmt::Display for Fault {
 
 fn of(member: &Option<Vec<u8>>) -> String {
     match member {
-        Some(name) => format!(", member '{}'", Printable(name)),
+        Some(name) => format!(", member '{}'", Brief(name)),
         None => String::new(),
     }
 }

@@ -240,6 +240,29 @@ fn gnu_tar_reads_what_is_exported() {
 }
 
 #[test]
+fn a_file_of_holes_takes_no_room_in_an_archive() {
+    use std::os::unix::fs::MetadataExt;
+    let (_guard, dir) = scratch();
+    let (tree, image, archive) = (dir.join("tree"), dir.join("t.img"), dir.join("t.tar"));
+    fs::create_dir(&tree).unwrap();
+    fs::File::create(tree.join("hole")).unwrap().set_len(4 << 30).unwrap();
+    run("mkfs -q IMG 16M -d DIR/tree", &image, &dir, 0);
+    export(&image, "/", &archive);
+    assert!(fs::metadata(&archive).unwrap().len() <= 10_240);
+    run("mkfs -qf IMG 16M -d DIR/t.tar", &image, &dir, 0);
+    let (out, _) = run("ls -l IMG /hole", &image, &dir, 0);
+    assert!(out.contains(" 4294967296 "), "{out}");
+    let Some(tar) = gnu_tar() else { return };
+    let out = dir.join("out");
+    fs::create_dir(&out).unwrap();
+    let mut command = Command::new(&tar);
+    command.args([Path::new("-xf"), &archive, Path::new("-C"), &out]);
+    assert!(command.status().unwrap().success());
+    let meta = fs::metadata(out.join("hole")).unwrap();
+    assert_eq!((meta.len(), meta.blocks()), (4 << 30, 0));
+}
+
+#[test]
 fn times_that_no_host_can_hold_are_kept() {
     let (_guard, dir) = scratch();
     let Some(tar) = gnu_tar() else { return };

@@ -44,6 +44,13 @@ pub enum Error {
         /// Blocks that may be taken.
         free_blocks: u64,
     },
+    /// The file system that the image is stored on has no room for it. What has been changed waits in memory; nothing
+    /// more is changed until there is room.
+    #[error("no space left where the image is stored: {source}")]
+    HostFull {
+        /// The system's reason.
+        source: io::Error,
+    },
     /// A plan is for another image, or for another state of this one.
     #[error("the plan is not for this image as it is: {0}")]
     OtherImage(Box<Damage>),
@@ -69,6 +76,11 @@ impl Error {
     /// Whether something cannot be read: the device fails there, or the image is damaged.
     pub fn is_unreadable(&self) -> bool {
         matches!(self, Error::Corrupt(_) | Error::Io { op: "read", .. })
+    }
+
+    /// Whether the error says that the image has no room where it is stored.
+    pub fn is_host_full(&self) -> bool {
+        matches!(self, Error::HostFull { .. })
     }
 
     /// Whether the error says that the image is damaged.

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Code, check};
-use betr_core::device::{Call, Device, Disk, FaultyDevice, FileDevice, MemoryDevice, Trouble};
+use betr_core::device::{
+    Call, Device, Disk, FaultyDevice, FileDevice, HoldingDevice, MemoryDevice, Trouble,
+};
 use betr_core::format::{FileType, Superblock};
 use betr_core::fs::{Attributes, Changes, Fs, New};
 use betr_core::ids::{Epoch, Extent, Msn, Time, TreeId};
@@ -215,6 +217,48 @@ fn recovered(name: &str, device: Arc<MemoryDevice>, acknowledged: Msn, history: 
     let device: Arc<dyn Device> = device;
     let report = check(&device, ALL, &mut ());
     assert!(report.is_clean(), "{name}: {:?}", report.findings);
+}
+
+#[test]
+fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
+    let (mut refused, mut unsynced, mut took) = (0, 0, 0);
+    for seed in 0..rounds(40) {
+        let name = format!("seed {seed}");
+        let (faulty, below) = troubled(&formatted(seed), None);
+        let device = Arc::new(HoldingDevice::new(faulty.clone(), 64 << 20));
+        let mut work = Work::begin(device.clone(), seed).unwrap();
+        let mut random = Random::new(seed ^ 0xf011);
+        for step in 0..2 * STEPS {
+            let is_full = random.below(3) == 0;
+            faulty.fill_up(is_full);
+            match work.step(step) {
+                Ok(()) => took += u64::from(is_full),
+                Err(Error::HostFull { .. }) if is_full => refused += 1,
+                Err(error) => panic!("{name}, step {step}: {error}"),
+            }
+            let found = contents(&work.fs).unwrap();
+            assert!(found == work.model, "{name}, step {step}: another state");
+            assert!(!work.fs.volume().has_failed());
+            if is_full && device.held_bytes() > 0 && random.below(2) == 0 {
+                assert!(work.fs.volume_mut().sync().is_err(), "{name}: nothing is durable");
+                assert!(work.fs.volume().has_unsynced(), "{name}");
+                unsynced += 1;
+            }
+            // What has reached the device is worth as much as after any power cut.
+            if is_full && random.below(8) == 0 {
+                let copy = Arc::new(MemoryDevice::from(below.snapshot()));
+                recovered(&name, copy, work.acknowledged, &work.history);
+            }
+        }
+        faulty.fill_up(false);
+        work.fs.volume_mut().sync().unwrap();
+        assert_eq!(device.held_bytes(), 0);
+        let (msn, history) = (work.fs.volume().next_msn(), work.history.clone());
+        drop(work);
+        recovered(&name, below, msn, &history);
+    }
+    println!("{refused} operations refused, {took} not, {unsynced} syncs");
+    assert!(refused > 100 && took > 100 && unsynced > 50, "{refused}, {took}, {unsynced}");
 }
 
 #[test]

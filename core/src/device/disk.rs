@@ -209,8 +209,17 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes everything written before durable.
+    /// Writes what the device holds for lack of room: [`Error::HostFull`] where there still is none.
+    pub fn settle(&self) -> Result<()> {
+        self.device.settle().map_err(|source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::HostFull { source },
+            _ => Error::Io { op: "write", place: Place::Image, source },
+        })
+    }
+
+    /// Makes everything written before durable. After [`Error::HostFull`] nothing is lost, and the call may be repeated.
     pub fn flush(&self) -> Result<()> {
+        self.settle()?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         let failed = |source| Error::Io { op: "flush", place: Place::Image, source };
         self.device.flush().map_err(failed)

@@ -1,4 +1,5 @@
-//! A device that fails: errors on reads, writes and flushes, and writes that get lost or go astray.
+//! A device that fails: errors on reads, writes and flushes, writes that get lost or go astray, and no
+//! room for writes.
 
 use std::io;
 use std::ops::Range;
@@ -40,6 +41,7 @@ pub struct FaultyDevice {
 struct State {
     planned: Vec<(Call, Trouble)>,
     unreadable: Vec<Range<u64>>,
+    full: bool,
     reads: u64,
     writes: u64,
     flushes: u64,
@@ -59,6 +61,11 @@ impl FaultyDevice {
     /// From now on no read that touches these bytes succeeds.
     pub fn spoil(&self, bytes: Range<u64>) {
         self.lock().unreadable.push(bytes);
+    }
+
+    /// From now on writes are refused for lack of room, or no longer.
+    pub fn fill_up(&self, full: bool) {
+        self.lock().full = full;
     }
 
     /// How many reads, writes and flushes there have been.
@@ -122,6 +129,9 @@ impl Device for FaultyDevice {
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.lock().full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         match self.meet(|state| Call::Write(next(&mut state.writes))) {
             None => self.base.write_at(at, bytes),
             Some(Trouble::Error) => Err(failure()),

@@ -1,5 +1,6 @@
 //! Where bytes live: a regular file or block device, memory, an overlay, an overlay that is planned on, shared
-//! blocks, a recorder of writes and one of reads, a device that fails, a view that goes on where one has failed.
+//! blocks, a recorder of writes and one of reads, a device that fails, a view that goes on where one has failed, one that
+//! holds what there is no room for.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 //! [`Disk`] is what the rest of the core holds: a device with its counters, whose errors name a place, and
@@ -10,6 +11,7 @@ mod disk;
 mod faulty;
 mod file;
 mod fork;
+mod holding;
 mod lenient;
 mod memory;
 mod noting;
@@ -27,6 +29,7 @@ pub use disk::{Disk, IoCounts, Scattered};
 pub use faulty::{Call, FaultyDevice, Trouble};
 pub use file::FileDevice;
 pub use fork::{Block, ForkDevice, placed};
+pub use holding::HoldingDevice;
 pub use lenient::LenientDevice;
 pub use memory::MemoryDevice;
 pub use noting::NotingDevice;
@@ -53,6 +56,12 @@ pub trait Device: Send + Sync {
 
     /// Writes `bytes` at position `at`; past the end is an error.
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Writes what was held in memory because there was no room for it. An error of kind `StorageFull` or
+    /// `QuotaExceeded` says that there still is none.
+    fn settle(&self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Returns when everything written before is durable.
     fn flush(&self) -> io::Result<()>;

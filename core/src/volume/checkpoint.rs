@@ -116,6 +116,9 @@ impl Volume {
 
     /// The first step of a sync.
     pub fn begin_sync(&mut self) -> Result<Syncing> {
+        if let Some(unfinished) = self.unfinished.take() {
+            return Ok(unfinished);
+        }
         let fenced = Access::ReadWrite { logged: true, fenced: true };
         if self.access == fenced && self.log.has_open() && self.trees.are_away() {
             // They took no value along that is bound late.
@@ -128,6 +131,7 @@ impl Volume {
             return self.sync_whole();
         }
         if !self.log.has_open() {
+            self.disk.settle()?;
             return Ok(Syncing::Nothing);
         }
         if self.access == (Access::ReadWrite { logged: true, fenced: false }) {
@@ -152,15 +156,27 @@ impl Volume {
 
     /// The last step of a sync, where waiting had this end.
     pub fn end_sync(&mut self, syncing: Syncing, waited: Result<()>) -> Result<()> {
-        match syncing {
-            Syncing::Nothing => Ok(()),
-            Syncing::Group(_) => {
-                self.or_fail(waited)?;
-                self.log.flushed();
-                Ok(())
-            }
-            Syncing::Checkpoint(checkpoint) => self.end_checkpoint(*checkpoint, waited),
+        if matches!(&waited, Err(error) if error.is_host_full()) {
+            self.unfinished = Some(syncing);
+            return waited;
         }
+        self.or_fail(waited)?;
+        match syncing {
+            Syncing::Nothing => {}
+            Syncing::Group(_) => self.log.flushed(),
+            Syncing::Checkpoint(checkpoint) => {
+                self.take_note(*checkpoint);
+                self.punch();
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes what the device had no room for before. Waiting again writes the same bytes again.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        let Some(unfinished) = self.unfinished.take() else { return Ok(()) };
+        let waited = unfinished.wait();
+        self.end_sync(unfinished, waited)
     }
 
     /// Binds what is bound late and writes the group; the order of these writes does not matter, because
@@ -188,6 +204,7 @@ impl Volume {
 
     /// Writes some of the nodes that a checkpoint would find dirty. Whether there are many more of them.
     pub fn clean_some(&mut self) -> Result<bool> {
+        self.ensure_ready()?;
         self.writable()?;
         let result = self.trees.store.clean_some();
         self.or_fail(result)
@@ -195,6 +212,7 @@ impl Volume {
 
     /// The first step of a checkpoint.
     pub fn begin_checkpoint(&mut self) -> Result<Checkpoint> {
+        self.finish()?;
         self.writable()?;
         let result = self.prepare(Continued::Afresh);
         self.or_fail(result)
@@ -202,10 +220,7 @@ impl Volume {
 
     /// The last step of a checkpoint, where waiting had this end.
     pub fn end_checkpoint(&mut self, checkpoint: Checkpoint, waited: Result<()>) -> Result<()> {
-        let result = waited.map(|()| self.take_note(checkpoint));
-        self.or_fail(result)?;
-        self.punch();
-        Ok(())
+        self.end_sync(Syncing::Checkpoint(Box::new(checkpoint)), waited)
     }
 
     /// Gives back to the device what neither this checkpoint nor the one before it uses. Where that fails nothing

@@ -101,6 +101,7 @@ impl Volume {
         self.validate(&transaction.messages)?;
         let way = if logged { self.choose(&transaction.messages) } else { Way::Unlogged };
         let mut draft = Draft::new(transaction, way);
+        self.ensure_ready()?;
         self.writable()?;
         self.admit(&mut draft)?;
         let result = self.carry_out(draft);
@@ -200,6 +201,15 @@ impl Volume {
             return Ok(lsn);
         }
         self.trees.left = self.trees.carry_out(Msn(lsn.0), &ordered, room)?;
+        match self.follow_up(whole, is_old) {
+            // The transaction is whole, and the checkpoint that found no room holds it: a sync finishes that.
+            Err(error) if error.is_host_full() => Ok(lsn),
+            done => done.map(|()| lsn),
+        }
+    }
+
+    /// What comes after a transaction is in the trees.
+    fn follow_up(&mut self, whole: bool, is_old: bool) -> Result<()> {
         self.writable()?;
         if whole {
             self.counters.whole += 1;
@@ -208,7 +218,7 @@ impl Volume {
             self.counters.for_time += 1;
             self.checkpoint()?;
         }
-        Ok(lsn)
+        Ok(())
     }
 
     /// Takes note of what the record names only by key, and of what it makes obsolete. `messages` are the

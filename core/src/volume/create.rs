@@ -103,6 +103,7 @@ impl Volume {
             deletes: 0,
             counters: Counters::default(),
             larger: None,
+            unfinished: None,
             access: Access::ReadWrite { logged: false, fenced: false },
         })
     }

@@ -106,6 +106,8 @@ pub struct Volume {
     counters: Counters,
     /// What the volume becomes with the next checkpoint, if it grows.
     larger: Option<Identity>,
+    /// A sync or checkpoint that the device had no room for: it is finished before anything changes.
+    unfinished: Option<Syncing>,
 }
 
 /// What may be done to the volume.
@@ -220,6 +222,14 @@ impl Volume {
         scan.next(&self.trees.store)
     }
 
+    /// Each operation begins with this: nothing changes while the device holds something that it has no room for, or
+    /// while a sync or checkpoint waits for room. So what is held is bounded by what one operation writes.
+    fn ensure_ready(&mut self) -> Result<()> {
+        self.may_write()?;
+        self.disk.settle()?;
+        self.finish()
+    }
+
     /// Whether the volume logs, once what was left of earlier operations has been done; an error if it cannot be written.
     fn writable(&mut self) -> Result<bool> {
         let logged = self.may_write()?;
@@ -228,6 +238,9 @@ impl Volume {
             Left::Failed(error) => return self.or_fail(Err(error)),
             Left::Steps { claim } => {
                 let result = self.settle(claim).and_then(|()| self.evict(claim));
+                if matches!(&result, Err(error) if error.is_host_full()) {
+                    self.trees.left = Left::Steps { claim };
+                }
                 self.or_fail(result)?;
             }
         }
@@ -245,9 +258,10 @@ impl Volume {
         }
     }
 
-    /// After an error inside the engine nothing more may be written: memory may be half changed.
+    /// After an error inside the engine nothing more may be written: memory may be half changed. Not so where a
+    /// checkpoint or a sync within an operation found no room on the device: it is whole, and goes on where it was.
     fn or_fail<T>(&mut self, result: Result<T>) -> Result<T> {
-        if result.is_err() {
+        if matches!(&result, Err(error) if !error.is_host_full()) {
             self.access = Access::Failed;
         }
         result
@@ -261,6 +275,7 @@ impl Volume {
     /// Whether there is anything that would be lost if the power went now.
     pub fn has_unsynced(&self) -> bool {
         match self.access {
+            _ if self.unfinished.is_some() => true,
             Access::ReadWrite { logged: false, .. } => self.trees.store.dirty_bytes() > 0,
             _ => self.log.has_open(),
         }

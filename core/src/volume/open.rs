@@ -380,6 +380,7 @@ impl Volume {
             deletes: 0,
             counters: Counters::default(),
             larger: None,
+            unfinished: None,
             access,
         })
     }

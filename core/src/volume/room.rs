@@ -135,6 +135,7 @@ impl Volume {
 
     /// Makes room for so many bytes of values, as if they were written at once, or says that the volume has none.
     pub fn ensure_room(&mut self, bytes: u64) -> Result<()> {
+        self.ensure_ready()?;
         self.writable()?;
         let need = self.need_of(bytes);
         if self.find_room(need, Claim::Takes)? {
@@ -230,6 +231,7 @@ impl Volume {
     /// deletes give back the space of what they cover, and nodes that became small are joined. Where space is
     /// short it stops half way.
     pub fn drain(&mut self) -> Result<()> {
+        self.ensure_ready()?;
         match self.drain_until(Emptied::All, Ground::Ordinary, |_| false)? {
             Drained::Wholly => Ok(()),
             Drained::Partly => self.drain_until(Emptied::All, Ground::Reserve, |_| false).map(drop),
@@ -243,6 +245,7 @@ impl Volume {
 
     /// Empties some buffers that deletes wait in, at most so many: what they cover becomes free. Whether there may be more.
     pub fn reclaim(&mut self, buffers: u64) -> Result<bool> {
+        self.ensure_ready()?;
         self.writable()?;
         if !self.can_reclaim() {
             return Ok(false);
@@ -279,6 +282,9 @@ impl Volume {
             Ok(drained)
         });
         self.trees.store.be_thrifty(false);
+        if result.is_err() {
+            self.trees.balance.stop_draining();
+        }
         if matches!(result, Ok(Drained::Wholly)) {
             self.deletes = 0;
         }

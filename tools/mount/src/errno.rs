@@ -33,7 +33,7 @@ pub(crate) fn of_refusal(refusal: Refusal) -> Errno {
 pub(crate) fn of_error(error: &Error) -> (Errno, bool) {
     match error {
         Error::Refused(refusal) => (of_refusal(*refusal), false),
-        Error::NoSpace { .. } => (Errno::ENOSPC, false),
+        Error::NoSpace { .. } | Error::HostFull { .. } => (Errno::ENOSPC, false),
         Error::Unsupported(_) => (Errno::EOPNOTSUPP, false),
         Error::Io { .. }
         | Error::Corrupt(_)

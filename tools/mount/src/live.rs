@@ -10,7 +10,7 @@ use betr_cli::image::{self, Access, OpenImage, what_is_mounted_at};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::cache::CacheBudget;
-use betr_core::device::{Device, FileDevice};
+use betr_core::device::{Device, FileDevice, HoldingDevice};
 use betr_core::fs::Fs;
 use betr_core::volume::{Mode, NonceSource, OpenOptions, Volume};
 use fuser::Session;
@@ -27,6 +27,9 @@ use crate::status::Socket;
 
 /// After a signal, files may stay open for so long before they are taken away.
 const GRACE: Duration = Duration::from_secs(2);
+/// Where the host has no room, a mount holds as many bytes of writes in memory as its cache has, and at least 64 MiB: a
+/// checkpoint writes at most what is dirty in the cache.
+const HELD_MIN: usize = 64 << 20;
 /// What the kernel reads ahead, in KiB.
 const READ_AHEAD: &str = "1024";
 
@@ -131,10 +134,11 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
     let file = image.file.try_clone().map_err(|error| {
         Failure::failed(format!("{}: cannot be opened twice: {error}", options.shown()))
     })?;
-    let mut device: Arc<dyn Device> = Arc::new(FileDevice::within(file, options.offset, len));
-    if let Some(overlay) = &options.overlay {
-        device = betr_cli::plan::lay_over(device, &options.image, overlay)?;
-    }
+    let file = Arc::new(FileDevice::within(file, options.offset, len));
+    let device: Arc<dyn Device> = match &options.overlay {
+        Some(overlay) => betr_cli::plan::lay_over(file, &options.image, overlay)?,
+        None => Arc::new(HoldingDevice::new(file, options.cache.max(HELD_MIN))),
+    };
     let opened = match open_volume(options, &device, nonces()?) {
         // What is damaged and cannot be written may still be read.
         Err(error) if error.is_damage() && !options.read_only => {

@@ -36,6 +36,9 @@ const RECLAIMED: u64 = 16;
 /// After 100 lines the log has heard enough: a bad device makes an error of each request.
 const ERRORS_TOLD: u64 = 100;
 
+/// A mount that ends while the host has no room waits for room so long: those who wait for the image give up then, too.
+const ROOM_COMES: Duration = Duration::from_secs(60);
+
 /// So often the list of mounts is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -61,6 +64,8 @@ pub(crate) struct Server {
     ending: AtomicBool,
     /// Bytes of files that a checkpoint would give back.
     freed: AtomicU64,
+    /// The host has no room for what has changed.
+    host_full: AtomicBool,
     /// How many errors there were of the image or its device.
     errors: AtomicU64,
     /// What the last of them says, and that after which nothing is changed any more.
@@ -80,6 +85,7 @@ struct Due {
 /// What the numbers of a mount say, besides those of operations.
 pub(crate) struct State {
     pub read_only: bool,
+    pub host_full: bool,
     pub errors: u64,
     pub told: Told,
     pub uptime: Duration,
@@ -109,6 +115,7 @@ impl Server {
             place: Mutex::new((Instant::now(), false)),
             ending: AtomicBool::new(false),
             freed: AtomicU64::new(0),
+            host_full: AtomicBool::new(false),
             errors: AtomicU64::new(0),
             told: Mutex::default(),
             due: Mutex::default(),
@@ -120,6 +127,7 @@ impl Server {
     pub fn state(&self) -> State {
         State {
             read_only: self.is_read_only(),
+            host_full: self.host_full.load(Ordering::Relaxed),
             errors: self.errors.load(Ordering::Relaxed),
             told: self.told.lock().clone(),
             uptime: self.since.elapsed(),
@@ -204,11 +212,17 @@ impl Server {
         if self.options.read_only {
             return Ok(());
         }
-        self.shared.sync().map_err(|error| self.failed(&error))
+        self.shared.sync().map_err(|error| self.failed(&error))?;
+        self.has_room();
+        Ok(())
     }
 
     /// The number of an error; one of the image or its device is reported.
     fn failed(&self, error: &betr_core::Error) -> Errno {
+        if error.is_host_full() && !self.host_full.swap(true, Ordering::Relaxed) {
+            let text = "changes wait in memory, and others are refused, until there is room";
+            self.log.error(&format!("{}: {error}: {text}", self.options.shown()));
+        }
         let (errno, serious) = of_error(error);
         // Whatever it was, a volume that has failed takes nothing any more. What is refused has changed nothing.
         let refused = matches!(error, betr_core::Error::Refused(_));
@@ -217,6 +231,14 @@ impl Server {
             self.report(error, failed || self.options.read_only_after_errors);
         }
         errno
+    }
+
+    /// Everything has become durable: if the host had no room before, it has now.
+    fn has_room(&self) {
+        if self.host_full.swap(false, Ordering::Relaxed) {
+            let text = "there is room again where the image is stored; all changes are durable";
+            self.log.error(&format!("{}: {text}", self.options.shown()));
+        }
     }
 
     /// A request has panicked: a mistake of ours.
@@ -294,22 +316,30 @@ impl Server {
             }
             let idle = quiet.1.elapsed() >= IDLE && self.look(|fs| fs.volume().can_reclaim());
             let old = last.elapsed() >= self.options.checkpoint;
-            let unsynced = unsynced && synced.elapsed() >= self.options.commit;
+            let full = self.host_full.load(Ordering::Relaxed);
+            let unsynced = (unsynced || full) && synced.elapsed() >= self.options.commit;
             if unsynced {
                 synced = Instant::now();
             }
-            let done = match checkpoint || (changed && old) {
+            let whole = checkpoint || (changed && old);
+            let done = match whole {
                 true => {
                     last = Instant::now();
                     self.freed.store(0, Ordering::Relaxed);
                     self.shared.change(Fs::reap).and_then(|()| self.shared.checkpoint())
                 }
+                // Without room nothing else can be done first.
+                false if unsynced && full => self.shared.sync(),
                 false if unsynced => self.shared.change(Fs::reap).and_then(|()| self.shared.sync()),
                 false if idle => self.reclaim(next),
                 false => Ok(()),
             };
-            if let Err(error) = done {
-                self.failed(&error);
+            match done {
+                Ok(()) if whole || unsynced => self.has_room(),
+                Ok(()) => {}
+                Err(error) => {
+                    self.failed(&error);
+                }
             }
         }
     }
@@ -360,18 +390,30 @@ impl Server {
             }
             return;
         }
-        self.settle_accesses();
         // The kernel does not say that it forgets everything. What has no name goes now.
         self.nodes.clear();
-        let done = self.shared.change(Fs::reap).and_then(|()| {
+        let begun = Instant::now();
+        while let Err(error) = self.end_all() {
+            self.failed(&error);
+            if !error.is_host_full() || begun.elapsed() >= ROOM_COMES {
+                let text = "what changed last is not all durable";
+                self.log.error(&format!("{}: {text}", self.options.shown()));
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.has_room();
+    }
+
+    /// Makes a checkpoint of all that changed, with nothing left that has no name.
+    fn end_all(&self) -> betr_core::Result<()> {
+        self.settle_accesses();
+        self.shared.change(Fs::reap).and_then(|()| {
             while self.shared.change(|fs| fs.volume_mut().reclaim(RECLAIMED))? {}
             match self.look(|fs| fs.volume().has_changes()) {
                 true => self.shared.checkpoint(),
                 false => Ok(()),
             }
-        });
-        if let Err(error) = done {
-            self.failed(&error);
-        }
+        })
     }
 }

@@ -87,6 +87,9 @@ fn print(said: &Value, io: &mut Io) -> Result<(), Failure> {
     let bytes = |at: &str| size::human(number(at));
     let how = if said["read_only"] == true { "read-only" } else { "read-write" };
     writeln!(io.out, "{} at {}, {how}", text("/image"), text("/directory"))?;
+    if said["host_full"] == true {
+        writeln!(io.out, "     Host: full; changes wait in memory, and others are refused")?;
+    }
     writeln!(io.out, "   Errors: {}", number("/errors"))?;
     for (name, at) in [("Last", "/last_error"), ("Stopped", "/read_only_because")] {
         if let Some(text) = said.pointer(at).and_then(Value::as_str) {
@@ -261,6 +264,7 @@ fn status(server: &Server, at: &Path) -> Value {
         "image": server.options.shown(),
         "directory": show::path(at),
         "read_only": state.read_only,
+        "host_full": state.host_full,
         "errors": state.errors,
         "last_error": state.told.last,
         "read_only_because": state.told.read_only,

@@ -8,6 +8,7 @@ mod directories;
 mod files;
 mod forgotten;
 mod holes;
+mod host;
 mod links;
 mod mapped;
 mod names;

@@ -1,0 +1,216 @@
+//! A device over one that may have no room for a while: a sparse file on a file system that is full.
+//!
+//! A write that the device below refuses for lack of room succeeds here, and its blocks are held in memory until
+//! [`Device::settle`] has written them. Reads see them. Nothing that is held is durable, so a flush settles first, and
+//! is refused as long as there is no room: like a disk's volatile write cache, which may write in any order between
+//! two flushes. Errors of any other kind pass through.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Device, pieces};
+use crate::ids::BLOCK_SIZE;
+
+/// The contents of blocks, by their numbers.
+type Blocks = BTreeMap<u64, Box<[u8]>>;
+
+/// A device below, and the blocks that it has no room for.
+pub struct HoldingDevice {
+    base: Arc<dyn Device>,
+    held: Mutex<Blocks>,
+    /// How many blocks are held, for those who need not look at them.
+    count: AtomicUsize,
+    /// The most blocks that are held.
+    most: usize,
+}
+
+impl HoldingDevice {
+    /// A view of `base` that holds at most `bytes` bytes; what is beyond them fails as it does below.
+    pub fn new(base: Arc<dyn Device>, bytes: usize) -> HoldingDevice {
+        let most = bytes / BLOCK_SIZE;
+        HoldingDevice { base, held: Mutex::default(), count: AtomicUsize::new(0), most }
+    }
+
+    /// How many bytes are held.
+    pub fn held_bytes(&self) -> usize {
+        self.count.load(Ordering::Acquire) * BLOCK_SIZE
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_count(&self, held: &Blocks) {
+        self.count.store(held.len(), Ordering::Release);
+    }
+
+    /// Holds a write; `refused` is why the device below did not take it.
+    fn hold(&self, held: &mut Blocks, at: u64, bytes: &[u8], refused: io::Error) -> io::Result<()> {
+        let fresh = pieces(at, bytes.len()).filter(|(block, ..)| !held.contains_key(block)).count();
+        if held.len() + fresh > self.most {
+            return Err(refused);
+        }
+        for (block, within, of_bytes) in pieces(at, bytes.len()) {
+            let memory = match held.entry(block) {
+                Entry::Occupied(held) => held.into_mut(),
+                Entry::Vacant(place) => {
+                    let mut memory = vec![0; BLOCK_SIZE].into_boxed_slice();
+                    if within.len() < BLOCK_SIZE {
+                        self.read_base_block(block, &mut memory)?;
+                    }
+                    place.insert(memory)
+                }
+            };
+            memory[within].copy_from_slice(&bytes[of_bytes]);
+        }
+        self.note_count(held);
+        Ok(())
+    }
+
+    /// The last block of a device may be a part of one.
+    fn read_base_block(&self, block: u64, memory: &mut [u8]) -> io::Result<()> {
+        let at = block * BLOCK_SIZE as u64;
+        let len = (self.len() - at).min(BLOCK_SIZE as u64) as usize;
+        self.base.read_at(at, &mut memory[..len])
+    }
+}
+
+/// Whether an error says that there is no room.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+impl Device for HoldingDevice {
+    fn len(&self) -> u64 {
+        self.base.len()
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.held_bytes() == 0 {
+            return self.base.read_at(at, buf);
+        }
+        let held = self.lock();
+        self.base.read_at(at, buf)?;
+        for (block, within, of_buf) in pieces(at, buf.len()) {
+            if let Some(memory) = held.get(&block) {
+                buf[of_buf].copy_from_slice(&memory[within]);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        super::checked_end(at, bytes.len(), self.len())?;
+        if self.held_bytes() == 0 {
+            return match self.base.write_at(at, bytes) {
+                Err(error) if is_full(&error) => self.hold(&mut self.lock(), at, bytes, error),
+                done => done,
+            };
+        }
+        let mut held = self.lock();
+        // What is held of these blocks is older: it must not be written over this later.
+        let is_held = pieces(at, bytes.len()).any(|(block, ..)| held.contains_key(&block));
+        let full = || io::Error::from(ErrorKind::StorageFull);
+        match is_held {
+            true => self.hold(&mut held, at, bytes, full()),
+            false => match self.base.write_at(at, bytes) {
+                Err(error) if is_full(&error) => self.hold(&mut held, at, bytes, error),
+                done => done,
+            },
+        }
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        if self.held_bytes() == 0 {
+            return Ok(());
+        }
+        let mut held = self.lock();
+        while let Some(first) = held.first_entry() {
+            let at = first.key() * BLOCK_SIZE as u64;
+            let len = (self.len() - at).min(BLOCK_SIZE as u64) as usize;
+            let written = self.base.write_at(at, &first.get()[..len]);
+            if written.is_ok() {
+                first.remove();
+            }
+            self.note_count(&held);
+            written?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.settle()?;
+        self.base.flush()
+    }
+
+    fn will_read(&self, at: u64, len: u64) {
+        self.base.will_read(at, len);
+    }
+
+    fn wont_read(&self, at: u64, len: u64) {
+        self.base.wont_read(at, len);
+    }
+
+    fn punch(&self, at: u64, len: u64) -> io::Result<bool> {
+        // Held blocks stay until they are written: reading them must not depend on who needs them.
+        self.base.punch(at, len)
+    }
+
+    fn wants_order(&self) -> bool {
+        self.base.wants_order()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{FaultyDevice, MemoryDevice};
+
+    const BLOCK: u64 = BLOCK_SIZE as u64;
+
+    fn full() -> (Arc<MemoryDevice>, Arc<FaultyDevice>, HoldingDevice) {
+        let memory = Arc::new(MemoryDevice::new(16 * BLOCK));
+        let faulty = Arc::new(FaultyDevice::new(memory.clone()));
+        faulty.fill_up(true);
+        (memory, faulty.clone(), HoldingDevice::new(faulty, 4 * BLOCK_SIZE))
+    }
+
+    #[test]
+    fn what_has_no_room_is_held_until_there_is_some() {
+        let (memory, faulty, holding) = full();
+        memory.write_at(2 * BLOCK, &[7; BLOCK_SIZE]).unwrap();
+        holding.write_at(2 * BLOCK + 10, b"held").unwrap();
+        holding.write_at(3 * BLOCK - 1, b"ab").unwrap();
+        // The youngest counts, also where it comes when there is room again.
+        holding.write_at(2 * BLOCK + 10, b"H").unwrap();
+        assert_eq!(holding.held_bytes(), 2 * BLOCK_SIZE);
+        assert_eq!(holding.flush().unwrap_err().kind(), ErrorKind::StorageFull);
+        let read = |device: &dyn Device| {
+            let mut found = vec![0; 2 * BLOCK_SIZE];
+            device.read_at(2 * BLOCK, &mut found).unwrap();
+            found
+        };
+        let seen = read(&holding);
+        assert_eq!((&seen[9..15], &seen[4095..4098]), (&b"\x07Held\x07"[..], &b"ab\0"[..]));
+        assert_eq!(read(&*memory)[..BLOCK_SIZE], [7; BLOCK_SIZE]);
+        faulty.fill_up(false);
+        holding.write_at(2 * BLOCK + 13, b"D").unwrap();
+        holding.flush().unwrap();
+        let seen = read(&*memory);
+        assert_eq!((&seen[9..15], &seen[4095..4098]), (&b"\x07HelD\x07"[..], &b"ab\0"[..]));
+        assert_eq!(holding.held_bytes(), 0);
+    }
+
+    #[test]
+    fn no_more_is_held_than_may_be() {
+        let (_, _, holding) = full();
+        holding.write_at(0, &[1; 3 * BLOCK_SIZE]).unwrap();
+        let beyond = holding.write_at(4 * BLOCK, &[1; 2 * BLOCK_SIZE]);
+        assert_eq!(beyond.unwrap_err().kind(), ErrorKind::StorageFull);
+        holding.write_at(BLOCK, &[1; 3 * BLOCK_SIZE]).unwrap();
+        assert_eq!(holding.held_bytes(), 4 * BLOCK_SIZE);
+    }
+}

@@ -18,6 +18,8 @@ pub struct FileDevice {
     /// Where the device begins in it.
     start: u64,
     len: u64,
+    /// Whether it is a regular file that had all of these bytes when it was opened.
+    whole: bool,
 }
 
 impl FileDevice {
@@ -31,7 +33,21 @@ impl FileDevice {
         // Nothing that is read says what comes next: only the tree knows, and says so. Where the advice is not
         // taken, more is read than is needed.
         let _ = fadvise(&file, 0, None, Advice::Random);
-        FileDevice { file, start, len }
+        let whole = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() >= start + len);
+        FileDevice { file, start, len, whole }
+    }
+
+    /// An error if the file has become shorter since it was opened: a write past its end would hide that.
+    pub fn check_len(&self) -> io::Result<()> {
+        let (had, has) = (self.start + self.len, self.file.metadata()?.len());
+        match self.whole && has < had {
+            true => {
+                let text =
+                    format!("the file has become shorter: it had {had} bytes, and has {has}");
+                Err(io::Error::other(text))
+            }
+            false => Ok(()),
+        }
     }
 
     /// The file.
@@ -56,10 +72,12 @@ impl Device for FileDevice {
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         super::checked_end(at, bytes.len(), self.len)?;
+        self.check_len()?;
         self.file.write_all_at(bytes, self.start + at)
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.check_len()?;
         self.file.sync_data()
     }
 

@@ -10,6 +10,7 @@ mod background;
 mod counters;
 mod directory;
 mod errno;
+mod host;
 mod lane;
 mod live;
 mod log;
@@ -112,7 +113,7 @@ impl Mounted {
     pub fn new(fs: Fs, name: &Path, directory: &Path) -> Result<Mounted, Failure> {
         let directory = whole(directory)?;
         let options = Options::parse(name.into(), &[], false)?;
-        let mount = live::Mount::new(fs, options, &directory, Log::Stderr)
+        let mount = live::Mount::new(fs, None, options, &directory, Log::Stderr)
             .map_err(|error| Failure::failed(format!("{}: {error}", show::path(&directory))))?;
         let unmounter = mount.unmounter();
         let serving = Some(std::thread::spawn(move || mount.serve()));

@@ -19,6 +19,7 @@ use signal_hook::iterator::Signals;
 
 use crate::adapter::Adapter;
 use crate::background;
+use crate::host::Host;
 use crate::log::Log;
 use crate::options::Options;
 use crate::place::{Placed, Unmounter, place};
@@ -50,7 +51,7 @@ pub(crate) fn serve(
     // Those who wait for the image know the server by its name.
     let name = std::ffi::CString::new(image::SERVER).expect("it has no zeros");
     let _ = rustix::thread::set_name(&name);
-    let (image, fs) = open(&mut options, io)?;
+    let (image, fs, host) = open(&mut options, io)?;
     let log = if in_background { Log::System } else { Log::Stderr };
     let not_mounted = |error: std::io::Error| {
         let at = show::path(directory);
@@ -58,7 +59,8 @@ pub(crate) fn serve(
     };
     // From here on a signal waits until there is something to unmount.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(not_mounted)?;
-    let mount = Mount::new(fs, options, directory, log).map_err(not_mounted)?;
+    let mount = Mount::new(fs, Some(host), options, directory, log);
+    let mount = mount.map_err(not_mounted)?;
     let (ended, end) = mpsc::channel();
     end_at_signals(signals, &mount.server, mount.unmounter(), end);
     let socket = Socket::open(&mount.server, directory);
@@ -83,8 +85,14 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    pub fn new(fs: Fs, options: Options, directory: &Path, log: Log) -> std::io::Result<Mount> {
-        let server = Arc::new(Server::new(fs, options, directory, log));
+    pub fn new(
+        fs: Fs,
+        host: Option<Host>,
+        options: Options,
+        directory: &Path,
+        log: Log,
+    ) -> std::io::Result<Mount> {
+        let server = Arc::new(Server::new(fs, host, options, directory, log));
         let root = server.shared.read(Fs::root).map_err(std::io::Error::other)?;
         server.nodes.enter(&root);
         drop(root);
@@ -114,7 +122,7 @@ impl Mount {
 }
 
 /// Opens the image. One that cannot be written is opened for reading.
-fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> {
+fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs, Host), Failure> {
     let image = match options.read_only {
         true => image::open(&options.image, Access::Read)?,
         false => match image::open(&options.image, Access::Write) {
@@ -135,6 +143,7 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
         Failure::failed(format!("{}: cannot be opened twice: {error}", options.shown()))
     })?;
     let file = Arc::new(FileDevice::within(file, options.offset, len));
+    let host = Host { device: file.clone(), path: options.image.clone() };
     let device: Arc<dyn Device> = match &options.overlay {
         Some(overlay) => betr_cli::plan::lay_over(file, &options.image, overlay)?,
         None => Arc::new(HoldingDevice::new(file, options.cache.max(HELD_MIN))),
@@ -152,7 +161,7 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
         opened => opened,
     };
     let volume = opened.map_err(|error| failure(&options.image, Some(&device), &error))?;
-    Ok((image, Fs::open(volume, Box::new(clock_now))))
+    Ok((image, Fs::open(volume, Box::new(clock_now)), host))
 }
 
 fn open_volume(

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use betr_cli::image::what_is_mounted_at;
-use betr_core::error::Refusal;
+use betr_core::error::{Place, Refusal};
 use betr_core::fs::{Fs, Shared};
 use betr_core::ids::{BLOCK_SIZE, Ino, Msn, Time};
 use fuser::{INodeNo, Notifier};
@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::counters::Counters;
 use crate::errno::{Answer, Errno, of_error};
+use crate::host::{Host, Standing};
 use crate::log::Log;
 use crate::nodes::Nodes;
 use crate::options::Options;
@@ -47,6 +48,9 @@ pub(crate) struct Server {
     pub shared: Shared,
     pub nodes: Nodes,
     pub options: Options,
+    /// The file of the image, if it has one, and where its path led at the last look.
+    host: Option<Host>,
+    standing: Mutex<Standing>,
     /// Where it is mounted.
     directory: PathBuf,
     /// Tells the kernel what it could not know.
@@ -86,6 +90,7 @@ struct Due {
 pub(crate) struct State {
     pub read_only: bool,
     pub host_full: bool,
+    pub standing: Standing,
     pub errors: u64,
     pub told: Told,
     pub uptime: Duration,
@@ -101,12 +106,14 @@ pub(crate) struct Told {
 }
 
 impl Server {
-    pub fn new(fs: Fs, options: Options, directory: &Path, log: Log) -> Server {
+    pub fn new(fs: Fs, host: Option<Host>, options: Options, directory: &Path, log: Log) -> Server {
         Server {
             shared: Shared::new(fs),
             nodes: Nodes::default(),
             read_only: AtomicBool::new(options.read_only),
             options,
+            host,
+            standing: Mutex::new(Standing::Same),
             directory: directory.to_owned(),
             notifier: OnceLock::new(),
             counters: Counters::default(),
@@ -128,6 +135,7 @@ impl Server {
         State {
             read_only: self.is_read_only(),
             host_full: self.host_full.load(Ordering::Relaxed),
+            standing: self.host.as_ref().map_or(Standing::Same, Host::standing),
             errors: self.errors.load(Ordering::Relaxed),
             told: self.told.lock().clone(),
             uptime: self.since.elapsed(),
@@ -212,9 +220,24 @@ impl Server {
         if self.options.read_only {
             return Ok(());
         }
+        self.look_at_host()?;
         self.shared.sync().map_err(|error| self.failed(&error))?;
         self.has_room();
         Ok(())
+    }
+
+    /// Looks whether the file of the image is still whole, and in its place.
+    fn look_at_host(&self) -> Answer<()> {
+        let Some(host) = &self.host else { return Ok(()) };
+        let standing = host.standing();
+        let before = std::mem::replace(&mut *self.standing.lock(), standing);
+        if let Some(text) = standing.text().filter(|_| before != standing) {
+            self.log.error(&format!("{}: {text}", self.options.shown()));
+        }
+        host.check_len().map_err(|source| {
+            let place = Place::Image;
+            self.failed(&betr_core::Error::Io { op: "sync", place, source })
+        })
     }
 
     /// The number of an error; one of the image or its device is reported.
@@ -322,6 +345,9 @@ impl Server {
                 synced = Instant::now();
             }
             let whole = checkpoint || (changed && old);
+            if (whole || unsynced) && self.look_at_host().is_err() {
+                continue;
+            }
             let done = match whole {
                 true => {
                     last = Instant::now();

@@ -19,6 +19,7 @@ use betr_core::text::Printable;
 use betr_core::volume::Blocks;
 use serde_json::{Value, json};
 
+use crate::host::Standing;
 use crate::server::Server;
 
 /// What is sent, and its version.
@@ -87,6 +88,14 @@ fn print(said: &Value, io: &mut Io) -> Result<(), Failure> {
     let bytes = |at: &str| size::human(number(at));
     let how = if said["read_only"] == true { "read-only" } else { "read-write" };
     writeln!(io.out, "{} at {}, {how}", text("/image"), text("/directory"))?;
+    let standing = match text("/path_leads") {
+        "elsewhere" => Standing::Replaced,
+        "nowhere" => Standing::Gone,
+        _ => Standing::Same,
+    };
+    if let Some(text) = standing.text() {
+        writeln!(io.out, "     File: {text}")?;
+    }
     if said["host_full"] == true {
         writeln!(io.out, "     Host: full; changes wait in memory, and others are refused")?;
     }
@@ -265,6 +274,11 @@ fn status(server: &Server, at: &Path) -> Value {
         "directory": show::path(at),
         "read_only": state.read_only,
         "host_full": state.host_full,
+        "path_leads": match state.standing {
+            Standing::Same => "here",
+            Standing::Replaced => "elsewhere",
+            Standing::Gone => "nowhere",
+        },
         "errors": state.errors,
         "last_error": state.told.last,
         "read_only_because": state.told.read_only,

@@ -1,4 +1,5 @@
-//! What the file system that the image is stored on does to a mount: it may be full.
+//! What the file system that the image is stored on does to a mount: it may be full. And what others do to the
+//! file of the image.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -186,4 +187,55 @@ fn an_unmount_on_a_full_host_waits_for_room() {
     host.mount();
     assert!(fs::read(host.at("file")).unwrap() == content);
     assert!(host.unmount());
+}
+
+#[test]
+fn a_file_that_was_cut_ends_the_writing() {
+    for idle in [false, true] {
+        let Some(mut host) = Host::new("96M") else { return };
+        host.mount();
+        fs::write(host.at("file"), vec![1; 100_000]).unwrap();
+        let file = File::open(host.at("file")).unwrap();
+        file.sync_all().unwrap();
+        File::options().write(true).open(host.image()).unwrap().set_len(1 << 20).unwrap();
+        if !idle {
+            fs::write(host.at("next"), vec![2; 100_000]).unwrap();
+        }
+        let refused = file.sync_all().unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::IO), "{refused}");
+        let refused = fs::create_dir(host.at("dir")).unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::ROFS), "{refused}");
+        assert!(host.status().contains("read-only"), "{}", host.status());
+        let log = host.log();
+        assert!(
+            log.contains("has become shorter: it had 268435456 bytes, and has 1048576"),
+            "{log}"
+        );
+        drop(file);
+        assert!(!host.unmount());
+        assert_eq!(fs::metadata(host.image()).unwrap().len(), 1 << 20, "nothing was written");
+    }
+}
+
+#[test]
+fn a_file_that_was_replaced_is_written_on() {
+    let Some(mut host) = Host::new("96M") else { return };
+    host.mount();
+    let kept = host.path("host/kept.img");
+    fs::rename(host.image(), &kept).unwrap();
+    fs::write(host.at("file"), "content").unwrap();
+    File::open(host.at("file")).unwrap().sync_all().unwrap();
+    assert_eq!(host.log().matches("leads to nothing now").count(), 1, "{}", host.log());
+    assert!(host.status().contains("leads to nothing now"), "{}", host.status());
+    fs::write(host.image(), "another file").unwrap();
+    for _ in 0..2 {
+        fs::write(host.at("next"), "content").unwrap();
+        File::open(host.at("next")).unwrap().sync_all().unwrap();
+    }
+    assert_eq!(host.log().matches("leads to another file now").count(), 1, "{}", host.log());
+    assert!(host.status().contains("leads to another file now"), "{}", host.status());
+    assert!(host.unmount(), "{}", host.log());
+    assert_eq!(fs::read(host.image()).unwrap(), b"another file");
+    let found = betr(["cat"]).args([kept.as_os_str(), "/next".as_ref()]).output().unwrap();
+    assert_eq!(found.stdout, b"content");
 }

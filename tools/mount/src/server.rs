@@ -235,8 +235,9 @@ impl Server {
             self.log.error(&format!("{}: {text}", self.options.shown()));
         }
         host.check_len().map_err(|source| {
-            let place = Place::Image;
-            self.failed(&betr_core::Error::Io { op: "sync", place, source })
+            // What is cut off is gone, and nothing can be written there.
+            self.report(&betr_core::Error::Io { op: "sync", place: Place::Image, source }, true);
+            Errno::EIO
         })
     }
 
@@ -416,6 +417,8 @@ impl Server {
             }
             return;
         }
+        // As long as the nodes are known.
+        self.settle_accesses();
         // The kernel does not say that it forgets everything. What has no name goes now.
         self.nodes.clear();
         let begun = Instant::now();
@@ -433,7 +436,6 @@ impl Server {
 
     /// Makes a checkpoint of all that changed, with nothing left that has no name.
     fn end_all(&self) -> betr_core::Result<()> {
-        self.settle_accesses();
         self.shared.change(Fs::reap).and_then(|()| {
             while self.shared.change(|fs| fs.volume_mut().reclaim(RECLAIMED))? {}
             match self.look(|fs| fs.volume().has_changes()) {

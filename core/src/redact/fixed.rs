@@ -86,7 +86,11 @@ impl Copy<'_> {
 
     /// A superblock whose roots are those of the copy.
     fn superblock(&mut self, at: u64, block: &[u8]) -> Result<Option<Vec<u8>>> {
-        let Ok(mut superblock) = Superblock::decode(block, None) else { return Ok(None) };
+        let Ok(mut superblock) = Superblock::decode(block, None) else {
+            let wrong = whole_but_wrong(block).filter(|_| !self.keep_damaged);
+            self.damaged += u64::from(wrong.is_some());
+            return Ok(wrong);
+        };
         let roots = superblock.roots.iter_mut().map(|root| &mut root.table);
         for root in roots.chain([&mut superblock.table]) {
             let found = self.sealed.get(&root.page.block.byte()).copied().flatten();
@@ -98,4 +102,15 @@ impl Copy<'_> {
         }
         Ok(Some(copy))
     }
+}
+
+/// What a slot becomes whose seal verifies and which breaks the rules: it was not torn, and so its copy must not be either.
+fn whole_but_wrong(block: &[u8]) -> Option<Vec<u8>> {
+    let seal = Seal::decode(&mut Fields::new(block), Magic::Superblock).ok()?;
+    let mut writer = Writer::with_capacity(BLOCK_SIZE);
+    Seal::open(&mut writer, Magic::Superblock, seal.birth);
+    let mut copy = writer.finish();
+    copy.resize(BLOCK_SIZE, 0);
+    Seal::close(&mut copy);
+    Some(copy)
 }

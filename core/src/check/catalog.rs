@@ -210,6 +210,9 @@ catalog! {
     OrphanLeft "F13" Note Safely "11.7" "files without a name wait to be deleted"
         "They were unlinked while they were in use, and then the volume was not closed cleanly. The next change of the volume, or a repair, deletes them."
         "They are deleted.";
+    HolesUnflagged "F14" Error WithLoss "11.4" "file has holes and says that it has none"
+        "What asks for holes or for the space of the file gets a wrong answer. The holes read as zeros; whether they should have been there nobody knows."
+        "The file says that it may have holes.";
 }
 
 impl Code {

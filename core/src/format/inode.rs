@@ -40,7 +40,9 @@ const TRAILER_TARGET: u8 = 1;
 const TRAILER_PARENT: u8 = 2;
 const PERMISSIONS: u32 = 0o7777;
 /// The flag of a file that may have holes.
-const SPARSE: u32 = 1;
+pub const SPARSE: u32 = 1;
+/// Where the flags stand in an inode.
+pub const FLAGS_AT: usize = 20;
 /// Where the link count stands in an inode.
 pub const LINKS_AT: usize = 16;
 /// Where the size stands.

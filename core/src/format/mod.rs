@@ -37,8 +37,8 @@ pub use filter::{Probe, filter_bytes, push_filter};
 pub use growth::Growth;
 pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{
-    DATA_SUM_AT, FileType, INODE_BYTES, Inode, LINKS_AT, LinkKind, META_SUM_AT, MetaValue, Parent,
-    SIZE_AT, ZONE_REF_BYTES, ZoneRef,
+    DATA_SUM_AT, FLAGS_AT, FileType, INODE_BYTES, Inode, LINKS_AT, LinkKind, META_SUM_AT,
+    MetaValue, Parent, SIZE_AT, SPARSE, ZONE_REF_BYTES, ZoneRef,
 };
 pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceList, SliceRef};

@@ -130,6 +130,7 @@ pub(super) const CASES: &[Case] = &[
         let file = Inode {
             size: i64::MAX as u64,
             data_zone: Some(ZoneId(500)),
+            sparse: true,
             ..inode(FileType::Regular, 600)
         };
         let prefix = 500u64.to_be_bytes();
@@ -141,6 +142,19 @@ pub(super) const CASES: &[Case] = &[
             RecordMessage::Point(META, root().encode(), counted),
             insert(DATA, data_key(&prefix, 0), vec![1; 4096]),
             insert(DATA, data_key(&prefix, last), vec![1; 4095]),
+        ];
+        committed(raised(forge), messages)
+    }),
+    ("a file with a hole that says that it has none", Finds(Code::HolesUnflagged), |forge| {
+        let file = Inode { size: 9000, ..inode(FileType::Regular, 600) };
+        let name = root().child(b"new-0");
+        let entry = (b"new-0".len() + 2 + file.encoded_len()) as i64;
+        let sums = vec![(META_SUM_AT, entry), (DATA_SUM_AT, 12288)];
+        let messages = vec![
+            put(&name, &file),
+            RecordMessage::Point(META, root().encode(), Action::Update(Update::add_all(sums))),
+            insert(DATA, data_key(&name.encode(), 0), vec![1; 4096]),
+            insert(DATA, data_key(&name.encode(), 2), vec![1; 808]),
         ];
         committed(raised(forge), messages)
     }),

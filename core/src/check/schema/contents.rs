@@ -18,10 +18,10 @@ use crate::tree::KeyScan;
 /// What is known of contents, and what is wrong with them.
 #[derive(Default)]
 pub(super) struct Contents {
-    /// The last file whose contents have no zone of their own, and its size.
-    last: Option<(Key, u64)>,
-    /// Sizes of the files whose contents have one.
-    sizes: HashMap<ZoneId, u64>,
+    /// The last file whose contents have no zone of their own, and how many blocks of it there are.
+    last: Option<(Key, Stated, u64)>,
+    /// What inodes say of the files whose contents have one.
+    stated: HashMap<ZoneId, Stated>,
     /// How far such contents reach.
     reaches: BTreeMap<ZoneId, Reach>,
     /// Values so far.
@@ -34,6 +34,25 @@ pub(super) struct Contents {
     pub strays: Vec<Stray>,
     /// Files that are shorter than their contents: how long these are, and how long they are said to be.
     pub short: BTreeMap<Vec<u8>, (u64, u64)>,
+    /// Files that have holes although their inodes say that they have none: what the keys of their contents begin with, and
+    /// how many of how many blocks there are.
+    pub unflagged: Vec<(Key, u64, u64)>,
+}
+
+/// What an inode says of the contents of its file.
+#[derive(Clone, Copy)]
+pub(super) struct Stated {
+    pub size: u64,
+    /// Whether there may be holes.
+    pub sparse: bool,
+}
+
+impl Stated {
+    /// How many blocks there must be, if so many are too few.
+    fn lacks(self, blocks: u64) -> Option<u64> {
+        let all = self.size.div_ceil(FILE_BLOCK as u64);
+        (!self.sparse && blocks < all).then_some(all)
+    }
 }
 
 /// Contents that belong to no file.
@@ -49,19 +68,30 @@ pub(super) struct Stray {
 #[derive(Default)]
 struct Reach {
     end: u64,
+    blocks: u64,
     /// Whether there is something that is no block of any file.
     is_odd: bool,
 }
 
 impl Contents {
     /// A file has its contents under this prefix. False if another has.
-    pub fn add_file(&mut self, prefix: Key, size: u64) -> bool {
+    pub fn add_file(&mut self, prefix: Key, stated: Stated) -> bool {
         match zone_of(&prefix) {
-            Some(zone) => self.sizes.insert(zone, size).is_none(),
+            Some(zone) => self.stated.insert(zone, stated).is_none(),
             None => {
-                self.last = Some((prefix, size));
+                self.end_file();
+                self.last = Some((prefix, stated, 0));
                 true
             }
+        }
+    }
+
+    /// All values of the last file are known.
+    fn end_file(&mut self) {
+        if let Some((prefix, stated, blocks)) = self.last.take()
+            && let Some(all) = stated.lacks(blocks)
+        {
+            self.unflagged.push((prefix, blocks, all));
         }
     }
 
@@ -73,23 +103,36 @@ impl Contents {
             place.and_then(|(prefix, block)| Some((zone_of(prefix)?, block)))
         {
             let reach = self.reaches.entry(zone).or_default();
+            reach.blocks += 1;
             match end_of(block, len).filter(|_| is_block(len)) {
                 Some(end) => reach.end = reach.end.max(end),
                 None => reach.is_odd = true,
             }
             return;
         }
-        let own = |(file, _): &&(Key, u64)| place.is_some_and(|(prefix, _)| **file == *prefix);
-        let size = self.last.as_ref().filter(own).map(|(_, size)| *size);
+        let own = |(file, ..): &&mut (Key, Stated, u64)| {
+            place.is_some_and(|(prefix, _)| **file == *prefix)
+        };
+        let size = self.last.as_mut().filter(own).map(|(_, stated, blocks)| {
+            *blocks += 1;
+            stated.size
+        });
         self.judge(key, len, size);
     }
 
     /// All files are known: looks again at the zones that reach too far. Returns all findings, in the order of
     /// keys.
     pub fn settle(&mut self, store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
+        self.end_file();
         let reaches = std::mem::take(&mut self.reaches);
+        let holes = self.stated.iter().filter_map(|(zone, stated)| {
+            let blocks = reaches.get(zone).map_or(0, |reach| reach.blocks);
+            stated.lacks(blocks).map(|all| (Key::copied(&zone.0.to_be_bytes()), blocks, all))
+        });
+        self.unflagged.extend(holes);
+        self.unflagged.sort();
         let result = reaches.into_iter().try_for_each(|(zone, reach)| {
-            let size = self.sizes.get(&zone).copied();
+            let size = self.stated.get(&zone).map(|stated| stated.size);
             match size.is_some_and(|size| reach.end <= size) && !reach.is_odd {
                 true => Ok(()),
                 false => self.judge_zone(store, zone, size),

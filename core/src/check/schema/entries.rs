@@ -72,6 +72,7 @@ pub(in crate::check) struct Brief {
     pub links: u32,
     pub size: u64,
     pub data_zone: Option<ZoneId>,
+    pub sparse: bool,
 }
 
 impl Entry {
@@ -82,8 +83,8 @@ impl Entry {
             true => Said::Attribute,
             false => match MetaValue::decode(&value, None) {
                 Ok(MetaValue::Inode(inode)) => {
-                    let Inode { kind, ino, links, size, data_zone, .. } = inode;
-                    Said::Inode(Brief { kind, ino, links, size, data_zone })
+                    let Inode { kind, ino, links, size, data_zone, sparse, .. } = inode;
+                    Said::Inode(Brief { kind, ino, links, size, data_zone, sparse })
                 }
                 Ok(MetaValue::ZoneRef(zone)) => Said::ZoneRef(zone),
                 Err(error) => Said::Malformed(Box::new(error)),

@@ -10,7 +10,7 @@ mod zones;
 use std::collections::{BTreeMap, HashMap};
 use std::thread;
 
-use self::contents::{Contents, Stray};
+use self::contents::{Contents, Stated, Stray};
 pub(super) use self::entries::{Brief, Entry, Said, Scanned, Source};
 use super::correction::Correction;
 use super::memory::{MEMORY, Memory};
@@ -191,6 +191,7 @@ impl<'s> Schema<'s> {
             self.mend(Correction::Drop(TreeId::Data, key));
         }
         contents.and(settled)?;
+        self.check_holes();
         self.mend_contents();
         Ok(())
     }
@@ -251,6 +252,16 @@ impl<'s> Schema<'s> {
 
     fn put_links(&mut self, key: &[u8], links: u32) {
         self.mend(Correction::Patch(Key::copied(key), LINKS_AT, links.to_le_bytes().to_vec()));
+    }
+
+    /// Who has holes must say so.
+    fn check_holes(&mut self) {
+        for (prefix, blocks, all) in std::mem::take(&mut self.contents.unflagged) {
+            let key = self.homes.get(&*prefix).cloned().unwrap_or(prefix);
+            self.mend(Correction::Patch(key.clone(), FLAGS_AT, SPARSE.to_le_bytes().to_vec()));
+            let detail = format!("{blocks} of {all} blocks, and no flag for holes");
+            self.add(Code::HolesUnflagged, &key, detail);
+        }
     }
 
     /// Files whose inodes are lost, and files that are longer than their inodes say.
@@ -436,7 +447,8 @@ impl<'s> Schema<'s> {
         if inode.data_zone.is_some() {
             self.homes.entry(prefix.to_vec()).or_insert_with(|| key.clone());
         }
-        if !self.contents.add_file(prefix, inode.size) {
+        let stated = Stated { size: inode.size, sparse: inode.sparse };
+        if !self.contents.add_file(prefix, stated) {
             self.mend(Correction::Contentless(key.clone()));
             self.add(Code::ZoneWrong, key, "another file has the same data zone");
         }

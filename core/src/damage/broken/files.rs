@@ -65,6 +65,16 @@ pub(super) fn data_wrong(bench: &mut Bench) -> Result<()> {
     bench.send(vec![RecordMessage::Point(TreeId::Data, data_key(&prefix, 0), value)])
 }
 
+/// A block is gone of a file that says that it has no holes.
+pub(super) fn holes_unflagged(bench: &mut Bench) -> Result<()> {
+    let key = root().child(b"large").encode();
+    let prefix = match bench.get(&key)?.data_zone {
+        Some(zone) => zone.0.to_be_bytes().to_vec(),
+        None => key.to_vec(),
+    };
+    bench.send(vec![RecordMessage::Point(TreeId::Data, data_key(&prefix, 1), Action::Delete)])
+}
+
 pub(super) fn counter_wrong(bench: &mut Bench) -> Result<()> {
     bench.set("super", "next inode", |next| next - 1)
 }

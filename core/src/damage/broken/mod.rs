@@ -66,6 +66,7 @@ pub fn make_broken(code: Code) -> Result<Option<Vec<u8>>> {
         Code::SumsWrong => files::sums_wrong,
         Code::ZoneTooLarge => files::zone_too_large,
         Code::ZoneTooSmall => files::zone_too_small,
+        Code::HolesUnflagged => files::holes_unflagged,
         Code::OrphanLeft => files::orphan_left,
     };
     let mut bench = Bench::new()?;

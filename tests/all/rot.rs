@@ -13,7 +13,7 @@ use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{BLOCK_SIZE, Extent, Time};
 use betr_core::log::{End, LogReader};
 use betr_core::volume::Mode;
-use betr_tests::{Random, clock, create, open, roomy, tiny};
+use betr_tests::{Random, clock, create, middling, open, roomy, tiny};
 use bytes::Bytes;
 
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -174,5 +174,40 @@ fn a_rotten_group_stops_the_replay_and_lists_what_is_beyond() {
                 }
             });
         }
+    }
+}
+
+/// A block of a file that rots in a leaf that was bound costs its value, and no other of the same basement.
+#[test]
+fn a_rotten_block_of_a_bound_leaf_loses_one_value() {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let volume = create(device.clone(), middling(), roomy(), 3).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;
+    let mut fs = Fs::open(volume, clock(100));
+    fs.checkpoint().unwrap();
+    let root = fs.root().unwrap();
+    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+    let file = fs.make(&root, b"file", new).unwrap();
+    let blocks = 24;
+    let data = Random::new(5).bytes(blocks * BLOCK_SIZE);
+    fs.write(&file, 0, &Bytes::from(data.clone())).unwrap();
+    fs.volume_mut().sync().unwrap();
+    fs.make(&root, b"another", New::of(FileType::Regular, Attributes::at(Time::default())))
+        .unwrap();
+    fs.volume_mut().sync().unwrap();
+    drop((root, file, fs));
+    let image = device.snapshot();
+    for block in 0..blocks {
+        let mark = &data[block * BLOCK_SIZE..][..16];
+        let at = image.windows(16).position(|bytes| bytes == mark).unwrap();
+        let mut rotten = image.clone();
+        rotten[at + 100] ^= 1;
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(rotten));
+        let report = check(&device, ALL, &mut ());
+        let log = report.log.unwrap();
+        assert_eq!(log.lost_values(), 1, "block {block}: {:?}", report.findings);
     }
 }

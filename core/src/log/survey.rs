@@ -281,19 +281,26 @@ fn verify_binding(
         for at in 0..range.count {
             let key = block_after(&first, at).expect("the decoder has looked at the last key");
             let msn = Msn(range.first.0 + u64::from(at));
-            let known = failed.as_ref().is_some_and(|(_, _, end)| {
-                bound.is_leaf() && end.as_ref().is_none_or(|end| key < *end)
-            });
-            if !known {
-                let Err(error) = bound.value(disk, &key, msn) else {
-                    lost.extend(run.take());
-                    failed = None;
-                    continue;
-                };
-                let (damage, unreadable) = damage_of(error)?;
-                failed = Some((damage, unreadable, bound.part_end(&key)));
-            }
-            let (damage, unreadable, _) = failed.clone().expect("it was just seen to fail");
+            let known = failed
+                .as_ref()
+                .filter(|(_, _, end)| bound.is_leaf() && end.as_ref().is_none_or(|end| key < *end));
+            let (damage, unreadable) = match known {
+                Some((damage, unreadable, _)) => (damage.clone(), *unreadable),
+                None => {
+                    let Err(error) = bound.value(disk, &key, msn) else {
+                        lost.extend(run.take());
+                        failed = None;
+                        continue;
+                    };
+                    let (damage, unreadable) = damage_of(error)?;
+                    // Where the part verifies, it is the block of this value alone that does not.
+                    failed = match bound.has_part(disk, &key) {
+                        true => None,
+                        false => Some((damage.clone(), unreadable, bound.part_end(&key))),
+                    };
+                    (damage, unreadable)
+                }
+            };
             match &mut run {
                 Some(run) if run.unreadable == unreadable => run.messages.count += 1,
                 _ => {

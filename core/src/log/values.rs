@@ -51,6 +51,14 @@ impl Bound {
         }
     }
 
+    /// Whether that part verifies, but for blocks of files in it.
+    pub fn has_part(&self, disk: &Disk, key: &Key) -> bool {
+        match self {
+            Bound::Leaf(leaf, _) => leaf.has_part(disk, key),
+            Bound::Slice(..) | Bound::Inline(_) => true,
+        }
+    }
+
     /// The value that message `msn` gives to `key`.
     pub fn value(&self, disk: &Disk, key: &Key, msn: Msn) -> Result<Bytes> {
         let (value, at) = match self {

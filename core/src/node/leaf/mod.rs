@@ -309,6 +309,14 @@ impl Leaf {
         }
     }
 
+    /// Whether the basement that `key` belongs to can be read, but for values that are blocks of their own.
+    pub fn has_part(&self, disk: &Disk, key: &[u8]) -> bool {
+        match &self.content {
+            Content::Open { .. } => true,
+            Content::Stored(stored) => stored.has_part(disk, key),
+        }
+    }
+
     /// The first key of the basement behind that of `key`; nothing if there is none, or if no part has to be
     /// read.
     pub fn part_end(&self, key: &[u8]) -> Option<Key> {

@@ -356,6 +356,11 @@ impl Stored {
         Ok(found)
     }
 
+    /// Whether the basement that `key` belongs to can be read.
+    pub fn has_part(&self, disk: &Disk, key: &[u8]) -> bool {
+        self.behind(key).checked_sub(1).is_none_or(|at| self.part(disk, at).is_ok())
+    }
+
     /// Basement `at`, which is read if it has not been.
     pub fn part(&self, disk: &Disk, at: usize) -> Result<&Arc<Part>> {
         if self.known(at).is_none() {

@@ -198,24 +198,37 @@ fn a_repair_can_be_cut_off_and_made_again() {
     }));
 }
 
-/// A volume grows as a whole, step by step: a power cut leaves it with one size or the next, and with all that it held.
+/// A volume grows as a whole, step by step: a power cut leaves it with one size or the next, and with all that it held, also where
+/// its log has not been replayed, and whatever the device holds behind its end.
 #[test]
 fn a_volume_grows_or_stays_as_it_is() {
     // Where the space map needs no more room, and where it takes that of nodes.
-    for (from, to) in [(2 << 20, 3 << 20), (100 << 20, 190 << 20)] {
+    let sizes = [(2 << 20, 3 << 20), (100 << 20, 190 << 20)];
+    for ((from, to), logged) in sizes.into_iter().flat_map(|s| [(s, false), (s, true)]) {
         let device = Arc::new(ForkDevice::new(to as usize / BLOCK_SIZE));
         let before = Arc::new(Shorter(device.clone(), from));
         let volume = create(before.clone(), tiny(), tight(), 1).unwrap();
         let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
         take(&mut fs, &steps(SOME));
         fs.checkpoint().unwrap();
+        let mut before_it = SOME.to_owned();
+        if logged {
+            drop(fs);
+            let volume = open(before, Mode::ReadWrite, tight(), 5).unwrap().0;
+            fs = Fs::open(volume, clock(5));
+            take(&mut fs, &steps(MORE));
+            fs.volume_mut().sync().unwrap();
+            before_it.push_str(MORE);
+        }
         drop(fs);
+        let tail = 64 * BLOCK_SIZE as u64;
+        device.write_at(to - tail, &vec![0xa5; tail as usize]).unwrap();
         let base = device.fork();
         let recorder = Arc::new(RecordingDevice::new(device.clone()));
         let mut volume = open(recorder.clone(), Mode::ReadWrite, tight(), 2).unwrap().0;
         volume.grow(to).unwrap();
         drop(volume);
-        let expected = model(&steps(SOME));
+        let expected = model(&steps(&before_it));
         let sizes = [from, to].map(|bytes| bytes / BLOCK_SIZE as u64);
         let mut found = [0, 0];
         let judge = |state: Arc<dyn Device>, _| {
@@ -238,7 +251,7 @@ fn a_volume_grows_or_stays_as_it_is() {
         let mut fs =
             Fs::open(open(device.clone(), Mode::ReadWrite, tight(), 4).unwrap().0, clock(9));
         assert_eq!(fs.volume().superblock().image_blocks, sizes[1]);
-        take(&mut fs, &steps(MORE));
+        take(&mut fs, &steps("mkdir /last\ncreate /last/one\nwrite /last/one 0 70000 9"));
         fs.checkpoint().unwrap();
         let device: Arc<dyn Device> = device;
         let report = check(&device, ALL, &mut ());

@@ -8,6 +8,7 @@
 use super::{Layout, Volume};
 use crate::error::{Error, Result};
 use crate::format::Identity;
+use crate::format::limits::SUPERBLOCK_SLOTS;
 use crate::ids::*;
 
 /// So many checkpoints, and a block that was used by the one before them is free.
@@ -46,6 +47,9 @@ impl Volume {
     fn step_to(&mut self, old: &Layout, new: &Layout) -> Result<()> {
         let region = old.nodes().start..new.nodes().start;
         if !region.is_empty() {
+            // What is on its way, after a replay for one, has a place when this is done; then nothing gets one there.
+            self.checkpoint()?;
+            self.trees.store.space.keep_out(region.clone());
             self.trees.store.move_out(&region)?;
             for _ in 0..CHECKPOINTS {
                 // What has moved away is not to be used again.
@@ -53,9 +57,10 @@ impl Volume {
                 self.checkpoint()?;
             }
         }
-        // What stood there must not be taken for pages of the map.
+        // What stood there must not be taken for pages of the map, or for slots of the ring.
         let zeros = vec![0; BLOCK_SIZE];
-        for block in region {
+        let ring = new.ring[1].0..new.ring[1].0 + u64::from(SUPERBLOCK_SLOTS) / 2;
+        for block in region.chain(ring) {
             self.trees.store.disk.write(BlockNr(block).byte(), &zeros)?;
         }
         self.trees.store.space.grow(old, new);

@@ -243,7 +243,7 @@ impl Volume {
                 let first = volume.next_msn;
                 let result = volume.replay(&survey, eager, until, &device).and_then(|done| {
                     // Some of them may have been deletes.
-                    volume.deletes = volume.next_msn.0 - first.0;
+                    volume.deletes = volume.next_msn.0.saturating_sub(first.0);
                     if writes {
                         let Trees { store, balance, .. } = &mut *volume.trees;
                         balance.look_at_roots(store)?;

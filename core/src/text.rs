@@ -31,7 +31,7 @@ impl fmt::Display for Printable<'_> {
 /// Displays bytes of an image as safe text in a message: of what is long, the beginning and the end.
 pub struct Brief<'a>(pub &'a [u8]);
 
-/// Longer texts are cut in a message, to about so many bytes: the longest name fits on either side.
+/// Texts of more than 600 bytes are cut in messages: a name of 255 bytes fits on either side.
 const BRIEF_MAX: usize = 600;
 
 impl fmt::Display for Brief<'_> {

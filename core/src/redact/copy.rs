@@ -1,7 +1,7 @@
 //! The copy: what is written where, and what became of the seals of structures.
 //!
-//! Each block belongs to the first structure that has something in it which verifies. What does not verify has no blocks, so it is
-//! in nobody's way.
+//! Each block belongs to the first structure that has something in it which verifies. What does not verify has no blocks: they
+//! are free for a structure that does.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ use crate::space::Bitmap;
 const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Each block may be read so often, on the average: so work is in proportion to the image, whatever that says.
 const READS_MAX: u64 = 16;
-/// So many bytes are copied at once.
+/// 1 MiB is copied with one read: it bounds the memory for a copy.
 const AT_ONCE: usize = 1 << 20;
 
 /// What became of the hash in a seal.
@@ -50,7 +50,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Nothing yet of an extent, of which the structure has no more than so many bytes.
+    /// No blocks yet of an extent, of which the structure takes at most the first `bytes` bytes.
     fn of(extent: Extent, bytes: u64) -> Claim {
         let blocks = bytes.min(extent.bytes()).div_ceil(BLOCK);
         Claim {
@@ -118,7 +118,8 @@ impl<'c> Copy<'c> {
         }
     }
 
-    /// Begins with a structure of so many bytes in an extent. Nothing if that does not verify, or enough has been read.
+    /// Begins with a structure that takes `bytes` bytes of an extent. `None` if the extent's map does not verify, or the limit of
+    /// reads is reached.
     pub fn claim(&mut self, extent: Extent, bytes: u64) -> Option<Claim> {
         let is_there = self.disk.blocks_of(extent).is_ok() && self.may_read(bytes);
         self.is_whole &= is_there;
@@ -148,7 +149,7 @@ impl<'c> Copy<'c> {
         }
     }
 
-    /// Whether so many bytes more may be read.
+    /// Counts `bytes` bytes as read; whether that is within the limit of reads.
     pub fn may_read(&mut self, bytes: u64) -> bool {
         self.read = self.read.saturating_add(bytes);
         self.read / BLOCK <= READS_MAX.saturating_mul(self.taken.len())

@@ -176,7 +176,7 @@ impl Copy<'_> {
         }
     }
 
-    /// A group that does not verify, and ends before so many bytes: its header; and where something is lost, the records in it
+    /// A group that does not verify, and has at most `len` bytes: its header; and where something is lost, the records in it
     /// that can be read, which say what.
     fn bad_group(&mut self, region: Region, unit: u64, len: usize, is_lost: bool) -> Result<()> {
         let Ok(header) = region.read(&self.disk, unit, BLOCK_SIZE) else { return Ok(()) };

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::format::*;
 use crate::ids::*;
 
-/// So many bytes of a leaf are read at once.
+/// 1 MiB of a leaf is read with one call: it bounds the memory for a leaf.
 const WINDOW: u32 = 1 << 20;
 
 /// A leaf whose parts are copied: its blocks, what is known of it, and those bytes of it that were read last.

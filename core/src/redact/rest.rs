@@ -9,7 +9,7 @@ use crate::ids::*;
 use crate::space::Bitmap;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-/// So many blocks are read at once.
+/// 256 blocks (1 MiB) are read with one call.
 const AT_ONCE: u64 = 256;
 /// Where the heads of nodes say how long they are.
 const HEAD_BYTES_AT: u64 = 96;

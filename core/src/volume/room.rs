@@ -38,10 +38,11 @@ const CLEANING: f64 = 0.25;
 const HOT: f64 = 0.125;
 /// So much more may be dirty when an operation has ended that frees space: it takes no time to write for others.
 const FREEING: f64 = 1.0 / 16.0;
-/// The most bytes of messages of an operation whose keys are looked up where space is short: 1 MiB, what a mount writes at once.
+/// The most bytes of messages of an operation whose keys are looked up where space is short: 1.25 MiB, for the 1 MiB that a mount
+/// writes at once, and keys.
 const KEEPS_MAX: u64 = 5 << 18;
-/// Deletes are looked for in all internal nodes when there are more than one for so many nodes: some tenth of a second for the head
-/// of each internal node of 100 GiB, which a few deletes are not worth.
+/// Deletes are looked for when there are more than one for 256 nodes: a search reads the head of each internal node, which a few
+/// deletes in a large image are not worth.
 const RECLAIM_SHARE: u64 = 256;
 /// Blocks that an operation may take besides its bytes.
 const OPERATION_BLOCKS: u64 = 16;

@@ -48,7 +48,7 @@ pub(super) struct Stated {
 }
 
 impl Stated {
-    /// How many blocks there must be, if so many are too few.
+    /// The number of blocks that a file of this size without holes has, if `blocks` is less.
     fn lacks(self, blocks: u64) -> Option<u64> {
         let all = self.size.div_ceil(FILE_BLOCK as u64);
         (!self.sparse && blocks < all).then_some(all)

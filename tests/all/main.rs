@@ -33,4 +33,5 @@ mod rot;
 mod shared;
 mod sweeps;
 mod timing;
+mod unreadable;
 mod zones;

@@ -629,11 +629,18 @@ impl Store {
                 self.strays.push(id);
                 break;
             }
-            self.edit(id, |node, disk| match node {
+            let opened = self.edit(id, |node, disk| match node {
                 Node::Leaf(leaf) => leaf.open(disk),
                 Node::Internal(_) => Ok(()),
-            })?;
-            some = true;
+            });
+            match opened {
+                // It stays where it is.
+                Err(error) if error.is_unreadable() => {}
+                opened => {
+                    opened?;
+                    some = true;
+                }
+            }
         }
         Ok(some)
     }

@@ -4,11 +4,12 @@
 //! one level, splits one node, or merges two. None changes what the tree says, so a checkpoint may come
 //! between any two of them; nor does one have to be made at once.
 
+use super::blocked::Blocked;
 use super::drain::Drain;
 use super::shape;
 use crate::cache::Store;
 use crate::error::Result;
-use crate::format::Key;
+use crate::format::{Key, RecordMessage};
 use crate::ids::*;
 use crate::node::{Internal, Node};
 
@@ -33,6 +34,8 @@ pub struct Balance {
     pub(super) emptied: u64,
     /// Range deletes that may cover whole leaves; the next one last.
     pruning: Vec<Prune>,
+    /// Nodes that cannot be read.
+    pub(super) blocked: Blocked,
 }
 
 /// A range delete on its way down to the leaves that it covers: one level after the other, and each from
@@ -71,6 +74,7 @@ impl Balance {
     /// A range delete has entered the root: it may cover whole leaves. Where there are too many of them, what
     /// some cover is only dropped when they come to it in other ways.
     pub(super) fn prune_within(&mut self, tree: TreeId, lo: &Key, hi: &Key) {
+        self.blocked.forget_within(tree, lo, hi);
         if self.pruning.len() >= PRUNES_MAX {
             return;
         }
@@ -82,10 +86,46 @@ impl Balance {
         !self.pruning.is_empty()
     }
 
+    /// Whether messages can enter the trees: an error if one of them would have to wait for a node that cannot be read. Nothing
+    /// has changed then.
+    pub fn ensure_enters(&mut self, store: &mut Store, messages: &[RecordMessage]) -> Result<()> {
+        for tree in TreeId::ALL {
+            if messages.iter().any(|message| message.tree() == tree) {
+                shape::open_root(store, tree)?;
+            }
+        }
+        for (tree, height, key) in self.blocked.refuse(store, messages)? {
+            self.look_at(tree, &key, Height(height.0 + 1));
+        }
+        Ok(())
+    }
+
+    /// The first error in reading since this was asked last that has kept a step from being made, and nothing else.
+    pub fn take_met(&mut self) -> Option<String> {
+        self.blocked.take_met()
+    }
+
+    /// Passes over what a step could not read: it has changed nothing.
+    pub(super) fn pass_over<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Err(error) if error.is_unreadable() => {
+                self.blocked.meet(&error);
+                Ok(None)
+            }
+            result => result.map(Some),
+        }
+    }
+
     /// Drops leaves below one node that range deletes cover, or moves range deletes to one node from that
     /// above it, on their way to such leaves. Returns how many leaves are dropped.
     pub fn prune(&mut self, store: &mut Store) -> Result<u64> {
-        let Some(Prune { tree, lo, hi, at }) = self.pruning.pop() else { return Ok(0) };
+        let Some(prune) = self.pruning.pop() else { return Ok(0) };
+        let dropped = self.prune_step(store, prune);
+        Ok(self.pass_over(dropped)?.unwrap_or(0))
+    }
+
+    fn prune_step(&mut self, store: &mut Store, prune: Prune) -> Result<u64> {
+        let Prune { tree, lo, hi, at } = prune;
         let mut dropped = 0;
         if at.is_none() && !shape::covers_leaves(store, tree, &lo, &hi)? {
             return Ok(0);
@@ -147,29 +187,82 @@ impl Balance {
 
     fn settle(&mut self, store: &mut Store, site: Site) -> Result<()> {
         let Site { tree, key, height } = site.clone();
-        let id = shape::node_at(store, tree, &key, height)?;
-        match action(store, &site, &*store.node(id)?) {
-            Action::Nothing => Ok(()),
-            Action::SplitLeaf => shape::split_leaf(store, self, tree, &key),
-            Action::Merge => match shape::merge(store, self, tree, &key, height) {
-                // Its neighbour cannot be read: it stays small.
-                Err(error) if error.is_unreadable() => Ok(()),
-                merged => merged,
-            },
-            Action::Flush(at) => {
-                let below = Height(height.0 - 1);
-                if let Node::Internal(internal) = &*store.node(id)?
-                    && let Some((id, at)) = self.next_flush(store, internal, at)
-                {
+        let node = shape::node_at(store, tree, &key, height).and_then(|id| store.node(id));
+        let Some(node) = self.pass_over(node)? else { return Ok(()) };
+        let action = self.action(store, &site, &node);
+        match (action, &*node) {
+            (Action::Nothing, _) => Ok(()),
+            (Action::SplitLeaf, _) => {
+                drop(node);
+                // It may be as it was written, when there was no room to divide it.
+                let split = shape::split_leaf(store, self, tree, &key);
+                self.pass_over(split).map(drop)
+            }
+            (Action::Merge, _) => {
+                drop(node);
+                // Where its neighbour cannot be read it stays small.
+                let merged = shape::merge(store, self, tree, &key, height);
+                self.pass_over(merged).map(drop)
+            }
+            (Action::Flush(at), Node::Internal(internal)) => {
+                let (id, below, bounds) =
+                    (internal.id, Height(height.0 - 1), internal.child_bounds(at));
+                if let Some((id, at)) = self.next_flush(store, internal, at) {
                     store.read_for_flush(id, at);
                 }
-                // If this fails the node is not looked at again.
-                let (_, pivot) = shape::move_buffer(store, id, at)?;
-                self.waiting.push(site);
-                self.look_at(tree, &pivot, below);
+                drop(node);
+                match shape::move_buffer(store, id, at) {
+                    Ok((_, pivot)) => {
+                        self.waiting.push(site);
+                        self.look_at(tree, &pivot, below);
+                    }
+                    Err(error) if error.is_unreadable() => {
+                        self.blocked.add(tree, below, bounds, error)?;
+                        self.waiting.push(site);
+                    }
+                    Err(error) => return Err(error),
+                }
                 Ok(())
             }
+            (Action::Flush(_), Node::Leaf(_)) => unreachable!("a leaf has no buffers"),
         }
+    }
+
+    /// What `node`, which is at `site`, waits for.
+    pub(super) fn action(&self, store: &Store, site: &Site, node: &Node) -> Action {
+        let geometry = store.geometry;
+        match node {
+            Node::Leaf(leaf) if leaf.bytes() > geometry.leaf_size as usize => Action::SplitLeaf,
+            Node::Leaf(leaf) if leaf.bytes() < geometry.leaf_size as usize / small_part(store) => {
+                Action::Merge
+            }
+            Node::Leaf(_) => Action::Nothing,
+            // The tree may have become lower since.
+            Node::Internal(internal) if internal.height < site.height => Action::Nothing,
+            Node::Internal(internal)
+                if internal.buffered() > store.buffers_max(internal)
+                    || internal.has_unreadable_runs() =>
+            {
+                self.heaviest(internal).map_or(Action::Nothing, Action::Flush)
+            }
+            Node::Internal(internal) => {
+                match internal.children().len() < (geometry.fanout as usize / 4).max(2) {
+                    true => Action::Merge,
+                    false => Action::Nothing,
+                }
+            }
+        }
+    }
+
+    /// The child with the heaviest buffer that can move.
+    fn heaviest(&self, internal: &Internal) -> Option<usize> {
+        let below = Height(internal.height.0 - 1);
+        let moves = |at: &usize| {
+            let pivot = &internal.children()[*at].pivot;
+            internal.pending(*at) > 0 && !self.blocked.holds(internal.tree, below, pivot)
+        };
+        let children = 0..internal.children().len();
+        children.rev().filter(moves).max_by_key(|at| internal.pending(*at))
     }
 
     /// From where a buffer will be moved down to a leaf when that of child `at` has been moved: which node, and
@@ -222,29 +315,6 @@ pub(super) enum Action {
 /// more than its entries.
 fn small_part(store: &Store) -> usize {
     if store.is_thrifty() { 2 } else { 4 }
-}
-
-/// What `node`, which is at `site`, waits for.
-pub(super) fn action(store: &Store, site: &Site, node: &Node) -> Action {
-    let geometry = store.geometry;
-    match node {
-        Node::Leaf(leaf) if leaf.bytes() > geometry.leaf_size as usize => Action::SplitLeaf,
-        Node::Leaf(leaf) if leaf.bytes() < geometry.leaf_size as usize / small_part(store) => {
-            Action::Merge
-        }
-        Node::Leaf(_) => Action::Nothing,
-        // The tree may have become lower since.
-        Node::Internal(internal) if internal.height < site.height => Action::Nothing,
-        Node::Internal(internal) if internal.buffered() > store.buffers_max(internal) => {
-            Action::Flush(internal.heaviest())
-        }
-        Node::Internal(internal) => {
-            match internal.children().len() < (geometry.fanout as usize / 4).max(2) {
-                true => Action::Merge,
-                false => Action::Nothing,
-            }
-        }
-    }
 }
 
 /// The child of the child with the heaviest buffer whose own one is the heaviest, if that child will be full. That child is

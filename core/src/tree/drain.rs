@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::balance::{Action, Site, action};
+use super::balance::{Action, Site};
 use super::{Balance, shape};
 use crate::cache::{Dirty, Store};
 use crate::error::Result;
@@ -72,7 +72,15 @@ impl Drain {
         let is_readable = |at: usize| !self.unreadable.contains(&internal.children()[at].pivot);
         let pending = |at: &usize| internal.pending(*at) > 0 && is_readable(*at);
         for at in (0..internal.children().len()).filter(pending) {
-            if self.what == Emptied::All || internal.has_deletes(&store.disk, at)? {
+            let is_meant = match self.what {
+                Emptied::All => true,
+                // What cannot be read is passed over when it is to be moved.
+                Emptied::Deletes => match internal.has_deletes(&store.disk, at) {
+                    Err(error) if error.is_unreadable() => true,
+                    found => found?,
+                },
+            };
+            if is_meant {
                 return Ok(Some(at));
             }
         }
@@ -140,8 +148,16 @@ impl Balance {
     pub(super) fn drain_step(&mut self, store: &mut Store) -> Result<()> {
         let Some(mut drain) = self.draining.take() else { return Ok(()) };
         let Site { tree, key, height } = drain.lowest().clone();
-        let id = shape::node_at(store, tree, &key, height)?;
-        let node = store.node(id)?;
+        let node = shape::node_at(store, tree, &key, height).and_then(|id| store.node(id));
+        let Some(node) = self.pass_over(node)? else {
+            let end = shape::unreadable_until(store, tree, &key, height)?;
+            match drain.advance(store, end.as_ref())? {
+                true => self.draining = Some(drain),
+                false => self.waiting.append(&mut drain.small),
+            }
+            return Ok(());
+        };
+        let id = node.id();
         let more = match &*node {
             Node::Internal(internal) if internal.height == height => {
                 match drain.next_child(store, internal)? {
@@ -151,7 +167,10 @@ impl Balance {
                         let height = Height(height.0 - 1);
                         match shape::move_buffer(store, id, at) {
                             // It has changed nothing.
-                            Err(error) if error.is_unreadable() => drain.unreadable.push(lo),
+                            Err(error) if error.is_unreadable() => {
+                                self.blocked.meet(&error);
+                                drain.unreadable.push(lo);
+                            }
                             Err(error) => return Err(error),
                             Ok((_, key)) => {
                                 self.emptied += 1;
@@ -193,15 +212,22 @@ impl Balance {
         self.draining.is_some() && site.height > Height(0)
     }
 
-    /// What the next step may dirty besides what is dirty already, at the most.
+    /// What the next step may dirty besides what is dirty already, at the most: nothing, if it will pass over what it cannot read.
     pub fn next_need(&self, store: &Store) -> Result<Dirty> {
+        match self.need_of_next(store) {
+            Err(error) if error.is_unreadable() => Ok(Dirty::default()),
+            need => need,
+        }
+    }
+
+    fn need_of_next(&self, store: &Store) -> Result<Dirty> {
         let mut touched = Touched { store, dirty: Dirty::default() };
         if let Some(site) = self.waiting.last() {
             if self.waits_for_drain(site) {
                 return Ok(touched.dirty);
             }
             let node = touched.path(site)?;
-            match action(store, site, &node) {
+            match self.action(store, site, &node) {
                 Action::Nothing => {}
                 Action::SplitLeaf => touched.pieces(node_bytes(&node)),
                 Action::Merge => touched.neighbours(site)?,

@@ -160,7 +160,7 @@ fn inject_into(
             for (at, messages) in &plan.kept {
                 enter(internal, *at, messages);
             }
-            Ok(internal.buffered() > buffers)
+            Ok(internal.buffered() > buffers || internal.has_unreadable_runs())
         }
         Node::Leaf(leaf) => {
             leaf.open(disk)?;

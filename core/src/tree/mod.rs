@@ -2,6 +2,7 @@
 //! on what the leaves hold, and change nothing.
 
 mod balance;
+mod blocked;
 mod cursor;
 mod drain;
 mod explain;

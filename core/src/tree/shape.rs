@@ -27,6 +27,27 @@ pub(super) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -
     Ok(node.id())
 }
 
+/// Where the first node ends that cannot be read on the way to one of height `height`; nothing if that is the last one, or if all
+/// can be read.
+pub(super) fn unreadable_until(
+    store: &Store,
+    tree: TreeId,
+    key: &[u8],
+    height: Height,
+) -> Result<Option<Key>> {
+    let mut node = store.root(tree)?;
+    while node.height() > height {
+        let Node::Internal(internal) = &*node else { break };
+        let at = internal.child_for(key);
+        let child = match store.child(internal, at) {
+            Err(error) if error.is_unreadable() => return Ok(internal.child_bounds(at).hi),
+            child => child?,
+        };
+        node = child;
+    }
+    Ok(node.bounds().hi.clone())
+}
+
 /// The parent of the node of height `height` on the way to `key`, and the node's index there.
 fn parent_of(
     store: &Store,
@@ -95,6 +116,33 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
         Ok(())
     })?;
     Ok((child, pivot))
+}
+
+/// Whether what is pending for the node of height `height` on the way to `key` could move to it: an error if something cannot be
+/// read. Nothing changes.
+pub(super) fn try_flush(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<()> {
+    let Some((parent, at)) = parent_of(store, tree, key, height)? else { return Ok(()) };
+    let parent = store.node(parent)?;
+    let Node::Internal(internal) = &*parent else { return Ok(()) };
+    let mut copy = internal.clone();
+    if height == Height(0) && internal.has_ranges(at) {
+        internal.load_ranges(&store.disk)?;
+        if internal.is_pruned(at) {
+            return Ok(());
+        }
+    }
+    if let Node::Leaf(leaf) = &*store.child(internal, at)? {
+        leaf.clone().open(&store.disk)?;
+    }
+    copy.take_buffer(&store.disk, at, usize::MAX).map(drop)
+}
+
+/// Reads a root that is a leaf: messages come to it at once.
+pub(super) fn open_root(store: &mut Store, tree: TreeId) -> Result<()> {
+    match store.root(tree)?.height() {
+        Height(0) => open_leaf(store, tree.root()),
+        _ => Ok(()),
+    }
 }
 
 /// Whether `[lo, hi)` holds all keys of a leaf. Leaves are not looked at.
@@ -228,10 +276,7 @@ fn link(
         Above::Parent(parent, at) => (parent, at),
         Above::Nothing(left) => {
             grow(store, tree, height, left, edges)?;
-            if is_wide(store, tree.root())? {
-                split_internal(store, balance, tree, key, Height(height.0 + 1))?;
-            }
-            return Ok(());
+            return split_if_wide(store, balance, tree.root(), key);
         }
     };
     store.edit(parent, |node, _| match node {
@@ -241,10 +286,17 @@ fn link(
         }
         Node::Leaf(_) => unreachable!("a parent is an internal node"),
     })?;
-    if is_wide(store, parent)? {
-        split_internal(store, balance, tree, key, Height(height.0 + 1))?;
+    split_if_wide(store, balance, parent, key)
+}
+
+/// Divides the internal node on the way to `key` if it is too wide. It stays so if its buffers cannot be read.
+fn split_if_wide(store: &mut Store, balance: &mut Balance, id: NodeId, key: &Key) -> Result<()> {
+    if !is_wide(store, id)? {
+        return Ok(());
     }
-    Ok(())
+    let (tree, height) = { store.node(id) }.map(|node| (node.tree(), node.height()))?;
+    let split = split_internal(store, balance, tree, key, height);
+    balance.pass_over(split).map(drop)
 }
 
 /// Puts an internal node above a root that is a leaf.
@@ -321,6 +373,9 @@ fn split_internal(
 
 /// Brings the messages of sealed runs into memory and frees their places.
 fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
+    if store.node(id)?.height() == Height(0) {
+        return Ok(());
+    }
     let freed = store.edit(id, |node, disk| match node {
         Node::Internal(internal) => internal.unseal(disk),
         Node::Leaf(_) => Ok(Vec::new()),
@@ -402,9 +457,7 @@ fn join(
         // A child that had no neighbour may have one now.
         balance.look_at(tree, &boundary, Height(below));
         balance.look_at(tree, &lo, Height(below));
-        if is_wide(store, left_id)? {
-            split_internal(store, balance, tree, &lo, height)?;
-        }
+        split_if_wide(store, balance, left_id, &lo)?;
     }
     balance.look_at(tree, &lo, height);
     if children_of(store, parent)? == 1 { shrink(store, balance, tree) } else { Ok(()) }

@@ -2,7 +2,7 @@
 //! and the trees.
 
 use super::room::{Claim, Room};
-use super::trees::Left;
+use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
@@ -104,6 +104,11 @@ impl Volume {
         self.ensure_ready()?;
         self.writable()?;
         self.admit(&mut draft)?;
+        let Trees { store, balance, .. } = &mut *self.trees;
+        match balance.ensure_enters(store, &draft.ordered.messages) {
+            Err(error) if error.is_unreadable() => return Err(error),
+            entered => self.or_fail(entered)?,
+        }
         let result = self.carry_out(draft);
         self.or_fail(result)
     }

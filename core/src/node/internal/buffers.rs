@@ -143,7 +143,7 @@ impl Internal {
     }
 
     /// All that is pending for child `at`, in one batch.
-    fn gather(&mut self, disk: &Disk, at: usize) -> Result<Batch> {
+    pub(super) fn gather(&mut self, disk: &Disk, at: usize) -> Result<Batch> {
         if self.children[at].sealed == 0 {
             return Ok(std::mem::take(&mut self.open[at]));
         }

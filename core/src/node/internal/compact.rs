@@ -32,6 +32,26 @@ impl Internal {
         Ok(self.drop_runs())
     }
 
+    /// The same, but for what cannot be read: that stays in its runs.
+    pub(super) fn unseal_readable(&mut self, disk: &Disk) -> Result<Vec<(Extent, Epoch)>> {
+        match self.unseal(disk) {
+            Err(error) if error.is_unreadable() => {}
+            unsealed => return unsealed,
+        }
+        for at in
+            (0..self.children.len()).filter(|at| self.children[*at].sealed > 0).collect::<Vec<_>>()
+        {
+            match self.gather(disk, at) {
+                Err(error) if error.is_unreadable() => {}
+                batch => {
+                    self.open[at] = batch?;
+                    self.flushed(at);
+                }
+            }
+        }
+        Ok(self.drop_dead_runs())
+    }
+
     /// What sealed runs hold for child `at` is dead, and does not stay in memory.
     pub(super) fn flushed(&mut self, at: usize) {
         let child = &mut self.children[at];
@@ -69,6 +89,11 @@ impl Internal {
     /// Whether the next time that the node is written its runs are joined, but for those that die until then.
     pub fn has_many_runs(&self) -> bool {
         self.runs.len() >= RUNS_APART
+    }
+
+    /// Whether there are more runs than there would be if all of them could be read.
+    pub fn has_unreadable_runs(&self) -> bool {
+        self.runs.len() > 2 * RUNS_APART
     }
 
     /// Whether more than half of what the sealed runs hold is dead, or there are too many of them, or no

@@ -180,7 +180,7 @@ impl Internal {
     }
 
     /// Makes the node what it is to be on disk, but for the places of its runs and its own: runs that are needed
-    /// no more are left out, too many become one, and the open run is sealed. A `thrifty` one keeps no run of which a part is
+    /// no more are left out, too many become one as far as they can be read, and the open run is sealed. A `thrifty` one keeps no run of which a part is
     /// dead.
     pub fn seal(
         mut self,
@@ -191,7 +191,7 @@ impl Internal {
     ) -> Result<SealedNode> {
         let mut freed = self.drop_dead_runs();
         if self.wants_compaction() || thrifty && self.has_dead_parts() {
-            freed.extend(self.unseal(disk)?);
+            freed.extend(self.unseal_readable(disk)?);
         }
         let mut runs = Vec::new();
         while self.has_open() {

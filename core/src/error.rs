@@ -14,6 +14,9 @@ use crate::text::Brief;
 /// What the core returns.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// What is done when something is read from the device.
+const READ: &str = "read";
+
 /// Why something did not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -73,9 +76,14 @@ impl Error {
         Error::OtherImage(Box::new(Damage { place, fault: fault.into() }))
     }
 
+    /// The device failed to read what is there.
+    pub(crate) fn read(at: u64, source: io::Error) -> Error {
+        Error::Io { op: READ, place: Place::Byte(at), source }
+    }
+
     /// Whether something cannot be read: the device fails there, or the image is damaged.
     pub fn is_unreadable(&self) -> bool {
-        matches!(self, Error::Corrupt(_) | Error::Io { op: "read", .. })
+        matches!(self, Error::Corrupt(_) | Error::Io { op: READ, .. })
     }
 
     /// Whether the error says that the image has no room where it is stored.

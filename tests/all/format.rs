@@ -278,6 +278,7 @@ fn vectors() {
         ring: [BlockNr(32), BlockNr(4080)],
         log_units: 16,
         incompatible: 0,
+        error_met: false,
     };
     assert_eq!(Identity::decode(&identity.encode(), None).unwrap(), identity);
     insta::assert_snapshot!("identity", hex(&identity.encode()));

@@ -152,6 +152,9 @@ fn what_cannot_be_read_stops_no_change_elsewhere() {
         assert!(refused < STEPS / 5, "seed {seed}: {refused} operations were refused");
         kv.drain().unwrap();
         kv.checkpoint().unwrap();
+        let passed_over = kv.volume().error_passed_over().is_some();
+        assert!(passed_over || refused == 0, "seed {seed}");
+        assert_eq!(kv.volume().identity().error_met, passed_over, "seed {seed}");
         drop(kv);
         rot.heal();
         let kv = Kv::open(device.clone(), Mode::ReadWrite, options(seed + 200)).unwrap().0;

@@ -81,6 +81,9 @@ catalog! {
     ImageTruncated "I02" Error No "3" "image is shorter than it says"
         "The end of the image is missing, with everything that was there."
         "None: lengthen the file to the size that it should have, and check again.";
+    ErrorMet "I03" Note Safely "3" "an error was met while the volume was used"
+        "Something could not be read, or did not verify. This check looks at everything, contents of files included, and says what is wrong now."
+        "Where nothing is wrong any more, that is noted in the identity block.";
     SlotInvalid "S01" Error Safely "4.2" "superblock slot does not verify"
         "A slot of the ring that no checkpoint was about to write holds neither zeros nor a superblock. The other slot of the same epoch serves, and repair copies it."
         "The other slot of the same epoch is copied; where there is none the slot becomes empty.";

@@ -12,6 +12,10 @@ use crate::volume::{Ring, SlotState, identity_again, raised, read_identity};
 pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> Option<Superblock> {
     let identity = identity(disk, report)?;
     report.label.clone_from(&identity.label);
+    if identity.error_met && read_identity(disk).is_ok() {
+        let detail = "everything is checked, contents of files included";
+        report.add(Code::ErrorMet, Place::Byte(IDENTITY_AT), detail);
+    }
     let ring = match Ring::read(disk, &identity) {
         Ok(ring) => ring,
         Err(error) => {

@@ -194,6 +194,8 @@ pub fn check(
     let mut report = Report { slot_chosen: options.slot.is_some(), ..Report::default() };
     let disk = Disk::new(device.clone());
     let Some(superblock) = fixed::check(&disk, options, &mut report) else { return report };
+    let met = report.findings.iter().any(|finding| finding.code == Code::ErrorMet);
+    let options = CheckOptions { data: options.data || met, ..options };
     progress.states(1 + u32::from(report.needs_replay()));
     check_state(&disk, &superblock, options, &mut report, &mut Passes { progress, before: 0 });
     if let Some(survey) = report.log.clone().filter(|survey| survey.damage().is_some()) {

@@ -162,11 +162,11 @@ impl Disk {
             return Ok(places);
         }
         let source = io::Error::new(io::ErrorKind::UnexpectedEof, "past the end of the image");
-        Err(Error::Io { op: "read", place: Place::Byte(at), source })
+        Err(Error::read(at, source))
     }
 
     fn read_places(&self, at: u64, places: Places, mut memory: &mut [u8]) -> Result<()> {
-        let failed = |source| Error::Io { op: "read", place: Place::Byte(at), source };
+        let failed = |source| Error::read(at, source);
         for (at, len) in places {
             self.counters.reads.fetch_add(1, Ordering::Relaxed);
             self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);

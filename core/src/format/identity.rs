@@ -1,4 +1,5 @@
-//! The identity block: what a prober reads, at a fixed place, rewritten only when it is tuned.
+//! The identity block: what a prober reads, at a fixed place, rewritten only when it is tuned, or says
+//! that an error was met.
 //!
 //! ```text
 //!   0  seal            72   epoch 0, nonce 0
@@ -8,7 +9,7 @@
 //!  96  label           64   UTF-8, zero padded
 //! 160  image blocks     8
 //! 168  superblock slots 4
-//! 172  zero             4
+//! 172  flags            4   1 = an error was met
 //! 176  ring place A     8   first block of the first half of the ring
 //! 184  ring place B     8   first block of the second half
 //! 192  log units        8
@@ -23,6 +24,7 @@ use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Nonce, VolumeId};
 
 /// The byte address of the identity block.
 pub const IDENTITY_AT: u64 = 64 << 10;
+const ERROR_MET: u32 = 1;
 
 /// Who an image is, and where its superblocks are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub struct Identity {
     pub log_units: u64,
     /// The incompatible features.
     pub incompatible: u64,
+    /// Whether something could not be read, or did not verify, while the volume was used, and nobody has checked it since.
+    pub error_met: bool,
 }
 
 impl Identity {
@@ -63,7 +67,11 @@ impl Identity {
         if slots != SUPERBLOCK_SLOTS {
             return Err(fields.wrong("superblock slots", SUPERBLOCK_SLOTS, slots));
         }
-        fields.zeros("reserved", 4)?;
+        let flags = fields.u32("flags")?;
+        if flags & !ERROR_MET != 0 {
+            return Err(fields.wrong("flags", "0 or 1", flags));
+        }
+        let error_met = flags == ERROR_MET;
         let ring = [BlockNr(fields.u64("ring place A")?), BlockNr(fields.u64("ring place B")?)];
         let log_units = fields.u64("log units")?;
         let incompatible = fields.u64("incompatible features")?;
@@ -73,7 +81,7 @@ impl Identity {
         }
         fields.within(160, "image blocks", image_blocks, IMAGE_BLOCKS_MAX)?;
         let volume = seal.birth.volume;
-        Ok(Identity { volume, uuid, label, image_blocks, ring, log_units, incompatible })
+        Ok(Identity { volume, uuid, label, image_blocks, ring, log_units, incompatible, error_met })
     }
 
     /// The whole block.
@@ -88,7 +96,7 @@ impl Identity {
         w.pad_to(160);
         w.u64(self.image_blocks);
         w.u32(SUPERBLOCK_SLOTS);
-        w.u32(0);
+        w.u32(if self.error_met { ERROR_MET } else { 0 });
         w.u64(self.ring[0].0);
         w.u64(self.ring[1].0);
         w.u64(self.log_units);

@@ -1,7 +1,7 @@
 //! Every limit of the format, in one place. A reader refuses what lies beyond.
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 15;
+pub const FORMAT_VERSION: u32 = 16;
 /// The longest key of either tree, in bytes.
 pub const KEY_MAX: usize = 1024;
 /// The longest value of either tree, in bytes.

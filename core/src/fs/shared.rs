@@ -49,6 +49,12 @@ impl Shared {
         self.alter(act)
     }
 
+    /// Notes in the image that an error was met, even after a panic ([`Volume::note_error`](crate::volume::Volume::note_error)).
+    pub fn note_error(&self) -> Result<()> {
+        let _turn = self.turn.lock();
+        self.fs.write().volume.note_error()
+    }
+
     /// Makes every change so far durable.
     pub fn sync(&self) -> Result<()> {
         let _turn = self.turn.lock();

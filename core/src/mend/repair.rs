@@ -11,7 +11,8 @@ use crate::format::{IDENTITY_AT, MetaKey};
 use crate::fs::Fs;
 use crate::ids::{Time, TreeId, is_zero};
 use crate::volume::{
-    Content, Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, identity_again, read_identity,
+    Content, Mode, NonceSource, OpenOptions, Ring, SlotState, Volume, identity_again, note_error,
+    read_identity,
 };
 
 /// Damage that is hidden behind other damage is looked for so often.
@@ -137,6 +138,7 @@ fn once(
     }
     mend_ring(&disk, true)?;
     disk.flush()?;
+    note_error(&disk, false)?;
     Ok(Repair { replayed, slots_mended: broken, orphans, split, mended })
 }
 
@@ -180,6 +182,9 @@ pub fn repair_all(
         }
         done.add(once(device, &again, None, wall, &nonces)?);
         again = check(device, options, &mut ());
+    }
+    if !again.is_clean() {
+        note_error(&Disk::new(device.clone()), true)?;
     }
     Ok((done, again))
 }

@@ -297,6 +297,6 @@ impl Plan {
 
 /// Fills `buf`.
 pub(super) fn read(device: &dyn Device, at: u64, buf: &mut [u8]) -> Result<()> {
-    let failed = |source| Error::Io { op: "read", place: Place::Byte(at), source };
+    let failed = |source| Error::read(at, source);
     device.read_at(at, buf).map_err(failed)
 }

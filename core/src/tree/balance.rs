@@ -100,9 +100,9 @@ impl Balance {
         Ok(())
     }
 
-    /// The first error in reading since this was asked last that has kept a step from being made, and nothing else.
-    pub fn take_met(&mut self) -> Option<String> {
-        self.blocked.take_met()
+    /// The first error in reading that has kept a step from being made, and nothing else from going on.
+    pub fn error_passed_over(&self) -> Option<&str> {
+        self.blocked.met()
     }
 
     /// Passes over what a step could not read: it has changed nothing.

@@ -17,7 +17,7 @@ const NODES_MAX: usize = 256;
 #[derive(Default)]
 pub(super) struct Blocked {
     nodes: Vec<BlockedNode>,
-    /// Errors that nobody has been told yet; one at most, the first.
+    /// The first error that was met.
     met: Option<String>,
 }
 
@@ -49,9 +49,9 @@ impl Blocked {
         self.met.get_or_insert_with(|| error.to_string());
     }
 
-    /// What was met since this was asked last.
-    pub fn take_met(&mut self) -> Option<String> {
-        self.met.take()
+    /// The first error that was met.
+    pub fn met(&self) -> Option<&str> {
+        self.met.as_deref()
     }
 
     /// Whether the child of this height at this pivot is one of them.

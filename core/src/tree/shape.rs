@@ -139,8 +139,8 @@ pub(super) fn try_flush(store: &Store, tree: TreeId, key: &[u8], height: Height)
 
 /// Reads a root that is a leaf: messages come to it at once.
 pub(super) fn open_root(store: &mut Store, tree: TreeId) -> Result<()> {
-    match store.root(tree)?.height() {
-        Height(0) => open_leaf(store, tree.root()),
+    match &*store.root(tree)? {
+        Node::Leaf(leaf) if !leaf.is_open() => open_leaf(store, tree.root()),
         _ => Ok(()),
     }
 }

@@ -214,6 +214,9 @@ impl Volume {
     pub fn begin_checkpoint(&mut self) -> Result<Checkpoint> {
         self.finish()?;
         self.writable()?;
+        if self.error_passed_over().is_some() {
+            self.note_error()?;
+        }
         let result = self.prepare(Continued::Afresh);
         self.or_fail(result)
     }

@@ -82,6 +82,7 @@ impl Volume {
             ring: layout.ring,
             log_units: layout.log_units,
             incompatible,
+            error_met: false,
         };
         Ok(Volume {
             disk: store.disk.clone(),

@@ -45,7 +45,8 @@ pub use layout::{Layout, default_log_bytes, slot_block};
 pub use moment::{Blurred, Found, Moment, Stopped, Until};
 pub(crate) use open::Parts;
 pub use open::{
-    Mode, OpenOptions, Recovery, identity_again, read_identity, stated_bytes, write_identity,
+    Mode, OpenOptions, Recovery, identity_again, note_error, read_identity, stated_bytes,
+    write_identity,
 };
 pub use raise::raised;
 pub use ring::{Ring, RingSlot, SlotState, slots_of};
@@ -125,6 +126,25 @@ impl Volume {
     /// Who the volume is.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Notes in the image, durably and at once, that an error was met: the next check looks at everything. Nothing comes
+    /// of that where the volume is only read, or has no identity block yet. A volume that has failed can be told, too.
+    pub fn note_error(&mut self) -> Result<()> {
+        if self.access == Access::ReadOnly || self.unidentified || self.identity.error_met {
+            return Ok(());
+        }
+        note_error(&self.disk, true)?;
+        self.identity.error_met = true;
+        if let Some(larger) = &mut self.larger {
+            larger.error_met = true;
+        }
+        Ok(())
+    }
+
+    /// The first error in reading that has kept a step from being made, and nothing else from going on.
+    pub fn error_passed_over(&self) -> Option<&str> {
+        self.trees.balance.error_passed_over()
     }
 
     /// The superblock of the last durable checkpoint.

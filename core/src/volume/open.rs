@@ -174,6 +174,8 @@ pub fn identity_again(disk: &Disk) -> Option<Identity> {
         ring: super::ring_of(superblock.image_blocks),
         log_units: superblock.log_units,
         incompatible: superblock.features.incompatible,
+        // Why else would anybody ask.
+        error_met: true,
     })
 }
 
@@ -199,10 +201,23 @@ pub fn write_identity(disk: &Disk, identity: &Identity) -> Result<()> {
         let text = "of an image that is there only the label, of at most 64 bytes, and the UUID can be changed";
         return Err(Error::Misuse(text.into()));
     }
+    put_identity(disk, identity)
+}
+
+/// Notes in an image, durably and at once, that something in it could not be read or did not verify; or that nothing is wrong.
+pub fn note_error(disk: &Disk, met: bool) -> Result<()> {
+    let before = read_identity(disk)?;
+    match before.error_met == met {
+        true => Ok(()),
+        false => put_identity(disk, &Identity { error_met: met, ..before }),
+    }
+}
+
+/// What changes in the block of an image that is there is in its first sector, with the hash.
+fn put_identity(disk: &Disk, identity: &Identity) -> Result<()> {
     disk.write(IDENTITY_AT, &identity.encode()[..SECTOR])?;
     disk.flush()?;
-    let found = read_identity(disk)?;
-    if found != *identity {
+    if read_identity(disk)? != *identity {
         let text = "what was written is not what is read".into();
         return Err(Error::corrupt(Place::Byte(IDENTITY_AT), Fault::Missing(text)));
     }

@@ -56,6 +56,7 @@ impl Volume {
             ring: layout.ring,
             log_units: layout.log_units,
             incompatible: 0,
+            error_met: false,
         };
         let space = Space::empty(disk.clone(), layout.image_blocks, layout.nodes());
         let table = Table::open(disk.clone(), volume, root);

@@ -10,9 +10,9 @@ use betr_cli::image::{self, Access, OpenImage, what_is_mounted_at};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::cache::CacheBudget;
-use betr_core::device::{Device, FileDevice, HoldingDevice};
+use betr_core::device::{Device, Disk, FileDevice, HoldingDevice};
 use betr_core::fs::Fs;
-use betr_core::volume::{Mode, NonceSource, OpenOptions, Volume};
+use betr_core::volume::{Mode, NonceSource, OpenOptions, Volume, note_error};
 use fuser::Session;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -156,11 +156,19 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs, Host), Fai
                 options.shown()
             ))?;
             options.read_only = true;
+            // Where its identity block is damaged there is no room for that.
+            let _ = note_error(&Disk::new(device.clone()), true);
             open_volume(options, &device, nonces()?)
         }
         opened => opened,
     };
     let volume = opened.map_err(|error| failure(&options.image, Some(&device), &error))?;
+    if volume.identity().error_met {
+        io.note(&format!(
+            "{}: an error was met in it before; check it with 'betr fsck -fn'",
+            options.shown()
+        ))?;
+    }
     Ok((image, Fs::open(volume, Box::new(clock_now)), host))
 }
 

@@ -236,7 +236,8 @@ impl Server {
         }
         host.check_len().map_err(|source| {
             // What is cut off is gone, and nothing can be written there.
-            self.report(&betr_core::Error::Io { op: "sync", place: Place::Image, source }, true);
+            let error = betr_core::Error::Io { op: "sync", place: Place::Image, source };
+            self.report(error.to_string(), true);
             Errno::EIO
         })
     }
@@ -252,7 +253,7 @@ impl Server {
         let refused = matches!(error, betr_core::Error::Refused(_));
         let failed = !refused && self.look(|fs| fs.volume().has_failed());
         if serious || failed {
-            self.report(error, failed || self.options.read_only_after_errors);
+            self.report(error.to_string(), failed || self.options.read_only_after_errors);
         }
         errno
     }
@@ -268,14 +269,18 @@ impl Server {
     /// A request has panicked: a mistake of ours.
     pub fn panicked(&self) -> Errno {
         let text = "a request has panicked: please report this";
-        self.report(&betr_core::Error::Misuse(text.into()), true);
+        self.report(text.into(), true);
         Errno::EIO
     }
 
-    /// Tells an error of the image or its device. If it `ends` changes the mount is read-only from now on.
-    fn report(&self, error: &betr_core::Error, ends: bool) {
+    /// Tells an error of the image or its device, and notes in the image that there was one. If it `ends` changes the mount is
+    /// read-only from now on.
+    fn report(&self, text: String, ends: bool) {
         let before = self.errors.fetch_add(1, Ordering::Relaxed);
-        let text = error.to_string();
+        if let Err(error) = self.shared.note_error() {
+            let text = "that an error was met is not noted in the image";
+            self.log.error(&format!("{}: {text}: {error}", self.options.shown()));
+        }
         let mut told = self.told.lock();
         // The same place may be asked for again and again.
         if before < ERRORS_TOLD && told.last.as_ref() != Some(&text) {
@@ -296,6 +301,7 @@ impl Server {
     pub fn tend(&self) {
         let (mut last, mut synced) = (Instant::now(), Instant::now());
         let mut quiet = (Msn(0), Instant::now());
+        let mut is_told = false;
         // What had lost its name when the power went.
         if !self.options.read_only
             && let Err(error) = self.shared.change(Fs::reap)
@@ -322,6 +328,10 @@ impl Server {
                 continue;
             }
             self.settle_accesses();
+            let passed_over = self.look(|fs| fs.volume().error_passed_over().map(str::to_owned));
+            if let Some(text) = passed_over.filter(|_| !std::mem::replace(&mut is_told, true)) {
+                self.report(text, self.options.read_only_after_errors);
+            }
             let (unsynced, changed, failed, blocks, next) = self.look(|fs| {
                 let volume = fs.volume();
                 let (blocks, next) = (volume.superblock().image_blocks, volume.next_msn());

@@ -5,7 +5,7 @@ use super::missing;
 use crate::error::Result;
 use crate::format::Superblock;
 use crate::ids::*;
-use crate::volume::{read_identity, slot_block};
+use crate::volume::{note_error, read_identity, slot_block};
 
 pub(super) fn identity_invalid(bench: &mut Bench) -> Result<()> {
     bench.flip("identity", "label")
@@ -14,6 +14,10 @@ pub(super) fn identity_invalid(bench: &mut Bench) -> Result<()> {
 pub(super) fn image_truncated(bench: &mut Bench) -> Result<()> {
     bench.truncate(BLOCK_SIZE);
     Ok(())
+}
+
+pub(super) fn error_met(bench: &mut Bench) -> Result<()> {
+    note_error(&bench.disk(), true)
 }
 
 /// The slots of the newest superblock.

@@ -25,6 +25,7 @@ pub fn make_broken(code: Code) -> Result<Option<Vec<u8>>> {
         // It is the device that fails, or fails while the log is replayed.
         Code::ReadFailed | Code::ReplayFailed => return Ok(None),
         Code::IdentityInvalid => fixed::identity_invalid,
+        Code::ErrorMet => fixed::error_met,
         Code::ImageTruncated => fixed::image_truncated,
         Code::SlotInvalid => fixed::slot_invalid,
         Code::NoSuperblock => fixed::no_superblock,

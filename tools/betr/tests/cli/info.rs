@@ -35,9 +35,10 @@ fn a_new_image_in_full() {
       Label: new
        UUID: {UUID}
   Volume id: {volume}
-    Version: 15
+    Version: 16
    Features: none
       State: clean: the log is empty
+     Errors: none met
  Block size: 4096
      Blocks: 4096 (16 MiB)
        Used: 213 (852 KiB)

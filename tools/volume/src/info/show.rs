@@ -5,7 +5,7 @@ use std::path::Path;
 use betr_cli::size::human;
 use betr_cli::{Failure, Io, json, show, time};
 use betr_core::Place;
-use betr_core::format::limits;
+use betr_core::format::{Identity, limits};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::log::{End, Survey};
 use betr_core::text::{Printable, printable};
@@ -24,6 +24,14 @@ fn names(state: State) -> (&'static str, &'static str) {
         State::Damaged => {
             ("damaged", "DAMAGED: the log cannot be replayed as a whole; run betr fsck -fn")
         }
+    }
+}
+
+/// Whether an error was met.
+fn errors(identity: &Identity) -> &'static str {
+    match identity.error_met {
+        true => "MET while it was used; run betr fsck -fn",
+        false => "none met",
     }
 }
 
@@ -58,6 +66,7 @@ pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Fail
         ("Version", limits::FORMAT_VERSION.to_string()),
         ("Features", if features.is_empty() { "none".to_owned() } else { features.join(", ") }),
         ("State", names(volume.state()).1.to_owned()),
+        ("Errors", errors(identity).to_owned()),
         ("Block size", BLOCK_SIZE.to_string()),
         ("Blocks", blocks(superblock.image_blocks)),
         ("Used", blocks(superblock.used_blocks)),
@@ -109,6 +118,7 @@ pub(super) fn document(path: &Path, volume: &Volume) -> Value {
         "format_version": limits::FORMAT_VERSION,
         "features": volume.features(),
         "state": names(volume.state()).0,
+        "error_met": identity.error_met,
         "block_size": BLOCK_SIZE,
         "blocks": superblock.image_blocks,
         "used_blocks": superblock.used_blocks,

@@ -65,6 +65,41 @@ fn rot_is_an_error_of_who_reads_it() {
     mount.end_of_daemon();
 }
 
+/// An error is noted in the image at once; the boot's check then looks at all contents, until nothing is wrong.
+#[test]
+fn an_error_is_noted_until_a_check_finds_nothing() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mut mount) = rotten() else { return };
+    let is_noted = |mount: &Mounted| {
+        let output = betr(["info", "--json"]).arg(mount.image()).output().unwrap();
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        said["error_met"].as_bool().unwrap()
+    };
+    let check = |mount: &Mounted| {
+        let output = betr(["fsck", "-p"]).arg(mount.image()).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, said) = check(&mount);
+    assert_eq!(code, 0, "without a note contents are not looked at: {said}");
+    mount.mount("");
+    assert!(fs::read(mount.at("rotten")).is_err());
+    mount.crash();
+    assert!(is_noted(&mount));
+    let (code, said) = check(&mount);
+    assert!(code == 4 && said.contains("I03") && said.contains("hash does not match"), "{said}");
+    assert!(is_noted(&mount), "the file is still rotten");
+    mount.mount("");
+    fs::remove_file(mount.at("rotten")).unwrap();
+    mount.unmount();
+    let (code, said) = check(&mount);
+    assert!(code == 0 && said.contains("I03"), "{said}");
+    assert!(!is_noted(&mount));
+    let (code, said) = check(&mount);
+    assert!(code == 0 && !said.contains("I03"), "{said}");
+}
+
 /// Where no system log listens, a file has what went wrong.
 #[test]
 fn errors_are_logged() {
@@ -93,6 +128,7 @@ fn an_image_that_must_not_be_written_is_mounted_read_only() {
     let mounted = betr(["mount"]).args([mount.image(), mount.point()]).output().unwrap();
     let said = String::from_utf8(mounted.stderr).unwrap();
     assert!(mounted.status.success(), "{said}");
+    assert!(said.contains("an error was met in it before"), "{said}");
     assert!(said.contains("damaged, mounted read-only: "), "{said}");
     assert!(fs::read_dir(mount.point()).unwrap().count() > 0);
     let refused = fs::write(mount.at("another"), "is not written").unwrap_err();

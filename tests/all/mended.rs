@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use betr_core::Error;
+use betr_core::cache::Geometry;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
 use betr_core::explore::{Broken, Step, Sweep, perform, random_steps};
@@ -382,4 +383,43 @@ fn bytes_of_a_file_are_lost_by_blocks() {
         expected[range].fill(0);
         assert!(contents(&repaired)[&b"/file"[..]].1 == expected);
     }
+}
+
+/// Whatever page of the table of a full volume is damaged, what is set aside suffices for the repair.
+#[test]
+fn a_full_volume_gets_its_table_back() {
+    let bytes = 16 << 20;
+    let device = Arc::new(MemoryDevice::new(bytes));
+    let volume = create(device.clone(), Geometry::of_image(bytes), roomy(), 3).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;
+    let mut fs = Fs::open(volume, clock(100));
+    let root = fs.root().unwrap();
+    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+    let mut random = Random::new(3);
+    let full = (0..).find_map(|number: u64| {
+        let name = number.to_string();
+        let contents = random.bytes(1 + random.clone().below(3000) as usize);
+        let made = fs.make(&root, name.as_bytes(), new.clone());
+        made.and_then(|file| fs.write(&file, 0, &Bytes::from(contents))).err()
+    });
+    assert!(matches!(full, Some(Error::NoSpace { .. })), "{full:?}");
+    fs.checkpoint().unwrap();
+    drop((root, fs));
+    let sound = contents(&(device.clone() as Arc<dyn Device>));
+    let image = device.snapshot();
+    let pages =
+        image.chunks(BLOCK_SIZE).zip(0..).filter(|(block, _)| block.starts_with(b"\xbeBETRtp"));
+    let pages: Vec<usize> = pages.map(|(_, block)| block * BLOCK_SIZE).collect();
+    let mut repaired = 0;
+    for at in pages {
+        let mut bytes = image.clone();
+        bytes[at + 100] ^= 1;
+        let Some((before, done, device)) = mended("a page of the table", bytes) else { continue };
+        assert!(contents(&device) == sound, "{:?} {done:?}", before.findings);
+        repaired += 1;
+    }
+    assert!(repaired > 2, "{repaired}");
 }

@@ -64,7 +64,8 @@ pub(super) fn check(
     for (id, entry) in entries {
         let found = references.get(id).copied().unwrap_or(0);
         // What leads to it may be what is lost.
-        if found != entry.references && (found > entry.references || nodes.len() == entries.len()) {
+        let all = whole && nodes.len() == entries.len();
+        if found != entry.references && (all || found > entry.references) {
             let detail = format!("{} references, but {found} edges lead to it", entry.references);
             report.add(Code::EntryWrong, node_place(*id, entry.extent), detail);
         }

@@ -227,7 +227,6 @@ fn suspects(report: &Report) -> BTreeSet<NodeId> {
         Code::PartInvalid,
         Code::ValueInvalid,
         Code::MessageWrong,
-        Code::EntryWrong,
         Code::PaddingDirty,
         // The checker does not look at what stands there, or behind a head that the table is wrong about.
         Code::HeadInvalid,

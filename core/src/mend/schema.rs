@@ -329,6 +329,6 @@ impl Mender<'_> {
             return Ok(());
         }
         let wall = self.volume.superblock().wall;
-        self.volume.commit(Transaction { op: Op::Raw, wall, messages }).map(drop)
+        self.volume.commit_repair(Transaction { op: Op::Raw, wall, messages }).map(drop)
     }
 }

@@ -97,10 +97,20 @@ impl Volume {
     /// Consecutive blocks of much data are not logged but bound late. What is too large for the log even
     /// then is made durable by a checkpoint at once.
     pub fn commit(&mut self, transaction: Transaction) -> Result<Lsn> {
+        let claim = Claim::of(&transaction);
+        self.commit_with(transaction, claim)
+    }
+
+    /// The same for a repair: it may use all of the reserve for deletes.
+    pub(crate) fn commit_repair(&mut self, transaction: Transaction) -> Result<Lsn> {
+        self.commit_with(transaction, Claim::Frees)
+    }
+
+    fn commit_with(&mut self, transaction: Transaction, claim: Claim) -> Result<Lsn> {
         let logged = self.may_write()?;
         self.validate(&transaction.messages)?;
         let way = if logged { self.choose(&transaction.messages) } else { Way::Unlogged };
-        let mut draft = Draft::new(transaction, way);
+        let mut draft = Draft::new(transaction, claim, way);
         self.ensure_ready()?;
         self.writable()?;
         self.admit(&mut draft)?;
@@ -263,8 +273,7 @@ impl Volume {
 }
 
 impl Draft {
-    fn new(transaction: Transaction, way: Way) -> Draft {
-        let claim = Claim::of(&transaction);
+    fn new(transaction: Transaction, claim: Claim, way: Way) -> Draft {
         let Transaction { op, wall, messages } = transaction;
         let room = Room::of(&messages);
         Draft { op, wall, ordered: Ordered::new(messages), room, claim, way }

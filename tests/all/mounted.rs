@@ -22,7 +22,9 @@ use betr_core::fs::{Allocate, Attributes, Fs};
 use betr_core::ids::{BLOCK_SIZE, Time};
 use betr_core::volume::{Blocks, Mode};
 use betr_mount::Mounted;
-use betr_tests::{Gate, Keeper, clock, create, made, open, rounds, tight, tiny};
+use betr_tests::{Gate, Keeper, Random, clock, create, made, open, rounds, tight, tiny};
+
+use crate::emptied::{case_of, seeds};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode as Perm, RenameFlags, XattrFlags, fallocate,
     linkat, mknodat, removexattr, renameat_with, setxattr,
@@ -241,6 +243,69 @@ fn the_space_of_what_was_deleted_comes_back_by_itself() {
     assert!(report.is_clean(), "{:?}", report.findings);
     let used = report.superblock.unwrap().used_blocks;
     assert!(used <= fresh.total - fresh.free + few, "{used} blocks used; {fresh:?}");
+}
+
+/// A full mount can be emptied, as a volume can be (`emptied`).
+#[test]
+fn any_full_mount_can_be_emptied() {
+    if !can_mount() {
+        return;
+    }
+    for case in seeds(6).filter_map(case_of) {
+        let text = format!("{case:?}");
+        let device = Arc::new(MemoryDevice::new(case.bytes));
+        let volume = create(device.clone(), case.geometry, case.cache, case.seed).unwrap();
+        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+        fs.checkpoint().unwrap();
+        drop(fs);
+        let top = tempfile::tempdir().unwrap();
+        let mut random = Random::new(case.seed);
+        let again = |seed: u64| {
+            let volume = open(device.clone(), Mode::ReadWrite, case.cache, seed).unwrap().0;
+            Mounted::new(Fs::open(volume, clock(100)), Path::new("full"), top.path()).unwrap()
+        };
+        let mut mounted = again(random.next());
+        for _ in 0..2 {
+            let mut names: Vec<Vec<u8>> = Vec::new();
+            for number in 0u64.. {
+                let (least, most) = case.sizes;
+                let contents =
+                    random.bytes((least + random.clone().below(most - least + 1)) as usize);
+                let name = format!("{:x}-{number}", random.below(1 << 30));
+                let written = std::fs::write(top.path().join(&name), contents);
+                if top.path().join(&name).exists() {
+                    names.push(name.into_bytes());
+                }
+                match written {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == std::io::ErrorKind::StorageFull => break,
+                    Err(error) => panic!("{text}: {error}"),
+                }
+                if random.below(500) == 0 {
+                    rustix::fs::syncfs(File::open(top.path()).unwrap()).unwrap();
+                }
+            }
+            case.order.arrange(&mut names, &mut random);
+            for (at, name) in names.iter().enumerate() {
+                let name = top.path().join(std::ffi::OsStr::from_bytes(name));
+                let removed = std::fs::remove_file(name);
+                removed.unwrap_or_else(|error| panic!("{text}: {at} of {}: {error}", names.len()));
+                match random.below(800) {
+                    0 => rustix::fs::syncfs(File::open(top.path()).unwrap()).unwrap(),
+                    1 if random.below(4) == 0 => {
+                        mounted.unmount().unwrap();
+                        mounted = again(random.next());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        mounted.unmount().unwrap();
+        let below: Arc<dyn Device> = device.clone();
+        let report = check(&below, CheckOptions::ALL, &mut ());
+        assert!(report.is_clean(), "{text}: {:?}", report.findings);
+        println!("mounted: {text}");
+    }
 }
 
 /// What is set aside is free, and not available.

@@ -200,3 +200,29 @@ fn a_root_that_cannot_be_read_fails_no_volume() {
     assert_eq!(kv.get(DATA, &key(1)).unwrap().as_deref(), Some(&[7; 100][..]));
     assert_eq!(kv.get(TreeId::Metadata, &key(2)).unwrap().as_deref(), Some(&[7; 100][..]));
 }
+
+/// Whoever knows that a key was deleted before need not read what was there.
+#[test]
+fn a_lookup_ends_where_the_value_does_not_matter_any_more() {
+    let device = Arc::new(MemoryDevice::new(IMAGE));
+    let mut kv = Kv::create(device.clone(), [7; 16], options(1)).unwrap();
+    for number in 0..KEYS {
+        let mut batch = Batch::new();
+        batch.insert(DATA, &key(number), &[7; 300]);
+        kv.commit(batch).unwrap();
+    }
+    kv.drain().unwrap();
+    kv.checkpoint().unwrap();
+    drop(kv);
+    let mut kv = Kv::open(device.clone(), Mode::ReadWrite, options(2)).unwrap().0;
+    let mut rot = Rot::new(&device);
+    places(&kv, 0).into_iter().for_each(|place| rot.spoil(place));
+    let mut batch = Batch::new();
+    batch.delete(DATA, &key(5));
+    // As an insert it would be longer.
+    batch.patch(DATA, &key(5), 3000, b"new", true);
+    kv.commit(batch).unwrap();
+    let value = kv.get(DATA, &key(5)).unwrap().unwrap();
+    assert_eq!((value.len(), &value[3000..]), (3003, &b"new"[..]));
+    assert!(kv.get(DATA, &key(6)).unwrap_err().is_unreadable());
+}

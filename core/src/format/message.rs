@@ -112,6 +112,14 @@ impl Action {
         }
     }
 
+    /// Whether it does not matter what was there before.
+    pub fn decides(&self) -> bool {
+        match self {
+            Action::Insert(_) | Action::Delete => true,
+            Action::Update(update) => update.is_anew(),
+        }
+    }
+
     /// What becomes of the length of a value, or of its absence.
     pub fn apply_len(&self, len: Option<usize>) -> Option<usize> {
         match self {

@@ -45,10 +45,8 @@ pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
             }
             Node::Internal(internal) => {
                 above = store.reading(&node, || internal.lookup(&store.disk, key, above))?;
-                match &above {
-                    Some(Action::Insert(value)) => return Ok(Some(value.clone())),
-                    Some(Action::Delete) => return Ok(None),
-                    Some(Action::Update(_)) | None => {}
+                if let Some(above) = above.as_ref().filter(|above| above.decides()) {
+                    return Ok(above.apply(None));
                 }
                 store.child_to_look_up(internal, internal.child_for(key))?
             }

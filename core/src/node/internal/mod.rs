@@ -345,7 +345,7 @@ impl Internal {
                 Some(above) => above.after(older),
                 None => older.clone(),
             };
-            !matches!(above.insert(action), Action::Update(_))
+            above.insert(action).decides()
         };
         let at = self.child_for(key);
         if let Some(action) = self.open[at].get(key)

@@ -19,6 +19,7 @@
 //! 20  head length   4
 //! 24  birth epoch   8
 //! 32  hash         32   of the head
+//! 64  map hash     32   of the extent's map, if it is scattered; else zero
 //! ```
 //!
 //! for a slice of a run, which holds them as messages with these MSNs:
@@ -31,6 +32,7 @@
 //! 24  length        4
 //! 28  messages      4
 //! 32  hash         32   of the slice
+//! 64  map hash     32   of the extent's map, if it is scattered; else zero
 //! ```
 //!
 //! for an inline binding, of one MSN, length 4 and the value. A NULL binding has nothing more: an

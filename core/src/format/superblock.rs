@@ -28,7 +28,7 @@
 //! 304  next inode        8
 //! 312  next MSN          8
 //! 320  zone minimum      8   C0 in bytes
-//! 328  zone maximum      8   C1 in bytes; 2^64-1 is infinity
+//! 328  zone maximum      8   C1 in bytes; at most half of the log
 //! 336  wall time        12   of the checkpoint: seconds, nanoseconds
 //! 348  zero              4
 //! 352  used blocks       8

@@ -72,6 +72,28 @@ pub(super) const CASES: &[Case] = &[
         messages.push(put(&zone(500).child(b"new-f"), &inode(FileType::Regular, 600)));
         committed(raised(forge), messages)
     }),
+    ("an orphan that is named after another number", Finds(Code::ZoneWrong), |forge| {
+        let place = zone(1).child(format!("{:016x}", 601).as_bytes());
+        let file = Inode { links: 0, ..inode(FileType::Regular, 600) };
+        committed(
+            raised(forge),
+            vec![refer(&place, FileType::Regular, 600, 500), put(&zone(500), &file)],
+        )
+    }),
+    ("a file whose name refers to it as to a directory", Finds(Code::ZoneWrong), |forge| {
+        let own = ZoneRef {
+            link: LinkKind::Own,
+            kind: FileType::Regular,
+            ino: Ino(600),
+            zone: ZoneId(500),
+        };
+        let place = root().child(b"new-f");
+        let name = insert(META, place.encode(), own.encode());
+        committed(raised(forge), vec![name, put(&zone(500), &inode(FileType::Regular, 600))])
+    }),
+    ("a file with inode number 0", Finds(Code::InodeTwice), |forge| {
+        committed(forge, vec![put(&root().child(b"new-0"), &inode(FileType::Regular, 0))])
+    }),
     ("a link to the root directory", Finds(Code::ZoneWrong), |forge| {
         let mut messages = directory(0, b"new-dir", 500, 0);
         messages.push(refer(&zone(500).child(b"new-f"), FileType::Regular, 1, 0));

@@ -348,6 +348,11 @@ impl<'s> Schema<'s> {
             }
             Err(zone) => {
                 let name = place.name(key).to_vec();
+                if place.zone == ORPHAN_ZONE && place.is_in_root() && name != orphan_name(zone.ino)
+                {
+                    self.drop_entry(key);
+                    self.add(Code::ZoneWrong, key, "an orphan under another number than its own");
+                }
                 let reference =
                     Reference { key: Key::copied(key), from: place.zone, name, zone: *zone };
                 self.zones.entry(zone.zone).or_default().references.push(reference);
@@ -390,7 +395,8 @@ impl<'s> Schema<'s> {
         }
         let fixed = [(ROOT_ZONE, ROOT_INO), (ORPHAN_ZONE, ORPHAN_INO)];
         let is_fixed = place.is_root() && fixed.contains(&(place.zone, inode.ino));
-        if inode.ino.0 >= NUMBERS_END || (!is_fixed && !self.inodes.insert(inode.ino)) {
+        if !(1..NUMBERS_END).contains(&inode.ino.0) || (!is_fixed && !self.inodes.insert(inode.ino))
+        {
             let all = entry.inode();
             self.corrections.extend(all.map(|all| Correction::Renumber(key.clone(), all.into())));
             self.add(Code::InodeTwice, key, format!("inode {}", inode.ino));

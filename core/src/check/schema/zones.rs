@@ -99,6 +99,12 @@ impl Schema<'_> {
             if root.kind == FileType::Directory {
                 self.check_directory(*id, &key, zone, root);
             } else {
+                for reference in zone.references.iter().filter(|it| it.zone.link == LinkKind::Own) {
+                    let link = ZoneRef { link: LinkKind::Link, ..reference.zone };
+                    self.mend(Correction::Put(reference.key.clone(), link.encode()));
+                    let detail = "what is no directory is referred to as if it were one";
+                    self.add(Code::ZoneWrong, &reference.key, detail);
+                }
                 let names = zone.references.iter().filter(|other| other.from != ORPHAN_ZONE);
                 let expected = names.count() as u64;
                 if expected != u64::from(root.links) || zone.references.is_empty() {

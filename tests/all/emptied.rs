@@ -49,6 +49,8 @@ pub(crate) struct Case {
     pub cache: CacheBudget,
     /// The shortest and the longest file, in bytes.
     pub sizes: (u64, u64),
+    /// The longest attribute that some of them have, in bytes.
+    pub attribute: u64,
     pub order: Order,
     pub seed: u64,
 }
@@ -142,7 +144,7 @@ impl Run {
             let written = match made {
                 Ok(file) => {
                     self.names.push(name);
-                    self.fs().write(&file, 0, &data).map(drop)
+                    self.fs().write(&file, 0, &data).and_then(|_| self.attribute(&file))
                 }
                 Err(error) => Err(error),
             };
@@ -153,6 +155,16 @@ impl Run {
                 Err(error) => panic!("{:?}: {error}", self.case),
             }
         }
+    }
+
+    /// Some files have an attribute, which may be longer than a leaf.
+    fn attribute(&mut self, file: &Object) -> betr_core::Result<()> {
+        if self.case.attribute == 0 || self.random.below(3) > 0 {
+            return Ok(());
+        }
+        let len = 1 + self.random.below(self.case.attribute);
+        let value = self.random.bytes(len as usize);
+        self.fs().set_xattrs(file, &[(b"user.long".to_vec(), value)])
     }
 
     /// Deletes all files.
@@ -218,9 +230,10 @@ pub(crate) fn case_of(seed: u64) -> Option<Case> {
     let sizes = (one_of(&[1, most]), most);
     let orders = [Order::Made, Order::Reverse, Order::Sorted, Order::Random];
     let order = orders[one_of(&[0, 1, 2, 3]) as usize];
+    let attribute = one_of(&[0, 0, 3000, 60_000]);
     let device = Arc::new(MemoryDevice::new(bytes));
     let fits = create(device, geometry, cache, seed).is_ok();
-    fits.then_some(Case { bytes, geometry, cache, sizes, order, seed })
+    fits.then_some(Case { bytes, geometry, cache, sizes, attribute, order, seed })
 }
 
 /// So many seeds, or as many as `BETR_ROUNDS` says, from `BETR_FIRST` on.
@@ -249,7 +262,8 @@ fn a_full_volume_of_small_files_can_be_emptied() {
     let bytes = mib << 20;
     let (geometry, cache) = (Geometry::of_image(bytes), CacheBudget::default());
     let order = Order::Random;
-    let mut run = Run::new(Case { bytes, geometry, cache, sizes: (1, 3000), order, seed: 1 });
+    let mut run =
+        Run::new(Case { bytes, geometry, cache, sizes: (1, 3000), attribute: 0, order, seed: 1 });
     run.fill();
     assert!(run.names.len() as u64 > 450 * mib, "{} files", run.names.len());
     run.empty();

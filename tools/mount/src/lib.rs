@@ -40,7 +40,8 @@ pub struct Args {
     foreground: bool,
     /// Options, separated by commas: ro, norecovery, overlay=PLAN (with ro: the image as the repair in this file leaves
     /// it; see betr fsck --overlay), offset=BYTES, allow_other, uid=ID, gid=ID, sync, noatime,
-    /// errors=continue|remount-ro (whether an error of the image ends all changes, or is only that of who met it),
+    /// errors=continue|remount-ro (whether an error of the image ends all changes, or is only that of who met it; either is
+    /// noted in the image, for the next betr fsck),
     /// commit=SECONDS (changes are durable after so long at the latest; 1), checkpoint=SECONDS (60), cache=BYTES
     /// (256M), nosuid, nodev, noexec
     #[arg(short = 'o', value_name = "OPTIONS")]

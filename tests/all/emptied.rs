@@ -11,7 +11,7 @@ use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::ids::Time;
 use betr_core::volume::Mode;
-use betr_tests::{Random, clock, create, open, roomy, rounds, tight};
+use betr_tests::{Random, clock, create, formatted, open, roomy, rounds, tight};
 use bytes::Bytes;
 
 use crate::mended::setting;
@@ -67,8 +67,7 @@ struct Run {
 impl Run {
     fn new(case: Case) -> Run {
         let device = Arc::new(MemoryDevice::new(case.bytes));
-        let volume = create(device.clone(), case.geometry, case.cache, case.seed).unwrap();
-        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+        let mut fs = formatted(device.clone(), case.geometry, case.cache, case.seed);
         fs.checkpoint().unwrap();
         drop(fs);
         let random = Random::new(case.seed);

@@ -15,7 +15,7 @@ use betr_core::ids::{Epoch, Extent, Msn, Time, TreeId};
 use betr_core::node::Node;
 use betr_core::volume::{Mode, read_identity, slot_block, slots_of};
 use betr_core::{Error, Result};
-use betr_tests::{Random, clock, create, middling, open, roomy, rounds, tight, tiny};
+use betr_tests::{Random, clock, formatted, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -109,10 +109,9 @@ impl Work {
 }
 
 /// An empty file system.
-fn formatted(seed: u64) -> Vec<u8> {
+fn formatted_image(seed: u64) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(IMAGE));
-    let volume = create(device.clone(), tiny(), tight(), seed).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), tight(), seed);
     fs.checkpoint().unwrap();
     drop(fs);
     device.snapshot()
@@ -150,7 +149,7 @@ fn contents(fs: &Fs) -> Result<Model> {
 #[test]
 fn an_error_on_any_call_stops_the_writing_and_loses_nothing() {
     for seed in 0..rounds(2) {
-        let image = formatted(seed);
+        let image = formatted_image(seed);
         let (reads, writes, flushes) = calls(&image, seed);
         let reads = (0..reads).map(Call::Read);
         let writes = (0..writes).map(Call::Write);
@@ -224,7 +223,7 @@ fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
     let (mut refused, mut unsynced, mut took) = (0, 0, 0);
     for seed in 0..rounds(40) {
         let name = format!("seed {seed}");
-        let (faulty, below) = troubled(&formatted(seed), None);
+        let (faulty, below) = troubled(&formatted_image(seed), None);
         let device = Arc::new(HoldingDevice::new(faulty.clone(), 64 << 20));
         let mut work = Work::begin(device.clone(), seed).unwrap();
         let mut random = Random::new(seed ^ 0xf011);
@@ -264,7 +263,7 @@ fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
 #[test]
 fn a_write_that_is_lost_or_astray_is_never_read_as_something_else() {
     for seed in 0..rounds(2) {
-        let image = formatted(seed);
+        let image = formatted_image(seed);
         let (_, writes, _) = calls(&image, seed);
         let (mut noticed, mut harmless) = (0, 0);
         for write in 0..writes {
@@ -327,7 +326,7 @@ fn lose(image: &[u8], seed: u64, write: u64, trouble: Trouble) -> bool {
 #[test]
 fn a_read_error_in_the_last_group_is_no_torn_tail() {
     let seed = 1;
-    let image = formatted(seed);
+    let image = formatted_image(seed);
     let (device, below) = troubled(&image, None);
     let mut work = Work::begin(device, seed).unwrap();
     work.all().unwrap();
@@ -368,7 +367,7 @@ fn a_read_error_in_the_last_group_is_no_torn_tail() {
 #[test]
 fn a_file_that_became_shorter_is_no_torn_tail() {
     let file = tempfile::tempfile().unwrap();
-    let image = formatted(2);
+    let image = formatted_image(2);
     file.set_len(IMAGE).unwrap();
     let device = Arc::new(FileDevice::new(file.try_clone().unwrap(), IMAGE));
     device.write_at(0, &image).unwrap();
@@ -394,7 +393,7 @@ fn a_file_that_became_shorter_is_no_torn_tail() {
 #[test]
 fn a_rotten_leaf_that_a_replay_comes_by_hurts_nobody_else() {
     let seed = 3;
-    let below = Arc::new(MemoryDevice::from(formatted(seed)));
+    let below = Arc::new(MemoryDevice::from(formatted_image(seed)));
     let work =
         || Fs::open(open(below.clone(), Mode::ReadWrite, tight(), seed).unwrap().0, clock(5));
     let mut fs = work();
@@ -444,7 +443,7 @@ fn a_rotten_leaf_that_a_replay_comes_by_hurts_nobody_else() {
 
 #[test]
 fn a_superblock_that_stands_once_is_written_again() {
-    let device = Arc::new(MemoryDevice::from(formatted(4)));
+    let device = Arc::new(MemoryDevice::from(formatted_image(4)));
     let newest = open(device.clone(), Mode::ReadOnly, tight(), 2).unwrap().0.superblock().clone();
     let identity = read_identity(&Disk::new(device.clone())).unwrap();
     // The second slot was on its way, and never arrived.
@@ -462,7 +461,7 @@ fn a_superblock_that_stands_once_is_written_again() {
 
 #[test]
 fn rot_of_an_old_slot_is_no_loss_when_a_later_one_is_torn() {
-    let device = Arc::new(MemoryDevice::from(formatted(4)));
+    let device = Arc::new(MemoryDevice::from(formatted_image(4)));
     let mut volume = open(device.clone(), Mode::ReadWrite, tight(), 2).unwrap().0;
     (0..16).for_each(|_| volume.checkpoint().unwrap());
     drop(volume);
@@ -488,7 +487,7 @@ fn rot_of_an_old_slot_is_no_loss_when_a_later_one_is_torn() {
 
 #[test]
 fn a_slot_of_the_space_map_that_cannot_be_read_is_written_again_if_the_other_counts() {
-    let below = Arc::new(MemoryDevice::from(formatted(6)));
+    let below = Arc::new(MemoryDevice::from(formatted_image(6)));
     let newest = open(below.clone(), Mode::ReadOnly, tight(), 2).unwrap().0.superblock().clone();
     let mut opened = 0;
     for slot in 0..2 * newest.map_pages {
@@ -512,7 +511,7 @@ fn a_slot_of_the_space_map_that_cannot_be_read_is_written_again_if_the_other_cou
 
 #[test]
 fn a_superblock_slot_that_cannot_be_read_stops_writers_only() {
-    let below = Arc::new(MemoryDevice::from(formatted(6)));
+    let below = Arc::new(MemoryDevice::from(formatted_image(6)));
     let newest = open(below.clone(), Mode::ReadOnly, tight(), 2).unwrap().0.superblock().clone();
     let identity = read_identity(&Disk::new(below.clone())).unwrap();
     for slot in 0..32 {
@@ -539,8 +538,7 @@ fn a_superblock_slot_that_cannot_be_read_stops_writers_only() {
 #[test]
 fn buffers_are_emptied_beside_a_leaf_that_cannot_be_read() {
     let below = Arc::new(MemoryDevice::new(32 << 20));
-    let volume = create(below.clone(), middling(), roomy(), 1).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(below.clone(), middling(), roomy(), 1);
     let root = fs.root().unwrap();
     let names: Vec<Vec<u8>> = (0..2000).map(|number| format!("{number}").into_bytes()).collect();
     for name in &names {

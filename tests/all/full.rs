@@ -12,7 +12,7 @@ use betr_core::fs::{Allocate, Attributes, Changes, Fs, New, Object, Over};
 use betr_core::ids::Time;
 use betr_core::volume::{Blocks, Mode};
 use betr_core::{Error, Result};
-use betr_tests::{Random, clock, create, middling, open, roomy, rounds, tight, tiny};
+use betr_tests::{Random, clock, formatted, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -37,8 +37,7 @@ struct Run {
 impl Run {
     fn new(name: &str, bytes: u64, geometry: Geometry, cache: CacheBudget, seed: u64) -> Run {
         let device = Arc::new(MemoryDevice::new(bytes));
-        let volume = create(device.clone(), geometry, cache, seed).unwrap();
-        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+        let mut fs = formatted(device.clone(), geometry, cache, seed);
         fs.checkpoint().unwrap();
         drop(fs);
         let volume = open(device.clone(), Mode::ReadWrite, cache, seed).unwrap().0;

@@ -12,7 +12,7 @@ use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{Time, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::volume::Mode;
-use betr_tests::{Random, clock, create, middling, open, roomy, tight, tiny};
+use betr_tests::{Random, clock, formatted, middling, open, roomy, tight, tiny};
 use bytes::Bytes;
 
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -184,8 +184,7 @@ fn a_sparse_file_grows_into_a_full_volume() {
     for (mib, geometry, cache) in cases {
         let name = format!("{mib} MiB");
         let device = Arc::new(MemoryDevice::new(mib << 20));
-        let volume = create(device.clone(), geometry, cache, 1).unwrap();
-        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+        let mut fs = formatted(device.clone(), geometry, cache, 1);
         fs.checkpoint().unwrap();
         drop(fs);
         let mut fs = Fs::open(open(device.clone(), Mode::ReadWrite, cache, 1).unwrap().0, clock(9));

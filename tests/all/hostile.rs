@@ -11,7 +11,7 @@ use betr_core::format::{FileType, group_length};
 use betr_core::fs::{Attributes, Fs, New, Walk};
 use betr_core::ids::{BLOCK_SIZE, Time};
 use betr_core::volume::Mode;
-use betr_tests::{clock, create, open, tight, tiny};
+use betr_tests::{clock, formatted, open, tight, tiny};
 use bytes::Bytes;
 
 const IMAGE: u64 = 2 << 20;
@@ -38,8 +38,7 @@ pub(crate) fn fill(fs: &mut Fs, numbers: Range<u32>, unit: usize) {
 /// An image with deep trees, pending messages, range deletes and a few checkpoints.
 pub(crate) fn image(len: u64) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(len));
-    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), tight(), 1);
     fill(&mut fs, 0..30, 90);
     fs.checkpoint().unwrap();
     drop(fs);

@@ -13,7 +13,7 @@ use betr_core::ids::{BLOCK_SIZE, Time, TreeId, is_zero};
 use betr_core::mend::{Missing, MissingPart, Repair, repair_all};
 use betr_core::volume::{Mode, Transaction, slot_block};
 use betr_tests::contents::{Contents, all_is_told};
-use betr_tests::{Random, clock, create, middling, open, roomy, rounds, tight, tiny};
+use betr_tests::{Random, clock, formatted, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
 use crate::hostile;
@@ -118,8 +118,7 @@ fn every_block(image: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> (usize, usize
 /// An image on which all kinds of things have happened, the last of them in the log.
 pub(crate) fn eventful(seed: u64) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(4 << 20));
-    let volume = create(device.clone(), tiny(), tight(), seed).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), tight(), seed);
     let all = random_steps(seed, 400);
     let (steps, last) = all.split_at(300);
     for step in steps {
@@ -140,8 +139,7 @@ pub(crate) fn eventful(seed: u64) -> Vec<u8> {
 /// An image of few files of all kinds, with one leaf in each tree and nothing pending.
 pub(crate) fn settled() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(4 << 20));
-    let volume = create(device.clone(), middling(), roomy(), 3).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), middling(), roomy(), 3);
     let root = fs.root().unwrap();
     let new = |kind| New::of(kind, Attributes::at(Time::default()));
     let file = fs.make(&root, b"file", new(FileType::Regular)).unwrap();
@@ -168,8 +166,7 @@ pub(crate) fn settled() -> Vec<u8> {
 /// An image with several groups in its log, which bind values late.
 pub(crate) fn logged() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(4 << 20));
-    let volume = create(device.clone(), tiny(), roomy(), 3).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), roomy(), 3);
     fs.checkpoint().unwrap();
     drop(fs);
     let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;
@@ -297,8 +294,7 @@ fn a_repair_can_be_cut_off_anywhere() {
 #[test]
 fn a_full_volume_gets_its_superblock_back() {
     let device = Arc::new(MemoryDevice::new(4 << 20));
-    let volume = create(device.clone(), tiny(), tight(), 3).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), tight(), 3);
     let root = fs.root().unwrap();
     let new = New::of(FileType::Regular, Attributes::at(Time::default()));
     let file = fs.make(&root, b"file", new).unwrap();
@@ -327,8 +323,7 @@ fn a_full_volume_gets_its_superblock_back() {
 #[test]
 fn what_was_written_again_is_not_given_up() {
     let device = Arc::new(MemoryDevice::new(4 << 20));
-    let volume = create(device.clone(), tiny(), roomy(), 3).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), roomy(), 3);
     fs.checkpoint().unwrap();
     drop(fs);
     let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;
@@ -360,8 +355,7 @@ fn what_was_written_again_is_not_given_up() {
 #[test]
 fn bytes_of_a_file_are_lost_by_blocks() {
     let device = Arc::new(MemoryDevice::new(4 << 20));
-    let volume = create(device.clone(), tiny(), roomy(), 3).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), roomy(), 3);
     let root = fs.root().unwrap();
     let new = New::of(FileType::Regular, Attributes::at(Time::default()));
     let file = fs.make(&root, b"file", new).unwrap();
@@ -389,8 +383,7 @@ fn bytes_of_a_file_are_lost_by_blocks() {
 /// more.
 fn full(bytes: u64, wrong_links: u32) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(bytes));
-    let volume = create(device.clone(), Geometry::of_image(bytes), roomy(), 3).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), Geometry::of_image(bytes), roomy(), 3);
     fs.checkpoint().unwrap();
     drop(fs);
     let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;

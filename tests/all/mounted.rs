@@ -18,11 +18,11 @@ use betr_core::device::{
     Call, Device, FaultyDevice, ForkDevice, MemoryDevice, RecordingDevice, Trouble,
 };
 use betr_core::explore::{Broken, Model, Step, Sweep, random_steps};
-use betr_core::fs::{Allocate, Attributes, Fs};
-use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_core::fs::{Allocate, Fs};
+use betr_core::ids::BLOCK_SIZE;
 use betr_core::volume::{Blocks, Mode};
 use betr_mount::Mounted;
-use betr_tests::{Gate, Keeper, Random, clock, create, made, open, rounds, tight, tiny};
+use betr_tests::{Gate, Keeper, Random, clock, formatted, made, open, rounds, tight, tiny};
 
 use crate::emptied::{case_of, seeds};
 use rustix::fs::{
@@ -115,10 +115,9 @@ fn mount(device: Arc<dyn Device>, top: &Path) -> Mounted {
 }
 
 /// A device with an empty file system.
-fn formatted() -> Arc<MemoryDevice> {
+fn empty_image() -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(IMAGE));
-    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), tight(), 1);
     fs.checkpoint().unwrap();
     device
 }
@@ -134,7 +133,7 @@ fn a_device_that_cannot_be_written_makes_it_read_only() {
     if !can_mount() {
         return;
     }
-    let (below, top) = (formatted(), tempfile::tempdir().unwrap());
+    let (below, top) = (empty_image(), tempfile::tempdir().unwrap());
     let device = Arc::new(FaultyDevice::new(below.clone()));
     let mounted = mount(device.clone(), top.path());
     let at = |name: &str| top.path().join(name);
@@ -165,7 +164,7 @@ fn what_cannot_be_read_is_an_error_for_who_reads_it() {
     if !can_mount() {
         return;
     }
-    let (below, top) = (formatted(), tempfile::tempdir().unwrap());
+    let (below, top) = (empty_image(), tempfile::tempdir().unwrap());
     let at = |name: &str| top.path().join(name);
     let mounted = mount(below.clone(), top.path());
     let marked = b"here it is ".repeat(3000);
@@ -254,8 +253,7 @@ fn any_full_mount_can_be_emptied() {
     for case in seeds(6).filter_map(case_of) {
         let text = format!("{case:?}");
         let device = Arc::new(MemoryDevice::new(case.bytes));
-        let volume = create(device.clone(), case.geometry, case.cache, case.seed).unwrap();
-        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+        let mut fs = formatted(device.clone(), case.geometry, case.cache, case.seed);
         fs.checkpoint().unwrap();
         drop(fs);
         let top = tempfile::tempdir().unwrap();
@@ -315,7 +313,7 @@ fn a_full_mount_has_blocks_that_are_not_available() {
         return;
     }
     let top = tempfile::tempdir().unwrap();
-    let mounted = mount(formatted(), top.path());
+    let mounted = mount(empty_image(), top.path());
     assert!(fill(top.path(), usize::MAX) > 100);
     let Blocks { total, free, available } = blocks(top.path());
     mounted.unmount().unwrap();
@@ -330,8 +328,7 @@ fn who_reads_does_not_wait_for_any_number_of_writers() {
         return;
     }
     let (gate, Keeper { flushes, let_through }) = Gate::new(IMAGE);
-    let volume = create(gate.clone(), tiny(), tight(), 1).unwrap();
-    let fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let fs = formatted(gate.clone(), tiny(), tight(), 1);
     let top = tempfile::tempdir().unwrap();
     let mounted = Mounted::new(fs, Path::new("gate"), top.path()).unwrap();
     let at = |name: &str| top.path().join(name);
@@ -384,8 +381,7 @@ fn what_a_mount_has_synced_survives_power_cuts() {
 
 fn explore(seed: u64) -> u64 {
     let device = Arc::new(ForkDevice::new(IMAGE as usize / BLOCK_SIZE));
-    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), tight(), 1);
     fs.checkpoint().unwrap();
     drop(fs);
     let base = device.fork();

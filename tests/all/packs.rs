@@ -11,11 +11,12 @@ use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, Disk, MemoryDevice};
 use betr_core::explore::Random;
-use betr_core::format::{FileType, ZoneSizes};
-use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs, New};
+use betr_core::format::FileType;
+use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{Time, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
-use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
+use betr_core::volume::{CreateOptions, Mode, OpenOptions, Volume};
+use betr_tests::creation;
 use bytes::Bytes;
 
 const IMAGE: u64 = 24 << 20;
@@ -54,18 +55,8 @@ fn created() -> (Arc<MemoryDevice>, Volume) {
     let device: Arc<MemoryDevice> = Arc::new(MemoryDevice::new(IMAGE));
     let geometry =
         Geometry { node_size: 32 << 10, leaf_size: 32 << 10, basement_size: 2048, fanout: 4 };
-    let options = CreateOptions {
-        uuid: *b"test volume uuid",
-        label: String::new(),
-        log_bytes: 2 << 20,
-        content: Content::Files,
-        geometry,
-        zones: ZoneSizes::default(),
-        cache: CacheBudget::default(),
-        first_zone: FIRST_ZONE,
-        first_ino: FIRST_INO,
-        nonces: Box::new(|| 7),
-    };
+    let options = creation(geometry, CacheBudget::default(), 7);
+    let options = CreateOptions { log_bytes: 2 << 20, ..options };
     let volume = Volume::create(device.clone(), options).unwrap();
     (device, volume)
 }

@@ -12,12 +12,12 @@ use betr_core::device::{
 };
 use betr_core::explore::{Broken, Sweep, parse, perform};
 use betr_core::format::{CHANGE_BYTES, Change, PlanHeader, PlanKind};
-use betr_core::fs::{Attributes, Fs};
+use betr_core::fs::Fs;
 use betr_core::ids::{BLOCK_SIZE, BlockNr, Hash, Time};
 use betr_core::mend::repair;
 use betr_core::plan::{Plan, PlanView, Standing, apply, locate, write_repair};
 use betr_core::volume::Mode;
-use betr_tests::{clock, create, open, tight, tiny};
+use betr_tests::{clock, formatted, open, tight, tiny};
 
 const IMAGE: u64 = 2 << 20;
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -46,8 +46,7 @@ fn opened(file: &File) -> Plan {
 /// power went: a repair first makes that useless, and later writes it again.
 fn dirty() -> ForkDevice {
     let device = Arc::new(ForkDevice::new(IMAGE as usize / BLOCK_SIZE));
-    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), tight(), 1);
     let script = "mkdir /d\ncreate /d/large\nwrite /d/large 0 60000 1\ncreate /d/small\n";
     parse(script).unwrap().iter().for_each(|step| perform(&mut fs, step).unwrap());
     fs.checkpoint().unwrap();

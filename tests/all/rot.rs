@@ -13,7 +13,7 @@ use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{BLOCK_SIZE, Extent, Time};
 use betr_core::log::{End, LogReader};
 use betr_core::volume::Mode;
-use betr_tests::{Random, clock, create, middling, open, roomy, tiny};
+use betr_tests::{Random, clock, formatted, middling, open, roomy, tiny};
 use bytes::Bytes;
 
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -33,8 +33,7 @@ struct Story {
 
 fn tell() -> Story {
     let device = Arc::new(MemoryDevice::new(4 << 20));
-    let volume = create(device.clone(), tiny(), roomy(), 3).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), roomy(), 3);
     fs.checkpoint().unwrap();
     drop(fs);
     let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;
@@ -181,8 +180,7 @@ fn a_rotten_group_stops_the_replay_and_lists_what_is_beyond() {
 #[test]
 fn a_rotten_block_of_a_bound_leaf_loses_one_value() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
-    let volume = create(device.clone(), middling(), roomy(), 3).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), middling(), roomy(), 3);
     fs.checkpoint().unwrap();
     drop(fs);
     let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;

@@ -4,16 +4,15 @@ use std::thread;
 use std::time::Duration;
 
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, Fs, New, Shared};
+use betr_core::fs::{Attributes, New, Shared};
 use betr_core::ids::Time;
-use betr_tests::{Gate, Keeper, clock, create, tight, tiny};
+use betr_tests::{Gate, Keeper, formatted, tight, tiny};
 use bytes::Bytes;
 
 #[test]
 fn who_reads_does_not_wait_for_the_device() {
     let (gate, Keeper { flushes, let_through }) = Gate::new(4 << 20);
-    let volume = create(gate.clone(), tiny(), tight(), 1).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(gate.clone(), tiny(), tight(), 1);
     let root = fs.root().unwrap();
     let file = New::of(FileType::Regular, Attributes::at(Time::default()));
     let file = fs.make(&root, b"file", file).unwrap();

@@ -7,11 +7,11 @@ use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, Disk, ForkDevice, MemoryDevice, RecordingDevice};
 use betr_core::explore::{Broken, Model, Step, Sweep, parse, perform};
 use betr_core::format::Identity;
-use betr_core::fs::{Attributes, Fs};
+use betr_core::fs::Fs;
 use betr_core::ids::{BLOCK_SIZE, Time};
 use betr_core::mend::repair;
 use betr_core::volume::{Mode, read_identity, write_identity};
-use betr_tests::{clock, create, open, tight, tiny};
+use betr_tests::{clock, formatted, open, tight, tiny};
 
 const IMAGE: u64 = 2 << 20;
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -53,8 +53,7 @@ fn take(fs: &mut Fs, steps: &[Step]) {
 /// An image with some files in it, closed cleanly.
 fn image() -> ForkDevice {
     let device = Arc::new(ForkDevice::new(IMAGE as usize / BLOCK_SIZE));
-    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), tight(), 1);
     take(&mut fs, &steps(SOME));
     fs.checkpoint().unwrap();
     device.fork()
@@ -92,8 +91,7 @@ fn sound(swept: Result<u64, Box<Broken>>) {
 fn an_image_is_made_as_a_whole_or_not_at_all() {
     let base = ForkDevice::new(IMAGE as usize / BLOCK_SIZE);
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-    let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
-    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+    let mut fs = formatted(device.clone(), tiny(), tight(), 1);
     take(&mut fs, &steps(SOME));
     fs.checkpoint().unwrap();
     drop(fs);
@@ -207,8 +205,7 @@ fn a_volume_grows_or_stays_as_it_is() {
     for ((from, to), logged) in sizes.into_iter().flat_map(|s| [(s, false), (s, true)]) {
         let device = Arc::new(ForkDevice::new(to as usize / BLOCK_SIZE));
         let before = Arc::new(Shorter(device.clone(), from));
-        let volume = create(before.clone(), tiny(), tight(), 1).unwrap();
-        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
+        let mut fs = formatted(before.clone(), tiny(), tight(), 1);
         take(&mut fs, &steps(SOME));
         fs.checkpoint().unwrap();
         let mut before_it = SOME.to_owned();

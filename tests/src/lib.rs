@@ -83,6 +83,12 @@ pub fn create_zoned(
     Volume::create(device, CreateOptions { zones, ..creation(geometry, cache, seed) })
 }
 
+/// An empty file system on a volume that does not log yet, and without a checkpoint.
+pub fn formatted(device: Arc<dyn Device>, geometry: Geometry, cache: CacheBudget, seed: u64) -> Fs {
+    let volume = create(device, geometry, cache, seed).unwrap();
+    Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap()
+}
+
 /// How such volumes are made.
 pub fn creation(geometry: Geometry, cache: CacheBudget, seed: u64) -> CreateOptions {
     CreateOptions {

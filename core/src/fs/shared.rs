@@ -51,6 +51,9 @@ impl Shared {
 
     /// Notes in the image that an error was met, even after a panic ([`Volume::note_error`](crate::volume::Volume::note_error)).
     pub fn note_error(&self) -> Result<()> {
+        if self.fs.read().volume.identity().error_met {
+            return Ok(());
+        }
         let _turn = self.turn.lock();
         self.fs.write().volume.note_error()
     }

@@ -155,16 +155,19 @@ impl Drop for Mounted {
     }
 }
 
+/// An image of 4 MiB in a directory of its own, and a loop device on it; none, with a note, where that cannot be had.
+fn attached() -> Option<(tempfile::TempDir, PathBuf, Loop)> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), 4 << 20);
+    let device = Loop::attach(&path);
+    skip::need("loop devices (root, losetup)", device.is_some());
+    Some((dir, path, device?))
+}
+
 #[test]
 fn a_loop_device_protects_its_file_and_can_be_written_itself() {
     let _alone = alone();
-    let dir = tempfile::tempdir().unwrap();
-    let path = image(dir.path(), 4 << 20);
-    let attached = Loop::attach(&path);
-    if !skip::need("loop devices (root, losetup)", attached.is_some()) {
-        return;
-    }
-    let device = attached.unwrap();
+    let Some((dir, path, device)) = attached() else { return };
 
     open(&path, Access::Read).unwrap();
     for result in [open(&path, Access::Write).map(drop), create(&path, 4096, true).map(drop)] {
@@ -199,13 +202,7 @@ fn a_loop_device_protects_its_file_and_can_be_written_itself() {
 #[test]
 fn a_loop_device_is_refused_while_its_file_is_in_use() {
     let _alone = alone();
-    let dir = tempfile::tempdir().unwrap();
-    let path = image(dir.path(), 4 << 20);
-    let attached = Loop::attach(&path);
-    if !skip::need("loop devices (root, losetup)", attached.is_some()) {
-        return;
-    }
-    let device = attached.unwrap();
+    let Some((_dir, path, device)) = attached() else { return };
     let reader = open(&path, Access::Read).unwrap();
     open(&device.0, Access::Read).unwrap();
     let wanted = [open(&device.0, Access::Write).map(drop), create(&device.0, 1, true).map(drop)];

@@ -100,6 +100,29 @@ fn posix_acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     [2u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
 }
 
+/// Lists that are not there can be removed, and none can be set.
+#[test]
+fn no_list_is_as_good_as_one_that_was_removed() {
+    let Some(mut mount) = mounted() else { return };
+    fs::create_dir(mount.at("dir")).unwrap();
+    let dir = mount.at("dir");
+    set(&mount, &["-m", "u:5:rwx,d:u:5:rwx", "dir"]);
+    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+        for _ in 0..2 {
+            rustix::fs::setxattr(&dir, name, &posix_acl(&[]), rustix::fs::XattrFlags::empty())
+                .unwrap();
+        }
+        for _ in 0..2 {
+            rustix::fs::removexattr(&dir, name).unwrap();
+        }
+        refused(Errno::NODATA, rustix::fs::getxattr(&dir, name, &mut [0; 100]));
+    }
+    // The bits of the group stay what the mask made them.
+    assert_eq!(acl(&mount, "dir"), ["user::rwx", "group::rwx", "other::r-x"]);
+    refused(Errno::NODATA, rustix::fs::removexattr(&dir, "user.none"));
+    mount.settle();
+}
+
 #[test]
 fn a_default_list_is_inherited() {
     let Some(mut mount) = mounted() else { return };

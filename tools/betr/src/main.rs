@@ -130,6 +130,9 @@ fn codes(tool: Option<&OsString>) -> Codes {
         }
         Some("mkfs") => Codes { usage: Exit::FAILED, failed: Exit::FAILED, unread: Exit::DONE },
         Some("diff") => Codes { usage: Exit::USAGE, failed: Exit::USAGE, unread: Exit::FAILED },
+        Some("mount") => {
+            Codes { usage: Exit::MOUNT_USAGE, failed: Exit::MOUNT_FAILED, unread: Exit::DONE }
+        }
         Some("probe") => {
             Codes { usage: Exit::PROBE_USAGE, failed: Exit::PROBE_USAGE, unread: Exit::DONE }
         }

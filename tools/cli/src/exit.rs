@@ -38,6 +38,13 @@ impl Exit {
     /// `fsck`: cancelled by the user.
     pub const CANCELLED: Exit = Exit(32);
 
+    /// `mount`: the command line is wrong (mount(8)).
+    pub const MOUNT_USAGE: Exit = Exit(1);
+    /// `mount`: the system does not give what it takes.
+    pub const MOUNT_SYSTEM: Exit = Exit(2);
+    /// `mount`: it could not be mounted.
+    pub const MOUNT_FAILED: Exit = Exit(32);
+
     /// `probe`: nothing was recognised.
     pub const NOTHING_FOUND: Exit = Exit(2);
     /// `probe`: the command line is wrong, or something else.

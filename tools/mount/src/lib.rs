@@ -25,25 +25,43 @@ pub mod status;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use betr_cli::{Exit, Failure, Io, show};
+use betr_cli::{Exit, ExitCodes, Failure, Io, show};
 
 use betr_core::fs::Fs;
 use log::Log;
 use options::Options;
 use place::Unmounter;
 
+/// How it ends, as mount(8) says.
+pub const EXIT_CODES: ExitCodes = ExitCodes {
+    how: "",
+    codes: &[
+        (Exit::DONE, "mounted"),
+        (Exit::MOUNT_USAGE, "wrong usage"),
+        (Exit::MOUNT_SYSTEM, "the system does not give what it takes"),
+        (Exit::MOUNT_FAILED, "not mounted, or with -f: errors were met while it was"),
+    ],
+    note: "",
+};
+
 /// Mount an image
+///
+/// Whoever may use the files is decided by their permissions, as with other file systems; where another user than root mounts,
+/// only that user sees them, unless allow_other is given. Blocks that become free are given back to the host with
+/// each checkpoint (discard), so that fstrim(8) has nothing to do here, and is not supported.
 #[derive(clap::Args, Debug)]
+#[command(after_help = EXIT_CODES.to_string())]
 pub struct Args {
     /// Stay in the foreground; called as mount.betr, as mount(8) does it: only look whether all is in place
     #[arg(short = 'f', long)]
     foreground: bool,
     /// Options, separated by commas: ro, norecovery, overlay=PLAN (with ro: the image as the repair in this file leaves
-    /// it; see betr fsck --overlay), offset=BYTES, allow_other, uid=ID, gid=ID, sync, noatime,
+    /// it; see betr fsck --overlay), offset=BYTES, allow_other, noallow_other, uid=ID, gid=ID, sync, noatime,
+    /// discard, nodiscard,
     /// errors=continue|remount-ro (whether an error of the image ends all changes, or is only that of who met it; either is
     /// noted in the image, for the next betr fsck),
     /// commit=SECONDS (changes are durable after so long at the latest; 1), checkpoint=SECONDS (60), cache=BYTES
-    /// (256M), nosuid, nodev, noexec
+    /// (256M), nosuid, nodev, noexec, nosymfollow. Other words of fstab(5) are accepted, and named if they mean nothing here
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Mount read-only, as -o ro
@@ -75,31 +93,68 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// Runs the tool.
+/// Why it was not mounted.
+enum Trouble {
+    /// The command line is wrong.
+    Usage(Failure),
+    /// The server cannot be started.
+    System(Failure),
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Failed(failure)
+    }
+}
+
+/// Runs the tool. It says itself what was wrong: its codes mean something else than those of other tools.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
+    let (exit, failure) = match carry_out(args, io) {
+        Ok(exit) => return Ok(exit),
+        Err(Trouble::Usage(failure)) => (Exit::MOUNT_USAGE, failure),
+        Err(Trouble::System(failure)) => (Exit::MOUNT_SYSTEM, failure),
+        Err(Trouble::Failed(failure)) => (Exit::MOUNT_FAILED, failure),
+    };
+    io.note(&format!("betr: {failure}"))?;
+    Ok(exit)
+}
+
+fn carry_out(args: &Args, io: &mut Io) -> Result<Exit, Trouble> {
     // What is wrong with it is said where it is opened.
     let image = args.image.canonicalize().unwrap_or_else(|_| args.image.clone());
     let directory = whole(&args.directory)?;
     if !directory.is_dir() {
         let text = format!("{} is not a directory to mount at", show::path(&args.directory));
-        return Err(Failure::failed(text));
+        return Err(Failure::failed(text).into());
     }
     let mut words = args.options.clone();
     words.extend(args.read_only.then(|| "ro".into()));
     words.extend(args.read_write.then(|| "rw".into()));
-    let options = Options::parse(image, &words, args.sloppy)?;
+    let options = Options::parse(image, &words, args.sloppy).map_err(Trouble::Usage)?;
     if args.namespace.is_some() {
-        return Err(Failure::usage("-N: enter the namespace first, with nsenter(1)"));
+        let text = "-N: enter the namespace first, with nsenter(1)";
+        return Err(Trouble::Usage(Failure::usage(text)));
     }
     if args.helper && args.foreground {
         return Ok(Exit::DONE);
     }
+    // The server in the background has the same words.
+    for (word, why) in options.ignored.iter().filter(|_| !args.ready) {
+        io.note(&format!(
+            "betr: -o {}: nothing changes by that: {why}",
+            show::bytes(word.as_bytes())
+        ))
+        .map_err(Failure::from)?;
+    }
     if options.remount {
-        return remount::remount(&options, &directory);
+        return Ok(remount::remount(&options, &directory)?);
     }
     match args.foreground {
-        true => live::serve(options, &directory, args.ready, io),
-        false => background::start(&options.image, &directory, &words, args.sloppy),
+        true => Ok(live::serve(options, &directory, args.ready, io)?),
+        false => background::start(&options.image, &directory, &words, args.sloppy)
+            .map_err(Trouble::System),
     }
 }
 

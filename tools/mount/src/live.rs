@@ -74,7 +74,7 @@ pub(crate) fn serve(
     // Whoever waits for the image goes on when everything is durable.
     drop(image);
     served.map_err(|error| Failure::failed(format!("{shown}: the mount has ended: {error}")))?;
-    Ok(if server.state().errors == 0 { Exit::DONE } else { Exit::FAILED })
+    Ok(if server.state().errors == 0 { Exit::DONE } else { Exit::MOUNT_FAILED })
 }
 
 /// A file system at its place, whose requests nobody answers yet.
@@ -183,7 +183,7 @@ fn open_volume(
         (false, _) => Mode::ReadWrite,
     };
     let cache = CacheBudget::of(options.cache);
-    let open = OpenOptions { punch: true, cache, ..OpenOptions::new(mode, nonces) };
+    let open = OpenOptions { punch: options.discard, cache, ..OpenOptions::new(mode, nonces) };
     Ok(Volume::open(device.clone(), open)?.0)
 }
 

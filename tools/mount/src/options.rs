@@ -38,7 +38,28 @@ pub(crate) struct Options {
     pub nosuid: bool,
     pub nodev: bool,
     pub noexec: bool,
+    pub nosymfollow: bool,
+    /// Whether blocks that become free are given back to the host.
+    pub discard: bool,
+    /// Words that mean something elsewhere and change nothing here, each with the reason.
+    pub ignored: Vec<(String, &'static str)>,
 }
+
+/// What is said in tables of mounts, and not honoured.
+const IGNORED: [(&[&str], &str); 6] = [
+    (&["strictatime"], "times of access are kept as relatime does"),
+    (&["noacl", "nouser_xattr"], "lists and attributes are always kept and obeyed"),
+    (&["umask", "fmask", "dmask"], "each file has permissions of its own"),
+    (
+        &["quota", "usrquota", "grpquota", "prjquota", "usrjquota", "grpjquota", "jqfmt"],
+        "there are no quotas",
+    ),
+    (&["mand"], "there are no mandatory locks"),
+    (
+        &["barrier", "nobarrier", "data"],
+        "the log is always in order, and flushed when something is to be durable",
+    ),
+];
 
 /// The least memory that a cache can do with.
 const CACHE_MIN: u64 = 8 << 20;
@@ -54,7 +75,8 @@ impl Options {
             no_recovery: false,
             overlay: None,
             offset: 0,
-            allow_other: false,
+            // Who mounts for all is root, as with other file systems: permissions say who may what.
+            allow_other: rustix::process::geteuid().is_root(),
             uid: None,
             gid: None,
             sync: false,
@@ -67,6 +89,9 @@ impl Options {
             nosuid: false,
             nodev: false,
             noexec: false,
+            nosymfollow: false,
+            discard: true,
+            ignored: Vec::new(),
         };
         let words = words.iter().flat_map(|words| words.split(','));
         // Then mount(8) repeats what the kernel says of the mount.
@@ -121,13 +146,17 @@ impl Options {
             },
             _ if name.starts_with("x-") || name.starts_with("X-") => {}
             // What mount(8) and fstab say to others.
-            "user" | "helper" | "uhelper" => {}
+            "user" | "helper" | "uhelper" | "comment" => {}
+            _ if let Some(why) = why_ignored(name) => self.ignored.push((word.to_owned(), why)),
             _ if value.is_some() && !sloppy => return Err(wrong("no such option")),
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
             "norecovery" | "noload" => self.no_recovery = true,
             "remount" => self.remount = true,
             "allow_other" => self.allow_other = true,
+            "noallow_other" => self.allow_other = false,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "sync" => self.sync = true,
             "async" => self.sync = false,
             "noatime" => self.noatime = true,
@@ -138,12 +167,26 @@ impl Options {
             "dev" => self.nodev = false,
             "noexec" => self.noexec = true,
             "exec" => self.noexec = false,
+            "nosymfollow" => self.nosymfollow = true,
+            "symfollow" => self.nosymfollow = false,
             "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "nouser" | "users"
             | "nousers" | "owner" | "noowner" | "group" | "nogroup" | "loop" | "silent"
             | "loud" => {}
             // What is so anyway, or makes no difference.
-            "diratime" | "nodiratime" | "norelatime" | "nostrictatime" | "lazytime"
-            | "nolazytime" | "iversion" | "noiversion" | "nomand" => {}
+            "diratime"
+            | "nodiratime"
+            | "norelatime"
+            | "nostrictatime"
+            | "lazytime"
+            | "nolazytime"
+            | "iversion"
+            | "noiversion"
+            | "nomand"
+            | "noquota"
+            | "acl"
+            | "user_xattr"
+            | "default_permissions"
+            | "nonempty" => {}
             "dirsync" => self.sync = true,
             _ if sloppy => {}
             _ => return Err(wrong("no such option")),
@@ -155,6 +198,11 @@ impl Options {
     pub fn shown(&self) -> String {
         show::path(&self.image).to_string()
     }
+}
+
+/// Why a word is not honoured, if it is one of those.
+fn why_ignored(name: &str) -> Option<&'static str> {
+    IGNORED.into_iter().find(|(words, _)| words.contains(&name)).map(|(_, why)| why)
 }
 
 #[cfg(test)]
@@ -184,12 +232,37 @@ mod tests {
             ("cache=1M", "-o cache=1M: it must be at least 8M"),
             ("errors=panic", "-o errors=panic: it is continue or remount-ro"),
             ("errors", "-o errors: it is continue or remount-ro"),
-            ("ro,quota", "-o quota: no such option"),
+            ("ro,inode64", "-o inode64: no such option"),
             ("ro=1", "-o ro=1: no such option"),
         ] {
             let message = parse(words).unwrap_err();
             assert!(message.starts_with(expected), "{words}: {message}");
         }
-        assert!(Options::parse("/i".into(), &["quota,a=b".into()], true).is_ok());
+        assert!(Options::parse("/i".into(), &["inode64,a=b".into()], true).is_ok());
+    }
+
+    /// Lines of real tables of mounts.
+    #[test]
+    fn words_of_other_file_systems_are_honoured_or_named() {
+        let ignored = |words: &str| -> Vec<String> {
+            let options = parse(words).unwrap();
+            options.ignored.into_iter().map(|(word, _)| word).collect()
+        };
+        for words in [
+            "defaults,noatime,discard,errors=remount-ro,commit=30,x-systemd.device-timeout=10",
+            "rw,user,noauto,comment=backup,nofail,_netdev,acl,user_xattr,iversion,lazytime",
+            "rw,nosuid,nodev,noexec,relatime,nosymfollow,default_permissions,allow_other",
+        ] {
+            assert!(ignored(words).is_empty(), "{words}");
+        }
+        let words = "ro,strictatime,umask=022,usrquota,data=ordered,noacl";
+        assert_eq!(
+            ignored(words),
+            ["strictatime", "umask=022", "usrquota", "data=ordered", "noacl"]
+        );
+        assert!(!parse("nodiscard").unwrap().discard);
+        assert!(parse("discard").unwrap().discard);
+        assert!(!parse("noallow_other").unwrap().allow_other);
+        assert!(parse("nosymfollow").unwrap().nosymfollow);
     }
 }

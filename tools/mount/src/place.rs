@@ -16,6 +16,8 @@ use rustix::process::{getgid, getuid};
 use crate::adapter::Adapter;
 use crate::options::Options;
 
+/// Where the kernel lets programs serve a file system.
+const FUSE: &str = "/dev/fuse";
 /// Threads that serve requests; those that change something have half of them.
 const THREADS: usize = 16;
 pub(crate) const CHANGERS: usize = THREADS / 2;
@@ -102,14 +104,24 @@ pub(crate) fn place(
         (options.read_only, MountOption::RO),
     ];
     config.mount_options.extend(wanted.into_iter().filter(|(is, _)| *is).map(|(_, option)| option));
+    // The helper says only that it has failed.
+    OpenOptions::new().read(true).write(true).open(FUSE).map_err(no_fuse)?;
     let mut session = Session::new(adapter, directory, &config)?;
     let placed = Placed::new(Way::Helper(session.unmount_callable()));
     Ok((session, placed))
 }
 
+/// An error that says that the kernel has no FUSE, or keeps it to others.
+fn no_fuse(error: io::Error) -> io::Error {
+    let text = format!(
+        "{FUSE}: {error}; betr mount needs FUSE (modprobe fuse; in a container, the device)"
+    );
+    io::Error::new(error.kind(), text)
+}
+
 /// Mounts, and returns the kernel's end of it.
 fn by_root(options: &Options, directory: &Path) -> io::Result<OwnedFd> {
-    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
+    let device = OpenOptions::new().read(true).write(true).open(FUSE).map_err(no_fuse)?;
     let mode = std::fs::metadata(directory)?.mode();
     let mut data = format!(
         "fd={},rootmode={mode:o},user_id={},group_id={},default_permissions",
@@ -133,6 +145,7 @@ pub(crate) fn flags(options: &Options) -> MountFlags {
         (options.nodev, MountFlags::NODEV),
         (options.noexec, MountFlags::NOEXEC),
         (options.noatime, MountFlags::NOATIME),
+        (options.nosymfollow, MountFlags::NOSYMFOLLOW),
     ];
     flags.into_iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| flag).collect()
 }

@@ -68,6 +68,7 @@ fn codes(tool: &str) -> ExitCodes {
         "mkfs" => betr_mkfs::EXIT_CODES,
         "fsck" => betr_fsck::EXIT_CODES,
         "probe" => betr_volume::probe::EXIT_CODES,
+        "mount" => betr_mount::EXIT_CODES,
         "salvage" => betr_salvage::EXIT_CODES,
         "diff" => betr_diff::EXIT_CODES,
         "verify" | "verify-proof" => betr_proof::EXIT_CODES,

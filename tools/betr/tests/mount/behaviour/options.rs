@@ -7,7 +7,7 @@ use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
 use rustix::io::Errno;
 
 use super::refused;
-use crate::fixture::{Manifest, Mounted, betr, betr_only, run};
+use crate::fixture::{BETR, Manifest, Mounted, NOBODY, as_user, betr, betr_only, program, run};
 
 #[test]
 fn read_only_means_it() {
@@ -188,12 +188,81 @@ fn all_options_work_together() {
     assert_eq!(fs::read(mount.at("file")).unwrap(), vec![7; 300_000]);
 }
 
+/// The exit codes are those of mount(8), and words that mean nothing here are named.
 #[test]
-fn without_allow_other_it_is_for_one_user() {
+fn mount_ends_as_mount_does() {
     if !betr_only() {
         return;
     }
-    let Some(mount) = Mounted::new("") else { return };
-    let point = mount.point();
-    crate::fixture::as_user(65534, 65534, || refused(Errno::ACCESS, fs::read_dir(point)));
+    let Some(mut mount) = Mounted::new("") else { return };
+    mount.unmount();
+    let try_with = |args: &[&str], image: &std::path::Path| {
+        let said = betr(["mount"]).args(args).arg(image).arg(mount.point()).output().unwrap();
+        (said.status.code().unwrap(), String::from_utf8(said.stderr).unwrap())
+    };
+    let image = mount.image().to_owned();
+    for (args, image, code, text) in [
+        (&["-o", "inode64"][..], &image, 1, "-o inode64: no such option"),
+        (&["--no-such"], &image, 1, "--no-such"),
+        (&["-N", "/proc/1/ns/mnt"], &image, 1, "nsenter"),
+        (&[], &mount.beside("missing"), 32, "missing"),
+        (&["-f"], &mount.beside("missing"), 32, "missing"),
+        (&["-o", "remount"], &image, 32, "not mounted here"),
+    ] {
+        let (found, said) = try_with(args, image);
+        assert!(found == code && said.contains(text), "{args:?}: {found}: {said}");
+    }
+    let (code, said) = try_with(&["-o", "rw,strictatime,umask=022,discard,acl"], &image);
+    assert_eq!(code, 0, "{said}");
+    for word in
+        ["-o strictatime: nothing changes by that: ", "-o umask=022: nothing changes by that: "]
+    {
+        assert_eq!(said.matches(word).count(), 1, "{said}");
+    }
+    assert!(!said.contains("discard") && !said.contains("acl"), "{said}");
+    run("umount", [mount.point()]);
+    // The server may still have the image for a moment.
+    mount.mount("nosymfollow");
+    symlink("/etc/passwd", mount.at("link")).unwrap();
+    refused(Errno::LOOP, fs::read(mount.at("link")));
+}
+
+/// What root mounts is there for all, as far as permissions go; unless it is to be for root alone.
+#[test]
+fn what_root_mounts_is_there_for_all() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Some(mut mount) = Mounted::new("") else { return };
+    fs::write(mount.at("file"), "for all").unwrap();
+    fs::write(mount.at("secret"), "for root").unwrap();
+    rustix::fs::chmod(mount.at("secret"), Mode::RUSR).unwrap();
+    as_user(NOBODY, NOBODY, || {
+        assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "for all");
+        refused(Errno::ACCESS, fs::read(mount.at("secret")));
+    });
+    if betr_only() {
+        mount.unmount();
+        mount.mount("noallow_other");
+        as_user(NOBODY, NOBODY, || refused(Errno::ACCESS, fs::read(mount.at("file"))));
+        assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "for all");
+    }
+}
+
+/// Where there is no FUSE that is said.
+#[test]
+fn a_device_that_is_missing_is_named() {
+    let can = rustix::process::geteuid().is_root() && program("unshare").is_some();
+    if !can || !betr_only() {
+        return;
+    }
+    let Some(mut mount) = Mounted::new("") else { return };
+    mount.unmount();
+    let script = "mount -t tmpfs none /dev && exec \"$0\" mount -f \"$1\" \"$2\"";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, BETR]).arg(mount.image()).arg(mount.point());
+    let said = command.output().unwrap();
+    let text = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(said.status.code(), Some(32), "{text}");
+    assert!(text.contains("/dev/fuse: No such file") && text.contains("modprobe fuse"), "{text}");
 }

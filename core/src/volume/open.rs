@@ -133,7 +133,11 @@ pub fn read_identity(disk: &Disk) -> Result<Identity> {
         return Err(Error::NotAnImage(format!("there is no betr magic at b:{IDENTITY_AT:#x}")));
     }
     let identity = Identity::decode(&block, None).map_err(|error| match error.field.as_str() {
-        "version" => Error::Unsupported(format!("format version: {}", error.fault)),
+        "version" => Error::Unsupported(format!(
+            "format version: {}; it takes the betr that made it: copy the files out with that ('betr export'), and make an \
+             image of them with this one ('betr mkfs -d')",
+            error.fault
+        )),
         _ => Error::corrupt(Place::Byte(IDENTITY_AT), error),
     })?;
     let ring = super::ring_of(identity.image_blocks);

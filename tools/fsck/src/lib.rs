@@ -5,6 +5,7 @@
 //! written to the image is that plan, and only if the view is no worse than the image.
 
 mod apply;
+mod ask;
 mod explain;
 mod plan;
 mod progress;
@@ -21,7 +22,9 @@ use betr_cli::view::View;
 use betr_cli::volume::{failure, open_device, open_view};
 use betr_cli::{Exit, ExitCodes, Failure, Io};
 use betr_core::Error;
-use betr_core::check::{CheckOptions, Code, MEMORY, Report, check, check_quickly, memory_needed};
+use betr_core::check::{
+    CheckOptions, Code, MEMORY, Repairable, Report, check, check_quickly, memory_needed,
+};
 use betr_core::device::Disk;
 use betr_core::volume::read_identity;
 
@@ -48,7 +51,10 @@ pub const EXIT_CODES: ExitCodes = ExitCodes {
 /// Otherwise it is a plan, of all blocks that change, which is applied to the image. A power cut leaves the image as it
 /// was, or repaired, or on the way, which the same command finishes. With --overlay the plan is kept in a file, and the
 /// image stays as it is: what only reads can show the repaired image (betr ls --overlay), and --apply writes it.
-#[derive(clap::Args, Debug)]
+///
+/// Without -n, -p and -y each kind of problem is a question on a terminal, and one no leaves the image as it is. Without a
+/// terminal it is a check, as with -n.
+#[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXIT_CODES.to_string(), after_long_help = explain::manual())]
 pub struct Args {
     /// Only check: write nothing
@@ -141,11 +147,8 @@ impl Args {
 
 fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     let interactive = !(args.no || args.repairs());
-    if interactive && !io.terminal {
-        let text = "without a terminal there is nobody to ask: use -n to check, -p or -y to repair";
-        return Err(Failure::failed(text));
-    }
-    let (_image, device) = match (args.repairs(), args.writes()) {
+    let asks = interactive && !args.json && ask::can_ask(io);
+    let (image, device) = match (args.repairs(), args.writes()) {
         (true, true) => open_device(path, Access::Write)?,
         (true, false) => open_device(path, Access::Read)?,
         (false, _) => open_view(View { overlay: args.overlay.as_deref(), ..path.into() })?,
@@ -181,10 +184,22 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
         };
     }
     show::report(args.verbose, args.json, path, &report, None, io)?;
-    if interactive && !report.findings.is_empty() {
-        io.note("Run again with -p or -y to repair.")?;
+    if !interactive || report.findings.is_empty() {
+        return Ok(outcome(&report));
     }
-    Ok(outcome(&report))
+    let repairable = report.repairable() != Repairable::No;
+    if !asks || args.overlay.is_some() || !repairable {
+        let why = if asks { "" } else { "Nobody can be asked, so this was a check, as with -n. " };
+        io.note(&format!("{why}Run again with -p or -y to repair."))?;
+        return Ok(outcome(&report));
+    }
+    if !ask::wants_repair(&report, io)? {
+        io.note("Nothing was written.")?;
+        return Ok(outcome(&report));
+    }
+    // It is opened for writing now, and looked at again: somebody may have had it meanwhile.
+    drop((image, device));
+    examine(&Args { yes: true, force: true, ..args.clone() }, path, io)
 }
 
 /// Who owns which block takes bitmaps, and no check can do without.

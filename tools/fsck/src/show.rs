@@ -7,7 +7,7 @@ use betr_cli::size::human;
 use betr_cli::{Failure, Io, show};
 use betr_core::Place;
 use betr_core::check::{Finding, Repairable, Report, Severity};
-use betr_core::format::Key;
+use betr_core::format::{Features, Key};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::log::{End, Survey};
 use betr_core::mend::{Change, Loss, Mended, Missing, MissingPart, Repair};
@@ -205,12 +205,23 @@ fn verdict(name: &str, verbose: bool, last: &Report, io: &mut Io) -> Result<(), 
     }
     let counts = last.counts;
     let verdict = if last.is_clean() { "clean" } else { "DAMAGED" };
+    let files = match counts.inodes {
+        // Each file system has a root directory.
+        0 if is_files(last) => "files not looked at".to_owned(),
+        inodes => format!("{inodes} inodes"),
+    };
     writeln!(
         io.out,
-        "{name}: {verdict}, {} inodes, {}/{} blocks",
-        counts.inodes, counts.used_blocks, counts.image_blocks
+        "{name}: {verdict}, {files}, {}/{} blocks",
+        counts.used_blocks, counts.image_blocks
     )?;
     Ok(())
+}
+
+/// Whether the volume holds a file system, as far as is known.
+fn is_files(report: &Report) -> bool {
+    let incompatible = report.superblock.as_ref().map_or(0, |found| found.features.incompatible);
+    incompatible & Features::KEYS == 0
 }
 
 fn line(finding: &Finding) -> String {

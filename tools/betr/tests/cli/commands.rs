@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -300,28 +299,11 @@ fn a_shell_runs_scripts_to_the_first_error() {
 fn a_shell_completes_names() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);
-    if !betr_cli::skip::need("script(1)", has("script")) {
-        return;
-    }
-    let line = format!("{BETR} shell {}", image.display());
-    let mut terminal = std::process::Command::new("script")
-        .args(["-qec", &line, "/dev/null"])
-        .env("TERM", "xterm")
-        .env("XDG_STATE_HOME", &dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let line = format!("shell {}", image.display());
     // The Tab key, twice in the middle of words.
     let keys = b"sta\t/sub/in\t\npwd\nexit\n";
-    std::io::Write::write_all(&mut terminal.stdin.take().unwrap(), keys).unwrap();
-    let output = terminal.wait_with_output().unwrap();
-    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let Some((_, out)) = on_terminal(&line, keys, &dir) else { return };
     assert!(out.contains("Path: /sub/inner"), "{out}");
     let history = fs::read_to_string(dir.join("betr/history")).unwrap();
     assert!(history.contains("stat /sub/inner"), "{history}");
-}
-
-fn has(program: &str) -> bool {
-    std::process::Command::new(program).arg("--version").output().is_ok()
 }

@@ -107,7 +107,7 @@ fn a_newer_version_is_not_damage() {
     identity[72] += 1;
     Seal::close(identity);
     fs::write(&image, &bytes).unwrap();
-    refused(&image, |tool| tool.failed, "unsupported format version");
+    refused(&image, |tool| tool.failed, "it takes the betr that made it");
 }
 
 #[test]

@@ -72,20 +72,60 @@ fn a_clean_image_gets_one_line() {
 }
 
 #[test]
-fn modes_exclude_each_other_and_one_is_needed() {
+fn modes_exclude_each_other() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);
     for line in ["fsck -n -p IMG", "fsck -n -y IMG", "fsck -p -y IMG", "fsck -nfa IMG"] {
         let (out, err) = run(line, &image, &dir, 16);
         assert!(out.is_empty() && err.contains("cannot be used with"), "betr {line}: {err}");
     }
-    let (_, err) = run("fsck IMG", &image, &dir, 8);
-    assert!(err.contains("-n") && err.contains("-p"), "{err}");
-    run("fsck -f IMG", &image, &dir, 8);
     for line in ["fsck -n -C nonsense IMG", "fsck -n -C 77 IMG", "fsck -n -b x IMG"] {
         run(line, &image, &dir, 16);
     }
     run("fsck -n -C -3 IMG", &image, &dir, 0);
+}
+
+/// Each kind of problem is a question, and a no leaves the image as it is.
+#[test]
+fn on_a_terminal_it_asks() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    let sound = fs::read(&image).unwrap();
+    let table = structures(&sound).into_iter().find(|(name, _)| *name == "T01").unwrap().1;
+    flip(&image, &sound, table + 100, 0);
+    let damaged = fs::read(&image).unwrap();
+    let line = format!("fsck -f {}", image.display());
+    let Some((code, out)) = on_terminal(&line, b"n\n", &dir) else { return };
+    assert!(code == 4 && out.contains("Repair? [y]es, [n]o, [a]ll:"), "{out}");
+    assert!(out.contains("T01: table page does not verify (1 x)"), "{out}");
+    assert!(out.contains("Nothing was written.") && !out.contains("repaired"), "{out}");
+    assert!(fs::read(&image).unwrap() == damaged);
+    for keys in ["y\ny\ny\ny\ny\n", "a\n"] {
+        fs::write(&image, &damaged).unwrap();
+        let (code, out) = on_terminal(&line, keys.as_bytes(), &dir).unwrap();
+        assert!(code == 1 && out.contains("repaired"), "{out}");
+        run("fsck -fn --data IMG", &image, &dir, 0);
+    }
+    // There is nothing to ask.
+    assert_eq!(on_terminal(&line, b"", &dir).unwrap().0, 0);
+    assert_eq!(on_terminal(&format!("fsck {}-not", image.display()), b"", &dir).unwrap().0, 8);
+}
+
+/// Where there is no terminal it is a check.
+#[test]
+fn without_a_terminal_nothing_is_asked() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    let (out, err) = run("fsck IMG", &image, &dir, 0);
+    assert!(out.contains("clean") && err.is_empty(), "{out}{err}");
+    let sound = fs::read(&image).unwrap();
+    let table = structures(&sound).into_iter().find(|(name, _)| *name == "T01").unwrap().1;
+    flip(&image, &sound, table + 100, 0);
+    let (out, err) = run("fsck -f IMG", &image, &dir, 4);
+    assert!(out.contains("T01") && out.contains("DAMAGED, files not looked at"), "{out}");
+    assert!(err.contains("Nobody can be asked") && err.contains("-p or -y"), "{err}");
+    let (_, err) = run("fsck no-such-image", &image, &dir, 8);
+    assert!(err.contains("no-such-image"), "{err}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command as Process, Output};
+use std::process::{Command as Process, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -164,4 +164,24 @@ pub fn in_tmpfs(
         eprintln!("SKIPPED: a private mount of a tmpfs");
     }
     done
+}
+
+/// What a line of betr shows on a terminal where somebody types these keys, and its exit code; nothing, with a note, where that
+/// cannot be had.
+pub fn on_terminal(line: &str, keys: &[u8], dir: &Path) -> Option<(i32, String)> {
+    let has_script = Process::new("script").arg("--version").output().is_ok();
+    if !need("script(1)", has_script) {
+        return None;
+    }
+    let mut terminal = Process::new("script")
+        .args(["-qec", &format!("{BETR} {line}"), "/dev/null"])
+        .env("TERM", "xterm")
+        .env("XDG_STATE_HOME", dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut terminal.stdin.take().unwrap(), keys).unwrap();
+    let output = terminal.wait_with_output().unwrap();
+    Some((output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned()))
 }

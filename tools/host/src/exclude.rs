@@ -7,7 +7,7 @@
 //! `*` stands for any characters of one name, also at its beginning where there is a dot, `?` for one character,
 //! `**` between slashes for any number of directories, `[a-z]` and `[!a-z]` for one character of a set, `{a,b}` for
 //! either; `\` takes the meaning from the character behind it. Upper and lower case differ. A slash at the end
-//! of a pattern does not count.
+//! of a pattern does not count, nor does one behind another, or a `.` between two: `./a//b` is `/a/b`.
 
 use globset::{Candidate, GlobBuilder, GlobSet};
 
@@ -26,12 +26,16 @@ impl Excludes {
             let pattern = pattern.as_ref();
             let malformed = |why: &str| format!("the pattern '{pattern}': {why}");
             let body = pattern.strip_suffix('/').unwrap_or(pattern);
-            let path = body.strip_prefix('/').unwrap_or(body);
+            let parts = || body.split('/').filter(|part| !matches!(*part, "" | "."));
+            if parts().any(|part| part == "..") {
+                return Err(malformed("'..' leads to nothing below the root of the tree"));
+            }
+            let path = parts().collect::<Vec<_>>().join("/");
             if path.is_empty() {
                 return Err(malformed("it is empty"));
             }
             let glob =
-                GlobBuilder::new(path).literal_separator(true).backslash_escape(true).build();
+                GlobBuilder::new(&path).literal_separator(true).backslash_escape(true).build();
             let glob = glob.map_err(|error| malformed(&error.kind().to_string()))?;
             let set = if body.contains('/') { &mut paths } else { &mut names };
             set.add(glob);
@@ -74,6 +78,10 @@ mod tests {
             ("a", &["a", "a/b", "c/a", "c/a/d"][..], &["b", "ab", "b/ab", ""][..]),
             ("/a", &["a", "a/b"], &["c/a", "b"]),
             ("a/", &["a", "c/a/d"], &["b"]),
+            ("./a", &["a", "a/b"], &["c/a", "b"]),
+            ("a//b", &["a/b", "a/b/c"], &["a", "b", "c/a/b"]),
+            (".//a/./b/.", &["a/b"], &["a", "c/a/b"]),
+            (".a", &[".a", "b/.a"], &["a"]),
             ("*.o", &["x.o", "d/x.o", ".o"], &["x.oo", "o"]),
             ("a/*", &["a/b", "a/.b", "a/b/c"], &["a", "c/a/b"]),
             ("a/**/b", &["a/b", "a/x/b", "a/x/y/b/c"], &["b", "a/xb"]),
@@ -106,7 +114,7 @@ mod tests {
 
     #[test]
     fn malformed_patterns_are_named() {
-        for pattern in ["", "/", "//", "[a", "{a", "a\\"] {
+        for pattern in ["", "/", "//", ".", "./", "..", "a/../b", "[a", "{a", "a\\"] {
             let error = Excludes::new(["fine", pattern]).unwrap_err();
             assert!(error.contains(&format!("'{pattern}'")), "{error}");
         }

@@ -337,8 +337,11 @@ fn reading_and_writing_change_what_posix_says() {
     ] {
         let set = Changes { perm: Some(before), ..Changes::default() };
         fs.set_attributes(&file, set).unwrap();
-        fs.drop_set_ids(&file).unwrap();
-        assert_eq!(file.inode().perm, written, "{before:o} written");
+        fs.drop_set_ids(&file, true).unwrap();
+        assert_eq!(file.inode().perm, written, "{before:o} written by a member of the group");
+        fs.set_attributes(&file, set).unwrap();
+        fs.drop_set_ids(&file, false).unwrap();
+        assert_eq!(file.inode().perm, before & 0o1777, "{before:o} written by another");
         fs.set_attributes(&file, set).unwrap();
         fs.set_attributes(&file, Changes { uid: Some(7), ..Changes::default() }).unwrap();
         assert_eq!(file.inode().perm, given, "{before:o} given away");

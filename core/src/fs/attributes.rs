@@ -33,7 +33,7 @@ impl Fs {
         let now = draft.now;
         let given = (changes.uid.is_some() || changes.gid.is_some()) && !object.is_directory();
         let perm = match changes.perm {
-            None if given => Some(without_set_ids(object.inode().perm)),
+            None if given => Some(without_set_ids(object.inode().perm, true)),
             perm => perm,
         };
         if let Some(perm) = perm
@@ -63,10 +63,10 @@ impl Fs {
     }
 
     /// Somebody who has no special rights has changed the contents of a file: set-user-id goes, and set-group-id
-    /// where the group may execute it.
-    pub fn drop_set_ids(&mut self, object: &Object) -> Result<()> {
+    /// where the group may execute it, or they are no member of it.
+    pub fn drop_set_ids(&mut self, object: &Object, is_member: bool) -> Result<()> {
         let before = object.inode().perm;
-        let perm = without_set_ids(before);
+        let perm = without_set_ids(before, is_member);
         if perm == before || object.is_directory() {
             return Ok(());
         }
@@ -93,10 +93,10 @@ impl Fs {
 }
 
 /// Permission bits when a file is given away, or changed by somebody without special rights. Without the right to
-/// execute set-group-id means mandatory locking, and stays.
-fn without_set_ids(perm: u32) -> u32 {
+/// execute, set-group-id once meant mandatory locking, and a member of the group does not take it away.
+fn without_set_ids(perm: u32, is_member: bool) -> u32 {
     match perm & 0o010 {
-        0 => perm & !0o4000,
+        0 if is_member => perm & !0o4000,
         _ => perm & !0o6000,
     }
 }

@@ -78,7 +78,7 @@ impl Server {
         object: &Object,
     ) -> betr_core::Result<()> {
         if !by.is_root() {
-            fs.drop_set_ids(object)?;
+            drop_set_ids(fs, by, object)?;
         }
         self.drop_capabilities(fs, object)
     }
@@ -211,6 +211,14 @@ impl Server {
     pub fn room(&self) -> Answer<Blocks> {
         self.read(|fs| fs.volume().blocks())
     }
+}
+
+/// Somebody without special rights changes the contents of a file: what lets others run it with more rights goes.
+pub(super) fn drop_set_ids(fs: &mut Fs, by: Caller, object: &Object) -> betr_core::Result<()> {
+    let (perm, gid) = (object.inode().perm, object.inode().gid);
+    // To see the groups of somebody takes a file of theirs.
+    let is_member = perm & S_ISGID != 0 && by.is_in(gid);
+    fs.drop_set_ids(object, is_member)
 }
 
 /// An attribute must be of a class that there is (xattr(7)).

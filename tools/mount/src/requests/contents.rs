@@ -7,6 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::Caller;
+use super::attributes::drop_set_ids;
 use crate::errno::{Answer, Errno};
 use crate::nodes::Open;
 use crate::server::Server;
@@ -70,8 +71,8 @@ impl Server {
     /// does not know whether there was any.
     fn settle_rights(&self, fs: &mut Fs, open: &Open, by: Option<Caller>) -> Result<()> {
         let perm = open.object.inode().perm;
-        if by.is_some() {
-            fs.drop_set_ids(&open.object)?;
+        if let Some(by) = by {
+            drop_set_ids(fs, by, &open.object)?;
         }
         if open.object.inode().perm != perm {
             self.tell_changed(open.object.ino());

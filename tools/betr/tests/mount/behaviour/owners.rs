@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::refused;
@@ -211,5 +212,38 @@ fn who_changes_a_program_takes_its_powers_away() {
         assert_eq!(mode(&at("open")), 0o777, "round {round}");
     }
     drop(file);
+    mount.settle();
+}
+
+/// Who changes the contents of a file takes its powers away: set-user-id always, and set-group-id where the group may execute
+/// it, or they are not of the group.
+#[test]
+fn who_changes_a_file_takes_its_powers() {
+    let Some(mut mount) = Mounted::new("allow_other") else { return };
+    type Change<'a> = dyn Fn(&fs::File) + Sync + 'a;
+    let allocate = |file: &fs::File, flags| rustix::fs::fallocate(file, flags, 0, 20_000).unwrap();
+    let changes: [(&str, &Change<'_>); 6] = [
+        ("write", &|file| file.write_all_at(b"x", 0).unwrap()),
+        ("append", &|file| file.write_all_at(b"x", 9000).unwrap()),
+        ("cut", &|file| file.set_len(1).unwrap()),
+        ("lengthen", &|file| file.set_len(99_999).unwrap()),
+        ("reserve", &|file| allocate(file, FallocateFlags::empty())),
+        ("punch", &|file| allocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)),
+    ];
+    for mode in [0o6666, 0o6766, 0o6676, 0o6667, 0o6777, 0o2666, 0o2676, 0o4777] {
+        for group in [NOBODY, 777] {
+            for (name, change) in changes {
+                let path = mount.at(&format!("{name}-{mode:o}-{group}"));
+                fs::write(&path, [7; 9000]).unwrap();
+                chown(&path, Some(0), Some(777)).unwrap();
+                chmod(&path, mode);
+                as_user(NOBODY, group, || {
+                    change(&fs::File::options().write(true).open(&path).unwrap());
+                });
+                let stays = if group == 777 && mode & 0o010 == 0 { 0o2777 } else { 0o777 };
+                assert_eq!(self::mode(&path), mode & stays, "{name}, {mode:o}, group {group}");
+            }
+        }
+    }
     mount.settle();
 }

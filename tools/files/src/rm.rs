@@ -1,5 +1,6 @@
 //! `betr rm`: away with files and trees.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use betr_cli::view::View;
@@ -15,7 +16,8 @@ use crate::{Command, Session};
 
 /// Remove files and directories of an image
 ///
-/// All of them go, or, if one cannot, none. A tree goes by as many messages as it has zones. Symbolic links are removed
+/// All of them go, or, if one cannot, none; but where the image is so full that they cannot go at once, they go in several pieces.
+/// A tree goes by as many messages as it has zones. Symbolic links are removed
 /// themselves. A path that ends in '.' or '..' is refused, and so is the root.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -40,7 +42,7 @@ impl Command for Args {
         (View::from(self.image.as_path()), Mode::ReadWrite)
     }
 
-    fn act(&self, session: &mut Session, _io: &mut Io) -> Result<Exit, Failure> {
+    fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
         for path in self.paths.iter().map(|path| session.operand(path)) {
             // POSIX requires to refuse these.
             let refused = match path.last() {
@@ -54,7 +56,36 @@ impl Command for Args {
             };
             return Err(Failure::failed(refused));
         }
-        crate::each_path(session, &self.paths, |fs, path| {
+        let mut waiting = vec![&self.paths[..]];
+        let mut pieces = 0;
+        while let Some(paths) = waiting.pop() {
+            let is_full = Cell::new(false);
+            match self.remove(session, paths, &is_full) {
+                Ok(_) => pieces += 1,
+                Err(_) if is_full.get() && paths.len() > 1 => {
+                    let (first, rest) = paths.split_at(paths.len() / 2);
+                    waiting.extend([rest, first]);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        if pieces > 1 {
+            let why = "the image has no room to remove everything at once";
+            io.note(&format!("betr rm: {why}: it went in {pieces} pieces"))?;
+        }
+        Ok(Exit::DONE)
+    }
+}
+
+impl Args {
+    /// Removes all of some paths, or none; and says whether there is no room for that.
+    fn remove(
+        &self,
+        session: &mut Session,
+        paths: &[PathBuf],
+        is_full: &Cell<bool>,
+    ) -> Result<Exit, Failure> {
+        crate::each_path(session, paths, |fs, path| {
             let removed = fs.slot(path).and_then(|slot| {
                 let (kind, _) = slot.existing()?;
                 match kind {
@@ -66,6 +97,7 @@ impl Command for Args {
                     _ => fs.unlink(&slot.directory, &slot.name),
                 }
             });
+            is_full.set(matches!(removed, Err(Error::NoSpace { .. })));
             match removed {
                 Err(Error::Refused(Refusal::NotFound)) if self.force => Ok(()),
                 removed => removed,

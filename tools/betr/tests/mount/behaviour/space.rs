@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{StatVfs, statvfs};
 use rustix::io::Errno;
 
-use crate::fixture::{Mounted, Random, System, said, system};
+use crate::fixture::{Mounted, Random, System, betr, betr_only, said, system};
 
 const MIB: u64 = 1 << 20;
 
@@ -145,4 +145,25 @@ fn a_small_write_into_a_full_image_is_whole_or_refused() {
     fs::remove_file(mount.at("filler")).unwrap();
     fs::write(mount.at("after"), &content).unwrap();
     mount.settle();
+}
+
+/// On a full image more can be removed at once than there is room for to do it as a whole.
+#[test]
+fn much_can_be_removed_at_once_from_a_full_image() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mut mount) = Mounted::sized("", 24 << 20) else { return };
+    let mut random = Random::new(1, 1);
+    let made = (0..).take_while(|number: &usize| {
+        let contents = random.bytes(1 + number * 37 % 3000);
+        fs::write(mount.at(&number.to_string()), contents).is_ok()
+    });
+    let made = made.count();
+    mount.unmount();
+    let names = (0..made / 5 * 4).map(|number| format!("/{number}"));
+    let said = betr(["rm"]).arg(mount.image()).args(names).output().unwrap();
+    let text = String::from_utf8(said.stderr).unwrap();
+    assert!(said.status.success() && text.contains("it went in "), "{text}");
+    mount.fsck();
 }

@@ -52,11 +52,15 @@ impl From<Error> for CopyStopped {
     }
 }
 
-struct Copy {
+/// The copies of what has several names, by the numbers of the originals: names of one file become names of one file, in
+/// several copies, too.
+#[derive(Default)]
+pub struct CopyLinks(HashMap<Ino, Object>);
+
+struct Copy<'c> {
     /// Objects with smaller inode numbers may be replaced. Without a number no name may exist.
     older_than: Option<Ino>,
-    /// The copies of what has several links.
-    links: HashMap<Ino, Object>,
+    links: &'c mut CopyLinks,
     done: Copied,
 }
 
@@ -66,7 +70,8 @@ impl Fs {
     /// names of one file.
     pub fn copy(&mut self, from: &Object, directory: &Object, name: &[u8]) -> Result<Copied> {
         let to = CopyTo::Entry(directory, name);
-        self.copy_to(from, to, None).map_err(|stopped| stopped.error)
+        let mut links = CopyLinks::default();
+        self.copy_to(from, to, None, &mut links).map_err(|stopped| stopped.error)
     }
 
     /// Copies like [`Fs::copy`], and replaces and merges existing objects by the rules of [`Fs::clear_for_copy`].
@@ -75,8 +80,9 @@ impl Fs {
         from: &Object,
         to: CopyTo<'_>,
         older_than: Ino,
+        links: &mut CopyLinks,
     ) -> std::result::Result<Copied, CopyStopped> {
-        self.copy_to(from, to, Some(older_than))
+        self.copy_to(from, to, Some(older_than), links)
     }
 
     /// Clears a name for a copy, by the rules of POSIX cp. An existing file is removed if the copy is no directory either. An
@@ -109,8 +115,9 @@ impl Fs {
         from: &Object,
         to: CopyTo<'_>,
         older_than: Option<Ino>,
+        links: &mut CopyLinks,
     ) -> std::result::Result<Copied, CopyStopped> {
-        let mut copy = Copy { older_than, links: HashMap::new(), done: Copied::default() };
+        let mut copy = Copy { older_than, links, done: Copied::default() };
         let directory = match to {
             CopyTo::Entry(directory, name) if !from.is_directory() => {
                 self.copy_object(&mut copy, from, directory, name)?;
@@ -176,7 +183,7 @@ impl Fs {
     /// Makes the copy of a directory, without its entries, or finds the existing one. Returns whether it existed.
     fn copy_directory(
         &mut self,
-        copy: &mut Copy,
+        copy: &mut Copy<'_>,
         original: &Object,
         into: &Object,
         name: &[u8],
@@ -193,7 +200,7 @@ impl Fs {
 
     fn copy_object(
         &mut self,
-        copy: &mut Copy,
+        copy: &mut Copy<'_>,
         original: &Object,
         directory: &Object,
         name: &[u8],
@@ -205,14 +212,14 @@ impl Fs {
             }
             self.clear_for_copy(directory, name, false, older_than)?;
         }
-        if let Some(first) = copy.links.get(&inode.ino) {
+        if let Some(first) = copy.links.0.get(&inode.ino) {
             copy.done.links += 1;
             return self.link(&first.clone(), directory, name);
         }
         let new = self.like(original, inode.links > 1)?;
         let made = self.make(directory, name, new)?;
         if inode.links > 1 {
-            copy.links.insert(inode.ino, made.clone());
+            copy.links.0.insert(inode.ino, made.clone());
         }
         if inode.kind != FileType::Regular {
             copy.done.others += 1;

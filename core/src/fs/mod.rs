@@ -37,7 +37,7 @@ use crate::volume::{Checkpoint, Volume};
 pub use allocate::{Allocate, Seek};
 pub use attributes::Changes;
 pub use census::{Zone, ZoneKind, ZonePath, zone_path};
-pub use copy::{Copied, CopyStopped, CopyTo};
+pub use copy::{Copied, CopyLinks, CopyStopped, CopyTo};
 pub use data::{Blocks, data_prefix};
 pub(crate) use draft::whole_blocks;
 use draft::{Delta, Draft};

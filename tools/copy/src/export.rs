@@ -8,8 +8,8 @@ use betr_core::fs::{Fs, Object, Visit, Walk};
 use betr_core::ids::Ino;
 use betr_host::{Excludes, Target, Warning};
 
-use crate::CopyError;
 use crate::meta::{kind_of, meta_of};
+use crate::{CopyError, join};
 
 /// Blocks are gathered to pieces of this size before they are written.
 pub(crate) const PIECE: usize = 1 << 20;
@@ -44,16 +44,37 @@ pub fn export(
         export.object(b"", &start)?;
         return Ok(export.done);
     }
-    export.tree(start, excludes, true)?;
+    export.tree(b"", start, excludes, true)?;
     Ok(export.done)
 }
 
-/// Copies the entries of the directory `start` into the existing directory `dest`, whose attributes stay. No entry of `dest` is
-/// replaced.
-pub fn export_into(fs: &Fs, start: Object, dest: &Path) -> Result<Exported, CopyError> {
-    let mut export = Export::new(fs, Target::into_existing(dest)?);
-    export.tree(start, &Excludes::default(), false)?;
-    Ok(export.done)
+/// Copies into an existing directory, whose attributes stay, one thing after another: names of one file become names of one file.
+/// No entry of the directory is replaced.
+pub struct ExportInto<'e>(Export<'e>);
+
+impl<'e> ExportInto<'e> {
+    /// Into the directory `dest`.
+    pub fn new(fs: &'e Fs, dest: &Path) -> Result<ExportInto<'e>, CopyError> {
+        Ok(ExportInto(Export::new(fs, Target::into_existing(dest)?)))
+    }
+
+    /// Copies `start`, and everything below it, as `name`, which must not exist.
+    pub fn entry(&mut self, start: Object, name: &[u8]) -> Result<(), CopyError> {
+        match start.inode().kind {
+            FileType::Directory => self.0.tree(name, start, &Excludes::default(), true),
+            _ => self.0.object(name, &start),
+        }
+    }
+
+    /// Copies the entries of the directory `start`.
+    pub fn entries(&mut self, start: Object) -> Result<(), CopyError> {
+        self.0.tree(b"", start, &Excludes::default(), false)
+    }
+
+    /// What has been copied.
+    pub fn done(self) -> Exported {
+        self.0.done
+    }
 }
 
 struct Export<'e> {
@@ -69,18 +90,28 @@ impl<'e> Export<'e> {
         Export { fs, target, names: HashMap::new(), done: Exported::default() }
     }
 
-    /// Copies a tree. With `owns` the destination gets the attributes of its start.
-    fn tree(&mut self, start: Object, excludes: &Excludes, owns: bool) -> Result<(), CopyError> {
+    /// Copies a tree to a place in the target. With `owns` that gets the attributes of its start.
+    fn tree(
+        &mut self,
+        place: &[u8],
+        start: Object,
+        excludes: &Excludes,
+        owns: bool,
+    ) -> Result<(), CopyError> {
         let fs = self.fs;
+        let at = |path: &[u8]| match path.is_empty() {
+            true => place.to_vec(),
+            false => join(place, path),
+        };
         let mut walk = Walk::new(start);
         while let Some(visit) = walk.next(fs)? {
             match visit {
                 Visit::Enter(path, _) if excludes.matches(&path) => walk.skip(),
                 Visit::Entry(path, _) if excludes.matches(&path) => {}
-                Visit::Enter(path, directory) => self.object(&path, &directory)?,
-                Visit::Entry(path, entry) => self.object(&path, &fs.entry_object(entry)?)?,
+                Visit::Enter(path, directory) => self.object(&at(&path), &directory)?,
+                Visit::Entry(path, entry) => self.object(&at(&path), &fs.entry_object(entry)?)?,
                 Visit::Leave(path, _) if path.is_empty() && !owns => {}
-                Visit::Leave(path, object) => self.attributes(&path, &object)?,
+                Visit::Leave(path, object) => self.attributes(&at(&path), &object)?,
                 Visit::Again(path, entry) => return Err(CopyError::cycle(&path, &entry)),
             }
         }

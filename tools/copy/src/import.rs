@@ -22,7 +22,8 @@ pub fn import_tree(
     options: ImportOptions,
 ) -> Result<Imported, CopyError> {
     let meta = source.root()?;
-    let mut import = Import::new(fs, source, survey, options);
+    let mut links = ImportLinks::of([survey]);
+    let mut import = Import::new(fs, source, &mut links, options);
     import.tree(&meta, root)?;
     Ok(import.put.done)
 }
@@ -37,7 +38,8 @@ pub fn import_entry(
     options: ImportOptions,
 ) -> Result<Imported, CopyError> {
     let meta = source.root()?;
-    let mut import = Import::new(fs, source, survey, options);
+    let mut links = ImportLinks::of([survey]);
+    let mut import = Import::new(fs, source, &mut links, options);
     let made = import.put.make(b"", &meta, directory, name, false)?;
     match meta.kind {
         Kind::Directory => import.tree(&meta, &made)?,
@@ -51,18 +53,19 @@ pub fn import_entry(
 pub fn import_over(
     fs: &mut Fs,
     source: &Source,
-    survey: &Survey,
+    links: &mut ImportLinks,
     to: CopyTo<'_>,
     older_than: Ino,
     options: ImportOptions,
 ) -> Result<Imported, CopyError> {
     let meta = source.root()?;
-    let mut import = Import::new(fs, source, survey, options);
+    let mut import = Import::new(fs, source, links, options);
     import.older_than = Some(older_than);
-    let (made, was_there) = match to {
-        CopyTo::Into(directory) => (directory.clone(), true),
-        CopyTo::Entry(directory, name) => import.make(b"", &meta, directory, name, false)?,
+    let made = match to {
+        CopyTo::Into(directory) => Some((directory.clone(), true)),
+        CopyTo::Entry(directory, name) => import.entry(b"", &meta, directory, name)?,
     };
+    let Some((made, was_there)) = made else { return Ok(import.put.done) };
     match meta.kind {
         Kind::Directory => import.tree_into(&meta, &made, was_there)?,
         _ => import.finish(b"", &meta, &made)?,
@@ -70,25 +73,43 @@ pub fn import_over(
     Ok(import.put.done)
 }
 
+/// Files with several names: those of one file become names of one file, in several trees that are imported together, too.
+#[derive(Default)]
+pub struct ImportLinks {
+    /// How many names there are of each.
+    names: HashMap<(u64, u64), u64>,
+    /// Those that have been imported.
+    made: HashMap<(u64, u64), Object>,
+}
+
+impl ImportLinks {
+    /// Of trees that have been counted.
+    pub fn of<'s>(surveys: impl IntoIterator<Item = &'s Survey>) -> ImportLinks {
+        let mut links = ImportLinks::default();
+        for (file, names) in surveys.into_iter().flat_map(|survey| &survey.links) {
+            *links.names.entry(*file).or_default() += names;
+        }
+        links
+    }
+}
+
 struct Import<'i> {
     put: Put<'i>,
     /// Objects with smaller inode numbers may be replaced. Without a number no name may exist.
     older_than: Option<Ino>,
     source: &'i Source,
-    survey: &'i Survey,
-    /// Files with several names, once one of them has been imported.
-    links: HashMap<(u64, u64), Object>,
+    links: &'i mut ImportLinks,
 }
 
 impl<'i> Import<'i> {
     fn new(
         fs: &'i mut Fs,
         source: &'i Source,
-        survey: &'i Survey,
+        links: &'i mut ImportLinks,
         options: ImportOptions,
     ) -> Import<'i> {
         let put = Put::new(fs, options);
-        Import { put, older_than: None, source, survey, links: HashMap::new() }
+        Import { put, older_than: None, source, links }
     }
 
     fn tree(&mut self, meta: &Meta, root: &Object) -> Result<(), CopyError> {
@@ -102,16 +123,8 @@ impl<'i> Import<'i> {
             self.put.done.directories += 1;
             for entry in self.source.list(&path)? {
                 let path = join(&path, &entry.name);
-                if self.link(&path, &entry.meta, &directory, &entry.name)? {
-                    continue;
-                }
-                let shared = self.survey.links.get(&identity(&entry.meta)).is_some_and(|n| *n > 1);
-                let shared = shared && entry.meta.kind != Kind::Directory;
-                let (made, was_there) =
-                    self.make(&path, &entry.meta, &directory, &entry.name, shared)?;
-                if shared {
-                    self.links.insert(identity(&entry.meta), made.clone());
-                }
+                let made = self.entry(&path, &entry.meta, &directory, &entry.name)?;
+                let Some((made, was_there)) = made else { continue };
                 match entry.meta.kind {
                     Kind::Directory => waiting.push_back((path, entry.meta, made, was_there)),
                     _ => self.finish(&path, &entry.meta, &made)?,
@@ -122,6 +135,27 @@ impl<'i> Import<'i> {
             }
         }
         Ok(())
+    }
+
+    /// Makes an object without its contents, or finds the directory to merge into. Returns whether it existed; nothing if it is
+    /// another name of what has been imported before.
+    fn entry(
+        &mut self,
+        path: &[u8],
+        meta: &Meta,
+        directory: &Object,
+        name: &[u8],
+    ) -> Result<Option<(Object, bool)>, CopyError> {
+        if self.link(path, meta, directory, name)? {
+            return Ok(None);
+        }
+        let shared = self.links.names.get(&identity(meta)).is_some_and(|names| *names > 1);
+        let shared = shared && meta.kind != Kind::Directory;
+        let made = self.make(path, meta, directory, name, shared)?;
+        if shared {
+            self.links.made.insert(identity(meta), made.0.clone());
+        }
+        Ok(Some(made))
     }
 
     /// Makes an object without its contents, or finds the directory to merge into. Returns whether it existed.
@@ -164,7 +198,7 @@ impl<'i> Import<'i> {
         if meta.nlink < 2 || meta.kind == Kind::Directory {
             return Ok(false);
         }
-        let Some(first) = self.links.get(&identity(meta)).cloned() else { return Ok(false) };
+        let Some(first) = self.links.made.get(&identity(meta)).cloned() else { return Ok(false) };
         self.clear(path, meta, directory, name)?;
         self.put.fs.link(&first, directory, name)?;
         self.put.done.links += 1;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, show, time};
-use betr_copy::{CopyError, ImportOptions, Owners, import_over};
+use betr_copy::{CopyError, ExportInto, Exported, ImportLinks, ImportOptions, Owners, import_over};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
-use betr_core::fs::{CopyStopped, CopyTo, LastLink, Object, Slot};
+use betr_core::fs::{CopyLinks, CopyStopped, CopyTo, LastLink, Object, Slot};
 use betr_core::path::{Last, Operand};
 use betr_core::volume::Mode;
 use betr_host::{Excludes, Kind, Source};
@@ -62,20 +62,7 @@ impl Command for Args {
         let Some((dest, sources)) = self.paths.split_last() else { return Ok(Exit::DONE) };
         match side(dest) {
             Side::Image(dest) => self.bring_in(session, sources, &session.operand(&dest)),
-            Side::Host(dest) => {
-                let mut exit = Exit::DONE;
-                for source in sources {
-                    let Side::Image(source) = side(source) else {
-                        return Err(Failure::usage(
-                            "no path is one of the image; put a colon before those, as in :/etc/fstab",
-                        ));
-                    };
-                    let source = session.operand(&source);
-                    let done = self.out(session, &source, &dest, sources.len() > 1, io)?;
-                    exit = if exit == Exit::DONE { done } else { exit };
-                }
-                Ok(exit)
-            }
+            Side::Host(dest) => self.take_out(session, sources, &dest, io),
         }
     }
 }
@@ -113,11 +100,17 @@ impl Args {
             return Err(session.refused(dest, Refusal::NotADirectory));
         }
         let mut jobs = Vec::new();
+        let mut links = CopyLinks::default();
         for source in sources {
             let (original, name) = self.original(session, source)?;
             jobs.push(job(session, original, name.as_deref(), dest, into.as_ref())?);
         }
         drop(into);
+        let surveys = jobs.iter().filter_map(|job: &Job| match &job.original {
+            Original::Host(_, survey, _) => Some(survey),
+            Original::Image(_) => None,
+        });
+        let mut imported = ImportLinks::of(surveys);
         let image = session.image().to_owned();
         session.change(|fs| {
             // Objects with this number or a greater one are copies that this command makes.
@@ -133,12 +126,12 @@ impl Args {
                 };
                 match original {
                     Original::Image(original) => {
-                        fs.copy_over(&original, to, older_than)
+                        fs.copy_over(&original, to, older_than, &mut links)
                             .map_err(|CopyStopped { path, error }| at(&path, error))?;
                     }
-                    Original::Host(source, survey, _) => {
+                    Original::Host(source, ..) => {
                         let options = ImportOptions { epoch, owners: Owners::default() };
-                        import_over(fs, &source, &survey, to, older_than, options).map_err(
+                        import_over(fs, &source, &mut imported, to, older_than, options).map_err(
                             |error| match error {
                                 CopyError::Refused { path, refusal } => at(&path, refusal.into()),
                                 error => copy_failure(&image, error),
@@ -198,35 +191,73 @@ impl Args {
         }
     }
 
-    fn out(
+    fn take_out(
         &self,
         session: &Session,
-        source: &Operand,
+        sources: &[PathBuf],
         dest: &Path,
-        several: bool,
         io: &mut Io,
     ) -> Result<Exit, Failure> {
-        let start = session.look_up(source, self.last_link())?.object;
-        self.check(start.is_directory(), source.bytes())?;
+        let failed = |error| copy_failure(session.image(), error);
+        let mut starts = Vec::new();
+        for source in sources {
+            let Side::Image(source) = side(source) else {
+                return Err(Failure::usage(
+                    "no path is one of the image; put a colon before those, as in :/etc/fstab",
+                ));
+            };
+            let source = session.operand(&source);
+            let start = session.look_up(&source, self.last_link())?.object;
+            self.check(start.is_directory(), source.bytes())?;
+            starts.push((source, start));
+        }
         let into = std::fs::metadata(dest).is_ok_and(|meta| meta.is_dir());
-        if several && !into {
+        if starts.len() > 1 && !into {
             return Err(Failure::failed(format!("{}: not a directory", show::path(dest))));
         }
         let fs = session.fs();
-        let done = match source.last() {
-            Last::Name(name) if into => {
-                let dest = dest.join(OsStr::from_bytes(name));
-                betr_copy::export(fs, start, &dest, &Excludes::default())
-            }
-            _ if into => betr_copy::export_into(fs, start, dest),
-            _ => betr_copy::export(fs, start, dest, &Excludes::default()),
-        };
-        let done = done.map_err(|error| copy_failure(session.image(), error))?;
-        for warning in &done.warnings {
-            io.note(&format!("betr cp: warning: {warning}"))?;
+        if !into {
+            let Some((_, start)) = starts.pop() else { return Ok(Exit::DONE) };
+            let done = betr_copy::export(fs, start, dest, &Excludes::default());
+            return told(&done.map_err(failed)?, io);
         }
-        Ok(crate::exit_of(&done))
+        let mut export = ExportInto::new(fs, dest).map_err(failed)?;
+        let mut exit = Exit::DONE;
+        for (source, start) in starts {
+            let place = match source.last() {
+                Last::Name(name) => dest.join(OsStr::from_bytes(name)),
+                Last::Root | Last::Dot | Last::DotDot => {
+                    export.entries(start).map_err(failed)?;
+                    continue;
+                }
+            };
+            match place.symlink_metadata() {
+                // An empty directory takes another.
+                Ok(_) => {
+                    let done = betr_copy::export(fs, start, &place, &Excludes::default());
+                    exit = worse(exit, told(&done.map_err(failed)?, io)?);
+                }
+                Err(_) => {
+                    let name = place.file_name().unwrap_or_default().as_bytes();
+                    export.entry(start, name).map_err(failed)?;
+                }
+            }
+        }
+        Ok(worse(exit, told(&export.done(), io)?))
     }
+}
+
+/// The first of two that is not done.
+fn worse(first: Exit, second: Exit) -> Exit {
+    if first == Exit::DONE { second } else { first }
+}
+
+/// Says what the host refused.
+fn told(done: &Exported, io: &mut Io) -> Result<Exit, Failure> {
+    for warning in &done.warnings {
+        io.note(&format!("betr cp: warning: {warning}"))?;
+    }
+    Ok(crate::exit_of(done))
 }
 
 /// Resolves the destination of a source.

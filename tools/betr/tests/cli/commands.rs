@@ -307,3 +307,44 @@ fn a_shell_completes_names() {
     let history = fs::read_to_string(dir.join("betr/history")).unwrap();
     assert!(history.contains("stat /sub/inner"), "{history}");
 }
+
+/// Two names of one file that are copied by one command are two names of one file, into the image, within it and out of it.
+#[test]
+fn links_between_sources_stay() {
+    use std::os::unix::fs::MetadataExt;
+
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    fs::create_dir_all(dir.join("from/sub")).unwrap();
+    fs::write(dir.join("from/a"), pattern(9000)).unwrap();
+    for name in ["from/b", "from/sub/c"] {
+        fs::hard_link(dir.join("from/a"), dir.join(name)).unwrap();
+    }
+    fs::write(dir.join("from/alone"), "alone").unwrap();
+    run("mkdir IMG /into /within", &image, &dir, 0);
+    let line = "cp -a IMG DIR/from/a DIR/from/b DIR/from/sub DIR/from/alone :/into";
+    run(line, &image, &dir, 0);
+    run("cp -a IMG :/into/b :/into/sub :/into/a :/within", &image, &dir, 0);
+    let number = |path: &str| {
+        let value: Value =
+            serde_json::from_str(&run(&format!("stat --json IMG {path}"), &image, &dir, 0).0)
+                .unwrap();
+        let of = |name: &str| value["objects"][0][name].as_u64().unwrap();
+        (of("inode"), of("links"))
+    };
+    for place in ["/into", "/within"] {
+        let numbers = ["a", "b", "sub/c"].map(|name| number(&format!("{place}/{name}")));
+        assert_eq!(numbers, [(numbers[0].0, 3); 3], "{place}");
+    }
+    assert_eq!(number("/into/alone").1, 1);
+    assert_ne!(number("/into/a").0, number("/within/a").0);
+    fs::create_dir(dir.join("out")).unwrap();
+    run("cp -a IMG :/into/a :/into/sub :/into/b :/into/alone DIR/out", &image, &dir, 0);
+    let number = |name: &str| fs::metadata(dir.join("out").join(name)).unwrap().ino();
+    assert_eq!([number("b"), number("sub/c")], [number("a"); 2]);
+    assert_eq!(fs::metadata(dir.join("out/alone")).unwrap().nlink(), 1);
+    assert!(fs::read(dir.join("out/sub/c")).unwrap() == pattern(9000));
+    // What is there already is not replaced.
+    run("cp -a IMG :/into/a DIR/out", &image, &dir, 1);
+    run("fsck -fn --data IMG", &image, &dir, 0);
+}

@@ -171,7 +171,7 @@ pub struct Store {
     pub lost: LostKeys,
     /// Whether no node takes more blocks than it needs when it is written.
     thrifty: bool,
-    /// Nodes that were scattered meanwhile, and fit into the row of blocks that they have left.
+    /// Nodes that were scattered meanwhile.
     strays: Vec<NodeId>,
     /// A change failed half way: what the nodes in memory say is not to be believed.
     half_changed: bool,
@@ -532,11 +532,7 @@ impl Store {
         }
         if let Some(old) = self.table.set(id, entry)? {
             self.space.free(old.extent, old.birth, self.birth.epoch)?;
-            if let Some(new) = entry.filter(|_| self.thrifty)
-                && new.extent.is_scattered()
-                && !old.extent.is_scattered()
-                && new.extent.blocks <= old.extent.blocks
-            {
+            if entry.is_some_and(|new| self.thrifty && new.extent.is_scattered()) {
                 self.strays.push(id);
             }
         }
@@ -609,9 +605,9 @@ impl Store {
         self.thrifty
     }
 
-    /// Whether a map was needed for a node that had none before.
-    pub fn has_strays(&self) -> bool {
-        !self.strays.is_empty()
+    /// How many nodes have been scattered since no node takes more blocks than it needs.
+    pub fn strays(&self) -> usize {
+        self.strays.len()
     }
 
     /// Makes those nodes dirty, as far as there is room, so that they are written to the rows that they have left; these must be

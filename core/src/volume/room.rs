@@ -291,23 +291,28 @@ impl Volume {
         }
         debug_assert!(
             result.is_err() || !thrifty || self.trees.store.space.used_blocks() <= most,
-            "emptying buffers takes no more blocks than was set aside for it"
+            "emptying buffers takes no more blocks than was set aside for it: {used} before, {} then, {most} at the most, {growth:?}",
+            self.trees.store.space.used_blocks()
         );
         self.or_fail(result)
     }
 
-    /// Makes what emptying buffers has changed durable. Nodes that were scattered because the row that they were in was still held
-    /// go back there: so there are no more maps than there were.
+    /// Makes what emptying buffers has changed durable. Nodes that were scattered, because the rows that they fit into were still
+    /// held, are written again when these are free, as long as that makes fewer of them.
     fn write_drained(&mut self) -> Result<()> {
+        let mut before = usize::MAX;
         loop {
-            let strays = self.trees.store.has_strays();
-            while self.trees.store.dirty_bytes() > 0 || strays && self.gains_by_checkpoint() {
+            while self.trees.store.dirty_bytes() > 0
+                || self.trees.store.strays() > 0 && self.gains_by_checkpoint()
+            {
                 self.counters.for_space += 1;
                 self.checkpoint()?;
             }
-            if !strays || !self.trees.store.recall_strays()? {
+            let strays = self.trees.store.strays();
+            if strays == 0 || strays >= before || !self.trees.store.recall_strays()? {
                 return Ok(());
             }
+            before = strays;
         }
     }
 
@@ -323,6 +328,8 @@ impl Volume {
         let on_reserve = ground == Ground::Reserve;
         let logged = self.is_logged();
         let mut drained = Drained::Wholly;
+        // Strays that are recalled may find no row again: that ends when there are no fewer.
+        let mut before = usize::MAX;
         while self.trees.balance.is_draining() || !self.trees.balance.is_settled() {
             if self.trees.balance.is_between_buffers() && is_enough(self) {
                 self.trees.balance.stop_draining();
@@ -340,8 +347,10 @@ impl Volume {
             } else if on_reserve && logged && self.gains_by_checkpoint() {
                 self.counters.for_space += 1;
                 self.checkpoint()?;
-            } else if on_reserve && logged && self.trees.store.recall_strays()? {
+            } else if on_reserve && logged && self.trees.store.strays() < before {
                 // Their maps come back with the next checkpoints.
+                before = self.trees.store.strays();
+                self.trees.store.recall_strays()?;
             } else if !self.trees.balance.is_settled() {
                 self.trees.balance.give_up_step();
             } else {

@@ -235,7 +235,7 @@ pub(crate) fn case_of(seed: u64) -> Option<Case> {
     fits.then_some(Case { bytes, geometry, cache, sizes, attribute, order, seed })
 }
 
-/// So many seeds, or as many as `BETR_ROUNDS` says, from `BETR_FIRST` on.
+/// The seeds of cases: `BETR_ROUNDS` of them, `count` by default, from `BETR_FIRST` on, 0 by default.
 pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
     let first = setting("BETR_FIRST").unwrap_or(0) as u64;
     first..first + rounds(count)

@@ -379,8 +379,7 @@ fn bytes_of_a_file_are_lost_by_blocks() {
     }
 }
 
-/// A volume of so many bytes on which nothing more can be written. The first files have one link, and say that they have
-/// more.
+/// A volume of `bytes` bytes, filled until ENOSPC. The inodes of the first `wrong_links` files say 7 links instead of 1.
 fn full(bytes: u64, wrong_links: u32) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(bytes));
     let mut fs = formatted(device.clone(), Geometry::of_image(bytes), roomy(), 3);

@@ -201,7 +201,7 @@ fn a_root_that_cannot_be_read_fails_no_volume() {
     assert_eq!(kv.get(TreeId::Metadata, &key(2)).unwrap().as_deref(), Some(&[7; 100][..]));
 }
 
-/// Whoever knows that a key was deleted before need not read what was there.
+/// A lookup that meets an update which deletes first reads no leaf.
 #[test]
 fn a_lookup_ends_where_the_value_does_not_matter_any_more() {
     let device = Arc::new(MemoryDevice::new(IMAGE));

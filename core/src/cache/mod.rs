@@ -610,8 +610,8 @@ impl Store {
         self.strays.len()
     }
 
-    /// Makes those nodes dirty, as far as there is room, so that they are written to the rows that they have left; these must be
-    /// free again. Whether any are.
+    /// Makes those nodes dirty, as far as there is room, so that they are written again, to rows that are free by then. Whether
+    /// any are dirty now.
     pub fn recall_strays(&mut self) -> Result<bool> {
         let mut some = false;
         while let Some(id) = self.strays.pop() {

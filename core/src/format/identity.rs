@@ -43,7 +43,7 @@ pub struct Identity {
     pub log_units: u64,
     /// The incompatible features.
     pub incompatible: u64,
-    /// Whether something could not be read, or did not verify, while the volume was used, and nobody has checked it since.
+    /// Whether a read failed, or bytes did not verify, since the last check that found nothing wrong.
     pub error_met: bool,
 }
 

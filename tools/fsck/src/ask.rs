@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal, stdin};
 use betr_cli::{Failure, Io};
 use betr_core::check::{Code, Report};
 
-/// Whether somebody can be asked.
+/// Whether standard input and output are terminals.
 pub(crate) fn can_ask(io: &Io) -> bool {
     io.terminal && stdin().is_terminal()
 }
@@ -40,7 +40,7 @@ enum Answer {
     All,
 }
 
-/// What somebody says; no, if that is nothing that is known.
+/// Reads one line from standard input. What is neither yes nor all is no.
 fn answer() -> Result<Answer, Failure> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line)?;

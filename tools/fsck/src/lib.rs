@@ -197,7 +197,8 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
         io.note("Nothing was written.")?;
         return Ok(outcome(&report));
     }
-    // It is opened for writing now, and looked at again: somebody may have had it meanwhile.
+    // The lock for reading is given up, so another process may change the image before it is opened for writing: it is
+    // checked again.
     drop((image, device));
     examine(&Args { yes: true, force: true, ..args.clone() }, path, io)
 }

@@ -46,8 +46,8 @@ pub const EXIT_CODES: ExitCodes = ExitCodes {
 
 /// Mount an image
 ///
-/// Whoever may use the files is decided by their permissions, as with other file systems; where another user than root mounts,
-/// only that user sees them, unless allow_other is given. Blocks that become free are given back to the host with
+/// Permissions decide who may use the files, as with other file systems. What another user than root mounts is visible to that
+/// user alone, unless allow_other is given. Blocks that become free are given back to the host with
 /// each checkpoint (discard), so that fstrim(8) has nothing to do here, and is not supported.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXIT_CODES.to_string())]

@@ -166,7 +166,7 @@ pub fn in_tmpfs(
     done
 }
 
-/// What a line of betr shows on a terminal where somebody types these keys, and its exit code; nothing, with a note, where that
+/// Runs a command line on a pseudo-terminal with these keys as input: its exit code and output; nothing, with a note, where that
 /// cannot be had.
 pub fn on_terminal(line: &str, keys: &[u8], dir: &Path) -> Option<(i32, String)> {
     let has_script = Process::new("script").arg("--version").output().is_ok();

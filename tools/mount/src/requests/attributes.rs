@@ -213,7 +213,7 @@ impl Server {
     }
 }
 
-/// Somebody without special rights changes the contents of a file: what lets others run it with more rights goes.
+/// A user other than root changes the contents of a file: set-user-id and set-group-id go, as on ext4.
 pub(super) fn drop_set_ids(fs: &mut Fs, by: Caller, object: &Object) -> betr_core::Result<()> {
     let (perm, gid) = (object.inode().perm, object.inode().gid);
     // To see the groups of somebody takes a file of theirs.

@@ -246,8 +246,9 @@ pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
 fn any_full_volume_can_be_emptied() {
     for case in seeds(14).filter_map(case_of) {
         let (text, start) = (format!("{case:?}"), std::time::Instant::now());
+        println!("{text}");
         let made = fill_and_empty(case);
-        println!("{made:?} files in {:?}: {text}", start.elapsed());
+        println!("    {made:?} files in {:?}", start.elapsed());
         // The second time files have other sizes, and the trees another shape.
         assert!(made[0] < 20 || made[1] >= made[0] / 2, "{made:?} files: {text}");
     }

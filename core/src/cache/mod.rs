@@ -14,7 +14,7 @@ mod lru;
 mod promise;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -171,8 +171,8 @@ pub struct Store {
     pub lost: LostKeys,
     /// Whether no node takes more blocks than it needs when it is written.
     thrifty: bool,
-    /// Nodes that were scattered meanwhile.
-    strays: Vec<NodeId>,
+    /// Nodes that lay in a row, and were scattered meanwhile.
+    strays: BTreeSet<NodeId>,
     /// A change failed half way: what the nodes in memory say is not to be believed.
     half_changed: bool,
     birth: Birth,
@@ -212,7 +212,7 @@ impl Store {
             growth: Growth::default(),
             lost: LostKeys::default(),
             thrifty: false,
-            strays: Vec::new(),
+            strays: BTreeSet::new(),
             half_changed: false,
             birth,
             next_node,
@@ -532,8 +532,9 @@ impl Store {
         }
         if let Some(old) = self.table.set(id, entry)? {
             self.space.free(old.extent, old.birth, self.birth.epoch)?;
-            if entry.is_some_and(|new| self.thrifty && new.extent.is_scattered()) {
-                self.strays.push(id);
+            let is_stray = |new: Entry| new.extent.is_scattered() && !old.extent.is_scattered();
+            if self.thrifty && entry.is_some_and(is_stray) {
+                self.strays.insert(id);
             }
         }
         Ok(())
@@ -605,24 +606,25 @@ impl Store {
         self.thrifty
     }
 
-    /// How many nodes have been scattered since no node takes more blocks than it needs.
-    pub fn strays(&self) -> usize {
-        self.strays.len()
-    }
-
-    /// Makes those nodes dirty, as far as there is room, so that they are written again, to rows that are free by then. Whether
-    /// any are dirty now.
+    /// Writes strays again, the longest first, into rows that are free by now, as far as there is room. Whether there are fewer
+    /// afterwards.
+    ///
+    /// When nothing is dirty or held, and no stray is longer than it was, all of them find a row: the rows that they lay in
+    /// are free, and whatever row the longest takes, the one that it lay in fits the stray whose row that was.
     pub fn recall_strays(&mut self) -> Result<bool> {
-        let mut some = false;
-        while let Some(id) = self.strays.pop() {
-            // It may be gone, or have been written again.
-            let Some(entry) = self.table.get(id)?.filter(|entry| entry.extent.is_scattered())
-            else {
-                continue;
-            };
-            let need = Need::of_image(entry.extent.bytes() as usize);
+        let mut strays = Vec::new();
+        for id in std::mem::take(&mut self.strays) {
+            // It may be gone, or lie in a row again.
+            if let Some(entry) = self.table.get(id)?.filter(|entry| entry.extent.is_scattered()) {
+                strays.push((entry.extent.blocks, id));
+            }
+        }
+        strays.sort_unstable();
+        let before = strays.len();
+        while let Some((blocks, id)) = strays.pop() {
+            let need = Need::of_image(blocks as usize * BLOCK_SIZE);
             if !self.space.has(self.checkpoint_need_with(Dirty { nodes: 1, need })) {
-                self.strays.push(id);
+                self.strays.insert(id);
                 break;
             }
             let opened = self.edit(id, |node, disk| match node {
@@ -631,14 +633,21 @@ impl Store {
             });
             match opened {
                 // It stays where it is.
-                Err(error) if error.is_unreadable() => {}
-                opened => {
-                    opened?;
-                    some = true;
-                }
+                Err(error) if error.is_unreadable() => continue,
+                opened => opened?,
+            }
+            self.write_all()?;
+            if self.table.get(id)?.is_some_and(|entry| entry.extent.is_scattered()) {
+                self.strays.insert(id);
             }
         }
-        Ok(some)
+        self.strays.extend(strays.into_iter().map(|(_, id)| id));
+        Ok(self.strays.len() < before)
+    }
+
+    /// Whether there are any.
+    pub fn has_strays(&self) -> bool {
+        !self.strays.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Lru> {

@@ -278,7 +278,7 @@ impl Volume {
             + (growth_need(&self.trees.store, growth) + self.trees.store.checkpoint_need()).all();
         let result = self.drain_steps(ground, is_enough).and_then(|drained| {
             if thrifty {
-                self.write_drained()?;
+                self.end_batch()?;
             }
             Ok(drained)
         });
@@ -297,23 +297,31 @@ impl Volume {
         self.or_fail(result)
     }
 
-    /// Makes what emptying buffers has changed durable. Nodes that were scattered, because the rows that they fit into were still
-    /// held, are written again when these are free, as long as that makes fewer of them.
-    fn write_drained(&mut self) -> Result<()> {
-        let mut before = usize::MAX;
-        loop {
-            while self.trees.store.dirty_bytes() > 0
-                || self.trees.store.strays() > 0 && self.gains_by_checkpoint()
-            {
-                self.counters.for_space += 1;
-                self.checkpoint()?;
+    /// Ends a batch of steps that empty buffers: makes it durable, and what it gave up free. Nodes that lay in rows, and were
+    /// scattered because these were still held, are written into rows again before anything else takes them, so that there
+    /// are no more maps than before. False if nothing came of it.
+    fn end_batch(&mut self) -> Result<bool> {
+        let mut some = self.come_clean()?;
+        while self.trees.store.has_strays() {
+            let fewer = self.trees.store.recall_strays()?;
+            self.come_clean()?;
+            if !fewer {
+                break;
             }
-            let strays = self.trees.store.strays();
-            if strays == 0 || strays >= before || !self.trees.store.recall_strays()? {
-                return Ok(());
-            }
-            before = strays;
+            some = true;
         }
+        Ok(some)
+    }
+
+    /// Makes checkpoints until nothing is dirty, and what was given up is free. Whether it took any.
+    fn come_clean(&mut self) -> Result<bool> {
+        let mut some = false;
+        while self.gains_by_checkpoint() {
+            self.counters.for_space += 1;
+            self.checkpoint()?;
+            some = true;
+        }
+        Ok(some)
     }
 
     fn is_logged(&self) -> bool {
@@ -328,8 +336,6 @@ impl Volume {
         let on_reserve = ground == Ground::Reserve;
         let logged = self.is_logged();
         let mut drained = Drained::Wholly;
-        // Strays that are recalled may find no row again: that ends when there are no fewer.
-        let mut before = usize::MAX;
         while self.trees.balance.is_draining() || !self.trees.balance.is_settled() {
             if self.trees.balance.is_between_buffers() && is_enough(self) {
                 self.trees.balance.stop_draining();
@@ -344,13 +350,8 @@ impl Volume {
                 if store.is_crowded() {
                     store.make_room(1.0)?;
                 }
-            } else if on_reserve && logged && self.gains_by_checkpoint() {
-                self.counters.for_space += 1;
-                self.checkpoint()?;
-            } else if on_reserve && logged && self.trees.store.strays() < before {
-                // Their maps come back with the next checkpoints.
-                before = self.trees.store.strays();
-                self.trees.store.recall_strays()?;
+            } else if on_reserve && logged && self.end_batch()? {
+                // There may be room for it now.
             } else if !self.trees.balance.is_settled() {
                 self.trees.balance.give_up_step();
             } else {

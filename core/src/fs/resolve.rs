@@ -100,11 +100,12 @@ enum End {
 }
 
 impl Way {
-    fn new(fs: &Fs, path: &Operand) -> Result<Way> {
+    /// Resolves a path below `root`, which is its root directory, too.
+    fn new(root: Object, path: &Operand) -> Result<Way> {
         if path.is_empty() {
             return Err(Refusal::NotFound.into());
         }
-        let above = vec![(fs.root()?, Vec::new())];
+        let above = vec![(root, Vec::new())];
         let mut way =
             Way { above, rest: VecDeque::new(), wants_directory: path.wants_directory(), links: 0 };
         way.insert(path);
@@ -188,7 +189,12 @@ impl Way {
 impl Fs {
     /// Resolves an operand to an object.
     pub fn look_up(&self, path: &Operand, last: LastLink) -> Result<Resolved> {
-        let mut way = Way::new(self, path)?;
+        self.look_up_below(self.root()?, path, last)
+    }
+
+    /// The same where `root` is the root directory, which no path leaves, as chroot(2) has it.
+    pub fn look_up_below(&self, root: Object, path: &Operand, last: LastLink) -> Result<Resolved> {
+        let mut way = Way::new(root, path)?;
         match way.go(self, last, false)? {
             End::Directory => {
                 Ok(Resolved { object: way.directory().clone(), path: way.path(None) })
@@ -212,7 +218,7 @@ impl Fs {
     }
 
     fn slot_of(&self, path: &Operand, last: LastLink, keep: bool) -> Result<Slot> {
-        let mut way = Way::new(self, path)?;
+        let mut way = Way::new(self.root()?, path)?;
         let keep = keep && matches!(path.last(), crate::path::Last::Name(_));
         match (way.go(self, last, keep)?, last) {
             (End::Directory, LastLink::Keep) => Err(Refusal::Exists.into()),

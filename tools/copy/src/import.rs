@@ -1,51 +1,53 @@
 //! A tree of the host into an image.
 //!
-//! Directories are taken breadth first and entries in the order of their names, so that ids are given
-//! out in an order that depends on the tree alone, and keys come nearly sorted.
+//! Directories are taken in the order of their names, each followed by what is in it, as `tar --sort=name` takes them: ids
+//! are given out in an order that depends on the tree alone.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use betr_core::fs::{CopyTo, Fs, Object};
 use betr_core::ids::Ino;
-use betr_host::{Kind, Meta, Source, Survey};
+use betr_host::{Entry, Kind, Links, Meta, Source};
 
-use crate::put::Put;
+use crate::fill::{Clash, Fill, Making, NextPiece, empty_directory};
 use crate::{CopyError, ImportOptions, Imported, join};
 
-/// Imports everything below the root of `source` into `root`, an empty directory of the image, which
-/// takes over the attributes of the source's root.
+/// Imports everything below the root of `source` into `root`, an empty directory of the image that belongs to root, which
+/// gets the attributes of the source's root.
 pub fn import_tree(
     fs: &mut Fs,
     source: &Source,
-    survey: &Survey,
+    names: &Links,
     root: &Object,
     options: ImportOptions,
 ) -> Result<Imported, CopyError> {
-    let meta = source.root()?;
-    let mut links = ImportLinks::of([survey]);
-    let mut import = Import::new(fs, source, &mut links, options);
-    import.tree(&meta, root)?;
-    Ok(import.put.done)
+    let mut links = ImportLinks::of([names]);
+    let fill = Fill::new(fs, root.clone(), Clash::Refuse, options);
+    let mut import = Import { fill, source, links: &mut links };
+    import.fill.set_root(&source.root()?)?;
+    import.fill.put.done.directories += 1;
+    import.tree()
 }
 
 /// Imports the root of `source`, whatever it is, as `name` in `directory`, which must not exist yet.
 pub fn import_entry(
     fs: &mut Fs,
     source: &Source,
-    survey: &Survey,
+    names: &Links,
     directory: &Object,
     name: &[u8],
     options: ImportOptions,
 ) -> Result<Imported, CopyError> {
     let meta = source.root()?;
-    let mut links = ImportLinks::of([survey]);
-    let mut import = Import::new(fs, source, &mut links, options);
-    let made = import.put.make(b"", &meta, directory, name, false)?;
-    match meta.kind {
-        Kind::Directory => import.tree(&meta, &made)?,
-        _ => import.finish(b"", &meta, &made)?,
+    if meta.kind == Kind::Directory {
+        let root = empty_directory(fs, directory, name)?;
+        return import_tree(fs, source, names, &root, options);
     }
-    Ok(import.put.done)
+    let mut links = ImportLinks::of([names]);
+    let fill = Fill::new(fs, directory.clone(), Clash::Refuse, options);
+    let mut import = Import { fill, source, links: &mut links };
+    import.entry(b"", &meta, directory, name)?;
+    Ok(import.fill.put.done)
 }
 
 /// Imports the root of `source`, a tree or a single object. Existing objects are replaced and merged by the rules of
@@ -58,19 +60,27 @@ pub fn import_over(
     older_than: Ino,
     options: ImportOptions,
 ) -> Result<Imported, CopyError> {
-    let meta = source.root()?;
-    let mut import = Import::new(fs, source, links, options);
-    import.older_than = Some(older_than);
-    let made = match to {
-        CopyTo::Into(directory) => Some((directory.clone(), true)),
-        CopyTo::Entry(directory, name) => import.entry(b"", &meta, directory, name)?,
+    let clash = Clash::Older(older_than);
+    let (directory, name) = match to {
+        CopyTo::Entry(directory, name) => (directory, name),
+        CopyTo::Into(directory) => {
+            let fill = Fill::new(fs, directory.clone(), clash, options);
+            return Import { fill, source, links }.tree();
+        }
     };
-    let Some((made, was_there)) = made else { return Ok(import.put.done) };
-    match meta.kind {
-        Kind::Directory => import.tree_into(&meta, &made, was_there)?,
-        _ => import.finish(b"", &meta, &made)?,
+    let meta = source.root()?;
+    let next_ino = fs.volume().next_ino();
+    let fill = Fill::new(fs, directory.clone(), clash, options);
+    let mut import = Import { fill, source, links };
+    let made = import.entry(b"", &meta, directory, name)?;
+    let done = import.fill.put.done;
+    let Some(root) = made.filter(|_| meta.kind == Kind::Directory) else { return Ok(done) };
+    let is_new = root.ino() >= next_ino;
+    let mut fill = Fill::new(fs, root, clash, options);
+    if is_new {
+        fill.keep_times();
     }
-    Ok(import.put.done)
+    Import { fill, source, links }.tree()
 }
 
 /// Files with several names: those of one file become names of one file, in several trees that are imported together, too.
@@ -83,137 +93,113 @@ pub struct ImportLinks {
 }
 
 impl ImportLinks {
-    /// Of trees that have been counted.
-    pub fn of<'s>(surveys: impl IntoIterator<Item = &'s Survey>) -> ImportLinks {
+    /// Of trees.
+    pub fn of<'s>(trees: impl IntoIterator<Item = &'s Links>) -> ImportLinks {
         let mut links = ImportLinks::default();
-        for (file, names) in surveys.into_iter().flat_map(|survey| &survey.links) {
-            *links.names.entry(*file).or_default() += names;
+        for (file, names) in trees.into_iter().flat_map(Links::iter) {
+            *links.names.entry(file).or_default() += names;
         }
         links
     }
+
+    /// What has been imported under another name of this object.
+    fn first(&self, meta: &Meta) -> Option<Object> {
+        self.made.get(&identity(meta)).filter(|_| is_linked(meta)).cloned()
+    }
+
+    /// Whether the object has other names that are imported.
+    fn is_shared(&self, meta: &Meta) -> bool {
+        is_linked(meta) && self.names.get(&identity(meta)).is_some_and(|names| *names > 1)
+    }
+
+    /// An object has been imported.
+    fn note(&mut self, meta: &Meta, shared: bool, made: &Object) {
+        if shared {
+            self.made.insert(identity(meta), made.clone());
+        }
+    }
+}
+
+fn is_linked(meta: &Meta) -> bool {
+    meta.nlink > 1 && meta.kind != Kind::Directory
 }
 
 struct Import<'i> {
-    put: Put<'i>,
-    /// Objects with smaller inode numbers may be replaced. Without a number no name may exist.
-    older_than: Option<Ino>,
+    fill: Fill<'i>,
     source: &'i Source,
     links: &'i mut ImportLinks,
 }
 
-impl<'i> Import<'i> {
-    fn new(
-        fs: &'i mut Fs,
-        source: &'i Source,
-        links: &'i mut ImportLinks,
-        options: ImportOptions,
-    ) -> Import<'i> {
-        let put = Put::new(fs, options);
-        Import { put, older_than: None, source, links }
-    }
-
-    fn tree(&mut self, meta: &Meta, root: &Object) -> Result<(), CopyError> {
-        self.tree_into(meta, root, false)
-    }
-
-    /// Imports the entries of the root of the source into `root`, which gets its attributes unless it existed before.
-    fn tree_into(&mut self, meta: &Meta, root: &Object, was_there: bool) -> Result<(), CopyError> {
-        let mut waiting = VecDeque::from([(Vec::new(), meta.clone(), root.clone(), was_there)]);
-        while let Some((path, meta, directory, was_there)) = waiting.pop_front() {
-            self.put.done.directories += 1;
-            for entry in self.source.list(&path)? {
-                let path = join(&path, &entry.name);
-                let made = self.entry(&path, &entry.meta, &directory, &entry.name)?;
-                let Some((made, was_there)) = made else { continue };
-                match entry.meta.kind {
-                    Kind::Directory => waiting.push_back((path, entry.meta, made, was_there)),
-                    _ => self.finish(&path, &entry.meta, &made)?,
-                }
+impl Import<'_> {
+    /// Imports everything below the root of the source.
+    fn tree(mut self) -> Result<Imported, CopyError> {
+        // What is left of the directories on the way, from the root down.
+        let mut open = vec![(Vec::new(), self.source.list(b"")?.into_iter())];
+        while let Some((above, entries)) = open.last_mut() {
+            let Some(Entry { name, meta }) = entries.next() else {
+                open.pop();
+                continue;
+            };
+            let path = join(above, &name);
+            match self.links.first(&meta) {
+                Some(first) => self.fill.link(&path, &first, meta.mtime)?,
+                None => self.object(&path, &meta)?,
             }
-            if !was_there {
-                self.put.attributes(&path, &meta, &directory)?;
+            if meta.kind == Kind::Directory {
+                let entries = self.source.list(&path)?.into_iter();
+                open.push((path, entries));
             }
         }
+        self.fill.end()?;
+        Ok(self.fill.put.done)
+    }
+
+    fn object(&mut self, path: &[u8], meta: &Meta) -> Result<(), CopyError> {
+        let Import { fill, source, links } = self;
+        let shared = links.is_shared(meta);
+        let making = Making { path, meta, shared };
+        let made = with_contents(source, path, meta, |next| fill.object(making, next))?;
+        links.note(meta, shared, &made);
         Ok(())
     }
 
-    /// Makes an object without its contents, or finds the directory to merge into. Returns whether it existed; nothing if it is
-    /// another name of what has been imported before.
+    /// Imports the root of the source as `name` in `directory`; nothing if it is another name of what has been imported.
     fn entry(
         &mut self,
         path: &[u8],
         meta: &Meta,
         directory: &Object,
         name: &[u8],
-    ) -> Result<Option<(Object, bool)>, CopyError> {
-        if self.link(path, meta, directory, name)? {
+    ) -> Result<Option<Object>, CopyError> {
+        let Import { fill, source, links } = self;
+        if let Some(first) = links.first(meta) {
+            fill.link_in(path, &first, directory, name)?;
             return Ok(None);
         }
-        let shared = self.links.names.get(&identity(meta)).is_some_and(|names| *names > 1);
-        let shared = shared && meta.kind != Kind::Directory;
-        let made = self.make(path, meta, directory, name, shared)?;
-        if shared {
-            self.links.made.insert(identity(meta), made.0.clone());
-        }
+        let shared = links.is_shared(meta);
+        let making = Making { path, meta, shared };
+        let made = with_contents(source, path, meta, |next| {
+            fill.object_in(making, directory, name, next)
+        })?;
+        links.note(meta, shared, &made);
         Ok(Some(made))
     }
+}
 
-    /// Makes an object without its contents, or finds the directory to merge into. Returns whether it existed.
-    fn make(
-        &mut self,
-        path: &[u8],
-        meta: &Meta,
-        directory: &Object,
-        name: &[u8],
-        zone: bool,
-    ) -> Result<(Object, bool), CopyError> {
-        if let Some(there) = self.clear(path, meta, directory, name)? {
-            return Ok((there, true));
-        }
-        Ok((self.put.make(path, meta, directory, name, zone)?, false))
+/// Calls `make` with what reads the contents of a file; an object of another kind has none.
+fn with_contents(
+    source: &Source,
+    path: &[u8],
+    meta: &Meta,
+    make: impl FnOnce(&mut NextPiece<'_>) -> Result<Object, CopyError>,
+) -> Result<Object, CopyError> {
+    if meta.kind != Kind::File || meta.size == 0 {
+        return make(&mut |_| Ok(None));
     }
-
-    /// Clears the name of an object. Returns the existing directory to merge into.
-    fn clear(
-        &mut self,
-        path: &[u8],
-        meta: &Meta,
-        directory: &Object,
-        name: &[u8],
-    ) -> Result<Option<Object>, CopyError> {
-        let Some(older_than) = self.older_than else { return Ok(None) };
-        let is_directory = meta.kind == Kind::Directory;
-        let cleared = self.put.fs.clear_for_copy(directory, name, is_directory, older_than);
-        cleared.map_err(|error| CopyError::at(path, error))
-    }
-
-    /// Whether this is another name of something that was imported before; then it becomes one here.
-    fn link(
-        &mut self,
-        path: &[u8],
-        meta: &Meta,
-        directory: &Object,
-        name: &[u8],
-    ) -> Result<bool, CopyError> {
-        if meta.nlink < 2 || meta.kind == Kind::Directory {
-            return Ok(false);
-        }
-        let Some(first) = self.links.made.get(&identity(meta)).cloned() else { return Ok(false) };
-        self.clear(path, meta, directory, name)?;
-        self.put.fs.link(&first, directory, name)?;
-        self.put.done.links += 1;
-        Ok(true)
-    }
-
-    /// Contents and attributes of what is no directory.
-    fn finish(&mut self, path: &[u8], meta: &Meta, made: &Object) -> Result<(), CopyError> {
-        if meta.kind != Kind::File || meta.size == 0 {
-            return self.put.finish(path, meta, made, |_| Ok(None));
-        }
-        let mut reader = self.source.reader(path, meta)?;
-        self.put.finish(path, meta, made, |piece| Ok(reader.next_segment(piece)?))?;
-        Ok(reader.finish()?)
-    }
+    let mut reader = source.reader(path, meta)?;
+    let made = make(&mut |piece| Ok(reader.next_segment(piece)?))?;
+    reader.finish()?;
+    Ok(made)
 }
 
 fn identity(meta: &Meta) -> (u64, u64) {

@@ -8,8 +8,10 @@ mod archive_in;
 mod archive_out;
 mod args;
 mod export;
+mod fill;
 mod import;
 mod meta;
+mod needs;
 mod options;
 mod put;
 mod salvage;
@@ -18,9 +20,11 @@ pub use archive_in::import_archive;
 pub use archive_out::export_archive;
 pub use args::{ExcludeArgs, OwnerArgs};
 pub use export::{ExportInto, Exported, export};
+pub use fill::empty_directory;
 pub use import::{ImportLinks, import_entry, import_over, import_tree};
 pub use meta::file_type;
-pub use options::{ImportOptions, Imported, Numbers, Owners, root_attributes};
+pub use needs::{Needs, archive_links};
+pub use options::{ImportOptions, Imported, Numbers, Owners};
 pub use salvage::{Salvaged, salvage};
 
 /// Why a copy stopped.

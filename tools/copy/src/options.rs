@@ -2,7 +2,7 @@
 
 use betr_core::fs::Attributes;
 use betr_core::ids::Time;
-use betr_host::Meta;
+use betr_host::{Kind, Meta};
 
 use crate::CopyError;
 use crate::meta::time_of;
@@ -75,7 +75,9 @@ impl ImportOptions {
     pub(crate) fn attributes(&self, path: &[u8], meta: &Meta) -> Result<Attributes, CopyError> {
         let (uid, gid) = self.owner(path, meta.uid, meta.gid)?;
         let (accessed, modified) = self.times(meta);
-        Ok(Attributes { perm: meta.perm, uid, gid, accessed, modified })
+        // What systems with modes of symbolic links say of them depends on the umask of who made them.
+        let perm = if matches!(meta.kind, Kind::Symlink(_)) { 0o777 } else { meta.perm };
+        Ok(Attributes { perm, uid, gid, accessed, modified })
     }
 
     /// Who is to own the object at `path`, if it is these who own it now.
@@ -99,11 +101,6 @@ impl ImportOptions {
             }
         }
     }
-}
-
-/// The attributes that the root directory takes from the root of a source.
-pub fn root_attributes(meta: &Meta, options: ImportOptions) -> Result<Attributes, CopyError> {
-    options.attributes(b"", meta)
 }
 
 #[cfg(test)]

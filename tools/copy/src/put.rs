@@ -1,15 +1,18 @@
 //! Making single objects of an image as their metadata and data say, wherever those come from.
 
+use std::ops::Range;
+
 use betr_core::fs::{Attributes, Changes, Fs, New, Object};
 use betr_host::{Kind, Meta};
 use bytes::Bytes;
 
+use crate::fill::NextPiece;
 use crate::meta::file_type;
 use crate::{CopyError, ImportOptions, Imported};
 
-/// How much of a file is read and written at once.
-const PIECE: usize = 1 << 20;
-const BLOCK: u64 = 4096;
+/// How much of a file is written at once, in bytes.
+const WINDOW: u64 = 1 << 20;
+const BLOCK: usize = 4096;
 
 /// Makes objects, and counts them.
 pub(crate) struct Put<'p> {
@@ -21,7 +24,7 @@ pub(crate) struct Put<'p> {
 
 impl<'p> Put<'p> {
     pub fn new(fs: &'p mut Fs, options: ImportOptions) -> Put<'p> {
-        Put { fs, options, done: Imported::default(), buffer: vec![0; PIECE] }
+        Put { fs, options, done: Imported::default(), buffer: vec![0; WINDOW as usize] }
     }
 
     /// Makes `name` in `directory`, without its contents. With `zone` it is ready for more names.
@@ -52,7 +55,7 @@ impl<'p> Put<'p> {
         path: &[u8],
         meta: &Meta,
         made: &Object,
-        next: impl FnMut(&mut [u8]) -> Result<Option<(u64, usize)>, CopyError>,
+        next: &mut NextPiece<'_>,
     ) -> Result<(), CopyError> {
         if meta.kind == Kind::File {
             self.done.files += 1;
@@ -64,21 +67,33 @@ impl<'p> Put<'p> {
         self.attributes(path, meta, made)
     }
 
-    /// Writes the contents of an empty file.
+    /// Writes the contents of an empty file. What is written depends on what the file reads as, and not on where its source has
+    /// holes, or in which pieces it comes: one operation for each window that is not all zeros, from the first
+    /// block with data to the last byte that is not zero.
     pub fn contents(
         &mut self,
         path: &[u8],
         size: u64,
         file: &Object,
-        mut next: impl FnMut(&mut [u8]) -> Result<Option<(u64, usize)>, CopyError>,
+        next: &mut NextPiece<'_>,
     ) -> Result<(), CopyError> {
         let at = |error| CopyError::at(path, error);
+        let mut window = Window { start: 0, bytes: Vec::new() };
         let mut end = 0;
-        while let Some((offset, len)) = next(&mut self.buffer)? {
-            let (start, piece) = whole_blocks(offset, &self.buffer[..len], end, size);
-            end = start + piece.len() as u64;
-            self.fs.write(file, start, &Bytes::from(piece)).map_err(at)?;
+        while let Some((mut offset, len)) = next(&mut self.buffer)? {
+            let mut data = &self.buffer[..len];
+            while !data.is_empty() {
+                let start = offset - offset % WINDOW;
+                if start != window.start {
+                    write_window(self.fs, file, &window, &mut end).map_err(at)?;
+                    window.begin(start);
+                }
+                let now = data.len().min((start + WINDOW - offset) as usize);
+                window.put(offset, &data[..now]);
+                (offset, data) = (offset + now as u64, &data[now..]);
+            }
         }
+        write_window(self.fs, file, &window, &mut end).map_err(at)?;
         if end < size {
             self.fs.truncate(file, size).map_err(at)?;
         }
@@ -93,14 +108,7 @@ impl<'p> Put<'p> {
         meta: &Meta,
         object: &Object,
     ) -> Result<(), CopyError> {
-        if !meta.xattrs.is_empty() {
-            self.fs.set_xattrs(object, &meta.xattrs).map_err(|error| match error {
-                betr_core::Error::Refused(refusal) => {
-                    CopyError::unfit(path, format_args!("extended attribute: {refusal}"))
-                }
-                other => other.into(),
-            })?;
-        }
+        self.xattrs(path, meta, object)?;
         if !matches!(meta.kind, Kind::Directory | Kind::File) {
             return Ok(());
         }
@@ -115,18 +123,68 @@ impl<'p> Put<'p> {
         };
         Ok(self.fs.set_attributes(object, changes)?)
     }
+
+    /// Extended attributes alone.
+    pub fn xattrs(&mut self, path: &[u8], meta: &Meta, object: &Object) -> Result<(), CopyError> {
+        if meta.xattrs.is_empty() {
+            return Ok(());
+        }
+        self.fs.set_xattrs(object, &meta.xattrs).map_err(|error| match error {
+            betr_core::Error::Refused(refusal) => {
+                CopyError::unfit(path, format_args!("extended attribute: {refusal}"))
+            }
+            other => other.into(),
+        })
+    }
 }
 
-/// Extends a segment with zeros to whole blocks, as far as no earlier segment reaches and the file
-/// goes: so the image does not depend on how fine the holes of the source are.
-fn whole_blocks(offset: u64, data: &[u8], before: u64, size: u64) -> (u64, Vec<u8>) {
-    let end = (offset + data.len() as u64).next_multiple_of(BLOCK).min(size);
-    let start = (offset / BLOCK * BLOCK).max(before.min(offset));
-    let mut whole = Vec::with_capacity((end - start) as usize);
-    whole.resize((offset - start) as usize, 0);
-    whole.extend_from_slice(data);
-    whole.resize((end - start) as usize, 0);
-    (start, whole)
+/// A part of a file that begins at a multiple of [`WINDOW`]; what is not in it is zero.
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    fn begin(&mut self, start: u64) {
+        self.start = start;
+        self.bytes.clear();
+    }
+
+    /// Takes data that lie in it, behind what it has.
+    fn put(&mut self, offset: u64, data: &[u8]) {
+        self.bytes.resize((offset - self.start) as usize, 0);
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// What is to be written of it: from the first block that is not all zeros to the last byte that is not zero.
+    fn filled(&self) -> Option<Range<usize>> {
+        let end = trimmed(&self.bytes);
+        let mut blocks = self.bytes[..end].chunks(BLOCK);
+        let first = blocks.position(|block| trimmed(block) > 0)?;
+        Some(first * BLOCK..end)
+    }
+}
+
+/// How many bytes there are up to the last that is not zero.
+pub(crate) fn trimmed(bytes: &[u8]) -> usize {
+    // 64 at once, for long rows of zeros.
+    let rows =
+        bytes.rchunks(64).take_while(|row| row.iter().all(|byte| *byte == 0)).map(<[u8]>::len);
+    let rest = &bytes[..bytes.len() - rows.sum::<usize>()];
+    rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// Writes a window of a file. `end` becomes the end of what has been written.
+fn write_window(
+    fs: &mut Fs,
+    file: &Object,
+    window: &Window,
+    end: &mut u64,
+) -> betr_core::Result<()> {
+    let Some(filled) = window.filled() else { return Ok(()) };
+    let start = window.start + filled.start as u64;
+    *end = window.start + filled.end as u64;
+    fs.write(file, start, &Bytes::copy_from_slice(&window.bytes[filled]))
 }
 
 #[cfg(test)]
@@ -134,19 +192,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_become_whole_blocks() {
-        for (offset, len, before, size, expected) in [
-            (0, 4096, 0, 4096, (0, 4096)),
-            (0, 100, 0, 100, (0, 100)),
-            (0, 1024, 0, 9000, (0, 4096)),
-            (5120, 1024, 4096, 9000, (4096, 4096)),
-            (5120, 512, 5120, 9000, (5120, 3072)),
-            (5120, 512, 8192, 9000, (5120, 3072)),
-            (8704, 200, 4096, 9000, (8192, 808)),
-        ] {
-            let (start, piece) = whole_blocks(offset, &vec![7; len], before, size);
-            assert_eq!((start, piece.len()), expected);
-            assert_eq!(piece.iter().filter(|byte| **byte == 7).count(), len);
+    fn a_window_begins_with_a_block_and_ends_with_a_byte() {
+        let mut window = Window { start: WINDOW, bytes: Vec::new() };
+        assert_eq!(window.filled(), None);
+        window.put(WINDOW + 10, &[0; 9000]);
+        assert_eq!(window.filled(), None);
+        window.put(WINDOW + 9100, &[7, 0, 8, 0, 0]);
+        assert_eq!(window.filled(), Some(8192..9103));
+        assert_eq!(window.bytes.len(), 9105);
+        window.begin(0);
+        window.put(0, &[1]);
+        assert_eq!(window.filled(), Some(0..1));
+        for len in 0..300 {
+            let mut bytes = vec![0; 300];
+            bytes[..len].fill(1);
+            assert_eq!(trimmed(&bytes), len);
         }
     }
 }

@@ -70,7 +70,7 @@ impl Command for Args {
 /// What is copied into an image.
 enum Original {
     Image(Object),
-    Host(Box<Source>, betr_host::Survey, Kind),
+    Host(Box<Source>, betr_host::Links, Kind),
 }
 
 /// The destination of one source.
@@ -106,11 +106,11 @@ impl Args {
             jobs.push(job(session, original, name.as_deref(), dest, into.as_ref())?);
         }
         drop(into);
-        let surveys = jobs.iter().filter_map(|job: &Job| match &job.original {
-            Original::Host(_, survey, _) => Some(survey),
+        let trees = jobs.iter().filter_map(|job: &Job| match &job.original {
+            Original::Host(_, links, _) => Some(links),
             Original::Image(_) => None,
         });
-        let mut imported = ImportLinks::of(surveys);
+        let mut imported = ImportLinks::of(trees);
         let image = session.image().to_owned();
         session.change(|fs| {
             // Objects with this number or a greater one are copies that this command makes.
@@ -162,10 +162,10 @@ impl Args {
                     false => Source::open_followed(&path),
                 };
                 let source = source.map_err(host)?;
-                let survey = source.survey().map_err(host)?;
+                let links = source.links().map_err(host)?;
                 let kind = source.root().map_err(host)?.kind;
                 let operand = Operand::new(path.as_os_str().as_bytes());
-                (Original::Host(Box::new(source), survey, kind), operand)
+                (Original::Host(Box::new(source), links, kind), operand)
             }
         };
         self.check(original.kind() == FileType::Directory, operand.bytes())?;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io, time};
 use betr_copy::{
-    CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs, import_archive, import_entry,
+    CopyError, ExcludeArgs, ImportOptions, OwnerArgs, archive_links, empty_directory,
+    import_archive, import_entry,
 };
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::volume::Mode;
-use betr_host::{Excludes, Source, Survey};
-use betr_tar::Archive;
+use betr_host::{Excludes, Links, Source};
+use betr_tar::{Archive, ArchiveLinks};
 
 use crate::{Command, Session, copy_failure};
 
@@ -49,8 +49,8 @@ pub struct Args {
 
 /// What is imported.
 enum Contents {
-    Tree(Source, Survey),
-    Archive(Box<Archive>, Excludes),
+    Tree(Source, Links),
+    Archive(Box<Archive>, ArchiveLinks, Excludes),
 }
 
 impl Command for Args {
@@ -70,12 +70,25 @@ impl Command for Args {
         let image = session.image().to_owned();
         let done = session.change(|fs| {
             let done = match &mut contents {
-                Contents::Tree(source, survey) => {
-                    import_entry(fs, source, survey, &target.directory, &target.name, options)
+                Contents::Tree(source, links) => {
+                    import_entry(fs, source, links, &target.directory, &target.name, options)
                 }
-                Contents::Archive(archive, excludes) => {
-                    let into = (&target.directory, &target.name[..]);
-                    unpack(fs, archive, excludes, into, options, io)
+                Contents::Archive(archive, links, excludes) => {
+                    let root = empty_directory(fs, &target.directory, &target.name);
+                    root.and_then(|root| {
+                        import_archive(
+                            fs,
+                            archive,
+                            &root,
+                            links,
+                            excludes,
+                            options,
+                            &mut |warning| {
+                                // Whether it could be shown does not matter to the image.
+                                let _ = io.note(&format!("betr import: warning: {warning}"));
+                            },
+                        )
+                    })
                 }
             };
             done.map_err(|error| copy_failure(&image, error))
@@ -98,37 +111,26 @@ fn is_directory(source: &Source) -> Result<bool, Failure> {
 
 fn open(args: &Args) -> Result<Contents, Failure> {
     let excludes = args.excludes.excludes().map_err(Failure::usage)?;
-    let archive = match (args.source == Path::new("-"), args.tar) {
-        (true, _) => Archive::stdin(),
-        (false, true) => Archive::open(&args.source),
-        (false, false) => {
-            let host = |error: betr_host::HostError| Failure::failed(error.to_string());
-            let source = Source::open(&args.source).map_err(host)?;
-            let source = source.exclude_caches(args.exclude_caches).exclude(excludes);
-            let survey = source.survey().map_err(host)?;
-            return Ok(Contents::Tree(source, survey));
-        }
-    };
+    let is_stdin = args.source == Path::new("-");
+    if !is_stdin && !args.tar {
+        let host = |error: betr_host::HostError| Failure::failed(error.to_string());
+        let source = Source::open(&args.source).map_err(host)?;
+        let source = source.exclude_caches(args.exclude_caches).exclude(excludes);
+        let links = source.links().map_err(host)?;
+        return Ok(Contents::Tree(source, links));
+    }
     if args.exclude_caches {
         return Err(Failure::usage("--exclude-caches is not for archives"));
     }
-    let archive = archive.map_err(|error| copy_failure(&args.image, error.into()))?;
-    Ok(Contents::Archive(Box::new(archive), excludes))
-}
-
-/// Makes a directory of the contents of an archive.
-fn unpack(
-    fs: &mut Fs,
-    archive: &mut Archive,
-    excludes: &Excludes,
-    (directory, name): (&Object, &[u8]),
-    options: ImportOptions,
-    io: &mut Io,
-) -> Result<Imported, CopyError> {
-    let empty = Attributes { perm: 0o755, ..Attributes::at(fs.now()) };
-    let root = fs.make(directory, name, New::of(FileType::Directory, empty))?;
-    import_archive(fs, archive, &root, excludes, options, &mut |warning| {
-        // Whether it could be shown does not matter to the image.
-        let _ = io.note(&format!("betr import: warning: {warning}"));
-    })
+    let failure = |error: CopyError| copy_failure(&args.image, error);
+    let archive = || match is_stdin {
+        true => Archive::stdin(),
+        false => Archive::open(&args.source),
+    };
+    let archive = || archive().map_err(|error| failure(error.into()));
+    let links = match !is_stdin && args.source.is_file() {
+        true => archive_links(&mut archive()?, &excludes).map_err(failure)?,
+        false => ArchiveLinks::default(),
+    };
+    Ok(Contents::Archive(Box::new(archive()?), links, excludes))
 }

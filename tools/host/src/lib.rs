@@ -19,11 +19,11 @@
 
 mod error;
 mod exclude;
+mod links;
 mod meta;
 mod reader;
 mod restore;
 mod source;
-mod survey;
 mod target;
 mod walk;
 mod writer;
@@ -31,9 +31,9 @@ mod xattr;
 
 pub use error::{HostError, Result, Warning};
 pub use exclude::Excludes;
+pub use links::Links;
 pub use meta::{Kind, Meta, Time};
 pub use reader::FileReader;
 pub use source::{Entry, Source};
-pub use survey::Survey;
 pub use target::Target;
 pub use writer::FileWriter;

@@ -4,7 +4,7 @@
 //! [`crate::Target`], and the translation from what the host reports. Holds no
 //! path: the caller knows which object it asked for.
 
-use rustix::fs::{FileType, Statx, StatxTimestamp};
+use rustix::fs::{FileType, Stat};
 
 /// A point in time: whole seconds since 1970-01-01 00:00:00 UTC, and the
 /// nanoseconds after them.
@@ -19,9 +19,21 @@ pub struct Time {
     pub nanos: u32,
 }
 
-impl From<StatxTimestamp> for Time {
-    fn from(time: StatxTimestamp) -> Self {
-        Self { secs: time.tv_sec, nanos: time.tv_nsec }
+impl Time {
+    /// When the object was last read, as the host says.
+    pub(crate) fn accessed(stat: &Stat) -> Self {
+        // There are less than 2^30 nanoseconds.
+        Self { secs: stat.st_atime, nanos: stat.st_atime_nsec as u32 }
+    }
+
+    /// When its data last changed.
+    pub(crate) fn modified(stat: &Stat) -> Self {
+        Self { secs: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
+    }
+
+    /// When its metadata last changed.
+    pub(crate) fn changed(stat: &Stat) -> Self {
+        Self { secs: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
     }
 }
 
@@ -57,9 +69,9 @@ pub enum Kind {
 impl Kind {
     /// The kind the host reports, without the target of a symbolic link, which
     /// takes another call; nothing for a kind this crate does not know.
-    pub(crate) fn from_statx(stat: &Statx) -> Option<Self> {
-        let (major, minor) = (stat.stx_rdev_major, stat.stx_rdev_minor);
-        match FileType::from_raw_mode(stat.stx_mode.into()) {
+    pub(crate) fn from_stat(stat: &Stat) -> Option<Self> {
+        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+        match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => Some(Self::Directory),
             FileType::RegularFile => Some(Self::File),
             FileType::Symlink => Some(Self::Symlink(Vec::new())),
@@ -136,25 +148,20 @@ impl Meta {
     }
 
     /// The metadata the host reports of an object of kind `kind`.
-    pub(crate) fn from_statx(stat: &Statx, kind: Kind, xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
+    pub(crate) fn from_stat(stat: &Stat, kind: Kind, xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         Self {
             kind,
-            perm: u32::from(stat.stx_mode) & 0o7777,
-            uid: stat.stx_uid,
-            gid: stat.stx_gid,
-            nlink: stat.stx_nlink.into(),
-            dev: device(stat),
-            ino: stat.stx_ino,
-            size: stat.stx_size,
-            atime: stat.stx_atime.into(),
-            mtime: stat.stx_mtime.into(),
-            ctime: stat.stx_ctime.into(),
+            perm: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            nlink: stat.st_nlink,
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            size: stat.st_size as u64,
+            atime: Time::accessed(stat),
+            mtime: Time::modified(stat),
+            ctime: Time::changed(stat),
             xattrs,
         }
     }
-}
-
-/// The file system an object is on, as one number.
-pub(crate) fn device(stat: &Statx) -> u64 {
-    rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }

@@ -11,11 +11,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{OFlags, SeekFrom, Statx, seek};
+use rustix::fs::{OFlags, SeekFrom, Stat, seek};
 use rustix::io::{Errno, pread};
 
 use crate::error::{HostError, Result};
-use crate::meta::{Kind, Meta, Time, device};
+use crate::meta::{Kind, Meta, Time};
 use crate::walk;
 
 /// An open regular file whose data are being read.
@@ -69,7 +69,7 @@ impl FileReader {
             ctime: expected.ctime,
             position: 0,
             data_end: 0,
-            holes: stat.stx_blocks.saturating_mul(512) < stat.stx_size,
+            holes: (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64,
             path: shown,
         })
     }
@@ -102,13 +102,13 @@ impl FileReader {
     /// this has succeeded, what was read may belong to different states of it.
     pub fn finish(self) -> Result<()> {
         let stat = walk::stat(self.fd.as_fd()).map_err(|errno| self.io("look at", errno))?;
-        if stat.stx_size != self.size {
+        if stat.st_size as u64 != self.size {
             return Err(self.changed("its size is different"));
         }
-        if Time::from(stat.stx_mtime) != self.mtime {
+        if Time::modified(&stat) != self.mtime {
             return Err(self.changed("its modification time is different"));
         }
-        if Time::from(stat.stx_ctime) != self.ctime {
+        if Time::changed(&stat) != self.ctime {
             return Err(self.changed("its change time is different"));
         }
         // Files that the kernel makes up, as in /proc, say that they are empty.
@@ -183,17 +183,17 @@ impl FileReader {
 }
 
 /// How an opened file is not the one that was listed, if so.
-fn replaced(stat: &Statx, expected: &Meta) -> Option<&'static str> {
-    if Kind::from_statx(stat) != Some(Kind::File)
-        || device(stat) != expected.dev
-        || stat.stx_ino != expected.ino
+fn replaced(stat: &Stat, expected: &Meta) -> Option<&'static str> {
+    if Kind::from_stat(stat) != Some(Kind::File)
+        || stat.st_dev != expected.dev
+        || stat.st_ino != expected.ino
     {
         return Some("it was replaced by something else after it was listed");
     }
-    if stat.stx_size != expected.size {
+    if stat.st_size as u64 != expected.size {
         return Some("its size is different");
     }
-    if Time::from(stat.stx_mtime) != expected.mtime {
+    if Time::modified(stat) != expected.mtime {
         return Some("its modification time is different");
     }
     None

@@ -14,10 +14,12 @@
 //! At the end the object is looked at: file systems round or limit times, and
 //! the kernel clears mode bits, without saying so.
 
+use std::fs::Permissions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmodat, chownat, openat, utimensat,
+    AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, openat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -43,7 +45,7 @@ pub(crate) fn set_meta(
         .map_err(|errno| HostError::io("open", path.clone(), errno))?;
     let mut restore = Restore { fd, path, meta, perm: meta.perm & 0o7777, warnings: Vec::new() };
     restore.check_kind()?;
-    restore.owner()?;
+    restore.owner(parent, name)?;
     if inherited && !matches!(meta.kind, Kind::Symlink(_)) {
         xattr::remove_acls(restore.fd.as_fd())
             .map_err(|errno| restore.io("remove the access control list of", errno))?;
@@ -68,7 +70,7 @@ struct Restore<'a> {
 impl Restore<'_> {
     fn check_kind(&self) -> Result<()> {
         let stat = walk::stat(self.fd.as_fd()).map_err(|errno| self.io("look at", errno))?;
-        let kind = Kind::from_statx(&stat).map(|kind| kind.file_type());
+        let kind = Kind::from_stat(&stat).map(|kind| kind.file_type());
         if kind == Some(self.meta.kind.file_type()) {
             return Ok(());
         }
@@ -78,14 +80,22 @@ impl Restore<'_> {
         })
     }
 
-    fn owner(&mut self) -> Result<()> {
+    fn owner(&mut self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
         let Meta { uid, gid, .. } = *self.meta;
         // The number with all bits set means "leave it alone" to the kernel.
         let set = if uid == u32::MAX || gid == u32::MAX {
             Err(Errno::INVAL)
         } else {
             let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-            chownat(&self.fd, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)
+            match self.meta.kind {
+                Kind::Symlink(_) => {
+                    chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+                }
+                _ => {
+                    let path = proc_path(self.fd.as_fd());
+                    chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())
+                }
+            }
         };
         match set {
             Ok(()) => Ok(()),
@@ -136,9 +146,12 @@ impl Restore<'_> {
         if matches!(self.meta.kind, Kind::Symlink(_)) {
             return Ok(());
         }
-        let mode = Mode::from_raw_mode(self.perm);
-        chmodat(CWD, proc_path(self.fd.as_fd()), mode, AtFlags::empty())
-            .map_err(|errno| self.io("change the mode of", errno))
+        // Through libc, which rustix does not ask: fakeroot and its like stand between a program and libc.
+        let mode = Permissions::from_mode(self.perm);
+        std::fs::set_permissions(proc_path(self.fd.as_fd()), mode).map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            self.io("change the mode of", errno)
+        })
     }
 
     fn times(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
@@ -166,12 +179,12 @@ impl Restore<'_> {
     /// Compares what can be changed silently with what was asked for.
     fn verify(&mut self) -> Result<()> {
         let stat = walk::stat(self.fd.as_fd()).map_err(|errno| self.io("look at", errno))?;
-        let perm = u32::from(stat.stx_mode) & 0o7777;
+        let perm = stat.st_mode & 0o7777;
         if perm != self.perm && !matches!(self.meta.kind, Kind::Symlink(_)) {
             let what = format!("the host made mode {:04o} into {perm:04o}", self.perm);
             self.warn(what, Errno::PERM);
         }
-        let read = (Time::from(stat.stx_atime), Time::from(stat.stx_mtime));
+        let read = (Time::accessed(&stat), Time::modified(&stat));
         if read != (self.meta.atime, self.meta.mtime) {
             let what = "the file system cannot hold its times and changed them".to_owned();
             self.warn(what, Errno::RANGE);

@@ -25,14 +25,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use betr_core::path::Operand;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags, openat, statx};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, openat, statat};
 use rustix::io::Errno;
 
 use crate::error::{HostError, Result};
 use crate::exclude::Excludes;
+use crate::links::{self, Links};
 use crate::meta::{Kind, Meta};
 use crate::reader::FileReader;
-use crate::survey::{self, Survey};
 use crate::walk::{self, READ_NAME_MAX};
 use crate::xattr::XattrReader;
 
@@ -116,7 +116,7 @@ impl Source {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = openat(CWD, parent, flags, Mode::empty())
-            .and_then(|dir| statx(&dir, name, no_follow(), StatxFlags::TYPE).map(|_| dir));
+            .and_then(|dir| statat(&dir, name, no_follow()).map(|_| dir));
         match opened {
             Ok(dir) => Ok(Self::new(dir, Some(name.to_vec()), shown)),
             Err(errno) => Err(HostError::io("open", shown, errno)),
@@ -183,9 +183,9 @@ impl Source {
         FileReader::open(self.dir.as_fd(), below, shown, expected)
     }
 
-    /// Counts the tree, without reading data or extended attributes.
-    pub fn survey(&self) -> Result<Survey> {
-        survey::take(self)
+    /// Which names of the tree are hard links of each other.
+    pub fn links(&self) -> Result<Links> {
+        links::find(self)
     }
 
     /// Whether the root is a single object and not a directory.
@@ -274,9 +274,8 @@ impl Source {
             },
             errno => self.io(op, path, errno),
         };
-        let stat = statx(dir, name, no_follow(), StatxFlags::BASIC_STATS)
-            .map_err(|errno| fail("look at", errno))?;
-        let kind = match Kind::from_statx(&stat) {
+        let stat = statat(dir, name, no_follow()).map_err(|errno| fail("look at", errno))?;
+        let kind = match Kind::from_stat(&stat) {
             Some(Kind::Symlink(_)) => {
                 let target = rustix::fs::readlinkat(dir, name, Vec::new())
                     .map_err(|errno| fail("read the symbolic link", errno))?;
@@ -297,7 +296,7 @@ impl Source {
             },
             errno => fail("read the extended attributes of", errno),
         })?;
-        Ok(Meta::from_statx(&stat, kind, found))
+        Ok(Meta::from_stat(&stat, kind, found))
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, openat, openat2};
 use rustix::io::Errno;
 
 use crate::error::{HostError, Result};
@@ -96,8 +96,8 @@ pub(crate) fn open_parent(
 }
 
 /// Metadata of an open file itself.
-pub(crate) fn stat(fd: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
-    rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+pub(crate) fn stat(fd: BorrowedFd<'_>) -> std::result::Result<Stat, Errno> {
+    rustix::fs::fstat(fd)
 }
 
 fn open_with(
@@ -149,11 +149,14 @@ fn open_step(
 }
 
 /// Whether the kernel can be told to follow no link in a whole path (5.6 and
-/// later, and not barred by a sandbox). Otherwise every component is a call.
+/// later, and not barred by a sandbox). Otherwise every component is a call; so it is where something stands between this
+/// program and libc (fakeroot, pseudo), which does not see openat2(2), and has to know what each descriptor is.
 fn have_openat2() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
-    *KNOWN
-        .get_or_init(|| openat2(CWD, c"/", STEP, Mode::empty(), ResolveFlags::NO_SYMLINKS).is_ok())
+    *KNOWN.get_or_init(|| {
+        std::env::var_os("LD_PRELOAD").is_none_or(|preloaded| preloaded.is_empty())
+            && openat2(CWD, c"/", STEP, Mode::empty(), ResolveFlags::NO_SYMLINKS).is_ok()
+    })
 }
 
 #[cfg(test)]

@@ -1,69 +1,66 @@
 //! What an image is filled with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use betr_cli::Failure;
-use betr_copy::{CopyError, ImportOptions, Imported, import_archive, import_tree, root_attributes};
-use betr_core::fs::{Attributes, Fs};
-use betr_host::{Excludes, Source, Survey};
-use betr_tar::{Archive, TarError};
+use betr_copy::{
+    CopyError, ImportOptions, Imported, Needs, archive_links, import_archive, import_tree,
+};
+use betr_core::fs::Fs;
+use betr_host::{Excludes, Links, Source};
+use betr_tar::{Archive, ArchiveLinks};
 
 /// How another program's archive is handed over.
 const PIPED: &str = "betr mkfs IMAGE SIZE -d -";
 
 /// A tree of the host, or an archive.
 pub(crate) enum Contents {
-    Tree(Source, Survey),
-    /// With a survey, if it can be read twice.
-    Archive(Box<Archive>, Excludes, Option<Survey>),
+    Tree(Source, Links),
+    /// An archive that can be read as often as is needed.
+    File(PathBuf, Excludes, ArchiveLinks),
+    /// One that can be read once.
+    Stream(Box<Archive>, Excludes),
 }
 
 impl Contents {
     /// Opens a directory or an archive; `-` is an archive on standard input.
     pub fn open(path: &Path, excludes: Excludes, caches: bool) -> Result<Contents, Failure> {
-        let bad = |error: TarError| Failure::failed(error.explain(PIPED));
-        let archive = |archive: Result<Archive, TarError>, excludes, survey| {
-            if caches {
-                return Err(Failure::usage("--exclude-caches is not for archives"));
-            }
-            Ok(Contents::Archive(Box::new(archive.map_err(bad)?), excludes, survey))
+        let failure = |error: CopyError| copy_failure(&error);
+        let meta = std::fs::metadata(path);
+        let is_stdin = path.as_os_str() == "-";
+        // What cannot be looked at is reported as a tree that cannot be opened.
+        if !is_stdin && meta.as_ref().map_or(true, |meta| meta.is_dir()) {
+            let host = |error: betr_host::HostError| Failure::failed(error.to_string());
+            let source = Source::open(path).map_err(host)?;
+            let source = source.exclude_caches(caches).exclude(excludes);
+            let links = source.links().map_err(host)?;
+            return Ok(Contents::Tree(source, links));
+        }
+        if caches {
+            return Err(Failure::usage("--exclude-caches is not for archives"));
+        }
+        let opened = match is_stdin {
+            true => Archive::stdin(),
+            false => Archive::open(path),
         };
-        if path.as_os_str() == "-" {
-            return archive(Archive::stdin(), excludes, None);
+        let mut archive = opened.map_err(|error| failure(error.into()))?;
+        if is_stdin || !meta.is_ok_and(|meta| meta.is_file()) {
+            return Ok(Contents::Stream(Box::new(archive), excludes));
         }
-        match std::fs::metadata(path) {
-            Ok(meta) if meta.is_file() => {
-                let mut first = Archive::open(path).map_err(bad)?;
-                let survey = betr_tar::survey(&mut first, &excludes).map_err(bad)?;
-                archive(Archive::open(path), excludes, Some(survey))
-            }
-            Ok(meta) if !meta.is_dir() => archive(Archive::open(path), excludes, None),
-            // What cannot be looked at is reported as a tree that cannot be opened.
-            _ => {
-                let host = |error: betr_host::HostError| Failure::failed(error.to_string());
-                let source = Source::open(path).map_err(host)?;
-                let source = source.exclude_caches(caches).exclude(excludes);
-                let survey = source.survey().map_err(host)?;
-                Ok(Contents::Tree(source, survey))
-            }
-        }
+        let links = archive_links(&mut archive, &excludes).map_err(failure)?;
+        Ok(Contents::File(path.to_owned(), excludes, links))
     }
 
-    /// What there is, as far as that is known before it is read.
-    pub fn survey(&self) -> Option<&Survey> {
-        match self {
-            Contents::Tree(_, survey) => Some(survey),
-            Contents::Archive(_, _, survey) => survey.as_ref(),
-        }
-    }
-
-    /// What the root of an image begins with; `empty` is for one that nothing is said of.
-    pub fn root(&self, options: ImportOptions, empty: Attributes) -> Result<Attributes, CopyError> {
-        match self {
-            Contents::Tree(source, _) => root_attributes(&source.root()?, options),
-            // An archive may say it later.
-            Contents::Archive(..) => Ok(empty),
-        }
+    /// What they need of an image. Reads all of them; nothing for a stream, which can be read only once.
+    pub fn needs(&self) -> Result<Option<Needs>, Failure> {
+        let needs = match self {
+            Contents::Tree(source, links) => Needs::of_tree(source, links),
+            Contents::File(path, excludes, _) => Archive::open(path)
+                .map_err(CopyError::from)
+                .and_then(|mut archive| Needs::of_archive(&mut archive, excludes)),
+            Contents::Stream(..) => return Ok(None),
+        };
+        needs.map(Some).map_err(|error| copy_failure(&error))
     }
 
     /// Fills the empty file system. `warn` is told what could not be kept.
@@ -75,9 +72,14 @@ impl Contents {
     ) -> Result<Imported, CopyError> {
         let root = fs.root()?;
         match self {
-            Contents::Tree(source, survey) => import_tree(fs, source, survey, &root, options),
-            Contents::Archive(archive, excludes, _) => {
-                import_archive(fs, archive, &root, excludes, options, warn)
+            Contents::Tree(source, links) => import_tree(fs, source, links, &root, options),
+            Contents::File(path, excludes, links) => {
+                let mut archive = Archive::open(path)?;
+                import_archive(fs, &mut archive, &root, links, excludes, options, warn)
+            }
+            Contents::Stream(archive, excludes) => {
+                let links = ArchiveLinks::default();
+                import_archive(fs, archive, &root, &links, excludes, options, warn)
             }
         }
     }

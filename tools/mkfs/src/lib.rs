@@ -21,7 +21,6 @@ use betr_core::format::{Superblock, ZoneSizes};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
 use betr_core::volume::{Content, CreateOptions, Layout, Volume, default_log_bytes};
-use betr_host::Survey;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -139,7 +138,7 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let contents = args.contents.as_deref();
     let contents = contents.map(|path| Contents::open(path, excludes, args.exclude_caches));
     let contents = contents.transpose()?;
-    let plan = plan(args, contents.as_ref().and_then(Contents::survey))?;
+    let plan = plan(args, contents.as_ref())?;
     if args.dry_run {
         // What a real run would refuse is refused; dropped without a commit, nothing is left.
         drop(image::create(&args.image, plan.bytes, args.force)?);
@@ -171,10 +170,10 @@ fn wipe(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
     file.write_all_at(&zeros, bytes - zeros.len() as u64)
 }
 
-fn plan(args: &Args, survey: Option<&Survey>) -> Result<Plan, Failure> {
+fn plan(args: &Args, contents: Option<&Contents>) -> Result<Plan, Failure> {
     let epoch = time::source_date_epoch().map_err(Failure::usage)?;
     let now = epoch.map_or_else(clock_now, |secs| Time { secs, nanos: 0 });
-    let bytes = size::image_bytes(&args.image, args.size, survey, args.contents.is_some())?;
+    let bytes = size::image_bytes(&args.image, args.size, contents)?;
     let log_bytes = args.log_size.unwrap_or_else(|| default_log_bytes(bytes));
     let geometry = size::geometry(bytes, args.node_size, args.basement_size)?;
     let refuse =
@@ -215,10 +214,8 @@ fn fill(
     let volume = Volume::create(Arc::new(device), options)?;
     let now = plan.now;
     let empty = Attributes { perm: 0o755, ..Attributes::at(now) };
-    let root = match &contents {
-        Some(contents) => contents.root(plan.options, empty)?,
-        None => plan.options.owned(empty)?,
-    };
+    // Contents may say more of the root later.
+    let root = if contents.is_some() { empty } else { plan.options.owned(empty)? };
     let mut fs = Fs::format(volume, Box::new(move || now), root)?;
     let imported = match contents {
         // Whether a warning could be shown does not matter to the image.

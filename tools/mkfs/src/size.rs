@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use betr_cli::{Failure, show};
+use betr_copy::Needs;
 use betr_core::cache::{BASEMENT_SIZE, Geometry};
 use betr_core::format::limits;
 use betr_core::ids::BLOCK_SIZE;
-use betr_host::Survey;
+
+use crate::contents::Contents;
 
 const MIB: u64 = 1 << 20;
 /// The smallest image that is made when no size is given.
@@ -17,42 +19,45 @@ const SMALLEST: u64 = 16 * MIB;
 pub(crate) fn image_bytes(
     image: &Path,
     size: Option<u64>,
-    survey: Option<&Survey>,
-    piped: bool,
+    contents: Option<&Contents>,
 ) -> Result<u64, Failure> {
     let there = std::fs::metadata(image).ok();
-    let device = there.as_ref().filter(|meta| !meta.is_file());
-    let bytes = match (size, survey, &there) {
+    let is_device = there.as_ref().is_some_and(|meta| !meta.is_file());
+    let name = show::path(image);
+    let bytes = match (size, contents, &there) {
         (Some(size), ..) => size,
-        (None, _, Some(_)) if device.is_some() => {
-            betr_cli::image::open(image, betr_cli::image::Access::Read)?.len
-        }
-        (None, Some(survey), _) => needed(survey),
+        (None, ..) if is_device => betr_cli::image::open(image, betr_cli::image::Access::Read)?.len,
+        (None, Some(contents), _) => match (contents.needs()?, &there) {
+            (Some(needs), _) => needed(&needs),
+            (None, Some(meta)) if meta.len() > 0 => meta.len(),
+            (None, _) => {
+                let why = "how much comes through a pipe is not known before";
+                return Err(Failure::usage(format!("{name}: give a SIZE: {why}")));
+            }
+        },
         (None, None, Some(meta)) if meta.len() > 0 => meta.len(),
-        (None, None, _) if piped => {
-            let name = show::path(image);
-            let why = "how much comes through a pipe is not known before";
-            return Err(Failure::usage(format!("{name}: give a SIZE: {why}")));
-        }
         (None, None, _) => {
-            let name = show::path(image);
             return Err(Failure::usage(format!("{name}: give a SIZE, or a directory with -d")));
         }
     };
     Ok(bytes / BLOCK_SIZE as u64 * BLOCK_SIZE as u64)
 }
 
-/// Room for a tree: its files with the hashes of their blocks, its names and inodes; a quarter more;
+/// Room for contents: files with the hashes of their blocks, names and inodes; a quarter more;
 /// and room for the log and other fixed parts.
-fn needed(survey: &Survey) -> u64 {
+pub(crate) fn needed(needs: &Needs) -> u64 {
+    let bytes = contents_bytes(needs);
+    (bytes + bytes / 4 + 8 * MIB).max(SMALLEST).next_multiple_of(MIB)
+}
+
+/// About how many bytes contents take in nodes.
+fn contents_bytes(needs: &Needs) -> u64 {
     // No image is so large; that it is not possible is found later.
     let most = u64::MAX / 8;
-    let data = survey.data_bytes.min(most);
-    let names = survey.names.saturating_mul(512).saturating_add(2 * survey.names_bytes.min(most));
+    let data = needs.file_bytes.min(most);
+    let names = needs.names.saturating_mul(512).saturating_add(2 * needs.names_bytes.min(most));
     let contents = data.saturating_add(data / 50).saturating_add(names);
-    let contents = contents.saturating_add(survey.symlink_bytes).min(most);
-    let bytes = contents + contents / 4 + 8 * MIB;
-    bytes.max(SMALLEST).next_multiple_of(MIB)
+    contents.saturating_add(needs.other_bytes).min(most)
 }
 
 /// The sizes of nodes: as told, or as large as the image allows.

@@ -20,19 +20,19 @@ mod acl;
 mod error;
 mod header;
 mod input;
+mod links;
 mod name;
 mod number;
 mod pax;
 mod reader;
 mod sparse;
-mod survey;
 mod writer;
 
 pub use error::{Fault, TarError};
 pub use input::Input;
+pub use links::{ArchiveLinks, LinksTo};
 pub use reader::{Archive, Member, What};
 pub use sparse::{SEGMENTS_MAX, Segments};
-pub use survey::survey;
 pub use writer::Writer;
 
 /// The most bytes of extended headers and long names that one member may have.

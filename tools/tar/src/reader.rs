@@ -204,11 +204,6 @@ impl Archive {
         Ok(Some((offset, now as usize)))
     }
 
-    /// How many bytes of the archive the member's data still take.
-    pub(crate) fn stored(&self) -> u64 {
-        self.data.stored
-    }
-
     /// What the archive is called in messages.
     pub fn name(&self) -> &str {
         self.input.name()

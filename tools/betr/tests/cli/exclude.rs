@@ -111,3 +111,35 @@ fn malformed_patterns_are_refused_before_anything_is_made() {
         assert!(out.is_empty() && err.contains(expected), "{err}");
     }
 }
+
+#[test]
+fn a_file_of_an_archive_keeps_the_names_that_are_not_excluded() {
+    let (_guard, dir) = scratch();
+    let tree = dir.join("tree");
+    fs::create_dir_all(tree.join("kept")).unwrap();
+    fs::write(tree.join("a"), "contents").unwrap();
+    fs::hard_link(tree.join("a"), tree.join("b")).unwrap();
+    fs::hard_link(tree.join("a"), tree.join("kept/c")).unwrap();
+    fs::write(tree.join("alone"), "not kept").unwrap();
+    let mut tar = std::process::Command::new("tar");
+    tar.args(["--sort=name", "-cf"]).arg(dir.join("t.tar")).arg("-C").arg(&tree).arg(".");
+    assert!(tar.status().unwrap().success());
+    let image = dir.join("i");
+    run("mkfs -q IMG -d DIR/t.tar --exclude /a --exclude alone", &image, &dir, 0);
+    assert_eq!(run("find IMG /", &image, &dir, 0).0, "/\n/b\n/kept\n/kept/c\n");
+    assert_eq!(run("cat IMG /kept/c", &image, &dir, 0).0, "contents");
+    assert!(run("stat --json IMG /b", &image, &dir, 0).0.contains("\"links\": 2"));
+    run("fsck -fn --data IMG", &image, &dir, 0);
+    // What comes through a pipe comes only once.
+    let mut import = betr(["import", "--exclude", "/a"]);
+    import.arg(&image).args(["-", "/x"]).write_stdin(fs::read(dir.join("t.tar")).unwrap());
+    let failed = import.assert().failure();
+    let (_, err) = text(failed.get_output());
+    assert!(
+        err.contains("'b': is a hard link to 'a', which is excluded")
+            || err.contains("which is excluded"),
+        "{err}"
+    );
+    run("import -q --tar --exclude a IMG DIR/t.tar /x", &image, &dir, 0);
+    assert_eq!(run("cat IMG /x/b", &image, &dir, 0).0, "contents");
+}

@@ -29,6 +29,7 @@ mod reproducible;
 mod resize;
 mod round_trip;
 mod salvage;
+mod sources;
 mod stopped;
 mod support;
 mod tar;

@@ -15,7 +15,7 @@ use crate::support::*;
 /// Starts a build of `tree`, and catches it while it reads `tree/a-large`; none if it was too fast.
 fn caught_reading(tree: &Path, image: &Path) -> Option<Child> {
     let mut command = Command::new(BETR);
-    command.args(words("mkfs -f IMG -d DIR/tree", image, tree.parent().unwrap()));
+    command.args(words("mkfs -f IMG 96M -d DIR/tree", image, tree.parent().unwrap()));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let large = tree.join("a-large");
     let reads = |entry: fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|to| to == large);

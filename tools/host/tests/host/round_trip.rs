@@ -116,12 +116,11 @@ fn a_tree_survives() {
             assert_eq!(data(&source, path, was).1, data(&copied, path, is).1);
         }
     }
-    let (was, is) = (source.survey().unwrap(), copied.survey().unwrap());
-    assert_eq!(was.data_bytes, is.data_bytes);
-    assert_eq!(was.links.len(), is.links.len());
-    let mut counts: Vec<u64> = is.links.values().copied().collect();
-    counts.sort_unstable();
-    assert_eq!(counts, [2, 3]);
+    for tree in [&source, &copied] {
+        let mut counts: Vec<u64> = tree.links().unwrap().iter().map(|(_, names)| names).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [2, 3]);
+    }
 }
 
 #[test]
@@ -140,8 +139,6 @@ fn holes_stay_holes() {
         assert!(read as u64 <= MIB, "{name}: {read} bytes of data");
         assert!(pieces.windows(2).all(|pair| pair[0].0 < pair[1].0));
     }
-    let survey = copied.survey().unwrap();
-    assert!(survey.allocated_bytes < 2 * MIB && survey.data_bytes > 17 * MIB);
 }
 
 #[test]
@@ -163,7 +160,6 @@ fn paths_longer_than_the_kernel_takes() {
     let (path, meta) = all.last().unwrap();
     assert!(path.len() > 12_000 && path.ends_with(b"/file"));
     assert_eq!(data(&copied, path, meta).1, b"deep");
-    assert_eq!(copied.survey().unwrap(), source.survey().unwrap());
     let times = |all: &[(Vec<u8>, Meta)]| all.iter().map(|(_, m)| m.mtime).collect::<Vec<_>>();
     assert_eq!(times(&walk(&source)), times(&all));
 }

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use betr_host::{Excludes, Kind};
-use betr_tar::{Archive, Input, What};
+use betr_tar::{Archive, ArchiveLinks, Input, LinksTo, What};
 
 use crate::build::*;
 
@@ -222,13 +222,17 @@ fn pipes_and_files_give_the_same() {
 }
 
 #[test]
-fn a_survey_counts_what_is_not_excluded() {
-    let tar = Tar::default().file(b"a/b", &[1; 5000]).file(b"c", &[2; 10]);
-    let tar = tar.header(Header::new(b"s", b'2', 0).link(b"four"));
-    let tar = tar.header(Header::new(b"l", b'1', 0).link(b"c"));
-    let input = Input::stream("x.tar", Cursor::new(tar.end()));
-    let excludes = Excludes::new(["/a"]).unwrap();
-    let survey = betr_tar::survey(&mut Archive::new(input), &excludes).unwrap();
-    assert_eq!((survey.files, survey.others, survey.names), (1, 1, 3));
-    assert_eq!((survey.data_bytes, survey.symlink_bytes), (512, 4));
+fn links_are_known_by_what_they_lead_to() {
+    let mut tar = Tar::default().file(b"a", &[1; 5000]);
+    for (name, to) in [(&b"x/l"[..], &b"a"[..]), (b"m", b"./a"), (b"n", b"a"), (b"o", b"c")] {
+        tar = tar.header(Header::new(name, b'1', 0).link(to));
+    }
+    let mut archive = Archive::new(Input::stream("x.tar", Cursor::new(tar.end())));
+    let (mut links, excludes) = (ArchiveLinks::default(), Excludes::new(["/x"]).unwrap());
+    while let Some(member) = archive.next_member().unwrap() {
+        links.note(&member, &excludes);
+    }
+    assert_eq!(links.of(b"a"), Some(&LinksTo { first: b"m".to_vec(), count: 2 }));
+    assert_eq!(links.of(b"c"), Some(&LinksTo { first: b"o".to_vec(), count: 1 }));
+    assert_eq!(links.of(b"x/l").map(|links| links.count), None);
 }

@@ -21,7 +21,7 @@ fn a_new_image_appears_on_commit_alone() {
     let path = dir.path().join("new.img");
     let new = create(&path, 8192, false).unwrap();
     new.file.write_all_at(b"hello", 4096).unwrap();
-    assert!(!new.in_place());
+    assert!(!new.is_device());
     assert!(!path.exists());
     drop(new);
     assert!(names(dir.path()).is_empty());

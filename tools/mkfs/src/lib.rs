@@ -6,7 +6,6 @@
 mod contents;
 mod size;
 
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -148,11 +147,7 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let file = target.file.try_clone().map_err(|error| {
         Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(&args.image)))
     })?;
-    if target.in_place() {
-        wipe(&file, plan.bytes).map_err(|error| {
-            Failure::failed(format!("{}: cannot be wiped: {error}", show::path(&args.image)))
-        })?;
-    }
+    target.begin()?;
     let made = fill(args, &plan, FileDevice::new(file, plan.bytes), contents, io);
     let made = made.map_err(|error| match error {
         CopyError::Image(error) => failure(&args.image, None, &error),
@@ -160,14 +155,6 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     })?;
     target.commit()?;
     show(args, &plan, Some(&made), io)
-}
-
-/// Leaves nothing of what a device held before at either end, where others would recognise it.
-fn wipe(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
-    const ENDS: u64 = 2 << 20;
-    let zeros = vec![0; ENDS.min(bytes) as usize];
-    file.write_all_at(&zeros, 0)?;
-    file.write_all_at(&zeros, bytes - zeros.len() as u64)
 }
 
 fn plan(args: &Args, contents: Option<&Contents>) -> Result<Plan, Failure> {

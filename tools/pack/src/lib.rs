@@ -99,6 +99,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             true => image::create(&args.file, 0, true)?,
             false => image::create_new(&args.file)?,
         };
+        new.begin()?;
         let blocks = source.write(BufWriter::new(&new.file)).map_err(failed)?;
         let bytes = new.file.metadata().map_err(failed)?.len();
         new.commit()?;

@@ -78,11 +78,12 @@ fn unpack(args: &Args, name: &str, input: impl BufRead, io: &mut Io) -> Result<E
     let header = pack.header();
     let new = image::create(&args.image, header.image_bytes, args.force)?;
     let path = show::path(&args.image);
-    if new.in_place() {
+    if new.is_device() {
         return Err(Failure::failed(format!(
             "{path} is a block device; expected a file: give another path, and copy the image from there"
         )));
     }
+    new.begin()?;
     let mut blocks = 0;
     while let Some((first, bytes)) = pack.row().map_err(damaged)? {
         new.file.write_all_at(bytes, first * BLOCK_SIZE as u64).map_err(|error| {

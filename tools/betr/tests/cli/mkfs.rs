@@ -248,3 +248,62 @@ impl Drop for Loop {
         let _ = Command::new(&self.0).arg("-d").arg(&self.1).status();
     }
 }
+
+#[test]
+fn what_cannot_be_renamed_over_is_written_in_place() {
+    let (_guard, dir) = scratch();
+    let at = |name: &str| dir.join(name);
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("folder/file"), "contents").unwrap();
+    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+    let make = |image: &Path, code: i32| {
+        let mut mkfs = betr(["mkfs", "-q", "-f", "-U", uuid, "-d"]);
+        mkfs.arg(at("folder")).arg(image).arg("16M").env("SOURCE_DATE_EPOCH", "1700000000");
+        text(mkfs.assert().code(code).get_output()).1
+    };
+    make(&at("expected"), 0);
+    let expected = fingerprint(&at("expected")).0;
+
+    // All names of a file stay names of one file.
+    fs::create_dir(at("shut")).unwrap();
+    fs::write(at("shut/one"), pattern(20 << 20)).unwrap();
+    fs::hard_link(at("shut/one"), at("two")).unwrap();
+    make(&at("shut/one"), 0);
+    assert_eq!(fingerprint(&at("two")).0, expected);
+    run("fsck -fn IMG", &at("two"), &dir, 0);
+
+    // What is refused leaves it alone; what fails leaves no image.
+    fs::remove_file(at("two")).unwrap();
+    fs::hard_link(at("shut/one"), at("two")).unwrap();
+    assert!(
+        betr(["mkfs", "-q"]).arg(at("two")).arg("16M").output().unwrap().status.code() == Some(1)
+    );
+    run("mkfs -qnf IMG 16M", &at("two"), &dir, 0);
+    assert_eq!(fingerprint(&at("two")).0, expected);
+    fs::write(at("folder/large"), pattern(20 << 20)).unwrap();
+    make(&at("two"), 1);
+    run("fsck -fn IMG", &at("two"), &dir, 8);
+    fs::remove_file(at("folder/large")).unwrap();
+    fs::remove_file(at("two")).unwrap();
+
+    // A directory that may not be written.
+    if let Some(mut nobody) = powerless(&dir) {
+        crate::tree::set_mode(&at("shut/one"), 0o666);
+        crate::tree::set_mode(&at("shut"), 0o555);
+        nobody.args(["mkfs", "-q", "-f", "-U", uuid, "-d"]).arg(at("folder"));
+        nobody.arg(at("shut/one")).arg("16M").env("SOURCE_DATE_EPOCH", "1700000000");
+        let output = nobody.output().unwrap();
+        assert!(output.status.success(), "{:?}", text(&output));
+        crate::tree::set_mode(&at("shut"), 0o755);
+        run("fsck -fn IMG", &at("shut/one"), &dir, 0);
+    }
+
+    // A file that is a mount point.
+    fs::write(at("bound"), "").unwrap();
+    let bind = Command::new("mount").arg("--bind").arg(at("shut/one")).arg(at("bound")).status();
+    if need("bind mounts (root)", bind.is_ok_and(|status| status.success())) {
+        make(&at("bound"), 0);
+        assert!(Command::new("umount").arg(at("bound")).status().unwrap().success());
+        assert_eq!(fingerprint(&at("shut/one")).0, expected);
+    }
+}

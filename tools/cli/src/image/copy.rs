@@ -18,14 +18,14 @@ pub fn copy_to(device: &dyn Device, source: Option<&File>, new: &NewImage) -> io
     let mut at = 0;
     while at < device.len() {
         // A block device has anything where nothing is written.
-        if let Some(file) = source.filter(|_| !new.in_place()) {
+        if let Some(file) = source.filter(|_| !new.is_device()) {
             let Some(next) = next_data(file, at, device.len())? else { break };
             at = next;
         }
         let count = buffer.len().min(usize::try_from(device.len() - at).unwrap_or(usize::MAX));
         let bytes = &mut buffer[..count];
         device.read_at(at, bytes)?;
-        match new.in_place() {
+        match new.is_device() {
             true => new.file.write_all_at(bytes, at)?,
             false => write_rows(&new.file, at, bytes)?,
         }

@@ -5,27 +5,31 @@
 //! there stays as it was. So a tool that fails or is killed leaves nothing half made. (Killed
 //! with a temporary name it leaves `.NAME.betr-…`, never a file that looks like an image.)
 //!
-//! A block device has no such choice and is written in place; nor is it cleared: signatures of
-//! what was there stay where nothing is written over them.
+//! A block device has no such choice and is written in place, and so is a file whose name cannot be given to another: it is a mount
+//! point, its directory may not be written, or it has other names, which would keep the old content. Then what was there is made
+//! unrecognisable first ([`NewImage::begin`]). A file becomes zeros; a device is not cleared but for its ends.
 //!
-//! A replaced file keeps its mode and owner. It does not keep ACLs and other attributes, and its
-//! other hard links, if any, keep the old content.
+//! A replaced file keeps its mode and owner. It does not keep ACLs and other attributes.
 
 use super::data::data_in;
 use super::error::{OpenError, doing};
 use super::temp::{Temp, parent};
 use super::{Access, OpenImage, same_file};
 use betr_core::path::Operand;
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, CWD, Mode, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// An image that is being made. Dropped, it leaves nothing behind (on a block device: what was
+/// So many bytes at both ends of a block device are wiped: 2 MiB, where file systems and partition tables have what they are
+/// recognised by.
+const WIPED: u64 = 2 << 20;
+
+/// An image that is being made. Dropped, it leaves nothing behind (where it is written in place: what was
 /// written until then); [`NewImage::commit`] gives it its name.
 #[derive(Debug)]
 pub struct NewImage {
@@ -41,6 +45,8 @@ pub struct NewImage {
 enum Place {
     /// On the block device itself, of this length.
     Device { len: u64 },
+    /// In the file that is there, which gets this length.
+    File { len: u64 },
     /// In a new file, to appear where there was nothing.
     New { temp: Temp },
     /// In a new file, to take the place of another, which stays locked until then.
@@ -70,13 +76,20 @@ pub fn create(path: impl AsRef<Path>, len: u64, force: bool) -> Result<NewImage,
     if !force && let Some(found) = data_in(&old)? {
         return Err(OpenError::HasData { path: path.into(), found });
     }
-    let new = if old.is_block_device {
-        NewImage { file: old.file, path: target, place: Place::Device { len: old.len } }
-    } else {
-        replacing(target, old)?
-    };
-    new.set_len(len)?;
-    Ok(new)
+    if old.is_block_device {
+        let place = Place::Device { len: old.len };
+        let new = NewImage { file: old.file, path: target, place };
+        new.set_len(len)?;
+        return Ok(new);
+    }
+    if !is_bound(&target, &old)?
+        && let Some((temp, file)) = beside(&target)?
+    {
+        let new = replacing(target, old, temp, file)?;
+        new.set_len(len)?;
+        return Ok(new);
+    }
+    Ok(NewImage { file: old.file, path: target, place: Place::File { len } })
 }
 
 /// Starts a new file at `path`, where there must be nothing; empty at first.
@@ -99,10 +112,38 @@ pub fn existing_len(path: impl AsRef<Path>) -> Result<Option<u64>, OpenError> {
     }
 }
 
-fn replacing(target: PathBuf, old: OpenImage) -> Result<NewImage, OpenError> {
-    let meta = old.file.metadata().map_err(doing(&target, "examine"))?;
+/// Whether a file has other names, or is a mount point, so that another cannot take its name.
+fn is_bound(target: &Path, old: &OpenImage) -> Result<bool, OpenError> {
+    let meta = old.file.metadata().map_err(doing(target, "examine"))?;
+    let stat = statx(CWD, target, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE);
+    let is_mount = stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+    Ok(meta.nlink() > 1 || is_mount)
+}
+
+/// A temporary file in the directory of `target`; none where that may not be written.
+fn beside(target: &Path) -> Result<Option<(Temp, File)>, OpenError> {
     // Nobody else may open it before it has the mode of the old one.
-    let (temp, file) = Temp::create(&target, Mode::from_raw_mode(0o600))?;
+    match Temp::create(target, Mode::from_raw_mode(0o600)) {
+        Ok(temp) => Ok(Some(temp)),
+        Err(OpenError::Io { source, .. })
+            if matches!(
+                source.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn replacing(
+    target: PathBuf,
+    old: OpenImage,
+    temp: Temp,
+    file: File,
+) -> Result<NewImage, OpenError> {
+    let meta = old.file.metadata().map_err(doing(&target, "examine"))?;
     let new = file.metadata().map_err(doing(&target, "examine"))?;
     if (new.uid(), new.gid()) != (meta.uid(), meta.gid()) {
         std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()))
@@ -115,9 +156,25 @@ fn replacing(target: PathBuf, old: OpenImage) -> Result<NewImage, OpenError> {
 }
 
 impl NewImage {
-    /// Whether it is written in place, on a block device, which may hold anything.
-    pub fn in_place(&self) -> bool {
+    /// Whether it is a block device, which may hold anything.
+    pub fn is_device(&self) -> bool {
         matches!(self.place, Place::Device { .. })
+    }
+
+    /// Before the first byte is written: where the image is written in place, nothing of what was there can be recognised any
+    /// more, whenever this ends.
+    pub fn begin(&self) -> Result<(), OpenError> {
+        let wiped = match self.place {
+            Place::New { .. } | Place::Replacing { .. } => return Ok(()),
+            Place::File { len } => self.file.set_len(0).and_then(|()| self.file.set_len(len)),
+            Place::Device { len } => {
+                let zeros = vec![0; WIPED.min(len) as usize];
+                let last = len - zeros.len() as u64;
+                let first = self.file.write_all_at(&zeros, 0);
+                first.and_then(|()| self.file.write_all_at(&zeros, last))
+            }
+        };
+        wiped.and_then(|()| self.file.sync_all()).map_err(doing(&self.path, "wipe"))
     }
 
     /// Where the image will be.
@@ -144,7 +201,7 @@ impl NewImage {
         self.file.sync_all().map_err(doing(&self.path, "write to disk all of"))?;
         let path = &self.path;
         match self.place {
-            Place::Device { .. } => return Ok(()),
+            Place::Device { .. } | Place::File { .. } => return Ok(()),
             Place::New { temp } => temp.appear(&self.file, path)?,
             Place::Replacing { temp, old } => {
                 let old = old.file.metadata().map_err(doing(path, "examine"))?;

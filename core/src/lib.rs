@@ -13,6 +13,7 @@ pub mod error;
 pub mod ids;
 pub mod mutation;
 pub mod path;
+mod pool;
 pub mod text;
 
 pub mod device;

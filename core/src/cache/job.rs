@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 
 use crate::device::Disk;
 use crate::error::{Error, Result};
+use crate::pool;
 
 /// Something that is done beside the foreground, or, over a device that wants one call after the other, at
 /// once.
@@ -18,7 +19,7 @@ impl<T: Send + 'static> Job<T> {
         // Whoever is one of the pool's threads would wait for itself.
         let can_wait = rayon::current_thread_index().is_none();
         if can_wait && !disk.device().wants_order() {
-            rayon::spawn(run)
+            pool::spawn(run)
         } else {
             run()
         }

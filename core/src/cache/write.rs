@@ -14,6 +14,7 @@ use crate::ids::*;
 use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
 use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
+use crate::pool;
 
 /// Where memory is short, nodes are written in so many batches.
 const BATCHES: usize = 16;
@@ -143,10 +144,9 @@ impl Store {
             let image = |(at, leaf): (usize, &&Leaf)| {
                 leaf.image(&disk, (birth, first_seq + at as u64), basement_size, most[at])
             };
-            let (images, written) = rayon::join(
-                || batch.par_iter().enumerate().map(image).collect::<Vec<_>>(),
-                || write_images(&disk, &placed),
-            );
+            let encode = || batch.par_iter().enumerate().map(image).collect::<Vec<_>>();
+            let write = || write_images(&disk, &placed);
+            let (images, written) = pool::run(|| rayon::join(encode, write));
             written?;
             placed.drain(..).for_each(|(_, image)| disk.recycle(image.bytes));
             for (leaf, image) in batch.iter().zip(images) {

@@ -6,18 +6,14 @@
 
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::room::Claim;
 use crate::cache::Store;
 use crate::error::Error;
 use crate::tree::Balance;
-
-/// A thread of the pool looks so often whether the trees are back.
-const PAUSE: Duration = Duration::from_micros(100);
 
 /// Both trees.
 pub(super) struct Trees {
@@ -106,34 +102,12 @@ impl Held {
         if let Some(trees) = self.here.get() {
             return Some(trees);
         }
-        if rayon::current_thread_index().is_some() {
-            self.wait_in_pool();
-        }
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody else may have waited.
         if let Some(back) = away.take().and_then(|receiver| receiver.recv().ok()) {
             let _ = self.here.set(back);
         }
         self.here.get().map(|trees| &**trees)
-    }
-
-    /// One of the pool's threads waits: the trees may have to wait for jobs of the pool, which it does meanwhile.
-    fn wait_in_pool(&self) {
-        while self.here.get().is_none() {
-            if let Ok(mut away) = self.away.try_lock() {
-                match away.as_ref().map(Receiver::try_recv) {
-                    Some(Ok(back)) => {
-                        *away = None;
-                        let _ = self.here.set(back);
-                    }
-                    Some(Err(TryRecvError::Empty)) => {}
-                    Some(Err(TryRecvError::Disconnected)) | None => return,
-                }
-            }
-            if rayon::yield_now() != Some(rayon::Yield::Executed) {
-                std::thread::sleep(PAUSE);
-            }
-        }
     }
 }
 

@@ -16,7 +16,7 @@ impl Internal {
         let mut missing = self.missing(&[at]);
         missing.retain(|(_, slices)| !slices.is_empty());
         match missing.len() >= MANY && !disk.device().wants_order() {
-            true => missing.into_par_iter().try_for_each(read),
+            true => pool::run(|| missing.into_par_iter().try_for_each(read)),
             false => missing.into_iter().try_for_each(read),
         }
     }
@@ -33,7 +33,7 @@ impl Internal {
         self.check_messages(runs.iter().map(bytes).sum())?;
         let is_many = runs.iter().filter(|(_, slices)| !slices.is_empty()).count() >= MANY;
         let fetched: Result<Vec<Read>> = match on_all && is_many && !disk.device().wants_order() {
-            true => runs.into_par_iter().map(read).collect(),
+            true => pool::run(|| runs.into_par_iter().map(read).collect()),
             false => runs.into_iter().map(read).collect(),
         };
         Ok(Fetched(fetched?))

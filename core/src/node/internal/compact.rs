@@ -21,9 +21,9 @@ impl Internal {
         let gathered = Loaded::default();
         for some in sealed.collect::<Vec<_>>().chunks(at_once) {
             let fetched = self.fetch(disk, some, true)?;
-            let batches =
-                some.par_iter().map(|at| self.all_pending(disk, *at, &fetched, &gathered));
-            for (at, batch) in some.iter().zip(batches.collect::<Result<Vec<_>>>()?) {
+            let pending = |at: &usize| self.all_pending(disk, *at, &fetched, &gathered);
+            let batches = pool::run(|| some.par_iter().map(pending).collect::<Result<Vec<_>>>());
+            for (at, batch) in some.iter().zip(batches?) {
                 self.open[*at] = batch;
                 self.flushed(*at);
             }

@@ -34,6 +34,7 @@ use crate::format::{
     read_slice, separator, shared_prefix,
 };
 use crate::ids::*;
+use crate::pool;
 pub use pending::{Deed, Pending};
 pub use runs::Run;
 pub use seal::{RunImage, SealedNode, WrittenNode};

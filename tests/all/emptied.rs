@@ -247,10 +247,12 @@ fn any_full_volume_can_be_emptied() {
     for case in seeds(14).filter_map(case_of) {
         let (text, start) = (format!("{case:?}"), std::time::Instant::now());
         println!("{text}");
+        // A few long attributes fill a small volume, however many files have none.
+        let few = if case.attribute > 0 { 200 } else { 20 };
         let made = fill_and_empty(case);
         println!("    {made:?} files in {:?}", start.elapsed());
         // The second time files have other sizes, and the trees another shape.
-        assert!(made[0] < 20 || made[1] >= made[0] / 2, "{made:?} files: {text}");
+        assert!(made[0] < few || made[1] >= made[0] / 2, "{made:?} files: {text}");
     }
 }
 

@@ -4,6 +4,7 @@
 //! and `SOURCE_DATE_EPOCH` gives the same bytes.
 
 mod contents;
+mod minimize;
 mod size;
 
 use std::path::PathBuf;
@@ -34,8 +35,8 @@ pub const EXIT_CODES: ExitCodes = ExitCodes {
 
 /// Make a betr image
 ///
-/// With -d and without SIZE the image is made large enough for the contents and a quarter more, and at
-/// least 16 MiB; the file is sparse, so that what is not used takes no space. The log takes 1/64 of
+/// With -d and without SIZE the image is made large enough for what is stored of the contents and a quarter more, and at
+/// least 16 MiB: blocks of files that are all zeros are not stored. The file is sparse, so that what is not used takes no space. The log takes 1/64 of
 /// the image, from 128 KiB to 64 MiB.
 ///
 /// With a fixed UUID and SOURCE_DATE_EPOCH the same tree gives the same image, byte for byte: no time
@@ -80,6 +81,12 @@ pub struct Args {
     /// The size of the log [default: 1/64 of the image]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     log_size: Option<u64>,
+    /// Make the image as small as the contents allow, to within 1 %
+    ///
+    /// The contents are read, and written to a temporary file beside the image, several times. What is left free is what
+    /// keeps the volume from getting stuck, and little more.
+    #[arg(long, requires = "contents", conflicts_with = "size")]
+    minimize: bool,
     /// Only say what would be made
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -136,8 +143,13 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let excludes = args.excludes.excludes().map_err(Failure::usage)?;
     let contents = args.contents.as_deref();
     let contents = contents.map(|path| Contents::open(path, excludes, args.exclude_caches));
-    let contents = contents.transpose()?;
-    let plan = plan(args, contents.as_ref())?;
+    let mut contents = contents.transpose()?;
+    let bytes = size::image_bytes(&args.image, args.size, contents.as_ref())?;
+    let bytes = match &mut contents {
+        Some(contents) if args.minimize => least_bytes(args, contents, bytes)?,
+        _ => bytes,
+    };
+    let plan = plan(args, bytes)?;
     if args.dry_run {
         // What a real run would refuse is refused; dropped without a commit, nothing is left.
         drop(image::create(&args.image, plan.bytes, args.force)?);
@@ -148,19 +160,72 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(&args.image)))
     })?;
     target.begin()?;
-    let made = fill(args, &plan, FileDevice::new(file, plan.bytes), contents, io);
-    let made = made.map_err(|error| match error {
+    let device = FileDevice::new(file, plan.bytes);
+    let made = fill(args, &plan, device, contents.as_mut(), &mut |warning| {
+        // Whether a warning could be shown does not matter to the image.
+        let _ = io.note(&format!("betr mkfs: warning: {warning}"));
+    });
+    let (fs, imported) = made.map_err(|error| match error {
+        CopyError::Image(betr_core::Error::NoSpace { .. }) => {
+            too_small(args, plan.bytes, contents.as_ref())
+        }
         CopyError::Image(error) => failure(&args.image, None, &error),
         other => copy_failure(&other),
     })?;
+    let superblock = fs.volume().superblock().clone();
+    drop(fs);
     target.commit()?;
-    show(args, &plan, Some(&made), io)
+    show(args, &plan, Some(&(superblock, imported)), io)
 }
 
-fn plan(args: &Args, contents: Option<&Contents>) -> Result<Plan, Failure> {
+/// The contents do not fit.
+fn too_small(args: &Args, bytes: u64, contents: Option<&Contents>) -> Failure {
+    let name = show::path(&args.image);
+    let found = format!("{name}: the contents do not fit into {} ({bytes} bytes)", human(bytes));
+    let needs = contents.map_or(Ok(None), Contents::needs);
+    let enough = needs.ok().flatten().map(|needs| size::needed(&needs));
+    Failure::failed(match enough.filter(|enough| *enough > bytes) {
+        Some(enough) => format!(
+            "{found}: a SIZE of {} ({enough} bytes) is enough, and is taken where none is given; \
+             --minimize takes the least",
+            human(enough)
+        ),
+        None => format!("{found}: give a larger SIZE"),
+    })
+}
+
+/// The least size that the contents fit into; `enough` is one that should do.
+fn least_bytes(args: &Args, contents: &mut Contents, enough: u64) -> Result<u64, Failure> {
+    if let Contents::Stream(..) = contents {
+        let name = show::path(&args.image);
+        let why = "--minimize reads the contents several times, which a pipe cannot give";
+        return Err(Failure::usage(format!("{name}: {why}: write them to a file first")));
+    }
+    minimize::least(enough, |bytes| {
+        let Ok(plan) = plan(args, bytes) else { return Ok(None) };
+        let scratch = betr_cli::scratch::beside(&args.image)?;
+        let failed = |error: std::io::Error| {
+            Failure::failed(format!("a temporary file beside {}: {error}", show::path(&args.image)))
+        };
+        scratch.file().set_len(bytes).map_err(failed)?;
+        let file = scratch.file().try_clone().map_err(failed)?;
+        let device = FileDevice::new(file, bytes);
+        let made = fill(args, &plan, device, Some(contents), &mut |_| {});
+        match made.and_then(|(fs, _)| Ok(fs.volume().blocks()?.available)) {
+            Ok(available) => Ok(Some(available)),
+            // It is too small for what is in it, or for its fixed parts.
+            Err(CopyError::Image(
+                betr_core::Error::NoSpace { .. } | betr_core::Error::Misuse(_),
+            )) => Ok(None),
+            Err(CopyError::Image(error)) => Err(failure(&args.image, None, &error)),
+            Err(other) => Err(copy_failure(&other)),
+        }
+    })
+}
+
+fn plan(args: &Args, bytes: u64) -> Result<Plan, Failure> {
     let epoch = time::source_date_epoch().map_err(Failure::usage)?;
     let now = epoch.map_or_else(clock_now, |secs| Time { secs, nanos: 0 });
-    let bytes = size::image_bytes(&args.image, args.size, contents)?;
     let log_bytes = args.log_size.unwrap_or_else(|| default_log_bytes(bytes));
     let geometry = size::geometry(bytes, args.node_size, args.basement_size)?;
     let refuse =
@@ -183,9 +248,9 @@ fn fill(
     args: &Args,
     plan: &Plan,
     device: FileDevice,
-    contents: Option<Contents>,
-    io: &mut Io,
-) -> Result<(Superblock, Imported), CopyError> {
+    contents: Option<&mut Contents>,
+    warn: &mut dyn FnMut(String),
+) -> Result<(Fs, Imported), CopyError> {
     let options = CreateOptions {
         uuid: args.uuid.into_bytes(),
         label: args.label.clone(),
@@ -205,14 +270,11 @@ fn fill(
     let root = if contents.is_some() { empty } else { plan.options.owned(empty)? };
     let mut fs = Fs::format(volume, Box::new(move || now), root)?;
     let imported = match contents {
-        // Whether a warning could be shown does not matter to the image.
-        Some(mut contents) => contents.import(&mut fs, plan.options, &mut |warning| {
-            let _ = io.note(&format!("betr mkfs: warning: {warning}"));
-        })?,
+        Some(contents) => contents.import(&mut fs, plan.options, warn)?,
         None => Imported::default(),
     };
     fs.checkpoint()?;
-    Ok((fs.volume().superblock().clone(), imported))
+    Ok((fs, imported))
 }
 
 fn show(

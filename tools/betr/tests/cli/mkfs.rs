@@ -181,7 +181,7 @@ fn a_target_without_room_leaves_nothing() {
     let image = dir.join("out/t.img");
     for line in ["mkfs IMG 4M -d DIR/tree", "mkfs IMG 1M -d DIR/tree", "mkfs IMG 6M -d DIR/tree"] {
         let (out, err) = run(line, &image, &dir, 1);
-        assert!(out.is_empty() && err.contains("no space left in the image"), "betr {line}: {err}");
+        assert!(out.is_empty() && err.contains("the contents do not fit"), "betr {line}: {err}");
         assert!(names(&dir.join("out")).is_empty());
     }
     let shell = |script: &str| {
@@ -306,4 +306,42 @@ fn what_cannot_be_renamed_over_is_written_in_place() {
         assert!(Command::new("umount").arg(at("bound")).status().unwrap().success());
         assert_eq!(fingerprint(&at("shut/one")).0, expected);
     }
+}
+
+#[test]
+fn the_least_image_holds_its_contents_and_can_be_emptied() {
+    let (_guard, dir) = scratch();
+    let tree = dir.join("tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..300 {
+        fs::write(tree.join(number.to_string()), pattern(number * 97)).unwrap();
+    }
+    let mut tar = Command::new("tar");
+    tar.arg("-cf").arg(dir.join("t.tar")).arg("-C").arg(&tree).arg(".");
+    assert!(tar.status().unwrap().success());
+    let image = dir.join("i");
+    for from in ["tree", "t.tar"] {
+        run(&format!("mkfs -qf IMG -d DIR/{from} --minimize"), &image, &dir, 0);
+        let least = fs::metadata(&image).unwrap().len();
+        run("fsck -fn --data IMG", &image, &dir, 0);
+        run(&format!("mkfs -qf DIR/j -d DIR/{from} {least}"), &image, &dir, 0);
+        let less = least - least / 50;
+        let (_, err) = run(&format!("mkfs -qf DIR/j -d DIR/{from} {less}"), &image, &dir, 1);
+        assert!(err.contains("do not fit") && err.contains("SIZE of 16 MiB"), "{err}");
+        assert!(err.contains("--minimize"), "{err}");
+        // It is full, and not stuck.
+        run("import IMG DIR/tree /more", &image, &dir, 1);
+        run("rm -r IMG /1 /2 /299", &image, &dir, 0);
+        run("touch IMG /new", &image, &dir, 0);
+        for number in (3..299).step_by(3) {
+            run(&format!("rm IMG /{number}"), &image, &dir, 0);
+        }
+        run("fsck -fn --data IMG", &image, &dir, 0);
+    }
+    run("mkfs IMG 16M -d DIR/tree --minimize", &image, &dir, 1);
+    run("mkfs IMG --minimize", &image, &dir, 1);
+    let mut piped = betr(["mkfs", "-qf", "-d", "-", "--minimize"]);
+    let output = piped.arg(&image).write_stdin(fs::read(dir.join("t.tar")).unwrap());
+    let (_, err) = text(output.assert().code(1).get_output());
+    assert!(err.contains("pipe") || err.contains("SIZE"), "{err}");
 }

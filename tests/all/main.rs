@@ -29,6 +29,7 @@ mod paths;
 mod placement;
 mod plans;
 mod replays;
+mod reproduced;
 mod rot;
 mod shared;
 mod sweeps;

@@ -8,7 +8,7 @@ use super::ring::slots_of;
 use super::{Access, Volume, slot_block};
 use crate::cache::Store;
 use crate::device::{Disk, SECTOR};
-use crate::error::{Result, after};
+use crate::error::{Error, Result, after};
 use crate::format::{Binding, Birth, IDENTITY_AT, Identity, RootRef, Superblock, limits};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
@@ -192,6 +192,10 @@ impl Volume {
     fn write_group(&mut self, bindings: &[Binding]) -> Result<()> {
         self.counters.bound(bindings);
         self.counters.groups += 1;
+        if self.is_reproducible {
+            let text = "a log group in an epoch whose nonce may have been used before";
+            return Err(Error::Misuse(text.into()));
+        }
         self.log.write(&self.disk, self.superblock.birth, self.nonce_before, bindings)
     }
 

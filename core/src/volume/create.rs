@@ -93,6 +93,7 @@ impl Volume {
             identity,
             unidentified: true,
             nonces: options.nonces,
+            is_reproducible: false,
             next_msn: Msn(1),
             next_zone: options.first_zone,
             next_ino: options.first_ino,

@@ -89,6 +89,8 @@ pub struct Volume {
     identity: Identity,
     unidentified: bool,
     nonces: NonceSource,
+    /// Whether nonces may have been used before: then there must be no log groups.
+    is_reproducible: bool,
     next_msn: Msn,
     next_zone: ZoneId,
     next_ino: Ino,

@@ -77,6 +77,10 @@ pub struct OpenOptions {
     pub punch: bool,
     /// The nonces of later epochs.
     pub nonces: NonceSource,
+    /// Whether these follow from the superblock that is opened, so that the same changes give the same image (SPEC 14). For
+    /// those alone who write no log groups: it is a nonce that was never used before that sets groups apart from what a crash
+    /// left behind. An image whose log holds records gets nonces from the source all the same.
+    pub reproducible: bool,
 }
 
 impl OpenOptions {
@@ -84,7 +88,7 @@ impl OpenOptions {
     pub fn new(mode: Mode, nonces: NonceSource) -> OpenOptions {
         let (cache, content) = (CacheBudget::default(), Some(Content::Files));
         let (slot, late_bytes, checkpoint_after) = (None, LATE_BYTES, None);
-        let (eager_checkpoints, scatter, punch) = (false, false, false);
+        let (eager_checkpoints, scatter, punch, reproducible) = (false, false, false, false);
         OpenOptions {
             mode,
             content,
@@ -97,6 +101,7 @@ impl OpenOptions {
             scatter,
             punch,
             nonces,
+            reproducible,
         }
     }
 }
@@ -351,7 +356,7 @@ impl Volume {
 
     pub(super) fn of_parts(
         parts: Parts,
-        mut options: OpenOptions,
+        options: OpenOptions,
         survey: Option<&Survey>,
     ) -> Result<Volume> {
         let Parts { disk, identity, superblock, newest, mut space, table } = parts;
@@ -370,7 +375,13 @@ impl Volume {
         };
         // Whoever starts from an older slot must not be overtaken by the newer ones.
         let epoch = Epoch(after("epoch", newest.0)?);
-        let birth = Birth { epoch, nonce: Nonce((options.nonces)()), ..superblock.birth };
+        let has_records = |survey: &Survey| survey.records > 0;
+        let is_reproducible = options.reproducible && !survey.is_some_and(has_records);
+        let mut nonces = match is_reproducible {
+            true => derived_nonces(&superblock, newest),
+            false => options.nonces,
+        };
+        let birth = Birth { epoch, nonce: Nonce(nonces()), ..superblock.birth };
         let store =
             Store::new(disk, space, table, geometry, birth, superblock.next_node, options.cache)
                 .with_growth(superblock.growth);
@@ -390,7 +401,8 @@ impl Volume {
             nonce_before: Nonce(0),
             identity,
             unidentified: false,
-            nonces: options.nonces,
+            nonces,
+            is_reproducible,
             late_bytes: options.late_bytes,
             checkpoint_after: options.checkpoint_after,
             changed: None,
@@ -591,6 +603,19 @@ impl Volume {
         }
         Ok(self.trees.store.disk.clone())
     }
+}
+
+/// Nonces that follow from a superblock, and from the newest epoch that any superblock speaks of.
+fn derived_nonces(superblock: &Superblock, newest: Epoch) -> NonceSource {
+    let before = Hash::of(&superblock.encode());
+    let Birth { volume, .. } = superblock.birth;
+    let mut epoch = newest.0;
+    Box::new(move || {
+        epoch = epoch.wrapping_add(1);
+        let parts = [b"betr ", &volume.0[..], b"nonce", &epoch.to_le_bytes(), &before.0[..]];
+        let hash = Hash::of(&parts.concat());
+        u64::from_le_bytes(std::array::from_fn(|at| hash.0[at]))
+    })
 }
 
 /// The late-bound values of a group, of which perhaps not all records are replayed.

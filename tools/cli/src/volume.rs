@@ -77,7 +77,9 @@ pub fn open_fs(view: View<'_>, mode: Mode) -> Result<OpenFs, Failure> {
         (Mode::ReadOnly | Mode::Checkpoint, _) => open_view(view)?,
     };
     let at_image = |error| failure(path, Some(&device), &error);
-    let mut options = OpenOptions { punch: true, ..OpenOptions::new(mode, nonces()?) };
+    let reproducible = time::source_date_epoch().map_err(Failure::usage)?.is_some();
+    let mut options =
+        OpenOptions { punch: true, reproducible, ..OpenOptions::new(mode, nonces()?) };
     if mode == Mode::ReadOnly {
         options.cache = CacheBudget::of(READ_CACHE);
     }

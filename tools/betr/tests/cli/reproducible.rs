@@ -81,3 +81,31 @@ fn the_same_tree_gives_the_same_bytes() {
     );
     betr(["mkfs", "-n", "x.img", "2M"]).env("SOURCE_DATE_EPOCH", "soon").assert().code(1);
 }
+
+#[test]
+fn the_same_edits_give_the_same_bytes() {
+    let (_guard, dir) = scratch();
+    grow(&dir.join("tree"), false);
+    let edit = |name: &str, fixed: bool| {
+        let image = dir.join(name);
+        for line in [
+            &format!("mkfs -q -U {UUID} IMG 16M -d DIR/tree")[..],
+            "import -q IMG DIR/tree /more",
+            "rm -r IMG /d1",
+            "mv IMG /more/d0 /moved",
+            "chmod IMG 600 /l1",
+            "cp -r IMG :/moved :/copy",
+        ] {
+            let mut command = betr(words(line, &image, &dir));
+            match fixed {
+                true => command.env("SOURCE_DATE_EPOCH", "1700000000"),
+                false => command.env_remove("SOURCE_DATE_EPOCH"),
+            };
+            command.assert().success();
+        }
+        run("fsck -fn --data IMG", &image, &dir, 0);
+        fingerprint(&image).0
+    };
+    assert_eq!(edit("a.img", true), edit("b.img", true));
+    assert_ne!(edit("c.img", false), edit("d.img", false));
+}

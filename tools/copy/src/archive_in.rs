@@ -11,25 +11,37 @@ use betr_tar::{Archive, ArchiveLinks, Member, What};
 use crate::fill::{Clash, Fill, Making};
 use crate::{CopyError, ImportOptions, Imported};
 
-/// Imports the members of `archive`, but for those that are excluded, into `root`, an empty directory of the image
-/// that belongs to root.
-/// `warn` is told what of a member could not be kept.
+/// How an archive is imported.
+pub struct ArchiveOptions<'o> {
+    /// Its hard links, as far as they are known before it is read.
+    pub links: &'o ArchiveLinks,
+    /// What is left out.
+    pub excludes: &'o Excludes,
+    /// Owners and times.
+    pub options: ImportOptions,
+    /// Whether it is a layer of a container image, which may remove what is there.
+    pub is_layer: bool,
+}
+
+/// Imports the members of `archive`, but for those that are excluded, into `root`, a directory of the image; one of root's, if it
+/// is empty. What is there is replaced, as tar does. `warn` is told what of a member could not be kept.
 pub fn import_archive(
     fs: &mut Fs,
     archive: &mut Archive,
     root: &Object,
-    links: &ArchiveLinks,
-    excludes: &Excludes,
-    options: ImportOptions,
+    how: ArchiveOptions<'_>,
     warn: &mut dyn FnMut(String),
 ) -> Result<Imported, CopyError> {
-    let fill = Fill::new(fs, root.clone(), Clash::Replace, options);
+    let ArchiveOptions { links, excludes, options, is_layer } = how;
+    let is_new = fs.list(root)?.is_empty();
+    let clash = if is_layer { Clash::Layer } else { Clash::Replace };
+    let fill = Fill::new(fs, root.clone(), clash, options);
     let mut unpack = Unpack { fill, archive, links, excludes, root_is_known: false };
     unpack.fill.put.done.directories += 1;
     while let Some(member) = unpack.archive.next_member()? {
         unpack.member(member, warn)?;
     }
-    if !unpack.root_is_known {
+    if is_new && !unpack.root_is_known {
         unpack.fill.own_root()?;
     }
     unpack.fill.end()?;
@@ -55,6 +67,9 @@ impl Unpack<'_> {
             let Some(links) = links else { return Ok(()) };
             path.clone_from(&links.first);
             shared = links.count > 1;
+        }
+        if self.fill.is_whiteout(&path)? {
+            return Ok(());
         }
         for warning in &warnings {
             warn(format!("{}: '{}': {warning}", self.archive.name(), Brief(&path)));

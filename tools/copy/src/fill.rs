@@ -23,6 +23,11 @@ use crate::{CopyError, ImportOptions};
 /// What directories get that nothing speaks of.
 const MISSING: u32 = 0o755;
 
+/// What names begin with that remove others.
+const WHITEOUT: &[u8] = b".wh.";
+/// The rest of the name that removes everything in its directory.
+const OPAQUE: &[u8] = b".wh..opq";
+
 /// What becomes of objects that have the names of those that are made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clash {
@@ -30,6 +35,9 @@ pub(crate) enum Clash {
     Refuse,
     /// They are replaced, as tar does; a directory stays with what is in it, and gets new attributes.
     Replace,
+    /// The same, as layers of container images do: with what is in them, where a directory makes way for something else, and names
+    /// that begin with `.wh.` remove what was there before (OCI image layer specification, "Whiteouts").
+    Layer,
     /// Those with smaller inode numbers are replaced, as cp does ([`Fs::clear_for_copy`]); a directory stays as it is.
     Older(Ino),
 }
@@ -130,7 +138,7 @@ impl<'f> Fill<'f> {
     ) -> Result<Object, CopyError> {
         let Making { path, meta, shared } = making;
         if let Some(there) = self.clear(path, file_type(&meta.kind), directory, name)? {
-            if let Clash::Replace = self.clash {
+            if let Clash::Replace | Clash::Layer = self.clash {
                 self.replace_attributes(path, meta, &there)?;
             }
             return Ok(there);
@@ -144,6 +152,75 @@ impl<'f> Fill<'f> {
             _ => self.put.finish(path, meta, &made, next)?,
         }
         Ok(made)
+    }
+
+    /// Whether `path` is no object but removes what was there before this layer; then that has been done.
+    pub fn is_whiteout(&mut self, path: &[u8]) -> Result<bool, CopyError> {
+        let (parent, name) = split(path);
+        let Some(hidden) = name.strip_prefix(WHITEOUT) else { return Ok(false) };
+        if !matches!(self.clash, Clash::Layer) {
+            return Ok(false);
+        }
+        let Some(directory) = self.resolve(path, parent)?.filter(Object::is_directory) else {
+            return Ok(true);
+        };
+        // Its time is what the layer says of it, or it has changed now.
+        self.enter(parent, betr_host::Time { secs: 0, nanos: 0 })?;
+        self.last();
+        match hidden {
+            OPAQUE => self.remove_older(path, &directory)?,
+            // What programs that make layers note for themselves.
+            _ if hidden.starts_with(WHITEOUT) => {}
+            _ => {
+                if let Some(there) = self.find(path, &directory, hidden)? {
+                    self.remove_if_older(path, &directory, hidden, there)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes everything in a directory that was there before.
+    fn remove_older(&mut self, path: &[u8], directory: &Object) -> Result<(), CopyError> {
+        let entries = self.put.fs.list(directory).map_err(|error| CopyError::at(path, error))?;
+        for entry in entries {
+            let name = entry.name.clone();
+            let there = self.put.fs.entry_object(entry)?;
+            self.remove_if_older(path, directory, &name, there)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an object that was there before; of a directory that this layer speaks of, or has made something in, the rest.
+    fn remove_if_older(
+        &mut self,
+        path: &[u8],
+        directory: &Object,
+        name: &[u8],
+        there: Object,
+    ) -> Result<(), CopyError> {
+        if there.ino() >= self.older_than {
+            return Ok(());
+        }
+        let removed = if there.is_directory() {
+            self.remove_older(path, &there)?;
+            let stays = self.renewed.contains(&there.ino())
+                || !self
+                    .put
+                    .fs
+                    .list(&there)
+                    .map_err(|error| CopyError::at(path, error))?
+                    .is_empty();
+            if stays {
+                return Ok(());
+            }
+            drop(there);
+            self.put.fs.rmdir(directory, name)
+        } else {
+            drop(there);
+            self.put.fs.unlink(directory, name)
+        };
+        removed.map_err(|error| CopyError::at(path, error))
     }
 
     /// Makes another name of what was made before.
@@ -166,7 +243,7 @@ impl<'f> Fill<'f> {
         directory: &Object,
         name: &[u8],
     ) -> Result<(), CopyError> {
-        if let Clash::Replace = self.clash
+        if let Clash::Replace | Clash::Layer = self.clash
             && self.find(path, directory, name)?.as_ref() == Some(object)
         {
             return Ok(());
@@ -213,10 +290,7 @@ impl<'f> Fill<'f> {
         path: &'p [u8],
         time: betr_host::Time,
     ) -> Result<&'p [u8], CopyError> {
-        let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (&path[..at], &path[at + 1..]),
-            None => (&b""[..], path),
-        };
+        let (parent, name) = split(path);
         self.enter(parent, time)?;
         Ok(name)
     }
@@ -310,13 +384,16 @@ impl<'f> Fill<'f> {
             Clash::Older(older_than) => {
                 self.put.fs.clear_for_copy(directory, name, is_directory, older_than)
             }
-            Clash::Replace => {
+            Clash::Replace | Clash::Layer => {
                 let Some(there) = self.find(path, directory, name)? else { return Ok(None) };
                 match (is_directory, there.is_directory()) {
                     (true, true) => return Ok(Some(there)),
                     (_, was_directory) => {
                         drop(there);
                         let removed = match was_directory {
+                            true if matches!(self.clash, Clash::Layer) => {
+                                self.put.fs.remove_tree(directory, name)
+                            }
                             true => self.put.fs.rmdir(directory, name),
                             false => self.put.fs.unlink(directory, name),
                         };
@@ -351,6 +428,14 @@ impl<'f> Fill<'f> {
 pub fn empty_directory(fs: &mut Fs, directory: &Object, name: &[u8]) -> Result<Object, CopyError> {
     let empty = Attributes { perm: MISSING, ..Attributes::at(fs.now()) };
     Ok(fs.make(directory, name, New::of(FileType::Directory, empty))?)
+}
+
+/// The directory that `path` is in, and its last component.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
 }
 
 fn times_of(object: &Object) -> (Time, Time) {

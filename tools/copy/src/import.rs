@@ -29,6 +29,22 @@ pub fn import_tree(
     import.tree()
 }
 
+/// Imports everything below the root of `source` into `root`, a directory of the image, which gets the attributes of the
+/// source's root. What is there is replaced, as tar does.
+pub fn merge_tree(
+    fs: &mut Fs,
+    source: &Source,
+    names: &Links,
+    root: &Object,
+    options: ImportOptions,
+) -> Result<Imported, CopyError> {
+    let mut links = ImportLinks::of([names]);
+    let fill = Fill::new(fs, root.clone(), Clash::Replace, options);
+    let mut import = Import { fill, source, links: &mut links };
+    import.fill.set_root(&source.root()?)?;
+    import.tree()
+}
+
 /// Imports the root of `source`, whatever it is, as `name` in `directory`, which must not exist yet.
 pub fn import_entry(
     fs: &mut Fs,

@@ -16,12 +16,12 @@ mod options;
 mod put;
 mod salvage;
 
-pub use archive_in::import_archive;
+pub use archive_in::{ArchiveOptions, import_archive};
 pub use archive_out::export_archive;
 pub use args::{ExcludeArgs, OwnerArgs};
 pub use export::{ExportInto, Exported, export};
 pub use fill::empty_directory;
-pub use import::{ImportLinks, import_entry, import_over, import_tree};
+pub use import::{ImportLinks, import_entry, import_over, import_tree, merge_tree};
 pub use meta::file_type;
 pub use needs::{Needs, archive_links};
 pub use options::{ImportOptions, Imported, Numbers, Owners};

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io, time};
 use betr_copy::{
-    CopyError, ExcludeArgs, ImportOptions, OwnerArgs, archive_links, empty_directory,
-    import_archive, import_entry,
+    ArchiveOptions, CopyError, ExcludeArgs, ImportOptions, OwnerArgs, archive_links,
+    empty_directory, import_archive, import_entry, merge_tree,
 };
 use betr_core::format::FileType;
+use betr_core::fs::{Fs, Object, Slot};
 use betr_core::volume::Mode;
 use betr_host::{Excludes, Links, Source};
 use betr_tar::{Archive, ArchiveLinks};
@@ -20,7 +21,7 @@ use crate::{Command, Session, copy_failure};
 /// All of it becomes durable at once: after an error, or a power cut, the image is what it was before.
 ///
 /// Of an archive, DEST becomes the directory that all members are in. Archives are read in the formats v7, ustar,
-/// GNU and pax, with extended attributes, access control lists and sparse files, but not compressed. Of owners
+/// GNU and pax, with extended attributes, access control lists and sparse files, also compressed by gzip, xz or zstd. Of owners
 /// and groups the numbers count, not the names. Directories that are missing in an archive are made for root
 /// with permissions 0755; a member that comes again replaces the former; a name that leads upwards ('..') is an
 /// error.
@@ -29,6 +30,18 @@ pub struct Args {
     /// SOURCE is a tar archive, whose contents are imported
     #[arg(long)]
     tar: bool,
+    /// If DEST is a directory, put the contents of SOURCE into it
+    ///
+    /// What has the same name is replaced, as tar does: a directory stays, with what is in it, and gets new attributes. A
+    /// symbolic link on the way to a member of an archive is followed within DEST.
+    #[arg(long)]
+    merge: bool,
+    /// SOURCE is a layer of a container image, a tar archive that is merged with the layers before
+    ///
+    /// A name that begins with '.wh.' removes what the rest of it names; '.wh..wh..opq' removes all that its directory held
+    /// before this layer. What is no directory replaces a directory with everything in it.
+    #[arg(long)]
+    oci: bool,
     #[command(flatten)]
     excludes: ExcludeArgs,
     #[command(flatten)]
@@ -43,7 +56,8 @@ pub struct Args {
     image: PathBuf,
     /// A file or directory of the host; "-" is a tar archive on standard input
     source: PathBuf,
-    /// What it becomes: a path of the image that does not exist, in a directory that does
+    /// What it becomes: a path of the image that does not exist, in a directory that does; with --merge or --oci also a directory
+    /// that exists
     dest: PathBuf,
 }
 
@@ -51,6 +65,24 @@ pub struct Args {
 enum Contents {
     Tree(Source, Links),
     Archive(Box<Archive>, ArchiveLinks, Excludes),
+}
+
+/// Where it goes.
+enum Target {
+    /// A directory that exists.
+    Directory(Object),
+    /// A name that does not.
+    Entry(Slot),
+}
+
+impl Target {
+    /// The directory, which is made if it does not exist.
+    fn directory(&self, fs: &mut Fs) -> Result<Object, CopyError> {
+        match self {
+            Target::Directory(directory) => Ok(directory.clone()),
+            Target::Entry(slot) => empty_directory(fs, &slot.directory, &slot.name),
+        }
+    }
 }
 
 impl Command for Args {
@@ -66,28 +98,36 @@ impl Command for Args {
             Contents::Tree(source, _) if !is_directory(source)? => FileType::Regular,
             Contents::Tree(..) | Contents::Archive(..) => FileType::Directory,
         };
-        let target = session.vacant(&session.operand(&self.dest), kind)?;
+        let dest = session.operand(&self.dest);
+        let existing = match self.merge || self.oci {
+            true => session.directory_at(&dest)?.map(|found| found.object),
+            false => None,
+        };
+        if existing.is_some() && kind != FileType::Directory {
+            let name = betr_cli::show::path(&self.source);
+            let why = "is no directory: 'betr cp' replaces single files";
+            return Err(Failure::failed(format!("{name}: {why}")));
+        }
+        let target = match existing {
+            Some(directory) => Target::Directory(directory),
+            None => Target::Entry(session.vacant(&dest, kind)?),
+        };
         let image = session.image().to_owned();
         let done = session.change(|fs| {
-            let done = match &mut contents {
-                Contents::Tree(source, links) => {
-                    import_entry(fs, source, links, &target.directory, &target.name, options)
+            let done = match (&mut contents, &target) {
+                (Contents::Tree(source, links), Target::Directory(directory)) => {
+                    merge_tree(fs, source, links, directory, options)
                 }
-                Contents::Archive(archive, links, excludes) => {
-                    let root = empty_directory(fs, &target.directory, &target.name);
-                    root.and_then(|root| {
-                        import_archive(
-                            fs,
-                            archive,
-                            &root,
-                            links,
-                            excludes,
-                            options,
-                            &mut |warning| {
-                                // Whether it could be shown does not matter to the image.
-                                let _ = io.note(&format!("betr import: warning: {warning}"));
-                            },
-                        )
+                (Contents::Tree(source, links), Target::Entry(slot)) => {
+                    import_entry(fs, source, links, &slot.directory, &slot.name, options)
+                }
+                (Contents::Archive(archive, links, excludes), target) => {
+                    let how = ArchiveOptions { links, excludes, options, is_layer: self.oci };
+                    target.directory(fs).and_then(|root| {
+                        import_archive(fs, archive, &root, how, &mut |warning| {
+                            // Whether it could be shown does not matter to the image.
+                            let _ = io.note(&format!("betr import: warning: {warning}"));
+                        })
                     })
                 }
             };
@@ -112,7 +152,7 @@ fn is_directory(source: &Source) -> Result<bool, Failure> {
 fn open(args: &Args) -> Result<Contents, Failure> {
     let excludes = args.excludes.excludes().map_err(Failure::usage)?;
     let is_stdin = args.source == Path::new("-");
-    if !is_stdin && !args.tar {
+    if !is_stdin && !args.tar && !args.oci {
         let host = |error: betr_host::HostError| Failure::failed(error.to_string());
         let source = Source::open(&args.source).map_err(host)?;
         let source = source.exclude_caches(args.exclude_caches).exclude(excludes);

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use betr_cli::Failure;
 use betr_copy::{
-    CopyError, ImportOptions, Imported, Needs, archive_links, import_archive, import_tree,
+    ArchiveOptions, CopyError, ImportOptions, Imported, Needs, archive_links, import_archive,
+    import_tree,
 };
 use betr_core::fs::Fs;
 use betr_host::{Excludes, Links, Source};
@@ -75,11 +76,13 @@ impl Contents {
             Contents::Tree(source, links) => import_tree(fs, source, links, &root, options),
             Contents::File(path, excludes, links) => {
                 let mut archive = Archive::open(path)?;
-                import_archive(fs, &mut archive, &root, links, excludes, options, warn)
+                let how = ArchiveOptions { links, excludes, options, is_layer: false };
+                import_archive(fs, &mut archive, &root, how, warn)
             }
             Contents::Stream(archive, excludes) => {
-                let links = ArchiveLinks::default();
-                import_archive(fs, archive, &root, &links, excludes, options, warn)
+                let links = &ArchiveLinks::default();
+                let how = ArchiveOptions { links, excludes, options, is_layer: false };
+                import_archive(fs, archive, &root, how, warn)
             }
         }
     }

@@ -49,7 +49,7 @@ pub struct Args {
     /// archive on standard input, which needs a SIZE
     ///
     /// Archives are read in the formats v7, ustar, GNU and pax, with extended attributes, access control lists and
-    /// sparse files, but not compressed. Of owners and groups the numbers count, not the names. Directories that
+    /// sparse files, also compressed by gzip, xz or zstd. Of owners and groups the numbers count, not the names. Directories that
     /// are missing in an archive are made for root with permissions 0755; a member that comes again replaces
     /// the former; a name that leads upwards ('..') is an error.
     #[arg(short = 'd', value_name = "DIR|TAR")]
@@ -181,7 +181,10 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 /// The contents do not fit.
 fn too_small(args: &Args, bytes: u64, contents: Option<&Contents>) -> Failure {
     let name = show::path(&args.image);
-    let found = format!("{name}: the contents do not fit into {} ({bytes} bytes)", human(bytes));
+    let found = format!(
+        "{name}: no space left in the image: the contents do not fit into {} ({bytes} bytes)",
+        human(bytes)
+    );
     let needs = contents.map_or(Ok(None), Contents::needs);
     let enough = needs.ok().flatten().map(|needs| size::needed(&needs));
     Failure::failed(match enough.filter(|enough| *enough > bytes) {

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use betr_core::text::printable;
 
+use crate::compressed::{Format, MAGIC_BYTES};
+
 /// Where an archive is read from.
 pub struct Input {
     name: String,
@@ -28,6 +30,8 @@ enum Writer {
     Program,
     /// A device, which need not have an end.
     Device,
+    /// Nobody: it is unpacked, and its checksum is at the end.
+    Packed,
 }
 
 impl Writer {
@@ -40,16 +44,34 @@ impl Writer {
 impl Input {
     /// The file at `path`. What is no regular file, as a pipe, is read as a stream.
     pub fn open(path: &Path) -> io::Result<Input> {
-        let file = File::open(path)?;
+        let mut file = File::open(path)?;
         let meta = file.metadata()?;
         let name = printable(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()));
-        match meta.is_file() {
-            true => Ok(Input { name, source: Source::File(file, meta.len()), offset: 0 }),
-            false => {
-                let source = Source::Stream(Box::new(file), Writer::of(&meta));
-                Ok(Input { name, source, offset: 0 })
-            }
+        if !meta.is_file() {
+            return Input::of_stream(name, file, Writer::of(&meta));
         }
+        let start = start_of(&mut file)?;
+        file.rewind()?;
+        let source = match Format::of(&start) {
+            Some(format) => Source::Stream(format.unpack(file), Writer::Packed),
+            None => Source::File(file, meta.len()),
+        };
+        Ok(Input { name, source, offset: 0 })
+    }
+
+    fn of_stream(
+        name: String,
+        mut stream: impl Read + 'static,
+        writer: Writer,
+    ) -> io::Result<Input> {
+        let start = start_of(&mut stream)?;
+        let format = Format::of(&start);
+        let whole = io::Cursor::new(start).chain(stream);
+        let source = match format {
+            Some(format) => Source::Stream(format.unpack(whole), Writer::Packed),
+            None => Source::Stream(Box::new(whole), writer),
+        };
+        Ok(Input { name, source, offset: 0 })
     }
 
     /// What standard input is called in messages.
@@ -63,8 +85,7 @@ impl Input {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let meta = File::from(stdin.as_fd().try_clone_to_owned()?).metadata()?;
-        let source = Source::Stream(Box::new(stdin), Writer::of(&meta));
-        Ok(Input { name: Input::STDIN.into(), source, offset: 0 })
+        Input::of_stream(Input::STDIN.into(), stdin, Writer::of(&meta))
     }
 
     /// A stream that has an end, and is called `name` in messages.
@@ -103,9 +124,9 @@ impl Input {
     }
 
     /// Reads a pipe or socket to its end, behind the end of the archive. Otherwise SIGPIPE would end the program that still
-    /// writes padding to it, and its pipeline would fail.
+    /// writes padding to it, and its pipeline would fail. What is unpacked is verified there.
     pub(crate) fn drain(&mut self) -> io::Result<()> {
-        if let Source::Stream(stream, Writer::Program) = &mut self.source {
+        if let Source::Stream(stream, Writer::Program | Writer::Packed) = &mut self.source {
             self.offset += io::copy(stream, &mut io::sink())?;
         }
         Ok(())
@@ -127,4 +148,11 @@ impl Input {
             }
         }
     }
+}
+
+/// The first bytes of what is read, as far as there are so many.
+fn start_of(source: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut start = Vec::with_capacity(MAGIC_BYTES);
+    source.take(MAGIC_BYTES as u64).read_to_end(&mut start)?;
+    Ok(start)
 }

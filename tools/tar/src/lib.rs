@@ -17,6 +17,7 @@
 //! [`Meta`]: betr_host::Meta
 
 mod acl;
+mod compressed;
 mod error;
 mod header;
 mod input;

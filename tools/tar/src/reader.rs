@@ -18,11 +18,8 @@ use crate::pax::Pax;
 use crate::sparse::{self, MapReader, Segment};
 use crate::{BLOCK, EXTENSION_MAX, GLOBAL_MAX, name, padding};
 
-/// The first bytes of compressed files, the format, and what unpacks it.
-const COMPRESSED: [(&[u8], &str, &str); 6] = [
-    (b"\x1f\x8b", "gzip", "zcat"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),
-    (b"\xfd7zXZ\0", "xz", "xzcat"),
+/// The first bytes of compressed files that are not unpacked here, the format, and what unpacks it.
+const COMPRESSED: [(&[u8], &str, &str); 3] = [
     (b"BZh", "bzip2", "bzcat"),
     (b"\x04\x22\x4d\x18", "lz4", "lz4cat"),
     (b"\x1f\x9d", "compress", "zcat"),

@@ -12,6 +12,7 @@ mod fsck;
 mod info;
 mod inspect;
 mod install;
+mod layers;
 mod man;
 mod memory;
 mod mkfs;

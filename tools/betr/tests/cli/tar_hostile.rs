@@ -166,7 +166,7 @@ fn an_archive_that_is_cut_off_or_compressed_leaves_nothing() {
         assert!(names(&dir.join("out")).is_empty(), "{len}");
     }
     for (magic, program) in
-        [(&b"\x1f\x8b"[..], "zcat"), (b"\x28\xb5\x2f\xfd", "zstdcat"), (b"\xfd7zXZ\0", "xzcat")]
+        [(&b"\x1f\x9d"[..], "zcat"), (b"BZh", "bzcat"), (b"\x04\x22\x4d\x18", "lz4cat")]
     {
         fs::write(&archive, [magic, &whole].concat()).unwrap();
         let (_, err) = run("mkfs IMG -d DIR/x.tar", &image, &dir, 1);

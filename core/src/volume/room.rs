@@ -139,7 +139,9 @@ impl Volume {
         self.ensure_ready()?;
         self.writable()?;
         let need = self.need_of(bytes);
-        if self.find_room(need, Claim::Takes)? {
+        // What no image of this size holds is not worth emptying buffers for.
+        let may_fit = need.all() <= self.superblock.image_blocks;
+        if may_fit && self.find_room(need, Claim::Takes)? {
             return Ok(());
         }
         let need_blocks = self.needed(need, Claim::Takes).all();

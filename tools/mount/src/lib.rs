@@ -49,6 +49,9 @@ pub const EXIT_CODES: ExitCodes = ExitCodes {
 /// Permissions decide who may use the files, as with other file systems. What another user than root mounts is visible to that
 /// user alone, unless allow_other is given. Blocks that become free are given back to the host with
 /// each checkpoint (discard), so that fstrim(8) has nothing to do here, and is not supported.
+///
+/// fallocate(2) succeeds if the whole range could be written now, and keeps or changes the size as asked. It sets nothing aside:
+/// each write of a block goes to a new place, so that what is written by others until then may take the room.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXIT_CODES.to_string())]
 pub struct Args {

@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{StatVfs, statvfs};
+use rustix::fs::{FallocateFlags, StatVfs, statvfs};
 use rustix::io::Errno;
 
 use crate::fixture::{Mounted, Random, System, betr, betr_only, said, system};
@@ -166,4 +167,38 @@ fn much_can_be_removed_at_once_from_a_full_image() {
     let text = String::from_utf8(said.stderr).unwrap();
     assert!(said.status.success() && text.contains("it went in "), "{text}");
     mount.fsck();
+}
+
+/// What has been deleted, and not yet come back, counts as room; and what does not fit is refused as a whole.
+#[test]
+fn what_is_allocated_could_be_written_now() {
+    let Some(mount) = Mounted::sized("", 64 * MIB) else { return };
+    let room = free(&statvfs(mount.point()).unwrap());
+    let content = Random::new(11, 0).bytes(1 << 20);
+    for round in 0..3 {
+        for number in 0..room / MIB - 8 {
+            fs::write(mount.at(&number.to_string()), &content).unwrap();
+        }
+        for number in 0..room / MIB - 8 {
+            fs::remove_file(mount.at(&number.to_string())).unwrap();
+        }
+        let file = File::create(mount.at("file")).unwrap();
+        for flags in [FallocateFlags::empty(), FallocateFlags::KEEP_SIZE] {
+            for bytes in [room + 8 * MIB, 1 << 40, 8 << 40] {
+                let refused = rustix::fs::fallocate(&file, flags, 0, bytes);
+                assert_eq!(refused, Err(Errno::NOSPC), "{bytes} bytes");
+                assert_eq!(file.metadata().unwrap().len(), 0, "{bytes} bytes");
+            }
+        }
+        let bytes = room - 8 * MIB;
+        let flags = if round == 1 { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+        rustix::fs::fallocate(&file, flags, 0, bytes).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), if round == 1 { 0 } else { bytes });
+        for at in (0..bytes / MIB).map(|piece| piece * MIB) {
+            file.write_all_at(&content, at).unwrap();
+        }
+        file.sync_all().unwrap();
+        drop(file);
+        fs::remove_file(mount.at("file")).unwrap();
+    }
 }

@@ -7,6 +7,7 @@
 //! This module does not decide what to colour, and does not read standard input.
 
 use crate::exit::Failure;
+use crate::progress;
 use serde_json::{Map, Value};
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -86,7 +87,7 @@ impl<'a> Io<'a> {
     /// Prints a line on standard error, after what was printed on standard output before.
     pub fn note(&mut self, message: &str) -> io::Result<()> {
         self.out.flush()?;
-        writeln!(self.err, "{message}")
+        progress::beside(|| writeln!(self.err, "{message}"))
     }
 }
 

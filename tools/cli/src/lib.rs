@@ -16,6 +16,7 @@ pub mod moment;
 pub mod name;
 pub mod plan;
 pub mod probe;
+pub mod progress;
 pub mod range;
 pub mod scratch;
 pub mod show;

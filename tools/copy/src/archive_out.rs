@@ -16,7 +16,7 @@ use betr_host::Excludes;
 use betr_tar::{Segments, Writer};
 
 use crate::meta::meta_of;
-use crate::{CopyError, Exported};
+use crate::{CopyError, Exported, tally};
 
 /// Holes that are written as data come in pieces of this size.
 const ZEROS: [u8; 4096] = [0; 4096];
@@ -83,6 +83,7 @@ impl<W: Write> Pack<'_, W> {
     }
 
     fn object(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
+        tally::object();
         let inode = object.inode();
         let mut name = [self.top, path].concat();
         let meta = meta_of(self.fs, object)?;
@@ -143,6 +144,7 @@ impl<W: Write> Pack<'_, W> {
                 }
                 self.zeros(offset - at)?;
                 self.writer.data(&bytes)?;
+                tally::bytes(bytes.len());
                 at = after;
                 block = self.fs.next_block(&mut blocks)?;
             }

@@ -9,7 +9,7 @@ use betr_core::ids::Ino;
 use betr_host::{Excludes, Target, Warning};
 
 use crate::meta::{kind_of, meta_of};
-use crate::{CopyError, join};
+use crate::{CopyError, join, tally};
 
 /// Blocks are gathered to pieces of this size before they are written.
 pub(crate) const PIECE: usize = 1 << 20;
@@ -119,6 +119,7 @@ impl<'e> Export<'e> {
     }
 
     fn object(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
+        tally::object();
         let inode = object.inode();
         if let Some(first) = self.names.get(&inode.ino) {
             self.target.link(first, path)?;
@@ -161,6 +162,7 @@ impl<'e> Export<'e> {
         let mut piece: Vec<u8> = Vec::new();
         let mut at = 0;
         while let Some((offset, block)) = self.fs.next_block(&mut blocks)? {
+            tally::bytes(block.len());
             if at + piece.len() as u64 != offset || piece.len() + block.len() > PIECE {
                 file.write_at(at, &piece)?;
                 piece.clear();

@@ -15,6 +15,7 @@ mod needs;
 mod options;
 mod put;
 mod salvage;
+pub mod tally;
 
 pub use archive_in::{ArchiveOptions, import_archive};
 pub use archive_out::export_archive;

@@ -10,7 +10,7 @@ use betr_tar::{Archive, ArchiveLinks, Member, What};
 
 use crate::fill::NextPiece;
 use crate::put::trimmed;
-use crate::{CopyError, join};
+use crate::{CopyError, join, tally};
 
 const BLOCK: usize = 4096;
 /// Files of up to 64 KiB count as long as they are: to open each takes longer than a few blocks are worth.
@@ -132,6 +132,7 @@ struct Counter {
 
 impl Counter {
     fn name(&mut self, name: &[u8]) {
+        tally::object();
         self.needs.names += 1;
         self.needs.names_bytes += name.len() as u64;
     }
@@ -173,6 +174,7 @@ impl Counter {
         // The first block that has not been counted.
         let mut free = 0;
         while let Some((offset, len)) = next(&mut self.buffer)? {
+            tally::bytes(len);
             let (mut at, mut data) = (offset, &self.buffer[..len]);
             while !data.is_empty() {
                 let block = at / BLOCK as u64;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::fill::NextPiece;
 use crate::meta::file_type;
-use crate::{CopyError, ImportOptions, Imported};
+use crate::{CopyError, ImportOptions, Imported, tally};
 
 /// How much of a file is written at once, in bytes.
 const WINDOW: u64 = 1 << 20;
@@ -36,6 +36,7 @@ impl<'p> Put<'p> {
         name: &[u8],
         zone: bool,
     ) -> Result<Object, CopyError> {
+        tally::object();
         let attributes = self.options.attributes(path, meta)?;
         let mut new = New { zone, ..New::of(file_type(&meta.kind), attributes) };
         match &meta.kind {
@@ -81,6 +82,7 @@ impl<'p> Put<'p> {
         let mut window = Window { start: 0, bytes: Vec::new() };
         let mut end = 0;
         while let Some((mut offset, len)) = next(&mut self.buffer)? {
+            tally::bytes(len);
             let mut data = &self.buffer[..len];
             while !data.is_empty() {
                 let start = offset - offset % WINDOW;

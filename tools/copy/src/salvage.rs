@@ -14,9 +14,9 @@ use betr_core::fs::{Fs, Object, Visit, Walk};
 use betr_core::ids::Ino;
 use betr_host::{FileWriter, HostError, Target, Warning};
 
-use crate::CopyError;
 use crate::export::PIECE;
 use crate::meta::{bare_meta_of, kind_of, meta_of};
+use crate::{CopyError, tally};
 
 const BLOCK: u64 = FILE_BLOCK as u64;
 /// So many blocks that cannot be read, one behind another, end a file.
@@ -137,6 +137,7 @@ impl Salvage<'_> {
     }
 
     fn object(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
+        tally::object();
         let inode = object.inode();
         if let Some(first) = self.names.get(&inode.ino) {
             let linked = self.target.as_mut().map_or(Ok(()), |target| target.link(first, path));
@@ -246,6 +247,7 @@ fn contents(
                     at = offset;
                 }
                 piece.extend_from_slice(&block);
+                tally::bytes(block.len());
                 bytes += block.len() as u64;
                 (next, failures) = (offset.saturating_add(BLOCK), 0);
             }

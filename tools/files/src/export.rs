@@ -3,9 +3,10 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use betr_cli::progress::{self, Meter};
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io};
-use betr_copy::{CopyError, ExcludeArgs};
+use betr_copy::{CopyError, ExcludeArgs, tally};
 use betr_core::fs::{Fs, LastLink, Object, Resolved, components};
 use betr_core::volume::Mode;
 use betr_host::{Excludes, HostError};
@@ -58,6 +59,7 @@ fn export(args: &Args, session: &Session, io: &mut Io) -> Result<Exit, Failure> 
     let Resolved { object: start, path } =
         session.look_up(&session.operand(path), LastLink::Keep)?;
     let fs = session.fs();
+    let meter = Meter::counting(!args.quiet, "Exporting", tally::so_far);
     if to_archive {
         return archive(args, fs, start, &path, &excludes, io);
     }
@@ -71,6 +73,7 @@ fn export(args: &Args, session: &Session, io: &mut Io) -> Result<Exit, Failure> 
         }
         failure
     })?;
+    drop(meter);
     for warning in &done.warnings {
         io.note(&format!("betr export: warning: {warning}"))?;
     }
@@ -98,7 +101,7 @@ fn archive(
     let Io { out, err, .. } = io;
     let done = betr_copy::export_archive(fs, start, name, excludes, out, &mut |warning| {
         // Whether it could be shown does not matter to the archive.
-        let _ = writeln!(err, "betr export: warning: {warning}");
+        let _ = progress::beside(|| writeln!(err, "betr export: warning: {warning}"));
     });
     match done {
         Ok(_) => Ok(Exit::DONE),

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use betr_cli::progress::Meter;
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io, time};
 use betr_copy::{
     ArchiveOptions, CopyError, ExcludeArgs, ImportOptions, OwnerArgs, archive_links,
-    empty_directory, import_archive, import_entry, merge_tree,
+    empty_directory, import_archive, import_entry, merge_tree, tally,
 };
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object, Slot};
@@ -113,6 +114,7 @@ impl Command for Args {
             None => Target::Entry(session.vacant(&dest, kind)?),
         };
         let image = session.image().to_owned();
+        let meter = Meter::counting(!self.quiet, "Importing", tally::so_far);
         let done = session.change(|fs| {
             let done = match (&mut contents, &target) {
                 (Contents::Tree(source, links), Target::Directory(directory)) => {
@@ -133,6 +135,7 @@ impl Command for Args {
             };
             done.map_err(|error| copy_failure(&image, error))
         })?;
+        drop(meter);
         if !self.quiet {
             writeln!(
                 io.out,

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args, path: &Path, file: &Path, io: &mut Io) -> Result<
     let standing = carry_out(path, &device, &plan, Some(file), args.undo.as_deref())?;
     let mut meter = Meter::new(args.progress, path, !args.json)?;
     let report = check(&device, args.options(), &mut meter);
-    meter.done();
+    drop(meter);
     let undo = args.undo.as_deref().filter(|_| standing != Standing::Whole);
     let applied = Applied { file, plan: &plan, standing, undo };
     show::applied(args.verbose, args.json, path, &report, applied, io)?;

@@ -172,7 +172,7 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
         }
     }
     let report = check(&device, args.options(), &mut meter);
-    meter.done();
+    drop(meter);
     // Without a superblock either it is not a damaged image but something else.
     if let (Err(error @ Error::NotAnImage(_)), None) = (&identity, &report.superblock) {
         return Err(failure(path, Some(&device), error));

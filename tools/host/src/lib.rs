@@ -4,7 +4,7 @@
 //!
 //! * [`Source`] reads a directory tree, or one single object, of the host:
 //!   metadata with nanoseconds and extended attributes, and the data of files
-//!   without their holes. [`Survey`] counts a tree before it is read.
+//!   without their holes. [`Links`] are found before a tree is read.
 //! * [`Target`] writes a tree, or one single object, to the host and never
 //!   leaves its destination whatever names it is given.
 //! * [`Excludes`] says what of a tree is left out.

@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use betr_cli::identity::{parse_label, parse_uuid};
+use betr_cli::progress::Meter;
 use betr_cli::size::{human, parse_size};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, ExitCodes, Failure, Io, image, json, show, time};
-use betr_copy::{CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs};
+use betr_copy::{CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs, tally};
 use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::device::FileDevice;
 use betr_core::format::{Superblock, ZoneSizes};
@@ -144,11 +145,16 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let contents = args.contents.as_deref();
     let contents = contents.map(|path| Contents::open(path, excludes, args.exclude_caches));
     let mut contents = contents.transpose()?;
+    let counting = |what| Meter::counting(!args.quiet, what, tally::so_far);
+    let meter = counting("Reading");
     let bytes = size::image_bytes(&args.image, args.size, contents.as_ref())?;
+    drop(meter);
+    let meter = counting("Finding the least size");
     let bytes = match &mut contents {
         Some(contents) if args.minimize => least_bytes(args, contents, bytes)?,
         _ => bytes,
     };
+    drop(meter);
     let plan = plan(args, bytes)?;
     if args.dry_run {
         // What a real run would refuse is refused; dropped without a commit, nothing is left.
@@ -161,6 +167,7 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     })?;
     target.begin()?;
     let device = FileDevice::new(file, plan.bytes);
+    let meter = counting("Writing");
     let made = fill(args, &plan, device, contents.as_mut(), &mut |warning| {
         // Whether a warning could be shown does not matter to the image.
         let _ = io.note(&format!("betr mkfs: warning: {warning}"));
@@ -175,6 +182,7 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let superblock = fs.volume().superblock().clone();
     drop(fs);
     target.commit()?;
+    drop(meter);
     show(args, &plan, Some(&(superblock, imported)), io)
 }
 

@@ -15,10 +15,12 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use betr_cli::codes::GENERAL;
 use betr_cli::image;
 use betr_cli::image::next_data;
+use betr_cli::progress::Meter;
 use betr_cli::size::human;
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::{failure, open_view};
@@ -68,6 +70,21 @@ pub struct Args {
     file: PathBuf,
 }
 
+/// Counts what is written.
+struct Counted<'c, W>(W, &'c AtomicU64);
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.0.write(bytes)?;
+        self.1.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let to_stdout = args.file == Path::new("-");
@@ -87,10 +104,16 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         (false, false) => Contents::Zeros,
     };
     let draft = scratch::for_image(path)?;
+    let written = Arc::new(AtomicU64::new(0));
+    let shown = written.clone();
+    let meter = Meter::text(!args.quiet, move || match shown.load(Ordering::Relaxed) {
+        0 => "Reading the structure".into(),
+        bytes => format!("Packing: {}", human(bytes)),
+    });
     let source = Source::of(&device, contents, draft.file(), holes)
         .map_err(|error| failure(path, Some(&device), &error))?;
     if to_stdout {
-        source.write(io.data())?;
+        source.write(Counted(io.data(), &written))?;
     } else {
         let failed = |error: std::io::Error| {
             Failure::failed(format!("{}: cannot be written: {error}", show::path(&args.file)))
@@ -100,9 +123,10 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             false => image::create_new(&args.file)?,
         };
         new.begin()?;
-        let blocks = source.write(BufWriter::new(&new.file)).map_err(failed)?;
+        let blocks = source.write(Counted(BufWriter::new(&new.file), &written)).map_err(failed)?;
         let bytes = new.file.metadata().map_err(failed)?.len();
         new.commit()?;
+        drop(meter);
         if !args.quiet {
             let (name, of) = (show::path(&args.file), human(device.len()));
             let what = match contents {

@@ -1,5 +1,6 @@
 //! `betr verify`: whether an image is the one of a root hash, down to the last byte of its files.
 
+use betr_cli::progress::CheckMeter;
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::open_view;
 use betr_cli::{Exit, Failure, Io, show};
@@ -37,7 +38,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             args.root
         )));
     }
-    let report = check(&device, CheckOptions::ALL, &mut ());
+    let report = check(&device, CheckOptions::ALL, &mut CheckMeter::new(true, false));
     let is_bad = |severity| severity > Severity::Note;
     let mut bad = report.findings.iter().filter(|finding| is_bad(finding.code.severity()));
     if let Some(first) = bad.next() {

@@ -10,10 +10,11 @@ mod report;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use betr_cli::progress::Meter;
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::failure;
 use betr_cli::{Exit, ExitCodes, Failure, Io, show};
-use betr_copy::CopyError;
+use betr_copy::{CopyError, tally};
 use betr_core::fs::{LastLink, Resolved};
 use betr_core::path::Operand;
 use betr_core::text::Printable;
@@ -92,6 +93,8 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         _ => failure(image, None, &error),
     })?;
     let Resolved { object: start, path } = found;
+    // What is lost is told on standard output meanwhile.
+    let meter = Meter::counting(!io.terminal, "Copying", tally::so_far);
     let mut reporter = Reporter::new(args, &path, &opened.found, io)?;
     betr_copy::salvage(fs, start, dest, &mut |salvaged| reporter.tell(salvaged)).map_err(
         |error| match (error, dest) {
@@ -107,6 +110,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             (error, _) => Failure::failed(error.to_string()),
         },
     )?;
+    drop(meter);
     // What was found unreadable while it was copied belongs to the report.
     Ok(reporter.end(&opened.found)?)
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use betr_cli::image::OpenImage;
+use betr_cli::progress::CheckMeter;
 use betr_cli::volume::{clock_now, failure, nonces, open_view};
 use betr_cli::{Failure, show};
 use betr_core::Error;
@@ -77,7 +78,8 @@ pub(crate) fn open(args: &Args) -> Result<Opened, Failure> {
     }
     let lenient = Arc::new(LenientDevice::new(base.clone(), stated.unwrap_or(there)));
     let device: Arc<dyn Device> = lenient.clone();
-    let mut report = check(&device, CheckOptions { slot: args.slot, ..CheckOptions::ALL }, &mut ());
+    let options = CheckOptions { slot: args.slot, ..CheckOptions::ALL };
+    let mut report = check(&device, options, &mut CheckMeter::new(true, false));
     let superblock = superblock(args, &device, &report)?;
     let mut found = Found {
         superblock,

@@ -24,6 +24,7 @@ mod paths;
 mod plan;
 mod probe;
 mod process;
+mod progress;
 mod proof;
 mod readme;
 mod reproducible;

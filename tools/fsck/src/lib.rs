@@ -7,6 +7,7 @@
 mod apply;
 mod ask;
 mod explain;
+mod paths;
 mod plan;
 mod progress;
 mod repair;
@@ -171,8 +172,9 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
             };
         }
     }
-    let report = check(&device, args.options(), &mut meter);
+    let mut report = check(&device, args.options(), &mut meter);
     drop(meter);
+    paths::name(&mut report, &device);
     // Without a superblock either it is not a damaged image but something else.
     if let (Err(error @ Error::NotAnImage(_)), None) = (&identity, &report.superblock) {
         return Err(failure(path, Some(&device), error));

@@ -1,0 +1,59 @@
+//! The paths of what findings speak of by keys and zones.
+
+use std::sync::Arc;
+
+use betr_cli::volume::clock_now;
+use betr_core::cache::CacheBudget;
+use betr_core::check::{Finding, Report};
+use betr_core::device::Device;
+use betr_core::error::Place;
+use betr_core::format::{Features, MetaKey, Superblock, parse_data_key};
+use betr_core::fs::Fs;
+use betr_core::history::Names;
+use betr_core::ids::TreeId;
+use betr_core::text::Brief;
+use betr_core::volume::{Mode, OpenOptions, Volume};
+
+/// Names are looked up with so much memory, in bytes.
+const CACHE: usize = 32 << 20;
+
+/// Adds its path to each finding whose place is a key or a zone, as far as that can be read from the checkpoint.
+pub(crate) fn name(report: &mut Report, device: &Arc<dyn Device>) {
+    let has_key = |finding: &Finding| matches!(finding.place, Place::Key(..) | Place::Zone(_));
+    let Some(superblock) = &report.superblock else { return };
+    let is_files = superblock.features.incompatible & Features::KEYS == 0;
+    if !is_files || !report.findings.iter().any(has_key) {
+        return;
+    }
+    let Ok(names) = names(device, superblock) else { return };
+    for Finding { place, detail, .. } in &mut report.findings {
+        let Some(key) = key_of(place) else { continue };
+        let path = names.path(&MetaKey { xattr: None, ..key });
+        // What leads nowhere has none.
+        if path.starts_with(b"/") {
+            *detail += &format!("; path {}", Brief(&path));
+        }
+    }
+}
+
+/// The key of the inode that a place belongs to.
+fn key_of(place: &Place) -> Option<MetaKey> {
+    match place {
+        Place::Key(TreeId::Metadata, key) => MetaKey::decode(key),
+        Place::Key(TreeId::Data, key) => {
+            parse_data_key(key).and_then(|(prefix, _)| MetaKey::decode(prefix))
+        }
+        Place::Zone(zone) => Some(MetaKey { zone: *zone, path: Vec::new(), xattr: None }),
+        _ => None,
+    }
+}
+
+fn names(device: &Arc<dyn Device>, superblock: &Superblock) -> betr_core::Result<Names> {
+    let options = OpenOptions {
+        slot: Some(superblock.slot),
+        cache: CacheBudget::of(CACHE),
+        ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0))
+    };
+    let volume = Volume::open(device.clone(), options)?.0;
+    Ok(Names::when_needed(Fs::open(volume, Box::new(clock_now))))
+}

@@ -99,6 +99,10 @@ impl Options {
         for word in words.filter(|word| !word.is_empty()) {
             options.take(word, sloppy)?;
         }
+        if options.nosymfollow && !rustix::process::geteuid().is_root() {
+            let why = "the program that mounts for others than root does not know it";
+            options.ignored.push(("nosymfollow".into(), why));
+        }
         if options.no_recovery && !options.read_only {
             let text = "norecovery needs ro: what the log holds would be lost";
             return Err(Failure::usage(format!("-o norecovery: {text}")));

@@ -161,7 +161,9 @@ impl<'f> Fill<'f> {
         if !matches!(self.clash, Clash::Layer) {
             return Ok(false);
         }
-        let Some(directory) = self.resolve(path, parent)?.filter(Object::is_directory) else {
+        // With the slash a symbolic link is followed, too.
+        let way = [parent, b"/"].concat();
+        let Some(directory) = self.resolve(path, &way)?.filter(Object::is_directory) else {
             return Ok(true);
         };
         // Its time is what the layer says of it, or it has changed now.
@@ -170,7 +172,7 @@ impl<'f> Fill<'f> {
         match hidden {
             OPAQUE => self.remove_older(path, &directory)?,
             // What programs that make layers note for themselves.
-            _ if hidden.starts_with(WHITEOUT) => {}
+            _ if hidden.is_empty() || hidden.starts_with(WHITEOUT) => {}
             _ => {
                 if let Some(there) = self.find(path, &directory, hidden)? {
                     self.remove_if_older(path, &directory, hidden, there)?;

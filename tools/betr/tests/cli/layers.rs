@@ -28,10 +28,10 @@ const LAYERS: &str = r#"set -e; umask 022
     echo dir >dir; echo C >usr/lib/c; mkdir plain; echo new >plain/new
     layer "$2" 1600000000
     mkdir three; cd three
-    mkdir -p lib usr/lib; echo e >lib/e; echo tool >usr/tool; ln usr/tool usr/tool-three
+    mkdir -p lib usr/lib; echo e >lib/e; : >lib/.wh.d; echo tool >usr/tool; ln usr/tool usr/tool-three
     : >.wh.opt; mkdir -p missing; : >missing/.wh.nothing
     find . -exec touch -hd @1700000000 {} +
-    tar --format=pax -cf "$3" --no-recursion . ./usr ./usr/tool ./usr/tool-three ./.wh.opt ./missing ./missing/.wh.nothing ./lib/e ./usr/lib
+    tar --format=pax -cf "$3" --no-recursion . ./usr ./usr/tool ./usr/tool-three ./.wh.opt ./missing ./missing/.wh.nothing ./lib/e ./lib/.wh.d ./usr/lib
     tar --delete -f "$3" ./usr/tool; cd .."#;
 
 /// Unpacks layers as their specification says, with tar and rm, into `out`.

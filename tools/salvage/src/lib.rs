@@ -93,8 +93,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         _ => failure(image, None, &error),
     })?;
     let Resolved { object: start, path } = found;
-    // What is lost is told on standard output meanwhile.
-    let meter = Meter::counting(!io.terminal, "Copying", tally::so_far);
+    let meter = Meter::counting(true, "Copying", tally::so_far);
     let mut reporter = Reporter::new(args, &path, &opened.found, io)?;
     betr_copy::salvage(fs, start, dest, &mut |salvaged| reporter.tell(salvaged)).map_err(
         |error| match (error, dest) {

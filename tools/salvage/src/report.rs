@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 
-use betr_cli::{Exit, Io, JsonList, json, show};
+use betr_cli::{Exit, Io, JsonList, json, progress, show};
 use betr_copy::Salvaged;
 use betr_core::Place;
 use betr_core::format::MetaKey;
@@ -263,7 +263,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
     }
 
     fn line(&mut self, path: &[u8], text: &str) -> io::Result<()> {
-        writeln!(self.io.out, "{}: {text}", printable(path))
+        progress::beside(|| writeln!(self.io.out, "{}: {text}", printable(path)))
     }
 
     /// Something of the image as a whole.

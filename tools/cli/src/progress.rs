@@ -97,7 +97,7 @@ fn is_shown() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").as_ref().is_some_and(moves)
 }
 
-/// The line that is drawn, for whoever has to wipe it.
+/// The bar on the terminal: the signal thread wipes it, and `beside` suspends it.
 static LINE: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 fn locked() -> std::sync::MutexGuard<'static, Option<ProgressBar>> {

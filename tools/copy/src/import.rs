@@ -21,12 +21,9 @@ pub fn import_tree(
     root: &Object,
     options: ImportOptions,
 ) -> Result<Imported, CopyError> {
-    let mut links = ImportLinks::of([names]);
-    let fill = Fill::new(fs, root.clone(), Clash::Refuse, options);
-    let mut import = Import { fill, source, links: &mut links };
-    import.fill.set_root(&source.root()?)?;
-    import.fill.put.done.directories += 1;
-    import.tree()
+    let mut done = fill_root(fs, source, names, (root, Clash::Refuse), options)?;
+    done.directories += 1;
+    Ok(done)
 }
 
 /// Imports everything below the root of `source` into `root`, a directory of the image, which gets the attributes of the
@@ -38,8 +35,19 @@ pub fn merge_tree(
     root: &Object,
     options: ImportOptions,
 ) -> Result<Imported, CopyError> {
+    fill_root(fs, source, names, (root, Clash::Replace), options)
+}
+
+/// Gives a directory the attributes of the source's root, and everything below that.
+fn fill_root(
+    fs: &mut Fs,
+    source: &Source,
+    names: &Links,
+    (root, clash): (&Object, Clash),
+    options: ImportOptions,
+) -> Result<Imported, CopyError> {
     let mut links = ImportLinks::of([names]);
-    let fill = Fill::new(fs, root.clone(), Clash::Replace, options);
+    let fill = Fill::new(fs, root.clone(), clash, options);
     let mut import = Import { fill, source, links: &mut links };
     import.fill.set_root(&source.root()?)?;
     import.tree()

@@ -1,4 +1,4 @@
-//! What this process has copied so far, for whoever shows how far it has come.
+//! Counts of objects and bytes that this process has copied; progress lines on a terminal show them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -14,7 +14,7 @@ use betr_core::ids::TreeId;
 use betr_core::text::Brief;
 use betr_core::volume::{Mode, OpenOptions, Volume};
 
-/// Names are looked up with so much memory, in bytes.
+/// The cache of the volume that names are read from: 32 MiB, in bytes, enough for the heads of its nodes.
 const CACHE: usize = 32 << 20;
 
 /// Adds its path to each finding whose place is a key or a zone, as far as that can be read from the checkpoint.

@@ -9,8 +9,8 @@ const CLOSE: u64 = 100;
 /// Log and reserve for deletes, which take 1/64 of an image each, become smaller with it.
 const SHARES: u64 = 32;
 
-/// The least size, to within 1 %. `try_size` makes an image of so many bytes, and returns how many blocks operations may take
-/// afterwards; nothing if the contents do not fit. `enough` is a size that should do.
+/// The least size in bytes, to within 1 %. `try_size` makes an image of the given size in bytes, and returns the blocks that are
+/// available in it afterwards; `None` if the contents do not fit. `enough` is a size that should do.
 pub(crate) fn least(
     enough: u64,
     mut try_size: impl FnMut(u64) -> Result<Option<u64>, Failure>,

@@ -30,7 +30,7 @@ enum Writer {
     Program,
     /// A device, which need not have an end.
     Device,
-    /// Nobody: it is unpacked, and its checksum is at the end.
+    /// A decompressor. It verifies the checksum when it is read to its end.
     Packed,
 }
 
@@ -150,7 +150,7 @@ impl Input {
     }
 }
 
-/// The first bytes of what is read, as far as there are so many.
+/// The first [`MAGIC_BYTES`] bytes of a source, or all of a shorter one.
 fn start_of(source: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut start = Vec::with_capacity(MAGIC_BYTES);
     source.take(MAGIC_BYTES as u64).read_to_end(&mut start)?;

@@ -150,8 +150,8 @@ fn the_image_does_not_depend_on_the_file_system_of_the_tree() {
     }
 }
 
-/// Makes a tree with owners and a device in `$1`, as root or as somebody who believes that, an image of it, and a tree of that; and
-/// says what that looks like.
+/// Makes a tree with owners and a device in `$1`, as root or with calls of libc that pretend it; makes an image of the tree, exports
+/// the image, and lists the exported tree.
 const FAKED: &str = r#"set -e
     cd "$1"; mkdir tree tree/d; echo a >tree/a; ln tree/a tree/d/b; ln -s a tree/s
     mknod tree/null c 1 3; chmod 600 tree/a tree/null; chmod 755 tree tree/d

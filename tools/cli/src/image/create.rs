@@ -25,8 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// So many bytes at both ends of a block device are wiped: 2 MiB, where file systems and partition tables have what they are
-/// recognised by.
+/// 2 MiB at each end of a block device are wiped, in bytes: signatures of file systems and partition tables lie there.
 const WIPED: u64 = 2 << 20;
 
 /// An image that is being made. Dropped, it leaves nothing behind (where it is written in place: what was

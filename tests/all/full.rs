@@ -549,3 +549,18 @@ fn much_late_bound_data_is_recovered_beside_itself() {
     run.all_same();
     run.sound();
 }
+
+/// What no image of this size holds is refused without emptying a buffer for it.
+#[test]
+fn a_reservation_beyond_the_image_empties_no_buffers() {
+    let mut fs = betr_tests::made(Arc::new(MemoryDevice::new(8 << 20)), tiny());
+    let root = fs.root().unwrap();
+    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+    let file = fs.make(&root, b"file", new).unwrap();
+    let drains = fs.volume().counters().drains;
+    for keep in [false, true] {
+        let refused = fs.allocate(&file, Allocate::Reserve, 0, 1 << 40, keep);
+        assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
+    }
+    assert_eq!((fs.volume().counters().drains, file.inode().size), (drains, 0));
+}

@@ -271,3 +271,15 @@ fn a_full_volume_of_small_files_can_be_emptied() {
     run.empty();
     run.sound();
 }
+
+/// Leaves that hold one block of a file each take twice as many blocks as a buffer does that these wait in.
+#[test]
+fn blocks_that_fill_half_of_a_leaf_are_made_room_for() {
+    let geometry =
+        Geometry { node_size: 24 << 10, leaf_size: 8192, basement_size: 4096, fanout: 64 };
+    for seed in 0..4 {
+        let (cache, order) = (tight(), Order::Sorted);
+        let (sizes, attribute) = ((64 << 10, 64 << 10), 3000);
+        fill_and_empty(Case { bytes: 3 << 19, geometry, cache, sizes, attribute, order, seed });
+    }
+}

@@ -60,7 +60,7 @@ fn superblock() -> Superblock {
         used_blocks: 321,
         log_epoch: Epoch(6),
         log_nonce: Nonce(77),
-        growth: Growth { messages: 3, bytes: 88 },
+        inflow: Inflow { bytes: 99, growth: Growth { messages: 3, bytes: 88 } },
         nodes: 9,
         roots: vec![
             RootRef { epoch: Epoch(7), held: true, table },

@@ -19,7 +19,7 @@ use betr_core::plan::{Plan, PlanView, Standing, apply, locate, write_repair};
 use betr_core::volume::Mode;
 use betr_tests::{clock, formatted, open, tight, tiny};
 
-const IMAGE: u64 = 2 << 20;
+const IMAGE: u64 = 3 << 20;
 const ALL: CheckOptions = CheckOptions::ALL;
 const SLOT_9: u64 = IMAGE - 16 * 4096 + 4 * 4096;
 
@@ -248,7 +248,7 @@ fn another_image_is_refused_and_stays() {
     let longer = ForkDevice::new(IMAGE as usize / BLOCK_SIZE + 1);
     longer.write_at(0, &base.snapshot()).unwrap();
     let error = apply(&plan, &longer).unwrap_err().to_string();
-    assert!(error.contains("blocks of the image: expected 512, found 513"), "{error}");
+    assert!(error.contains("blocks of the image: expected 768, found 769"), "{error}");
     let shorter: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096));
     assert!(PlanView::new(shorter, inverse(&plan)).is_err());
 }

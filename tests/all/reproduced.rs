@@ -13,7 +13,7 @@ use betr_core::volume::{Layout, Mode, OpenOptions, Volume};
 use betr_tests::{clock, formatted, nonces, roomy, tiny};
 use bytes::Bytes;
 
-const BYTES: u64 = 4 << 20;
+const BYTES: u64 = 5 << 20;
 /// Blocks of each half of the superblock ring.
 const RING_BLOCKS: usize = 16;
 

@@ -18,7 +18,7 @@ use super::Store;
 use super::job::Job;
 use crate::device::Disk;
 use crate::error::{Error, Result};
-use crate::format::{Entry, Growth};
+use crate::format::{Entry, Inflow};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, LeafImage, Node, SealedNode, WrittenNode};
 
@@ -234,8 +234,8 @@ impl Store {
                 for (extent, birth) in freed {
                     self.space.free(extent, birth, self.birth.epoch)?;
                 }
-                let before: Growth = nodes.iter().map(|node| node.growth()).sum();
-                self.growth = self.growth + node.growth() - before;
+                let before: Inflow = nodes.iter().map(|node| node.inflow()).sum();
+                self.inflow = self.inflow + node.inflow() - before;
                 let mut cache = self.lock();
                 cache.replace(Arc::new(Node::Internal(node)));
                 cache.cleaned(id);

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{KEY_MAX, NODE_SIZE, NODES_END};
-use crate::format::{Birth, Bounds, CHILD_BYTES, Entry, Growth};
+use crate::format::{Birth, Bounds, CHILD_BYTES, Entry, Inflow};
 use crate::ids::*;
 use crate::log::Late;
 use crate::node::{Internal, Leaf, Node};
@@ -85,6 +85,12 @@ impl Geometry {
         Internal::bytes_with(buffers, children + 1, edges.min(children * EDGE_MAX) + EDGE_MAX)
     }
 
+    /// At most how many nodes come into being when so many bytes come to a leaf: two leaves beside each other are longer together
+    /// than one may be; and the leaf itself and a node on each level above may be divided into two.
+    pub fn nodes_of(&self, bytes: usize) -> u64 {
+        (2 * bytes.div_ceil(self.leaf_size as usize) + PIECES) as u64
+    }
+
     /// The bytes of values that updates may make in a leaf in one step.
     pub fn growth_at_once(&self) -> usize {
         GROWTH_AT_ONCE * self.leaf_size as usize
@@ -97,6 +103,8 @@ const EDGES_MIN: usize = 8 << 10;
 const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
 /// A leaf takes updates at once until they make values of so many leaves.
 const GROWTH_AT_ONCE: usize = 2;
+/// Nodes that a step may divide at the most: one on each level, into two.
+const PIECES: usize = 4;
 /// The buffers of a node take at most one of so many parts of the cache.
 const BUFFERS_SHARE: usize = 4;
 /// Nodes between the root and those above leaves take so many times what others do, in images of at least so many nodes.
@@ -166,7 +174,7 @@ pub struct Store {
     /// The values of the open log group that are to be written with their nodes.
     pub late: Late,
     /// By how much everything that is pending may make leaves longer.
-    growth: Growth,
+    inflow: Inflow,
     /// Keys whose values a damaged log has lost. Only a volume that is read may have any.
     pub lost: LostKeys,
     /// Whether no node takes more blocks than it needs when it is written.
@@ -209,7 +217,7 @@ impl Store {
             table,
             geometry,
             late: Late::default(),
-            growth: Growth::default(),
+            inflow: Inflow::default(),
             lost: LostKeys::default(),
             thrifty: false,
             strays: BTreeSet::new(),
@@ -226,9 +234,9 @@ impl Store {
         }
     }
 
-    /// The store, where this growth of leaves is pending.
-    pub fn with_growth(self, growth: Growth) -> Store {
-        Store { growth, ..self }
+    /// The store, where so much is pending for leaves.
+    pub fn with_inflow(self, inflow: Inflow) -> Store {
+        Store { inflow, ..self }
     }
 
     /// What the buffers of a node may weigh before it flushes: what the geometry says, or less, so that the nodes of a step
@@ -433,9 +441,9 @@ impl Store {
         // Without the cache's reference the node is ours alone, and changes in place.
         let was_dirty = self.is_dirty(id);
         drop(self.lock().remove(id));
-        let before = node.growth();
+        let before = node.inflow();
         let result = change(Arc::make_mut(&mut node), &self.disk);
-        self.growth = self.growth + node.growth() - before;
+        self.inflow = self.inflow + node.inflow() - before;
         self.lock().put(node, was_dirty || result.is_ok(), Use::Other);
         result
     }
@@ -460,7 +468,7 @@ impl Store {
     /// Puts a new node in; an edge to it comes into being at the same time.
     pub fn add(&mut self, node: Node) {
         debug_assert!(matches!(&node, Node::Leaf(leaf) if leaf.is_open()) || node.height().0 > 0);
-        self.growth += node.growth();
+        self.inflow += node.inflow();
         self.lock().put(Arc::new(node), true, Use::Other);
     }
 
@@ -469,7 +477,7 @@ impl Store {
         self.land(id)?;
         let node = self.node(id)?;
         self.lock().remove(id);
-        self.growth -= node.growth();
+        self.inflow -= node.inflow();
         if let Node::Internal(internal) = &*node {
             for run in internal.runs() {
                 let reference = run.reference();
@@ -540,9 +548,9 @@ impl Store {
         Ok(())
     }
 
-    /// By how much everything that is pending may make leaves longer: room that will be needed when it comes to them.
-    pub fn growth(&self) -> Growth {
-        self.growth
+    /// What comes to leaves when all that is pending moves down: they will need room then.
+    pub fn inflow(&self) -> Inflow {
+        self.inflow
     }
 
     /// At most how many nodes there are.

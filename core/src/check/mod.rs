@@ -31,7 +31,7 @@ use self::nodes::{Nodes, Pass};
 use self::schema::Scanned;
 use crate::device::{Device, Disk};
 use crate::error::{Error, Place, Result};
-use crate::format::{Entry, Growth, Superblock};
+use crate::format::{Entry, Inflow, Superblock};
 use crate::ids::*;
 use crate::log::Survey;
 use crate::space::Space;
@@ -93,8 +93,8 @@ pub struct Counts {
     pub leaves: u64,
     /// Messages pending in internal nodes.
     pub pending: u64,
-    /// By how much they may make leaves longer.
-    pub growth: Growth,
+    /// What comes to leaves when they move down.
+    pub inflow: Inflow,
     /// Blocks in use.
     pub used_blocks: u64,
     /// Blocks of the image.
@@ -113,7 +113,7 @@ impl Counts {
         self.nodes += node.nodes;
         self.leaves += node.leaves;
         self.pending += node.pending;
-        self.growth += node.growth;
+        self.inflow += node.inflow;
     }
 }
 
@@ -260,10 +260,12 @@ fn check_state(
     nodes.tell(report);
     links::check(&entries, &nodes.summaries, whole, report);
     if report.is_passable() {
-        let (stated, found) = (superblock.growth, report.counts.growth);
+        let (stated, found) = (superblock.inflow, report.counts.inflow);
+        let (growth, grows) = (stated.growth, found.growth);
         let counts = [
-            ("messages may make leaves longer", stated.messages, found.messages),
-            ("is by how many bytes they may", stated.bytes, found.bytes),
+            ("messages may make leaves longer", growth.messages, grows.messages),
+            ("is by how many bytes they may", growth.bytes, grows.bytes),
+            ("bytes are pending", stated.bytes, found.bytes),
             ("nodes there are", superblock.nodes, entries.len() as u64),
         ];
         for (what, stated, found) in counts.iter().filter(|(_, stated, found)| stated != found) {

@@ -41,7 +41,7 @@ pub(super) fn check(
     internal: &Internal,
     taken: Vec<TakenRun>,
 ) {
-    checker.report.counts.growth += internal.growth();
+    checker.report.counts.inflow += internal.inflow();
     let mut runs = Runs { checker, head, internal, before: Batch::default() };
     for (run, TakenRun { is_own, findings }) in head.runs.iter().zip(taken) {
         runs.checker.report.findings.extend(findings);

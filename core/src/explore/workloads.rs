@@ -59,7 +59,7 @@ const LARGE: Setup = Setup {
 impl Workload {
     /// The built-in workloads.
     pub fn all() -> Vec<Workload> {
-        let tiny = Setup::tiny(2048 * KIB);
+        let tiny = Setup::tiny(3072 * KIB);
         let seeded = |name, about, setup, plot| {
             let plot = Plot::Seeded(plot);
             Workload { name, about, setup, plot }

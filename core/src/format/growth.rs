@@ -38,6 +38,51 @@ impl Growth {
     }
 }
 
+/// What comes to leaves when all that is pending moves down, as far as they need room for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inflow {
+    /// Bytes of slices, or of messages that are not sealed yet. They divide leaves, which wastes parts of blocks.
+    pub bytes: u64,
+    /// By how much leaves may grow.
+    pub growth: Growth,
+}
+
+impl Add for Inflow {
+    type Output = Inflow;
+
+    fn add(self, other: Inflow) -> Inflow {
+        let bytes = self.bytes.saturating_add(other.bytes);
+        Inflow { bytes, growth: self.growth + other.growth }
+    }
+}
+
+impl Sub for Inflow {
+    type Output = Inflow;
+
+    fn sub(self, other: Inflow) -> Inflow {
+        let bytes = self.bytes.saturating_sub(other.bytes);
+        Inflow { bytes, growth: self.growth - other.growth }
+    }
+}
+
+impl AddAssign for Inflow {
+    fn add_assign(&mut self, other: Inflow) {
+        *self = *self + other;
+    }
+}
+
+impl SubAssign for Inflow {
+    fn sub_assign(&mut self, other: Inflow) {
+        *self = *self - other;
+    }
+}
+
+impl std::iter::Sum for Inflow {
+    fn sum<I: Iterator<Item = Inflow>>(all: I) -> Inflow {
+        all.fold(Inflow::default(), Inflow::add)
+    }
+}
+
 impl Add for Growth {
     type Output = Growth;
 

@@ -1,7 +1,7 @@
 //! Every limit of the format, in one place. A reader refuses what lies beyond.
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 16;
+pub const FORMAT_VERSION: u32 = 17;
 /// The longest key of either tree, in bytes.
 pub const KEY_MAX: usize = 1024;
 /// The longest value of either tree, in bytes.
@@ -70,7 +70,7 @@ pub const NODES_END: u64 = 1 << 48;
 /// Zone ids, inode numbers, MSNs, epochs and the numbers of log groups are less than this.
 pub const NUMBERS_END: u64 = 1 << 62;
 /// The most pending messages that may need room in leaves, and the most bytes that they may need there.
-pub const GROWTH_MAX: u64 = 1 << 60;
+pub const INFLOW_MAX: u64 = 1 << 60;
 /// The most messages in one log record.
 pub const RECORD_MESSAGES_MAX: u32 = 1 << 20;
 /// The most values that one log group binds.

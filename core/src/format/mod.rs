@@ -34,7 +34,7 @@ mod zones;
 pub use binding::{BINDING_BYTES_MAX, Binding, Bound, BoundLeaf, BoundSlice, MsnRange};
 pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
 pub use filter::{Probe, filter_bytes, push_filter};
-pub use growth::Growth;
+pub use growth::{Growth, Inflow};
 pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{
     DATA_SUM_AT, FLAGS_AT, FileType, INODE_BYTES, Inode, LINKS_AT, LinkKind, META_SUM_AT,

@@ -36,15 +36,16 @@
 //! 368  log nonce         8
 //! 376  growing messages  8   pending messages that may make leaves longer
 //! 384  growing bytes     8   by how many bytes they may
-//! 392  nodes             8   entries of the allocation table
-//! 400  root count        4
-//! 404  zero              4
-//! 408  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
+//! 392  pending bytes     8   of all live slices
+//! 400  nodes             8   entries of the allocation table
+//! 408  root count        4
+//! 412  zero              4
+//! 416  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
 //!      zero to 4096
 //! ```
 
 use super::fields::{Fields, FormatError, Trace, Writer};
-use super::growth::Growth;
+use super::growth::{Growth, Inflow};
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
 use super::table::PagePointer;
@@ -147,8 +148,8 @@ pub struct Superblock {
     pub log_epoch: Epoch,
     /// The nonce of that epoch.
     pub log_nonce: Nonce,
-    /// By how much leaves may grow when all pending messages come to them.
-    pub growth: Growth,
+    /// What comes to leaves when all that is pending moves down.
+    pub inflow: Inflow,
     /// How many nodes there are.
     pub nodes: u64,
     /// The checkpoints that are remembered, this one first; at most [`ROOTS_MAX`].
@@ -217,9 +218,12 @@ impl Superblock {
             },
             log_epoch: Epoch(f.u64("log epoch")?),
             log_nonce: Nonce(f.u64("log nonce")?),
-            growth: Growth {
-                messages: growth(&mut f, "growing messages")?,
-                bytes: growth(&mut f, "growing bytes")?,
+            inflow: Inflow {
+                growth: Growth {
+                    messages: inflow(&mut f, "growing messages")?,
+                    bytes: inflow(&mut f, "growing bytes")?,
+                },
+                bytes: inflow(&mut f, "pending bytes")?,
             },
             nodes: f.u64("nodes")?,
             roots: decode_roots(&mut f)?,
@@ -341,8 +345,9 @@ impl Superblock {
         w.u64(self.used_blocks);
         w.u64(self.log_epoch.0);
         w.u64(self.log_nonce.0);
-        w.u64(self.growth.messages);
-        w.u64(self.growth.bytes);
+        w.u64(self.inflow.growth.messages);
+        w.u64(self.inflow.growth.bytes);
+        w.u64(self.inflow.bytes);
         w.u64(self.nodes);
         w.len32(self.roots.len());
         w.u32(0);
@@ -376,9 +381,9 @@ impl TableRoot {
     }
 }
 
-fn growth(f: &mut Fields<'_, '_>, name: &'static str) -> Result<u64, FormatError> {
+fn inflow(f: &mut Fields<'_, '_>, name: &'static str) -> Result<u64, FormatError> {
     let found = f.u64(name)?;
-    f.within(f.at() - 8, name, found, GROWTH_MAX)?;
+    f.within(f.at() - 8, name, found, INFLOW_MAX)?;
     Ok(found)
 }
 

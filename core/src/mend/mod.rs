@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::check::{Code, Report};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Place, Result};
-use crate::format::{Bounds, Entry, Growth, Identity, Superblock};
+use crate::format::{Bounds, Entry, Identity, Inflow, Superblock};
 use crate::ids::*;
 use crate::log::Survey;
 use crate::node::{Internal, Leaf, Node};
@@ -141,7 +141,7 @@ pub fn mend(
     let mut table = Table::empty(disk.clone(), identity.volume);
     let mut space = Space::rebuilt(&disk, &superblock, spare)?;
     space.spare(&inventory.rows);
-    let (mut growth, mut make) = (Growth::default(), plan.make);
+    let (mut inflow, mut make) = (Inflow::default(), plan.make);
     for (id, known) in &inventory.nodes {
         let node = Node::load(&disk, identity.volume, *id, &known.entry)?;
         let rows = rows_of(&disk, known.entry.extent, &node)?;
@@ -149,7 +149,7 @@ pub fn mend(
             // It may be read still.
             space.spare(&rows.unwrap_or_default());
         } else if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
-            growth += node.growth();
+            inflow += node.inflow();
             table.set(*id, Some(Entry { references: 1, ..known.entry }))?;
         } else {
             // What others own already it can only be copied from.
@@ -165,7 +165,7 @@ pub fn mend(
     let least = if survey.groups == 0 { 2 } else { 1 };
     let next_msn = superblock.next_msn.max(Msn(least));
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
-    let superblock = Superblock { next_node, next_msn, growth, nodes: table.nodes(), ..superblock };
+    let superblock = Superblock { next_node, next_msn, inflow, nodes: table.nodes(), ..superblock };
     let parts = Parts { disk: disk.clone(), identity, superblock, newest, space, table };
     let mut volume = Volume::assemble(parts, &survey, options)?;
     for making in make {

@@ -126,9 +126,13 @@ impl Batch {
 
     /// The weight of all messages, in bytes.
     pub fn weight(&self) -> usize {
+        self.points_weight() + MESSAGE_WEIGHT * self.ranges.len() + self.ranges.key_bytes()
+    }
+
+    /// The same of point messages alone.
+    pub fn points_weight(&self) -> usize {
         let sizes = self.points.sizes();
-        let points = MESSAGE_WEIGHT * sizes.count + sizes.keys + sizes.values;
-        points + MESSAGE_WEIGHT * self.ranges.len() + self.ranges.key_bytes()
+        MESSAGE_WEIGHT * sizes.count + sizes.keys + sizes.values
     }
 
     /// The bytes of the values that its updates may make.

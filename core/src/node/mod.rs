@@ -24,7 +24,7 @@ use bytes::Bytes;
 
 use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::{Bounds, Entry, FormatFault, Growth, InternalHead, LeafHead, Seal};
+use crate::format::{Bounds, Entry, FormatFault, Inflow, InternalHead, LeafHead, Seal};
 use crate::ids::*;
 use crate::space::Need;
 
@@ -150,11 +150,11 @@ impl Node {
         }
     }
 
-    /// By how much what is pending in the node may make leaves longer.
-    pub fn growth(&self) -> Growth {
+    /// What comes from the node to leaves.
+    pub fn inflow(&self) -> Inflow {
         match self {
-            Node::Leaf(_) => Growth::default(),
-            Node::Internal(internal) => internal.growth(),
+            Node::Leaf(_) => Inflow::default(),
+            Node::Internal(internal) => internal.inflow(),
         }
     }
 

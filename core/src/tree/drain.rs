@@ -15,9 +15,6 @@ use crate::ids::*;
 use crate::node::{Internal, Node};
 use crate::space::Need;
 
-/// Nodes that a step may divide at the most: one on each level, into two.
-const PIECES: usize = 4;
-
 /// Nodes of one height whose buffers are being emptied, in the order of keys.
 struct Row {
     site: Site,
@@ -286,10 +283,10 @@ impl Touched<'_> {
             Err(error) if error.is_unreadable() => return Ok(()),
             child => child?,
         };
-        // What is pending in a node that is dirty has been counted there. Another one is written without it, unless values that updates
-        // make keep some of it back.
+        // What is pending in a node that is dirty has been counted there. Another one is written without what comes to the child,
+        // which may be less than all of it.
         let is_dirty = self.store.is_dirty(internal.id);
-        if !is_dirty && growth <= self.store.geometry.growth_at_once() {
+        if !is_dirty {
             let Need { blocks, .. } = &mut self.dirty.need;
             *blocks = blocks.saturating_sub((pending / BLOCK_SIZE) as u64);
         }
@@ -298,10 +295,9 @@ impl Touched<'_> {
         Ok(())
     }
 
-    /// A node may be divided, into a piece more for each leaf that comes to it, and so may all nodes above it.
+    /// A node that so many bytes come to may be divided, and so may all nodes above it.
     fn pieces(&mut self, taken: usize) {
-        let leaf_size = self.store.geometry.leaf_size as usize;
-        let nodes = (2 * taken.div_ceil(leaf_size) + PIECES) as u64;
+        let nodes = self.store.geometry.nodes_of(taken);
         let more = Need { blocks: 2 * nodes, maps: nodes };
         self.dirty = Dirty { nodes: self.dirty.nodes + nodes, need: self.dirty.need + more };
     }

@@ -290,7 +290,7 @@ impl Volume {
             next_msn,
             wall: self.latest.unwrap_or(self.superblock.wall),
             used_blocks: self.trees.store.space.used_blocks(),
-            growth: self.trees.store.growth(),
+            inflow: self.trees.store.inflow(),
             nodes: self.trees.store.table.nodes(),
             log_epoch,
             log_nonce,

@@ -1,12 +1,12 @@
 //! Carrying out transactions: how each becomes durable, room for it in the log, and its way into the log
 //! and the trees.
 
-use super::room::{Claim, Room};
+use super::room::{Claim, room_of};
 use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
-use crate::format::{Action, BINDING_BYTES_MAX, Op, Record, RecordMessage};
+use crate::format::{Action, BINDING_BYTES_MAX, Inflow, Op, Record, RecordMessage};
 use crate::ids::*;
 use crate::log::{LogForm, log_form, outgrows};
 use crate::tree::Ordered;
@@ -26,7 +26,7 @@ pub(super) struct Draft {
     wall: Time,
     pub ordered: Ordered,
     /// What it needs room for.
-    pub room: Room,
+    pub room: Inflow,
     /// What it may use of the reserve for deletes.
     pub claim: Claim,
     pub way: Way,
@@ -275,7 +275,7 @@ impl Volume {
 impl Draft {
     fn new(transaction: Transaction, claim: Claim, way: Way) -> Draft {
         let Transaction { op, wall, messages } = transaction;
-        let room = Room::of(&messages);
+        let room = room_of(&messages);
         Draft { op, wall, ordered: Ordered::new(messages), room, claim, way }
     }
 }

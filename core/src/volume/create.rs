@@ -8,7 +8,7 @@ use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, Disk};
 use crate::error::{Error, Result};
 use crate::format::{
-    Birth, Features, Growth, Identity, PagePointer, Superblock, TableRoot, ZoneSizes, limits,
+    Birth, Features, Identity, Inflow, PagePointer, Superblock, TableRoot, ZoneSizes, limits,
 };
 use crate::ids::*;
 use crate::log::{Log, Region};
@@ -143,7 +143,7 @@ pub(super) fn unborn(
         zones,
         wall: Time::default(),
         used_blocks: 0,
-        growth: Growth::default(),
+        inflow: Inflow::default(),
         nodes: 0,
         log_epoch: Epoch(0),
         log_nonce: Nonce(0),

@@ -384,7 +384,7 @@ impl Volume {
         let birth = Birth { epoch, nonce: Nonce(nonces()), ..superblock.birth };
         let store =
             Store::new(disk, space, table, geometry, birth, superblock.next_node, options.cache)
-                .with_growth(superblock.growth);
+                .with_inflow(superblock.inflow);
         let (head, group) = survey.map_or((0, 1), |survey| (survey.next_unit, survey.next_group));
         let access = match options.mode {
             Mode::ReadWrite => Access::ReadWrite { logged: true, fenced: false },
@@ -463,7 +463,7 @@ impl Volume {
         let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
         let late: u64 = extents.map(|extent| extent.bytes()).sum();
         let gain = self.trees.store.space.pinned_blocks() > 0 || self.trees.store.dirty_bytes() > 0;
-        !gain || self.has_room(self.need_of(bytes as u64 + late), Claim::Frees)
+        !gain || self.has_room(self.need_of(bytes as u64 + late, u64::MAX), Claim::Frees)
     }
 
     /// Injects the first records of a group. Returns those of their late-bound values that the rest touches.

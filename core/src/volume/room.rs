@@ -19,7 +19,7 @@ use super::{Access, Transaction, Volume};
 use crate::cache::{Geometry, Store};
 use crate::error::{Error, Result};
 use crate::format::{
-    Action, ENTRIES_PER_PAGE, Growth, Key, Op, RecordMessage, limits, parse_data_key,
+    Action, ENTRIES_PER_PAGE, Growth, Inflow, Key, Op, RecordMessage, limits, parse_data_key,
 };
 use crate::ids::*;
 use crate::node::Item;
@@ -51,8 +51,6 @@ const OPERATION_BLOCKS: u64 = 16;
 const LEAF_NEED: Need = Need { blocks: 3, maps: 2 };
 /// A leaf that steps come to may be so many times as long as leaves should be: it was not divided for lack of room.
 const LEAF_SIZES: usize = 3;
-/// Nodes that a step may bring into being, and pages of the table that it may change besides those of the nodes on its way.
-const STEP_NODES: u64 = 8;
 
 impl Trees {
     /// Brings messages into the trees, of an operation that has been logged, and makes steps until all nodes are within
@@ -92,7 +90,7 @@ impl Trees {
         let store = &self.store;
         store.space.has(
             store.checkpoint_need()
-                + step_need(store.geometry, image_blocks, store.growth().bytes)
+                + step_need(store.geometry, image_blocks, store.inflow().growth.bytes)
                 + kept_for(store, image_blocks, claim),
         )
     }
@@ -102,11 +100,14 @@ impl Volume {
     /// Refuses, before anything has changed, what the volume has no room for. What is bound late and has room only once becomes
     /// durable through a checkpoint.
     pub(super) fn admit(&mut self, draft: &mut Draft) -> Result<()> {
-        let Room { bytes, growth } = draft.room;
+        let Inflow { bytes, growth } = draft.room;
         // What an operation that frees space inserts is an inode that was there before, or moves.
         let mut need = match draft.claim {
             Claim::Frees => Need::of_image(bytes as usize),
-            Claim::Takes | Claim::Keeps => self.need_of(bytes) + self.growth_need(growth),
+            Claim::Takes | Claim::Keeps => {
+                let messages = draft.ordered.messages.len() as u64;
+                self.need_of(bytes, messages) + self.growth_need(growth)
+            }
         };
         let logged = !matches!(draft.way, Way::Unlogged);
         if logged && bytes > u64::from(self.superblock.node_size) {
@@ -138,7 +139,7 @@ impl Volume {
     pub fn ensure_room(&mut self, bytes: u64) -> Result<()> {
         self.ensure_ready()?;
         self.writable()?;
-        let need = self.need_of(bytes);
+        let need = need_in_order(self.trees.store.geometry, bytes);
         // What no image of this size holds is not worth emptying buffers for.
         let may_fit = need.all() <= self.superblock.image_blocks;
         if may_fit && self.find_room(need, Claim::Takes)? {
@@ -275,9 +276,9 @@ impl Volume {
         let thrifty = logged && ground == Ground::Reserve;
         self.trees.balance.drain(what);
         self.trees.store.be_thrifty(thrifty);
-        let (used, growth) = (self.trees.store.space.used_blocks(), self.trees.store.growth());
+        let (used, inflow) = (self.trees.store.space.used_blocks(), self.trees.store.inflow());
         let most = used
-            + (growth_need(&self.trees.store, growth) + self.trees.store.checkpoint_need()).all();
+            + (growth_need(&self.trees.store, inflow) + self.trees.store.checkpoint_need()).all();
         let result = self.drain_steps(ground, is_enough).and_then(|drained| {
             if thrifty {
                 self.end_batch()?;
@@ -293,7 +294,7 @@ impl Volume {
         }
         debug_assert!(
             result.is_err() || !thrifty || self.trees.store.space.used_blocks() <= most,
-            "emptying buffers takes no more blocks than was set aside for it: {used} before, {} then, {most} at the most, {growth:?}",
+            "emptying buffers takes no more blocks than was set aside for it: {used} before, {} then, {most} at the most, {inflow:?}",
             self.trees.store.space.used_blocks()
         );
         self.or_fail(result)
@@ -426,7 +427,7 @@ impl Volume {
     /// The same where leaves are dropped unread, which may use what is set aside for steps.
     fn has_room_for_prune(&self) -> bool {
         let (store, blocks) = (&self.trees.store, self.superblock.image_blocks);
-        let step = step_need(store.geometry, blocks, store.growth().bytes);
+        let step = step_need(store.geometry, blocks, store.inflow().growth.bytes);
         store.space.has(store.checkpoint_need() + step)
     }
 
@@ -442,14 +443,14 @@ impl Volume {
         self.trees.store.space.has(self.needed(need, claim))
     }
 
-    /// What leaves may take for messages that are not pending yet.
+    /// What leaves may take for messages that are not pending yet, besides their bytes ([`Volume::need_of`]).
     fn growth_need(&self, growth: Growth) -> Need {
-        growth_need(&self.trees.store, growth)
+        growth_need(&self.trees.store, Inflow { bytes: 0, growth })
     }
 
-    /// What leaves take for so many bytes of entries.
-    pub(super) fn need_of(&self, bytes: u64) -> Need {
-        need_of(self.trees.store.geometry, bytes)
+    /// What leaves take for so many bytes of so many entries.
+    pub(super) fn need_of(&self, bytes: u64, entries: u64) -> Need {
+        need_of(self.trees.store.geometry, bytes, entries)
     }
 
     /// What there must be room for before an operation begins.
@@ -481,18 +482,38 @@ pub(super) fn suits(geometry: Geometry, image_blocks: u64) -> bool {
     (steps + reserve_for_deletes(geometry, image_blocks)).all() <= image_blocks / 2
 }
 
-/// What leaves take for so many bytes of entries: for their heads and what is left free at their ends one
-/// block each comes on top of them, and parents that may have half their children.
-fn need_of(geometry: Geometry, bytes: u64) -> Need {
-    let leaves = bytes / u64::from(geometry.leaf_size);
+/// What leaves take for so many bytes of so many entries.
+fn need_of(geometry: Geometry, bytes: u64, entries: u64) -> Need {
+    let leaves = leaves_of(geometry, bytes).min(entries);
+    Need::of_blocks(bytes.div_ceil(BLOCK_SIZE as u64)) + divided_need(geometry, leaves)
+}
+
+/// What leaves take for so many bytes of a file that are written in order: each leaf is full when the next block does not fit.
+fn need_in_order(geometry: Geometry, bytes: u64) -> Need {
+    let blocks = bytes.div_ceil(BLOCK_SIZE as u64);
+    let block = (BLOCK_SIZE + ENTRY_BYTES + limits::KEY_MAX) as u64;
+    let leaf = u64::from(geometry.leaf_size).saturating_sub(block).max(BLOCK_SIZE as u64);
+    Need::of_blocks(blocks) + divided_need(geometry, (bytes / leaf + 1).min(blocks))
+}
+
+/// How many leaves come into being for so many bytes of entries, at the most: one and the next one are longer together than a leaf
+/// may be.
+fn leaves_of(geometry: Geometry, bytes: u64) -> u64 {
+    2 * bytes / u64::from(geometry.leaf_size)
+}
+
+/// What it takes that leaves are divided into so many more, besides the bytes of their entries. For its head and what is left
+/// free at its end each takes a block, and a map; parents may have half their children.
+fn divided_need(geometry: Geometry, leaves: u64) -> Need {
     let parents = 2 * leaves / u64::from(geometry.fanout);
-    let blocks = bytes.div_ceil(BLOCK_SIZE as u64) + leaves + 2 * parents;
-    Need { blocks, maps: leaves }
+    let pages = leaves / ENTRIES_PER_PAGE as u64;
+    Need { blocks: leaves + 2 * parents + pages, maps: leaves + parents }
 }
 
 /// What leaves may take when messages come to them that may make them longer, with nodes above those that are divided, and pages
-/// of the table for the new ones.
-fn growth_need(store: &Store, growth: Growth) -> Need {
+/// of the table for the new ones. The blocks that the messages take in buffers become free.
+fn growth_need(store: &Store, inflow: Inflow) -> Need {
+    let Inflow { bytes, growth } = inflow;
     if growth == Growth::default() {
         return Need::default();
     }
@@ -502,7 +523,9 @@ fn growth_need(store: &Store, growth: Growth) -> Need {
     let pages = leaves / ENTRIES_PER_PAGE as u64 + 1;
     let Need { blocks, maps } = LEAF_NEED;
     let touched = Need { blocks: leaves * blocks, maps: leaves * maps };
-    need_of(geometry, growth.bytes) + touched + Need { blocks: 2 * parents + pages, maps: parents }
+    let longer = Need::of_blocks(growth.bytes.div_ceil(BLOCK_SIZE as u64));
+    let divided = divided_need(geometry, leaves_of(geometry, bytes + growth.bytes));
+    longer + divided + touched + Need { blocks: 2 * parents + pages, maps: parents }
 }
 
 /// What must stay free when an operation has been carried out: the reserve for steps, the growth of leaves by what is pending, and
@@ -517,19 +540,20 @@ fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
         Claim::Keeps => Need::of_blocks(reserve.all() / 2),
         Claim::Frees => Need::default(),
     };
-    steps + growth_need(store, store.growth()) + deletes
+    steps + growth_need(store, store.inflow()) + deletes
 }
 
-/// What a path from a root of this height to a leaf takes with the messages that come down to the leaf, where all nodes of which are written anew, and are as large as they may be.
+/// What a path from a root of this height to a leaf takes where all nodes are written anew, are as large as they may be, and one
+/// of them gives all that is pending in it to the leaf: that takes no more blocks there, but divides the leaf.
 fn path_need(geometry: Geometry, image_blocks: u64, height: Height) -> Need {
     let node = level_need(geometry, image_blocks);
-    // What was pending in one of these nodes for the leaf.
+    let leaf = LEAF_SIZES * geometry.leaf_size as usize;
     let taken = 2 * geometry.between_size(image_blocks) as usize;
-    let leaf = Need::of_image(LEAF_SIZES * geometry.leaf_size as usize + taken);
-    let levels = u64::from(height.0);
+    let (levels, new) = (u64::from(height.0), geometry.nodes_of(leaf + taken));
     let nodes = Need { blocks: levels * node.blocks, maps: levels * node.maps };
-    let pages = 2 * (levels + STEP_NODES);
-    nodes + leaf + Need { blocks: 2 * STEP_NODES + pages, maps: STEP_NODES }
+    // Two levels of pages, of which there are no more than nodes of one block each fill.
+    let pages = 2 * (levels + new).min(image_blocks / ENTRIES_PER_PAGE as u64 + 1);
+    nodes + Need::of_image(leaf) + Need { blocks: 2 * new + pages, maps: new + 1 }
 }
 
 /// What is set aside for operations that free space: their messages wait in buffers until these are emptied, and what is still
@@ -550,7 +574,7 @@ fn step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> Need {
     let growth = growth.min(geometry.growth_at_once() as u64);
     let largest = u64::from(geometry.between_size(image_blocks));
     let bytes = 4 * u64::from(geometry.leaf_size) + 3 * largest + largest / 4 + growth;
-    need_of(geometry, bytes) + Need::of_blocks(OPERATION_BLOCKS)
+    need_of(geometry, bytes, u64::MAX) + Need::of_blocks(OPERATION_BLOCKS)
 }
 
 /// What an operation may use of the reserve for deletes.
@@ -582,27 +606,15 @@ enum Drained {
     Partly,
 }
 
-/// What messages need room for.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Room {
-    /// At most how many bytes they take in buffers.
-    pub bytes: u64,
-    /// By how much they may make leaves longer.
-    pub growth: Growth,
-}
-
-impl Room {
-    /// Of the messages of an operation.
-    pub fn of(messages: &[RecordMessage]) -> Room {
-        let bytes = messages.iter().map(bytes_of).sum();
-        let rows = messages.chunk_by(are_neighbours).map(|row| {
-            let all: Growth = row.iter().map(growth_of).sum();
-            // Blocks of a file in a row fill the leaves that they come to, but for those at its ends.
-            Growth { messages: all.messages.min(2), ..all }
-        });
-        let growth = rows.sum();
-        Room { bytes, growth }
-    }
+/// What the messages of an operation need room for.
+pub(super) fn room_of(messages: &[RecordMessage]) -> Inflow {
+    let bytes = messages.iter().map(bytes_of).sum();
+    let rows = messages.chunk_by(are_neighbours).map(|row| {
+        let all: Growth = row.iter().map(growth_of).sum();
+        // Blocks of a file in a row fill the leaves that they come to, but for those at its ends.
+        Growth { messages: all.messages.min(2), ..all }
+    });
+    Inflow { bytes, growth: rows.sum() }
 }
 
 /// Whether two messages are for blocks of a file one behind the other.

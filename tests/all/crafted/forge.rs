@@ -360,11 +360,11 @@ impl Forge {
         self.superblock.used_blocks = self.map.used().into();
     }
 
-    /// Counts nodes, and by how much what is pending may make leaves longer, as far as heads can be decoded.
+    /// Counts nodes, and what comes from them to leaves, as far as heads can be decoded.
     fn count(&mut self) {
         let nodes = self.nodes();
         self.superblock.nodes = nodes.len() as u64;
-        self.superblock.growth = Growth::default();
+        self.superblock.inflow = Inflow::default();
         for (_, entry) in nodes.iter().filter(|(_, entry)| entry.height > Height(0)) {
             let at = entry.extent.start.byte() as usize;
             let Some(bytes) = self.bytes.get(at..at + entry.head_bytes as usize) else { continue };
@@ -372,8 +372,13 @@ impl Forge {
             for child in &head.children {
                 let live = head.runs.iter().filter(|run| run.seq >= child.first_run);
                 let slices = live.flat_map(|run| &run.slices).filter(|s| s.child == child.id);
-                let growth: Growth = slices.map(|slice| slice.growth).sum();
-                self.superblock.growth += growth.at(head.height);
+                let inflow = |slice: &SliceRef| Inflow {
+                    bytes: slice.section.bytes.into(),
+                    growth: slice.growth,
+                };
+                let Inflow { bytes, growth } = slices.map(inflow).sum();
+                let growth = growth.at(head.height);
+                self.superblock.inflow += Inflow { bytes, growth };
             }
         }
     }

@@ -250,13 +250,16 @@ pub(super) const CASES: &[Case] = &[
         superblock(forge, |superblock| superblock.used_blocks = u64::MAX)
     }),
     ("pending growth is wrong", Finds(Code::GrowthWrong), |forge| {
-        superblock(forge, |superblock| superblock.growth.bytes = 1 << 60)
+        superblock(forge, |superblock| superblock.inflow.growth.bytes = 1 << 60)
+    }),
+    ("pending bytes are wrong", Finds(Code::GrowthWrong), |forge| {
+        superblock(forge, |superblock| superblock.inflow.bytes += 1)
     }),
     ("the number of nodes is wrong", Finds(Code::GrowthWrong), |forge| {
         superblock(forge, |superblock| superblock.nodes += 1)
     }),
     ("pending growth beyond its limit", Wrong, |forge| {
-        superblock(forge, |superblock| superblock.growth.messages = u64::MAX)
+        superblock(forge, |superblock| superblock.inflow.growth.messages = u64::MAX)
     }),
     ("a wall time at the end of time", Clean, |forge| {
         superblock(forge, |superblock| {

@@ -144,7 +144,7 @@ impl Internal {
 
     /// All that is pending for child `at`, in one batch.
     pub(super) fn gather(&mut self, disk: &Disk, at: usize) -> Result<Batch> {
-        if self.children[at].sealed == 0 {
+        if self.children[at].sealed() == 0 {
             return Ok(std::mem::take(&mut self.open[at]));
         }
         // It is little, and a thread of the pool may first have much else to do.

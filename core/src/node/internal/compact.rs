@@ -16,7 +16,7 @@ impl Internal {
         }
         self.will_read(disk, 0..self.children.len());
         // Some children at once: if one cannot be read, those before them are as good as they were.
-        let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed > 0);
+        let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed() > 0);
         let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
         let gathered = Loaded::default();
         for some in sealed.collect::<Vec<_>>().chunks(at_once) {
@@ -39,7 +39,7 @@ impl Internal {
             unsealed => return unsealed,
         }
         for at in
-            (0..self.children.len()).filter(|at| self.children[*at].sealed > 0).collect::<Vec<_>>()
+            (0..self.children.len()).filter(|at| self.children[*at].sealed() > 0).collect::<Vec<_>>()
         {
             match self.gather(disk, at) {
                 Err(error) if error.is_unreadable() => {}

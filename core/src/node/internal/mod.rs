@@ -28,10 +28,10 @@ use crate::device::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{KEY_MAX, MESSAGES_MAX};
 use crate::format::{
-    Action, Birth, Bounds, CHILD_BYTES, ChildRef, Growth, InternalHead, Key, Kind, MESSAGE_BYTES,
-    Probe, RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST, SectionRef,
-    SliceList, SliceRef, Writer, decode_ranges, encode_ranges, encode_slice, push_filter,
-    read_slice, separator, shared_prefix,
+    Action, Birth, Bounds, CHILD_BYTES, ChildRef, Growth, Inflow, InternalHead, Key, Kind,
+    MESSAGE_BYTES, Probe, RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST,
+    SectionRef, SliceList, SliceRef, Writer, decode_ranges, encode_ranges, encode_slice,
+    push_filter, read_slice, separator, shared_prefix,
 };
 use crate::ids::*;
 use crate::pool;
@@ -76,8 +76,10 @@ pub struct Child {
     /// The first bytes of that: most comparisons need no more.
     head: u64,
     first_run: RunSeq,
-    /// What sealed runs hold for it.
-    sealed: usize,
+    /// Bytes of the slices that sealed runs hold for it.
+    slices: usize,
+    /// The weight of range deletes that they hold for it.
+    ranges: usize,
     /// By how much that may make leaves longer.
     growth: Growth,
     /// Which slices that is: of each live run that has any, oldest first.
@@ -181,10 +183,10 @@ impl Internal {
     /// The weight of child `at`'s buffer; 0 means that nothing is pending for it.
     pub fn pending(&self, at: usize) -> usize {
         debug_assert!(
-            self.children[at].sealed > 0 || !self.is_sealed_for(at),
+            self.children[at].sealed() > 0 || !self.is_sealed_for(at),
             "a buffer without weight"
         );
-        self.children[at].sealed + self.open[at].weight()
+        self.children[at].sealed() + self.open[at].weight()
     }
 
     /// Whether a sealed run has a message for child `at`, as far as is known.
@@ -221,13 +223,16 @@ impl Internal {
         self.open.iter().map(open).sum::<u64>() + self.runs.iter().map(live).sum::<u64>()
     }
 
-    /// By how much what is pending may make leaves longer. Above leaves it is known how many leaves it comes to.
-    pub fn growth(&self) -> Growth {
-        let all = (0..self.children.len()).map(|at| self.growth_for(at));
-        all.map(|growth| growth.at(self.height)).sum()
+    /// What comes to leaves from all buffers. Above leaves it is known how many leaves that are.
+    pub fn inflow(&self) -> Inflow {
+        let of = |at: usize| Inflow {
+            bytes: (self.children[at].slices + self.open[at].points_weight()) as u64,
+            growth: self.growth_for(at).at(self.height),
+        };
+        (0..self.children.len()).map(of).sum()
     }
 
-    /// The same of what is pending for child `at`.
+    /// By how much what is pending for child `at` may make leaves longer.
     pub fn growth_for(&self, at: usize) -> Growth {
         self.children[at].growth + self.open[at].leaf_growth()
     }
@@ -389,7 +394,7 @@ impl Internal {
         overlay: &mut Batch,
     ) -> Result<()> {
         let child = &self.children[at];
-        if child.sealed > 0 {
+        if child.sealed() > 0 {
             let runs = self.runs.iter().enumerate();
             for (number, run) in runs.filter(|(_, run)| run.reference.seq >= child.first_run) {
                 let ranges = self.ranges(disk, run)?;
@@ -457,7 +462,7 @@ impl Internal {
 
     /// Replaces child `at`, for which no sealed run has a message, by itself and `more` to its right.
     pub fn add_children(&mut self, at: usize, more: Vec<(NodeId, Key)>) {
-        debug_assert_eq!(self.children[at].sealed, 0, "a child is flushed before it is split");
+        debug_assert_eq!(self.children[at].sealed(), 0, "a child is flushed before it is split");
         let first_run = self.next_run;
         let child = &mut self.children[at];
         *child = Child::new(child.id, child.pivot.clone(), first_run);
@@ -569,11 +574,11 @@ impl Internal {
             let slices = shares.flat_map(|share| {
                 &self.runs[usize::from(share.run)].reference.slices[share.slices()]
             });
-            let (points, growth) =
-                slices.fold((0, Growth::default()), |(points, growth), slice| {
-                    (points + slice.section.bytes as usize, growth + slice.growth)
-                });
-            self.children[at].sealed = points + self.weigh_ranges(at);
+            let (bytes, growth) = slices.fold((0, Growth::default()), |(bytes, growth), slice| {
+                (bytes + slice.section.bytes as usize, growth + slice.growth)
+            });
+            self.children[at].ranges = self.weigh_ranges(at);
+            self.children[at].slices = bytes;
             self.children[at].growth = growth;
         }
     }
@@ -609,10 +614,16 @@ impl Child {
             pivot,
             head,
             first_run,
-            sealed: 0,
+            slices: 0,
+            ranges: 0,
             growth: Growth::default(),
             shares: Vec::new(),
         }
+    }
+
+    /// The weight of what sealed runs hold for it.
+    fn sealed(&self) -> usize {
+        self.slices + self.ranges
     }
 
     /// The slices for it in run number `run` of the node.

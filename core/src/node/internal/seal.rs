@@ -232,12 +232,12 @@ impl Internal {
             };
             let shares: usize = taken.ranges().iter().map(|range| range_weight(&range)).sum();
             let child = &mut self.children[at];
-            child.sealed += shares;
+            child.ranges += shares;
             let start = slices.len() as u16;
             let own = reference.slices[slices.len()..].iter();
             let points = taken.into_points();
             for slice in own.take_while(|slice| slice.child == child.id) {
-                child.sealed += slice.section.bytes as usize;
+                child.slices += slice.section.bytes as usize;
                 child.growth += slice.growth;
                 slices.push(OnceLock::from(points.clone()));
             }

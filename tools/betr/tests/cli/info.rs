@@ -35,7 +35,7 @@ fn a_new_image_in_full() {
       Label: new
        UUID: {UUID}
   Volume id: {volume}
-    Version: 16
+    Version: 17
    Features: none
       State: clean: the log is empty
      Errors: none met
@@ -43,7 +43,7 @@ fn a_new_image_in_full() {
      Blocks: 4096 (16 MiB)
        Used: 213 (852 KiB)
        Free: 3883 (15.2 MiB)
-  Available: 3610 (14.1 MiB)
+  Available: 3611 (14.1 MiB)
       Nodes: 64 KiB
      Leaves: 64 KiB
   Basements: 4 KiB

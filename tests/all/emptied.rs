@@ -9,7 +9,8 @@ use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object};
-use betr_core::ids::Time;
+use betr_core::ids::{Time, TreeId};
+use betr_core::node::Node;
 use betr_core::volume::Mode;
 use betr_tests::{Random, clock, create, formatted, open, roomy, rounds, tight};
 use bytes::Bytes;
@@ -282,4 +283,42 @@ fn blocks_that_fill_half_of_a_leaf_are_made_room_for() {
         let (sizes, attribute) = ((64 << 10, 64 << 10), 3000);
         fill_and_empty(Case { bytes: 3 << 19, geometry, cache, sizes, attribute, order, seed });
     }
+}
+
+/// Range messages stand in one section for all children of a node: it goes with the last one that is meant for any of them.
+#[test]
+fn a_drained_tree_has_no_runs() {
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    let geometry = Geometry { node_size: 8192, leaf_size: 4096, basement_size: 1024, fanout: 4 };
+    let mut fs = formatted(device, geometry, roomy(), 7);
+    let root = fs.root().unwrap();
+    for number in 0..1000 {
+        let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+        let file = fs.make(&root, format!("{number:04}").as_bytes(), new).unwrap();
+        fs.write(&file, 0, &Bytes::from_static(b"contents")).unwrap();
+    }
+    fs.checkpoint().unwrap();
+    fs.volume_mut().drain().unwrap();
+    for number in (0..1000).step_by(3) {
+        fs.unlink(&root, format!("{number:04}").as_bytes()).unwrap();
+        if number % 10 == 0 {
+            fs.checkpoint().unwrap();
+        }
+    }
+    fs.checkpoint().unwrap();
+    let runs = |fs: &Fs| {
+        let (store, mut runs) = (fs.volume().store(), 0);
+        let mut nodes: Vec<_> = TreeId::ALL.map(|tree| store.root(tree).unwrap()).into();
+        while let Some(node) = nodes.pop() {
+            let Node::Internal(internal) = &*node else { continue };
+            runs += internal.runs().len();
+            let children = 0..internal.children().len();
+            nodes.extend(children.map(|at| store.child(internal, at).unwrap()));
+        }
+        runs
+    };
+    assert!(runs(&fs) > 0);
+    fs.volume_mut().drain().unwrap();
+    fs.checkpoint().unwrap();
+    assert_eq!(runs(&fs), 0);
 }

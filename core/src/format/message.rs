@@ -210,6 +210,13 @@ pub struct RangeDelete {
     pub hi: Key,
 }
 
+impl RangeDelete {
+    /// How many bytes it takes in a range section: kind, zeros and MSN, and two keys with their lengths.
+    pub fn encoded_bytes(&self) -> usize {
+        16 + 2 + self.lo.len() + 2 + self.hi.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

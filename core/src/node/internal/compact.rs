@@ -38,8 +38,9 @@ impl Internal {
             Err(error) if error.is_unreadable() => {}
             unsealed => return unsealed,
         }
-        for at in
-            (0..self.children.len()).filter(|at| self.children[*at].sealed() > 0).collect::<Vec<_>>()
+        for at in (0..self.children.len())
+            .filter(|at| self.children[*at].sealed() > 0)
+            .collect::<Vec<_>>()
         {
             match self.gather(disk, at) {
                 Err(error) if error.is_unreadable() => {}
@@ -74,7 +75,7 @@ impl Internal {
         let mut dead = Vec::new();
         let firsts = self.first_runs();
         self.runs.retain(|run| {
-            let live = run.live_bytes(&firsts) > 0;
+            let live = live_bytes(&self.children, run, &firsts) > 0;
             if !live {
                 dead.push((run.reference.extent, run.reference.birth));
             }
@@ -115,6 +116,31 @@ impl Internal {
         let stored: usize =
             self.runs.iter().map(|run| run.reference.bytes as usize - RUN_HEADER_BYTES).sum();
         let firsts = self.first_runs();
-        (stored, self.runs.iter().map(|run| run.live_bytes(&firsts)).sum())
+        let live = |run: &Run| live_bytes(&self.children, run, &firsts);
+        (stored, self.runs.iter().map(live).sum())
     }
+}
+
+/// Bytes of the messages of a run that have not been flushed to all children which they are for, as far as is known without
+/// reading; `firsts` has the first live run of each child.
+fn live_bytes(children: &[Child], run: &Run, firsts: &HashMap<NodeId, RunSeq>) -> usize {
+    let points: usize = run.live_slices(firsts).map(|slice| slice.section.bytes as usize).sum();
+    let is_live = |child: &Child| run.reference.seq >= child.first_run;
+    let ranges = match run.ranges.get() {
+        None if !children.iter().any(is_live) => 0,
+        None => run.reference.ranges.bytes as usize,
+        Some(ranges) => {
+            let is_for_live =
+                |range: &&RangeDelete| covered_by(children, range).iter().any(is_live);
+            ranges.iter().filter(is_for_live).map(RangeDelete::encoded_bytes).sum()
+        }
+    };
+    points + ranges
+}
+
+/// The children some of whose keys a range delete covers.
+fn covered_by<'c>(children: &'c [Child], range: &RangeDelete) -> &'c [Child] {
+    let start = children.partition_point(|child| child.pivot <= range.lo).saturating_sub(1);
+    let end = children.partition_point(|child| child.pivot < range.hi);
+    &children[start..end]
 }

@@ -340,13 +340,6 @@ impl Run {
             move |slice: &&SliceRef| firsts.get(&slice.child).is_some_and(|first| seq >= *first);
         self.reference.slices.iter().filter(live)
     }
-
-    /// Bytes of messages that have not been flushed to all children.
-    pub(super) fn live_bytes(&self, firsts: &HashMap<NodeId, RunSeq>) -> usize {
-        let points: usize = self.live_slices(firsts).map(|s| s.section.bytes as usize).sum();
-        let ranges_live = firsts.values().any(|first| self.reference.seq >= *first);
-        points + if ranges_live { self.reference.ranges.bytes as usize } else { 0 }
-    }
 }
 
 /// Neighbours that share a list, once.

@@ -254,15 +254,9 @@ fn write_leaves(disk: &Disk, entries: &[Entry], images: Vec<LeafImage>) -> Resul
 }
 
 fn leaf_of(node: &Node) -> &Leaf {
-    match node {
-        Node::Leaf(leaf) => leaf,
-        Node::Internal(_) => unreachable!("leaves take off together"),
-    }
+    node.leaf().expect("leaves take off together")
 }
 
 fn internal_of(node: &Node) -> &Internal {
-    match node {
-        Node::Internal(internal) => internal,
-        Node::Leaf(_) => unreachable!("internal nodes take off alone"),
-    }
+    node.internal().expect("internal nodes take off alone")
 }

@@ -90,6 +90,8 @@ enum Kind {
 pub enum Use {
     /// A leaf to be scanned: the first to go.
     Scan,
+    /// A key is looked up: where the node is not in memory, heads of others beside it may be promised.
+    LookUp,
     /// Anything else.
     Other,
 }
@@ -128,7 +130,7 @@ impl Slot {
     fn clean_kind(&self) -> Kind {
         match self.purpose {
             Use::Scan => Kind::Scanned,
-            Use::Other => Kind::Used,
+            Use::LookUp | Use::Other => Kind::Used,
         }
     }
 
@@ -243,7 +245,7 @@ impl Lru {
             self.kinds.leave(slot);
         }
         slot.age = self.tick;
-        slot.keeps_head |= purpose == Use::Other;
+        slot.keeps_head |= purpose != Use::Scan;
         // What was wanted for something else stays so; but of a head the parts have gone.
         slot.purpose = if slot.kind == Kind::Head { purpose } else { slot.purpose.max(purpose) };
         if slot.kind == Kind::Scanned {
@@ -355,9 +357,9 @@ impl Lru {
             (Node::Leaf(_), _) if dirty => Kind::DirtyLeaf,
             (Node::Internal(_), _) if dirty => Kind::DirtyInternal,
             (_, Use::Scan) => Kind::Scanned,
-            (_, Use::Other) => Kind::Used,
+            (_, Use::LookUp | Use::Other) => Kind::Used,
         };
-        let keeps_head = purpose == Use::Other;
+        let keeps_head = purpose != Use::Scan;
         let (weight, own, loaded) = (0, 0, 0);
         let mut slot =
             Slot { node, weight, own, loaded, part, kind, purpose, keeps_head, age, listed };

@@ -24,7 +24,7 @@ use crate::format::limits::{KEY_MAX, NODE_SIZE, NODES_END};
 use crate::format::{Birth, Bounds, CHILD_BYTES, Entry, Inflow};
 use crate::ids::*;
 use crate::log::Late;
-use crate::node::{Internal, Leaf, Node};
+use crate::node::{Internal, Leaf, Node, SharedInternal};
 use crate::space::{Need, Space};
 use crate::table::Table;
 pub use ahead::Ahead;
@@ -195,6 +195,10 @@ pub struct Store {
     reader: Reader,
 }
 
+fn other_kind(id: NodeId, expected: &str, found: &str) -> Error {
+    Error::corrupt(Place::Node { id, byte: None }, Fault::mismatch("node", expected, found))
+}
+
 fn locked(cache: &Mutex<Lru>) -> MutexGuard<'_, Lru> {
     cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -284,12 +288,14 @@ impl Store {
 
     /// A node, from memory or from its place on disk.
     pub fn node(&self, id: NodeId) -> Result<Arc<Node>> {
-        self.node_for(id, Use::Other)
+        let known = self.lock().get(id, Use::Other);
+        known.map_or_else(|| self.fetch(id, Use::Other), Ok)
     }
 
-    fn node_for(&self, id: NodeId, purpose: Use) -> Result<Arc<Node>> {
-        let known = self.lock().get(id, purpose);
-        known.map_or_else(|| self.fetch(id, purpose), Ok)
+    /// The same of an internal node.
+    pub fn internal(&self, id: NodeId) -> Result<SharedInternal> {
+        SharedInternal::of(self.node(id)?)
+            .ok_or_else(|| other_kind(id, "an internal node", "a leaf"))
     }
 
     /// A node that is not in memory.
@@ -383,20 +389,15 @@ impl Store {
 
     /// The same for a certain use.
     pub fn child_for(&self, parent: &Internal, at: usize, purpose: Use) -> Result<Arc<Node>> {
-        let node = self.node_for(parent.children()[at].id, purpose)?;
-        self.check_child(parent, at, &node)?;
-        Ok(node)
-    }
-
-    /// The same for whoever looks a key up: if it is not in memory, others beside it may be promised.
-    pub fn child_to_look_up(&self, parent: &Internal, at: usize) -> Result<Arc<Node>> {
         let id = parent.children()[at].id;
-        let known = self.lock().get(id, Use::Other);
+        let known = self.lock().get(id, purpose);
         let node = match known {
             Some(node) => node,
             None => {
-                self.promise_others(parent);
-                self.fetch(id, Use::Other)?
+                if purpose == Use::LookUp {
+                    self.promise_others(parent);
+                }
+                self.fetch(id, purpose)?
             }
         };
         self.check_child(parent, at, &node)?;
@@ -446,6 +447,30 @@ impl Store {
         self.inflow = self.inflow + node.inflow() - before;
         self.lock().put(node, was_dirty || result.is_ok(), Use::Other);
         result
+    }
+
+    /// The same for an internal node.
+    pub fn edit_internal<T>(
+        &mut self,
+        id: NodeId,
+        change: impl FnOnce(&mut Internal, &Disk) -> Result<T>,
+    ) -> Result<T> {
+        self.edit(id, |node, disk| match node {
+            Node::Internal(internal) => change(internal, disk),
+            Node::Leaf(_) => Err(other_kind(id, "an internal node", "a leaf")),
+        })
+    }
+
+    /// The same for a leaf.
+    pub fn edit_leaf<T>(
+        &mut self,
+        id: NodeId,
+        change: impl FnOnce(&mut Leaf, &Disk) -> Result<T>,
+    ) -> Result<T> {
+        self.edit(id, |node, disk| match node {
+            Node::Leaf(leaf) => change(leaf, disk),
+            Node::Internal(_) => Err(other_kind(id, "a leaf", "an internal node")),
+        })
     }
 
     /// Messages are going to come to a node; returned is the time.

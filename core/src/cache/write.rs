@@ -238,10 +238,8 @@ impl Store {
     ) -> Result<()> {
         self.disk.write(extent.start.byte(), &image.bytes)?;
         self.bind_run(id, &image, extent)?;
-        self.edit(id, |node, _| {
-            if let Node::Internal(internal) = node {
-                internal.sealed(&image, extent, end);
-            }
+        self.edit_internal(id, |internal, _| {
+            internal.sealed(&image, extent, end);
             Ok(())
         })?;
         self.disk.recycle(image.bytes);

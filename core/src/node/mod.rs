@@ -18,6 +18,8 @@ pub use leaf::{Leaf, LeafImage, SplitLeaf};
 pub use ranges::RangeSet;
 pub use sorted::{Item, Sorted};
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -54,6 +56,30 @@ impl Clone for Loaded {
     }
 }
 
+/// An internal node that others may look at, too.
+#[derive(Clone)]
+pub struct SharedInternal(Arc<Node>);
+
+impl SharedInternal {
+    /// A node, if it is internal.
+    pub fn of(node: Arc<Node>) -> Option<SharedInternal> {
+        matches!(&*node, Node::Internal(_)).then_some(SharedInternal(node))
+    }
+
+    /// As a node of either kind.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.0
+    }
+}
+
+impl Deref for SharedInternal {
+    type Target = Internal;
+
+    fn deref(&self) -> &Internal {
+        self.0.internal().expect("it has been looked at when it was made")
+    }
+}
+
 /// A node of either kind.
 #[derive(Clone)]
 pub enum Node {
@@ -64,6 +90,22 @@ pub enum Node {
 }
 
 impl Node {
+    /// The node, if it is internal.
+    pub fn internal(&self) -> Option<&Internal> {
+        match self {
+            Node::Internal(internal) => Some(internal),
+            Node::Leaf(_) => None,
+        }
+    }
+
+    /// The node, if it is a leaf.
+    pub fn leaf(&self) -> Option<&Leaf> {
+        match self {
+            Node::Leaf(leaf) => Some(leaf),
+            Node::Internal(_) => None,
+        }
+    }
+
     /// The node's name.
     pub fn id(&self) -> NodeId {
         match self {

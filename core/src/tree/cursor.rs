@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::descent::Descent;
 use crate::cache::{Ahead, Store, Use};
 use crate::error::Result;
 use crate::format::{Action, Bounds, Key};
 use crate::ids::{Height, TreeId};
-use crate::node::{Batch, Internal, Leaf, Node};
+use crate::node::{Batch, Internal, Leaf, Node, SharedInternal};
 
 /// What is left of a range of keys, and what is ready of the leaves that were read at both of its ends. It
 /// holds no reference to the store, so that it can outlive a borrow; what it yields is that of the moment
@@ -136,7 +137,7 @@ impl<T> Leaves<T> {
                 None => Vec::new(),
             };
             side.ready = lay_over(entries, &way.overlay(store, from, to)?, &after).into();
-            way.above.iter().for_each(|(node, _)| store.has_read(node));
+            way.above.iter().for_each(|(node, _)| store.has_read(node.node()));
             way.leaf.iter().for_each(|leaf| store.has_read(leaf));
             let Bounds { lo, hi } = rest;
             match (end, way.keys) {
@@ -228,27 +229,22 @@ struct Way {
 }
 
 /// Internal nodes on a way down from the root, each with the child taken.
-type Above = Vec<(Arc<Node>, usize)>;
+type Above = Vec<(SharedInternal, usize)>;
 
 impl Way {
     /// The way to the first or last of some keys.
     fn down(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<Way> {
         let (above, keys, deleted) = above(store, tree, end, rest)?;
-        let leaf = match above.last().map(|(node, at)| (&**node, *at)) {
+        let leaf = match above.last() {
             _ if deleted => None,
-            Some((Node::Internal(internal), at)) => {
-                Some(store.child_for(internal, at, Use::Scan)?)
-            }
-            _ => Some(store.root(tree)?),
+            Some((internal, at)) => Some(store.child_for(internal, *at, Use::Scan)?),
+            None => Some(store.root(tree)?),
         };
         Ok(Way { above, leaf, keys })
     }
 
     fn leaf(&self) -> Option<&Leaf> {
-        match self.leaf.as_deref()? {
-            Node::Leaf(leaf) => Some(leaf),
-            Node::Internal(_) => unreachable!("only a leaf ends the way down"),
-        }
+        self.leaf.as_deref()?.leaf()
     }
 
     /// Everything pending for the leaf within `[lo, hi)`.
@@ -260,23 +256,24 @@ impl Way {
 /// The way to the first or last of some keys, as far as to the node above the leaf, and the keys that the leaf is responsible
 /// for of them. It ends before where these have been deleted, and says so.
 fn above(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<(Above, Bounds, bool)> {
-    let mut above = Vec::new();
+    let mut above = Above::new();
     let mut keys = rest.clone();
-    let mut node = store.root(tree)?;
-    while let Node::Internal(internal) = &*node {
+    let mut way = Descent::new(store, tree)?;
+    while let Some(internal) = SharedInternal::of(way.node().clone()) {
         let at = match end {
             End::Front => internal.child_for(&rest.lo),
-            End::Back => last_child(internal, rest),
+            End::Back => last_child(&internal, rest),
         };
         keys = rest.within(&internal.child_bounds(at));
-        above.push((node.clone(), at));
+        let height = internal.height;
+        above.push((internal, at));
         if has_deleted(store, &above, &keys)? {
             return Ok((above, keys, true));
         }
-        if internal.height == Height(1) {
+        if height == Height(1) {
             break;
         }
-        node = store.child_for(internal, at, Use::Scan)?;
+        way.enter(at, Use::Scan)?;
     }
     Ok((above, keys, false))
 }
@@ -290,8 +287,7 @@ struct Group {
 impl Group {
     /// Those with the first or last of some keys, to which this is the way.
     fn new(store: &Store, above: Above, end: End, rest: &Bounds) -> Option<Group> {
-        let (node, _) = above.last()?;
-        let Node::Internal(parent) = &**node else { return None };
+        let (parent, _) = above.last()?;
         let (first, past) = (parent.child_for(&rest.lo), last_child(parent, rest) + 1);
         let count = store.leaves_ahead();
         let leaves = match end {
@@ -301,13 +297,13 @@ impl Group {
         Some(Group { above, leaves })
     }
 
-    fn parent(&self) -> Option<&Arc<Node>> {
+    fn parent(&self) -> Option<&SharedInternal> {
         self.above.last().map(|(node, _)| node)
     }
 
     /// The keys of all of them.
     fn keys(&self) -> Option<Bounds> {
-        let Node::Internal(parent) = &**self.parent()? else { return None };
+        let parent = self.parent()?;
         let (first, last) = (self.leaves.start, self.leaves.end - 1);
         Some(Bounds { lo: parent.child_bounds(first).lo, hi: parent.child_bounds(last).hi })
     }
@@ -329,8 +325,7 @@ impl Group {
 
     /// Begins to read them, but for those that are deleted.
     fn read(&self, store: &Store) -> Result<Option<Ahead>> {
-        let Some((node, _)) = self.above.last() else { return Ok(None) };
-        let Node::Internal(parent) = &**node else { return Ok(None) };
+        let Some(parent) = self.parent() else { return Ok(None) };
         let above = &self.above[..self.above.len() - 1];
         let mut wanted = Vec::new();
         for at in self.leaves.clone() {
@@ -338,12 +333,12 @@ impl Group {
                 wanted.push(at);
             }
         }
-        Ok(Some(store.read_ahead(node, wanted)))
+        Ok(Some(store.read_ahead(parent.node(), wanted)))
     }
 
     /// They will be read soon.
     fn will_be_read(&self, store: &Store) {
-        if let Some(Node::Internal(parent)) = self.parent().map(|node| &**node) {
+        if let Some(parent) = self.parent() {
             store.will_read(parent, self.leaves.clone());
         }
     }
@@ -352,33 +347,31 @@ impl Group {
 /// Everything pending on a way within `[lo, hi)`, lowest nodes first: those hold the older messages.
 fn overlay(
     store: &Store,
-    above: &[(Arc<Node>, usize)],
+    above: &[(SharedInternal, usize)],
     lo: &[u8],
     hi: Option<&[u8]>,
 ) -> Result<Batch> {
     let mut overlay = Batch::default();
-    for (node, at) in above.iter().rev() {
-        if let Node::Internal(internal) = &**node {
-            internal.overlay(&store.disk, *at, lo, hi, &mut overlay)?;
-        }
+    for (internal, at) in above.iter().rev() {
+        internal.overlay(&store.disk, *at, lo, hi, &mut overlay)?;
     }
     Ok(overlay)
 }
 
 /// Everything pending for a leaf that is responsible for these keys. The leaf is not read.
 pub fn pending(store: &Store, tree: TreeId, keys: &Bounds) -> Result<Batch> {
-    let mut above = Vec::new();
-    let mut node = store.root(tree)?;
-    while let Node::Internal(internal) = &*node {
-        let at = internal.child_for(&keys.lo);
-        above.push((node.clone(), at));
-        if internal.height == Height(1) {
+    let mut above = Above::new();
+    let mut way = Descent::new(store, tree)?;
+    while let Some(internal) = SharedInternal::of(way.node().clone()) {
+        let (at, height) = (internal.child_for(&keys.lo), internal.height);
+        above.push((internal, at));
+        if height == Height(1) {
             break;
         }
-        node = store.child(internal, at)?;
+        way.enter(at, Use::Other)?;
     }
     let pending = overlay(store, &above, &keys.lo, keys.hi.as_deref())?;
-    above.iter().for_each(|(node, _)| store.has_read(node));
+    above.iter().for_each(|(node, _)| store.has_read(node.node()));
     Ok(pending)
 }
 
@@ -391,11 +384,9 @@ fn last_child(internal: &Internal, keys: &Bounds) -> usize {
 }
 
 /// Whether some keys have been deleted, all of them, by what is pending in a node on the way to them.
-fn has_deleted(store: &Store, above: &[(Arc<Node>, usize)], keys: &Bounds) -> Result<bool> {
-    for (node, at) in above {
-        if let Node::Internal(internal) = &**node
-            && internal.has_deleted(&store.disk, *at, keys)?
-        {
+fn has_deleted(store: &Store, above: &[(SharedInternal, usize)], keys: &Bounds) -> Result<bool> {
+    for (internal, at) in above {
+        if internal.has_deleted(&store.disk, *at, keys)? {
             return Ok(true);
         }
     }

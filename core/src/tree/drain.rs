@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use super::balance::{Action, Site};
+use super::descent::Descent;
 use super::{Balance, shape};
-use crate::cache::{Dirty, Store};
+use crate::cache::{Dirty, Store, Use};
 use crate::error::Result;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
@@ -258,20 +259,14 @@ struct Touched<'s> {
 impl Touched<'_> {
     /// The nodes on the way to a site, which is returned.
     fn path(&mut self, site: &Site) -> Result<Arc<Node>> {
-        let mut node = self.store.root(site.tree)?;
-        loop {
-            let next = match &*node {
-                Node::Internal(internal) if internal.height > site.height => {
-                    self.add(&node, 0);
-                    self.store.child(internal, internal.child_for(&site.key))?
-                }
-                _ => {
-                    self.add(&node, 0);
-                    return Ok(node);
-                }
-            };
-            node = next;
+        let mut way = Descent::new(self.store, site.tree)?;
+        while let Some(internal) = way.above(site.height) {
+            let at = internal.child_for(&site.key);
+            self.add(way.node(), 0);
+            way.enter(at, Use::Other)?;
         }
+        self.add(way.node(), 0);
+        Ok(way.node().clone())
     }
 
     /// The child that takes the buffer that `node` has for it. It may be divided then, and so may all nodes above it.

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::cache::Store;
+use super::descent::Descent;
+use crate::cache::{Store, Use};
 use crate::error::Result;
 use crate::format::{Bounds, Entry};
 use crate::ids::*;
@@ -53,12 +54,13 @@ pub struct Chosen {
 pub fn explain(store: &Store, tree: TreeId, key: &[u8]) -> Result<Explanation> {
     store.lost.check_key(tree, key)?;
     let mut way = Vec::new();
-    let mut node = store.root(tree)?;
+    let mut descent = Descent::new(store, tree)?;
     let stored = loop {
+        let node = descent.node();
         let entry = store.table.get(node.id())?;
         let (id, height, bounds) = (node.id(), node.height(), node.bounds().clone());
         let stop = |chosen, messages| Stop { node: id, height, bounds, entry, chosen, messages };
-        let next = match &*node {
+        match &**node {
             Node::Leaf(leaf) => {
                 let stored = leaf.get(&store.disk, key)?;
                 way.push(stop(None, Vec::new()));
@@ -76,10 +78,9 @@ pub fn explain(store: &Store, tree: TreeId, key: &[u8]) -> Result<Explanation> {
                 messages.reverse();
                 let messages = messages.into_iter().map(|message| (message, None)).collect();
                 way.push(stop(Some(chosen), messages));
-                store.child(internal, index)?
+                descent.enter(index, Use::Other)?;
             }
-        };
-        node = next;
+        }
     };
     // What is lower is older.
     let mut value = stored.clone();

@@ -4,6 +4,7 @@
 mod balance;
 mod blocked;
 mod cursor;
+mod descent;
 mod drain;
 mod explain;
 mod inject;
@@ -12,11 +13,13 @@ mod shape;
 
 use bytes::Bytes;
 
-use crate::cache::Store;
+use crate::cache::{Store, Use};
 use crate::error::Result;
 use crate::format::{Action, Bounds};
 use crate::ids::*;
 use crate::node::{Leaf, Node};
+
+use descent::Descent;
 
 pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, Scan, lay_over, pending};
@@ -35,22 +38,22 @@ pub fn create(store: &mut Store, tree: TreeId) {
 /// Walking down, the youngest messages come first: updates gather, and whatever else there is decides.
 pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
     store.lost.check_key(tree, key)?;
-    let mut node = store.root(tree)?;
+    let mut way = Descent::new(store, tree)?;
     let mut above = None;
     loop {
-        let next = match &*node {
+        match &**way.node() {
             Node::Leaf(leaf) => {
-                let value = store.reading(&node, || leaf.get(&store.disk, key))?;
+                let value = store.reading(way.node(), || leaf.get(&store.disk, key))?;
                 return Ok(above.map_or(value.clone(), |above: Action| above.apply(value.as_ref())));
             }
             Node::Internal(internal) => {
-                above = store.reading(&node, || internal.lookup(&store.disk, key, above))?;
+                above = store.reading(way.node(), || internal.lookup(&store.disk, key, above))?;
                 if let Some(above) = above.as_ref().filter(|above| above.decides()) {
                     return Ok(above.apply(None));
                 }
-                store.child_to_look_up(internal, internal.child_for(key))?
+                let at = internal.child_for(key);
+                way.enter(at, Use::LookUp)?;
             }
-        };
-        node = next;
+        }
     }
 }

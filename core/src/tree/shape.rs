@@ -7,7 +7,8 @@
 use std::ops::Range;
 
 use super::Balance;
-use crate::cache::Store;
+use super::descent::Descent;
+use crate::cache::{Store, Use};
 use crate::error::{Error, Result};
 use crate::format::{Bounds, Key};
 use crate::ids::*;
@@ -18,13 +19,7 @@ const CHILDREN_MIN: usize = 4;
 
 /// The node of height `height` on the way to `key`; the root if the tree is lower.
 pub(super) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<NodeId> {
-    let mut node = store.node(tree.root())?;
-    while node.height() > height {
-        let Node::Internal(internal) = &*node else { break };
-        let child = store.child(internal, internal.child_for(key))?;
-        node = child;
-    }
-    Ok(node.id())
+    Ok(Descent::new(store, tree)?.to(key, height)?.id())
 }
 
 /// Where the first node ends that cannot be read on the way to one of height `height`; nothing if that is the last one, or if all
@@ -35,17 +30,16 @@ pub(super) fn unreadable_until(
     key: &[u8],
     height: Height,
 ) -> Result<Option<Key>> {
-    let mut node = store.root(tree)?;
-    while node.height() > height {
-        let Node::Internal(internal) = &*node else { break };
+    let mut way = Descent::new(store, tree)?;
+    while let Some(internal) = way.above(height) {
         let at = internal.child_for(key);
-        let child = match store.child(internal, at) {
-            Err(error) if error.is_unreadable() => return Ok(internal.child_bounds(at).hi),
-            child => child?,
-        };
-        node = child;
+        let end = internal.child_bounds(at).hi;
+        match way.enter(at, Use::Other) {
+            Err(error) if error.is_unreadable() => return Ok(end),
+            entered => entered?,
+        }
     }
-    Ok(node.bounds().hi.clone())
+    Ok(way.node().bounds().hi.clone())
 }
 
 /// The parent of the node of height `height` on the way to `key`, and the node's index there.
@@ -56,13 +50,9 @@ fn parent_of(
     height: Height,
 ) -> Result<Option<(NodeId, usize)>> {
     let above = Height(height.0 + 1);
-    let id = node_at(store, tree, key, above)?;
-    match &*store.node(id)? {
-        Node::Internal(internal) if internal.height == above => {
-            Ok(Some((id, internal.child_for(key))))
-        }
-        _ => Ok(None),
-    }
+    let node = Descent::new(store, tree)?.to(key, above)?;
+    let parent = node.internal().filter(|internal| internal.height == above);
+    Ok(parent.map(|internal| (internal.id, internal.child_for(key))))
 }
 
 /// Takes the buffer of child `at` out of node `id` and applies it to the child. Returns the child and its
@@ -71,13 +61,10 @@ fn parent_of(
 /// A leaf takes updates only until they have made values of some leaves: a short patch may make a long
 /// value. What is left waits in the open run; it may do so when the leaf is split, not when it is merged.
 pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(NodeId, Key)> {
-    let parent = store.node(id)?;
-    let Node::Internal(internal) = &*parent else {
-        unreachable!("only internal nodes have buffers")
-    };
+    let internal = store.internal(id)?;
     let (child, pivot) = (internal.children()[at].id, internal.children()[at].pivot.clone());
     if internal.pending(at) == 0 {
-        store.child(internal, at)?;
+        store.child(&internal, at)?;
         return Ok((child, pivot));
     }
     let (tree, height, bounds) = (internal.tree, internal.height, internal.child_bounds(at));
@@ -87,23 +74,17 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
     }
     let pruned = height == Height(1) && internal.is_pruned(at);
     if !pruned {
-        store.child(internal, at)?;
+        store.child(&internal, at)?;
     }
-    drop(parent);
+    drop(internal);
     // Whatever can fail comes first: a message that is in neither node would be lost. What a pending
     // message deletes may go before it.
     match pruned {
         true => store.empty_leaf(child, tree, bounds)?,
         false => open_leaf(store, child)?,
     }
-    let growth = match &*store.node(child)? {
-        Node::Leaf(_) => store.geometry.growth_at_once(),
-        Node::Internal(_) => usize::MAX,
-    };
-    let batch = store.edit(id, |node, disk| match node {
-        Node::Internal(internal) => internal.take_buffer(disk, at, growth),
-        Node::Leaf(_) => unreachable!("only internal nodes have buffers"),
-    })?;
+    let growth = if height == Height(1) { store.geometry.growth_at_once() } else { usize::MAX };
+    let batch = store.edit_internal(id, |internal, disk| internal.take_buffer(disk, at, growth))?;
     let now = store.tick();
     store.edit(child, |node, _| {
         match node {
@@ -122,16 +103,15 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
 /// read. Nothing changes.
 pub(super) fn try_flush(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<()> {
     let Some((parent, at)) = parent_of(store, tree, key, height)? else { return Ok(()) };
-    let parent = store.node(parent)?;
-    let Node::Internal(internal) = &*parent else { return Ok(()) };
-    let mut copy = internal.clone();
+    let internal = store.internal(parent)?;
+    let mut copy = (*internal).clone();
     if height == Height(0) && internal.has_ranges(at) {
         internal.load_ranges(&store.disk)?;
         if internal.is_pruned(at) {
             return Ok(());
         }
     }
-    if let Node::Leaf(leaf) = &*store.child(internal, at)? {
+    if let Some(leaf) = store.child(&internal, at)?.leaf() {
         leaf.clone().open(&store.disk)?;
     }
     copy.take_buffer(&store.disk, at, usize::MAX).map(drop)
@@ -147,8 +127,8 @@ pub(super) fn open_root(store: &mut Store, tree: TreeId) -> Result<()> {
 
 /// Whether `[lo, hi)` holds all keys of a leaf. Leaves are not looked at.
 pub(super) fn covers_leaves(store: &Store, tree: TreeId, lo: &Key, hi: &Key) -> Result<bool> {
-    let mut node = store.root(tree)?;
-    while let Node::Internal(internal) = &*node {
+    let mut way = Descent::new(store, tree)?;
+    while let Some(internal) = way.above(Height(0)) {
         let children = internal.children_within(lo, hi);
         if internal.height == Height(1) || children.len() > 2 {
             let inside = |at: usize| {
@@ -161,8 +141,7 @@ pub(super) fn covers_leaves(store: &Store, tree: TreeId, lo: &Key, hi: &Key) -> 
             // The leaves at the boundary.
             return Ok(true);
         }
-        let child = store.child(internal, children.start)?;
-        node = child;
+        way.enter(children.start, Use::Other)?;
     }
     Ok(false)
 }
@@ -170,18 +149,14 @@ pub(super) fn covers_leaves(store: &Store, tree: TreeId, lo: &Key, hi: &Key) -> 
 /// Makes one empty leaf of leaves one beside another below node `id`, all of whose keys are deleted: none of
 /// them is read (leaf pruning, BetrFS 0.2 §5.2).
 pub(super) fn collapse(store: &mut Store, id: NodeId, leaves: Range<usize>) -> Result<()> {
-    let node = store.node(id)?;
-    let Node::Internal(internal) = &*node else { unreachable!("only internal nodes have buffers") };
+    let internal = store.internal(id)?;
     let (tree, lo) = (internal.tree, internal.children()[leaves.start].pivot.clone());
     let bounds = Bounds { lo, hi: internal.child_bounds(leaves.end - 1).hi };
     let ids: Vec<NodeId> = internal.children()[leaves.clone()].iter().map(|c| c.id).collect();
-    drop(node);
+    drop(internal);
     // Whatever can fail comes first.
     ids.iter().try_for_each(|leaf| store.expect_leaf(*leaf, tree))?;
-    store.edit(id, |node, disk| match node {
-        Node::Internal(internal) => internal.collapse(disk, leaves),
-        Node::Leaf(_) => unreachable!("only internal nodes have buffers"),
-    })?;
+    store.edit_internal(id, |internal, disk| internal.collapse(disk, leaves))?;
     store.empty_leaf(ids[0], tree, bounds)?;
     ids[1..].iter().try_for_each(|leaf| store.discard_leaf(*leaf, tree))
 }
@@ -213,23 +188,19 @@ pub(super) fn split_leaf(
     let limit = store.geometry.leaf_size as usize;
     empty_above(store, tree, key, Height(0))?;
     let id = node_at(store, tree, key, Height(0))?;
-    open_leaf(store, id)?;
-    let (cuts, bounds) = match &*store.node(id)? {
-        Node::Leaf(leaf) => (leaf.cuts(limit), leaf.bounds.clone()),
-        Node::Internal(_) => unreachable!("a node of height 0 is a leaf"),
-    };
+    let (cuts, bounds) = store.edit_leaf(id, |leaf, disk| {
+        leaf.open(disk)?;
+        Ok((leaf.cuts(limit), leaf.bounds.clone()))
+    })?;
     if cuts.is_empty() {
         return Ok(());
     }
     let ids = cuts.iter().map(|_| store.new_id()).collect::<Result<Vec<_>>>()?;
     let parent = parent_to_change(store, tree, &bounds.lo, Height(0))?;
-    let pieces = store.edit(id, |node, _| match node {
-        Node::Leaf(leaf) => {
-            let pieces = leaf.split(cuts);
-            leaf.bounds.hi = pieces.first().map(|(pivot, _)| pivot.clone());
-            Ok(pieces)
-        }
-        Node::Internal(_) => unreachable!("a node of height 0 is a leaf"),
+    let pieces = store.edit_leaf(id, |leaf, _| {
+        let pieces = leaf.split(cuts);
+        leaf.bounds.hi = pieces.first().map(|(pivot, _)| pivot.clone());
+        Ok(pieces)
     })?;
     let pivots: Vec<Key> = pieces.iter().map(|(pivot, _)| pivot.clone()).collect();
     let ends = pivots.iter().skip(1).cloned().map(Some).chain([bounds.hi.clone()]);
@@ -279,12 +250,9 @@ fn link(
             return split_if_wide(store, balance, tree.root(), key);
         }
     };
-    store.edit(parent, |node, _| match node {
-        Node::Internal(internal) => {
-            internal.add_children(at, edges);
-            Ok(())
-        }
-        Node::Leaf(_) => unreachable!("a parent is an internal node"),
+    store.edit_internal(parent, |internal, _| {
+        internal.add_children(at, edges);
+        Ok(())
     })?;
     split_if_wide(store, balance, parent, key)
 }
@@ -341,24 +309,20 @@ fn split_internal(
     empty_above(store, tree, key, height)?;
     let id = node_at(store, tree, key, height)?;
     unseal(store, id)?;
-    let (count, edges) = match &*store.node(id)? {
-        Node::Internal(internal) => (internal.children().len(), internal.edge_bytes()),
-        Node::Leaf(_) => unreachable!("a node above height 0 is internal"),
-    };
+    let internal = store.internal(id)?;
+    let (count, edges) = (internal.children().len(), internal.edge_bytes());
+    let lo = internal.bounds.lo.clone();
+    drop(internal);
     let (most, bytes_max) = store.geometry.edges_max();
     let pieces =
         count.div_ceil(most).max(edges.div_ceil(bytes_max).min(count / CHILDREN_MIN)).max(2);
-    let lo = store.node(id)?.bounds().lo.clone();
     let ids = (1..pieces).map(|_| store.new_id()).collect::<Result<Vec<_>>>()?;
     let parent = parent_to_change(store, tree, &lo, height)?;
     let mut edges = Vec::new();
     for (piece, new) in (1..pieces).zip(ids).rev() {
-        let right = store.edit(id, |node, _| match node {
-            Node::Internal(internal) => {
-                let at = internal.boundary_near(count * piece / pieces, count / pieces);
-                Ok(internal.split_off(at, new))
-            }
-            Node::Leaf(_) => unreachable!("a node above height 0 is internal"),
+        let right = store.edit_internal(id, |internal, _| {
+            let at = internal.boundary_near(count * piece / pieces, count / pieces);
+            Ok(internal.split_off(at, new))
         })?;
         edges.push((new, right.bounds.lo.clone()));
         store.add(Node::Internal(right));
@@ -376,10 +340,7 @@ fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
     if store.node(id)?.height() == Height(0) {
         return Ok(());
     }
-    let freed = store.edit(id, |node, disk| match node {
-        Node::Internal(internal) => internal.unseal(disk),
-        Node::Leaf(_) => Ok(Vec::new()),
-    })?;
+    let freed = store.edit_internal(id, |internal, disk| internal.unseal(disk))?;
     let now = store.birth().epoch;
     freed.into_iter().try_for_each(|(extent, birth)| store.space.free(extent, birth, now))
 }
@@ -444,10 +405,8 @@ fn join(
         Ok(())
     })?;
     store.discard(right_id)?;
-    store.edit(parent, |node, _| {
-        if let Node::Internal(internal) = node {
-            internal.remove_right_of(left);
-        }
+    store.edit_internal(parent, |internal, _| {
+        internal.remove_right_of(left);
         Ok(())
     })?;
     let lo = store.node(left_id)?.bounds().lo.clone();
@@ -466,8 +425,7 @@ fn join(
 /// Whether children `left` and `left + 1` would make one node of three quarters at the most. One that is
 /// empty fits to any, and so does a node with a single child: both are divided anew.
 fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
-    let node = store.node(parent)?;
-    let Node::Internal(internal) = &*node else { return Ok(false) };
+    let internal = store.internal(parent)?;
     // A leaf that range deletes cover is empty once its buffer has come down, and nobody has to read it.
     let has_ranges = internal.has_ranges(left) || internal.has_ranges(left + 1);
     if internal.height == Height(1) && has_ranges {
@@ -476,7 +434,7 @@ fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
             return Ok(true);
         }
     }
-    let pair = (store.child(internal, left)?, store.child(internal, left + 1)?);
+    let pair = (store.child(&internal, left)?, store.child(&internal, left + 1)?);
     Ok(match (&*pair.0, &*pair.1) {
         (Node::Leaf(a), Node::Leaf(b)) => {
             let fits = a.bytes() + b.bytes() <= store.geometry.leaf_size as usize / 4 * 3;
@@ -495,29 +453,19 @@ fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
 
 /// Whether something is pending in node `id` for its child `at`.
 fn is_pending(store: &Store, id: NodeId, at: usize) -> Result<bool> {
-    Ok(match &*store.node(id)? {
-        Node::Internal(internal) => internal.pending(at) > 0,
-        Node::Leaf(_) => false,
-    })
+    Ok(store.internal(id)?.pending(at) > 0)
 }
 
 /// Whether an internal node has more children than it may have, or longer edges to enough of them.
 fn is_wide(store: &Store, id: NodeId) -> Result<bool> {
     let (most, bytes_max) = store.geometry.edges_max();
-    Ok(match &*store.node(id)? {
-        Node::Internal(internal) => {
-            let children = internal.children().len();
-            children > most || children > CHILDREN_MIN && internal.edge_bytes() > bytes_max
-        }
-        Node::Leaf(_) => false,
-    })
+    let internal = store.internal(id)?;
+    let children = internal.children().len();
+    Ok(children > most || children > CHILDREN_MIN && internal.edge_bytes() > bytes_max)
 }
 
 fn children_of(store: &Store, id: NodeId) -> Result<usize> {
-    Ok(match &*store.node(id)? {
-        Node::Internal(internal) => internal.children().len(),
-        Node::Leaf(_) => 0,
-    })
+    Ok(store.node(id)?.internal().map_or(0, |internal| internal.children().len()))
 }
 
 /// A root with one child takes over the child's content, as long as there is only one.

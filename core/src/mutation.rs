@@ -42,6 +42,26 @@ pub enum Mutation {
     ReplayCutOff,
 }
 
+/// A change that breaks something.
+#[cfg(test)]
+type Change<T> = fn(&mut T);
+
+/// Asserts that a check passes what is sound, and panics after each of some changes to it.
+#[cfg(test)]
+pub(crate) fn assert_caught<T>(
+    sound: impl Fn() -> T,
+    check: impl Fn(&T),
+    mutations: &[(&str, Change<T>)],
+) {
+    check(&sound());
+    for (what, mutate) in mutations {
+        let mut broken = sound();
+        mutate(&mut broken);
+        let checked = std::panic::AssertUnwindSafe(|| check(&broken));
+        assert!(std::panic::catch_unwind(checked).is_err(), "nothing noticed: {what}");
+    }
+}
+
 impl Mutation {
     /// All of them.
     pub const ALL: [Mutation; 17] = [

@@ -100,6 +100,9 @@ impl Run {
 
     /// Now and then what makes changes durable, or ends a session. Whether some of them are gone.
     fn between(&mut self) -> bool {
+        let store = self.fs().volume().store();
+        let (need, free) = (store.checkpoint_need(), store.space.free_blocks());
+        assert!(store.space.has(need), "what is dirty takes {need:?}, and {free} blocks are free");
         match self.random.below(400) {
             0..=3 => {
                 let synced = self.fs().volume_mut().sync();

@@ -165,6 +165,11 @@ impl Dirty {
 }
 
 impl Kinds {
+    fn all(&self) -> [&Ages; 6] {
+        let Kinds { scanned, used, heads, dirty_leaves, dirty_internals, dirty_read, .. } = self;
+        [scanned, used, heads, dirty_leaves, dirty_internals, dirty_read]
+    }
+
     fn of(&mut self, kind: Kind) -> Option<&mut Ages> {
         match kind {
             Kind::Scanned => Some(&mut self.scanned),
@@ -234,6 +239,38 @@ impl Lru {
     /// What is dirty.
     pub fn dirty(&self) -> Dirty {
         self.kinds.dirty
+    }
+
+    /// Panics if what is counted is not what there is.
+    pub fn check_invariants(&self) {
+        let promised: usize = self.promised.values().map(|(_, promise)| promise.weight()).sum();
+        assert_eq!(self.promises.bytes, promised, "the weight of promises");
+        assert_eq!(self.promises.order.len(), self.promised.len(), "the order of promises");
+        let (mut counted, mut bytes, mut dirty_bytes) = (Kinds::default(), promised, 0);
+        for (id, slot) in &self.slots {
+            assert_eq!(*id, slot.node.id(), "the name of a node");
+            assert!(slot.own <= slot.weight, "{id} is heavier without what was read of it");
+            bytes += slot.weight;
+            if let Some(part) = slot.part {
+                dirty_bytes += slot.own;
+                counted.dirty.add(part);
+            }
+            if slot.is_dirty_read() {
+                counted.dirty_read.order.insert(slot.listed, *id);
+            }
+            if let Some(ages) = counted.of(slot.kind) {
+                ages.order.insert(slot.listed, *id);
+                ages.bytes += slot.own;
+            }
+        }
+        assert_eq!(self.kinds.bytes, bytes, "the weight of all nodes");
+        assert_eq!(self.kinds.dirty_bytes, dirty_bytes, "the weight of dirty nodes");
+        let (known, found) = (self.kinds.dirty, counted.dirty);
+        assert_eq!((known.nodes, known.need), (found.nodes, found.need), "what is dirty");
+        for (known, found) in self.kinds.all().into_iter().zip(counted.all()) {
+            assert_eq!(known.bytes, found.bytes, "the weight of one kind");
+            assert!(known.order == found.order, "the order of one kind");
+        }
     }
 
     /// A node, which becomes the youngest.
@@ -510,5 +547,132 @@ impl Lru {
         let ids =
             self.kinds.dirty_leaves.order.values().chain(self.kinds.dirty_internals.order.values());
         ids.filter_map(|id| self.slots.get(id)).map(|slot| slot.node.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Action, Bounds, Key};
+    use crate::ids::{Height, Msn, TreeId};
+    use crate::mutation::assert_caught;
+    use crate::node::{Internal, Leaf};
+
+    fn leaf(id: u64) -> Arc<Node> {
+        let mut leaf = Leaf::empty(NodeId(id), TreeId::Data, Bounds::default());
+        leaf.apply(b"key", Msn(1), &Action::Insert(vec![1; 900].into()));
+        Arc::new(Node::Leaf(leaf))
+    }
+
+    fn internal(id: u64) -> Arc<Node> {
+        let children = vec![(NodeId(90), Key::default())];
+        let bounds = Bounds::default();
+        Arc::new(Node::Internal(Internal::new(
+            NodeId(id),
+            TreeId::Data,
+            Height(1),
+            bounds,
+            children,
+        )))
+    }
+
+    /// Nodes as they come in: id, whether it is dirty, and what it is wanted for.
+    fn filled(nodes: &[(u64, bool, Use)]) -> Lru {
+        let mut lru = Lru::new(4096);
+        for (id, dirty, purpose) in nodes {
+            lru.put(leaf(*id), *dirty, *purpose);
+        }
+        lru.check_invariants();
+        lru
+    }
+
+    /// What is left when there is room for one leaf less, and again, until nothing goes any more.
+    #[test]
+    fn clean_nodes_go_in_order() {
+        let (scan, other) = (Use::Scan, Use::Other);
+        type Nodes = Vec<(u64, bool, Use)>;
+        let cases: [(&str, Nodes, &[u64], &[u64]); 5] = [
+            (
+                "the oldest first",
+                vec![(1, false, other), (2, false, other), (3, false, other)],
+                &[],
+                &[1, 2, 3],
+            ),
+            (
+                "not what was asked for since",
+                vec![(1, false, other), (2, false, other)],
+                &[1],
+                &[2, 1],
+            ),
+            (
+                "scanned leaves before others",
+                vec![(1, false, other), (2, false, scan)],
+                &[],
+                &[2, 1],
+            ),
+            (
+                "a scanned leaf that was asked for is like others",
+                vec![(1, false, scan), (2, false, other)],
+                &[1],
+                &[2, 1],
+            ),
+            ("nothing that is dirty", vec![(1, true, other), (2, false, other)], &[], &[2]),
+        ];
+        for (what, nodes, asked, order) in cases {
+            let mut lru = filled(&nodes);
+            for id in asked {
+                lru.get(NodeId(*id), other);
+            }
+            let mut gone = Vec::new();
+            for _ in &nodes {
+                lru.shrink_to(lru.bytes() - 1);
+                lru.check_invariants();
+                gone.extend(
+                    nodes
+                        .iter()
+                        .map(|node| node.0)
+                        .filter(|id| !lru.has(NodeId(*id)) && !gone.contains(id))
+                        .collect::<Vec<_>>(),
+                );
+            }
+            assert_eq!(gone, order, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_clean() {
+        let mut lru = filled(&[(1, true, Use::Other), (2, true, Use::Other)]);
+        assert_eq!(lru.dirty().nodes, 2);
+        lru.put(internal(3), true, Use::Other);
+        let one = lru.get(NodeId(1), Use::Other).unwrap();
+        lru.fly(std::slice::from_ref(&one));
+        lru.check_invariants();
+        lru.turn_back(std::slice::from_ref(&one));
+        assert_eq!(lru.dirty().nodes, 3);
+        lru.fly(&[one]);
+        lru.cleaned(NodeId(1));
+        lru.check_invariants();
+        assert_eq!(lru.dirty().nodes, 2);
+        assert!(!lru.is_dirty(NodeId(1)) && lru.is_dirty(NodeId(2)));
+        lru.remove(NodeId(2));
+        lru.remove(NodeId(3));
+        lru.check_invariants();
+        assert_eq!((lru.dirty().nodes, lru.dirty_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn what_does_not_agree_is_noticed() {
+        assert_caught(
+            || filled(&[(1, true, Use::Other), (2, false, Use::Other)]),
+            Lru::check_invariants,
+            &[
+                ("the weight of all", |lru| lru.kinds.bytes += 1),
+                ("the weight of what is dirty", |lru| lru.kinds.dirty_bytes -= 1),
+                ("what is dirty", |lru| lru.kinds.dirty.need.blocks += 1),
+                ("the weight of a kind", |lru| lru.kinds.used.bytes += 1),
+                ("the order of a kind", |lru| lru.kinds.dirty_leaves.order.clear()),
+                ("the weight of promises", |lru| lru.promises.bytes += 1),
+            ],
+        );
     }
 }

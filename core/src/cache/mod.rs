@@ -105,6 +105,10 @@ const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
 const GROWTH_AT_ONCE: usize = 2;
 /// Nodes that a step may divide at the most: one on each level, into two.
 const PIECES: usize = 4;
+/// After an edit, a node of up to 8 KiB is checked in debug builds: that costs less than the edit's other work.
+const CHECKED_BYTES: usize = 8 << 10;
+/// Of edits of larger nodes, one in 64 is followed by a check: each of them costs as much as many edits.
+const CHECKED_EDITS: u64 = 64;
 /// The buffers of a node take at most one of so many parts of the cache.
 const BUFFERS_SHARE: usize = 4;
 /// Nodes between the root and those above leaves take so many times what others do, in images of at least so many nodes.
@@ -188,6 +192,8 @@ pub struct Store {
     write_seq: u64,
     /// Goes on whenever messages come to a node.
     clock: u64,
+    /// How many nodes have been changed, in debug builds.
+    edits: u64,
     budget: CacheBudget,
     cache: Arc<Mutex<Lru>>,
     flights: Flights,
@@ -230,6 +236,7 @@ impl Store {
             next_node,
             write_seq: 0,
             clock: 0,
+            edits: 0,
             budget: budget.without_work(largest),
             cache: Arc::new(Mutex::new(Lru::new(geometry.basement_size as usize))),
             flights: Flights::default(),
@@ -262,6 +269,7 @@ impl Store {
 
     /// The epoch in progress has become durable; this is the next one.
     pub fn begin_epoch(&mut self, birth: Birth) {
+        self.check_invariants();
         self.birth = birth;
         self.write_seq = 0;
     }
@@ -444,9 +452,28 @@ impl Store {
         drop(self.lock().remove(id));
         let before = node.inflow();
         let result = change(Arc::make_mut(&mut node), &self.disk);
+        self.check_edited(&node);
         self.inflow = self.inflow + node.inflow() - before;
         self.lock().put(node, was_dirty || result.is_ok(), Use::Other);
         result
+    }
+
+    /// In debug builds: panics if what a node knows of its parts is not what they are. Large nodes are looked at now and then.
+    fn check_edited(&mut self, node: &Node) {
+        if cfg!(debug_assertions) {
+            self.edits += 1;
+            if node.weight() <= CHECKED_BYTES || self.edits.is_multiple_of(CHECKED_EDITS) {
+                node.check_invariants();
+            }
+        }
+    }
+
+    /// In debug builds: panics if what is counted is not what there is.
+    pub fn check_invariants(&self) {
+        if cfg!(debug_assertions) {
+            self.lock().check_invariants();
+            self.space.check_invariants();
+        }
     }
 
     /// The same for an internal node.

@@ -129,6 +129,12 @@ impl Batch {
         self.points_weight() + MESSAGE_WEIGHT * self.ranges.len() + self.ranges.key_bytes()
     }
 
+    /// Panics if what is known of the messages is not what they are.
+    pub fn check_invariants(&self) {
+        self.points.check_invariants();
+        self.ranges.check_invariants();
+    }
+
     /// The same of point messages alone.
     pub fn points_weight(&self) -> usize {
         let sizes = self.points.sizes();
@@ -280,7 +286,7 @@ mod tests {
                 one_by_one.absorb(batch.points().iter(), batch.ranges().iter());
             }
             let gathered = gathering.finish(|_| Ok::<(), ()>(())).unwrap();
-            assert!(gathered.points().is_counted());
+            gathered.check_invariants();
             assert!(gathered.ranges().iter().eq(one_by_one.ranges().iter()));
             let messages = |batch: &Batch| {
                 let message = |item: Item<'_>| (Key::copied(item.key), item.msn, item.action());

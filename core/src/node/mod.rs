@@ -98,6 +98,14 @@ impl Node {
         }
     }
 
+    /// Panics if what the node knows of its parts is not what they are.
+    pub fn check_invariants(&self) {
+        match self {
+            Node::Leaf(leaf) => leaf.check_invariants(),
+            Node::Internal(internal) => internal.check_invariants(),
+        }
+    }
+
     /// The node, if it is a leaf.
     pub fn leaf(&self) -> Option<&Leaf> {
         match self {

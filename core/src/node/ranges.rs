@@ -23,6 +23,17 @@ impl RangeSet {
         self.ranges.is_empty()
     }
 
+    /// Panics if ranges overlap, or the bytes of their keys are others.
+    pub fn check_invariants(&self) {
+        let mut end: Option<&Key> = None;
+        for (lo, (hi, _)) in &self.ranges {
+            assert!(lo < hi && end.is_none_or(|end| end <= lo), "ranges apart and in order");
+            end = Some(hi);
+        }
+        let keys: usize = self.ranges.iter().map(|(lo, (hi, _))| lo.len() + hi.len()).sum();
+        assert_eq!(self.keys, keys, "the bytes of the keys of ranges");
+    }
+
     /// How many ranges there are.
     pub fn len(&self) -> usize {
         self.ranges.len()

@@ -35,6 +35,20 @@ impl Bitmap {
         self.set
     }
 
+    /// Panics if the count is not that of the bits, or a bit behind the last one is set.
+    pub fn check_invariants(&self) {
+        let set: u64 = self.words.iter().map(|word| u64::from(word.count_ones())).sum();
+        assert_eq!(self.set, set, "bits that are set");
+        let rest = self.words.last().filter(|_| !self.len.is_multiple_of(64));
+        assert!(rest.is_none_or(|word| word >> (self.len % 64) == 0), "a bit behind the last one");
+    }
+
+    /// Whether all bits that are set here are set in another one of the same length.
+    pub fn is_within(&self, other: &Bitmap) -> bool {
+        let mut words = self.words.iter().zip(&other.words);
+        self.len == other.len && words.all(|(own, other)| own & !other == 0)
+    }
+
     /// How many bits are clear.
     pub fn clear_count(&self) -> u64 {
         self.len - self.set
@@ -147,6 +161,28 @@ impl Bitmap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutation::assert_caught;
+
+    #[test]
+    fn what_does_not_agree_is_noticed() {
+        let mut sound = Bitmap::new(100);
+        sound.set(10, 20);
+        sound.check_invariants();
+        assert_caught(
+            || sound.clone(),
+            Bitmap::check_invariants,
+            &[
+                ("a count that is too large", |bits| bits.set += 1),
+                ("a bit behind the last one", |bits| {
+                    (bits.words[1], bits.set) = (1 << 63, bits.set + 1)
+                }),
+            ],
+        );
+        let mut other = sound.clone();
+        assert!(sound.is_within(&other));
+        other.clear(12, 1);
+        assert!(!sound.is_within(&other) && other.is_within(&sound));
+    }
 
     #[test]
     fn finds_the_first_gap_that_is_wide_enough() {

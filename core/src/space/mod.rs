@@ -424,6 +424,18 @@ impl Space {
         self.busy.clear_count()
     }
 
+    /// Panics if what is known of the blocks does not agree.
+    pub fn check_invariants(&self) {
+        self.used.check_invariants();
+        self.busy.check_invariants();
+        assert!(self.used.is_within(&self.busy), "a block that is used is not free");
+        let first = self.busy.find_clear(0, 1).unwrap_or(self.busy.len());
+        assert!(self.lowest <= first, "block {first} is free, before {}", self.lowest);
+        let pinned: u64 = self.pins.fresh.values().map(|blocks| u64::from(*blocks)).sum();
+        let logged: u64 = self.pins.logged.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
+        assert_eq!(self.pins.blocks, pinned + logged, "blocks that the log needs");
+    }
+
     /// Blocks that the next checkpoint uses.
     pub fn used_blocks(&self) -> u64 {
         self.used.set_count()
@@ -457,6 +469,28 @@ mod tests {
     use super::*;
     use crate::device::MemoryDevice;
     use crate::ids::{Nonce, VolumeId};
+    use crate::mutation::assert_caught;
+
+    #[test]
+    fn what_does_not_agree_is_noticed() {
+        let sound = || {
+            let disk = Disk::new(Arc::new(MemoryDevice::new(100 * BLOCK_SIZE as u64)));
+            let mut space = Space::empty(disk, 100, 10..100);
+            space.reserve(BlockNr(0), 10);
+            space.take(row(20, 5));
+            space.check_invariants();
+            space
+        };
+        assert_caught(
+            sound,
+            Space::check_invariants,
+            &[
+                ("a used block is free", |space| assert_eq!(space.busy.clear(22, 1), 1)),
+                ("the lowest free block", |space| space.lowest = 30),
+                ("blocks that the log needs", |space| space.pins.blocks += 1),
+            ],
+        );
+    }
 
     #[test]
     fn what_is_scattered_is_read_where_it_was_written_and_freed_as_a_whole() {

@@ -54,6 +54,13 @@ impl Balance {
         self.waiting.is_empty()
     }
 
+    /// Panics if buffers are not emptied from the top of a row down.
+    pub fn check_invariants(&self) {
+        if let Some(drain) = &self.draining {
+            drain.check_invariants();
+        }
+    }
+
     /// A node may be too large or too small.
     pub(super) fn look_at(&mut self, tree: TreeId, key: &Key, height: Height) {
         let site = Site { tree, key: key.clone(), height };

@@ -60,6 +60,16 @@ impl Row {
 }
 
 impl Drain {
+    /// Panics if what is on its way down is not below the row, or not in order.
+    pub fn check_invariants(&self) {
+        let Site { tree, height, .. } = self.row.site;
+        assert!(height > Height(0), "leaves have no buffers");
+        let sites = || self.path.iter().map(|row| &row.site);
+        assert!(sites().all(|site| site.tree == tree), "it stays in its tree");
+        assert!(sites().all(|site| site.height < height && site.height > Height(0)), "below");
+        assert!(sites().is_sorted_by(|a, b| a.height >= b.height), "it goes down");
+    }
+
     /// The node that is looked at next.
     fn lowest(&self) -> &Site {
         &self.path.last().unwrap_or(&self.row).site

@@ -80,6 +80,9 @@ impl Trees {
     /// beyond the budget by more than a little.
     pub fn step(&mut self) -> Result<()> {
         self.balance.step(&mut self.store)?;
+        if cfg!(debug_assertions) {
+            self.balance.check_invariants();
+        }
         match self.store.is_crowded() {
             true => self.store.make_room(1.0),
             false => Ok(()),
@@ -349,10 +352,7 @@ impl Volume {
             let Trees { store, balance, .. } = &mut *self.trees;
             let need = store.checkpoint_need_with(balance.next_need(store)?);
             if store.space.has(need + kept) {
-                balance.step(store)?;
-                if store.is_crowded() {
-                    store.make_room(1.0)?;
-                }
+                self.trees.step()?;
             } else if on_reserve && logged && self.end_batch()? {
                 // There may be room for it now.
             } else if !self.trees.balance.is_settled() {

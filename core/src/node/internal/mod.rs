@@ -87,7 +87,7 @@ pub struct Child {
 }
 
 /// The slices of a run for a child.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Share {
     /// The run's place among those of the node.
     run: u16,
@@ -548,6 +548,37 @@ impl Internal {
         self.children.iter().map(|child| (child.id, child.first_run)).collect()
     }
 
+    /// Panics if edges, shares of runs, weights and growth do not agree with one another, or with the messages. What range messages
+    /// weigh is known by and by, as they are read.
+    pub fn check_invariants(&self) {
+        let Bounds { lo, hi } = &self.bounds;
+        assert_eq!(self.children.len(), self.open.len(), "an open buffer for each child");
+        assert!(self.children.first().is_some_and(|first| first.pivot == *lo), "the first pivot");
+        assert!(self.children.is_sorted_by(|a, b| a.pivot < b.pivot), "pivots in order");
+        let last = self.children.last().map(|last| &last.pivot);
+        assert!(hi.as_ref().is_none_or(|hi| last.is_some_and(|last| last < hi)), "the last pivot");
+        assert!(self.runs.is_sorted_by(|a, b| a.reference.seq < b.reference.seq), "runs in order");
+        assert!(self.runs.iter().all(|run| run.reference.seq < self.next_run), "the next run");
+        let mut fresh = self.clone();
+        fresh.find_shares();
+        fresh.weigh();
+        for (at, (child, fresh)) in self.children.iter().zip(&fresh.children).enumerate() {
+            assert_eq!(child.head, Key::head(&child.pivot), "the first bytes of pivot {at}");
+            assert!(child.first_run <= self.next_run, "the first run for child {at}");
+            assert_eq!(child.shares, fresh.shares, "the slices for child {at}");
+            assert_eq!(child.slices, fresh.slices, "the bytes of the slices for child {at}");
+            assert_eq!(child.growth, fresh.growth, "the growth by the slices for child {at}");
+            let (bounds, open) = (self.child_bounds(at), &self.open[at]);
+            open.check_invariants();
+            let is_inside = |item: Item<'_>| bounds.contains(item.key);
+            assert!(open.points().iter().all(is_inside), "a message for child {at}");
+            let is_inside = |range: RangeDelete| {
+                bounds.lo <= range.lo && bounds.hi.as_ref().is_none_or(|hi| range.hi <= *hi)
+            };
+            assert!(open.ranges().iter().all(is_inside), "a range message for child {at}");
+        }
+    }
+
     /// Finds out afresh which slices are whose, in one pass over them.
     fn find_shares(&mut self) {
         let places: HashMap<NodeId, usize> =
@@ -652,4 +683,69 @@ fn clip(range: &RangeDelete, lo: &[u8], hi: Option<&[u8]>) -> Option<RangeDelete
         _ => range.hi.clone(),
     };
     (start < end).then_some(RangeDelete { msn: range.msn, lo: start, hi: end })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::ids::{Msn, Nonce, VolumeId};
+    use crate::mutation::assert_caught;
+
+    /// A node with two children, a sealed run and messages that are not sealed.
+    fn node() -> Internal {
+        let key = |byte: u8| Key::copied(&[byte]);
+        let children = vec![(NodeId(5), Key::default()), (NodeId(6), key(b'm'))];
+        let mut node =
+            Internal::new(NodeId(1), TreeId::Data, Height(1), Bounds::default(), children);
+        let insert = |node: &mut Internal, at: usize, byte: u8| {
+            let action = Action::Insert(Bytes::from(vec![byte; 100]));
+            node.insert(at, std::iter::once(Item::new(&[byte], Msn(1), &action)));
+        };
+        insert(&mut node, 0, b'a');
+        insert(&mut node, 1, b'n');
+        let disk = Disk::new(Arc::new(crate::device::MemoryDevice::new(1 << 20)));
+        let birth = Birth { volume: VolumeId([1; 16]), epoch: Epoch(1), nonce: Nonce(1) };
+        let image = node.seal_image(&disk, birth, None);
+        let extent = Extent { start: BlockNr(9), blocks: (image.bytes.len() / BLOCK_SIZE) as u32 };
+        node.sealed(&image, extent, None);
+        insert(&mut node, 0, b'b');
+        node
+    }
+
+    #[test]
+    fn what_does_not_agree_is_noticed() {
+        assert_caught(
+            node,
+            Internal::check_invariants,
+            &[
+                ("pivots", |node| node.children.swap(0, 1)),
+                ("the first bytes of a pivot", |node| node.children[1].head += 1),
+                ("the bytes of slices", |node| node.children[0].slices += 1),
+                ("growth", |node| node.children[0].growth.messages += 1),
+                ("shares", |node| node.children[1].shares[0].end += 1),
+                ("the next run", |node| node.next_run = RunSeq(0)),
+                ("an open buffer for each child", |node| drop(node.open.pop())),
+                ("buffers of children", |node| node.open.swap(0, 1)),
+                ("the first run", |node| node.children[0].first_run = RunSeq(9)),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_a_child_has_taken_is_pending_no_more() {
+        let disk = Disk::new(Arc::new(crate::device::MemoryDevice::new(1 << 20)));
+        let mut node = node();
+        let before = node.inflow();
+        assert_eq!((before.growth.messages, node.messages()), (2, 3));
+        let batch = node.take_buffer(&disk, 0, usize::MAX).unwrap();
+        node.check_invariants();
+        assert_eq!(batch.points().len(), 2);
+        assert_eq!((node.pending(0), node.messages()), (0, 1));
+        node.take_buffer(&disk, 1, usize::MAX).unwrap();
+        node.check_invariants();
+        assert_eq!(node.inflow(), Inflow::default());
+        assert_eq!(node.drop_dead_runs().len(), 1);
+    }
 }

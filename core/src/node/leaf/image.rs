@@ -30,7 +30,9 @@ impl Leaf {
         let Content::Open { entries, .. } = &self.content else {
             panic!("a leaf is opened before it is written");
         };
-        debug_assert!(entries.is_counted(), "the size of a leaf is kept");
+        if cfg!(debug_assertions) {
+            entries.check_invariants();
+        }
         let items: Vec<Item<'_>> = entries.iter().collect();
         let plan = Plan::within(self, &items, basement_size, most);
         let blocks_max = self.bytes_max(basement_size).div_ceil(BLOCK_SIZE);

@@ -337,6 +337,19 @@ impl Leaf {
         }
     }
 
+    /// Panics if an entry lies outside of the bounds, or what is known of all entries is not what they take.
+    pub fn check_invariants(&self) {
+        let Bounds { lo, hi } = &self.bounds;
+        assert!(hi.as_ref().is_none_or(|hi| lo < hi), "bounds");
+        if let Content::Open { entries, .. } = &self.content {
+            entries.check_invariants();
+            let (first, last) = (entries.iter().next(), entries.iter().last());
+            assert!(first.is_none_or(|first| **lo <= *first.key), "the first entry");
+            let is_inside = |last: Item<'_>| hi.as_ref().is_none_or(|hi| *last.key < **hi);
+            assert!(last.is_none_or(is_inside), "the last entry");
+        }
+    }
+
     /// About how many bytes the leaf takes on disk.
     pub fn bytes(&self) -> usize {
         match &self.content {

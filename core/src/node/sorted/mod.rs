@@ -114,6 +114,21 @@ impl Sorted {
         self.sizes
     }
 
+    /// Panics if keys are not in order, or what is known of all of them is not what they take.
+    pub fn check_invariants(&self) {
+        let mut sizes = Sizes::default();
+        let mut before: Option<&[u8]> = None;
+        for item in self.iter() {
+            assert!(before.is_none_or(|before| before < item.key), "keys in order");
+            assert!(item.key.len() <= self.longest, "no key is longer than {}", self.longest);
+            sizes.add(Sizes::of_item(&item));
+            before = Some(item.key);
+        }
+        assert_eq!(self.sizes, sizes, "what keys and values take");
+        let gone = self.slots.iter().filter(|slot| slot.kind == SlotKind::Gone).count();
+        assert_eq!(self.gone, gone, "slots whose key is gone");
+    }
+
     /// No key is longer; there may have been one of this length.
     pub fn longest(&self) -> usize {
         self.longest
@@ -541,13 +556,6 @@ impl Sorted {
             self.gone = 0;
         }
     }
-
-    /// Whether the sizes are what they should be.
-    pub fn is_counted(&self) -> bool {
-        let mut sizes = Sizes::default();
-        self.iter().for_each(|item| sizes.add(Sizes::of_item(&item)));
-        sizes == self.sizes
-    }
 }
 
 /// Hands over a message with a value that is copied.
@@ -573,17 +581,39 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::mutation::assert_caught;
+
+    #[test]
+    fn what_does_not_agree_is_noticed() {
+        let mut sound = Sorted::default();
+        for key in [b"a", b"c", b"e"] {
+            let action = Action::Insert(Bytes::from_static(b"value"));
+            sound.put(sound.find(key), &Item::new(key, Msn(1), &action));
+        }
+        sound.check_invariants();
+        assert_caught(
+            || sound.clone(),
+            Sorted::check_invariants,
+            &[
+                ("the count", |list| list.sizes.count += 1),
+                ("the bytes of values", |list| list.sizes.values -= 1),
+                ("the growth of leaves", |list| list.sizes.leaf_growth.bytes += 1),
+                ("slots that are gone", |list| list.gone += 1),
+                ("the longest key", |list| list.longest = 0),
+            ],
+        );
+    }
 
     /// What a map holds, and what the list says of itself, is the same.
     fn same(list: &Sorted, map: &BTreeMap<Vec<u8>, Bytes>, random: &mut dyn FnMut(u64) -> u64) {
-        assert!(list.is_counted());
+        list.check_invariants();
         assert_eq!(list.len(), map.len());
         let found = list.iter().map(|item| (item.key.to_vec(), item.bytes()));
         assert!(found.eq(map.iter().map(|(key, value)| (key.clone(), value.clone()))));
         let [lo, hi] = [0; 2].map(|_| vec![random(256) as u8, random(256) as u8]);
         let part = list.within(&lo, Some(&hi));
         let expected: Vec<_> = map.iter().filter(|(key, _)| **key >= lo && **key < hi).collect();
-        assert!(part.is_counted());
+        part.check_invariants();
         assert_eq!(part.len(), expected.len());
         for (item, (key, value)) in part.iter().zip(&expected) {
             assert_eq!((item.key, item.bytes()), (key.as_slice(), (*value).clone()));

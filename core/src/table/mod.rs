@@ -29,8 +29,11 @@ pub struct Table {
     nodes: u64,
     /// Pages that differ from what is on disk.
     dirty: u64,
-    pages: Mutex<BTreeMap<(u8, u64), Slot>>,
+    pages: Mutex<Pages>,
 }
+
+/// Pages in memory, by level and index. Only what changes the table drops any.
+type Pages = BTreeMap<(u8, u64), Slot>;
 
 struct Slot {
     page: TablePage,
@@ -67,12 +70,14 @@ impl Table {
         if id.0 / ENTRIES_PER_PAGE as u64 >= capacity(self.levels) {
             return Ok(None);
         }
-        let mut pages = self.lock();
         let (page, at) = place_of(id);
-        if !self.load(&mut pages, 0, page)? {
+        if !self.load(0, page)? {
             return Ok(None);
         }
-        Ok(entries(&mut pages, page).and_then(|entries| entries[at]))
+        match &page_of(&self.lock(), (0, page)).body {
+            PageBody::Entries(entries) => Ok(entries[at]),
+            PageBody::Pointers(_) => Ok(None),
+        }
     }
 
     /// Changes where node `id` is; returns where it was.
@@ -85,17 +90,12 @@ impl Table {
         while page >= capacity(self.levels) {
             self.grow();
         }
-        let mut pages = self.lock();
-        if !self.load(&mut pages, 0, page)? {
-            pages.insert((0, page), Slot { page: TablePage::empty(0, page), dirty: false });
-        }
-        let mut fresh = 0;
-        if let Some(slot) = pages.get_mut(&(0, page)) {
-            fresh = u64::from(!std::mem::replace(&mut slot.dirty, true));
-        }
-        let entries = entries(&mut pages, page).expect("the page was just put there");
+        let slot = self.slot(0, page)?;
+        let fresh = u64::from(!std::mem::replace(&mut slot.dirty, true));
+        let PageBody::Entries(entries) = &mut slot.page.body else {
+            unreachable!("a page of level 0 holds entries")
+        };
         let old = std::mem::replace(&mut entries[at], entry);
-        drop(pages);
         self.dirty += fresh;
         // An image may state another number than there are, which the checker finds.
         self.nodes = self.nodes.saturating_add(u64::from(entry.is_some()));
@@ -105,17 +105,12 @@ impl Table {
 
     /// All pages are written anew at the next checkpoint.
     pub fn move_all(&mut self, end: NodeId) -> Result<()> {
-        let mut pages = self.lock();
-        let mut fresh = 0;
         for index in 0..end.0.div_ceil(ENTRIES_PER_PAGE as u64).min(capacity(self.levels)) {
-            if self.load(&mut pages, 0, index)?
-                && let Some(slot) = pages.get_mut(&(0, index))
-            {
-                fresh += u64::from(!std::mem::replace(&mut slot.dirty, true));
+            if self.load(0, index)? {
+                let slot = self.slot(0, index)?;
+                self.dirty += u64::from(!std::mem::replace(&mut slot.dirty, true));
             }
         }
-        drop(pages);
-        self.dirty += fresh;
         Ok(())
     }
 
@@ -134,11 +129,9 @@ impl Table {
     /// Writes dirty pages and their ancestors to new places; returns the new root.
     pub fn write(&mut self, space: &mut Space, birth: Birth) -> Result<TableRoot> {
         for level in 0..self.levels as u8 {
-            let dirty: Vec<u64> = {
-                let pages = self.lock();
-                let level_pages = pages.range((level, 0)..=(level, u64::MAX));
-                level_pages.filter(|(_, slot)| slot.dirty).map(|((_, index), _)| *index).collect()
-            };
+            let level_pages = own(&mut self.pages).range((level, 0)..=(level, u64::MAX));
+            let dirty: Vec<u64> =
+                level_pages.filter(|(_, slot)| slot.dirty).map(|((_, index), _)| *index).collect();
             for index in dirty {
                 self.write_page(space, birth, level, index)?;
             }
@@ -153,7 +146,7 @@ impl Table {
     /// given out again.
     fn write_page(&mut self, space: &mut Space, birth: Birth, level: u8, index: u64) -> Result<()> {
         let is_root = u32::from(level) + 1 == self.levels;
-        let mut pages = self.lock();
+        let pages = own(&mut self.pages);
         let slot = pages.get_mut(&(level, index)).expect("a dirty page is in memory");
         slot.dirty = false;
         let pointer = if slot.page.is_empty() && !is_root {
@@ -166,19 +159,13 @@ impl Table {
             Some(PagePointer { block: page, birth: birth.epoch, hash })
         };
         let old = if is_root {
-            drop(pages);
             std::mem::replace(&mut self.root, pointer)
         } else {
-            let parent = (level + 1, index / POINTERS_PER_PAGE as u64);
-            if !self.load(&mut pages, parent.0, parent.1)? {
-                let page = TablePage::empty(parent.0, parent.1);
-                pages.insert(parent, Slot { page, dirty: true });
-            }
-            let slot = pages.get_mut(&parent).expect("the parent was just put there");
+            let (parent, at) = parent_of(level, index);
+            let slot = self.slot(parent.0, parent.1)?;
             slot.dirty = true;
             let pointers =
                 pointers_of(&mut slot.page).expect("a page above level 0 holds pointers");
-            let at = (index % POINTERS_PER_PAGE as u64) as usize;
             std::mem::replace(&mut pointers[at], pointer)
         };
         if let Some(old) = old {
@@ -195,42 +182,52 @@ impl Table {
         if let Some(pointers) = pointers_of(&mut page) {
             pointers[0] = self.root.take();
         }
-        self.lock().insert((level, 0), Slot { page, dirty: true });
+        own(&mut self.pages).insert((level, 0), Slot { page, dirty: true });
         self.levels += 1;
         self.dirty += 1;
         assert!(self.levels <= TABLE_LEVELS_MAX, "node ids are below the table's capacity");
     }
 
-    /// Brings a page into memory; false if it does not exist.
-    fn load(&self, pages: &mut BTreeMap<(u8, u64), Slot>, level: u8, index: u64) -> Result<bool> {
-        if pages.contains_key(&(level, index)) {
+    /// Brings a page into memory; false if it does not exist. It is read without the lock, so that others who look something up do
+    /// not wait for the device.
+    fn load(&self, level: u8, index: u64) -> Result<bool> {
+        if self.lock().contains_key(&(level, index)) {
             return Ok(true);
         }
         let pointer = if u32::from(level) + 1 == self.levels {
             self.root
         } else {
-            let parent = (level + 1, index / POINTERS_PER_PAGE as u64);
-            if !self.load(pages, parent.0, parent.1)? {
+            let (parent, at) = parent_of(level, index);
+            if !self.load(parent.0, parent.1)? {
                 return Ok(false);
             }
-            let slot = pages.get_mut(&parent).expect("the parent was just loaded");
-            let at = (index % POINTERS_PER_PAGE as u64) as usize;
-            pointers_of(&mut slot.page).and_then(|pointers| pointers[at])
+            match &page_of(&self.lock(), parent).body {
+                PageBody::Pointers(pointers) => pointers[at],
+                PageBody::Entries(_) => None,
+            }
         };
         let Some(pointer) = pointer else { return Ok(false) };
         let page = read_page(&self.disk, self.volume, &pointer, level, index)?;
-        pages.insert((level, index), Slot { page, dirty: false });
+        // Another one may have read it meanwhile.
+        self.lock().entry((level, index)).or_insert(Slot { page, dirty: false });
         Ok(true)
     }
 
+    /// A page, which is to be changed; an empty one where there was none.
+    fn slot(&mut self, level: u8, index: u64) -> Result<&mut Slot> {
+        self.load(level, index)?;
+        let empty = || Slot { page: TablePage::empty(level, index), dirty: false };
+        Ok(own(&mut self.pages).entry((level, index)).or_insert_with(empty))
+    }
+
     fn trim(&mut self) {
-        let mut pages = self.lock();
+        let pages = own(&mut self.pages);
         if pages.len() > CLEAN_PAGES_MAX {
             pages.retain(|_, slot| slot.dirty);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u8, u64), Slot>> {
+    fn lock(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -272,19 +269,147 @@ fn place_of(id: NodeId) -> (u64, usize) {
     (id.0 / per_page, (id.0 % per_page) as usize)
 }
 
-fn entries(
-    pages: &mut BTreeMap<(u8, u64), Slot>,
-    page: u64,
-) -> Option<&mut [Option<Entry>; ENTRIES_PER_PAGE]> {
-    match &mut pages.get_mut(&(0, page))?.page.body {
-        PageBody::Entries(entries) => Some(entries),
-        PageBody::Pointers(_) => None,
-    }
+/// The page above another one, and the place of its pointer there.
+fn parent_of(level: u8, index: u64) -> ((u8, u64), usize) {
+    let per_page = POINTERS_PER_PAGE as u64;
+    ((level + 1, index / per_page), (index % per_page) as usize)
+}
+
+/// A page that has been loaded.
+fn page_of(pages: &Pages, place: (u8, u64)) -> &TablePage {
+    &pages.get(&place).expect("pages stay while the table is only read").page
+}
+
+/// The pages, where nothing else looks at them.
+fn own(pages: &mut Mutex<Pages>) -> &mut Pages {
+    pages.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn pointers_of(page: &mut TablePage) -> Option<&mut [Option<PagePointer>; POINTERS_PER_PAGE]> {
     match &mut page.body {
         PageBody::Pointers(pointers) => Some(pointers),
         PageBody::Entries(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::device::{Device, MemoryDevice};
+
+    const BLOCKS: u64 = 2000;
+
+    fn birth(epoch: u64) -> Birth {
+        Birth { volume: VolumeId([1; 16]), epoch: Epoch(epoch), nonce: Nonce(epoch) }
+    }
+
+    fn entry(number: u64) -> Entry {
+        Entry {
+            extent: Extent { start: BlockNr(100 + number), blocks: 1 },
+            references: 1,
+            birth: Epoch(1),
+            height: Height(0),
+            tree: TreeId::Data,
+            head_bytes: 200,
+            hash: Hash([number as u8; 32]),
+        }
+    }
+
+    fn written(device: Arc<dyn Device>, ids: &[u64]) -> (Table, Space, TableRoot) {
+        let disk = Disk::new(device);
+        let mut space = Space::empty(disk.clone(), BLOCKS, 10..BLOCKS);
+        space.reserve(BlockNr(0), 10);
+        let mut table = Table::empty(disk, VolumeId([1; 16]));
+        for id in ids {
+            assert_eq!(table.set(NodeId(*id), Some(entry(*id))).unwrap(), None);
+        }
+        let root = table.write(&mut space, birth(1)).unwrap();
+        (table, space, root)
+    }
+
+    #[test]
+    fn what_was_set_is_there_when_it_is_opened_again() {
+        // One page, several, one level more, and two more.
+        let cases: [(&[u64], u32, usize); 4] =
+            [(&[1], 1, 1), (&[1, 70], 2, 3), (&[1, 62 * 60], 2, 3), (&[1, 62 * 5000], 3, 5)];
+        for (ids, levels, pages) in cases {
+            let device = Arc::new(MemoryDevice::new(BLOCKS * BLOCK_SIZE as u64));
+            let (mut table, mut space, root) = written(device.clone(), ids);
+            assert_eq!((root.levels, table.nodes()), (levels, ids.len() as u64), "{ids:?}");
+            let used = space.used_blocks();
+            assert_eq!(used, 10 + pages as u64, "{ids:?}");
+            let again = Table::open(Disk::new(device), VolumeId([1; 16]), root);
+            for id in ids {
+                assert_eq!(again.get(NodeId(*id)).unwrap(), Some(entry(*id)), "{ids:?}");
+                assert_eq!(again.get(NodeId(id + 1)).unwrap(), None, "{ids:?}");
+            }
+            assert_eq!(again.get(NodeId(u64::MAX)).unwrap(), None);
+            // Pages of which nothing is left go.
+            for id in ids {
+                assert_eq!(table.set(NodeId(*id), None).unwrap(), Some(entry(*id)));
+            }
+            table.write(&mut space, birth(2)).unwrap();
+            assert_eq!((table.nodes(), space.used_blocks()), (0, 11), "{ids:?}");
+        }
+    }
+
+    /// A device that holds back the reads of one block.
+    struct Slow {
+        device: MemoryDevice,
+        block: Mutex<Option<u64>>,
+        came: Mutex<Sender<()>>,
+        go: Mutex<Receiver<()>>,
+    }
+
+    impl Device for Slow {
+        fn len(&self) -> u64 {
+            self.device.len()
+        }
+
+        fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+            if *self.block.lock().unwrap() == Some(at) {
+                self.came.lock().unwrap().send(()).unwrap();
+                self.go.lock().unwrap().recv().unwrap();
+            }
+            self.device.read_at(at, buf)
+        }
+
+        fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            self.device.write_at(at, bytes)
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.device.flush()
+        }
+    }
+
+    #[test]
+    fn a_lookup_does_not_wait_for_the_page_of_another_one() {
+        let (came, comes) = channel();
+        let (let_go, go) = channel();
+        let device = MemoryDevice::new(BLOCKS * BLOCK_SIZE as u64);
+        let (block, came, go) = (Mutex::default(), Mutex::new(came), Mutex::new(go));
+        let device = Arc::new(Slow { device, block, came, go });
+        let (table, _, root) = written(device.clone(), &[1, 100]);
+        let far = match &page_of(&table.lock(), (1, 0)).body {
+            PageBody::Pointers(pointers) => pointers[1].unwrap().block,
+            PageBody::Entries(_) => unreachable!("two pages of entries have one above them"),
+        };
+        let table = Arc::new(Table::open(Disk::new(device.clone()), VolumeId([1; 16]), root));
+        *device.block.lock().unwrap() = Some(far.byte());
+        let (slow, quick) = (table.clone(), table);
+        let waits = std::thread::spawn(move || slow.get(NodeId(100)).unwrap());
+        comes.recv().unwrap();
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || sender.send(quick.get(NodeId(1)).unwrap()).unwrap());
+        let found = receiver.recv_timeout(Duration::from_secs(60));
+        let_go.send(()).unwrap();
+        assert_eq!(found.expect("it does not wait"), Some(entry(1)));
+        assert_eq!(waits.join().unwrap(), Some(entry(100)));
     }
 }

@@ -670,3 +670,90 @@ fn gain(key: &Key, before: Option<usize>, action: &Action) -> i64 {
     };
     entry(after) - entry(before)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::data_key;
+
+    const SMALL: Geometry =
+        Geometry { node_size: 16 << 10, leaf_size: 8 << 10, basement_size: 4096, fanout: 4 };
+
+    fn usual() -> Geometry {
+        Geometry::of_image(64 << 20)
+    }
+
+    #[test]
+    fn leaves_take_more_than_their_bytes() {
+        // Geometry, bytes and entries; blocks and maps.
+        let cases = [
+            (usual(), 0, 0, (0, 0)),
+            (usual(), 1, 1, (1, 0)),
+            (usual(), 1 << 20, 1, (256 + 1, 1)),
+            // 32 leaves of half the length, and a parent.
+            (usual(), 1 << 20, 1000, (256 + 32 + 2, 32 + 1)),
+            // Two leaves of a block each, and a parent for two of them.
+            (SMALL, 8 << 10, 2, (2 + 2 + 2, 2 + 1)),
+        ];
+        for (geometry, bytes, entries, (blocks, maps)) in cases {
+            let need = need_of(geometry, bytes, entries);
+            assert_eq!(need, Need { blocks, maps }, "{bytes} bytes of {entries} entries");
+        }
+    }
+
+    #[test]
+    fn a_file_in_order_takes_what_full_leaves_take() {
+        for (geometry, bytes, most) in [(usual(), 64 << 20, 10), (SMALL, 1 << 20, 400)] {
+            let (blocks, need) = (bytes / BLOCK_SIZE as u64, need_in_order(geometry, bytes).blocks);
+            assert!(need > blocks && need <= blocks + blocks * most / 100, "{need} for {blocks}");
+            let entries = need_of(geometry, bytes, blocks);
+            assert!(need <= entries.blocks, "{need}, and {entries:?} in any order");
+        }
+    }
+
+    /// What is set aside covers what the largest step dirties: a node gives all that it may hold to one leaf.
+    #[test]
+    fn the_reserve_for_steps_covers_the_largest_step() {
+        for image_blocks in [1 << 9, 1 << 12, 1 << 18, 1 << 30] {
+            let geometry = Geometry::of_image(image_blocks * BLOCK_SIZE as u64);
+            let mut before = 0;
+            for height in 1..6 {
+                let reserve = path_need(geometry, image_blocks, Height(height));
+                let pending = 2 * geometry.between_size(image_blocks) as usize;
+                let node = Need::of_image(geometry.internal_bytes_max(image_blocks));
+                let leaf = Need::of_image(geometry.leaf_size as usize + pending);
+                let new = geometry.nodes_of(pending);
+                // The node is written without what it has given.
+                let given = (pending / BLOCK_SIZE) as u64;
+                let blocks = u64::from(height) * node.blocks + leaf.blocks - given + 2 * new;
+                let maps = u64::from(height) * node.maps + leaf.maps + new;
+                assert!(reserve.blocks >= blocks && reserve.all() >= blocks + maps, "{reserve:?}");
+                assert!(reserve.all() > before, "a higher tree needs more");
+                before = reserve.all();
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_in_a_row_come_to_few_leaves() {
+        let insert = |ino: u64, block: u64| {
+            let key = data_key(&ino.to_be_bytes(), block);
+            RecordMessage::Point(TreeId::Data, key, Action::Insert(vec![1; BLOCK_SIZE].into()))
+        };
+        // Blocks of files; how many leaves they may make longer.
+        let cases: [(&[(u64, u64)], u64); 5] = [
+            (&[(1, 0)], 1),
+            (&[(1, 0), (1, 1)], 2),
+            (&[(1, 0), (1, 1), (1, 2), (1, 3)], 2),
+            (&[(1, 0), (1, 2), (1, 4)], 3),
+            (&[(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)], 4),
+        ];
+        for (blocks, leaves) in cases {
+            let messages: Vec<_> = blocks.iter().map(|(ino, block)| insert(*ino, *block)).collect();
+            let Inflow { bytes, growth } = room_of(&messages);
+            assert_eq!(growth.messages, leaves, "{blocks:?}");
+            assert!(bytes > (blocks.len() * BLOCK_SIZE) as u64, "{blocks:?}");
+            assert!(growth.bytes < bytes, "a value leaves the room that it took in a buffer");
+        }
+    }
+}

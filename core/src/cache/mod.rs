@@ -85,8 +85,8 @@ impl Geometry {
         Internal::bytes_with(buffers, children + 1, edges.min(children * EDGE_MAX) + EDGE_MAX)
     }
 
-    /// At most how many nodes come into being when so many bytes come to a leaf: two leaves beside each other are longer together
-    /// than one may be; and the leaf itself and a node on each level above may be divided into two.
+    /// The most nodes that a step adds when `bytes` bytes come to one leaf: 2 for each leaf size, since two neighbours together
+    /// exceed the leaf size, and 4 for the leaf itself and a node on each level above it.
     pub fn nodes_of(&self, bytes: usize) -> u64 {
         (2 * bytes.div_ceil(self.leaf_size as usize) + PIECES) as u64
     }
@@ -245,7 +245,7 @@ impl Store {
         }
     }
 
-    /// The store, where so much is pending for leaves.
+    /// Sets the inflow that the superblock states.
     pub fn with_inflow(self, inflow: Inflow) -> Store {
         Store { inflow, ..self }
     }

@@ -300,7 +300,7 @@ impl Touched<'_> {
         Ok(())
     }
 
-    /// A node that so many bytes come to may be divided, and so may all nodes above it.
+    /// Adds the nodes that a division makes when `taken` bytes come to a leaf ([`Geometry::nodes_of`](crate::cache::Geometry::nodes_of)).
     fn pieces(&mut self, taken: usize) {
         let nodes = self.store.geometry.nodes_of(taken);
         let more = Need { blocks: 2 * nodes, maps: nodes };

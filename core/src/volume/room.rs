@@ -448,7 +448,7 @@ impl Volume {
         growth_need(&self.trees.store, Inflow { bytes: 0, growth })
     }
 
-    /// What leaves take for so many bytes of so many entries.
+    /// The blocks and maps that leaves take for `entries` entries of `bytes` bytes together.
     pub(super) fn need_of(&self, bytes: u64, entries: u64) -> Need {
         need_of(self.trees.store.geometry, bytes, entries)
     }
@@ -482,13 +482,14 @@ pub(super) fn suits(geometry: Geometry, image_blocks: u64) -> bool {
     (steps + reserve_for_deletes(geometry, image_blocks)).all() <= image_blocks / 2
 }
 
-/// What leaves take for so many bytes of so many entries.
+/// The blocks and maps that leaves take for `entries` entries of `bytes` bytes together.
 fn need_of(geometry: Geometry, bytes: u64, entries: u64) -> Need {
     let leaves = leaves_of(geometry, bytes).min(entries);
     Need::of_blocks(bytes.div_ceil(BLOCK_SIZE as u64)) + divided_need(geometry, leaves)
 }
 
-/// What leaves take for so many bytes of a file that are written in order: each leaf is full when the next block does not fit.
+/// The blocks and maps that leaves take for `bytes` bytes of a file, written in order: a leaf ends where the next 4 KiB block does not
+/// fit, so it holds at least the leaf size less one block with its entry.
 fn need_in_order(geometry: Geometry, bytes: u64) -> Need {
     let blocks = bytes.div_ceil(BLOCK_SIZE as u64);
     let block = (BLOCK_SIZE + ENTRY_BYTES + limits::KEY_MAX) as u64;
@@ -496,14 +497,13 @@ fn need_in_order(geometry: Geometry, bytes: u64) -> Need {
     Need::of_blocks(blocks) + divided_need(geometry, (bytes / leaf + 1).min(blocks))
 }
 
-/// How many leaves come into being for so many bytes of entries, at the most: one and the next one are longer together than a leaf
-/// may be.
+/// The most leaves that `bytes` bytes of entries fill: 2 for each leaf size, since two neighbours together exceed it.
 fn leaves_of(geometry: Geometry, bytes: u64) -> u64 {
     2 * bytes / u64::from(geometry.leaf_size)
 }
 
-/// What it takes that leaves are divided into so many more, besides the bytes of their entries. For its head and what is left
-/// free at its end each takes a block, and a map; parents may have half their children.
+/// The blocks and maps that `leaves` new leaves take besides their entries: for each a block (its head and the unused end) and a map,
+/// 2 blocks and a map for each parent, which has at least half the fanout, and the pages of the table.
 fn divided_need(geometry: Geometry, leaves: u64) -> Need {
     let parents = 2 * leaves / u64::from(geometry.fanout);
     let pages = leaves / ENTRIES_PER_PAGE as u64;

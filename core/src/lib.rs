@@ -19,6 +19,8 @@ pub mod text;
 pub mod device;
 pub mod format;
 
+pub mod disk;
+
 pub mod space;
 pub mod table;
 

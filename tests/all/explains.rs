@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use betr_core::device::{Device, Disk, ForkDevice};
+use betr_core::device::{Device, ForkDevice};
+use betr_core::disk::Disk;
 use betr_core::explore::{Run, Setup, Workload, random_steps};
 use betr_core::format::{Action, Key};
 use betr_core::history::{KeyDeed, of_key, tell};

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use betr_core::cache::{CacheBudget, Geometry};
-use betr_core::device::{Device, Disk, FaultyDevice, MemoryDevice};
+use betr_core::device::{Device, FaultyDevice, MemoryDevice};
+use betr_core::disk::Disk;
 use betr_core::format::Entry;
 use betr_core::ids::{Height, NodeId, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};

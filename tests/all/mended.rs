@@ -11,7 +11,8 @@ use betr_core::format::{Action, FileType, Inode, MetaKey, MetaValue, Op, RecordM
 use betr_core::fs::{Attributes, Fs, New, ROOT_ZONE};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId, is_zero};
 use betr_core::mend::{Missing, MissingPart, Repair, repair_all};
-use betr_core::volume::{Mode, Transaction, slot_block};
+use betr_core::space::slot_block;
+use betr_core::volume::{Mode, Transaction};
 use betr_tests::contents::{Contents, all_is_told};
 use betr_tests::{Random, clock, formatted, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;

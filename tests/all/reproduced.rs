@@ -9,7 +9,8 @@ use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::BLOCK_SIZE;
-use betr_core::volume::{Layout, Mode, OpenOptions, Volume};
+use betr_core::space::Layout;
+use betr_core::volume::{Mode, OpenOptions, Volume};
 use betr_tests::{clock, formatted, nonces, roomy, tiny};
 use bytes::Bytes;
 

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Code, Finding, check};
-use betr_core::device::{Device, Disk, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::disk::Disk;
 use betr_core::error::{Error, Place};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};

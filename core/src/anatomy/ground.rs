@@ -6,14 +6,14 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::address::Address;
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::Result;
 use crate::format::*;
 use crate::ids::*;
 use crate::log::scan;
+use crate::space::Layout;
 use crate::space::{Bitmap, Space};
 use crate::table::{Table, read_page};
-use crate::volume::Layout;
 
 /// Each block may be claimed so often, on the average.
 const CLAIMS_MAX: u64 = 8;

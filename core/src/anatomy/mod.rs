@@ -35,7 +35,8 @@ pub use fields::Field;
 pub use ground::{Area, Ground, Purpose, keys_at};
 pub use part::{Above, Kind, Part, Seals};
 
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::Entry;
 use crate::ids::NodeId;

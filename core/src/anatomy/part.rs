@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::fields::{Collector, Field};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::*;
 use crate::ids::*;

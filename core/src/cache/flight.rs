@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use super::Store;
 use super::job::Job;
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{Entry, Inflow};
 use crate::ids::*;

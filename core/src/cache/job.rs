@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError, mpsc};
 
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::pool;
 

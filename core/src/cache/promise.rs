@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::job::Job;
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::format::Entry;
 use crate::ids::*;
 use crate::node::Node;

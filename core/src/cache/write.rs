@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rayon::prelude::*;
 
 use super::Store;
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{Bound, BoundLeaf, BoundSlice, Entry, Key, Kind, limits};
 use crate::ids::*;

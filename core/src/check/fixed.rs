@@ -1,7 +1,7 @@
 //! What stands at fixed places: identity block, superblock ring, log, and the boot area.
 
 use super::{CheckOptions, Code, Report};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place};
 use crate::format::{Features, IDENTITY_AT, Identity, Superblock};
 use crate::ids::*;

@@ -15,7 +15,7 @@ use super::memory::Memory;
 use super::owners::Owners;
 use super::runs;
 use super::{CheckOptions, Code, Counts, Finding, Progress, Report, node_place};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::Place;
 use crate::format::*;
 use crate::ids::*;

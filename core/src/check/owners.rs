@@ -1,13 +1,13 @@
 //! Who owns which block, and whether the space map says the same.
 
 use super::{Code, Report};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{Birth, FormatError, Magic, MapPage, Seal, Superblock};
 use crate::ids::*;
 use crate::space::Bitmap;
+use crate::space::Layout;
 use crate::space::map::{is_page, load_bits, map_hash, slot_at};
-use crate::volume::Layout;
 
 /// The blocks that something was found to own.
 pub(super) struct Owners {

@@ -2,7 +2,7 @@
 
 use super::owners::Owners;
 use super::{Code, Report};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::Place;
 use crate::format::{
     ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, Superblock,

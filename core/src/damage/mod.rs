@@ -15,7 +15,8 @@ pub use broken::make_broken;
 pub use verb::Verb;
 
 use crate::anatomy::{Above, Anatomy, Part, Seals};
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::Seal;
 use crate::ids::Hash;

@@ -3,11 +3,7 @@
 //! holds what there is no room for.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
-//! [`Disk`] is what the rest of the core holds: a device with its counters, whose errors name a place, and
-//! where images that lie scattered are found.
 
-mod buffers;
-mod disk;
 mod faulty;
 mod file;
 mod fork;
@@ -24,8 +20,6 @@ mod scratch;
 use std::io;
 use std::ops::Range;
 
-pub(crate) use buffers::class_of;
-pub use disk::{Disk, IoCounts, Scattered};
 pub use faulty::{Call, FaultyDevice, Trouble};
 pub use file::FileDevice;
 pub use fork::{Block, ForkDevice, placed};

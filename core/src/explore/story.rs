@@ -9,7 +9,7 @@ use crate::device::{Device, Event, ForkDevice, RecordingDevice};
 use crate::error::Result;
 use crate::format::{Magic, Superblock};
 use crate::ids::{BLOCK_SIZE, BlockNr, Msn};
-use crate::volume::Layout;
+use crate::space::Layout;
 
 /// A recorded workload.
 pub struct Story {

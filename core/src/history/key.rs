@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::tell;
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::Result;
 use crate::format::*;
 use crate::ids::*;

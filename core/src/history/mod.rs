@@ -14,7 +14,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::cache::CacheBudget;
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::{Place, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::*;

@@ -54,10 +54,10 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::format::{Action, Key, Op, RecordMessage, Update};
 use crate::ids::*;
+use crate::space::default_log_bytes;
 use crate::tree::Cursor;
 use crate::volume::{
     Content, CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Transaction, Volume,
-    default_log_bytes,
 };
 
 /// An open image of keys and values.

@@ -16,7 +16,7 @@ pub use survey::{BoundCounts, Lost, Survey, Unpadded, scan};
 pub use tail::{End, LostRecord};
 pub use values::Values;
 
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Result, after};
 use crate::format::{Binding, Birth, GroupWriter, Record, Superblock};
 use crate::ids::*;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::Region;
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Fault, Result, after};
 use crate::format::{Group, Superblock, group_length};
 use crate::ids::*;

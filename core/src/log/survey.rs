@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::tail::{Tail, beyond};
 use super::values::Bound;
 use super::{End, LogReader, LostRecord, Scanned};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Damage, Error, Fault, Place, Result};
 use crate::format::{
     Binding, Bound as Target, Group, Key, MsnRange, Op, RecordMessage, Superblock, block_after,

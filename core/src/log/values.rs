@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{

@@ -5,7 +5,7 @@ use std::io::ErrorKind::UnexpectedEof;
 
 use super::scan::{entry_of, scan};
 use crate::check::{Pages, pages};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::limits::NODES_END;
 use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Superblock};

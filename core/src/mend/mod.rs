@@ -20,7 +20,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::check::{Code, Report};
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::{Bounds, Entry, Identity, Inflow, Superblock};
 use crate::ids::*;

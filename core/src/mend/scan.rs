@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::Result;
 use crate::format::limits::HEAD_MAX;
 use crate::format::*;
 use crate::ids::*;
+use crate::space::Layout;
 use crate::space::{Bitmap, Space};
-use crate::volume::Layout;
 
 /// So many bytes are read at once.
 const CHUNK: usize = 1 << 20;

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{Bounds, Entry, FormatFault, Inflow, InternalHead, LeafHead, Seal};
 use crate::ids::*;

@@ -4,10 +4,11 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::Result;
 use crate::ids::*;
-use crate::volume::{Layout, Ring, read_identity};
+use crate::space::Layout;
+use crate::volume::{Ring, read_identity};
 
 /// What is there of every image: what stands before the log.
 const FRONT: Extent = Extent { start: BlockNr(0), blocks: 64 };

@@ -7,7 +7,8 @@ use sha2::{Digest, Sha256};
 
 use super::base::{fixed_places, hash_of};
 use super::file::read;
-use crate::device::{Device, Disk, PlanningDevice};
+use crate::device::{Device, PlanningDevice};
+use crate::disk::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::limits::{PLAN_CHANGES_MAX, PLAN_TEXT_MAX};
 use crate::format::{Birth, CHANGE_BYTES, Change, PlanHeader, PlanKind};

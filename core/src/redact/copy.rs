@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::contents::Contents;
 use super::{Original, Originals};
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::{Magic, ScatterMap};
 use crate::ids::*;

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::format::limits::SUPERBLOCK_SLOTS;
 use crate::format::*;
 use crate::ids::*;
-use crate::volume::{Layout, ring_of, slot_block};
+use crate::space::{Layout, ring_of, slot_block};
 
 impl Copy<'_> {
     /// Nothing else is at fixed places.

@@ -15,7 +15,7 @@ use crate::format::{
 use crate::ids::*;
 use crate::log::{End, Region, scan};
 use crate::space::Bitmap;
-use crate::volume::Layout;
+use crate::space::Layout;
 
 /// Groups do not overlap, so honest ones fit into the region; so often as much is read to find them.
 const READ_MAX: u64 = 4;

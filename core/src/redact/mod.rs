@@ -31,12 +31,14 @@ use std::io;
 use std::sync::Arc;
 
 use crate::check::{CheckOptions, check_quickly};
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{Features, Identity, Superblock};
 use crate::ids::*;
+use crate::space::Layout;
 use crate::space::{Bitmap, Space};
-use crate::volume::{Layout, content_of, identity_again, read_identity};
+use crate::volume::{content_of, identity_again, read_identity};
 
 use contents::Contents;
 use copy::Copy;

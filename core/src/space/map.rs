@@ -5,12 +5,12 @@
 use sha2::{Digest, Sha256};
 
 use super::{Bitmap, Space};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{BITS_PER_PAGE, Birth, MapPage, Seal, Superblock};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
-use crate::volume::Layout;
+use crate::space::Layout;
 
 /// What is known of a page's two slots.
 #[derive(Clone, Copy, Default)]

@@ -1,4 +1,4 @@
-//! Which blocks of the image are in use, held, or free; and the space map on disk.
+//! Where the fixed parts of an image are; which of its blocks are in use, held, or free; and the space map on disk.
 //!
 //! Two bitmaps are kept. `used` is what the next checkpoint uses, and becomes the space map. `busy`
 //! adds what that checkpoint no longer uses but must not be overwritten yet: a block that the last
@@ -11,19 +11,21 @@
 //! free, and a map says where: whatever has as many free blocks as it needs can be written.
 
 mod bitmap;
+mod layout;
 pub mod map;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Add, Range, Sub};
 
-use crate::device::{Disk, Scattered};
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS, ScatterMap};
-use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Extent, Hash, SCATTERED_MAX};
+use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS};
+use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Extent, SCATTERED_MAX};
 use crate::mutation::{Mutation, is_broken};
-use crate::volume::Layout;
 
 pub use bitmap::Bitmap;
+pub(crate) use layout::ring_of;
+pub use layout::{Layout, default_log_bytes, slot_block};
 
 /// So few blocks come from the first gap that holds them.
 const SMALL_BLOCKS: u64 = 3;
@@ -251,20 +253,11 @@ impl Space {
         if maps.len() < extents.len().div_ceil(MAP_EXTENTS) {
             return Err(self.full(blocks + 1));
         }
-        // From the last to the first, which name one another by their hashes.
-        let mut next = None;
-        for (block, extents) in maps.iter().zip(extents.chunks(MAP_EXTENTS)).rev() {
-            let (map, hash) = ScatterMap { next, extents: extents.to_vec() }.encode(birth);
-            self.disk.write(block.byte(), &map)?;
-            next = Some((*block, hash));
-        }
-        let hash = next.map_or_else(Hash::default, |(_, hash)| hash);
+        let start = self.disk.scatter(&extents, &maps, birth)?;
         maps.iter().for_each(|map| self.take(row(map.0, 1)));
         extents.iter().for_each(|extent| self.take(*extent));
         self.lowest = 0;
         self.scattered += 1;
-        let start = BlockNr::scattered(maps[0]);
-        self.disk.place_scattered(maps[0], Some(Scattered { hash, maps, extents }));
         Ok(Extent { start, blocks: blocks as u32 })
     }
 
@@ -302,7 +295,7 @@ impl Space {
             }
         }
         if let Some((map, _)) = extent.start.map() {
-            self.disk.place_scattered(map, None);
+            self.disk.forget_scattered(map);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::TABLE_LEVELS_MAX;
 use crate::format::{

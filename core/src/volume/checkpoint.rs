@@ -5,13 +5,15 @@
 //! takes note of it. No transaction may come in between.
 
 use super::ring::slots_of;
-use super::{Access, Volume, slot_block};
+use super::{Access, Volume};
 use crate::cache::Store;
-use crate::device::{Disk, SECTOR};
+use crate::device::SECTOR;
+use crate::disk::Disk;
 use crate::error::{Error, Result, after};
 use crate::format::{Binding, Birth, IDENTITY_AT, Identity, RootRef, Superblock, limits};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
+use crate::space::slot_block;
 
 /// Which log groups continue a checkpoint.
 #[derive(Clone, Copy)]

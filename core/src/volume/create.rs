@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use super::trees::Held;
-use super::{Access, Content, Counters, LATE_BYTES, Layout, NonceSource, Volume};
+use super::{Access, Content, Counters, LATE_BYTES, NonceSource, Volume};
 use crate::cache::{CacheBudget, Geometry, Store};
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{
     Birth, Features, Identity, Inflow, PagePointer, Superblock, TableRoot, ZoneSizes, limits,
 };
 use crate::ids::*;
 use crate::log::{Log, Region};
-use crate::space::Space;
+use crate::space::{Layout, Space};
 use crate::table::Table;
 use crate::tree::{self, Balance};
 

@@ -5,11 +5,12 @@
 //! checkpoint of the larger volume then touches nothing that the one before it uses; its superblock stands
 //! where only the new identity block leads, which one write that cannot tear puts in place.
 
-use super::{Layout, Volume};
+use super::Volume;
 use crate::error::{Error, Result};
 use crate::format::Identity;
 use crate::format::limits::SUPERBLOCK_SLOTS;
 use crate::ids::*;
+use crate::space::Layout;
 
 /// So many checkpoints, and a block that was used by the one before them is free.
 const CHECKPOINTS: usize = 3;

@@ -16,7 +16,6 @@ mod commit;
 mod counters;
 mod create;
 mod grow;
-mod layout;
 mod moment;
 mod open;
 mod raise;
@@ -28,7 +27,7 @@ mod trees;
 use bytes::Bytes;
 
 use crate::cache::Store;
-use crate::device::{Disk, IoCounts};
+use crate::disk::{Disk, IoCounts};
 use crate::error::{Error, Result, after};
 use crate::format::{Features, Identity, Key, Op, RecordMessage, Superblock};
 use crate::ids::*;
@@ -40,8 +39,6 @@ pub use checkpoint::{Checkpoint, Syncing};
 pub use commit::Due;
 pub use counters::Counters;
 pub use create::CreateOptions;
-pub(crate) use layout::ring_of;
-pub use layout::{Layout, default_log_bytes, slot_block};
 pub use moment::{Blurred, Found, Moment, Stopped, Until};
 pub(crate) use open::Parts;
 pub use open::{

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::{Mode, OpenOptions, Ring, RingSlot, Volume, read_identity};
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{Group, Key, Record, RecordMessage, Superblock, block_after};
 use crate::ids::*;

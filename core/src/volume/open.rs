@@ -19,7 +19,8 @@ use super::{
 use bytes::Bytes;
 
 use crate::cache::{CacheBudget, Geometry, Store};
-use crate::device::{Device, Disk, OverlayDevice, SECTOR};
+use crate::device::{Device, OverlayDevice, SECTOR};
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result, after};
 use crate::format::limits::{LABEL_MAX, SUPERBLOCK_SLOTS};
 use crate::format::{
@@ -30,7 +31,7 @@ use crate::ids::*;
 use crate::log::{Log, LogReader, Region, Scanned, Survey, Values, scan};
 use crate::mutation::{Mutation, is_broken};
 use crate::node::Node;
-use crate::space::Space;
+use crate::space::{Space, ring_of};
 use crate::table::Table;
 use crate::tree::{self, Balance, Ordered};
 
@@ -145,7 +146,7 @@ pub fn read_identity(disk: &Disk) -> Result<Identity> {
         )),
         _ => Error::corrupt(Place::Byte(IDENTITY_AT), error),
     })?;
-    let ring = super::ring_of(identity.image_blocks);
+    let ring = ring_of(identity.image_blocks);
     if identity.ring != ring {
         let places = |ring: [BlockNr; 2]| format!("{} and {}", ring[0], ring[1]);
         let fault = Fault::mismatch("superblock ring", places(ring), places(identity.ring));
@@ -161,7 +162,7 @@ pub fn read_identity(disk: &Disk) -> Result<Identity> {
 
 /// The newest superblock of the first half of the ring, whose place never changes, whatever volume it is of.
 fn newest_in_front(disk: &Disk) -> Option<Superblock> {
-    let [first, _] = super::ring_of(0);
+    let [first, _] = ring_of(0);
     let slots = (0..u64::from(SUPERBLOCK_SLOTS) / 2).map(|slot| BlockNr(first.0 + slot));
     slots
         .filter_map(|slot| Superblock::decode(&disk.read(slot.byte(), BLOCK_SIZE).ok()?, None).ok())
@@ -180,7 +181,7 @@ pub fn identity_again(disk: &Disk) -> Option<Identity> {
         uuid,
         label,
         image_blocks: superblock.image_blocks,
-        ring: super::ring_of(superblock.image_blocks),
+        ring: ring_of(superblock.image_blocks),
         log_units: superblock.log_units,
         incompatible: superblock.features.incompatible,
         // Why else would anybody ask.

@@ -7,13 +7,14 @@
 
 use bytes::Bytes;
 
+use super::Ring;
 use super::create::unborn;
-use super::{Layout, Ring};
 use crate::cache::Geometry;
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::format::*;
 use crate::ids::*;
 use crate::log::{End, Region, scan};
+use crate::space::Layout;
 use crate::space::Space;
 use crate::space::map::{choose_slot, map_hash, slot_at};
 use crate::table::read_page;

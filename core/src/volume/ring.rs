@@ -5,13 +5,14 @@
 //! does not verify beside a second that is older was being written when the power went, and nothing is
 //! lost; if neither verifies where the next epoch belongs, that epoch had been durable.
 
-use super::{Layout, slot_block};
-use crate::device::{Disk, SECTOR};
+use crate::device::SECTOR;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::SUPERBLOCK_SLOTS;
 use crate::format::{Fields, Identity, Magic, Seal, Superblock};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
+use crate::space::{Layout, ring_of, slot_block};
 
 /// Epochs that the ring has room for.
 const EPOCHS: u64 = SUPERBLOCK_SLOTS as u64 / 2;
@@ -299,7 +300,7 @@ fn misplaced(found: &Superblock, slot: u32, identity: &Identity) -> Option<Fault
         Ok(layout) => layout,
         Err(error) => return Some(Fault::Missing(error.to_string())),
     };
-    let ring = super::layout::ring_of(identity.image_blocks);
+    let ring = ring_of(identity.image_blocks);
     let places = [found.log_start, found.map_start, identity.ring[0], identity.ring[1]];
     let expected = [layout.log_start, layout.map_start, ring[0], ring[1]];
     let text = |places: [BlockNr; 4]| places.map(|place| place.0.to_string()).join(", ");

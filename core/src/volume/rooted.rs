@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use super::create::unborn;
 use super::open::Parts;
-use super::{Layout, Mode, OpenOptions, Volume};
+use super::{Mode, OpenOptions, Volume};
 use crate::cache::{CacheBudget, Geometry};
-use crate::device::{Device, Disk};
+use crate::device::Device;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{IMAGE_BLOCKS_MIN, LOG_BYTES_MIN};
 use crate::format::{Identity, PagePointer, Superblock, TablePage, TableRoot, ZoneSizes};
 use crate::ids::*;
+use crate::space::Layout;
 use crate::space::Space;
 use crate::table::Table;
 

@@ -8,7 +8,8 @@ use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::*;
 use betr_core::ids::*;
 use betr_core::space::map::{map_hash, slot_at};
-use betr_core::volume::{Mode, slot_block};
+use betr_core::space::slot_block;
+use betr_core::volume::Mode;
 use betr_tests::{open, tight};
 
 /// A sound image, taken apart.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use betr_core::anatomy::Kind as Structure;
-use betr_core::device::{Device, Disk};
+use betr_core::device::Device;
+use betr_core::disk::Disk;
 use betr_core::format::*;
 use betr_core::ids::*;
 use betr_host::{Kind, Meta};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use betr_cli::Failure;
 use betr_core::anatomy::{Ground, Purpose};
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::format::{Entry, Superblock, Trace};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::volume::{Ring, read_identity};

@@ -6,7 +6,7 @@ use std::ops::Range;
 use betr_cli::volume::failure;
 use betr_cli::{Failure, Io};
 use betr_core::Error;
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::format::{Group, Trace};
 use betr_core::ids::{BLOCK_SIZE, Lsn};
 use betr_core::log::{End, LogReader, Region, Scanned, Survey, scan};

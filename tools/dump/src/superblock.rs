@@ -1,7 +1,7 @@
 //! The identity block and the superblock ring.
 
 use betr_cli::{Failure, Io, time};
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::format::{IDENTITY_AT, Identity, Superblock};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::volume::{Ring, SlotState, read_identity};

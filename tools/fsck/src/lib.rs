@@ -26,7 +26,7 @@ use betr_core::Error;
 use betr_core::check::{
     CheckOptions, Code, MEMORY, Repairable, Report, check, check_quickly, memory_needed,
 };
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::volume::read_identity;
 
 pub use plan::Explanation;

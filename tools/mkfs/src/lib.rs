@@ -21,7 +21,8 @@ use betr_core::device::FileDevice;
 use betr_core::format::{Superblock, ZoneSizes};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
-use betr_core::volume::{Content, CreateOptions, Layout, Volume, default_log_bytes};
+use betr_core::space::{Layout, default_log_bytes};
+use betr_core::volume::{Content, CreateOptions, Volume};
 use serde_json::json;
 use uuid::Uuid;
 

@@ -18,7 +18,7 @@ use std::path::Path;
 
 use betr_cli::volume::failure;
 use betr_cli::{Exit, ExitCodes, Failure, Io, show};
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::format::Superblock;
 use betr_core::log;
 use betr_core::volume::{Ring, read_identity};

@@ -5,7 +5,7 @@ use betr_cli::view::ImageArgs;
 use betr_cli::volume::open_view;
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::check::{CheckOptions, Severity, check};
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::ids::Hash;
 
 use crate::{EXIT_CODES, checkpoint, parse_hash};

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use betr_cli::{Exit, Failure, Io, JsonList, name};
 use betr_core::address::Address;
 use betr_core::anatomy::keys_at;
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::format::{Key, Op};
 use betr_core::fs::{Fs, LastLink, Resolved, open_as_of};
 use betr_core::history::{Act, Event};

@@ -1,7 +1,7 @@
 //! `replay verify`: pass 1 of a recovery alone.
 
 use betr_cli::{Exit, Failure, Io};
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::log::{End, Survey, scan};
 use serde_json::json;

@@ -9,7 +9,7 @@ use betr_cli::identity::{parse_label, parse_uuid};
 use betr_cli::image::Access;
 use betr_cli::volume::{failure, open_device};
 use betr_cli::{Exit, Failure, Io, json};
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::format::Identity;
 use betr_core::text::{Printable, printable};
 use betr_core::volume::{read_identity, write_identity};

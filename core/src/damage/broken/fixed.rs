@@ -5,7 +5,8 @@ use super::missing;
 use crate::error::Result;
 use crate::format::Superblock;
 use crate::ids::*;
-use crate::volume::{note_error, read_identity, slot_block};
+use crate::space::slot_block;
+use crate::volume::{note_error, read_identity};
 
 pub(super) fn identity_invalid(bench: &mut Bench) -> Result<()> {
     bench.flip("identity", "label")

@@ -24,7 +24,7 @@ use super::batch::{Batch, Gathering, range_weight};
 use super::ranges::RangeSet;
 use super::sorted::{Item, Sorted};
 use super::{Loaded, check_hash, read_part};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{KEY_MAX, MESSAGES_MAX};
 use crate::format::{

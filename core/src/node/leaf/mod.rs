@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::sorted::{Item, Sizes, Sorted};
 use super::{Batch, Loaded, check_hash};
-use crate::device::Disk;
+use crate::disk::Disk;
 use crate::error::{Error, Fault, Result};
 use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{

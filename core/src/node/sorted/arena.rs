@@ -1,7 +1,7 @@
 //! Memory for keys and short values, one behind another, in pieces of one size: a list that grows moves nothing that it
 //! holds, and what it gives back fits any other.
 
-use crate::device::class_of;
+use crate::disk::class_of;
 
 /// The bits of an address within a piece.
 const PIECE_BITS: u32 = 13;

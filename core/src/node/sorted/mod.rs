@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::device::class_of;
+use crate::disk::class_of;
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{Action, Growth, Key, Kind, MessageRef, Update, carry_out, growth_of, is_anew};
 use crate::ids::Msn;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use betr_core::anatomy::{Anatomy, Part};
 use betr_core::damage::reseal;
-use betr_core::device::{Device, Disk, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::disk::Disk;
 
 /// All structures of an image, and where their bytes are.
 pub struct Parts {

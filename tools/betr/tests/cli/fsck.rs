@@ -6,7 +6,7 @@ use std::process::Command;
 
 use betr_core::format::{IDENTITY_AT, Magic, PageBody, Superblock, TablePage};
 use betr_core::ids::{BLOCK_SIZE, BlockNr};
-use betr_core::volume::slot_block;
+use betr_core::space::slot_block;
 use serde_json::Value;
 
 use crate::support::*;

@@ -6,7 +6,8 @@ use betr_cli::{size, time};
 use betr_core::anatomy::{Kind, Part, Seals};
 use betr_core::format::{Features, RootRef};
 use betr_core::ids::{BLOCK_SIZE, Epoch, TreeId};
-use betr_core::volume::{Layout, Ring, SlotState, slots_of};
+use betr_core::space::Layout;
+use betr_core::volume::{Ring, SlotState, slots_of};
 
 use super::text;
 use crate::image::Image;
@@ -24,7 +25,7 @@ pub(super) fn superblocks(image: &Image, work: &Arc<Work>) -> Result<Sheet, Stri
         .identity
         .as_ref()
         .ok_or("the identity block does not verify: where the superblocks are is not known")?;
-    let disk = betr_core::device::Disk::new(image.raw(work));
+    let disk = betr_core::disk::Disk::new(image.raw(work));
     let ring = Ring::read(&disk, identity).map_err(text)?;
     let shown = image.origin.as_ref().map_or(Epoch(0), |origin| origin.birth.epoch);
     let [first, second] = slots_of(shown);

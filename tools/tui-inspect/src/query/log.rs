@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use betr_cli::{time, words};
 use betr_core::address::Address;
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::format::{Bound, Op, SEAL_BYTES, Seal};
 use betr_core::history::{Event, Touched, tell};
 use betr_core::ids::{Lsn, Time};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use betr_core::device::Disk;
+use betr_core::disk::Disk;
 use betr_core::format::*;
 use betr_core::ids::*;
 use betr_core::table::Table;

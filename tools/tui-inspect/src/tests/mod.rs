@@ -8,7 +8,8 @@ mod random;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use betr_core::device::{Device, Disk, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::disk::Disk;
 use betr_core::ids::TreeId;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 

@@ -10,10 +10,10 @@
 //! end - 16   superblock ring, second half: their second slots
 //! ```
 
+use super::Space;
 use crate::error::{Error, Result};
 use crate::format::limits::*;
 use crate::ids::*;
-use crate::space::Space;
 
 const RING_A: u64 = 32;
 const RING_BLOCKS: u64 = SUPERBLOCK_SLOTS as u64 / 2;

@@ -1,24 +1,25 @@
 //! A device with its counters, whose errors name a place; and images that lie scattered over it.
 
-use std::collections::HashMap;
+mod buffers;
+mod scattered;
+
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
-use super::Device;
-use super::buffers::{Block, Buffers};
-use crate::error::{Error, Fault, Place, Result};
-use crate::format::{MAP_EXTENTS, ScatterMap};
+use crate::device::Device;
+use crate::error::{Error, Place, Result};
 use crate::ids::*;
+pub(crate) use buffers::class_of;
+use buffers::{Block, Buffers};
+use scattered::Known;
+pub use scattered::Scattered;
 
 /// The most bytes that are fetched at once, whatever an image says.
 const FETCH_MAX: u64 = 64 << 20;
-/// Extents of scattered images that are known at once.
-const KNOWN_MAX: usize = 1 << 18;
-
 /// What has been asked of a device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
@@ -54,49 +55,15 @@ type Places = SmallVec<[(u64, usize); 1]>;
 pub struct Disk {
     device: Arc<dyn Device>,
     counters: Arc<Counters>,
-    scattered: Arc<Mutex<Known>>,
+    known: Arc<Known>,
     buffers: Arc<Buffers>,
-}
-
-/// Scattered images by the blocks of their first maps.
-#[derive(Default)]
-struct Known {
-    images: HashMap<BlockNr, Arc<Scattered>>,
-    /// The extents of all of them.
-    extents: usize,
-}
-
-impl Known {
-    fn insert(&mut self, map: BlockNr, image: Arc<Scattered>) {
-        self.remove(map);
-        if self.extents > KNOWN_MAX {
-            *self = Known::default();
-        }
-        self.extents += image.extents.len();
-        self.images.insert(map, image);
-    }
-
-    fn remove(&mut self, map: BlockNr) {
-        self.extents -= self.images.remove(&map).map_or(0, |image| image.extents.len());
-    }
-}
-
-/// Where a scattered image lies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scattered {
-    /// The hash in the seal of its first map.
-    pub hash: Hash,
-    /// The blocks of its maps.
-    pub maps: Vec<BlockNr>,
-    /// Its own blocks, in their order.
-    pub extents: Vec<Extent>,
 }
 
 impl Disk {
     /// A disk over `device`, with all counts at zero.
     pub fn new(device: Arc<dyn Device>) -> Disk {
-        let (counters, scattered, buffers) = Default::default();
-        Disk { device, counters, scattered, buffers }
+        let (counters, known, buffers) = Default::default();
+        Disk { device, counters, known, buffers }
     }
 
     /// Memory of so many bytes, whatever they are, to be read into or written from.
@@ -235,116 +202,5 @@ impl Disk {
             written_bytes: get(&self.counters.written_bytes),
             flushes: get(&self.counters.flushes),
         }
-    }
-
-    /// The blocks of the device that an image takes, those of its maps included.
-    pub fn blocks_of(&self, extent: Extent) -> Result<Vec<Extent>> {
-        let Some((map, _)) = extent.start.map() else { return Ok(vec![extent]) };
-        let scattered = self.scattered(map)?;
-        let blocks: u64 = scattered.extents.iter().map(|extent| u64::from(extent.blocks)).sum();
-        if blocks != u64::from(extent.blocks) {
-            let fault = Fault::mismatch("blocks of a scattered image", extent.blocks, blocks);
-            return Err(Error::corrupt(Place::Byte(map.byte()), fault));
-        }
-        let maps = scattered.maps.iter().map(|map| Extent { start: *map, blocks: 1 });
-        Ok(maps.chain(scattered.extents.iter().copied()).collect())
-    }
-
-    /// The hash that a scattered image's first map must have; zero for any other image.
-    pub fn map_hash(&self, extent: Extent) -> Result<Hash> {
-        match extent.start.map() {
-            Some((map, _)) => Ok(self.scattered(map)?.hash),
-            None => Ok(Hash::default()),
-        }
-    }
-
-    /// Whether the map of a scattered image is the one of this hash, and speaks of as many blocks.
-    pub fn verify_map(&self, extent: Extent, hash: Hash) -> Result<()> {
-        self.blocks_of(extent)?;
-        match self.map_hash(extent)? {
-            found if found == hash => Ok(()),
-            found => {
-                let fault = Fault::mismatch("hash of a map", hash, found);
-                Err(Error::corrupt(Place::Byte(extent.start.byte()), fault))
-            }
-        }
-    }
-
-    /// From now on the image of this map lies there; or nowhere.
-    pub(crate) fn place_scattered(&self, map: BlockNr, place: Option<Scattered>) {
-        let mut known = self.known();
-        match place {
-            Some(place) => known.insert(map, Arc::new(place)),
-            None => known.remove(map),
-        }
-    }
-
-    /// The places of `[at, at + len)` on the device: positions and lengths, in their order.
-    pub fn places(&self, at: u64, len: usize) -> Result<Places> {
-        let block = BlockNr(at / BLOCK_SIZE as u64);
-        let Some((map, index)) = block.map() else { return Ok(smallvec![(at, len)]) };
-        let scattered = self.scattered(map)?;
-        let mut skip = index * BLOCK_SIZE as u64 + at % BLOCK_SIZE as u64;
-        let mut left = len;
-        let mut places = SmallVec::new();
-        for extent in &scattered.extents {
-            let here = extent.bytes().saturating_sub(skip).min(left as u64);
-            if here > 0 {
-                places.push((extent.start.byte() + skip, here as usize));
-            }
-            skip = skip.saturating_sub(extent.bytes());
-            left -= here as usize;
-        }
-        if left > 0 {
-            let fault = Fault::mismatch("blocks of a scattered image", "enough", "too few");
-            return Err(Error::corrupt(Place::Byte(map.byte()), fault));
-        }
-        Ok(places)
-    }
-
-    fn scattered(&self, first: BlockNr) -> Result<Arc<Scattered>> {
-        if let Some(known) = self.known().images.get(&first) {
-            return Ok(known.clone());
-        }
-        let mut found = Scattered::default();
-        let (mut blocks, all) = (0, self.len() / BLOCK_SIZE as u64);
-        let mut next = Some((first, None));
-        while let Some((block, hash)) = next {
-            let bytes = self.read(block.byte(), BLOCK_SIZE)?;
-            let corrupt = |fault: Fault| Error::corrupt(Place::Byte(block.byte()), fault);
-            let (seal, map) =
-                ScatterMap::decode(&bytes, None).map_err(|error| corrupt(error.into()))?;
-            match hash {
-                None => found.hash = seal.hash,
-                Some(hash) if hash == seal.hash => {}
-                Some(hash) => {
-                    return Err(corrupt(Fault::mismatch("hash of a map", hash, seal.hash)));
-                }
-            }
-            blocks += map.extents.iter().map(|extent| u64::from(extent.blocks)).sum::<u64>();
-            if map.next.is_some() && map.extents.len() < MAP_EXTENTS {
-                let fault = Fault::mismatch("extents of a map", MAP_EXTENTS, map.extents.len());
-                return Err(corrupt(fault));
-            }
-            if blocks >= SCATTERED_MAX || blocks > all {
-                let fault = Fault::mismatch("blocks of a scattered image", "fewer", blocks);
-                return Err(corrupt(fault));
-            }
-            found.maps.push(block);
-            found.extents.extend(map.extents);
-            next = map.next.map(|(block, hash)| (block, Some(hash)));
-        }
-        // What is known already is younger than what somebody has read beside the foreground.
-        let mut known = self.known();
-        if let Some(known) = known.images.get(&first) {
-            return Ok(known.clone());
-        }
-        let found = Arc::new(found);
-        known.insert(first, found.clone());
-        Ok(found)
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.scattered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -131,11 +131,6 @@ fn entries_of(kv: &Kv, height: Height) -> Vec<Entry> {
     entries.filter(|entry| entry.height == height).collect()
 }
 
-fn head_of(entry: &Entry) -> Range<u64> {
-    let start = entry.extent.start.byte();
-    start..start + u64::from(entry.head_bytes)
-}
-
 fn extent_of(entry: &Entry) -> Range<u64> {
     let start = entry.extent.start.byte();
     start..start + entry.extent.bytes()
@@ -188,40 +183,6 @@ fn a_scan_reads_ahead_once() {
         // All but what the scan begins with, also where it goes on below another node.
         assert!(told >= 10_400_000, "{told} bytes announced, backwards: {backwards}");
     }
-}
-
-/// Who looks up one key after the other, all over a volume, comes to all leaves: their heads are read before, if somebody
-/// has the time, and by whom ever once. Who looks up a few keys has nothing else read.
-#[test]
-fn lookups_in_no_order_have_heads_read() {
-    let device = Advised::new(Arc::new(MemoryDevice::new(64 * MIB)));
-    let kv = many_keys(device.clone());
-    device.gone.lock().unwrap().clear();
-    let leaves = entries_of(&kv, Height(0));
-    let (count, all) = (leaves.len(), leaves.iter().map(head_of).map(|h| h.end - h.start).sum());
-    let mut random = Random::new(1);
-    let mut told = |lookups: u64| {
-        for _ in 0..lookups {
-            let key = scattered_key(random.below(100_000) as u32);
-            assert!(kv.get(TreeId::Data, &key).unwrap().is_some());
-        }
-        leaves
-            .iter()
-            .map(|leaf| device.told(&head_of(leaf)) as u64 * u64::from(leaf.head_bytes))
-            .sum::<u64>()
-    };
-    let (opening, before) = (told(0), kv.volume().io_counts().reads);
-    let [few, more] = [3, 8000].map(|lookups| told(lookups) - opening);
-    let reads = kv.volume().io_counts().reads - before;
-    println!("{count} heads of {all} bytes: {few}, and {more} announced; {reads} reads");
-    assert_eq!(few, 0);
-    assert!(more < all, "{more} of {all} bytes announced");
-    // The cache has the heads that were promised; nobody keeps them besides.
-    let heads: Vec<Range<u64>> =
-        [0, 1, 2].iter().flat_map(|h| entries_of(&kv, Height(*h))).map(|e| head_of(&e)).collect();
-    assert!(device.gone.lock().unwrap().iter().all(|gone| heads.contains(gone)));
-    // One part a lookup, and the heads.
-    assert!(reads < 8003 + count as u64 + 100, "{reads} reads");
 }
 
 /// Lookups that come to a leaf again and again will come to all of it: the device is told of it, once, and not before an

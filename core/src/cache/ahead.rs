@@ -6,18 +6,14 @@ use rayon::prelude::*;
 
 use super::job::Job;
 use super::lru::{Lru, Use};
-use super::promise::Promise;
 use super::{Store, locked};
 use crate::ids::*;
-use crate::node::{Child, Internal, Node};
+use crate::node::Node;
 
 /// Leaves that a scan reads at once.
 const AHEAD_MAX: usize = 8;
 /// They take one of so many parts of the cache at most.
 const AHEAD_SHARE: usize = 32;
-
-/// When so many of the children of a node are in memory, whoever comes to one more has the heads of all others read.
-const HEADS_KNOWN: usize = 4;
 
 /// Nodes of which is being read what is to be scanned next. When this is dropped all of it is in memory, and
 /// counts: nothing is read once a volume has been closed.
@@ -84,39 +80,6 @@ impl Store {
         };
         let (cache, bytes) = (self.cache.clone(), self.budget.total_bytes);
         Ahead { nodes, job: Some(Job::start(&self.disk, work)), cache, bytes }
-    }
-
-    /// Somebody looks a key up below a child that is not in memory. Who has come to some children in no order will come to
-    /// all: the heads of the others are promised, and read beside the foreground.
-    pub(super) fn promise_others(&self, parent: &Internal) {
-        let cache = self.lock();
-        let is_known = |child: &&Child| cache.has(child.id);
-        if parent.children().iter().filter(is_known).count() != HEADS_KNOWN {
-            return;
-        }
-        let mut room = cache.room_for_promises(self.budget.total_bytes);
-        let unknown = parent.children().iter().map(|child| child.id);
-        let unknown: Vec<NodeId> =
-            unknown.filter(|id| !cache.has(*id) && !cache.has_promised(*id)).collect();
-        drop(cache);
-        let mut promises = Vec::new();
-        for id in unknown {
-            // Whoever reads it meets what is wrong.
-            let Ok(Some(entry)) = self.table.get(id) else { continue };
-            let promise = Arc::new(Promise::new(id, entry, self.birth.volume));
-            let Some(left) = room.checked_sub(promise.weight()) else { break };
-            room = left;
-            promises.push(promise);
-        }
-        let mut cache = self.lock();
-        promises.iter().for_each(|promise| cache.promise(promise.clone()));
-        cache.shrink_to(self.budget.total_bytes);
-        drop(cache);
-        // Over a device that wants one call after the other nothing can be done beside, and one of the pool's threads would do
-        // it itself: there a promise is kept when somebody asks. What the cache holds is the same.
-        if !self.disk.device().wants_order() && rayon::current_thread_index().is_none() {
-            self.reader.read(&self.disk, promises.iter().map(Arc::downgrade));
-        }
     }
 
     /// Begins to read a leaf below node `id`: its buffer is going to be moved down. What is pending for it there will be

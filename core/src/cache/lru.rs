@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use super::promise::Promise;
 use crate::ids::NodeId;
 use crate::node::Node;
 use crate::space::Need;
@@ -30,9 +29,6 @@ pub(super) struct Lru {
     basement_size: usize,
     slots: HashMap<NodeId, Slot, RandomState>,
     kinds: Kinds,
-    /// Nodes that are going to be asked for, with their ages. None of them has a slot.
-    promised: HashMap<NodeId, (u64, Arc<Promise>), RandomState>,
-    promises: Ages,
     tick: u64,
 }
 
@@ -49,7 +45,7 @@ struct Kinds {
     dirty_internals: Ages,
     /// Those of the latter of whose runs something is in memory, which can be read again.
     dirty_read: Ages,
-    /// What nodes and promises weigh.
+    /// What nodes weigh.
     bytes: usize,
     dirty_bytes: usize,
     dirty: Dirty,
@@ -90,8 +86,6 @@ enum Kind {
 pub enum Use {
     /// A leaf to be scanned: the first to go.
     Scan,
-    /// A key is looked up: where the node is not in memory, heads of others beside it may be promised.
-    LookUp,
     /// Anything else.
     Other,
 }
@@ -130,7 +124,7 @@ impl Slot {
     fn clean_kind(&self) -> Kind {
         match self.purpose {
             Use::Scan => Kind::Scanned,
-            Use::LookUp | Use::Other => Kind::Used,
+            Use::Other => Kind::Used,
         }
     }
 
@@ -243,10 +237,7 @@ impl Lru {
 
     /// Panics if what is counted is not what there is.
     pub fn check_invariants(&self) {
-        let promised: usize = self.promised.values().map(|(_, promise)| promise.weight()).sum();
-        assert_eq!(self.promises.bytes, promised, "the weight of promises");
-        assert_eq!(self.promises.order.len(), self.promised.len(), "the order of promises");
-        let (mut counted, mut bytes, mut dirty_bytes) = (Kinds::default(), promised, 0);
+        let (mut counted, mut bytes, mut dirty_bytes) = (Kinds::default(), 0, 0);
         for (id, slot) in &self.slots {
             assert_eq!(*id, slot.node.id(), "the name of a node");
             assert!(slot.own <= slot.weight, "{id} is heavier without what was read of it");
@@ -346,43 +337,6 @@ impl Lru {
         self.slots.get(&id).is_some_and(|slot| slot.part.is_some())
     }
 
-    /// A node is going to be asked for. It counts from now on.
-    pub fn promise(&mut self, promise: Arc<Promise>) {
-        let (id, weight) = (promise.id, promise.weight());
-        if self.has(id) || self.has_promised(id) {
-            return;
-        }
-        self.tick += 1;
-        self.kinds.bytes += weight;
-        self.promises.bytes += weight;
-        self.promises.order.insert(self.tick, id);
-        self.promised.insert(id, (self.tick, promise));
-    }
-
-    /// Whether a node was promised, and nobody has asked for it.
-    pub fn has_promised(&self, id: NodeId) -> bool {
-        self.promised.contains_key(&id)
-    }
-
-    /// How many bytes may be promised where `bytes` may be in memory: no more than heads may take.
-    pub fn room_for_promises(&self, bytes: usize) -> usize {
-        self.heads_max(bytes).saturating_sub(self.kinds.heads.bytes + self.promises.bytes)
-    }
-
-    /// What heads alone may take of so many bytes.
-    fn heads_max(&self, bytes: usize) -> usize {
-        (bytes.saturating_sub(self.kinds.dirty_bytes) as f64 * HEADS_SHARE) as usize
-    }
-
-    /// Takes out what was promised.
-    pub fn redeem(&mut self, id: NodeId) -> Option<Arc<Promise>> {
-        let (age, promise) = self.promised.remove(&id)?;
-        self.kinds.bytes -= promise.weight();
-        self.promises.bytes -= promise.weight();
-        self.promises.order.remove(&age);
-        Some(promise)
-    }
-
     /// Puts a node in, as the youngest.
     pub fn put(&mut self, node: Arc<Node>, dirty: bool, purpose: Use) {
         let id = node.id();
@@ -394,7 +348,7 @@ impl Lru {
             (Node::Leaf(_), _) if dirty => Kind::DirtyLeaf,
             (Node::Internal(_), _) if dirty => Kind::DirtyInternal,
             (_, Use::Scan) => Kind::Scanned,
-            (_, Use::LookUp | Use::Other) => Kind::Used,
+            (_, Use::Other) => Kind::Used,
         };
         let keeps_head = purpose != Use::Scan;
         let (weight, own, loaded) = (0, 0, 0);
@@ -405,9 +359,8 @@ impl Lru {
         self.slots.insert(id, slot);
     }
 
-    /// Takes a node out, whether it is here or promised.
+    /// Takes a node out.
     pub fn remove(&mut self, id: NodeId) -> Option<Arc<Node>> {
-        self.redeem(id);
         self.take(id).map(|slot| slot.node)
     }
 
@@ -485,19 +438,15 @@ impl Lru {
             let Kinds { scanned, used, heads, dirty_read, .. } = &self.kinds;
             let clean = bytes.saturating_sub(self.kinds.dirty_bytes);
             let older = |a, b| std::cmp::min_by_key(a, b, |ages: &&Ages| ages.first_age());
-            let heads_bytes = heads.bytes + self.promises.bytes;
-            let (used, heads) = (older(used, dirty_read), older(heads, &self.promises));
-            let too_many =
-                (heads_bytes > self.heads_max(bytes), scanned.bytes > clean / SCANS_SHARE);
+            let used = older(used, dirty_read);
+            let heads_max = (clean as f64 * HEADS_SHARE) as usize;
+            let too_many = (heads.bytes > heads_max, scanned.bytes > clean / SCANS_SHARE);
             let order = match too_many {
                 (true, _) => [heads, scanned, used],
                 (false, true) => [scanned, used, heads],
                 (false, false) => [used, scanned, heads],
             };
             let Some(id) = order.into_iter().find_map(Ages::oldest) else { return };
-            if self.redeem(id).is_some() {
-                continue;
-            }
             let Some(slot) = self.slots.get_mut(&id) else { return };
             let stays = slot.kind == Kind::DirtyInternal
                 || slot.kind != Kind::Head && slot.keeps_head && slot.node.has_head();
@@ -671,7 +620,6 @@ mod tests {
                 ("what is dirty", |lru| lru.kinds.dirty.need.blocks += 1),
                 ("the weight of a kind", |lru| lru.kinds.used.bytes += 1),
                 ("the order of a kind", |lru| lru.kinds.dirty_leaves.order.clear()),
-                ("the weight of promises", |lru| lru.promises.bytes += 1),
             ],
         );
     }

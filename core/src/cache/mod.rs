@@ -11,7 +11,6 @@ mod flight;
 mod job;
 mod lost;
 mod lru;
-mod promise;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +32,6 @@ use flight::Flights;
 pub use lost::LostKeys;
 use lru::Lru;
 pub use lru::{Dirty, Use};
-use promise::Reader;
 
 /// The sizes that shape the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +196,6 @@ pub struct Store {
     cache: Arc<Mutex<Lru>>,
     flights: Flights,
     coming: Option<Coming>,
-    reader: Reader,
 }
 
 fn other_kind(id: NodeId, expected: &str, found: &str) -> Error {
@@ -241,7 +238,6 @@ impl Store {
             cache: Arc::new(Mutex::new(Lru::new(geometry.basement_size as usize))),
             flights: Flights::default(),
             coming: None,
-            reader: Reader::default(),
         }
     }
 
@@ -308,10 +304,6 @@ impl Store {
 
     /// A node that is not in memory.
     fn fetch(&self, id: NodeId, purpose: Use) -> Result<Arc<Node>> {
-        let promise = self.lock().redeem(id);
-        if let Some(node) = promise.and_then(|promise| promise.node(&self.disk)) {
-            return Ok(self.enter(node, purpose));
-        }
         let entry = self.table.get(id)?;
         let missing = || Fault::Missing("the allocation table has no such node".into());
         let entry =
@@ -397,15 +389,7 @@ impl Store {
     pub fn child_for(&self, parent: &Internal, at: usize, purpose: Use) -> Result<Arc<Node>> {
         let id = parent.children()[at].id;
         let known = self.lock().get(id, purpose);
-        let node = match known {
-            Some(node) => node,
-            None => {
-                if purpose == Use::LookUp {
-                    self.promise_others(parent);
-                }
-                self.fetch(id, purpose)?
-            }
-        };
+        let node = known.map_or_else(|| self.fetch(id, purpose), Ok)?;
         self.check_child(parent, at, &node)?;
         Ok(node)
     }

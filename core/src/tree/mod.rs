@@ -52,7 +52,7 @@ pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
                     return Ok(above.apply(None));
                 }
                 let at = internal.child_for(key);
-                way.enter(at, Use::LookUp)?;
+                way.enter(at, Use::Other)?;
             }
         }
     }

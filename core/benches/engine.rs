@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use betr_core::cache::CacheBudget;
 use betr_core::device::MemoryDevice;
 use betr_core::format::{Update, data_key};
 use betr_core::ids::TreeId;
 use betr_core::kv::{Batch, Kv, KvOptions};
+use betr_core::store::CacheBudget;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const COUNT: u32 = 100_000;

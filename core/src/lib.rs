@@ -28,7 +28,7 @@ pub mod node;
 
 pub mod log;
 
-pub mod cache;
+pub mod store;
 
 pub mod tree;
 

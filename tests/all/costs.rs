@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, Event, FaultyDevice, FileDevice, MemoryDevice, RecordingDevice};
 use betr_core::disk::IoCounts;
@@ -12,6 +11,7 @@ use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::node::Node;
+use betr_core::store::{CacheBudget, Geometry};
 use betr_core::tree::KeyScan;
 use betr_core::volume::{Mode, OpenOptions, Volume};
 use betr_tests::{Random, clock, made, nonces, since, tight, tiny};

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::ids::{Time, TreeId};
 use betr_core::node::Node;
+use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::Mode;
 use betr_tests::{Random, clock, create, formatted, open, roomy, rounds, tight};
 use bytes::Bytes;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::cache::Geometry;
 use betr_core::check::{CheckOptions, Code, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::error::Refusal;
@@ -13,6 +12,7 @@ use betr_core::format::{FileType, ZoneSizes};
 use betr_core::fs::{Allocate, Attributes, Changes, Fs, New, Object, Over, Seek, zone_path};
 use betr_core::ids::Time;
 use betr_core::mend::repair;
+use betr_core::store::Geometry;
 use betr_core::volume::Mode;
 use betr_tests::{made, rounds};
 use bytes::Bytes;

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Allocate, Attributes, Changes, Fs, New, Object, Over};
 use betr_core::ids::Time;
+use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{Blocks, Mode};
 use betr_core::{Error, Result};
 use betr_tests::{Random, clock, formatted, middling, open, roomy, rounds, tight, tiny};

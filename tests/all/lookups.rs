@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::device::{Device, FaultyDevice, MemoryDevice};
 use betr_core::disk::Disk;
 use betr_core::format::Entry;
 use betr_core::ids::{Height, NodeId, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::node::Node;
+use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::Mode;
 use betr_tests::{Random, nonces};
 

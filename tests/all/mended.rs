@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::cache::Geometry;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
 use betr_core::explore::{Broken, Step, Sweep, perform, random_steps};
@@ -12,6 +11,7 @@ use betr_core::fs::{Attributes, Fs, New, ROOT_ZONE};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId, is_zero};
 use betr_core::mend::{Missing, MissingPart, Repair, repair_all};
 use betr_core::space::slot_block;
+use betr_core::store::Geometry;
 use betr_core::volume::{Mode, Transaction};
 use betr_tests::contents::{Contents, all_is_told};
 use betr_tests::{Random, clock, formatted, middling, open, roomy, rounds, tight, tiny};

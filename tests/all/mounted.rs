@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use betr_cli::skip::need;
-use betr_core::cache::Geometry;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{
     Call, Device, FaultyDevice, ForkDevice, MemoryDevice, RecordingDevice, Trouble,
@@ -20,6 +19,7 @@ use betr_core::device::{
 use betr_core::explore::{Broken, Model, Step, Sweep, random_steps};
 use betr_core::fs::{Allocate, Fs};
 use betr_core::ids::BLOCK_SIZE;
+use betr_core::store::Geometry;
 use betr_core::volume::{Blocks, Mode};
 use betr_mount::Mounted;
 use betr_tests::{Gate, Keeper, Random, clock, formatted, made, open, rounds, tight, tiny};

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use betr_core::Result;
-use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::{Action, Key, Op, RecordMessage, Update};
 use betr_core::ids::{Msn, Time, TreeId};
+use betr_core::store::CacheBudget;
 use betr_core::volume::{Mode, Transaction, Volume};
 use betr_tests::{Random, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use betr_core::cache::Geometry;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, FaultyDevice, MemoryDevice};
 use betr_core::format::{FileType, Key};
 use betr_core::fs::{Attributes, Fs, New, Object, Over, Visit, Walk, ZoneKind};
 use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
+use betr_core::store::Geometry;
 use betr_core::volume::{Mode, OpenOptions, Volume};
 use betr_tests::{Random, clock, made, nonces, since};
 use bytes::Bytes;
@@ -131,7 +131,7 @@ fn a_large_tree_is_renamed_walked_and_deleted() {
 fn walks_once(device: &Arc<dyn Device>) {
     let open = || {
         let usual = OpenOptions::new(Mode::ReadOnly, nonces(3));
-        let cache = betr_core::cache::CacheBudget::of(4 << 20);
+        let cache = betr_core::store::CacheBudget::of(4 << 20);
         Volume::open(device.clone(), OpenOptions { cache, ..usual }).unwrap().0
     };
     let volume = open();

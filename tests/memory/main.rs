@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, FileDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{Time, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
+use betr_core::store::CacheBudget;
 use betr_core::volume::{Mode, OpenOptions, Volume};
 use betr_tests::{clock, made, nonces, rounds};
 use peak_alloc::PeakAlloc;
@@ -26,7 +26,7 @@ fn image(entries: u64) -> Arc<dyn Device> {
     let bytes = 64 * MIB as u64 + entries * 512;
     file.set_len(bytes).unwrap();
     let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, bytes));
-    let mut fs = made(device.clone(), betr_core::cache::Geometry::new(1 << 20, 64 << 10));
+    let mut fs = made(device.clone(), betr_core::store::Geometry::new(1 << 20, 64 << 10));
     let root = fs.root().unwrap();
     let new = |kind| New::of(kind, Attributes::at(Time::default()));
     let directory = fs.make(&root, b"directory", new(FileType::Directory)).unwrap();
@@ -66,7 +66,7 @@ fn short_scans_stay_within_the_cache() {
     device.set_len(256 * MIB as u64).unwrap();
     let device: Arc<dyn Device> = Arc::new(FileDevice::new(device, 256 * MIB as u64));
     let options = |seed| {
-        let geometry = Some(betr_core::cache::Geometry::new(512 << 10, 4096));
+        let geometry = Some(betr_core::store::Geometry::new(512 << 10, 4096));
         KvOptions { geometry, cache: CacheBudget::of(6 << 20), ..KvOptions::new(nonces(seed)) }
     };
     let mut kv = Kv::create(device.clone(), *b"scans given up!!", options(1)).unwrap();
@@ -101,7 +101,7 @@ fn large_transactions_stay_within_the_cache() {
     let file = tempfile::tempfile().unwrap();
     file.set_len(1 << 30).unwrap();
     let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, 1 << 30));
-    let geometry = Some(betr_core::cache::Geometry::new(1 << 20, 4096));
+    let geometry = Some(betr_core::store::Geometry::new(1 << 20, 4096));
     let cache = CacheBudget::of(6 * MIB);
     let options = KvOptions { geometry, cache, ..KvOptions::new(nonces(1)) };
     let mut kv = Kv::create(device, *b"many at a time!!", options).unwrap();

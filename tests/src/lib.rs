@@ -7,13 +7,13 @@ mod gate;
 use std::sync::Arc;
 
 use betr_core::Result;
-use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::device::Device;
 use betr_core::disk::IoCounts;
 use betr_core::format::ZoneSizes;
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
 use betr_core::space::default_log_bytes;
+use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Recovery, Volume};
 
 pub use betr_core::explore::Random;

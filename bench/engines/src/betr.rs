@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use betr_core::cache::CacheBudget;
+use betr_core::store::CacheBudget;
 use betr_core::device::FileDevice;
 use betr_core::ids::TreeId;
 use betr_core::kv::{self, Kv, KvOptions};

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use super::leaf::Told;
 use super::nodes::{Nodes, Pass};
 use super::schema::{Entry, Source};
-use crate::cache::Store;
 use crate::error::Result;
 use crate::format::{Action, Key};
 use crate::ids::*;
+use crate::store::Store;
 use crate::tree::{NextLeaf, lay_over, pending};
 
 /// Gives the entries of leaves that verify; of others none.

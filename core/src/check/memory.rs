@@ -4,8 +4,8 @@
 //! themselves at the same time, the cache through which the trees are walked, leaves that are taken apart ahead.
 //! What is known of each node, zone and directory comes on top; of files nothing is kept.
 
-use crate::cache::CacheBudget;
 use crate::ids::BLOCK_SIZE;
+use crate::store::CacheBudget;
 
 /// A check may take so much, unless it is told otherwise.
 pub const MEMORY: u64 = 48 << 20;

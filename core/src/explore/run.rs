@@ -8,12 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Model, Random, Rules, Step};
-use crate::cache::{CacheBudget, Geometry};
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
 use crate::format::{FileType, Op, ZoneSizes};
 use crate::fs::{Attributes, Changes, Clock, FIRST_INO, FIRST_ZONE, Fs, New, Object, Over};
 use crate::ids::{Msn, Time};
+use crate::store::{CacheBudget, Geometry};
 use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Volume};
 
 /// Trees that take more messages to delete go piece by piece.

@@ -5,9 +5,9 @@
 
 use super::run::Setup;
 use super::{Fill, Model, Path, Random, Step};
-use crate::cache::{CacheBudget, Geometry};
 use crate::format::ZoneSizes;
 use crate::fs::Allocate;
+use crate::store::{CacheBudget, Geometry};
 
 /// Where the steps of a workload come from.
 enum Plot {

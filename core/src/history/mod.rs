@@ -13,7 +13,6 @@ use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::cache::CacheBudget;
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Place, Result};
@@ -23,6 +22,7 @@ use crate::fs::{Fs, ORPHAN_ZONE};
 use crate::ids::*;
 use crate::log::{LogReader, Region, Scanned, Survey, scan};
 use crate::node::RangeSet;
+use crate::store::CacheBudget;
 use crate::volume::Volume;
 
 pub use key::{KeyDeed, KeyStep, of_key};

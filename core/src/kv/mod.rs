@@ -49,12 +49,12 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::cache::{CacheBudget, Geometry};
 use crate::device::Device;
 use crate::error::Result;
 use crate::format::{Action, Key, Op, RecordMessage, Update};
 use crate::ids::*;
 use crate::space::default_log_bytes;
+use crate::store::{CacheBudget, Geometry};
 use crate::tree::Cursor;
 use crate::volume::{
     Content, CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Transaction, Volume,

@@ -93,7 +93,7 @@ mod tests {
             label: String::new(),
             log_bytes: 128 << 10,
             content: Content::Keys,
-            geometry: crate::cache::Geometry {
+            geometry: crate::store::Geometry {
                 node_size: 4096,
                 leaf_size: 4096,
                 basement_size: 1024,

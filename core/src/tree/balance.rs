@@ -7,11 +7,11 @@
 use super::blocked::Blocked;
 use super::drain::Drain;
 use super::shape;
-use crate::cache::Store;
 use crate::error::Result;
 use crate::format::{Key, RecordMessage};
 use crate::ids::*;
 use crate::node::{Internal, Node};
+use crate::store::Store;
 
 /// Range deletes that are remembered until the next checkpoint.
 const PRUNES_MAX: usize = 4096;

@@ -5,10 +5,10 @@
 //! cannot be read is at most what was on its way there.
 
 use super::shape;
-use crate::cache::Store;
 use crate::error::{Error, Result};
 use crate::format::{Bounds, Key, RecordMessage};
 use crate::ids::*;
+use crate::store::Store;
 
 /// Beyond 256 such nodes writing stops: each is compared with each message of an operation.
 const NODES_MAX: usize = 256;

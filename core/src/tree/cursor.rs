@@ -7,11 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::descent::Descent;
-use crate::cache::{Ahead, Store, Use};
 use crate::error::Result;
 use crate::format::{Action, Bounds, Key};
 use crate::ids::{Height, TreeId};
 use crate::node::{Batch, Internal, Leaf, Node, SharedInternal};
+use crate::store::{Ahead, Store, Use};
 
 /// What is left of a range of keys, and what is ready of the leaves that were read at both of its ends. It
 /// holds no reference to the store, so that it can outlive a borrow; what it yields is that of the moment

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Store, Use};
 use crate::error::Result;
 use crate::ids::*;
 use crate::node::{Internal, Node};
+use crate::store::{Store, Use};
 
 /// A walk, and the node that it has come to.
 pub(super) struct Descent<'s> {

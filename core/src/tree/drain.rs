@@ -9,12 +9,12 @@ use std::sync::Arc;
 use super::balance::{Action, Site};
 use super::descent::Descent;
 use super::{Balance, shape};
-use crate::cache::{Dirty, Store, Use};
 use crate::error::Result;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Internal, Node};
 use crate::space::Need;
+use crate::store::{Dirty, Store, Use};
 
 /// Nodes of one height whose buffers are being emptied, in the order of keys.
 struct Row {
@@ -300,7 +300,7 @@ impl Touched<'_> {
         Ok(())
     }
 
-    /// Adds the nodes that a division makes when `taken` bytes come to a leaf ([`Geometry::nodes_of`](crate::cache::Geometry::nodes_of)).
+    /// Adds the nodes that a division makes when `taken` bytes come to a leaf ([`Geometry::nodes_of`](crate::store::Geometry::nodes_of)).
     fn pieces(&mut self, taken: usize) {
         let nodes = self.store.geometry.nodes_of(taken);
         let more = Need { blocks: 2 * nodes, maps: nodes };

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 use super::descent::Descent;
-use crate::cache::{Store, Use};
 use crate::error::Result;
 use crate::format::{Bounds, Entry};
 use crate::ids::*;
 use crate::node::{Node, Pending};
+use crate::store::{Store, Use};
 
 /// How a value comes about.
 #[derive(Clone, Debug, PartialEq, Eq)]

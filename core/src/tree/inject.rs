@@ -12,11 +12,11 @@
 //! once.
 
 use super::{Balance, shape};
-use crate::cache::Store;
 use crate::error::{Error, Result};
 use crate::format::{Key, RangeDelete, RecordMessage};
 use crate::ids::*;
 use crate::node::{Internal, Item, Leaf, Node};
+use crate::store::Store;
 
 /// Fewer messages for a child are few.
 const SCATTERED_MIN: usize = 32;

@@ -12,11 +12,11 @@ use std::vec;
 use rayon::prelude::*;
 
 use super::shape::node_at;
-use crate::cache::Store;
 use crate::error::Result;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Child, Node};
+use crate::store::Store;
 
 /// A leaf that comes next.
 #[derive(Clone, Debug)]

@@ -13,11 +13,11 @@ mod shape;
 
 use bytes::Bytes;
 
-use crate::cache::{Store, Use};
 use crate::error::Result;
 use crate::format::{Action, Bounds};
 use crate::ids::*;
 use crate::node::{Leaf, Node};
+use crate::store::{Store, Use};
 
 use descent::Descent;
 

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use super::Balance;
 use super::descent::Descent;
-use crate::cache::{Store, Use};
 use crate::error::{Error, Result};
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, Node};
+use crate::store::{Store, Use};
 
 /// A node of at most 4 children is not divided, however long its edges are: each part needs two.
 const CHILDREN_MIN: usize = 4;

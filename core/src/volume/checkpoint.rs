@@ -6,7 +6,6 @@
 
 use super::ring::slots_of;
 use super::{Access, Volume};
-use crate::cache::Store;
 use crate::device::SECTOR;
 use crate::disk::Disk;
 use crate::error::{Error, Result, after};
@@ -14,6 +13,7 @@ use crate::format::{Binding, Birth, IDENTITY_AT, Identity, RootRef, Superblock, 
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::space::slot_block;
+use crate::store::Store;
 
 /// Which log groups continue a checkpoint.
 #[derive(Clone, Copy)]

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::trees::Held;
 use super::{Access, Content, Counters, LATE_BYTES, NonceSource, Volume};
-use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -14,6 +13,7 @@ use crate::format::{
 use crate::ids::*;
 use crate::log::{Log, Region};
 use crate::space::{Layout, Space};
+use crate::store::{CacheBudget, Geometry, Store};
 use crate::table::Table;
 use crate::tree::{self, Balance};
 

@@ -26,12 +26,12 @@ mod trees;
 
 use bytes::Bytes;
 
-use crate::cache::Store;
 use crate::disk::{Disk, IoCounts};
 use crate::error::{Error, Result, after};
 use crate::format::{Features, Identity, Key, Op, RecordMessage, Superblock};
 use crate::ids::*;
 use crate::log::Log;
+use crate::store::Store;
 use crate::tree::{self, Cursor, Scan};
 use trees::{Held, Left};
 

@@ -18,7 +18,6 @@ use super::{
 };
 use bytes::Bytes;
 
-use crate::cache::{CacheBudget, Geometry, Store};
 use crate::device::{Device, OverlayDevice, SECTOR};
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result, after};
@@ -32,6 +31,7 @@ use crate::log::{Log, LogReader, Region, Scanned, Survey, Values, scan};
 use crate::mutation::{Mutation, is_broken};
 use crate::node::Node;
 use crate::space::{Space, ring_of};
+use crate::store::{CacheBudget, Geometry, Store};
 use crate::table::Table;
 use crate::tree::{self, Balance, Ordered};
 

@@ -9,7 +9,6 @@ use bytes::Bytes;
 
 use super::Ring;
 use super::create::unborn;
-use crate::cache::Geometry;
 use crate::disk::Disk;
 use crate::format::*;
 use crate::ids::*;
@@ -17,6 +16,7 @@ use crate::log::{End, Region, scan};
 use crate::space::Layout;
 use crate::space::Space;
 use crate::space::map::{choose_slot, map_hash, slot_at};
+use crate::store::Geometry;
 use crate::table::read_page;
 
 /// So many bytes are read at once.

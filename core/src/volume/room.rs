@@ -16,7 +16,6 @@
 use super::commit::{Draft, Way};
 use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
-use crate::cache::{Geometry, Store};
 use crate::error::{Error, Result};
 use crate::format::{
     Action, ENTRIES_PER_PAGE, Growth, Inflow, Key, Op, RecordMessage, limits, parse_data_key,
@@ -24,6 +23,7 @@ use crate::format::{
 use crate::ids::*;
 use crate::node::Item;
 use crate::space::Need;
+use crate::store::{Geometry, Store};
 use crate::tree::{self, Emptied, Ordered};
 
 /// 1/64 of the image is set aside for deletes.

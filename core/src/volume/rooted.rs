@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::create::unborn;
 use super::open::Parts;
 use super::{Mode, OpenOptions, Volume};
-use crate::cache::{CacheBudget, Geometry};
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
@@ -17,6 +16,7 @@ use crate::format::{Identity, PagePointer, Superblock, TablePage, TableRoot, Zon
 use crate::ids::*;
 use crate::space::Layout;
 use crate::space::Space;
+use crate::store::{CacheBudget, Geometry};
 use crate::table::Table;
 
 impl Volume {

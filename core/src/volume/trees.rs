@@ -11,8 +11,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use super::room::Claim;
-use crate::cache::Store;
 use crate::error::Error;
+use crate::store::Store;
 use crate::tree::Balance;
 
 /// Both trees.

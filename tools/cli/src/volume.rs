@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::cache::CacheBudget;
 use betr_core::device::{Device, FileDevice};
 use betr_core::fs::{Clock, Fs, open_as_of};
 use betr_core::ids::Time;
+use betr_core::store::CacheBudget;
 use betr_core::volume::{Mode, NonceSource, OpenOptions, Recovery, Volume};
 
 use crate::image::{self, Access, OpenImage};

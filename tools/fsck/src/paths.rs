@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use betr_cli::volume::clock_now;
-use betr_core::cache::CacheBudget;
 use betr_core::check::{Finding, Report};
 use betr_core::device::Device;
 use betr_core::error::Place;
@@ -11,6 +10,7 @@ use betr_core::format::{Features, MetaKey, Superblock, parse_data_key};
 use betr_core::fs::Fs;
 use betr_core::history::Names;
 use betr_core::ids::TreeId;
+use betr_core::store::CacheBudget;
 use betr_core::text::Brief;
 use betr_core::volume::{Mode, OpenOptions, Volume};
 

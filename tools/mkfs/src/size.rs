@@ -4,9 +4,9 @@ use std::path::Path;
 
 use betr_cli::{Failure, show};
 use betr_copy::Needs;
-use betr_core::cache::{BASEMENT_SIZE, Geometry};
 use betr_core::format::limits;
 use betr_core::ids::BLOCK_SIZE;
+use betr_core::store::{BASEMENT_SIZE, Geometry};
 
 use crate::contents::Contents;
 

@@ -300,7 +300,7 @@ fn volume(fs: &Fs) -> Value {
     let (used, size) = volume.log_fill();
     let Blocks { total, free, available } = volume.blocks().unwrap_or_default();
     let block = betr_core::ids::BLOCK_SIZE as u64;
-    let level = |level: &betr_core::cache::Level| {
+    let level = |level: &betr_core::store::Level| {
         json!({
             "tree": level.tree.to_string(),
             "height": level.height.0,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use betr_core::anatomy::{Anatomy, Kind};
-use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CATALOG, CheckOptions, Report, check};
 use betr_core::damage::{Damage, Verb, make_broken};
 use betr_core::device::{Device, MemoryDevice};
@@ -13,6 +12,7 @@ use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs, New};
 use betr_core::ids::{BLOCK_SIZE, Hash, Time};
 use betr_core::log::Survey;
 use betr_core::redact::Original;
+use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Recovery, Volume};
 use bytes::Bytes;
 

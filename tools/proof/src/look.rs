@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use betr_core::Result;
-use betr_core::cache::CacheBudget;
 use betr_core::device::Device;
 use betr_core::error::{Error, Refusal};
 use betr_core::format::{FileType, Inode};
 use betr_core::fs::{Fs, LastLink, Object};
 use betr_core::ids::{BLOCK_SIZE, BlockNr, Hash, Time};
 use betr_core::path::Operand;
+use betr_core::store::CacheBudget;
 use betr_core::volume::Volume;
 
 /// What is read comes by once.

@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use betr_core::Result;
-use betr_core::cache::{CacheBudget, Geometry};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice, NotingDevice};
 use betr_core::disk::Disk;
 use betr_core::format::{FileType, Inode, PagePointer, ZoneSizes};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs, New};
 use betr_core::ids::{BlockNr, Hash, Time};
+use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{Content, CreateOptions, Ring, Volume, read_identity};
 use bytes::Bytes;
 

@@ -9,7 +9,6 @@ use betr_cli::progress::CheckMeter;
 use betr_cli::volume::{clock_now, failure, nonces, open_view};
 use betr_cli::{Failure, show};
 use betr_core::Error;
-use betr_core::cache::CacheBudget;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use betr_core::device::{Device, LenientDevice, PlanningDevice};
 use betr_core::disk::Disk;
@@ -18,6 +17,7 @@ use betr_core::fs::Fs;
 use betr_core::ids::{BLOCK_SIZE, TreeId};
 use betr_core::mend::{Change, Loss, Mended, repair_all};
 use betr_core::space::{Layout, slot_block};
+use betr_core::store::CacheBudget;
 use betr_core::volume::{Mode, OpenOptions, Ring, Volume, read_identity, stated_bytes};
 
 use crate::Args;

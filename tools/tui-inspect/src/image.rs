@@ -8,7 +8,6 @@ use betr_cli::volume::clock_now;
 use betr_cli::{Failure, moment, show};
 use betr_core::Error;
 use betr_core::anatomy::{Area, Ground};
-use betr_core::cache::CacheBudget;
 use betr_core::check::Report;
 use betr_core::device::{Device, FileDevice};
 use betr_core::disk::Disk;
@@ -16,6 +15,7 @@ use betr_core::format::{Identity, Magic, Seal, Superblock};
 use betr_core::fs::{Fs, open_as_of};
 use betr_core::ids::{BLOCK_SIZE, Epoch};
 use betr_core::log::Region;
+use betr_core::store::CacheBudget;
 use betr_core::table::Table;
 use betr_core::volume::{
     Found, Mode, Moment, OpenOptions, Ring, Volume, identity_again, raised, read_identity,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use betr_cli::Failure;
 use betr_core::address::Address;
-use betr_core::cache::Geometry;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::{FileType, ZoneSizes};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs, New};
 use betr_core::ids::{Time, TreeId};
+use betr_core::store::Geometry;
 use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
 use betr_core::{Error, Result};
 use bytes::Bytes;

@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::super::{Code, Finding};
-use crate::cache::Store;
 use crate::error::{Place, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
 use crate::format::{Key, data_key, parse_data_key};
 use crate::ids::*;
+use crate::store::Store;
 use crate::tree::KeyScan;
 
 /// What is known of contents, and what is wrong with them.

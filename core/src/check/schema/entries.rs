@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::cache::Store;
 use crate::error::Result;
 use crate::format::*;
 use crate::ids::*;
+use crate::store::Store;
 use crate::tree::{KeyScan, NextLeaf, Scan};
 
 /// Where the entries of both indexes come from, leaf by leaf, with everything pending laid over.

@@ -16,7 +16,6 @@ use super::correction::Correction;
 use super::memory::{MEMORY, Memory};
 use super::numbers::Numbers;
 use super::{Code, Counts, Finding, Progress, Report};
-use crate::cache::Store;
 use crate::error::{Place, Result};
 use crate::format::limits::{NUMBERS_END, VALUE_MAX};
 use crate::format::*;
@@ -25,6 +24,7 @@ use crate::fs::{
     xattr_bytes,
 };
 use crate::ids::*;
+use crate::store::Store;
 use crate::tree::{Leaves, NextLeaf};
 use crate::volume::Volume;
 

@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use super::missing;
 use crate::anatomy::{Above, Anatomy, Kind, Part};
-use crate::cache::{CacheBudget, Geometry};
 use crate::damage::{Damage, Verb, reseal};
 use crate::device::{Device, MemoryDevice};
 use crate::disk::Disk;
@@ -17,6 +16,7 @@ use crate::fs::{Attributes, Clock, FIRST_INO, FIRST_ZONE, Fs, New};
 use crate::ids::*;
 use crate::space::Bitmap;
 use crate::space::map::load_bits;
+use crate::store::{CacheBudget, Geometry};
 use crate::volume::*;
 
 /// As small as an image can be that there is room to work in.

@@ -1,5 +1,8 @@
 //! Writing nodes back, and binding the late-bound values that they hold.
 
+mod flight;
+mod strays;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,6 +18,7 @@ use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
 use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
 use crate::pool;
+pub(in crate::store) use flight::Flights;
 
 /// Where memory is short, nodes are written in so many batches.
 const BATCHES: usize = 16;
@@ -163,7 +167,7 @@ impl Store {
     }
 
     /// Where blocks are short: how many a node has, so that it does not take more.
-    pub(super) fn blocks_of(&self, id: NodeId) -> Result<Option<u32>> {
+    pub(in crate::store) fn blocks_of(&self, id: NodeId) -> Result<Option<u32>> {
         match self.thrifty {
             true => Ok(self.table.get(id)?.map(|entry| entry.extent.blocks)),
             false => Ok(None),
@@ -171,7 +175,7 @@ impl Store {
     }
 
     /// Finds a place for a leaf.
-    pub(super) fn place_leaf(&mut self, leaf: &Leaf, image: &LeafImage) -> Result<Entry> {
+    pub(in crate::store) fn place_leaf(&mut self, leaf: &Leaf, image: &LeafImage) -> Result<Entry> {
         let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
         let extent = self.space.place(blocks, self.birth)?;
         Ok(self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash))
@@ -247,7 +251,7 @@ impl Store {
     }
 
     /// A leaf has its place: the values in it that were waiting are bound to it.
-    pub(super) fn bind_leaf(&mut self, leaf: &Leaf, entry: Entry) -> Result<()> {
+    pub(in crate::store) fn bind_leaf(&mut self, leaf: &Leaf, entry: Entry) -> Result<()> {
         if leaf.tree != TreeId::Data || !self.late.is_waiting() {
             return Ok(());
         }
@@ -265,7 +269,7 @@ impl Store {
     }
 
     /// A run has its place: the values in its slices that were waiting are bound to them.
-    pub(super) fn bind_run(
+    pub(in crate::store) fn bind_run(
         &mut self,
         node: NodeId,
         image: &RunImage,
@@ -288,7 +292,7 @@ impl Store {
         Ok(())
     }
 
-    pub(super) fn entry(
+    pub(in crate::store) fn entry(
         &self,
         tree: TreeId,
         height: Height,

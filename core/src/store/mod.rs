@@ -6,12 +6,13 @@
 //! writing run on all cores, but places are given out in one order, so that the result does
 //! not depend on timing.
 
-mod ahead;
-mod flight;
+mod budget;
+mod cache;
+mod geometry;
 mod job;
 mod lost;
-mod lru;
-mod write;
+mod prefetch;
+mod writeback;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,135 +20,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::limits::{KEY_MAX, NODE_SIZE, NODES_END};
-use crate::format::{Birth, Bounds, CHILD_BYTES, Entry, Inflow};
+use crate::format::limits::NODES_END;
+use crate::format::{Birth, Bounds, Entry, Inflow};
 use crate::ids::*;
 use crate::log::Late;
 use crate::node::{Internal, Leaf, Node, SharedInternal};
 use crate::space::{Need, Space};
 use crate::table::Table;
-pub use ahead::Ahead;
-use ahead::Coming;
-use flight::Flights;
+pub use budget::CacheBudget;
+use cache::Lru;
+pub use cache::{Dirty, Use};
+pub use geometry::{BASEMENT_SIZE, Geometry};
 pub use lost::LostKeys;
-use lru::Lru;
-pub use lru::{Dirty, Use};
+pub use prefetch::Ahead;
+use prefetch::Coming;
+use writeback::Flights;
 
-/// The sizes that shape the trees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// An internal node flushes when its buffers weigh more, in bytes.
-    pub node_size: u32,
-    /// A leaf splits when it is larger, in bytes.
-    pub leaf_size: u32,
-    /// The target size of a basement, in bytes.
-    pub basement_size: u32,
-    /// An internal node splits when it has more children.
-    pub fanout: u32,
-}
-
-impl Geometry {
-    /// What suits an image of `bytes` bytes: nodes of at most a 256th of it, and of 4 MiB.
-    pub fn of_image(bytes: u64) -> Geometry {
-        let largest = (1u64 << (bytes / 256).max(4096).ilog2()).min(4 << 20);
-        Geometry::new(u32::try_from(largest).unwrap_or(4 << 20), BASEMENT_SIZE)
-    }
-
-    /// The geometry of node size and basement size: leaves of an eighth of a node, 64 children. Leaves of
-    /// less than 64 KiB would waste much of their last block.
-    pub fn new(node_size: u32, basement_size: u32) -> Geometry {
-        let leaf_size = (node_size / 8).max(64 << 10).min(node_size.max(4096));
-        Geometry { node_size, leaf_size, basement_size: basement_size.min(leaf_size), fanout: 64 }
-    }
-
-    /// What the buffers of a node between the root and those above leaves may weigh, in an image of so many blocks. Such nodes are
-    /// few, and what they send down is written by many: they take twice as much as others, where a few nodes more are little of
-    /// the image, and none more than any node may.
-    pub fn between_size(&self, image_blocks: u64) -> u32 {
-        let is_wide = image_blocks / WIDE >= u64::from(self.node_size).div_ceil(BLOCK_SIZE as u64);
-        match is_wide {
-            true => (BETWEEN * self.node_size).min(*NODE_SIZE.end()),
-            false => self.node_size,
-        }
-    }
-
-    /// At most how many children an internal node has, and how many bytes their edges take before it is divided.
-    pub fn edges_max(&self) -> (usize, usize) {
-        (self.fanout as usize, (self.node_size as usize / 2).max(EDGES_MIN))
-    }
-
-    /// At most how many bytes an internal node takes: its buffers may have become twice as large as they may be.
-    pub fn internal_bytes_max(&self, image_blocks: u64) -> usize {
-        let buffers = 2 * self.between_size(image_blocks) as usize;
-        let (children, edges) = self.edges_max();
-        Internal::bytes_with(buffers, children + 1, edges.min(children * EDGE_MAX) + EDGE_MAX)
-    }
-
-    /// The most nodes that a step adds when `bytes` bytes come to one leaf: 2 for each leaf size, since two neighbours together
-    /// exceed the leaf size, and 4 for the leaf itself and a node on each level above it.
-    pub fn nodes_of(&self, bytes: usize) -> u64 {
-        (2 * bytes.div_ceil(self.leaf_size as usize) + PIECES) as u64
-    }
-
-    /// The bytes of values that updates may make in a leaf in one step.
-    pub fn growth_at_once(&self) -> usize {
-        GROWTH_AT_ONCE * self.leaf_size as usize
-    }
-}
-
-/// Edges of 8 KiB do not make a node wide, however small nodes are.
-const EDGES_MIN: usize = 8 << 10;
-/// What an edge to a child takes in a head, at the most.
-const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
-/// A leaf takes updates at once until they make values of so many leaves.
-const GROWTH_AT_ONCE: usize = 2;
-/// Nodes that a step may divide at the most: one on each level, into two.
-const PIECES: usize = 4;
 /// After an edit, a node of up to 8 KiB is checked in debug builds: that costs less than the edit's other work.
 const CHECKED_BYTES: usize = 8 << 10;
 /// Of edits of larger nodes, one in 64 is followed by a check: each of them costs as much as many edits.
 const CHECKED_EDITS: u64 = 64;
 /// The buffers of a node take at most one of so many parts of the cache.
 const BUFFERS_SHARE: usize = 4;
-/// Nodes between the root and those above leaves take so many times what others do, in images of at least so many nodes.
-const BETWEEN: u32 = 2;
-const WIDE: u64 = 2048;
-/// The usual size of a basement.
-pub const BASEMENT_SIZE: u32 = 4 << 10;
-
-/// How much memory the cache may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheBudget {
-    /// For all nodes, and for what a step takes to work with, in bytes.
-    pub total_bytes: usize,
-    /// For dirty nodes, in bytes; beyond it the oldest are written.
-    pub dirty_bytes: usize,
-}
-
-impl CacheBudget {
-    /// What is left for nodes beside what one step takes to work with: a buffer that moves, of as much as one node holds at the
-    /// most, as it was read and as messages.
-    fn without_work(self, node_size: u32) -> CacheBudget {
-        let work = (2 * node_size as usize).min(self.total_bytes / 2);
-        let share = |bytes: usize| {
-            bytes - (work as f64 * bytes as f64 / self.total_bytes.max(1) as f64) as usize
-        };
-        CacheBudget { total_bytes: share(self.total_bytes), dirty_bytes: share(self.dirty_bytes) }
-    }
-
-    /// So many bytes, three quarters of which may be dirty: most of what is worth having in memory are
-    /// buffers that are being filled.
-    pub fn of(total_bytes: usize) -> CacheBudget {
-        CacheBudget { total_bytes, dirty_bytes: total_bytes / 4 * 3 }
-    }
-}
-
-impl Default for CacheBudget {
-    fn default() -> CacheBudget {
-        CacheBudget::of(128 << 20)
-    }
-}
-
 /// The nodes of one height of a tree that are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
@@ -635,61 +529,6 @@ impl Store {
         let dirty = self.lock().dirty();
         let pages = self.table.blocks_max(dirty.nodes + more.nodes, self.next_node);
         dirty.need + more.need + Need::of_blocks(pages)
-    }
-
-    /// Whether no node takes more blocks than it needs when it is written: internal nodes keep no runs of which a part is dead,
-    /// and leaves that only became shorter are not longer.
-    pub fn be_thrifty(&mut self, thrifty: bool) {
-        self.thrifty = thrifty;
-    }
-
-    /// Whether it is so.
-    pub fn is_thrifty(&self) -> bool {
-        self.thrifty
-    }
-
-    /// Writes strays again, the longest first, into rows that are free by now, as far as there is room. Whether there are fewer
-    /// afterwards.
-    ///
-    /// When nothing is dirty or held, and no stray is longer than it was, all of them find a row: the rows that they lay in
-    /// are free, and whatever row the longest takes, the one that it lay in fits the stray whose row that was.
-    pub fn recall_strays(&mut self) -> Result<bool> {
-        let mut strays = Vec::new();
-        for id in std::mem::take(&mut self.strays) {
-            // It may be gone, or lie in a row again.
-            if let Some(entry) = self.table.get(id)?.filter(|entry| entry.extent.is_scattered()) {
-                strays.push((entry.extent.blocks, id));
-            }
-        }
-        strays.sort_unstable();
-        let before = strays.len();
-        while let Some((blocks, id)) = strays.pop() {
-            let need = Need::of_image(blocks as usize * BLOCK_SIZE);
-            if !self.space.has(self.checkpoint_need_with(Dirty { nodes: 1, need })) {
-                self.strays.insert(id);
-                break;
-            }
-            let opened = self.edit(id, |node, disk| match node {
-                Node::Leaf(leaf) => leaf.open(disk),
-                Node::Internal(_) => Ok(()),
-            });
-            match opened {
-                // It stays where it is.
-                Err(error) if error.is_unreadable() => continue,
-                opened => opened?,
-            }
-            self.write_all()?;
-            if self.table.get(id)?.is_some_and(|entry| entry.extent.is_scattered()) {
-                self.strays.insert(id);
-            }
-        }
-        self.strays.extend(strays.into_iter().map(|(_, id)| id));
-        Ok(self.strays.len() < before)
-    }
-
-    /// Whether there are any.
-    pub fn has_strays(&self) -> bool {
-        !self.strays.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Lru> {

@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::Store;
-use super::job::Job;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{Entry, Inflow};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, LeafImage, Node, SealedNode, WrittenNode};
+use crate::store::Store;
+use crate::store::job::Job;
 
 /// Flights that there are at once.
 const FLIGHTS_MAX: usize = 8;
@@ -31,7 +31,7 @@ const FLIGHTS_SHARE: usize = 8;
 
 /// Batches in flight, the oldest first.
 #[derive(Default)]
-pub(super) struct Flights {
+pub(in crate::store) struct Flights {
     flights: VecDeque<Flight>,
     /// What of all nodes in flight counts as dirty, in bytes.
     bytes: usize,
@@ -87,7 +87,7 @@ impl Drop for Flights {
 
 impl Store {
     /// Lets dirty leaves take off, which are open.
-    pub(super) fn take_off(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
+    pub(in crate::store) fn take_off(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
         let first_seq = self.write_seq + 1;
         self.write_seq += leaves.len() as u64;
@@ -105,7 +105,7 @@ impl Store {
     }
 
     /// Lets a dirty internal node take off.
-    pub(super) fn seal_off(&mut self, id: NodeId) -> Result<()> {
+    pub(in crate::store) fn seal_off(&mut self, id: NodeId) -> Result<()> {
         self.land(id)?;
         self.wait_for(id);
         let node = self.node(id)?;
@@ -148,7 +148,7 @@ impl Store {
     }
 
     /// Waits until all nodes are on disk.
-    pub(super) fn land_all(&mut self) -> Result<()> {
+    pub(in crate::store) fn land_all(&mut self) -> Result<()> {
         while !self.flights.flights.is_empty() {
             self.land_first()?;
         }
@@ -156,7 +156,7 @@ impl Store {
     }
 
     /// Waits until a node can be changed.
-    pub(super) fn land(&mut self, id: NodeId) -> Result<()> {
+    pub(in crate::store) fn land(&mut self, id: NodeId) -> Result<()> {
         while self.flights.has(id) {
             self.land_first()?;
         }

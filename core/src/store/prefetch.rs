@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 
+use super::cache::{Lru, Use};
 use super::job::Job;
-use super::lru::{Lru, Use};
 use super::{Store, locked};
 use crate::ids::*;
 use crate::node::Node;

@@ -55,10 +55,15 @@ impl Geometry {
         Internal::bytes_with(buffers, children + 1, edges.min(children * EDGE_MAX) + EDGE_MAX)
     }
 
-    /// The most nodes that a step adds when `bytes` bytes come to one leaf: 2 for each leaf size, since two neighbours together
-    /// exceed the leaf size, and 4 for the leaf itself and a node on each level above it.
-    pub fn nodes_of(&self, bytes: usize) -> u64 {
-        (2 * bytes.div_ceil(self.leaf_size as usize) + PIECES) as u64
+    /// The most leaves that `bytes` bytes of entries fill: 2 for each leaf size, since two neighbours together exceed it.
+    pub fn leaves_of(&self, bytes: u64) -> u64 {
+        2 * bytes / u64::from(self.leaf_size)
+    }
+
+    /// The most nodes that a step adds when `bytes` bytes come to one leaf: those that they fill, and 4 for the leaf itself and a
+    /// node on each level above it.
+    pub fn nodes_of(&self, bytes: u64) -> u64 {
+        self.leaves_of(bytes.next_multiple_of(self.leaf_size.into())) + PIECES
     }
 
     /// The bytes of values that updates may make in a leaf in one step.
@@ -74,7 +79,7 @@ const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
 /// A leaf takes updates at once until they make values of so many leaves.
 const GROWTH_AT_ONCE: usize = 2;
 /// Nodes that a step may divide at the most: one on each level, into two.
-const PIECES: usize = 4;
+const PIECES: u64 = 4;
 /// Nodes between the root and those above leaves take so many times what others do, in images of at least so many nodes.
 const BETWEEN: u32 = 2;
 const WIDE: u64 = 2048;

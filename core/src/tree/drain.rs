@@ -302,7 +302,7 @@ impl Touched<'_> {
 
     /// Adds the nodes that a division makes when `taken` bytes come to a leaf ([`Geometry::nodes_of`](crate::store::Geometry::nodes_of)).
     fn pieces(&mut self, taken: usize) {
-        let nodes = self.store.geometry.nodes_of(taken);
+        let nodes = self.store.geometry.nodes_of(taken as u64);
         let more = Need { blocks: 2 * nodes, maps: nodes };
         self.dirty = Dirty { nodes: self.dirty.nodes + nodes, need: self.dirty.need + more };
     }

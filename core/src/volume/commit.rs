@@ -1,7 +1,7 @@
 //! Carrying out transactions: how each becomes durable, room for it in the log, and its way into the log
 //! and the trees.
 
-use super::room::{Claim, room_of};
+use super::reserve::{Claim, room_of};
 use super::trees::{Left, Trees};
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};

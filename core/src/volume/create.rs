@@ -53,7 +53,7 @@ impl Volume {
             return Err(Error::Misuse(format!("a label of more than {} bytes", limits::LABEL_MAX)));
         }
         let layout = Layout::new(disk.len(), options.log_bytes)?;
-        if !super::room::suits(options.geometry, layout.image_blocks) {
+        if !super::reserve::suits(options.geometry, layout.image_blocks) {
             let (node, image) = (options.geometry.node_size, disk.len());
             let text = format!("nodes of {node} bytes are too large for an image of {image} bytes");
             return Err(Error::Misuse(text));

@@ -19,6 +19,7 @@ mod grow;
 mod moment;
 mod open;
 mod raise;
+mod reserve;
 mod ring;
 mod room;
 mod rooted;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::checkpoint::Continued;
 use super::moment::{Blurred, Rest, Stopped, Until};
-use super::room::Claim;
+use super::reserve::Claim;
 use super::trees::{Held, Trees};
 use super::{
     Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Transaction, Volume, content_of,

@@ -11,27 +11,18 @@
 //!
 //! Where that leaves too little, checkpoints come first: two of them free what the last one before has given up. Then all buffers
 //! are emptied: after that nothing is set aside for growth, and what was deleted is free. ARCHITECTURE.md ("How nothing gets
-//! stuck") says why a step can always begin.
+//! stuck") says why a step can always begin, and [`super::reserve`] how much everything is.
 
 use super::commit::{Draft, Way};
+use super::reserve::*;
 use super::trees::{Left, Trees};
-use super::{Access, Transaction, Volume};
+use super::{Access, Volume};
 use crate::error::{Error, Result};
-use crate::format::{
-    Action, ENTRIES_PER_PAGE, Growth, Inflow, Key, Op, RecordMessage, limits, parse_data_key,
-};
+use crate::format::{Growth, Inflow, Key, Op, RecordMessage, limits};
 use crate::ids::*;
-use crate::node::Item;
 use crate::space::Need;
-use crate::store::{Geometry, Store};
 use crate::tree::{self, Emptied, Ordered};
 
-/// 1/64 of the image is set aside for deletes.
-const DELETES_SHARE: u64 = 64;
-/// The most blocks set aside for that.
-const DELETES_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
-/// A message or an entry takes so many bytes besides key and value, at the most.
-const ENTRY_BYTES: usize = 60;
 /// When this share of the log is left, dirty nodes begin to be written for the checkpoint to come.
 const CLEANING: f64 = 0.25;
 /// This share of what may be dirty stays so: nodes that every operation changes are not written for each.
@@ -44,13 +35,6 @@ const KEEPS_MAX: u64 = 5 << 18;
 /// Deletes are looked for when there are more than one for 256 nodes: a search reads the head of each internal node, which a few
 /// deletes in a large image are not worth.
 const RECLAIM_SHARE: u64 = 256;
-/// Blocks that an operation may take besides its bytes.
-const OPERATION_BLOCKS: u64 = 16;
-/// A leaf that messages come to may take two blocks more, for a basement that is not full and for a block that is not, and be
-/// divided, and then its second half takes one more; both may be scattered.
-const LEAF_NEED: Need = Need { blocks: 3, maps: 2 };
-/// A leaf that steps come to may be so many times as long as leaves should be: it was not divided for lack of room.
-const LEAF_SIZES: usize = 3;
 
 impl Trees {
     /// Brings messages into the trees, of an operation that has been logged, and makes steps until all nodes are within
@@ -476,118 +460,6 @@ impl Volume {
     }
 }
 
-/// Whether a volume of so many blocks has room for nodes of this geometry, and for more than what is set aside.
-pub(super) fn suits(geometry: Geometry, image_blocks: u64) -> bool {
-    let steps = path_need(geometry, image_blocks, Height(2));
-    (steps + reserve_for_deletes(geometry, image_blocks)).all() <= image_blocks / 2
-}
-
-/// The blocks and maps that leaves take for `entries` entries of `bytes` bytes together.
-fn need_of(geometry: Geometry, bytes: u64, entries: u64) -> Need {
-    let leaves = leaves_of(geometry, bytes).min(entries);
-    Need::of_blocks(bytes.div_ceil(BLOCK_SIZE as u64)) + divided_need(geometry, leaves)
-}
-
-/// The blocks and maps that leaves take for `bytes` bytes of a file, written in order: a leaf ends where the next 4 KiB block does not
-/// fit, so it holds at least the leaf size less one block with its entry.
-fn need_in_order(geometry: Geometry, bytes: u64) -> Need {
-    let blocks = bytes.div_ceil(BLOCK_SIZE as u64);
-    let block = (BLOCK_SIZE + ENTRY_BYTES + limits::KEY_MAX) as u64;
-    let leaf = u64::from(geometry.leaf_size).saturating_sub(block).max(BLOCK_SIZE as u64);
-    Need::of_blocks(blocks) + divided_need(geometry, (bytes / leaf + 1).min(blocks))
-}
-
-/// The most leaves that `bytes` bytes of entries fill: 2 for each leaf size, since two neighbours together exceed it.
-fn leaves_of(geometry: Geometry, bytes: u64) -> u64 {
-    2 * bytes / u64::from(geometry.leaf_size)
-}
-
-/// The blocks and maps that `leaves` new leaves take besides their entries: for each a block (its head and the unused end) and a map,
-/// 2 blocks and a map for each parent, which has at least half the fanout, and the pages of the table.
-fn divided_need(geometry: Geometry, leaves: u64) -> Need {
-    let parents = 2 * leaves / u64::from(geometry.fanout);
-    let pages = leaves / ENTRIES_PER_PAGE as u64;
-    Need { blocks: leaves + 2 * parents + pages, maps: leaves + parents }
-}
-
-/// What leaves may take when messages come to them that may make them longer, with nodes above those that are divided, and pages
-/// of the table for the new ones. The blocks that the messages take in buffers become free.
-fn growth_need(store: &Store, inflow: Inflow) -> Need {
-    let Inflow { bytes, growth } = inflow;
-    if growth == Growth::default() {
-        return Need::default();
-    }
-    let geometry = store.geometry;
-    let leaves = growth.messages.min(store.nodes_max());
-    let parents = 2 * leaves / u64::from(geometry.fanout);
-    let pages = leaves / ENTRIES_PER_PAGE as u64 + 1;
-    let Need { blocks, maps } = LEAF_NEED;
-    let touched = Need { blocks: leaves * blocks, maps: leaves * maps };
-    let longer = Need::of_blocks(growth.bytes.div_ceil(BLOCK_SIZE as u64));
-    let divided = divided_need(geometry, leaves_of(geometry, bytes + growth.bytes));
-    longer + divided + touched + Need { blocks: 2 * parents + pages, maps: parents }
-}
-
-/// What must stay free when an operation has been carried out: the reserve for steps, the growth of leaves by what is pending, and
-/// what its claim leaves of the reserve for deletes.
-fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
-    let heights = TreeId::ALL.map(|tree| store.root(tree).map_or(Height(1), |root| root.height()));
-    let height = heights.into_iter().max().unwrap_or_default().max(Height(1));
-    let steps = path_need(store.geometry, image_blocks, height);
-    let reserve = reserve_for_deletes(store.geometry, image_blocks);
-    let deletes = match claim {
-        Claim::Takes => reserve,
-        Claim::Keeps => Need::of_blocks(reserve.all() / 2),
-        Claim::Frees => Need::default(),
-    };
-    steps + growth_need(store, store.inflow()) + deletes
-}
-
-/// What a path from a root of this height to a leaf takes where all nodes are written anew, are as large as they may be, and one
-/// of them gives all that is pending in it to the leaf: that takes no more blocks there, but divides the leaf.
-fn path_need(geometry: Geometry, image_blocks: u64, height: Height) -> Need {
-    let node = level_need(geometry, image_blocks);
-    let leaf = LEAF_SIZES * geometry.leaf_size as usize;
-    let taken = 2 * geometry.between_size(image_blocks) as usize;
-    let (levels, new) = (u64::from(height.0), geometry.nodes_of(leaf + taken));
-    let nodes = Need { blocks: levels * node.blocks, maps: levels * node.maps };
-    // Two levels of pages, of which there are no more than nodes of one block each fill.
-    let pages = 2 * (levels + new).min(image_blocks / ENTRIES_PER_PAGE as u64 + 1);
-    nodes + Need::of_image(leaf) + Need { blocks: 2 * new + pages, maps: new + 1 }
-}
-
-/// What is set aside for operations that free space: their messages wait in buffers until these are emptied, and what is still
-/// open moves elsewhere when it loses its name. When a tree becomes higher, a level of that becomes reserve for steps.
-fn reserve_for_deletes(geometry: Geometry, image_blocks: u64) -> Need {
-    let share = (image_blocks / DELETES_SHARE).min(DELETES_MAX) + 2 * OPERATION_BLOCKS;
-    Need::of_blocks(share.max(level_need(geometry, image_blocks).all()))
-}
-
-/// What an internal node takes that is as large as it may be.
-fn level_need(geometry: Geometry, image_blocks: u64) -> Need {
-    Need::of_image(geometry.internal_bytes_max(image_blocks)) + Need { blocks: 1, maps: 1 }
-}
-
-/// What an ordinary step may dirty: three internal nodes, where two of them join, and a few leaves, which may grow by so many
-/// bytes.
-fn step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> Need {
-    let growth = growth.min(geometry.growth_at_once() as u64);
-    let largest = u64::from(geometry.between_size(image_blocks));
-    let bytes = 4 * u64::from(geometry.leaf_size) + 3 * largest + largest / 4 + growth;
-    need_of(geometry, bytes, u64::MAX) + Need::of_blocks(OPERATION_BLOCKS)
-}
-
-/// What an operation may use of the reserve for deletes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
-    /// Nothing: afterwards there are more bytes of entries than before.
-    Takes,
-    /// Half of it: there are no more. Its messages need room until buffers are emptied.
-    Keeps,
-    /// All of it: it gives back more than it takes, or changes attributes only.
-    Frees,
-}
-
 /// Where room for steps that empty buffers comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ground {
@@ -604,156 +476,4 @@ enum Drained {
     Wholly,
     /// As far as was asked for, or as ordinary ground went.
     Partly,
-}
-
-/// What the messages of an operation need room for.
-pub(super) fn room_of(messages: &[RecordMessage]) -> Inflow {
-    let bytes = messages.iter().map(bytes_of).sum();
-    let rows = messages.chunk_by(are_neighbours).map(|row| {
-        let all: Growth = row.iter().map(growth_of).sum();
-        // Blocks of a file in a row fill the leaves that they come to, but for those at its ends.
-        Growth { messages: all.messages.min(2), ..all }
-    });
-    Inflow { bytes, growth: rows.sum() }
-}
-
-/// Whether two messages are for blocks of a file one behind the other.
-fn are_neighbours(first: &RecordMessage, second: &RecordMessage) -> bool {
-    match (first, second) {
-        (
-            RecordMessage::Point(TreeId::Data, first, Action::Insert(_)),
-            RecordMessage::Point(TreeId::Data, second, Action::Insert(_)),
-        ) => match (parse_data_key(first), parse_data_key(second)) {
-            (Some((prefix, block)), Some(next)) => next == (prefix, block.saturating_add(1)),
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
-/// By how much a message may make a leaf longer.
-fn growth_of(message: &RecordMessage) -> Growth {
-    let RecordMessage::Point(_, key, action) = message else { return Growth::default() };
-    Item::new(key, Msn(0), action).leaf_growth()
-}
-
-/// At most how many bytes a message takes in a buffer.
-fn bytes_of(message: &RecordMessage) -> u64 {
-    let bytes = match message {
-        RecordMessage::Point(_, key, Action::Update(update)) => key.len() + update.bytes().len(),
-        RecordMessage::Point(_, key, action) => key.len() + action.value().len(),
-        RecordMessage::RangeDelete(_, lo, hi) => lo.len() + hi.len(),
-        RecordMessage::Unbound(key, _) => key.len(),
-    };
-    (ENTRY_BYTES + bytes) as u64
-}
-
-impl Claim {
-    /// Of a transaction, as far as it is seen without looking into the trees.
-    pub(super) fn of(transaction: &Transaction) -> Claim {
-        let frees = match transaction.op {
-            Op::Unlink | Op::Rmdir | Op::Truncate | Op::RemoveXattr | Op::SetAttributes => true,
-            Op::RemoveTree | Op::Reap => true,
-            _ => transaction.messages.iter().all(RecordMessage::frees),
-        };
-        if frees { Claim::Frees } else { Claim::Takes }
-    }
-}
-
-/// By how many bytes of entries a message makes a leaf longer where a value of `before` bytes is.
-fn gain(key: &Key, before: Option<usize>, action: &Action) -> i64 {
-    let entry = |value: Option<usize>| value.map_or(0, |value| (key.len() + value) as i64);
-    let after = match action {
-        Action::Insert(value) => Some(value.len()),
-        Action::Delete => None,
-        Action::Update(update) => update.apply_len(before),
-    };
-    entry(after) - entry(before)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::data_key;
-
-    const SMALL: Geometry =
-        Geometry { node_size: 16 << 10, leaf_size: 8 << 10, basement_size: 4096, fanout: 4 };
-
-    fn usual() -> Geometry {
-        Geometry::of_image(64 << 20)
-    }
-
-    #[test]
-    fn leaves_take_more_than_their_bytes() {
-        // Geometry, bytes and entries; blocks and maps.
-        let cases = [
-            (usual(), 0, 0, (0, 0)),
-            (usual(), 1, 1, (1, 0)),
-            (usual(), 1 << 20, 1, (256 + 1, 1)),
-            // 32 leaves of half the length, and a parent.
-            (usual(), 1 << 20, 1000, (256 + 32 + 2, 32 + 1)),
-            // Two leaves of a block each, and a parent for two of them.
-            (SMALL, 8 << 10, 2, (2 + 2 + 2, 2 + 1)),
-        ];
-        for (geometry, bytes, entries, (blocks, maps)) in cases {
-            let need = need_of(geometry, bytes, entries);
-            assert_eq!(need, Need { blocks, maps }, "{bytes} bytes of {entries} entries");
-        }
-    }
-
-    #[test]
-    fn a_file_in_order_takes_what_full_leaves_take() {
-        for (geometry, bytes, most) in [(usual(), 64 << 20, 10), (SMALL, 1 << 20, 400)] {
-            let (blocks, need) = (bytes / BLOCK_SIZE as u64, need_in_order(geometry, bytes).blocks);
-            assert!(need > blocks && need <= blocks + blocks * most / 100, "{need} for {blocks}");
-            let entries = need_of(geometry, bytes, blocks);
-            assert!(need <= entries.blocks, "{need}, and {entries:?} in any order");
-        }
-    }
-
-    /// What is set aside covers what the largest step dirties: a node gives all that it may hold to one leaf.
-    #[test]
-    fn the_reserve_for_steps_covers_the_largest_step() {
-        for image_blocks in [1 << 9, 1 << 12, 1 << 18, 1 << 30] {
-            let geometry = Geometry::of_image(image_blocks * BLOCK_SIZE as u64);
-            let mut before = 0;
-            for height in 1..6 {
-                let reserve = path_need(geometry, image_blocks, Height(height));
-                let pending = 2 * geometry.between_size(image_blocks) as usize;
-                let node = Need::of_image(geometry.internal_bytes_max(image_blocks));
-                let leaf = Need::of_image(geometry.leaf_size as usize + pending);
-                let new = geometry.nodes_of(pending);
-                // The node is written without what it has given.
-                let given = (pending / BLOCK_SIZE) as u64;
-                let blocks = u64::from(height) * node.blocks + leaf.blocks - given + 2 * new;
-                let maps = u64::from(height) * node.maps + leaf.maps + new;
-                assert!(reserve.blocks >= blocks && reserve.all() >= blocks + maps, "{reserve:?}");
-                assert!(reserve.all() > before, "a higher tree needs more");
-                before = reserve.all();
-            }
-        }
-    }
-
-    #[test]
-    fn blocks_in_a_row_come_to_few_leaves() {
-        let insert = |ino: u64, block: u64| {
-            let key = data_key(&ino.to_be_bytes(), block);
-            RecordMessage::Point(TreeId::Data, key, Action::Insert(vec![1; BLOCK_SIZE].into()))
-        };
-        // Blocks of files; how many leaves they may make longer.
-        let cases: [(&[(u64, u64)], u64); 5] = [
-            (&[(1, 0)], 1),
-            (&[(1, 0), (1, 1)], 2),
-            (&[(1, 0), (1, 1), (1, 2), (1, 3)], 2),
-            (&[(1, 0), (1, 2), (1, 4)], 3),
-            (&[(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)], 4),
-        ];
-        for (blocks, leaves) in cases {
-            let messages: Vec<_> = blocks.iter().map(|(ino, block)| insert(*ino, *block)).collect();
-            let Inflow { bytes, growth } = room_of(&messages);
-            assert_eq!(growth.messages, leaves, "{blocks:?}");
-            assert!(bytes > (blocks.len() * BLOCK_SIZE) as u64, "{blocks:?}");
-            assert!(growth.bytes < bytes, "a value leaves the room that it took in a buffer");
-        }
-    }
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-use super::room::Claim;
+use super::reserve::Claim;
 use crate::error::Error;
 use crate::store::Store;
 use crate::tree::Balance;

@@ -29,7 +29,7 @@ impl RunImage {
     }
 }
 
-/// A node that is to be written, as it will be then, but for places.
+/// A node of which runs, and its head, are to be written, as it will be then, but for places.
 pub struct SealedNode {
     /// The node.
     node: Internal,
@@ -37,17 +37,17 @@ pub struct SealedNode {
     runs: Vec<RunImage>,
     /// Where runs lie that it does not need any more.
     freed: Vec<(Extent, Epoch)>,
-    head_bytes: usize,
     birth: Birth,
-    write_seq: u64,
+    /// The write sequence number of the head and its length in bytes; nothing where the head is not written.
+    head: Option<(u64, usize)>,
 }
 
 /// A node that has been written.
 pub struct WrittenNode {
     /// The node as it is on disk.
     pub node: Internal,
-    /// How many bytes its head has, and their hash.
-    pub head: (u32, Hash),
+    /// Where its head is, how many bytes it has, and their hash; nothing where it was not written.
+    pub head: Option<(Extent, u32, Hash)>,
     /// The runs that were written, without their bytes, each with its place.
     pub runs: Vec<(RunImage, Extent)>,
     /// Where runs lie that it does not need any more.
@@ -55,10 +55,10 @@ pub struct WrittenNode {
 }
 
 impl SealedNode {
-    /// How many blocks its runs and its head take.
+    /// How many blocks its runs take, and its head.
     pub fn blocks(&self) -> impl Iterator<Item = u64> {
         let runs = self.runs.iter().map(|run| u64::from(run.extent().blocks));
-        runs.chain([self.head_bytes.div_ceil(BLOCK_SIZE) as u64])
+        runs.chain(self.head.map(|(_, bytes)| bytes.div_ceil(BLOCK_SIZE) as u64))
     }
 
     /// Writes it to these places, which are as many, and as long.
@@ -73,11 +73,14 @@ impl SealedNode {
             disk.write(place.start.byte(), &run.bytes)?;
             disk.recycle(std::mem::take(&mut run.bytes));
         }
-        let (mut head, hash) = self.node.head(self.write_seq).encode(self.birth);
-        let place = places[runs.len()];
-        head.resize(place.bytes() as usize, 0);
-        disk.write(place.start.byte(), &head)?;
-        let head = (self.head_bytes as u32, hash);
+        let mut head = None;
+        if let Some((write_seq, bytes)) = self.head {
+            let (mut image, hash) = self.node.head(write_seq).encode(self.birth);
+            let place = places[runs.len()];
+            image.resize(place.bytes() as usize, 0);
+            disk.write(place.start.byte(), &image)?;
+            head = Some((place, bytes as u32, hash));
+        }
         Ok(WrittenNode { node: self.node, head, runs, freed: self.freed })
     }
 }
@@ -85,7 +88,7 @@ impl SealedNode {
 impl Internal {
     /// Where the open run is to be cut so that what comes before takes about `bytes` bytes: a key behind
     /// that of the first message. Nothing if there is no need, or only one key.
-    pub fn end_of_piece(&self, bytes: usize) -> Option<Key> {
+    fn end_of_piece(&self, bytes: usize) -> Option<Key> {
         if self.open_weight() <= bytes {
             return None;
         }
@@ -102,7 +105,7 @@ impl Internal {
     }
 
     /// The open run, or what of it lies before `end`, as bytes of a sealed one, in memory of the disk's.
-    pub fn seal_image(&self, disk: &Disk, birth: Birth, end: Option<&Key>) -> RunImage {
+    pub(super) fn seal_image(&self, disk: &Disk, birth: Birth, end: Option<&Key>) -> RunImage {
         let seq = self.next_run;
         let mut buffer = disk.buffer(RUN_HEADER_BYTES + self.open_weight() + BLOCK_SIZE);
         buffer.clear();
@@ -193,6 +196,20 @@ impl Internal {
         if self.wants_compaction() || thrifty && self.has_dead_parts() {
             freed.extend(self.unseal_readable(disk)?);
         }
+        let runs = self.seal_runs(disk, birth)?;
+        let head = Some((write_seq, self.head(write_seq).encoded_bytes()));
+        Ok(SealedNode { node: self, runs, freed, birth, head })
+    }
+
+    /// Makes the open run what it is to be on disk, but for its place. The head is not written: values that a log group binds
+    /// are in the run.
+    pub fn seal_open(mut self, disk: &Disk, birth: Birth) -> Result<SealedNode> {
+        let runs = self.seal_runs(disk, birth)?;
+        Ok(SealedNode { node: self, runs, freed: Vec::new(), birth, head: None })
+    }
+
+    /// Seals the open run; in several, where it is longer than one may be.
+    fn seal_runs(&mut self, disk: &Disk, birth: Birth) -> Result<Vec<RunImage>> {
         let mut runs = Vec::new();
         while self.has_open() {
             self.check_runs()?;
@@ -201,12 +218,11 @@ impl Internal {
             self.sealed(&image, Extent { start: BlockNr(0), ..image.extent() }, end.as_ref());
             runs.push(image);
         }
-        let head_bytes = self.head(write_seq).encoded_bytes();
-        Ok(SealedNode { node: self, runs, freed, head_bytes, birth, write_seq })
+        Ok(runs)
     }
 
     /// There must be room for another run.
-    pub fn check_runs(&self) -> Result<()> {
+    fn check_runs(&self) -> Result<()> {
         match self.runs.len() >= limits::RUNS_MAX {
             true => Err(Error::Misuse(format!("{} would have too many runs", self.id))),
             false => Ok(()),
@@ -215,7 +231,7 @@ impl Internal {
 
     /// What of the open run lies before `end` has been written to `extent`: it becomes a sealed run, still
     /// in memory.
-    pub fn sealed(&mut self, image: &RunImage, extent: Extent, end: Option<&Key>) {
+    pub(super) fn sealed(&mut self, image: &RunImage, extent: Extent, end: Option<&Key>) {
         let reference = RunRef { extent, ..image.reference.clone() };
         let run = self.runs.len() as u16;
         let mut slices = Vec::with_capacity(reference.slices.len());

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::format::{Entry, Inflow};
+use crate::format::{Entry, Inflow, limits};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, LeafImage, Node, SealedNode, WrittenNode};
 use crate::store::Store;
@@ -27,7 +27,7 @@ const FLIGHTS_MAX: usize = 8;
 /// Those that are left the time to be encoded: the last ones.
 const ENCODING_MAX: usize = 4;
 /// Nodes in flight weigh at most one of so many parts of what may be dirty, unless there is one flight.
-const FLIGHTS_SHARE: usize = 8;
+pub(super) const FLIGHTS_SHARE: usize = 8;
 
 /// Batches in flight, the oldest first.
 #[derive(Default)]
@@ -49,6 +49,15 @@ enum Stage {
     Writing(Job<Result<Written>>),
 }
 
+/// What of an internal node is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Part {
+    /// All of it.
+    All,
+    /// The messages that came since it was written last.
+    OpenRun,
+}
+
 /// Nodes as they are to be on disk, but for places.
 enum Encoded {
     Leaves(Vec<LeafImage>),
@@ -58,7 +67,7 @@ enum Encoded {
 /// What has been written where.
 enum Written {
     Leaves(Vec<Entry>),
-    Internal(Box<WrittenNode>, Extent),
+    Internal(Box<WrittenNode>),
 }
 
 impl Flights {
@@ -88,6 +97,7 @@ impl Drop for Flights {
 impl Store {
     /// Lets dirty leaves take off, which are open.
     pub(in crate::store) fn take_off(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
+        leaves.iter().try_for_each(|leaf| check_leaf(leaf_of(leaf)))?;
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
         let first_seq = self.write_seq + 1;
         self.write_seq += leaves.len() as u64;
@@ -104,18 +114,21 @@ impl Store {
         self.begin(leaves, encode)
     }
 
-    /// Lets a dirty internal node take off.
-    pub(in crate::store) fn seal_off(&mut self, id: NodeId) -> Result<()> {
+    /// Lets a dirty internal node take off, or only its open run: then it is dirty still when it has landed.
+    pub(in crate::store) fn seal_off(&mut self, id: NodeId, part: Part) -> Result<()> {
         self.land(id)?;
         self.wait_for(id);
         let node = self.node(id)?;
-        self.write_seq += 1;
+        self.write_seq += u64::from(part == Part::All);
         let (birth, write_seq, thrifty) = (self.birth, self.write_seq, self.thrifty);
         let (disk, sealed) = (self.disk.clone(), node.clone());
         let known = internal_of(&node).known();
         let seal = move || {
             let node = internal_of(&sealed).clone().without_others(&known);
-            let sealed = node.seal(&disk, birth, write_seq, thrifty)?;
+            let sealed = match part {
+                Part::All => node.seal(&disk, birth, write_seq, thrifty)?,
+                Part::OpenRun => node.seal_open(&disk, birth)?,
+            };
             Ok(Encoded::Internal(Box::new(sealed)))
         };
         self.begin(vec![node], seal)
@@ -203,8 +216,7 @@ impl Store {
                 let places = sealed.blocks().map(|blocks| self.space.place(blocks, self.birth));
                 let places = places.collect::<Result<Vec<Extent>>>()?;
                 Job::start(&self.disk, move || {
-                    let head = places.last().copied().expect("every node has a head");
-                    Ok(Written::Internal(Box::new(sealed.write(&disk, &places)?), head))
+                    Ok(Written::Internal(Box::new(sealed.write(&disk, &places)?)))
                 })
             }
         };
@@ -223,11 +235,13 @@ impl Store {
                     self.lock().cleaned(node.id());
                 }
             }
-            Written::Internal(written, extent) => {
-                let WrittenNode { node, head: (head_bytes, hash), runs, freed } = *written;
+            Written::Internal(written) => {
+                let WrittenNode { node, head, runs, freed } = *written;
                 let id = node.id;
-                let entry = self.entry(node.tree, node.height, extent, head_bytes, hash);
-                self.place(id, Some(entry))?;
+                if let Some((extent, bytes, hash)) = head {
+                    let entry = self.entry(node.tree, node.height, extent, bytes, hash);
+                    self.place(id, Some(entry))?;
+                }
                 for (run, place) in runs {
                     self.bind_run(id, &run, place)?;
                 }
@@ -238,11 +252,26 @@ impl Store {
                 self.inflow = self.inflow + node.inflow() - before;
                 let mut cache = self.lock();
                 cache.replace(Arc::new(Node::Internal(node)));
-                cache.cleaned(id);
+                match head {
+                    Some(_) => cache.cleaned(id),
+                    None => cache.turn_back(&nodes),
+                }
             }
         }
         Ok(())
     }
+}
+
+/// A leaf that is to be written must be open, and within its limit.
+fn check_leaf(leaf: &Leaf) -> Result<()> {
+    let (id, bytes) = (leaf.id, leaf.bytes());
+    if !leaf.is_open() {
+        return Err(Error::Misuse(format!("{id} is to be written, but was not read")));
+    }
+    if bytes > limits::LEAF_MAX {
+        return Err(Error::Misuse(format!("{id} is to be written with {bytes} bytes")));
+    }
+    Ok(())
 }
 
 fn write_leaves(disk: &Disk, entries: &[Entry], images: Vec<LeafImage>) -> Result<()> {

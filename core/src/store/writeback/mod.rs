@@ -7,26 +7,24 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rayon::prelude::*;
 
 use super::Store;
-use crate::disk::Disk;
-use crate::error::{Error, Result};
-use crate::format::{Bound, BoundLeaf, BoundSlice, Entry, Key, Kind, limits};
+use crate::error::Result;
+use crate::format::{Bound, BoundLeaf, BoundSlice, Entry, Kind};
 use crate::ids::*;
 use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
 use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
-use crate::pool;
 pub(in crate::store) use flight::Flights;
+use flight::Part;
 
 /// Where memory is short, nodes are written in so many batches.
 const BATCHES: usize = 16;
 /// What is dirty beyond what may be waits for the end of an operation, up to one of so many parts of it, and always so many bytes.
 const CROWDED: usize = 8;
 const CROWDED_MIN: usize = 1 << 20;
-/// Leaves of a batch.
-const LEAVES_AT_ONCE: usize = 16;
+/// Where all leaves are written, this many batches of them are in flight at once.
+const LEAVES_FLIGHTS: usize = 4;
 /// A node is written for the sake of its late-bound values if it is at most so many times as long.
 const WORTH_WRITING: usize = 2;
 /// Bytes of an inline binding besides its value.
@@ -44,13 +42,10 @@ impl Store {
             let nodes = self.lock().next_to_write(batch, self.clock);
             match nodes.first().map(|node| (node.id(), node.height())) {
                 None => break,
-                Some((_, Height(0))) => {
-                    check_leaves(&by_kind(&nodes).0)?;
-                    self.take_off(nodes)?;
-                }
+                Some((_, Height(0))) => self.take_off(nodes)?,
                 Some((id, _)) => {
                     drop(nodes);
-                    self.seal_off(id)?;
+                    self.seal_off(id, Part::All)?;
                 }
             }
         }
@@ -82,11 +77,26 @@ impl Store {
     pub fn write_all(&mut self) -> Result<()> {
         self.land_all()?;
         let nodes = self.lock().all_dirty();
-        let (leaves, internals) = by_kind(&nodes);
-        self.write_leaves(&leaves)?;
-        drop(nodes);
-        internals.into_iter().try_for_each(|id| self.seal_off(id))?;
+        let (leaves, internals) = by_kind(nodes);
+        self.write_leaves(leaves)?;
+        internals.into_iter().try_for_each(|id| self.seal_off(id, Part::All))?;
         self.land_all()
+    }
+
+    /// Lets leaves take off in batches, so that some are encoded while others are written.
+    fn write_leaves(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
+        let bytes = self.budget.dirty_bytes / flight::FLIGHTS_SHARE / LEAVES_FLIGHTS;
+        let mut batch = Vec::new();
+        let mut weight = 0;
+        for leaf in leaves {
+            weight += leaf.weight();
+            batch.push(leaf);
+            if weight >= bytes {
+                self.take_off(std::mem::take(&mut batch))?;
+                weight = 0;
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.take_off(batch) }
     }
 
     /// Binds every value that waits: by writing the node that holds it, or, where that would write much
@@ -98,14 +108,14 @@ impl Store {
         self.land_all()?;
         let nodes = self.lock().all_dirty();
         let mut worth = Vec::new();
-        for node in &nodes {
-            let waiting = waiting_in(node, &self.late);
+        for node in nodes {
+            let waiting = waiting_in(&node, &self.late);
             if waiting.is_empty() {
                 continue;
             }
             let bytes: usize = waiting.iter().map(|(_, value)| value.len()).sum();
             let inline = bytes + waiting.len() * INLINE_BYTES;
-            let (cost, full) = match &**node {
+            let (cost, full) = match &*node {
                 Node::Leaf(leaf) => (leaf.bytes(), false),
                 Node::Internal(internal) => (internal.open_weight(), internal.has_many_runs()),
             };
@@ -122,48 +132,12 @@ impl Store {
             }
         }
         let (leaves, internals) = by_kind(worth);
-        self.write_leaves(&leaves)?;
-        drop(nodes);
+        self.write_leaves(leaves)?;
         for id in internals {
-            match &*self.node(id)? {
-                Node::Internal(internal) if !internal.has_many_runs() => self.seal_open_run(id)?,
-                _ => self.seal_off(id)?,
-            }
+            let is_full = self.internal(id)?.has_many_runs();
+            self.seal_off(id, if is_full { Part::All } else { Part::OpenRun })?;
         }
         self.land_all()
-    }
-
-    /// Serialises and hashes a batch of leaves on all cores while the batch before it is written: writes
-    /// to one file wait for one another, so there is nothing to gain from more than one at a time.
-    fn write_leaves(&mut self, leaves: &[&Leaf]) -> Result<()> {
-        let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
-        let disk = self.disk.clone();
-        check_leaves(leaves)?;
-        let mut placed: Vec<(Extent, LeafImage)> = Vec::new();
-        for batch in leaves.chunks(LEAVES_AT_ONCE) {
-            let first_seq = self.write_seq + 1;
-            self.write_seq += batch.len() as u64;
-            let most = batch.iter().map(|leaf| self.blocks_of(leaf.id));
-            let most = most.collect::<Result<Vec<_>>>()?;
-            let image = |(at, leaf): (usize, &&Leaf)| {
-                leaf.image(&disk, (birth, first_seq + at as u64), basement_size, most[at])
-            };
-            let encode = || batch.par_iter().enumerate().map(image).collect::<Vec<_>>();
-            let write = || write_images(&disk, &placed);
-            let (images, written) = pool::run(|| rayon::join(encode, write));
-            written?;
-            placed.drain(..).for_each(|(_, image)| disk.recycle(image.bytes));
-            for (leaf, image) in batch.iter().zip(images) {
-                let entry = self.place_leaf(leaf, &image)?;
-                self.place(leaf.id, Some(entry))?;
-                self.bind_leaf(leaf, entry)?;
-                placed.push((entry.extent, image));
-            }
-        }
-        write_images(&disk, &placed)?;
-        let mut cache = self.lock();
-        leaves.iter().for_each(|leaf| cache.cleaned(leaf.id));
-        Ok(())
     }
 
     /// Where blocks are short: how many a node has, so that it does not take more.
@@ -214,40 +188,6 @@ impl Store {
         let parts = self.disk.blocks_of(extent)?;
         let inside = |part: &Extent| part.start.0 < blocks.end && blocks.start < part.end().0;
         Ok(parts.iter().any(inside))
-    }
-
-    /// Writes the open run; in several, where it is longer than one may be.
-    fn seal_open_run(&mut self, id: NodeId) -> Result<()> {
-        loop {
-            let node = self.node(id)?;
-            let Node::Internal(internal) = &*node else { return Ok(()) };
-            if !internal.has_open() {
-                return Ok(());
-            }
-            internal.check_runs()?;
-            let end = internal.end_of_piece(limits::PART_MAX / 2);
-            let image = internal.seal_image(&self.disk, self.birth, end.as_ref());
-            drop(node);
-            let extent = self.space.place((image.bytes.len() / BLOCK_SIZE) as u64, self.birth)?;
-            self.place_run(id, image, extent, end.as_ref())?;
-        }
-    }
-
-    fn place_run(
-        &mut self,
-        id: NodeId,
-        image: RunImage,
-        extent: Extent,
-        end: Option<&Key>,
-    ) -> Result<()> {
-        self.disk.write(extent.start.byte(), &image.bytes)?;
-        self.bind_run(id, &image, extent)?;
-        self.edit_internal(id, |internal, _| {
-            internal.sealed(&image, extent, end);
-            Ok(())
-        })?;
-        self.disk.recycle(image.bytes);
-        Ok(())
     }
 
     /// A leaf has its place: the values in it that were waiting are bound to it.
@@ -304,18 +244,6 @@ impl Store {
     }
 }
 
-/// Leaves that are to be written must be open, and within their limit.
-fn check_leaves(leaves: &[&Leaf]) -> Result<()> {
-    if let Some(leaf) = leaves.iter().find(|leaf| !leaf.is_open()) {
-        return Err(Error::Misuse(format!("{} is to be written, but was not read", leaf.id)));
-    }
-    if let Some(leaf) = leaves.iter().find(|leaf| leaf.bytes() > limits::LEAF_MAX) {
-        let (id, bytes) = (leaf.id, leaf.bytes());
-        return Err(Error::Misuse(format!("{id} is to be written with {bytes} bytes")));
-    }
-    Ok(())
-}
-
 /// The values of a node that wait to be bound.
 fn waiting_in(node: &Node, late: &Late) -> Vec<(Msn, Bytes)> {
     if node.tree() != TreeId::Data {
@@ -333,17 +261,8 @@ fn waiting_in(node: &Node, late: &Late) -> Vec<(Msn, Bytes)> {
 }
 
 /// Leaves, which are written together, and the names of internal nodes, which are changed for it.
-fn by_kind<'n>(nodes: impl IntoIterator<Item = &'n Arc<Node>>) -> (Vec<&'n Leaf>, Vec<NodeId>) {
-    let (mut leaves, mut internals) = (Vec::new(), Vec::new());
-    for node in nodes {
-        match &**node {
-            Node::Leaf(leaf) => leaves.push(leaf),
-            Node::Internal(internal) => internals.push(internal.id),
-        }
-    }
-    (leaves, internals)
-}
-
-fn write_images(disk: &Disk, images: &[(Extent, LeafImage)]) -> Result<()> {
-    images.iter().try_for_each(|(extent, image)| disk.write(extent.start.byte(), &image.bytes))
+fn by_kind(nodes: Vec<Arc<Node>>) -> (Vec<Arc<Node>>, Vec<NodeId>) {
+    let (leaves, internals): (Vec<_>, Vec<_>) =
+        nodes.into_iter().partition(|node| node.leaf().is_some());
+    (leaves, internals.iter().map(|node| node.id()).collect())
 }

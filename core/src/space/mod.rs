@@ -13,24 +13,24 @@
 mod bitmap;
 mod layout;
 pub mod map;
+mod retire;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::{Add, Range, Sub};
 
 use crate::disk::Disk;
-use crate::error::{Error, Fault, Place, Result};
+use crate::error::{Error, Result};
 use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS};
-use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Extent, SCATTERED_MAX};
-use crate::mutation::{Mutation, is_broken};
+use crate::ids::{BLOCK_SIZE, BlockNr, Extent, SCATTERED_MAX};
 
 pub use bitmap::Bitmap;
 pub(crate) use layout::ring_of;
 pub use layout::{Layout, default_log_bytes, slot_block};
+use retire::Pins;
+pub use retire::{Owner, Retired};
 
 /// So few blocks come from the first gap that holds them.
 const SMALL_BLOCKS: u64 = 3;
-/// So many extents that have become free are noted.
-const RELEASED_MAX: usize = 1 << 16;
 /// Where less than one block in so many is free, it matters where each is taken.
 const TIGHT: u64 = 8;
 
@@ -106,17 +106,6 @@ impl Sub for Need {
     fn sub(self, other: Need) -> Need {
         Need { blocks: self.blocks - other.blocks, maps: self.maps - other.maps }
     }
-}
-
-/// Extents that the log needs.
-#[derive(Default)]
-struct Pins {
-    /// Written for the epoch in progress: block counts by first block.
-    fresh: BTreeMap<BlockNr, u32>,
-    /// Found in the log when the volume was opened, with the number of the group that needs them.
-    logged: Vec<(u64, Extent)>,
-    /// The blocks of all of them.
-    blocks: u64,
 }
 
 impl Space {
@@ -273,140 +262,6 @@ impl Space {
         self.scattered
     }
 
-    /// Gives up an extent that was written for epoch `birth`, while `now` is in progress. An image may
-    /// name an extent that no node can have, or that something else has given up.
-    pub fn free(&mut self, extent: Extent, birth: Epoch, now: Epoch) -> Result<()> {
-        let parts = self.disk.blocks_of(extent)?;
-        for part in &parts {
-            let (start, end) = (part.start.0, part.end().0);
-            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
-            if !inside || !(start..end).all(|block| self.used.get(block)) {
-                let fault = Fault::mismatch("extent of a node", "blocks in use", part);
-                return Err(Error::corrupt(Place::Byte(part.start.byte()), fault));
-            }
-            self.used.clear(start, part.blocks.into());
-            self.touch(start, part.blocks.into());
-            if birth != now && !is_broken(Mutation::ReusedEarly) {
-                self.leaving.push(*part);
-            } else if self.pins.fresh.contains_key(&part.start) {
-                self.kept += 1;
-            } else {
-                self.release(*part);
-            }
-        }
-        if let Some((map, _)) = extent.start.map() {
-            self.disk.forget_scattered(map);
-        }
-        Ok(())
-    }
-
-    /// The log is going to name an extent that was written for the epoch in progress: it is not reused
-    /// before the next checkpoint is durable, whatever becomes of the node in it.
-    pub fn pin(&mut self, extent: Extent) -> Result<()> {
-        if is_broken(Mutation::ExtentUnpinned) {
-            return Ok(());
-        }
-        for part in self.disk.blocks_of(extent)? {
-            if self.pins.fresh.insert(part.start, part.blocks).is_none() {
-                self.pins.blocks += u64::from(part.blocks);
-            }
-        }
-        Ok(())
-    }
-
-    /// Group `group` of the log, which is going to be replayed, needs an extent that the checkpoint knows
-    /// nothing of.
-    pub fn pin_logged(&mut self, group: u64, extent: Extent) -> Result<()> {
-        for part in self.check_pin(extent)? {
-            let (start, end) = (part.start.0, part.end().0);
-            if is_broken(Mutation::LoggedExtentUnpinned) {
-                continue;
-            }
-            self.busy.set(start, end - start);
-            self.pins.logged.push((group, part));
-            self.pins.blocks += u64::from(part.blocks);
-        }
-        Ok(())
-    }
-
-    /// The rows of an extent that a log group binds: nothing else may use them.
-    pub fn check_pin(&self, extent: Extent) -> Result<Vec<Extent>> {
-        let rows = self.disk.blocks_of(extent)?;
-        for row in &rows {
-            let (start, end) = (row.start.0, row.end().0);
-            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
-            if !inside || (start..end).any(|block| self.used.get(block)) {
-                let fault = Fault::mismatch("what a log group binds", "blocks that are free", row);
-                return Err(Error::corrupt(Place::Byte(row.start.byte()), fault));
-            }
-        }
-        Ok(rows)
-    }
-
-    /// How many extents their nodes have left that the log kept from reuse.
-    pub fn kept(&self) -> u64 {
-        self.kept
-    }
-
-    /// Blocks that only the log needs, or will need as soon as their node moves.
-    pub fn pinned_blocks(&self) -> u64 {
-        self.pins.blocks
-    }
-
-    /// The checkpoint that was in progress is durable. Groups of the log from `needed` on are not in it.
-    pub fn checkpointed(&mut self, needed: u64) {
-        self.rover = 0;
-        for extent in &self.leaving {
-            // From now on only a damaged checkpoint would bring it back.
-            self.disk.wont_read(extent.start.byte(), extent.bytes());
-        }
-        for extent in std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving)) {
-            self.release(extent);
-        }
-        let Pins { fresh, logged, .. } = std::mem::take(&mut self.pins);
-        let fresh = fresh.into_iter().map(|(start, blocks)| Extent { start, blocks });
-        let (needed, gone): (Vec<_>, Vec<_>) =
-            logged.into_iter().partition(|(group, _)| *group >= needed);
-        // What is pinned is not given out anew: if it is not used, its node has moved on.
-        for extent in fresh.chain(gone.into_iter().map(|(_, extent)| extent)) {
-            if !self.used.get(extent.start.0) {
-                self.release(extent);
-            }
-        }
-        self.pins.blocks = needed.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
-        self.pins.logged = needed;
-    }
-
-    /// From now on takes note of what becomes free.
-    pub fn keep_released(&mut self) {
-        self.released.get_or_insert_default();
-    }
-
-    /// What has become free since this was asked last, and still is: rows of blocks, with their numbers. What is
-    /// more than can be noted is left out.
-    pub fn take_released(&mut self) -> Vec<Range<u64>> {
-        let mut released = self.released.as_mut().map(std::mem::take).unwrap_or_default();
-        released.sort_unstable_by_key(|extent| extent.start);
-        let mut rows: Vec<Range<u64>> = Vec::new();
-        for block in released.iter().flat_map(|extent| extent.start.0..extent.end().0) {
-            match rows.last_mut() {
-                _ if self.busy.get(block) => {}
-                Some(row) if row.end == block => row.end += 1,
-                Some(row) if row.end > block => {}
-                _ => rows.push(block..block + 1),
-            }
-        }
-        rows
-    }
-
-    fn release(&mut self, extent: Extent) {
-        if let Some(released) = self.released.as_mut().filter(|all| all.len() < RELEASED_MAX) {
-            released.push(extent);
-        }
-        self.busy.clear(extent.start.0, extent.blocks.into());
-        self.lowest = self.lowest.min(extent.start.0);
-    }
-
     /// How many blocks there are.
     pub fn blocks(&self) -> u64 {
         self.used.len()
@@ -461,7 +316,7 @@ mod tests {
 
     use super::*;
     use crate::device::MemoryDevice;
-    use crate::ids::{Nonce, VolumeId};
+    use crate::ids::{Epoch, NodeId, Nonce, VolumeId};
     use crate::mutation::assert_caught;
 
     #[test]
@@ -511,7 +366,8 @@ mod tests {
         assert!(again.read(image.start.byte() + image.bytes() - 1, 2).is_err());
         let other = Extent { blocks: image.blocks + 1, ..image };
         assert!(again.blocks_of(other).is_err());
-        space.free(image, Epoch(5), Epoch(5)).unwrap();
+        let retired = Retired { extent: image, birth: Epoch(5), owner: Owner::Node(NodeId(1)) };
+        space.retire(retired, Epoch(5)).unwrap();
         assert_eq!(space.free_blocks(), free);
         assert!(space.place(free, birth).is_err(), "there is no room for the maps");
         assert_eq!(space.free_blocks(), free);

@@ -25,7 +25,7 @@ use crate::format::{Birth, Bounds, Entry, Inflow};
 use crate::ids::*;
 use crate::log::Late;
 use crate::node::{Internal, Leaf, Node, SharedInternal};
-use crate::space::{Need, Space};
+use crate::space::{Need, Owner, Retired, Space};
 use crate::table::Table;
 pub use budget::CacheBudget;
 use cache::Lru;
@@ -407,10 +407,7 @@ impl Store {
         self.lock().remove(id);
         self.inflow -= node.inflow();
         if let Node::Internal(internal) = &*node {
-            for run in internal.runs() {
-                let reference = run.reference();
-                self.space.free(reference.extent, reference.birth, self.birth.epoch)?;
-            }
+            self.retire(internal.retired_runs())?;
         }
         self.place(id, None)
     }
@@ -461,13 +458,20 @@ impl Store {
         }
     }
 
-    /// Changes where a node is, and frees the place where it was.
+    /// Extents that nodes do not use any more.
+    fn retire(&mut self, all: impl IntoIterator<Item = Retired>) -> Result<()> {
+        let now = self.birth.epoch;
+        all.into_iter().try_for_each(|retired| self.space.retire(retired, now))
+    }
+
+    /// Changes where a node is, and retires the place where it was.
     fn place(&mut self, id: NodeId, entry: Option<Entry>) -> Result<()> {
         if entry.is_none() && self.table.get(id)?.is_none() {
             return Ok(());
         }
         if let Some(old) = self.table.set(id, entry)? {
-            self.space.free(old.extent, old.birth, self.birth.epoch)?;
+            let Entry { extent, birth, .. } = old;
+            self.retire([Retired { extent, birth, owner: Owner::Node(id) }])?;
             let is_stray = |new: Entry| new.extent.is_scattered() && !old.extent.is_scattered();
             if self.thrifty && entry.is_some_and(is_stray) {
                 self.strays.insert(id);

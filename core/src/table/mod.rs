@@ -14,7 +14,7 @@ use crate::format::{
     Birth, ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage, TableRoot,
 };
 use crate::ids::*;
-use crate::space::Space;
+use crate::space::{Owner, Retired, Space};
 
 /// Clean pages that stay in memory: 16 MiB.
 const CLEAN_PAGES_MAX: usize = 4096;
@@ -170,7 +170,8 @@ impl Table {
         };
         if let Some(old) = old {
             let extent = Extent { start: old.block, blocks: 1 };
-            space.free(extent, old.birth, birth.epoch)?;
+            let owner = Owner::TablePage(level, index);
+            space.retire(Retired { extent, birth: old.birth, owner }, birth.epoch)?;
         }
         Ok(())
     }

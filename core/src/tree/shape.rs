@@ -342,7 +342,7 @@ fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
     }
     let freed = store.edit_internal(id, |internal, disk| internal.unseal(disk))?;
     let now = store.birth().epoch;
-    freed.into_iter().try_for_each(|(extent, birth)| store.space.free(extent, birth, now))
+    freed.into_iter().try_for_each(|retired| store.space.retire(retired, now))
 }
 
 /// Joins the node of this height on the way to `key` with a neighbour, if there is one that fits.

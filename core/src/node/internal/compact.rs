@@ -9,8 +9,8 @@ const UNSEALED_AT_ONCE: usize = 8;
 
 impl Internal {
     /// Brings all live messages of sealed runs back into the open run. Returned are the extents that
-    /// the runs lay in, with the epochs that they were written for.
-    pub fn unseal(&mut self, disk: &Disk) -> Result<Vec<(Extent, Epoch)>> {
+    /// the runs lay in.
+    pub fn unseal(&mut self, disk: &Disk) -> Result<Vec<Retired>> {
         if self.runs.is_empty() {
             return Ok(self.drop_runs());
         }
@@ -33,7 +33,7 @@ impl Internal {
     }
 
     /// The same, but for what cannot be read: that stays in its runs.
-    pub(super) fn unseal_readable(&mut self, disk: &Disk) -> Result<Vec<(Extent, Epoch)>> {
+    pub(super) fn unseal_readable(&mut self, disk: &Disk) -> Result<Vec<Retired>> {
         match self.unseal(disk) {
             Err(error) if error.is_unreadable() => {}
             unsealed => return unsealed,
@@ -62,22 +62,23 @@ impl Internal {
         }
     }
 
-    fn drop_runs(&mut self) -> Vec<(Extent, Epoch)> {
+    fn drop_runs(&mut self) -> Vec<Retired> {
         for child in &mut self.children {
             *child = Child::new(child.id, child.pivot.clone(), RunSeq(0));
         }
         self.next_run = RunSeq(0);
-        self.runs.drain(..).map(|run| (run.reference.extent, run.reference.birth)).collect()
+        let id = self.id;
+        self.runs.drain(..).map(|run| run.retired(id)).collect()
     }
 
-    /// Drops runs without live messages; returns their extents and epochs.
-    pub fn drop_dead_runs(&mut self) -> Vec<(Extent, Epoch)> {
-        let mut dead = Vec::new();
+    /// Drops runs without live messages; returns their extents.
+    pub fn drop_dead_runs(&mut self) -> Vec<Retired> {
+        let (id, mut dead) = (self.id, Vec::new());
         let firsts = self.first_runs();
         self.runs.retain(|run| {
             let live = live_bytes(&self.children, run, &firsts) > 0;
             if !live {
-                dead.push((run.reference.extent, run.reference.birth));
+                dead.push(run.retired(id));
             }
             live
         });

@@ -35,6 +35,7 @@ use crate::format::{
 };
 use crate::ids::*;
 use crate::pool;
+use crate::space::{Owner, Retired};
 pub use pending::{Deed, Pending};
 pub use runs::Run;
 pub use seal::{RunImage, SealedNode, WrittenNode};
@@ -159,6 +160,11 @@ impl Internal {
     /// The sealed runs, oldest first.
     pub fn runs(&self) -> &[Run] {
         &self.runs
+    }
+
+    /// The extents of all sealed runs, of a node that goes.
+    pub fn retired_runs(&self) -> impl Iterator<Item = Retired> {
+        self.runs.iter().map(|run| run.retired(self.id))
     }
 
     /// The index of the child that `key` belongs to.

@@ -230,6 +230,12 @@ impl Internal {
 }
 
 impl Run {
+    /// Its extent, which node `id` does not use any more.
+    pub(super) fn retired(&self, id: NodeId) -> Retired {
+        let RunRef { extent, birth, seq, .. } = self.reference;
+        Retired { extent, birth, owner: Owner::Run(id, seq) }
+    }
+
     /// A run with what of it is in memory.
     pub(super) fn new(
         reference: RunRef,

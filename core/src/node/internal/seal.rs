@@ -36,7 +36,7 @@ pub struct SealedNode {
     /// Its youngest runs, the oldest of them first.
     runs: Vec<RunImage>,
     /// Where runs lie that it does not need any more.
-    freed: Vec<(Extent, Epoch)>,
+    freed: Vec<Retired>,
     birth: Birth,
     /// The write sequence number of the head and its length in bytes; nothing where the head is not written.
     head: Option<(u64, usize)>,
@@ -51,7 +51,7 @@ pub struct WrittenNode {
     /// The runs that were written, without their bytes, each with its place.
     pub runs: Vec<(RunImage, Extent)>,
     /// Where runs lie that it does not need any more.
-    pub freed: Vec<(Extent, Epoch)>,
+    pub freed: Vec<Retired>,
 }
 
 impl SealedNode {

@@ -245,9 +245,7 @@ impl Store {
                 for (run, place) in runs {
                     self.bind_run(id, &run, place)?;
                 }
-                for (extent, birth) in freed {
-                    self.space.free(extent, birth, self.birth.epoch)?;
-                }
+                self.retire(freed)?;
                 let before: Inflow = nodes.iter().map(|node| node.inflow()).sum();
                 self.inflow = self.inflow + node.inflow() - before;
                 let mut cache = self.lock();

@@ -177,9 +177,7 @@ impl Store {
                 Node::Leaf(leaf) => leaf.open(disk).map(|()| Vec::new()),
                 Node::Internal(internal) => internal.unseal(disk),
             })?;
-            for (extent, birth) in freed {
-                self.space.free(extent, birth, self.birth.epoch)?;
-            }
+            self.retire(freed)?;
         }
         self.table.move_all(self.next_node)
     }

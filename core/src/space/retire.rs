@@ -1,0 +1,197 @@
+//! What becomes of an extent that its owner does not use any more, and when its blocks are free again.
+//!
+//! An extent of an earlier epoch is part of a checkpoint: its blocks are free when two checkpoints more are durable. One of the
+//! epoch in progress was never part of any, and is free at once, unless the log binds values to it: it is *pinned* until the
+//! next checkpoint is durable. Whatever retires an extent does so by [`Space::retire`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use super::Space;
+use crate::error::{Error, Fault, Place, Result};
+use crate::ids::*;
+use crate::mutation::{Mutation, is_broken};
+
+/// So many extents that have become free are noted.
+const RELEASED_MAX: usize = 1 << 16;
+
+/// An extent that its owner does not use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retired {
+    /// Where it is.
+    pub extent: Extent,
+    /// The epoch that it was written for.
+    pub birth: Epoch,
+    /// What it belonged to.
+    pub owner: Owner,
+}
+
+/// What an extent belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A leaf, or the head of an internal node.
+    Node(NodeId),
+    /// A sealed run of an internal node.
+    Run(NodeId, RunSeq),
+    /// A page of the allocation table, by level and index.
+    TablePage(u8, u64),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Node(id) => write!(f, "{id}"),
+            Owner::Run(id, run) => write!(f, "run {} of {id}", run.0),
+            Owner::TablePage(level, index) => write!(f, "table page {level}/{index}"),
+        }
+    }
+}
+
+/// Extents that the log needs.
+#[derive(Default)]
+pub(super) struct Pins {
+    /// Written for the epoch in progress: block counts by first block.
+    pub fresh: BTreeMap<BlockNr, u32>,
+    /// Found in the log when the volume was opened, with the number of the group that needs them.
+    pub logged: Vec<(u64, Extent)>,
+    /// The blocks of all of them.
+    pub blocks: u64,
+}
+
+impl Space {
+    /// Takes back an extent while epoch `now` is in progress. An image may name an extent that no node can have, or that
+    /// something else has given up.
+    pub fn retire(&mut self, retired: Retired, now: Epoch) -> Result<()> {
+        let Retired { extent, birth, owner } = retired;
+        for part in self.disk.blocks_of(extent)? {
+            let (start, end) = (part.start.0, part.end().0);
+            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
+            if !inside || !(start..end).all(|block| self.used.get(block)) {
+                let expected = format!("blocks in use by {owner}");
+                let fault = Fault::mismatch("extent of a node", expected, part);
+                return Err(Error::corrupt(Place::Byte(part.start.byte()), fault));
+            }
+            self.used.clear(start, part.blocks.into());
+            self.touch(start, part.blocks.into());
+            if birth != now && !is_broken(Mutation::ReusedEarly) {
+                self.leaving.push(part);
+            } else if self.pins.fresh.contains_key(&part.start) {
+                self.kept += 1;
+            } else {
+                self.release(part);
+            }
+        }
+        if let Some((map, _)) = extent.start.map() {
+            self.disk.forget_scattered(map);
+        }
+        Ok(())
+    }
+
+    /// The log is going to name an extent that was written for the epoch in progress: it is not reused
+    /// before the next checkpoint is durable, whatever becomes of the node in it.
+    pub fn pin(&mut self, extent: Extent) -> Result<()> {
+        if is_broken(Mutation::ExtentUnpinned) {
+            return Ok(());
+        }
+        for part in self.disk.blocks_of(extent)? {
+            if self.pins.fresh.insert(part.start, part.blocks).is_none() {
+                self.pins.blocks += u64::from(part.blocks);
+            }
+        }
+        Ok(())
+    }
+
+    /// Group `group` of the log, which is going to be replayed, needs an extent that the checkpoint knows
+    /// nothing of.
+    pub fn pin_logged(&mut self, group: u64, extent: Extent) -> Result<()> {
+        for part in self.check_pin(extent)? {
+            let (start, end) = (part.start.0, part.end().0);
+            if is_broken(Mutation::LoggedExtentUnpinned) {
+                continue;
+            }
+            self.busy.set(start, end - start);
+            self.pins.logged.push((group, part));
+            self.pins.blocks += u64::from(part.blocks);
+        }
+        Ok(())
+    }
+
+    /// The rows of an extent that a log group binds: nothing else may use them.
+    pub fn check_pin(&self, extent: Extent) -> Result<Vec<Extent>> {
+        let rows = self.disk.blocks_of(extent)?;
+        for row in &rows {
+            let (start, end) = (row.start.0, row.end().0);
+            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
+            if !inside || (start..end).any(|block| self.used.get(block)) {
+                let fault = Fault::mismatch("what a log group binds", "blocks that are free", row);
+                return Err(Error::corrupt(Place::Byte(row.start.byte()), fault));
+            }
+        }
+        Ok(rows)
+    }
+
+    /// How many extents their nodes have left that the log kept from reuse.
+    pub fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// Blocks that only the log needs, or will need as soon as their node moves.
+    pub fn pinned_blocks(&self) -> u64 {
+        self.pins.blocks
+    }
+
+    /// The checkpoint that was in progress is durable. Groups of the log from `needed` on are not in it.
+    pub fn checkpointed(&mut self, needed: u64) {
+        self.rover = 0;
+        for extent in &self.leaving {
+            // From now on only a damaged checkpoint would bring it back.
+            self.disk.wont_read(extent.start.byte(), extent.bytes());
+        }
+        for extent in std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving)) {
+            self.release(extent);
+        }
+        let Pins { fresh, logged, .. } = std::mem::take(&mut self.pins);
+        let fresh = fresh.into_iter().map(|(start, blocks)| Extent { start, blocks });
+        let (needed, gone): (Vec<_>, Vec<_>) =
+            logged.into_iter().partition(|(group, _)| *group >= needed);
+        // What is pinned is not given out anew: if it is not used, its node has moved on.
+        for extent in fresh.chain(gone.into_iter().map(|(_, extent)| extent)) {
+            if !self.used.get(extent.start.0) {
+                self.release(extent);
+            }
+        }
+        self.pins.blocks = needed.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
+        self.pins.logged = needed;
+    }
+
+    /// From now on takes note of what becomes free.
+    pub fn keep_released(&mut self) {
+        self.released.get_or_insert_default();
+    }
+
+    /// What has become free since this was asked last, and still is: rows of blocks, with their numbers. What is
+    /// more than can be noted is left out.
+    pub fn take_released(&mut self) -> Vec<Range<u64>> {
+        let mut released = self.released.as_mut().map(std::mem::take).unwrap_or_default();
+        released.sort_unstable_by_key(|extent| extent.start);
+        let mut rows: Vec<Range<u64>> = Vec::new();
+        for block in released.iter().flat_map(|extent| extent.start.0..extent.end().0) {
+            match rows.last_mut() {
+                _ if self.busy.get(block) => {}
+                Some(row) if row.end == block => row.end += 1,
+                Some(row) if row.end > block => {}
+                _ => rows.push(block..block + 1),
+            }
+        }
+        rows
+    }
+
+    fn release(&mut self, extent: Extent) {
+        if let Some(released) = self.released.as_mut().filter(|all| all.len() < RELEASED_MAX) {
+            released.push(extent);
+        }
+        self.busy.clear(extent.start.0, extent.blocks.into());
+        self.lowest = self.lowest.min(extent.start.0);
+    }
+}

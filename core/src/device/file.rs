@@ -4,17 +4,20 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, SeekFrom, fadvise, seek};
+use rustix::io::Errno;
 
 use super::Device;
 
 /// What is asked for at once of what will be read.
 const FETCH_BYTES: u64 = 128 << 10;
 
-/// An open file. Whoever opens it has locked it.
+/// An open file. Whoever opens it has locked it; a lock lasts until the last who shares the file drops it.
+#[derive(Debug)]
 pub struct FileDevice {
-    file: File,
+    file: Arc<File>,
     /// Where the device begins in it.
     start: u64,
     len: u64,
@@ -24,12 +27,13 @@ pub struct FileDevice {
 
 impl FileDevice {
     /// The first `len` bytes of `file`.
-    pub fn new(file: File, len: u64) -> FileDevice {
+    pub fn new(file: impl Into<Arc<File>>, len: u64) -> FileDevice {
         FileDevice::within(file, 0, len)
     }
 
     /// `len` bytes of `file` from `start` on.
-    pub fn within(file: File, start: u64, len: u64) -> FileDevice {
+    pub fn within(file: impl Into<Arc<File>>, start: u64, len: u64) -> FileDevice {
+        let file = file.into();
         // Nothing that is read says what comes next: only the tree knows, and says so. Where the advice is not
         // taken, more is read than is needed.
         let _ = fadvise(&file, 0, None, Advice::Random);
@@ -51,7 +55,7 @@ impl FileDevice {
     }
 
     /// The file.
-    pub fn file(&self) -> &File {
+    pub fn file(&self) -> &Arc<File> {
         &self.file
     }
 }
@@ -79,6 +83,17 @@ impl Device for FileDevice {
     fn flush(&self) -> io::Result<()> {
         self.check_len()?;
         self.file.sync_data()
+    }
+
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        let found = match seek(&self.file, SeekFrom::Data(self.start + at)) {
+            Ok(found) => found - self.start,
+            Err(Errno::NXIO) => return Ok(None),
+            // It does not know of holes.
+            Err(Errno::INVAL) => at,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(found).filter(|found| *found < self.len))
     }
 
     fn will_read(&self, at: u64, len: u64) {
@@ -109,5 +124,26 @@ impl Device for FileDevice {
 
     fn wants_order(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_found_behind_holes() {
+        let file = rustix::fs::memfd_create("holes", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = Arc::new(File::from(file));
+        file.set_len(100 << 20).unwrap();
+        let device = FileDevice::within(file.clone(), 10 << 20, 80 << 20);
+        assert_eq!(device.next_data(0).unwrap(), None);
+        file.write_all_at(b"x", 50 << 20).unwrap();
+        let found = device.next_data(0).unwrap();
+        assert!(found.is_some_and(|at| (1..=40 << 20).contains(&at)), "{found:?}");
+        // Before and behind the device, data of the file is not its own.
+        let before = FileDevice::new(file.clone(), 10 << 20);
+        let behind = FileDevice::within(file, 60 << 20, 10 << 20);
+        assert_eq!((before.next_data(0).unwrap(), behind.next_data(0).unwrap()), (None, None));
     }
 }

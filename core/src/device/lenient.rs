@@ -98,6 +98,10 @@ impl Device for LenientDevice {
         Ok(())
     }
 
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        Ok(self.base.next_data(at)?.filter(|at| *at < self.len))
+    }
+
     fn will_read(&self, at: u64, len: u64) {
         self.base.will_read(at, len.min(self.base.len().saturating_sub(at)));
     }

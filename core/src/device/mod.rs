@@ -60,6 +60,11 @@ pub trait Device: Send + Sync {
     /// Returns when everything written before is durable.
     fn flush(&self) -> io::Result<()>;
 
+    /// The first position from `at` on that may hold a byte other than zero; none if all are known to be zeros.
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        Ok(Some(at).filter(|at| *at < self.len()))
+    }
+
     /// These bytes will be read soon: they may be fetched meanwhile.
     fn will_read(&self, _at: u64, _len: u64) {}
 

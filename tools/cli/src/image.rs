@@ -6,7 +6,7 @@
 //! what ends by itself is waited for, above all the server of a mount that was unmounted. [`create`] makes a new
 //! image that appears only when complete.
 //!
-//! The lock is advisory and ends when the file is closed. A mount made after the check is not
+//! The lock is advisory and ends when the image and its devices are dropped. A mount made after the check is not
 //! noticed, except on block devices, where `O_EXCL` makes the kernel refuse it. Images are not
 //! read here, apart from looking for data that `create` would destroy.
 
@@ -15,21 +15,21 @@ mod copy;
 mod create;
 mod data;
 mod error;
-mod holes;
+mod opened;
 mod temp;
 
 pub use busy::{MountedAt, SERVER, what_is_mounted_at};
 pub use copy::copy_to;
 pub use create::{NewImage, create, create_new, existing_len};
 pub use error::OpenError;
-pub use holes::next_data;
+pub use opened::{OpenImage, device_of};
 
 use error::doing;
 use rustix::fs::OFlags;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What an image is opened for.
@@ -39,19 +39,6 @@ pub enum Access {
     Read,
     /// Reading and writing, alone.
     Write,
-}
-
-/// An image that is open and locked; closing `file` ends the lock.
-#[derive(Debug)]
-pub struct OpenImage {
-    /// The file; its position means nothing, use reads and writes at an offset.
-    pub file: File,
-    /// The length in bytes when it was opened.
-    pub len: u64,
-    /// Whether it is a block device, whose length cannot change.
-    pub is_block_device: bool,
-    /// The path as given.
-    pub path: PathBuf,
 }
 
 /// The server of a mount makes everything durable after umount(8) has returned: it is waited for so long.
@@ -121,7 +108,7 @@ fn finish(mut file: File, path: &Path, opened: &Metadata) -> Result<OpenImage, O
     } else {
         opened.len()
     };
-    Ok(OpenImage { file, len, is_block_device, path: path.into() })
+    Ok(OpenImage::new(file, len, is_block_device, path.into()))
 }
 
 fn metadata(path: &Path) -> Result<Metadata, OpenError> {

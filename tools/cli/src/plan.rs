@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::device::{Device, FileDevice};
+use betr_core::device::Device;
 use betr_core::format::PlanHeader;
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::plan::{Plan, PlanView};
@@ -27,10 +27,11 @@ pub fn open(path: &Path) -> Result<Plan, Failure> {
 }
 
 /// The plan in an open file; `path` is how errors call it.
-pub fn of_file(file: File, path: &Path) -> Result<Plan, Failure> {
+pub fn of_file(file: impl Into<Arc<File>>, path: &Path) -> Result<Plan, Failure> {
     let name = show::path(path);
-    let len = file.metadata().map_err(|error| Failure::failed(format!("{name}: {error}")))?.len();
-    Plan::open(Arc::new(FileDevice::new(file, len))).map_err(|error| {
+    let device = image::device_of(file);
+    let device = device.map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+    Plan::open(device).map_err(|error| {
         Failure::failed(format!(
             "{name}: the plan does not verify: {error}; expected it as 'betr fsck' has written it"
         ))

@@ -4,45 +4,37 @@ use std::path::Path;
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::device::{Device, FileDevice};
+use betr_core::device::Device;
 use betr_core::fs::{Clock, Fs, open_as_of};
 use betr_core::ids::Time;
 use betr_core::store::CacheBudget;
 use betr_core::volume::{Mode, NonceSource, OpenOptions, Recovery, Volume};
 
-use crate::image::{self, Access, OpenImage};
+use crate::image::{self, Access};
 use crate::moment;
 use crate::plan;
 use crate::view::View;
 use crate::{Exit, Failure, probe, show, time};
 
-/// Opens an image as a device, locked for what `access` says.
-pub fn open_device(path: &Path, access: Access) -> Result<(OpenImage, Arc<dyn Device>), Failure> {
-    let image = image::open(path, access)?;
-    let file = image.file.try_clone().map_err(|error| {
-        Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(path)))
-    })?;
-    let device = Arc::new(FileDevice::new(file, image.len));
-    Ok((image, device))
+/// Opens an image as a device, locked for what `access` says until the device is dropped.
+pub fn open_device(path: &Path, access: Access) -> Result<Arc<dyn Device>, Failure> {
+    Ok(image::open(path, access)?.device())
 }
 
 /// Opens an image to be read, with what is laid over it.
-pub fn open_view(view: View<'_>) -> Result<(OpenImage, Arc<dyn Device>), Failure> {
-    let (image, device) = open_device(view.image, Access::Read)?;
-    let device = match view.overlay {
-        Some(overlay) => plan::lay_over(device, view.image, overlay)?,
-        None => device,
-    };
-    Ok((image, device))
+pub fn open_view(view: View<'_>) -> Result<Arc<dyn Device>, Failure> {
+    let device = open_device(view.image, Access::Read)?;
+    match view.overlay {
+        Some(overlay) => plan::lay_over(device, view.image, overlay),
+        None => Ok(device),
+    }
 }
 
 /// Whoever only reads comes by once: what a listing has passed need not stay in memory.
 const READ_CACHE: usize = 12 << 20;
 
-/// The open file system of an image.
+/// The open file system of an image, which is locked until it is dropped.
 pub struct OpenFs {
-    /// The image, and the lock on it.
-    pub lock: OpenImage,
     /// The file system.
     pub fs: Fs,
     /// What a user should know of what it shows.
@@ -52,12 +44,12 @@ pub struct OpenFs {
 }
 
 impl OpenFs {
-    fn new(lock: OpenImage, fs: Fs, recovery: &Recovery, mut notes: Vec<String>) -> OpenFs {
+    fn new(fs: Fs, recovery: &Recovery, mut notes: Vec<String>) -> OpenFs {
         notes.extend(moment::note_of(recovery));
         let damage = moment::damage_of(recovery);
         let is_damaged = damage.is_some();
         notes.extend(damage);
-        OpenFs { lock, fs, notes, is_damaged }
+        OpenFs { fs, notes, is_damaged }
     }
 }
 
@@ -67,7 +59,7 @@ pub fn open_fs(view: View<'_>, mode: Mode) -> Result<OpenFs, Failure> {
     if mode == Mode::ReadWrite && view.as_of.is_some() {
         return Err(Failure::usage("--as-of: what was can only be read"));
     }
-    let (image, device) = match (mode, view.overlay) {
+    let device = match (mode, view.overlay) {
         (Mode::ReadWrite, None) => open_device(path, Access::Write)?,
         (Mode::ReadWrite, Some(overlay)) => {
             let overlay = show::path(overlay);
@@ -85,12 +77,12 @@ pub fn open_fs(view: View<'_>, mode: Mode) -> Result<OpenFs, Failure> {
     }
     let Some(as_of) = view.as_of else {
         let (volume, recovery) = Volume::open(device.clone(), options).map_err(at_image)?;
-        return Ok(OpenFs::new(image, Fs::open(volume, clock()?), &recovery, Vec::new()));
+        return Ok(OpenFs::new(Fs::open(volume, clock()?), &recovery, Vec::new()));
     };
     let (found, notes) = moment::find(as_of, &device).map_err(at_image)?;
     let opened = open_as_of(device.clone(), found, options, clock()?);
     let (fs, recovery) = opened.map_err(at_image)?;
-    Ok(OpenFs::new(image, fs, &recovery, notes))
+    Ok(OpenFs::new(fs, &recovery, notes))
 }
 
 /// What tells the time: the system, or `SOURCE_DATE_EPOCH` where that is set.

@@ -189,7 +189,7 @@ fn a_loop_device_protects_its_file_and_can_be_written_itself() {
     let new = create(&device.0, 1 << 20, false).unwrap();
     assert!(new.is_device());
     assert!(matches!(new.set_len(5 << 20), Err(OpenError::TooSmall { .. })));
-    std::os::unix::fs::FileExt::write_all_at(&new.file, b"data", 0).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&*new.file, b"data", 0).unwrap();
     new.commit().unwrap();
     assert_eq!(&fs::read(&path).unwrap()[..4], b"data");
     let message = create(&device.0, 1 << 20, false).unwrap_err().to_string();

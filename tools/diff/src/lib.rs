@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use betr_cli::image::OpenImage;
 use betr_cli::moment::{damage_of, find, note_of, parse_moment};
 use betr_cli::volume::{clock_now, failure, open_device};
 use betr_cli::{Exit, ExitCodes, Failure, Io, JsonList, changes, image::Access, show};
@@ -57,14 +56,12 @@ pub struct Args {
 /// One of the images.
 struct Side<'a> {
     path: &'a Path,
-    _lock: OpenImage,
     device: Arc<dyn Device>,
 }
 
 impl Side<'_> {
     fn open(path: &Path) -> Result<Side<'_>, Failure> {
-        let (lock, device) = open_device(path, Access::Read)?;
-        Ok(Side { path, _lock: lock, device })
+        Ok(Side { path, device: open_device(path, Access::Read)? })
     }
 
     fn failure(&self, error: &betr_core::Error) -> Failure {

@@ -166,7 +166,7 @@ impl Source {
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let view = args.image.view();
-    let (_image, device) = open_view(view)?;
+    let device = open_view(view)?;
     let disk = Disk::new(device.clone());
     let mut output = Output::new(match (args.json, args.ndjson) {
         (true, _) => Form::Json,

@@ -69,7 +69,7 @@ struct Story {
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let view = args.image.view();
-    let (_image, device) = open_view(view)?;
+    let device = open_view(view)?;
     let path = args.image.path().to_owned();
     let at_image = |error: betr_core::Error| match &error {
         betr_core::Error::Refused(refusal) => {

@@ -3,7 +3,6 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use betr_cli::image::OpenImage;
 use betr_cli::view::View;
 use betr_cli::volume::{OpenFs, failure, open_fs};
 use betr_cli::{Failure, Io};
@@ -21,8 +20,8 @@ const WORTH_BLOCKS: u64 = 256;
 pub(crate) struct Session {
     image: PathBuf,
     mode: Mode,
-    /// It, and the lock on it; nothing only while it is opened again.
-    open: Option<(OpenImage, Fs)>,
+    /// The file system; nothing only while it is opened again.
+    open: Option<Fs>,
     /// Whether something that was acknowledged is missing in what it shows.
     pub is_damaged: bool,
     /// Whether changes wait for the end of the command that makes them.
@@ -34,12 +33,12 @@ pub(crate) struct Session {
 impl Session {
     /// Opens the image; what a user should know of what it shows goes to standard error.
     pub fn open(view: View<'_>, mode: Mode, io: &mut Io) -> Result<Session, Failure> {
-        let OpenFs { lock, fs, notes, is_damaged } = open_fs(view, mode)?;
+        let OpenFs { fs, notes, is_damaged } = open_fs(view, mode)?;
         for note in notes {
             io.note(&format!("{}: {note}", betr_cli::show::path(view.image)))?;
         }
         let image = view.image.to_owned();
-        let (open, directory) = (Some((lock, fs)), Vec::new());
+        let (open, directory) = (Some(fs), Vec::new());
         Ok(Session { image, mode, open, is_damaged, collects: false, directory })
     }
 
@@ -49,7 +48,7 @@ impl Session {
     }
 
     pub fn fs(&self) -> &Fs {
-        &self.open.as_ref().expect("it is open between commands").1
+        self.open.as_ref().expect("it is open between commands")
     }
 
     /// Changes the image, all at once: when this returns, either everything is durable, or, with an error or
@@ -60,12 +59,10 @@ impl Session {
     ) -> Result<T, Failure> {
         let changed = self.try_change(act);
         if changed.is_err() {
-            // What is not durable goes with the volume.
+            // What is not durable goes with the volume, and the lock as well.
             self.collects = false;
-            let lock = self.open.take().map(|(lock, _)| lock);
-            drop(lock);
-            let OpenFs { lock, fs, .. } = open_fs(self.image.as_path().into(), self.mode)?;
-            self.open = Some((lock, fs));
+            self.open = None;
+            self.open = Some(open_fs(self.image.as_path().into(), self.mode)?.fs);
         }
         changed
     }
@@ -74,7 +71,7 @@ impl Session {
         &mut self,
         act: impl FnOnce(&mut Fs) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let (_, fs) = self.open.as_mut().expect("it is open between commands");
+        let fs = self.open.as_mut().expect("it is open between commands");
         let at_image = |error: betr_core::Error| failure(&self.image, None, &error);
         if !self.collects {
             // What the log holds becomes durable first; from then on nothing is, until all is there.

@@ -26,13 +26,13 @@ pub(crate) fn run(args: &Args, path: &Path, file: &Path, io: &mut Io) -> Result<
         return Err(Failure::failed(text));
     }
     if args.plan {
-        let (_image, device) = open_device(path, Access::Read)?;
+        let device = open_device(path, Access::Read)?;
         let standing = locate(&plan, &*device).map_err(|error| refused(path, file, &error))?;
         let explanation = Explanation::in_words(plan.explanation());
         plan::print(path, Some((&plan, standing)), &explanation, io)?;
         return Ok(Exit::DONE);
     }
-    let (_image, device) = open_device(path, Access::Write)?;
+    let device = open_device(path, Access::Write)?;
     let standing = carry_out(path, &device, &plan, Some(file), args.undo.as_deref())?;
     let mut meter = Meter::new(args.progress, path, !args.json)?;
     let report = check(&device, args.options(), &mut meter);

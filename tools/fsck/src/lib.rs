@@ -149,7 +149,7 @@ impl Args {
 fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     let interactive = !(args.no || args.repairs());
     let asks = interactive && !args.json && ask::can_ask(io);
-    let (image, device) = match (args.repairs(), args.writes()) {
+    let device = match (args.repairs(), args.writes()) {
         (true, true) => open_device(path, Access::Write)?,
         (true, false) => open_device(path, Access::Read)?,
         (false, _) => open_view(View { overlay: args.overlay.as_deref(), ..path.into() })?,
@@ -201,7 +201,7 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     }
     // The lock for reading is given up, so another process may change the image before it is opened for writing: it is
     // checked again.
-    drop((image, device));
+    drop(device);
     examine(&Args { yes: true, force: true, ..args.clone() }, path, io)
 }
 

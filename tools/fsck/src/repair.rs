@@ -153,7 +153,7 @@ impl Place {
         }
     }
 
-    fn file(&self) -> &File {
+    fn file(&self) -> &Arc<File> {
         match self {
             Place::Named(new) => &new.file,
             Place::Nowhere(scratch) => scratch.file(),
@@ -163,8 +163,7 @@ impl Place {
     /// Reads back what was written, all of which is verified, and lets it appear.
     fn keep(self, args: &Args) -> Result<Plan, Failure> {
         let path = args.overlay.as_deref().unwrap_or(Path::new("the plan"));
-        let twice = |error| Failure::failed(format!("{}: {error}", text::path(path)));
-        let plan = betr_cli::plan::of_file(self.file().try_clone().map_err(twice)?, path)?;
+        let plan = betr_cli::plan::of_file(self.file().clone(), path)?;
         if let Place::Named(new) = self {
             new.commit()?;
         }

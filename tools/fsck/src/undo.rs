@@ -31,7 +31,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let (path, file) = (&args.image, &args.file);
     let plan = sidecar::open(file)?;
     let plan = if plan.header().kind == PlanKind::Undo { plan } else { inverse(&plan, file)? };
-    let (_image, device) = open_device(path, Access::Write)?;
+    let device = open_device(path, Access::Write)?;
     let standing = apply(&plan, &*device).map_err(|error| refused(path, file, &error))?;
     let (name, extent) = (show::path(path), extent_of(&plan));
     if args.json {

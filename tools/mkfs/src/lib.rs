@@ -16,7 +16,7 @@ use betr_cli::size::{human, parse_size};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, ExitCodes, Failure, Io, image, json, show, time};
 use betr_copy::{CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs, tally};
-use betr_core::device::FileDevice;
+use betr_core::device::Device;
 use betr_core::format::{Superblock, ZoneSizes};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
@@ -163,11 +163,8 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         return show(args, &plan, None, io);
     }
     let target = image::create(&args.image, plan.bytes, args.force)?;
-    let file = target.file.try_clone().map_err(|error| {
-        Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(&args.image)))
-    })?;
     target.begin()?;
-    let device = FileDevice::new(file, plan.bytes);
+    let device = target.device(plan.bytes);
     let meter = counting("Writing");
     let made = fill(args, &plan, device, contents.as_mut(), &mut |warning| {
         // Whether a warning could be shown does not matter to the image.
@@ -219,9 +216,7 @@ fn least_bytes(args: &Args, contents: &mut Contents, enough: u64) -> Result<u64,
         let failed = |error: std::io::Error| {
             Failure::failed(format!("a temporary file beside {}: {error}", show::path(&args.image)))
         };
-        scratch.file().set_len(bytes).map_err(failed)?;
-        let file = scratch.file().try_clone().map_err(failed)?;
-        let device = FileDevice::new(file, bytes);
+        let device = scratch.device(bytes).map_err(failed)?;
         let made = fill(args, &plan, device, Some(contents), &mut |_| {});
         match made.and_then(|(fs, _)| Ok(fs.volume().blocks()?.available)) {
             Ok(available) => Ok(Some(available)),
@@ -259,7 +254,7 @@ fn plan(args: &Args, bytes: u64) -> Result<Plan, Failure> {
 fn fill(
     args: &Args,
     plan: &Plan,
-    device: FileDevice,
+    device: Arc<dyn Device>,
     contents: Option<&mut Contents>,
     warn: &mut dyn FnMut(String),
 ) -> Result<(Fs, Imported), CopyError> {
@@ -275,7 +270,7 @@ fn fill(
         first_ino: FIRST_INO,
         nonces: nonces().map_err(|error| betr_core::Error::Misuse(error.to_string()))?,
     };
-    let volume = Volume::create(Arc::new(device), options)?;
+    let volume = Volume::create(device, options)?;
     let now = plan.now;
     let empty = Attributes { perm: 0o755, ..Attributes::at(now) };
     // Contents may say more of the root later.

@@ -6,16 +6,8 @@
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::sync::Arc;
 
-use betr_core::device::FileDevice;
-
-/// The open file, and where it was opened.
-pub(crate) struct Host {
-    pub device: Arc<FileDevice>,
-    pub path: PathBuf,
-}
+use betr_cli::image::OpenImage;
 
 /// What the path of the image leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,21 +20,14 @@ pub(crate) enum Standing {
     Gone,
 }
 
-impl Host {
-    /// An error if the file has become shorter.
-    pub fn check_len(&self) -> io::Result<()> {
-        self.device.check_len()
-    }
-
-    /// Where the path leads. What cannot be looked at counts as the same.
-    pub fn standing(&self) -> Standing {
-        let Ok(open) = self.device.file().metadata() else { return Standing::Same };
-        match std::fs::metadata(&self.path) {
-            Ok(there) if is_same(&open, &there) => Standing::Same,
-            Ok(_) => Standing::Replaced,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Standing::Gone,
-            Err(_) => Standing::Same,
-        }
+/// Where the path of the image leads. What cannot be looked at counts as the same.
+pub(crate) fn standing(image: &OpenImage) -> Standing {
+    let Ok(open) = image.metadata() else { return Standing::Same };
+    match std::fs::metadata(&image.path) {
+        Ok(there) if is_same(&open, &there) => Standing::Same,
+        Ok(_) => Standing::Replaced,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Standing::Gone,
+        Err(_) => Standing::Same,
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use betr_cli::image::{self, Access, OpenImage, what_is_mounted_at};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show};
-use betr_core::device::{Device, FileDevice, HoldingDevice};
+use betr_core::device::{Device, HoldingDevice};
 use betr_core::disk::Disk;
 use betr_core::fs::Fs;
 use betr_core::store::CacheBudget;
@@ -20,7 +20,6 @@ use signal_hook::iterator::Signals;
 
 use crate::adapter::Adapter;
 use crate::background;
-use crate::host::Host;
 use crate::log::Log;
 use crate::options::Options;
 use crate::place::{Placed, Unmounter, place};
@@ -52,7 +51,7 @@ pub(crate) fn serve(
     // Those who wait for the image know the server by its name.
     let name = std::ffi::CString::new(image::SERVER).expect("it has no zeros");
     let _ = rustix::thread::set_name(&name);
-    let (image, fs, host) = open(&mut options, io)?;
+    let (image, fs) = open(&mut options, io)?;
     let log = if in_background { Log::System } else { Log::Stderr };
     let not_mounted = |error: std::io::Error| {
         let at = show::path(directory);
@@ -60,7 +59,7 @@ pub(crate) fn serve(
     };
     // From here on a signal waits until there is something to unmount.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(not_mounted)?;
-    let mount = Mount::new(fs, Some(host), options, directory, log);
+    let mount = Mount::new(fs, Some(image), options, directory, log);
     let mount = mount.map_err(not_mounted)?;
     let (ended, end) = mpsc::channel();
     end_at_signals(signals, &mount.server, mount.unmounter(), end);
@@ -72,8 +71,6 @@ pub(crate) fn serve(
     let served = mount.serve();
     let _ = ended.send(());
     drop(socket);
-    // Whoever waits for the image goes on when everything is durable.
-    drop(image);
     served.map_err(|error| Failure::failed(format!("{shown}: the mount has ended: {error}")))?;
     Ok(if server.state().errors == 0 { Exit::DONE } else { Exit::MOUNT_FAILED })
 }
@@ -88,12 +85,12 @@ pub(crate) struct Mount {
 impl Mount {
     pub fn new(
         fs: Fs,
-        host: Option<Host>,
+        image: Option<OpenImage>,
         options: Options,
         directory: &Path,
         log: Log,
     ) -> std::io::Result<Mount> {
-        let server = Arc::new(Server::new(fs, host, options, directory, log));
+        let server = Arc::new(Server::new(fs, image, options, directory, log));
         let root = server.shared.read(Fs::root).map_err(std::io::Error::other)?;
         server.nodes.enter(&root);
         drop(root);
@@ -123,7 +120,7 @@ impl Mount {
 }
 
 /// Opens the image. One that cannot be written is opened for reading.
-fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs, Host), Failure> {
+fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> {
     let image = match options.read_only {
         true => image::open(&options.image, Access::Read)?,
         false => match image::open(&options.image, Access::Write) {
@@ -140,11 +137,7 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs, Host), Fai
         let text = format!("{}: it ends before -o offset={}", options.shown(), options.offset);
         Failure::usage(text)
     })?;
-    let file = image.file.try_clone().map_err(|error| {
-        Failure::failed(format!("{}: cannot be opened twice: {error}", options.shown()))
-    })?;
-    let file = Arc::new(FileDevice::within(file, options.offset, len));
-    let host = Host { device: file.clone(), path: options.image.clone() };
+    let file = image.part(options.offset, len);
     let device: Arc<dyn Device> = match &options.overlay {
         Some(overlay) => betr_cli::plan::lay_over(file, &options.image, overlay)?,
         None => Arc::new(HoldingDevice::new(file, options.cache.max(HELD_MIN))),
@@ -170,7 +163,7 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs, Host), Fai
             options.shown()
         ))?;
     }
-    Ok((image, Fs::open(volume, Box::new(clock_now)), host))
+    Ok((image, Fs::open(volume, Box::new(clock_now))))
 }
 
 fn open_volume(

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use betr_cli::image::what_is_mounted_at;
+use betr_cli::image::{OpenImage, what_is_mounted_at};
 use betr_core::error::{Place, Refusal};
 use betr_core::fs::{Fs, Shared};
 use betr_core::ids::{BLOCK_SIZE, Ino, Msn, Time};
@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::counters::Counters;
 use crate::errno::{Answer, Errno, of_error};
-use crate::host::{Host, Standing};
+use crate::host::{Standing, standing};
 use crate::log::Log;
 use crate::nodes::Nodes;
 use crate::options::Options;
@@ -49,7 +49,7 @@ pub(crate) struct Server {
     pub nodes: Nodes,
     pub options: Options,
     /// The file of the image, if it has one, and where its path led at the last look.
-    host: Option<Host>,
+    image: Option<OpenImage>,
     standing: Mutex<Standing>,
     /// Where it is mounted.
     directory: PathBuf,
@@ -106,13 +106,19 @@ pub(crate) struct Told {
 }
 
 impl Server {
-    pub fn new(fs: Fs, host: Option<Host>, options: Options, directory: &Path, log: Log) -> Server {
+    pub fn new(
+        fs: Fs,
+        image: Option<OpenImage>,
+        options: Options,
+        directory: &Path,
+        log: Log,
+    ) -> Server {
         Server {
             shared: Shared::new(fs),
             nodes: Nodes::default(),
             read_only: AtomicBool::new(options.read_only),
             options,
-            host,
+            image,
             standing: Mutex::new(Standing::Same),
             directory: directory.to_owned(),
             notifier: OnceLock::new(),
@@ -135,7 +141,7 @@ impl Server {
         State {
             read_only: self.is_read_only(),
             host_full: self.host_full.load(Ordering::Relaxed),
-            standing: self.host.as_ref().map_or(Standing::Same, Host::standing),
+            standing: self.image.as_ref().map_or(Standing::Same, standing),
             errors: self.errors.load(Ordering::Relaxed),
             told: self.told.lock().clone(),
             uptime: self.since.elapsed(),
@@ -228,13 +234,13 @@ impl Server {
 
     /// Looks whether the file of the image is still whole, and in its place.
     fn look_at_host(&self) -> Answer<()> {
-        let Some(host) = &self.host else { return Ok(()) };
-        let standing = host.standing();
+        let Some(image) = &self.image else { return Ok(()) };
+        let standing = standing(image);
         let before = std::mem::replace(&mut *self.standing.lock(), standing);
         if let Some(text) = standing.text().filter(|_| before != standing) {
             self.log.error(&format!("{}: {text}", self.options.shown()));
         }
-        host.check_len().map_err(|source| {
+        image.check_len().map_err(|source| {
             // What is cut off is gone, and nothing can be written there.
             let error = betr_core::Error::Io { op: "sync", place: Place::Image, source };
             self.report(error.to_string(), true);

@@ -10,7 +10,6 @@ mod list;
 mod tests;
 pub mod unpack;
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -19,13 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use betr_cli::codes::GENERAL;
 use betr_cli::image;
-use betr_cli::image::next_data;
 use betr_cli::progress::Meter;
 use betr_cli::size::human;
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::{failure, open_view};
 use betr_cli::{Exit, Failure, Io, scratch, show};
-use betr_core::device::{Device, FileDevice, LenientDevice};
+use betr_core::device::{Device, LenientDevice, Scratch};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::redact::{Redacted, redact};
 use betr_core::space::Bitmap;
@@ -93,11 +91,9 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         return Err(Failure::usage(text));
     }
     let path = args.image.path();
-    let (image, base) = open_view(args.image.view())?;
+    let base = open_view(args.image.view())?;
     let lenient = Arc::new(LenientDevice::new(base.clone(), base.len()));
     let device: Arc<dyn Device> = lenient.clone();
-    // A plan that is laid over has blocks where the image may have holes.
-    let holes = Some(&image.file).filter(|_| args.image.view().overlay.is_none());
     let contents = match (args.data, args.keep_damaged) {
         (true, _) => Contents::All,
         (false, true) => Contents::OfDamaged,
@@ -110,7 +106,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         0 => "Reading the structure".into(),
         bytes => format!("Packing: {}", human(bytes)),
     });
-    let source = Source::of(&device, contents, draft.file(), holes)
+    let source = Source::of(&device, contents, &draft)
         .map_err(|error| failure(path, Some(&device), &error))?;
     if to_stdout {
         source.write(Counted(io.data(), &written))?;
@@ -123,7 +119,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             false => image::create_new(&args.file)?,
         };
         new.begin()?;
-        let blocks = source.write(Counted(BufWriter::new(&new.file), &written)).map_err(failed)?;
+        let blocks = source.write(Counted(BufWriter::new(&*new.file), &written)).map_err(failed)?;
         let bytes = new.file.metadata().map_err(failed)?.len();
         new.commit()?;
         drop(meter);
@@ -169,8 +165,6 @@ struct Source<'s> {
     header: Header,
     /// The image, or its copy without contents.
     device: Arc<dyn Device>,
-    /// The file of it that may have holes.
-    holes: Option<&'s File>,
     /// The blocks; none if all do that are not zero, because nothing says which are used.
     blocks: Option<Bitmap>,
     found: Redacted,
@@ -178,12 +172,11 @@ struct Source<'s> {
 }
 
 impl<'s> Source<'s> {
-    /// Looks at an image. `draft` is an empty file for its copy; `holes` is the file of the image, if that may have holes.
+    /// Looks at an image. `draft` is an empty file for its copy.
     fn of(
         device: &Arc<dyn Device>,
         contents: Contents,
-        draft: &'s File,
-        holes: Option<&'s File>,
+        draft: &'s Scratch,
     ) -> betr_core::Result<Source<'s>> {
         let header = Header { contents, image_bytes: device.len() };
         let failed = |source| betr_core::Error::Io {
@@ -191,10 +184,8 @@ impl<'s> Source<'s> {
             place: betr_core::Place::Image,
             source,
         };
-        draft.set_len(header.image_bytes).map_err(failed)?;
-        let copy = draft.try_clone().map_err(failed)?;
-        let copy: Arc<dyn Device> = Arc::new(FileDevice::new(copy, header.image_bytes));
-        let mut list = List::behind(draft, header.image_bytes);
+        let copy = draft.device(header.image_bytes).map_err(failed)?;
+        let mut list = List::behind(draft.file(), header.image_bytes);
         let keep_damaged = contents == Contents::OfDamaged;
         if contents == Contents::All {
             let nowhere = Arc::new(Nowhere(header.image_bytes));
@@ -205,13 +196,13 @@ impl<'s> Source<'s> {
                 blocks.join(&found.blocks);
                 blocks
             });
-            return Ok(Source { header, device: device.clone(), holes, blocks, found, list });
+            return Ok(Source { header, device: device.clone(), blocks, found, list });
         }
         let found =
             redact(device, copy.clone(), keep_damaged, &mut |original| list.push(&original))?;
         list.flush().map_err(failed)?;
-        let (holes, blocks) = (Some(draft), Some(found.blocks.clone()));
-        Ok(Source { header, device: copy, holes, blocks, found, list })
+        let blocks = Some(found.blocks.clone());
+        Ok(Source { header, device: copy, blocks, found, list })
     }
 
     /// The next blocks from one on that may not be zero.
@@ -231,11 +222,7 @@ impl<'s> Source<'s> {
                 return Ok(None);
             }
             let byte = row.start * BLOCK_SIZE as u64;
-            let data = match self.holes {
-                Some(file) => next_data(file, byte, self.header.image_bytes)?,
-                None => Some(byte),
-            };
-            let Some(data) = data else { return Ok(None) };
+            let Some(data) = self.device.next_data(byte)? else { return Ok(None) };
             at = data / BLOCK_SIZE as u64;
             if row.contains(&at) {
                 return Ok(Some(at..row.end.min(at + AT_ONCE)));

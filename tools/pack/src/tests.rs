@@ -5,7 +5,7 @@ use std::sync::Arc;
 use betr_core::anatomy::{Anatomy, Kind};
 use betr_core::check::{CATALOG, CheckOptions, Report, check};
 use betr_core::damage::{Damage, Verb, make_broken};
-use betr_core::device::{Device, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice, Scratch};
 use betr_core::disk::Disk;
 use betr_core::format::{FileType, Magic, Seal, ZoneSizes};
 use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs, New};
@@ -83,9 +83,9 @@ fn pack(
     device: &Arc<dyn Device>,
     contents: Contents,
 ) -> betr_core::Result<(Arc<dyn Device>, Vec<Original>)> {
-    let draft = tempfile::tempfile().unwrap();
+    let draft = Scratch::new(tempfile::tempfile().unwrap(), String::new());
     let mut pack = Vec::new();
-    Source::of(device, contents, &draft, None)?.write(&mut pack).unwrap();
+    Source::of(device, contents, &draft)?.write(&mut pack).unwrap();
     let unpacked = MemoryDevice::new(device.len());
     let mut reader = PackReader::new(&pack[..]).unwrap();
     while let Some((first, bytes)) = reader.row().unwrap() {

@@ -92,7 +92,7 @@ fn unpack(args: &Args, name: &str, input: impl BufRead, io: &mut Io) -> Result<E
         blocks += bytes.len().div_ceil(BLOCK_SIZE);
     }
     let list = args.originals.as_deref().map(image::create_new).transpose()?;
-    let mut lines = list.as_ref().map(|list| BufWriter::new(&list.file));
+    let mut lines = list.as_ref().map(|list| BufWriter::new(&*list.file));
     while let Some(original) = pack.original().map_err(damaged)? {
         if let Some(lines) = &mut lines {
             let Original { byte, bytes, hash } = original;

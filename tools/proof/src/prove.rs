@@ -53,7 +53,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         return Err(Failure::usage(text));
     }
     let image = args.image.path();
-    let (_image, device) = open_view(args.image.view())?;
+    let device = open_view(args.image.view())?;
     let superblock = checkpoint(&Disk::new(device.clone()), image, "prove", io)?;
     if superblock.features.incompatible != 0 {
         let bits = superblock.features.incompatible;
@@ -101,7 +101,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     };
     let name = show::path(output);
     let new = image::create_new(output)?;
-    let bytes = write(BufWriter::new(&new.file), &claim, &read, &*device)
+    let bytes = write(BufWriter::new(&*new.file), &claim, &read, &*device)
         .map_err(|error| Failure::failed(format!("{name}: cannot be written: {error}")))?;
     new.commit()?;
     writeln!(io.out, "{name}: {bytes} bytes, {} of root {}", Printable(&claim.path), root.hash)?;

@@ -29,7 +29,7 @@ pub struct Args {
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let path = args.image.path();
     let name = show::path(path);
-    let (_image, device) = open_view(args.image.view())?;
+    let device = open_view(args.image.view())?;
     let superblock = checkpoint(&Disk::new(device.clone()), path, "verify", io)?;
     let (root, epoch) = (superblock.table.page.hash, superblock.birth.epoch.0);
     if root != args.root {

@@ -11,7 +11,7 @@ use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, json};
 use betr_core::Error;
 use betr_core::check::{CheckOptions, Report, Severity, check};
-use betr_core::device::{Device, FileDevice};
+use betr_core::device::Device;
 use betr_core::format::Superblock;
 use betr_core::format::limits::FILE_BLOCK;
 use betr_core::format::{MetaKey, parse_data_key};
@@ -60,15 +60,11 @@ impl Args {
         let Some(output) = &self.output else { return self.in_place(log, io) };
         let len = log.device.len();
         let new = create(output, len, self.force)?;
-        let source = (!log.is_laid_over).then_some(&log.lock.file);
-        copy_to(&*log.device, source, &new).map_err(|error| {
+        copy_to(&*log.device, &new).map_err(|error| {
             let output = show::path(output);
             Failure::failed(format!("{output}: {}: cannot be copied: {error}", log.name()))
         })?;
-        let file = new.file.try_clone().map_err(|error| {
-            Failure::failed(format!("{}: cannot be opened twice: {error}", show::path(output)))
-        })?;
-        let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, len));
+        let device = new.device(len);
         let done = self.replay(log, output, device.clone())?;
         // The copy is as it will stay: what was damaged in the image, and what the replay made, are seen at once.
         let damage = damage_of(&check(&device, CheckOptions::default(), &mut ()));

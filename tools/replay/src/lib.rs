@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use betr_cli::image::{Access, OpenImage};
+use betr_cli::image::Access;
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::{failure, open_device, open_view};
 use betr_cli::{Exit, Failure, Io};
@@ -63,9 +63,6 @@ enum Verb {
 /// What the verbs work on.
 struct Log {
     path: PathBuf,
-    lock: OpenImage,
-    /// Whether something is laid over the image.
-    is_laid_over: bool,
     /// Whether it is that of a slot that the user chose.
     is_older: bool,
     device: Arc<dyn Device>,
@@ -75,7 +72,7 @@ struct Log {
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let view = args.image.view();
-    let (lock, device) = match &args.verb {
+    let device = match &args.verb {
         Verb::Apply(apply) if apply.in_place && view.overlay.is_some() => {
             return Err(Failure::usage("--in-place: what a plan is laid over can only be read"));
         }
@@ -88,9 +85,8 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let ring = read_identity(&disk).and_then(|identity| Ring::read(&disk, &identity));
     let ring = ring.map_err(at_image)?;
     let superblock = ring.choose(args.slot).map_err(at_image)?.clone();
-    let is_laid_over = view.overlay.is_some();
     let is_older = args.slot.is_some();
-    let log = Log { path, lock, is_laid_over, is_older, device, superblock };
+    let log = Log { path, is_older, device, superblock };
     match &args.verb {
         Verb::List(args) => args.run(&log, io),
         Verb::Show(args) => args.run(&log, io),

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use betr_cli::image::OpenImage;
 use betr_cli::progress::CheckMeter;
 use betr_cli::volume::{clock_now, failure, nonces, open_view};
 use betr_cli::{Failure, show};
@@ -31,8 +30,6 @@ const SHARE: u64 = 1024;
 pub(crate) struct Opened {
     pub fs: Fs,
     pub found: Found,
-    /// The lock.
-    _image: OpenImage,
 }
 
 /// What became of the image on the way.
@@ -68,7 +65,7 @@ impl Found {
 /// Opens what `args` name.
 pub(crate) fn open(args: &Args) -> Result<Opened, Failure> {
     let path = args.image.path();
-    let (image, base) = open_view(args.image.view())?;
+    let base = open_view(args.image.view())?;
     let (there, stated) = (base.len(), stated_bytes(&base));
     if let Some(stated) = stated.filter(|stated| stated / SHARE > there) {
         let name = show::path(path);
@@ -103,7 +100,7 @@ pub(crate) fn open(args: &Args) -> Result<Opened, Failure> {
     };
     let volume = volume.map_err(|error| failure(path, Some(&device), &error))?;
     let fs = Fs::open(volume, Box::new(clock_now));
-    Ok(Opened { fs, found, _image: image })
+    Ok(Opened { fs, found })
 }
 
 /// The superblock to start from; an error where there is none, or none that this version understands.

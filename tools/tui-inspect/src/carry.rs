@@ -55,7 +55,7 @@ fn save(path: PathBuf, query: &Query, sheet: &Sheet, spot: &Spot) -> Result<Path
     let failed = |error: std::io::Error| format!("{name}: {error}");
     let new = betr_cli::image::create_new(&path)
         .map_err(|error| betr_cli::Failure::from(error).message)?;
-    let mut file = std::io::BufWriter::new(&new.file);
+    let mut file = std::io::BufWriter::new(&*new.file);
     let mut nothing = std::io::sink();
     let mut io = Io::plain(&mut file, &mut nothing);
     let notes: Vec<&str> = sheet.notes.iter().map(|note| note.text.as_str()).collect();

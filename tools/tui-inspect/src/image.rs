@@ -9,7 +9,7 @@ use betr_cli::{Failure, moment, show};
 use betr_core::Error;
 use betr_core::anatomy::{Area, Ground};
 use betr_core::check::Report;
-use betr_core::device::{Device, FileDevice};
+use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::format::{Identity, Magic, Seal, Superblock};
 use betr_core::fs::{Fs, open_as_of};
@@ -101,8 +101,7 @@ impl Source {
             Source::Memory { device, .. } => return Ok(device.clone()),
             Source::File { path, overlay } => (path, overlay),
         };
-        let opened = betr_cli::image::look(path)?;
-        let device: Arc<dyn Device> = Arc::new(FileDevice::new(opened.file, opened.len));
+        let device = betr_cli::image::look(path)?.device();
         match overlay {
             Some(overlay) => betr_cli::plan::lay_over(device, path, overlay),
             None => Ok(device),

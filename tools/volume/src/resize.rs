@@ -1,6 +1,5 @@
 //! `betr resize`: a larger image.
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use betr_cli::image::{self, Access};
 use betr_cli::size::{human, parse_size};
 use betr_cli::volume::{clock, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show};
-use betr_core::device::{Device, FileDevice};
+use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::ids::{BLOCK_SIZE, Time};
 use betr_core::volume::{Mode, OpenOptions, Volume, read_identity};
@@ -40,9 +39,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let name = show::path(&args.image);
     let host =
         |what: &str, error: std::io::Error| Failure::failed(format!("{name}: {what}: {error}"));
-    let file = image.file.try_clone().map_err(|error| host("cannot be opened twice", error))?;
-    let is_device = file.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
-    let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, image.len));
+    let device = image.device();
     let as_it_is = Disk::new(device.clone());
     let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
     let before = read_identity(&as_it_is).map_err(failed)?.image_blocks * BLOCK_SIZE as u64;
@@ -52,21 +49,21 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             "{name}: has {before} bytes, and does not become smaller: {asked} bytes are asked for"
         )));
     }
-    if is_device && asked > image.len {
+    if image.is_block_device && asked > image.len {
         return Err(Failure::failed(format!("{name}: the device has only {} bytes", image.len)));
     }
     if asked > before {
         if asked > image.len {
-            image.file.set_len(asked).map_err(|error| host("cannot be extended", error))?;
+            image.set_len(asked).map_err(|error| host("cannot be extended", error))?;
         }
         let now = clock()?();
-        let grown = grow(&image.file, asked, now);
+        let grown = grow(image.part(0, asked), now);
         if grown.is_err() && asked > image.len {
             // As long as it must be, and no longer than it was besides.
             let now = read_identity(&as_it_is).map_or(asked, |identity| {
                 (identity.image_blocks * BLOCK_SIZE as u64).max(image.len)
             });
-            let cut = image.file.set_len(now);
+            let cut = image.set_len(now);
             cut.map_err(|error| host("cannot be made as short as it was", error))?;
         }
         grown.map_err(failed)?;
@@ -82,11 +79,9 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-fn grow(file: &std::fs::File, bytes: u64, now: Time) -> betr_core::Result<()> {
-    let misuse = |error: &dyn std::fmt::Display| betr_core::Error::Misuse(error.to_string());
-    let file = file.try_clone().map_err(|error| misuse(&error))?;
-    let device: Arc<dyn Device> = Arc::new(FileDevice::new(file, bytes));
-    let nonces = nonces().map_err(|error| misuse(&error))?;
+fn grow(device: Arc<dyn Device>, now: Time) -> betr_core::Result<()> {
+    let bytes = device.len();
+    let nonces = nonces().map_err(|error| betr_core::Error::Misuse(error.to_string()))?;
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
     let (mut volume, _) = Volume::open(device, options)?;
     volume.note_time(now);

@@ -41,7 +41,7 @@ pub struct Args {
 
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (_image, device) = open_device(&args.image, Access::Write)?;
+    let device = open_device(&args.image, Access::Write)?;
     let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
     let disk = Disk::new(device.clone());
     let before = read_identity(&disk).map_err(failed)?;

@@ -68,7 +68,7 @@ enum How {
 
 pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let access = if args.verb.is_some() { Access::Write } else { Access::Read };
-    let (_image, device) = open_device(&args.image, access)?;
+    let device = open_device(&args.image, access)?;
     let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
     let anatomy = Anatomy::of(&device).map_err(failed)?;
     let Some(structure) = &args.structure else { return list(args, &anatomy, io) };

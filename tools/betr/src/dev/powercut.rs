@@ -43,7 +43,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (_image, device) = open_device(&args.image, Access::Write)?;
+    let device = open_device(&args.image, Access::Write)?;
     let overlay = Arc::new(OverlayDevice::new(device.clone()));
     let recorder = Arc::new(RecordingDevice::new(overlay));
     let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);

@@ -4,22 +4,21 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{NewImage, next_data};
+use super::NewImage;
 use betr_core::device::Device;
 use betr_core::ids::{BLOCK_SIZE, is_zero};
 
 /// What is copied at once.
 const STEP: usize = 1 << 20;
 
-/// Copies everything on a device to a new image, which is as long. Blocks of zeros become holes; those
-/// of `source`, if the device is nothing but that file, are not even read.
-pub fn copy_to(device: &dyn Device, source: Option<&File>, new: &NewImage) -> io::Result<()> {
+/// Copies everything on a device to a new image, which is as long. Blocks of zeros become holes; holes are not read.
+pub fn copy_to(device: &dyn Device, new: &NewImage) -> io::Result<()> {
     let mut buffer = vec![0; STEP];
     let mut at = 0;
     while at < device.len() {
         // A block device has anything where nothing is written.
-        if let Some(file) = source.filter(|_| !new.is_device()) {
-            let Some(next) = next_data(file, at, device.len())? else { break };
+        if !new.is_device() {
+            let Some(next) = device.next_data(at)? else { break };
             at = next;
         }
         let count = buffer.len().min(usize::try_from(device.len() - at).unwrap_or(usize::MAX));

@@ -24,6 +24,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// 2 MiB at each end of a block device are wiped, in bytes: signatures of file systems and partition tables lie there.
 const WIPED: u64 = 2 << 20;
@@ -33,7 +34,7 @@ const WIPED: u64 = 2 << 20;
 #[derive(Debug)]
 pub struct NewImage {
     /// The file to write, of the length asked for; zeros, unless it is a block device.
-    pub file: File,
+    pub file: Arc<File>,
     /// Where it will be: free of symbolic links in the last place.
     path: PathBuf,
     place: Place,
@@ -65,7 +66,7 @@ pub fn create(path: impl AsRef<Path>, len: u64, force: bool) -> Result<NewImage,
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let (temp, file) = Temp::create(&target, Mode::from_raw_mode(0o666))?;
-            let new = NewImage { file, path: target, place: Place::New { temp } };
+            let new = NewImage { file: file.into(), path: target, place: Place::New { temp } };
             new.set_len(len)?;
             return Ok(new);
         }
@@ -77,7 +78,7 @@ pub fn create(path: impl AsRef<Path>, len: u64, force: bool) -> Result<NewImage,
     }
     if old.is_block_device {
         let place = Place::Device { len: old.len };
-        let new = NewImage { file: old.file, path: target, place };
+        let new = NewImage { file: old.file.file().clone(), path: target, place };
         new.set_len(len)?;
         return Ok(new);
     }
@@ -88,7 +89,7 @@ pub fn create(path: impl AsRef<Path>, len: u64, force: bool) -> Result<NewImage,
         new.set_len(len)?;
         return Ok(new);
     }
-    Ok(NewImage { file: old.file, path: target, place: Place::File { len } })
+    Ok(NewImage { file: old.file.file().clone(), path: target, place: Place::File { len } })
 }
 
 /// Starts a new file at `path`, where there must be nothing; empty at first.
@@ -98,7 +99,7 @@ pub fn create_new(path: impl AsRef<Path>) -> Result<NewImage, OpenError> {
         return Err(OpenError::Exists { path: path.as_ref().into() });
     }
     let (temp, file) = Temp::create(&target, Mode::from_raw_mode(0o666))?;
-    Ok(NewImage { file, path: target, place: Place::New { temp } })
+    Ok(NewImage { file: file.into(), path: target, place: Place::New { temp } })
 }
 
 /// The length of the regular file or block device at `path`, for a tool that is given no size;
@@ -113,7 +114,7 @@ pub fn existing_len(path: impl AsRef<Path>) -> Result<Option<u64>, OpenError> {
 
 /// Whether a file has other names, or is a mount point, so that another cannot take its name.
 fn is_bound(target: &Path, old: &OpenImage) -> Result<bool, OpenError> {
-    let meta = old.file.metadata().map_err(doing(target, "examine"))?;
+    let meta = old.metadata().map_err(doing(target, "examine"))?;
     let stat = statx(CWD, target, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE);
     let is_mount = stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
     Ok(meta.nlink() > 1 || is_mount)
@@ -142,7 +143,7 @@ fn replacing(
     temp: Temp,
     file: File,
 ) -> Result<NewImage, OpenError> {
-    let meta = old.file.metadata().map_err(doing(&target, "examine"))?;
+    let meta = old.metadata().map_err(doing(&target, "examine"))?;
     let new = file.metadata().map_err(doing(&target, "examine"))?;
     if (new.uid(), new.gid()) != (meta.uid(), meta.gid()) {
         std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()))
@@ -151,7 +152,7 @@ fn replacing(
     // After the owner, since a change of owner clears bits of the mode.
     file.set_permissions(Permissions::from_mode(meta.mode() & 0o7777))
         .map_err(doing(&target, "keep the mode of"))?;
-    Ok(NewImage { file, path: target, place: Place::Replacing { temp, old } })
+    Ok(NewImage { file: file.into(), path: target, place: Place::Replacing { temp, old } })
 }
 
 impl NewImage {
@@ -203,7 +204,7 @@ impl NewImage {
             Place::Device { .. } | Place::File { .. } => return Ok(()),
             Place::New { temp } => temp.appear(&self.file, path)?,
             Place::Replacing { temp, old } => {
-                let old = old.file.metadata().map_err(doing(path, "examine"))?;
+                let old = old.metadata().map_err(doing(path, "examine"))?;
                 let there = fs::symlink_metadata(path);
                 if !there.is_ok_and(|there| same_file(&there, &old)) {
                     return Err(OpenError::Replaced { path: path.clone() });

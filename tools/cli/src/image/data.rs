@@ -2,28 +2,27 @@
 
 use super::OpenImage;
 use super::error::{OpenError, doing};
-use super::holes::next_data;
 use crate::probe;
-use std::fs::File;
+use betr_core::device::Device;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 /// What is looked at between two looks for holes.
 const STEP: u64 = 1 << 20;
 
 /// What data there is, in words; none if it may be overwritten without asking.
 pub(super) fn data_in(image: &OpenImage) -> Result<Option<String>, OpenError> {
-    let read = |at: u64, buffer: &mut [u8]| image.file.read_exact_at(buffer, at);
+    let device = &*image.file;
+    let read = |at: u64, buffer: &mut [u8]| device.read_at(at, buffer);
     if let Some(found) = probe::probe(&read, image.len) {
         return Ok(Some(found.with_article()));
     }
     const MIB: u64 = 1 << 20;
     let any = if image.is_block_device {
         let last = image.len.saturating_sub(MIB);
-        any_byte(&image.file, 0, image.len.min(MIB))
-            .and_then(|first| Ok(first || any_byte(&image.file, last, image.len)?))
+        any_byte(device, 0, image.len.min(MIB))
+            .and_then(|first| Ok(first || any_byte(device, last, image.len)?))
     } else {
-        any_byte_beside_holes(&image.file, image.len)
+        any_byte_beside_holes(device)
     };
     let any = any.map_err(doing(&image.path, "read"))?;
     Ok(any.then(|| "data".to_owned()))
@@ -31,11 +30,11 @@ pub(super) fn data_in(image: &OpenImage) -> Result<Option<String>, OpenError> {
 
 /// Whether the file has a byte that is not zero. Holes are skipped: an empty image may be much
 /// longer than anybody wants to read.
-fn any_byte_beside_holes(file: &File, len: u64) -> io::Result<bool> {
+fn any_byte_beside_holes(device: &dyn Device) -> io::Result<bool> {
     let mut at = 0;
-    while let Some(start) = next_data(file, at, len)? {
-        let end = len.min(start + STEP);
-        if any_byte(file, start, end)? {
+    while let Some(start) = device.next_data(at)? {
+        let end = device.len().min(start + STEP);
+        if any_byte(device, start, end)? {
             return Ok(true);
         }
         at = end;
@@ -44,12 +43,12 @@ fn any_byte_beside_holes(file: &File, len: u64) -> io::Result<bool> {
 }
 
 /// Whether the range has a byte that is not zero.
-fn any_byte(file: &File, start: u64, end: u64) -> io::Result<bool> {
+fn any_byte(device: &dyn Device, start: u64, end: u64) -> io::Result<bool> {
     let mut buffer = vec![0; 1 << 20];
     let mut at = start;
     while at < end {
         let count = buffer.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-        file.read_exact_at(&mut buffer[..count], at)?;
+        device.read_at(at, &mut buffer[..count])?;
         if buffer[..count].iter().any(|byte| *byte != 0) {
             return Ok(true);
         }

@@ -10,10 +10,8 @@ use betr_cli::scratch;
 use betr_cli::volume::{clock_now, nonces};
 use betr_core::address::Address;
 use betr_core::check::{CheckOptions, Repairable};
-use betr_core::device::FileDevice;
 use betr_core::format::Magic;
 use betr_core::mend::MissingPart;
-use betr_core::plan::Plan;
 use betr_core::text::printable;
 use betr_fsck::Trial;
 
@@ -31,7 +29,7 @@ const LOSSES_MAX: usize = 10_000;
 
 /// A repair that is planned, in a file without a name.
 pub(crate) struct Planned {
-    file: File,
+    file: Arc<File>,
 }
 
 /// Plans a repair of everything that was found.
@@ -58,13 +56,12 @@ pub(super) fn preview(image: &Image, work: &Arc<Work>) -> Result<(Planned, Sheet
         return Err(format!("the repair would leave {worse}: it is not offered"));
     }
     let kept = scratch()?;
-    let file = kept.file().try_clone().map_err(text)?;
+    let file = kept.file().clone();
     if !trial.write(&file).map_err(text)? {
         return Err("the repair would change nothing".into());
     }
-    let len = file.metadata().map_err(text)?.len();
-    let plan = Plan::open(Arc::new(FileDevice::new(file.try_clone().map_err(text)?, len)))
-        .map_err(text)?;
+    let plan = betr_cli::plan::of_file(file.clone(), image.source.path())
+        .map_err(|failure| failure.message)?;
     let mut rows = Vec::new();
     let mut put = |role, mark: &str, what: String, spot: Option<Spot>| {
         rows.push(Row::of(vec![Cell::new(role, mark), Cell::new(role, what)]).to(spot));
@@ -148,8 +145,8 @@ pub(super) fn preview(image: &Image, work: &Arc<Work>) -> Result<(Planned, Sheet
 pub(crate) fn write_overlay(planned: &Planned, path: &Path) -> Result<(), String> {
     let new = betr_cli::plan::create(path).map_err(|failure| failure.message)?;
     let failed = |error: io::Error| format!("{}: {error}", betr_cli::show::path(path));
-    let mut from = planned.file.try_clone().map_err(failed)?;
+    let mut from = &*planned.file;
     io::Seek::rewind(&mut from).map_err(failed)?;
-    io::copy(&mut from, &mut &new.file).map_err(failed)?;
+    io::copy(&mut from, &mut &*new.file).map_err(failed)?;
     new.commit().map_err(|error| betr_cli::Failure::from(error).message)
 }

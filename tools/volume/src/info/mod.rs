@@ -64,7 +64,7 @@ enum State {
 
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (_image, device) = open_view(args.image.view())?;
+    let device = open_view(args.image.view())?;
     let failed = |error: betr_core::Error| failure(args.image.path(), Some(&device), &error);
     let volume = read(&device, args.slot).map_err(failed)?;
     if args.json {

@@ -7,12 +7,11 @@ mod escape;
 mod format;
 
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use betr_cli::image::OpenImage;
 use betr_cli::probe::{Foreign, probe_all};
 use betr_cli::{Exit, ExitCodes, Failure, Io, image, show};
+use betr_core::device::Device;
 use betr_core::format::{IDENTITY_AT, Identity, limits};
 use betr_core::ids::BLOCK_SIZE;
 use uuid::Uuid;
@@ -98,11 +97,12 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 
 fn look(path: &Path) -> Result<Found, Failure> {
     let image = image::look(path)?;
-    let read = |at: u64, buffer: &mut [u8]| image.file.read_exact_at(buffer, at);
+    let device = image.device();
+    let read = |at: u64, buffer: &mut [u8]| device.read_at(at, buffer);
     let mut found = Vec::new();
     for foreign in probe_all(&read, image.len) {
         let one = match foreign.is_betr() {
-            true => betr(&image)?,
+            true => betr(path, &*device)?,
             false => type_of(&foreign).map(|name| vec![("TYPE", name.to_owned())]),
         };
         let name = type_of(&foreign).unwrap_or(foreign.name);
@@ -130,13 +130,13 @@ fn type_of(foreign: &Foreign) -> Option<&'static str> {
 }
 
 /// What the identity block says; nothing if it does not verify.
-fn betr(image: &OpenImage) -> Result<Option<Vec<Variable>>, Failure> {
+fn betr(path: &Path, device: &dyn Device) -> Result<Option<Vec<Variable>>, Failure> {
     let mut block = [0; BLOCK_SIZE];
-    match image.file.read_exact_at(&mut block, IDENTITY_AT) {
+    match device.read_at(IDENTITY_AT, &mut block) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
         Err(error) => {
-            return Err(Failure::failed(format!("{}: {error}", show::path(&image.path))));
+            return Err(Failure::failed(format!("{}: {error}", show::path(path))));
         }
     }
     let kind = [("TYPE", "betr".to_owned()), ("USAGE", "filesystem".to_owned())];

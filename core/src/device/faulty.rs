@@ -12,6 +12,8 @@ use super::Device;
 pub enum Trouble {
     /// It fails, and nothing happens.
     Error,
+    /// It fails with an error of this kind, and nothing happens.
+    Kind(io::ErrorKind),
     /// It fails after half of the bytes.
     HalfDone,
     /// It succeeds, and nothing happens.
@@ -116,6 +118,7 @@ impl Device for FaultyDevice {
                 Err(failure())
             }
             Some(Trouble::Error) => Err(failure()),
+            Some(Trouble::Kind(kind)) => Err(kind.into()),
             // As if it had been an older state of the device: the bytes that stand there are not believed.
             Some(Trouble::Lost) => {
                 buf.fill(0);
@@ -135,6 +138,7 @@ impl Device for FaultyDevice {
         match self.meet(|state| Call::Write(next(&mut state.writes))) {
             None => self.base.write_at(at, bytes),
             Some(Trouble::Error) => Err(failure()),
+            Some(Trouble::Kind(kind)) => Err(kind.into()),
             Some(Trouble::HalfDone) => {
                 self.base.write_at(at, &bytes[..bytes.len() / 2])?;
                 Err(failure())
@@ -152,6 +156,7 @@ impl Device for FaultyDevice {
             None => self.base.flush(),
             Some(Trouble::Lost | Trouble::Astray(_)) => Ok(()),
             Some(Trouble::Error | Trouble::HalfDone) => Err(failure()),
+            Some(Trouble::Kind(kind)) => Err(kind.into()),
         }
     }
 }

@@ -48,6 +48,11 @@ pub trait Device: Send + Sync {
     /// Fills `buf` from position `at`; past the end is an error.
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()>;
 
+    /// Fills several buffers, each from its position. After an error it is not known what is in them.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        reads.iter_mut().try_for_each(|(at, buf)| self.read_at(*at, buf))
+    }
+
     /// Writes `bytes` at position `at`; past the end is an error.
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 

@@ -20,6 +20,10 @@ pub use scattered::Scattered;
 
 /// The most bytes that are fetched at once, whatever an image says.
 const FETCH_MAX: u64 = 64 << 20;
+/// A read or write that fails with a transient error is tried 3 times in all. Interrupted calls and timeouts of network
+/// block devices pass; a device that is gone fails as often as it is asked, and each timeout may take half a minute.
+const TRIES: u32 = 3;
+
 /// What has been asked of a device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
@@ -134,14 +138,15 @@ impl Disk {
 
     fn read_places(&self, at: u64, places: Places, mut memory: &mut [u8]) -> Result<()> {
         let failed = |source| Error::read(at, source);
+        let mut reads = SmallVec::<[(u64, &mut [u8]); 1]>::new();
         for (at, len) in places {
             self.counters.reads.fetch_add(1, Ordering::Relaxed);
             self.counters.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
             let (part, behind) = memory.split_at_mut(len);
-            self.device.read_at(at, part).map_err(failed)?;
+            reads.push((at, part));
             memory = behind;
         }
-        Ok(())
+        tried(|| self.device.read_many(&mut reads)).map_err(failed)
     }
 
     /// `len` bytes at `at`, or those of them that there are, will be read soon. Where they lie scattered this says
@@ -170,7 +175,7 @@ impl Disk {
             self.counters.writes.fetch_add(1, Ordering::Relaxed);
             self.counters.written_bytes.fetch_add(len as u64, Ordering::Relaxed);
             let (part, behind) = rest.split_at(len);
-            self.device.write_at(at, part).map_err(failed)?;
+            tried(|| self.device.write_at(at, part)).map_err(failed)?;
             rest = behind;
         }
         Ok(())
@@ -201,6 +206,49 @@ impl Disk {
             writes: get(&self.counters.writes),
             written_bytes: get(&self.counters.written_bytes),
             flushes: get(&self.counters.flushes),
+        }
+    }
+}
+
+/// Tries a call of the device again while its error is transient, up to [`TRIES`] times in all. A flush is never repeated: the
+/// kernel reports a failed write-back once, and forgets it.
+fn tried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    for _ in 1..TRIES {
+        match call() {
+            Err(error) if matches!(error.kind(), Interrupted | TimedOut | WouldBlock) => {}
+            done => return done,
+        }
+    }
+    call()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Call, FaultyDevice, MemoryDevice, Trouble};
+
+    #[test]
+    fn transient_errors_are_tried_again_and_others_are_not() {
+        use io::ErrorKind::{Interrupted, Other, TimedOut, WouldBlock};
+        for kind in [Interrupted, TimedOut, WouldBlock, Other] {
+            for failing in 0..=u64::from(TRIES) {
+                let device = Arc::new(FaultyDevice::new(Arc::new(MemoryDevice::new(8192))));
+                for nth in 0..failing {
+                    device.plan(Call::Read(nth), Trouble::Kind(kind));
+                    device.plan(Call::Write(nth), Trouble::Kind(kind));
+                }
+                let disk = Disk::new(device.clone());
+                let most = if kind == Other { 1 } else { u64::from(TRIES) };
+                assert_eq!(disk.write(4096, &[7; 10]).is_ok(), failing < most, "{kind} {failing}");
+                let read = disk.read(4096, 10);
+                assert_eq!(read.is_ok(), failing < most, "{kind} {failing}");
+                assert!(read.is_err() || read.unwrap() == [7; 10]);
+                let calls = (failing + 1).min(most);
+                assert_eq!(device.calls(), (calls, calls, 0));
+                // What the caller asked for, not what it took.
+                assert_eq!((disk.counts().reads, disk.counts().writes), (1, 1));
+            }
         }
     }
 }

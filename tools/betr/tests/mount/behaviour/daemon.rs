@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 
 use crate::fixture::{
-    Manifest, Mounted, NOBODY, betr, betr_only, is_mounted, program, run, said, try_run,
+    Manifest, Mounted, NOBODY, betr, betr_only, is_mounted, program, run, said, try_run, unmount,
 };
 
 /// What the arguments of a mount make of an image that is not mounted.
@@ -35,7 +35,7 @@ fn it_goes_on_in_the_background() {
     for round in 0..5 {
         mounts(betr(["mount"]).args([mount.image(), mount.point()]), &mount);
         fs::write(mount.at(&format!("round-{round}")), "made").unwrap();
-        run("umount", [mount.point()]);
+        unmount(mount.point());
         // Whoever opens the image next waits until the daemon is done with it.
         if round % 2 == 0 {
             mount.fsck();
@@ -51,7 +51,7 @@ fn it_goes_on_in_the_background() {
     command.current_dir(mount.beside("")).args(["t.img", "mnt", "-o", "rw,noatime"]);
     mounts(&mut command, &mount);
     fs::remove_file(mount.at("round-0")).unwrap();
-    run("umount", [mount.point()]);
+    unmount(mount.point());
     mount.fsck();
 }
 
@@ -107,7 +107,7 @@ fn it_lets_go_of_who_has_started_it() {
     let fsync = fs::File::open(mount.at("large")).unwrap().sync_all();
     assert!(fsync.is_ok(), "{fsync:?}");
     assert_eq!(fs::read(mount.at("large")).unwrap(), vec![7; 20 << 20]);
-    run("umount", [mount.point()]);
+    unmount(mount.point());
     mount.fsck();
     mount.mount("");
 }
@@ -165,7 +165,7 @@ fn a_block_device_is_waited_for() {
         for number in 0..200 {
             fs::write(mount.at(&format!("{round}-{number}")), vec![7; 50_000]).unwrap();
         }
-        run("umount", [mount.point()]);
+        unmount(mount.point());
     }
     let clean = betr(["fsck", "-fn"]).arg(&device.0).output().unwrap();
     assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stderr));
@@ -173,7 +173,7 @@ fn a_block_device_is_waited_for() {
     let mounted = betr(["mount"]).args([&device.0, mount.point()]).output().unwrap();
     assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
     fs::write(mount.at("last"), vec![7; 5_000_000]).unwrap();
-    run("umount", [mount.point()]);
+    unmount(mount.point());
     drop(device);
     mount.fsck();
     mount.mount("");

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::fixture::{BETR, Mounted, betr, betr_only, run};
+use crate::fixture::{BETR, Mounted, betr, betr_only, run, unmount};
 
 const MARK: &[u8] = b"these bytes are looked for in the image ";
 
@@ -51,7 +51,7 @@ fn rot_is_an_error_of_who_reads_it() {
     let text = betr(["status"]).arg(mount.point()).output().unwrap();
     assert!(String::from_utf8(text.stdout).unwrap().contains(&format!("Last: {last}")));
 
-    run("umount", [mount.point()]);
+    unmount(mount.point());
     assert!(!mount.end_of_daemon().unwrap().success(), "it says that there were errors");
     mount.mount("errors=remount-ro");
     assert!(fs::read(mount.at("rotten")).is_err());
@@ -61,7 +61,7 @@ fn rot_is_an_error_of_who_reads_it() {
     let said = status(mount.point());
     assert_eq!(said["read_only"], true);
     assert_eq!(said["read_only_because"], said["last_error"]);
-    run("umount", [mount.point()]);
+    unmount(mount.point());
     mount.end_of_daemon();
 }
 
@@ -109,7 +109,7 @@ fn errors_are_logged() {
     let Some(mount) = rotten() else { return };
     run(BETR, ["mount".as_ref(), mount.image(), mount.point()]);
     assert!(fs::read(mount.at("rotten")).is_err());
-    run("umount", [mount.point()]);
+    unmount(mount.point());
     let log = fs::read_to_string("/var/log/betr.log").unwrap();
     let name = mount.image().display().to_string();
     let line = log.lines().rev().find(|line| line.contains(&name)).unwrap();
@@ -133,5 +133,5 @@ fn an_image_that_must_not_be_written_is_mounted_read_only() {
     assert!(fs::read_dir(mount.point()).unwrap().count() > 0);
     let refused = fs::write(mount.at("another"), "is not written").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
-    run("umount", [mount.point()]);
+    unmount(mount.point());
 }

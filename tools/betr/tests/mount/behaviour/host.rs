@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::fixture::{Random, betr, betr_only, is_mounted, run, try_run};
+use crate::fixture::{Random, betr, betr_only, is_mounted, run, try_run, unmount};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -76,7 +76,7 @@ impl Host {
 
     /// Unmounts. Whether the server ended well.
     fn unmount(&mut self) -> bool {
-        run("umount", [self.path("mnt")]);
+        unmount(&self.path("mnt"));
         self.server.take().unwrap().wait().unwrap().success()
     }
 
@@ -178,7 +178,7 @@ fn an_unmount_on_a_full_host_waits_for_room() {
     let content = Random::new(4, 0).bytes(3 << 20);
     fill(&host.path("host/filler"));
     fs::write(host.at("file"), &content).unwrap();
-    run("umount", [host.path("mnt")]);
+    unmount(&host.path("mnt"));
     wait("a word of it", || host.log().contains("until there is room"));
     assert!(host.server.as_mut().unwrap().try_wait().unwrap().is_none(), "{}", host.log());
     fs::remove_file(host.path("host/filler")).unwrap();

@@ -7,7 +7,9 @@ use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
 use rustix::io::Errno;
 
 use super::refused;
-use crate::fixture::{BETR, Manifest, Mounted, NOBODY, as_user, betr, betr_only, program, run};
+use crate::fixture::{
+    BETR, Manifest, Mounted, NOBODY, as_user, betr, betr_only, program, run, unmount,
+};
 
 #[test]
 fn read_only_means_it() {
@@ -220,7 +222,7 @@ fn mount_ends_as_mount_does() {
         assert_eq!(said.matches(word).count(), 1, "{said}");
     }
     assert!(!said.contains("discard") && !said.contains("acl"), "{said}");
-    run("umount", [mount.point()]);
+    unmount(mount.point());
     // The server may still have the image for a moment.
     mount.mount("nosymfollow");
     symlink("/etc/passwd", mount.at("link")).unwrap();

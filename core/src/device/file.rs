@@ -14,7 +14,7 @@ use super::Device;
 /// What is asked for at once of what will be read.
 const FETCH_BYTES: u64 = 128 << 10;
 
-/// An open file. Whoever opens it has locked it; a lock lasts until the last who shares the file drops it.
+/// An open file. A lock on it lasts until all devices and images that share the file are dropped.
 #[derive(Debug)]
 pub struct FileDevice {
     file: Arc<File>,

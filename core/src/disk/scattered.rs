@@ -172,7 +172,7 @@ impl Disk {
             found.extents.extend(map.extents);
             next = map.next.map(|(block, hash)| (block, Some(hash)));
         }
-        // What is known already is younger than what somebody has read beside the foreground.
+        // A map that was written or read meanwhile is younger than this one, and stays.
         let mut known = self.known.lock();
         if let Some(known) = known.images.get(&first) {
             return Ok(known.clone());

@@ -13,7 +13,7 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 
-/// So many extents that have become free are noted.
+/// At most 65,536 extents that have become free are noted, 1 MiB of memory; the others are not offered for punching.
 const RELEASED_MAX: usize = 1 << 16;
 
 /// An extent that its owner does not use any more.

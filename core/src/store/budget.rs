@@ -20,7 +20,7 @@ impl CacheBudget {
         CacheBudget { total_bytes: share(self.total_bytes), dirty_bytes: share(self.dirty_bytes) }
     }
 
-    /// So many bytes, three quarters of which may be dirty: most of what is worth having in memory are
+    /// `total_bytes`, of which three quarters may be dirty: most of what is worth having in memory are
     /// buffers that are being filled.
     pub fn of(total_bytes: usize) -> CacheBudget {
         CacheBudget { total_bytes, dirty_bytes: total_bytes / 4 * 3 }

@@ -32,7 +32,7 @@ impl Geometry {
         Geometry { node_size, leaf_size, basement_size: basement_size.min(leaf_size), fanout: 64 }
     }
 
-    /// What the buffers of a node between the root and those above leaves may weigh, in an image of so many blocks. Such nodes are
+    /// What the buffers of a node between the root and those above leaves may weigh, in an image of `image_blocks` blocks. Such nodes are
     /// few, and what they send down is written by many: they take twice as much as others, where a few nodes more are little of
     /// the image, and none more than any node may.
     pub fn between_size(&self, image_blocks: u64) -> u32 {
@@ -76,11 +76,11 @@ impl Geometry {
 const EDGES_MIN: usize = 8 << 10;
 /// What an edge to a child takes in a head, at the most.
 const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
-/// A leaf takes updates at once until they make values of so many leaves.
+/// A leaf takes updates in one step until the values that they make have the size of 2 leaves.
 const GROWTH_AT_ONCE: usize = 2;
 /// Nodes that a step may divide at the most: one on each level, into two.
 const PIECES: u64 = 4;
-/// Nodes between the root and those above leaves take so many times what others do, in images of at least so many nodes.
+/// Nodes between the root and those above leaves take 2 times what others do, in images with room for at least 2,048 nodes.
 const BETWEEN: u32 = 2;
 const WIDE: u64 = 2048;
 /// The usual size of a basement.

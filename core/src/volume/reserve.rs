@@ -14,14 +14,14 @@ use crate::store::{Geometry, Store};
 const DELETES_SHARE: u64 = 64;
 /// The most blocks set aside for that.
 const DELETES_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
-/// A message or an entry takes so many bytes besides key and value, at the most.
+/// A message or an entry takes at most 60 bytes besides key and value.
 pub(super) const ENTRY_BYTES: usize = 60;
 /// Blocks that an operation may take besides its bytes.
 pub(super) const OPERATION_BLOCKS: u64 = 16;
 /// A leaf that messages come to may take two blocks more, for a basement that is not full and for a block that is not, and be
 /// divided, and then its second half takes one more; both may be scattered.
 const LEAF_NEED: Need = Need { blocks: 3, maps: 2 };
-/// A leaf that steps come to may be so many times as long as leaves should be: it was not divided for lack of room.
+/// A leaf that steps come to may have 3 times the leaf size: it was not divided for lack of room.
 const LEAF_SIZES: usize = 3;
 
 /// What an operation may use of the reserve for deletes.
@@ -35,7 +35,7 @@ pub(super) enum Claim {
     Frees,
 }
 
-/// Whether a volume of so many blocks has room for nodes of this geometry, and for more than what is set aside.
+/// Whether a volume of `image_blocks` blocks has room for nodes of this geometry, and for more than what is set aside.
 pub(super) fn suits(geometry: Geometry, image_blocks: u64) -> bool {
     let steps = path_need(geometry, image_blocks, Height(2));
     (steps + reserve_for_deletes(geometry, image_blocks)).all() <= image_blocks / 2

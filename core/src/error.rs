@@ -19,6 +19,7 @@ const READ: &str = "read";
 
 /// Why something did not happen.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The device, or the host, failed.
     #[error("{op} at {place}: {source}")]
@@ -60,9 +61,34 @@ pub enum Error {
     /// A file operation that the rules of POSIX refuse.
     #[error("{0}")]
     Refused(Refusal),
-    /// The caller asked for what makes no sense.
+    /// What the user gave does not fit: a size, a name, a time or a place.
+    #[error("{0}")]
+    Input(String),
+    /// The program that calls this library asked for what makes no sense.
     #[error("{0}")]
     Misuse(String),
+    /// A mistake of this library. The image need not be damaged.
+    #[error("a mistake in betr, please report it: {0}")]
+    Bug(String),
+    /// An earlier operation failed half way: nothing is changed any more.
+    #[error("an earlier operation failed half way ({why}): open the image again")]
+    Poisoned {
+        /// The error of that operation.
+        why: String,
+        /// What that spoke against.
+        blame: Blame,
+    },
+}
+
+/// What an error speaks against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// What was asked for: nothing else is wrong.
+    Request,
+    /// The image, or its device.
+    Image,
+    /// This program.
+    Program,
 }
 
 impl Error {
@@ -79,6 +105,22 @@ impl Error {
     /// The device failed to read what is there.
     pub(crate) fn read(at: u64, source: io::Error) -> Error {
         Error::Io { op: READ, place: Place::Byte(at), source }
+    }
+
+    /// What the error speaks against.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Error::Unsupported(_)
+            | Error::NoSpace { .. }
+            | Error::HostFull { .. }
+            | Error::Refused(_)
+            | Error::Input(_) => Blame::Request,
+            Error::Io { .. } | Error::NotAnImage(_) | Error::Corrupt(_) | Error::OtherImage(_) => {
+                Blame::Image
+            }
+            Error::Misuse(_) | Error::Bug(_) => Blame::Program,
+            Error::Poisoned { blame, .. } => *blame,
+        }
     }
 
     /// Whether something cannot be read: the device fails there, or the image is damaged.
@@ -115,7 +157,7 @@ pub(crate) fn after(what: &'static str, number: u64) -> Result<u64> {
     })
 }
 
-/// The refusals of POSIX, by the name of their error number.
+/// The refusals of POSIX, by the name of their error number. Those who turn them into numbers match all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// ENOENT
@@ -183,6 +225,7 @@ impl From<Refusal> for Error {
 
 /// What is wrong with bytes of an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Fault {
     /// A structure does not parse.
     #[error("{0}")]
@@ -213,7 +256,7 @@ impl Fault {
     }
 }
 
-/// A place in an image.
+/// A place in an image. Those who show places match all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The image as a whole.

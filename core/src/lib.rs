@@ -45,6 +45,7 @@ pub mod check;
 pub mod mend;
 
 pub mod plan;
+mod poison;
 
 pub mod anatomy;
 

@@ -73,6 +73,6 @@ impl Anatomy {
     /// The structure of this name.
     pub fn find(&self, name: &str) -> Result<&Part> {
         let found = self.parts.iter().find(|part| part.name == name);
-        found.ok_or_else(|| Error::Misuse(format!("there is no structure '{name}'")))
+        found.ok_or_else(|| Error::Input(format!("there is no structure '{name}'")))
     }
 }

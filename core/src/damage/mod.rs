@@ -69,12 +69,12 @@ impl Damage<'_> {
 
     fn no_such_bytes(&self) -> Error {
         let (name, len) = (&self.part.name, self.part.len());
-        Error::Misuse(format!("{name} has {len} bytes, not {:#x}", self.bytes.end))
+        Error::Input(format!("{name} has {len} bytes, not {:#x}", self.bytes.end))
     }
 
     fn did_not_land(&self, why: &str) -> Error {
         let Range { start, end } = self.bytes;
-        Error::Misuse(format!(
+        Error::Input(format!(
             "'{}' of {} at {start:#x}+{} changes nothing: {why}",
             self.verb,
             self.part.name,

@@ -208,7 +208,7 @@ impl Fs {
         let inode = original.inode();
         if let Some(older_than) = copy.older_than {
             if self.find(directory, name)?.is_some_and(|found| found == *original) {
-                return Err(Error::Misuse("a file is not copied over itself".into()));
+                return Err(Error::Input("a file is not copied over itself".into()));
             }
             self.clear_for_copy(directory, name, false, older_than)?;
         }

@@ -4,12 +4,11 @@
 //! changes. So readers wait neither for the device nor for the bulk of what a checkpoint writes. Whoever has the turn
 //! may wait for the device without the lock: nobody else can change anything meanwhile.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use super::Fs;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::poison::Poison;
 use crate::volume::Due;
 
 /// So often nodes are written before a checkpoint takes the turn.
@@ -19,20 +18,20 @@ const CLEANINGS: usize = 32;
 pub struct Shared {
     turn: Mutex<()>,
     fs: RwLock<Fs>,
-    /// A change is on the way. If it still is when the turn is free, it ended in a panic.
-    changing: AtomicBool,
+    poison: Poison,
 }
 
 impl Shared {
     /// Shares a file system.
     pub fn new(fs: Fs) -> Shared {
-        Shared { turn: Mutex::new(()), fs: RwLock::new(fs), changing: AtomicBool::new(false) }
+        let poison = fs.volume.poison().clone();
+        Shared { turn: Mutex::new(()), fs: RwLock::new(fs), poison }
     }
 
     /// Looks at it.
     pub fn read<T>(&self, look: impl FnOnce(&Fs) -> Result<T>) -> Result<T> {
         let fs = self.fs.read();
-        self.check()?;
+        self.poison.check_reads()?;
         look(&fs)
     }
 
@@ -91,18 +90,12 @@ impl Shared {
     /// Changes it, for who has the turn. Readers that wait come before the next change.
     fn alter<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let mut fs = self.fs.write();
-        self.check()?;
-        self.changing.store(true, Ordering::Relaxed);
+        self.poison.check_reads()?;
+        // A panic is known before the lock is free.
+        let changing = self.poison.changing();
         let done = act(&mut fs);
-        self.changing.store(false, Ordering::Relaxed);
+        drop(changing);
         RwLockWriteGuard::unlock_fair(fs);
         done
-    }
-
-    fn check(&self) -> Result<()> {
-        match self.changing.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => Err(Error::Misuse("an operation has panicked: open the image again".into())),
-        }
     }
 }

@@ -145,7 +145,7 @@ impl Late {
     /// The bindings of all values; the group is sealed with them.
     pub fn seal(&mut self) -> Result<Vec<Binding>> {
         if self.waiting > 0 {
-            return Err(Error::Misuse(format!("{} values were never written", self.waiting)));
+            return Err(Error::Bug(format!("{} values were never written", self.waiting)));
         }
         let late = std::mem::take(self);
         let mut ranges: Vec<Vec<MsnRange>> = vec![Vec::new(); late.places.len() + 1];

@@ -151,7 +151,7 @@ impl Log {
         let group = open.seal(bindings, birth, nonce_before, number, self.flushed);
         let units = (group.len() / BLOCK_SIZE) as u64;
         if self.head - self.start + units > self.region.units && !is_broken(Mutation::LogOverrun) {
-            return Err(Error::Misuse("a log group outgrew the log".into()));
+            return Err(Error::Bug("a log group outgrew the log".into()));
         }
         self.region.write(disk, self.head, &group)?;
         if group.capacity() <= GROUP_KEPT_MAX {

@@ -78,7 +78,7 @@ pub(super) fn write(
 ) -> Result<()> {
     if explanation.len() > PLAN_TEXT_MAX || header.changes > PLAN_CHANGES_MAX {
         let text = "a plan has at most 16 MiB of explanation and 2^30 changes";
-        return Err(Error::Misuse(text.into()));
+        return Err(Error::Input(text.into()));
     }
     let mut header = PlanHeader { explanation_bytes: explanation.len(), ..header };
     let mut hash = Sha256::new();

@@ -43,11 +43,11 @@ impl Layout {
         if !(IMAGE_BLOCKS_MIN..=IMAGE_BLOCKS_MAX).contains(&image_blocks) {
             let (min, max) =
                 (IMAGE_BLOCKS_MIN * BLOCK_SIZE as u64, IMAGE_BLOCKS_MAX * BLOCK_SIZE as u64);
-            return Err(Error::Misuse(format!("an image has {min} to {max} bytes, not {bytes}")));
+            return Err(Error::Input(format!("an image has {min} to {max} bytes, not {bytes}")));
         }
         if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&log_bytes) {
             let (min, max) = (LOG_BYTES_MIN, LOG_BYTES_MAX);
-            return Err(Error::Misuse(format!("a log has {min} to {max} bytes, not {log_bytes}")));
+            return Err(Error::Input(format!("a log has {min} to {max} bytes, not {log_bytes}")));
         }
         let log_units = log_bytes.div_ceil(BLOCK_SIZE as u64);
         let map_start = LOG_START + log_units;
@@ -56,7 +56,7 @@ impl Layout {
         let fixed = map_start + map_blocks + RING_BLOCKS;
         if fixed + fixed / 4 > image_blocks {
             let fixed = fixed * BLOCK_SIZE as u64;
-            return Err(Error::Misuse(format!(
+            return Err(Error::Input(format!(
                 "an image of {bytes} bytes is too small for its {fixed} bytes of log and other fixed parts"
             )));
         }

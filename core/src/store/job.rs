@@ -29,6 +29,6 @@ impl<T: Send + 'static> Job<T> {
     /// What came of it, when it is done.
     pub fn wait(self) -> Result<T> {
         let receiver = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        receiver.recv().map_err(|_| Error::Misuse("work beside the foreground has failed".into()))
+        receiver.recv().map_err(|_| Error::Bug("work beside the foreground has failed".into()))
     }
 }

@@ -25,6 +25,7 @@ use crate::format::{Birth, Bounds, Entry, Inflow};
 use crate::ids::*;
 use crate::log::Late;
 use crate::node::{Internal, Leaf, Node, SharedInternal};
+use crate::poison::Poison;
 use crate::space::{Need, Owner, Retired, Space};
 use crate::table::Table;
 pub use budget::CacheBudget;
@@ -77,8 +78,8 @@ pub struct Store {
     thrifty: bool,
     /// Nodes that lay in a row, and were scattered meanwhile.
     strays: BTreeSet<NodeId>,
-    /// A change failed half way: what the nodes in memory say is not to be believed.
-    half_changed: bool,
+    /// Whether what the nodes in memory say is to be believed.
+    pub poison: Poison,
     birth: Birth,
     next_node: NodeId,
     write_seq: u64,
@@ -122,7 +123,7 @@ impl Store {
             lost: LostKeys::default(),
             thrifty: false,
             strays: BTreeSet::new(),
-            half_changed: false,
+            poison: Poison::default(),
             birth,
             next_node,
             write_seq: 0,
@@ -254,17 +255,9 @@ impl Store {
         cache.shrink_to(self.budget.total_bytes);
     }
 
-    /// A change failed half way: nothing can be read any more.
-    pub fn give_up(&mut self) {
-        self.half_changed = true;
-    }
-
     /// The root of a tree, which is responsible for every key.
     pub fn root(&self, tree: TreeId) -> Result<Arc<Node>> {
-        if self.half_changed {
-            let text = "an operation failed half way: open the image again";
-            return Err(Error::Misuse(text.into()));
-        }
+        self.poison.check_reads()?;
         let node = self.node(tree.root())?;
         if node.tree() != tree || *node.bounds() != Bounds::default() {
             let found = format!("a {} node with bounds", node.tree());

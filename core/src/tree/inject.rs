@@ -80,7 +80,7 @@ pub fn inject(
     Ordered { messages, orders }: &Ordered,
 ) -> Result<()> {
     if messages.iter().any(|message| matches!(message, RecordMessage::Unbound(..))) {
-        return Err(Error::Misuse("a message without its value".into()));
+        return Err(Error::Bug("a message without its value".into()));
     }
     for (tree, order) in TreeId::ALL.into_iter().zip(orders) {
         let number = |(head, at): &(u64, u32)| {

@@ -8,7 +8,8 @@ use std::ops::Range;
 
 use super::Balance;
 use super::descent::Descent;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::limits::HEIGHT_MAX;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, Node};
@@ -226,8 +227,9 @@ fn parent_to_change(store: &mut Store, tree: TreeId, key: &[u8], height: Height)
             store.keep(parent)?;
             Ok(Above::Parent(parent, at))
         }
-        None if height.0 >= crate::format::limits::HEIGHT_MAX => {
-            Err(Error::Misuse(format!("the {tree} tree cannot grow higher")))
+        None if height.0 >= HEIGHT_MAX => {
+            let fault = Fault::mismatch("height", format!("less than {HEIGHT_MAX}"), height);
+            Err(Error::corrupt(Place::Node { id: tree.root(), byte: None }, fault))
         }
         None => Ok(Above::Nothing(store.new_id()?)),
     }

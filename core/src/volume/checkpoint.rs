@@ -121,15 +121,17 @@ impl Volume {
         if let Some(unfinished) = self.unfinished.take() {
             return Ok(unfinished);
         }
+        self.check_writable()?;
         let fenced = Access::ReadWrite { logged: true, fenced: true };
         if self.access == fenced && self.log.has_open() && self.trees.are_away() {
             // They took no value along that is bound late.
             self.counters.beside += 1;
             let result = self.write_group(&[]);
-            self.or_fail(result)?;
+            self.whole(result)?;
             return Ok(Syncing::Group(self.disk.clone()));
         }
-        if !self.writable()? {
+        self.make_owed_steps()?;
+        if !self.is_logged() {
             return self.sync_whole();
         }
         if !self.log.has_open() {
@@ -142,12 +144,12 @@ impl Volume {
             return self.sync_whole();
         }
         // What the last records made obsolete takes room in the bindings, too.
-        if self.trees.store.late.bytes_max() > self.log.room() {
+        if self.trees.wait().store.late.bytes_max() > self.log.room() {
             self.counters.for_log += 1;
             return self.sync_whole();
         }
         let result = self.seal_group();
-        self.or_fail(result)?;
+        self.whole(result)?;
         Ok(Syncing::Group(self.disk.clone()))
     }
 
@@ -162,7 +164,7 @@ impl Volume {
             self.unfinished = Some(syncing);
             return waited;
         }
-        self.or_fail(waited)?;
+        self.whole(waited)?;
         match syncing {
             Syncing::Nothing => {}
             Syncing::Group(_) => self.log.flushed(),
@@ -185,9 +187,9 @@ impl Volume {
     /// the group counts only with all that it binds (the transactional checksum of SwimStore).
     fn seal_group(&mut self) -> Result<()> {
         let room = self.log.room();
-        let used = self.trees.store.late.bytes_max();
-        self.trees.store.bind_waiting(room.saturating_sub(used))?;
-        let bindings = self.trees.store.late.seal()?;
+        let used = self.trees.wait().store.late.bytes_max();
+        self.trees.wait_mut().store.bind_waiting(room.saturating_sub(used))?;
+        let bindings = self.trees.wait_mut().store.late.seal()?;
         self.write_group(&bindings)
     }
 
@@ -211,20 +213,20 @@ impl Volume {
     /// Writes some of the nodes that a checkpoint would find dirty. Whether there are many more of them.
     pub fn clean_some(&mut self) -> Result<bool> {
         self.ensure_ready()?;
-        self.writable()?;
-        let result = self.trees.store.clean_some();
-        self.or_fail(result)
+        let result = self.trees.wait_mut().store.clean_some();
+        self.whole(result)
     }
 
     /// The first step of a checkpoint.
     pub fn begin_checkpoint(&mut self) -> Result<Checkpoint> {
+        self.check_writable()?;
         self.finish()?;
-        self.writable()?;
+        self.make_owed_steps()?;
         if self.error_passed_over().is_some() {
             self.note_error()?;
         }
         let result = self.prepare(Continued::Afresh);
-        self.or_fail(result)
+        self.whole(result)
     }
 
     /// The last step of a checkpoint, where waiting had this end.
@@ -235,9 +237,9 @@ impl Volume {
     /// Gives back to the device what neither this checkpoint nor the one before it uses. Where that fails nothing
     /// is lost but room.
     fn punch(&mut self) {
-        for row in self.trees.store.space.take_released() {
+        for row in self.trees.wait_mut().store.space.take_released() {
             let (at, len) = (BlockNr(row.start).byte(), BlockNr(row.end - row.start).byte());
-            if !matches!(self.trees.store.disk.device().punch(at, len), Ok(true)) {
+            if !matches!(self.trees.wait().store.disk.device().punch(at, len), Ok(true)) {
                 return;
             }
         }
@@ -253,17 +255,17 @@ impl Volume {
     /// Writes everything but the superblock. Callers do not pass the wall time, so that none can pass a stale one: it is the
     /// latest of the transactions, replayed records and calls of [`Volume::note_time`] since the last checkpoint.
     fn prepare(&mut self, continued: Continued) -> Result<Checkpoint> {
-        let birth = self.trees.store.birth();
+        let birth = self.trees.wait().store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
-        let thrifty = self.trees.store.is_thrifty();
+        let thrifty = self.trees.wait().store.is_thrifty();
         self.prune()?;
-        self.trees.store.write_all()?;
-        self.trees.store.be_thrifty(thrifty);
+        self.trees.wait_mut().store.write_all()?;
+        self.trees.wait_mut().store.be_thrifty(thrifty);
         let next_msn = match is_broken(Mutation::MsnStale) {
             true => self.superblock.next_msn,
             false => self.next_msn,
         };
-        let Store { table, space, disk, .. } = &mut self.trees.store;
+        let Store { table, space, disk, .. } = &mut self.trees.wait_mut().store;
         let root = table.write(space, birth)?;
         let map_hash = space.write_map(disk, self.superblock.map_start, birth, next_msn)?;
         let mut roots = vec![RootRef { epoch: birth.epoch, held: false, table: root }];
@@ -286,14 +288,14 @@ impl Volume {
             first_group,
             map_hash,
             table: root,
-            next_node: self.trees.store.next_node(),
+            next_node: self.trees.wait().store.next_node(),
             next_zone: self.next_zone,
             next_ino: self.next_ino,
             next_msn,
             wall: self.latest.unwrap_or(self.superblock.wall),
-            used_blocks: self.trees.store.space.used_blocks(),
-            inflow: self.trees.store.inflow(),
-            nodes: self.trees.store.table.nodes(),
+            used_blocks: self.trees.wait().store.space.used_blocks(),
+            inflow: self.trees.wait().store.inflow(),
+            nodes: self.trees.wait().store.table.nodes(),
             log_epoch,
             log_nonce,
             roots,
@@ -304,7 +306,7 @@ impl Volume {
             (None, true) => (self.identity.clone(), Identify::First),
             (None, false) => (self.identity.clone(), Identify::No),
         };
-        let alone = !matches!(self.access, Access::ReadWrite { logged: true, .. });
+        let alone = !self.is_logged();
         let disk = self.disk.clone();
         Ok(Checkpoint { disk, superblock, identity, identify, alone, continued, next_epoch })
     }
@@ -316,12 +318,16 @@ impl Volume {
         (self.changed, self.latest) = (None, None);
         self.nonce_before = self.superblock.birth.nonce;
         (self.identity, self.unidentified) = (identity, false);
-        self.trees.store.space.checkpointed(superblock.first_group);
+        self.trees.wait_mut().store.space.checkpointed(superblock.first_group);
         let nonce = Nonce((self.nonces)());
-        self.trees.store.begin_epoch(Birth { epoch: next_epoch, nonce, ..superblock.birth });
+        self.trees.wait_mut().store.begin_epoch(Birth {
+            epoch: next_epoch,
+            nonce,
+            ..superblock.birth
+        });
         self.superblock = superblock;
         if let Continued::Afresh = continued {
-            self.trees.store.late.clear();
+            self.trees.wait_mut().store.late.clear();
             self.log.checkpointed();
             if let Access::ReadWrite { fenced, .. } = &mut self.access {
                 *fenced = true;

@@ -2,7 +2,7 @@
 //! and the trees.
 
 use super::reserve::{Claim, room_of};
-use super::trees::{Left, Trees};
+use super::trees::Trees;
 use super::{Access, Transaction, Volume};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
@@ -59,11 +59,11 @@ impl Volume {
     pub fn due(&self) -> Due {
         let (used, size) = self.log.fill();
         let late = self.late_blocks() * BLOCK_SIZE as u64;
-        let open = (self.log.open_bytes() + self.trees.store.late.bytes_max()) as u64;
+        let open = (self.log.open_bytes() + self.trees.wait().store.late.bytes_max()) as u64;
         if used > size / 8 * 7 || late > LATE_LIMIT / 4 * 3 {
             Due::Checkpoint
         } else if open > (GROUP_BYTES as u64).min(size / 4) / 4 * 3
-            || self.trees.store.late.len() > LATE_VALUES_MAX / 2
+            || self.trees.wait().store.late.len() > LATE_VALUES_MAX / 2
         {
             Due::Sync
         } else {
@@ -107,20 +107,19 @@ impl Volume {
     }
 
     fn commit_with(&mut self, transaction: Transaction, claim: Claim) -> Result<Lsn> {
-        let logged = self.may_write()?;
+        self.check_writable()?;
         self.validate(&transaction.messages)?;
-        let way = if logged { self.choose(&transaction.messages) } else { Way::Unlogged };
+        let way = if self.is_logged() { self.choose(&transaction.messages) } else { Way::Unlogged };
         let mut draft = Draft::new(transaction, claim, way);
         self.ensure_ready()?;
-        self.writable()?;
         self.admit(&mut draft)?;
-        let Trees { store, balance, .. } = &mut *self.trees;
+        let Trees { store, balance, .. } = self.trees.wait_mut();
         match balance.ensure_enters(store, &draft.ordered.messages) {
             Err(error) if error.is_unreadable() => return Err(error),
-            entered => self.or_fail(entered)?,
+            entered => self.whole(entered)?,
         }
         let result = self.carry_out(draft);
-        self.or_fail(result)
+        self.whole(result)
     }
 
     fn validate(&self, messages: &[RecordMessage]) -> Result<()> {
@@ -171,7 +170,7 @@ impl Volume {
         let whole = matches!(way, Way::Whole);
         let logged = matches!(way, Way::Logged(_));
         // What is bound has the length of a block at most: it is bound before it grows.
-        let late = &self.trees.store.late;
+        let late = &self.trees.wait().store.late;
         if !late.is_empty() && ordered.messages.iter().any(|message| late.outgrows(message)) {
             self.sync()?;
         }
@@ -187,7 +186,7 @@ impl Volume {
                     let record = record(std::mem::take(&mut ordered.messages));
                     self.log.append(&record);
                     ordered.messages = record.messages;
-                    let late = &mut self.trees.store.late;
+                    let late = &mut self.trees.wait_mut().store.late;
                     if !late.is_empty() {
                         ordered.messages.iter().for_each(|message| late.supersede(message));
                     }
@@ -207,15 +206,17 @@ impl Volume {
         let old = wall.secs.saturating_sub(since).unsigned_abs();
         let is_old = logged && self.checkpoint_after.is_some_and(|after| old >= after);
         let room = (self.superblock.image_blocks, claim, self.dirty_share(claim));
-        let is_large = count >= BESIDE_MIN && self.trees.store.late.is_empty();
+        let is_large = count >= BESIDE_MIN && self.trees.wait().store.late.is_empty();
         if logged && is_large && !is_old && !self.disk.device().wants_order() {
             self.trees.send(move |trees| {
                 let done = trees.carry_out(Msn(lsn.0), &ordered, room);
-                (done.unwrap_or_else(Left::Failed), ordered)
+                // The next operation meets it.
+                let _ = trees.store.poison.unless_whole(done);
+                ordered
             });
             return Ok(lsn);
         }
-        self.trees.left = self.trees.carry_out(Msn(lsn.0), &ordered, room)?;
+        self.trees.wait_mut().carry_out(Msn(lsn.0), &ordered, room)?;
         match self.follow_up(whole, is_old) {
             // The transaction is whole, and the checkpoint that found no room holds it: a sync finishes that.
             Err(error) if error.is_host_full() => Ok(lsn),
@@ -225,7 +226,7 @@ impl Volume {
 
     /// What comes after a transaction is in the trees.
     fn follow_up(&mut self, whole: bool, is_old: bool) -> Result<()> {
-        self.writable()?;
+        self.make_owed_steps()?;
         if whole {
             self.counters.whole += 1;
             self.checkpoint()?;
@@ -243,10 +244,10 @@ impl Volume {
         for (first, logged) in record.numbered() {
             let late = matches!(logged, RecordMessage::Unbound(..));
             for (at, message) in rest.by_ref().take(logged.width() as usize).enumerate() {
-                self.trees.store.late.supersede(message);
+                self.trees.wait_mut().store.late.supersede(message);
                 if let (true, RecordMessage::Point(_, key, action)) = (late, message) {
                     let msn = Msn(first.0 + at as u64);
-                    self.trees.store.late.enter(key.clone(), msn, action.value().len());
+                    self.trees.wait_mut().store.late.enter(key.clone(), msn, action.value().len());
                 }
             }
         }
@@ -256,13 +257,13 @@ impl Volume {
     fn make_log_room(&mut self, form: &LogForm) -> Result<()> {
         let (_, size) = self.log.fill();
         let bytes = form.bytes();
-        let open = self.log.open_bytes() + self.trees.store.late.bytes_max();
+        let open = self.log.open_bytes() + self.trees.wait().store.late.bytes_max();
         let full = open + bytes > GROUP_BYTES.min(size as usize / 4)
-            || self.trees.store.late.len() + form.late > LATE_VALUES_MAX;
+            || self.trees.wait().store.late.len() + form.late > LATE_VALUES_MAX;
         if self.log.has_open() && full {
             self.sync()?;
         }
-        let need = self.trees.store.late.bytes_max() + bytes;
+        let need = self.trees.wait().store.late.bytes_max() + bytes;
         let late = self.late_blocks() * BLOCK_SIZE as u64 + form.late_bytes as u64;
         if need <= self.log.room() && late <= LATE_LIMIT {
             return Ok(());

@@ -50,13 +50,13 @@ impl Volume {
     pub fn create(device: Arc<dyn Device>, options: CreateOptions) -> Result<Volume> {
         let disk = Disk::new(device);
         if options.label.len() > limits::LABEL_MAX || options.label.contains('\0') {
-            return Err(Error::Misuse(format!("a label of more than {} bytes", limits::LABEL_MAX)));
+            return Err(Error::Input(format!("a label of more than {} bytes", limits::LABEL_MAX)));
         }
         let layout = Layout::new(disk.len(), options.log_bytes)?;
         if !super::reserve::suits(options.geometry, layout.image_blocks) {
             let (node, image) = (options.geometry.node_size, disk.len());
             let text = format!("nodes of {node} bytes are too large for an image of {image} bytes");
-            return Err(Error::Misuse(text));
+            return Err(Error::Input(text));
         }
         let volume = VolumeId(derive(&options.uuid, "volume id"));
         let nonce = Nonce(u64::from_le_bytes(derive(&options.uuid, "first nonce")));
@@ -87,6 +87,7 @@ impl Volume {
         };
         Ok(Volume {
             disk: store.disk.clone(),
+            poison: store.poison.clone(),
             trees: Held::new(store, Balance::default()),
             log: Log::new(Region::of(&superblock), 0, 1),
             superblock,

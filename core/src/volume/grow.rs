@@ -19,9 +19,9 @@ impl Volume {
     /// Makes the volume larger, up to `bytes`, which the device must have. Everything is durable then. After an error or
     /// a power cut it has the old size, or one between the two.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
-        self.writable()?;
-        if bytes > self.trees.store.disk.len() {
-            let len = self.trees.store.disk.len();
+        self.ensure_ready()?;
+        if bytes > self.trees.wait().store.disk.len() {
+            let len = self.trees.wait().store.disk.len();
             return Err(Error::Misuse(format!("{bytes} bytes on a device of {len}")));
         }
         let block = BLOCK_SIZE as u64;
@@ -32,10 +32,10 @@ impl Volume {
             let new = self.layout(blocks)?;
             if new.ring[1] < BlockNr(old.image_blocks) {
                 let least = (old.image_blocks + (blocks - new.ring[1].0)) * block;
-                return Err(Error::Misuse(format!("{bytes} bytes; the next size is {least}")));
+                return Err(Error::Input(format!("{bytes} bytes; the next size is {least}")));
             }
             let result = self.step_to(&old, &new);
-            self.or_fail(result)?;
+            self.whole(result)?;
         }
         Ok(())
     }
@@ -50,11 +50,11 @@ impl Volume {
         if !region.is_empty() {
             // What is on its way, after a replay for one, has a place when this is done; then nothing gets one there.
             self.checkpoint()?;
-            self.trees.store.space.keep_out(region.clone());
-            self.trees.store.move_out(&region)?;
+            self.trees.wait_mut().store.space.keep_out(region.clone());
+            self.trees.wait_mut().store.move_out(&region)?;
             for _ in 0..CHECKPOINTS {
                 // What has moved away is not to be used again.
-                self.trees.store.space.keep_out(region.clone());
+                self.trees.wait_mut().store.space.keep_out(region.clone());
                 self.checkpoint()?;
             }
         }
@@ -62,9 +62,9 @@ impl Volume {
         let zeros = vec![0; BLOCK_SIZE];
         let ring = new.ring[1].0..new.ring[1].0 + u64::from(SUPERBLOCK_SLOTS) / 2;
         for block in region.chain(ring) {
-            self.trees.store.disk.write(BlockNr(block).byte(), &zeros)?;
+            self.trees.wait().store.disk.write(BlockNr(block).byte(), &zeros)?;
         }
-        self.trees.store.space.grow(old, new);
+        self.trees.wait_mut().store.space.grow(old, new);
         self.superblock.image_blocks = new.image_blocks;
         self.superblock.map_pages = new.map_blocks / 2;
         let ring = new.ring;

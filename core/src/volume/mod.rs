@@ -32,9 +32,10 @@ use crate::error::{Error, Result, after};
 use crate::format::{Features, Identity, Key, Op, RecordMessage, Superblock};
 use crate::ids::*;
 use crate::log::Log;
+use crate::poison::Poison;
 use crate::store::Store;
 use crate::tree::{self, Cursor, Scan};
-use trees::{Held, Left};
+use trees::Held;
 
 pub use checkpoint::{Checkpoint, Syncing};
 pub use commit::Due;
@@ -104,6 +105,7 @@ pub struct Volume {
     /// Messages that can only make leaves shorter, since buffers were emptied of all of them.
     deletes: u64,
     access: Access,
+    poison: Poison,
     counters: Counters,
     /// What the volume becomes with the next checkpoint, if it grows.
     larger: Option<Identity>,
@@ -118,8 +120,6 @@ enum Access {
     ReadOnly,
     /// Anything; `fenced` says that the log may be written, `logged` that it is.
     ReadWrite { logged: bool, fenced: bool },
-    /// Nothing any more: an operation failed half way.
-    Failed,
 }
 
 impl Volume {
@@ -144,7 +144,7 @@ impl Volume {
 
     /// The first error in reading that has kept a step from being made, and nothing else from going on.
     pub fn error_passed_over(&self) -> Option<&str> {
-        self.trees.balance.error_passed_over()
+        self.trees.wait().balance.error_passed_over()
     }
 
     /// The superblock of the last durable checkpoint.
@@ -154,7 +154,12 @@ impl Volume {
 
     /// Whether an operation failed half way, so that nothing more may be written.
     pub fn has_failed(&self) -> bool {
-        self.access == Access::Failed
+        self.poison.is_set()
+    }
+
+    /// The state that those who share the volume look at without it.
+    pub(crate) fn poison(&self) -> &Poison {
+        &self.poison
     }
 
     /// Whether there has been a checkpoint at all.
@@ -169,7 +174,7 @@ impl Volume {
 
     /// The nodes, for those who look at structure.
     pub fn store(&self) -> &Store {
-        &self.trees.store
+        &self.trees.wait().store
     }
 
     /// The MSN that the next message will take.
@@ -179,7 +184,7 @@ impl Volume {
 
     /// What has been done since the volume was opened.
     pub fn counters(&self) -> Counters {
-        let space = &self.trees.store.space;
+        let space = &self.trees.wait().store.space;
         Counters { kept: space.kept(), scattered: space.scattered(), ..self.counters }
     }
 
@@ -229,74 +234,71 @@ impl Volume {
 
     /// The value of `key`.
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
-        tree::get(&self.trees.store, tree, key)
+        tree::get(&self.trees.wait().store, tree, key)
     }
 
     /// The entries of `tree` within `[lo, hi)`.
     pub fn cursor(&self, tree: TreeId, lo: Key, hi: Option<Key>) -> Cursor<'_> {
-        Cursor::new(&self.trees.store, tree, lo, hi)
+        Cursor::new(&self.trees.wait().store, tree, lo, hi)
     }
 
     /// The next entry of a scan that does not borrow the volume.
     pub fn advance(&self, scan: &mut Scan) -> Result<Option<(Key, Bytes)>> {
-        scan.next(&self.trees.store)
+        scan.next(&self.trees.wait().store)
     }
 
     /// Each operation begins with this: nothing changes while the device holds something that it has no room for, or
-    /// while a sync or checkpoint waits for room. So what is held is bounded by what one operation writes.
+    /// while a sync or checkpoint waits for room. So what is held is bounded by what one operation writes. The steps that
+    /// are owed come first, too.
     fn ensure_ready(&mut self) -> Result<()> {
-        self.may_write()?;
+        self.check_writable()?;
         self.disk.settle()?;
-        self.finish()
+        self.finish()?;
+        self.make_owed_steps()
     }
 
-    /// Whether the volume logs, once what was left of earlier operations has been done; an error if it cannot be written.
-    fn writable(&mut self) -> Result<bool> {
-        let logged = self.may_write()?;
-        match std::mem::take(&mut self.trees.left) {
-            Left::Nothing => {}
-            Left::Failed(error) => return self.or_fail(Err(error)),
-            Left::Steps { claim } => {
-                let result = self.settle(claim).and_then(|()| self.evict(claim));
-                if matches!(&result, Err(error) if error.is_host_full()) {
-                    self.trees.left = Left::Steps { claim };
-                }
-                self.or_fail(result)?;
-            }
+    /// An error if the volume cannot be changed.
+    fn check_writable(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Err(Error::Misuse("the volume is open for reading only".into()));
         }
-        Ok(logged)
+        self.poison.check_changes()
     }
 
-    /// Whether the volume logs; an error if it cannot be written.
-    fn may_write(&self) -> Result<bool> {
-        match self.access {
-            Access::ReadWrite { logged, .. } => Ok(logged),
-            Access::ReadOnly => Err(Error::Misuse("the volume is open for reading only".into())),
-            Access::Failed => Err(Error::Misuse(
-                "an earlier operation failed half way; nothing more is written: open the image again".into(),
-            )),
-        }
+    /// Whether operations are logged.
+    fn is_logged(&self) -> bool {
+        matches!(self.access, Access::ReadWrite { logged: true, .. })
     }
 
-    /// After an error inside the engine nothing more may be written: memory may be half changed. Not so where a
-    /// checkpoint or a sync within an operation found no room on the device: it is whole, and goes on where it was.
-    fn or_fail<T>(&mut self, result: Result<T>) -> Result<T> {
-        if matches!(&result, Err(error) if !error.is_host_full()) {
-            self.access = Access::Failed;
+    /// Makes the steps that an earlier operation had no room for.
+    fn make_owed_steps(&mut self) -> Result<()> {
+        let owed = self.trees.wait_mut().owed.take();
+        // What was done beside the foreground may have failed.
+        self.poison.check_changes()?;
+        let Some(claim) = owed else { return Ok(()) };
+        let result = self.settle(claim).and_then(|()| self.evict(claim));
+        if matches!(&result, Err(error) if error.is_host_full()) {
+            self.trees.wait_mut().owed = Some(claim);
         }
-        result
+        self.whole(result)
+    }
+
+    /// After an error inside the engine nothing more may be written. Not so where a checkpoint or a sync within an operation
+    /// found no room on the device: it is whole, and goes on where it was.
+    fn whole<T>(&self, result: Result<T>) -> Result<T> {
+        self.poison.unless_whole(result)
     }
 
     /// Whether there is anything that the last checkpoint does not hold.
     pub fn has_changes(&self) -> bool {
-        self.log.has_open() || self.log.fill().0 > 0 || self.trees.store.dirty_bytes() > 0
+        self.log.has_open() || self.log.fill().0 > 0 || self.trees.wait().store.dirty_bytes() > 0
     }
 
     /// Whether there is anything that would be lost if the power went now.
     pub fn has_unsynced(&self) -> bool {
         match self.access {
             _ if self.unfinished.is_some() => true,
-            Access::ReadWrite { logged: false, .. } => self.trees.store.dirty_bytes() > 0,
+            Access::ReadWrite { logged: false, .. } => self.trees.wait().store.dirty_bytes() > 0,
             _ => self.log.has_open(),
         }
     }
@@ -308,14 +310,16 @@ impl Volume {
 
     /// Blocks that two more checkpoints give back: only the last one and the one before it use them.
     pub fn held_blocks(&self) -> u64 {
-        self.trees.store.space.held_blocks()
+        self.trees.wait().store.space.held_blocks()
     }
 
     /// Total, free and available blocks of the image, as statfs shows them. How much is set aside depends on the roots of the trees:
     /// an error if one cannot be read.
     pub fn blocks(&self) -> Result<Blocks> {
-        TreeId::ALL.into_iter().try_for_each(|tree| self.trees.store.root(tree).map(drop))?;
-        let space = &self.trees.store.space;
+        TreeId::ALL
+            .into_iter()
+            .try_for_each(|tree| self.trees.wait().store.root(tree).map(drop))?;
+        let space = &self.trees.wait().store.space;
         let free = space.free_blocks() + space.held_blocks();
         let available = free.saturating_sub(self.reserved_blocks());
         Ok(Blocks { total: self.superblock.image_blocks, free, available })

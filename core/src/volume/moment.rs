@@ -95,7 +95,7 @@ impl Until {
     pub fn within(self, end: Msn) -> Result<()> {
         match self {
             Until::Record(lsn) if lsn.0 >= end.0 => {
-                Err(Error::Misuse(format!("the log ends before {lsn}: it holds all below l:{end}")))
+                Err(Error::Input(format!("the log ends before {lsn}: it holds all below l:{end}")))
             }
             _ => Ok(()),
         }
@@ -129,7 +129,7 @@ impl Moment {
             Moment::Checkpoint => Ok(found(newest, Mode::Checkpoint, Until::End)),
             Moment::Record(lsn) => match lsn.0 >= newest.next_msn.0 {
                 true => Ok(found(newest, Mode::ReadOnly, Until::Record(lsn))),
-                false => Err(Error::Misuse(format!(
+                false => Err(Error::Input(format!(
                     "{lsn} is in the checkpoint of epoch {}, and the log of that begins at l:{}; {}",
                     newest.birth.epoch.0,
                     newest.next_msn.0,
@@ -143,7 +143,7 @@ impl Moment {
                 let before = older().filter(|superblock| superblock.wall <= time);
                 let last = before.max_by_key(|superblock| superblock.birth.epoch);
                 last.map(|superblock| found(superblock, Mode::Checkpoint, Until::End)).ok_or_else(
-                    || Error::Misuse(format!("that is too long ago; {}", remembered(older()))),
+                    || Error::Input(format!("that is too long ago; {}", remembered(older()))),
                 )
             }
             Moment::Epoch(epoch) => {
@@ -152,10 +152,7 @@ impl Moment {
                     .map(|superblock| found(superblock, Mode::Checkpoint, Until::End))
                     .ok_or_else(|| {
                         let there = remembered(older());
-                        Error::Misuse(format!(
-                            "no superblock of epoch {} is left; {there}",
-                            epoch.0
-                        ))
+                        Error::Input(format!("no superblock of epoch {} is left; {there}", epoch.0))
                     })
             }
         }

@@ -270,13 +270,13 @@ impl Volume {
                     // Some of them may have been deletes.
                     volume.deletes = volume.next_msn.0.saturating_sub(first.0);
                     if writes {
-                        let Trees { store, balance, .. } = &mut *volume.trees;
+                        let Trees { store, balance, .. } = volume.trees.wait_mut();
                         balance.look_at_roots(store)?;
-                        volume.trees.store.make_room(LEFT_DIRTY)?;
+                        volume.trees.wait_mut().store.make_room(LEFT_DIRTY)?;
                     }
                     Ok(done)
                 });
-                let (checkpoints, stopped) = volume.or_fail(result)?;
+                let (checkpoints, stopped) = volume.whole(result)?;
                 Recovery { survey, checkpoints, stopped }
             }
         };
@@ -309,18 +309,19 @@ impl Volume {
 
     /// Puts a node in that is not written yet.
     pub(crate) fn put_node(&mut self, node: Node) -> Result<()> {
-        self.trees.store.add(node);
-        self.trees.store.make_room(1.0)
+        self.trees.wait_mut().store.add(node);
+        self.trees.wait_mut().store.make_room(1.0)
     }
 
     /// Replays the groups of the log that count. What it has lost is given up: keys of the data index that are holes
     /// from now on, since what stood there before is not what was acknowledged.
     pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
-        let device = self.trees.store.disk.device().clone();
+        let device = self.trees.wait().store.disk.device().clone();
         let result = self.replay(survey, false, Until::End, &device);
-        self.or_fail(result)?;
+        self.whole(result)?;
         let ranges: Vec<RecordMessage> = self
             .trees
+            .wait_mut()
             .store
             .lost
             .take()
@@ -393,6 +394,7 @@ impl Volume {
         };
         Ok(Volume {
             disk: store.disk.clone(),
+            poison: store.poison.clone(),
             trees: Held::new(store, Balance::default()),
             log: Log::new(Region::of(&superblock), head, group),
             next_msn: superblock.next_msn,
@@ -427,7 +429,7 @@ impl Volume {
         device: &Arc<dyn Device>,
     ) -> Result<(u64, Option<Stopped>)> {
         let superblock = self.superblock.clone();
-        let disk = self.trees.store.disk.clone();
+        let disk = self.trees.wait().store.disk.clone();
         let mut reader = LogReader::new(&disk, &superblock);
         let mut checkpoints = 0;
         for _ in 0..survey.groups {
@@ -463,7 +465,8 @@ impl Volume {
     fn has_replay_room(&self, bytes: usize, group: &Group) -> bool {
         let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
         let late: u64 = extents.map(|extent| extent.bytes()).sum();
-        let gain = self.trees.store.space.pinned_blocks() > 0 || self.trees.store.dirty_bytes() > 0;
+        let gain = self.trees.wait().store.space.pinned_blocks() > 0
+            || self.trees.wait().store.dirty_bytes() > 0;
         !gain || self.has_room(self.need_of(bytes as u64 + late, u64::MAX), Claim::Frees)
     }
 
@@ -515,7 +518,7 @@ impl Volume {
             if let Some(lost) = survey.lost_at(first) {
                 few = (lost.messages.end().0 - first.0).min((count - done).into()) as u32;
                 let last = block_after(&key, few - 1).expect("the decoder has looked at the last");
-                self.trees.store.lost.insert(key, last.successor(), lost.damage.clone());
+                self.trees.wait_mut().store.lost.insert(key, last.successor(), lost.damage.clone());
                 done += few;
                 continue;
             }
@@ -548,12 +551,12 @@ impl Volume {
 
     fn flush_waiting(&mut self, waiting: &mut Waiting) -> Result<()> {
         let first = Msn(waiting.first.0);
-        let Trees { store, balance, .. } = &mut *self.trees;
+        let Trees { store, balance, .. } = self.trees.wait_mut();
         let messages = Ordered::new(std::mem::take(&mut waiting.messages));
         tree::inject(store, balance, first, &messages)?;
         // Where space is short this waits for a checkpoint, which waits for the end of the group.
-        while !self.trees.balance.is_settled() && self.has_room_for_step(Claim::Frees) {
-            match self.trees.step() {
+        while !self.trees.wait().balance.is_settled() && self.has_room_for_step(Claim::Frees) {
+            match self.trees.wait_mut().step() {
                 // What cannot be moved down stays where it is: the rest can still be read.
                 Err(error)
                     if self.access == Access::ReadOnly
@@ -566,7 +569,7 @@ impl Volume {
 
     /// A lost value that a later message covers is missed by nobody.
     fn forget_lost(&mut self, message: &RecordMessage) {
-        let lost = &mut self.trees.store.lost;
+        let lost = &mut self.trees.wait_mut().store.lost;
         match message {
             _ if message.tree() != TreeId::Data => {}
             RecordMessage::Point(_, _, Action::Update(_)) => {}
@@ -602,7 +605,7 @@ impl Volume {
             self.access = Access::ReadOnly;
             result?;
         }
-        Ok(self.trees.store.disk.clone())
+        Ok(self.trees.wait().store.disk.clone())
     }
 }
 
@@ -665,7 +668,7 @@ fn check_features(superblock: &Superblock, options: &OpenOptions) -> Result<()> 
             Content::Files => "it holds a file system, not keys and values of a program's own",
             Content::Keys => "it holds keys and values of a program's own, not a file system",
         };
-        return Err(Error::Misuse(text.into()));
+        return Err(Error::Input(text.into()));
     }
     if features.read_only != 0 && options.mode == Mode::ReadWrite {
         let bits = features.read_only;

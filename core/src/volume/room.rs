@@ -13,10 +13,10 @@
 //! are emptied: after that nothing is set aside for growth, and what was deleted is free. ARCHITECTURE.md ("How nothing gets
 //! stuck") says why a step can always begin, and [`super::reserve`] how much everything is.
 
+use super::Volume;
 use super::commit::{Draft, Way};
 use super::reserve::*;
-use super::trees::{Left, Trees};
-use super::{Access, Volume};
+use super::trees::Trees;
 use crate::error::{Error, Result};
 use crate::format::{Growth, Inflow, Key, Op, RecordMessage, limits};
 use crate::ids::*;
@@ -44,20 +44,18 @@ impl Trees {
         first: Msn,
         ordered: &Ordered,
         (image_blocks, claim, share): (u64, Claim, f64),
-    ) -> Result<Left> {
+    ) -> Result<()> {
         let Trees { store, balance, .. } = self;
-        if let Err(error) = tree::inject(store, balance, first, ordered) {
-            store.give_up();
-            return Err(error);
-        }
+        tree::inject(store, balance, first, ordered)
+            .inspect_err(|error| store.poison.end_all(error))?;
         while !self.balance.is_settled() {
             if !self.has_room_for_step(image_blocks, claim) {
-                return Ok(Left::Steps { claim });
+                self.owed = Some(claim);
+                return Ok(());
             }
             self.step()?;
         }
-        self.store.make_room(share)?;
-        Ok(Left::Nothing)
+        self.store.make_room(share)
     }
 
     /// Makes one step. An operation may take many, and come to many leaves: what is written while it does is what goes
@@ -119,21 +117,26 @@ impl Volume {
             draft.claim = Claim::Keeps;
         }
         let need_blocks = self.needed(need, draft.claim).all();
-        Err(Error::NoSpace { need_blocks, free_blocks: self.trees.store.space.free_blocks() })
+        Err(Error::NoSpace {
+            need_blocks,
+            free_blocks: self.trees.wait().store.space.free_blocks(),
+        })
     }
 
     /// Makes room for so many bytes of values, as if they were written at once, or says that the volume has none.
     pub fn ensure_room(&mut self, bytes: u64) -> Result<()> {
         self.ensure_ready()?;
-        self.writable()?;
-        let need = need_in_order(self.trees.store.geometry, bytes);
+        let need = need_in_order(self.trees.wait().store.geometry, bytes);
         // What no image of this size holds is not worth emptying buffers for.
         let may_fit = need.all() <= self.superblock.image_blocks;
         if may_fit && self.find_room(need, Claim::Takes)? {
             return Ok(());
         }
         let need_blocks = self.needed(need, Claim::Takes).all();
-        Err(Error::NoSpace { need_blocks, free_blocks: self.trees.store.space.free_blocks() })
+        Err(Error::NoSpace {
+            need_blocks,
+            free_blocks: self.trees.wait().store.space.free_blocks(),
+        })
     }
 
     /// Whether an operation leaves no more bytes of entries than there are now, but for a longer name. Looks up what it changes.
@@ -173,20 +176,22 @@ impl Volume {
     /// Whether there is room for so much, or can be made by checkpoints and by emptying buffers.
     fn find_room(&mut self, need: Need, claim: Claim) -> Result<bool> {
         let released = self.release(need, claim)?;
-        if !self.trees.balance.is_settled() {
+        if !self.trees.wait().balance.is_settled() {
             self.settle(claim)?;
         }
         if self.drained == self.next_msn {
             return Ok(released && self.has_room(need, claim));
         }
-        if released && self.trees.balance.is_settled() && self.has_room(need, claim) {
+        if released && self.trees.wait().balance.is_settled() && self.has_room(need, claim) {
             return Ok(true);
         }
         // Half of the reserve more, so that the next operation does not have to empty buffers again.
-        let reserve = reserve_for_deletes(self.trees.store.geometry, self.superblock.image_blocks);
+        let reserve =
+            reserve_for_deletes(self.trees.wait().store.geometry, self.superblock.image_blocks);
         let goal = need + Need::of_blocks(reserve.all() / 2);
-        let is_enough =
-            |volume: &Volume| volume.trees.balance.emptied() > 0 && volume.has_room(goal, claim);
+        let is_enough = |volume: &Volume| {
+            volume.trees.wait().balance.emptied() > 0 && volume.has_room(goal, claim)
+        };
         loop {
             if self.drain_until(Emptied::All, Ground::Reserve, is_enough)? == Drained::Wholly {
                 self.drained = self.next_msn;
@@ -214,7 +219,7 @@ impl Volume {
 
     /// Whether blocks come back with the next checkpoints, or what is dirty stops needing room.
     fn gains_by_checkpoint(&self) -> bool {
-        let store = &self.trees.store;
+        let store = &self.trees.wait().store;
         store.space.held_blocks() > 0 || store.dirty_bytes() > 0
     }
 
@@ -231,19 +236,18 @@ impl Volume {
 
     /// Whether so many deletes may be pending that it is worth looking for them ([`Volume::reclaim`]).
     pub fn can_reclaim(&self) -> bool {
-        self.deletes > self.trees.store.table.nodes() / RECLAIM_SHARE
+        self.deletes > self.trees.wait().store.table.nodes() / RECLAIM_SHARE
     }
 
     /// Empties some buffers that deletes wait in, at most so many: what they cover becomes free. Whether there may be more.
     pub fn reclaim(&mut self, buffers: u64) -> Result<bool> {
         self.ensure_ready()?;
-        self.writable()?;
         if !self.can_reclaim() {
             return Ok(false);
         }
-        let is_enough = |volume: &Volume| volume.trees.balance.emptied() >= buffers;
+        let is_enough = |volume: &Volume| volume.trees.wait().balance.emptied() >= buffers;
         let mut drained = self.drain_until(Emptied::Deletes, Ground::Ordinary, is_enough)?;
-        if drained == Drained::Partly && self.trees.balance.emptied() < buffers {
+        if drained == Drained::Partly && self.trees.wait().balance.emptied() < buffers {
             drained = self.drain_until(Emptied::Deletes, Ground::Reserve, is_enough)?;
         }
         Ok(drained == Drained::Partly)
@@ -259,32 +263,34 @@ impl Volume {
         is_enough: impl Fn(&Volume) -> bool,
     ) -> Result<Drained> {
         self.counters.drains += 1;
-        let logged = self.writable()?;
-        let thrifty = logged && ground == Ground::Reserve;
-        self.trees.balance.drain(what);
-        self.trees.store.be_thrifty(thrifty);
-        let (used, inflow) = (self.trees.store.space.used_blocks(), self.trees.store.inflow());
+        let thrifty = self.is_logged() && ground == Ground::Reserve;
+        self.trees.wait_mut().balance.drain(what);
+        self.trees.wait_mut().store.be_thrifty(thrifty);
+        let (used, inflow) =
+            (self.trees.wait().store.space.used_blocks(), self.trees.wait().store.inflow());
         let most = used
-            + (growth_need(&self.trees.store, inflow) + self.trees.store.checkpoint_need()).all();
+            + (growth_need(&self.trees.wait().store, inflow)
+                + self.trees.wait().store.checkpoint_need())
+            .all();
         let result = self.drain_steps(ground, is_enough).and_then(|drained| {
             if thrifty {
                 self.end_batch()?;
             }
             Ok(drained)
         });
-        self.trees.store.be_thrifty(false);
+        self.trees.wait_mut().store.be_thrifty(false);
         if result.is_err() {
-            self.trees.balance.stop_draining();
+            self.trees.wait_mut().balance.stop_draining();
         }
         if matches!(result, Ok(Drained::Wholly)) {
             self.deletes = 0;
         }
         debug_assert!(
-            result.is_err() || !thrifty || self.trees.store.space.used_blocks() <= most,
+            result.is_err() || !thrifty || self.trees.wait().store.space.used_blocks() <= most,
             "emptying buffers takes no more blocks than was set aside for it: {used} before, {} then, {most} at the most, {inflow:?}",
-            self.trees.store.space.used_blocks()
+            self.trees.wait().store.space.used_blocks()
         );
-        self.or_fail(result)
+        self.whole(result)
     }
 
     /// Ends a batch of steps that empty buffers: makes it durable, and what it gave up free. Nodes that lay in rows, and were
@@ -292,8 +298,8 @@ impl Volume {
     /// are no more maps than before. False if nothing came of it.
     fn end_batch(&mut self) -> Result<bool> {
         let mut some = self.come_clean()?;
-        while self.trees.store.has_strays() {
-            let fewer = self.trees.store.recall_strays()?;
+        while self.trees.wait().store.has_strays() {
+            let fewer = self.trees.wait_mut().store.recall_strays()?;
             self.come_clean()?;
             if !fewer {
                 break;
@@ -314,10 +320,6 @@ impl Volume {
         Ok(some)
     }
 
-    fn is_logged(&self) -> bool {
-        matches!(self.access, Access::ReadWrite { logged: true, .. })
-    }
-
     fn drain_steps(
         &mut self,
         ground: Ground,
@@ -326,23 +328,23 @@ impl Volume {
         let on_reserve = ground == Ground::Reserve;
         let logged = self.is_logged();
         let mut drained = Drained::Wholly;
-        while self.trees.balance.is_draining() || !self.trees.balance.is_settled() {
-            if self.trees.balance.is_between_buffers() && is_enough(self) {
-                self.trees.balance.stop_draining();
+        while self.trees.wait().balance.is_draining() || !self.trees.wait().balance.is_settled() {
+            if self.trees.wait().balance.is_between_buffers() && is_enough(self) {
+                self.trees.wait_mut().balance.stop_draining();
                 drained = Drained::Partly;
                 continue;
             }
             let kept = if on_reserve { Need::default() } else { self.kept_for(Claim::Takes) };
-            let Trees { store, balance, .. } = &mut *self.trees;
+            let Trees { store, balance, .. } = self.trees.wait_mut();
             let need = store.checkpoint_need_with(balance.next_need(store)?);
             if store.space.has(need + kept) {
-                self.trees.step()?;
+                self.trees.wait_mut().step()?;
             } else if on_reserve && logged && self.end_batch()? {
                 // There may be room for it now.
-            } else if !self.trees.balance.is_settled() {
-                self.trees.balance.give_up_step();
+            } else if !self.trees.wait().balance.is_settled() {
+                self.trees.wait_mut().balance.give_up_step();
             } else {
-                self.trees.balance.stop_draining();
+                self.trees.wait_mut().balance.stop_draining();
                 if !on_reserve {
                     drained = Drained::Partly;
                 }
@@ -354,8 +356,8 @@ impl Volume {
     /// Makes steps until all nodes are within their sizes; each followed by a checkpoint where space is
     /// short. If there is none for another, nodes stay too large for a while.
     pub(super) fn settle(&mut self, claim: Claim) -> Result<()> {
-        let logged = self.writable()?;
-        while !self.trees.balance.is_settled() {
+        let logged = self.is_logged();
+        while !self.trees.wait().balance.is_settled() {
             while !self.has_room_for_step(claim) && !self.has_room_for_next(claim)? {
                 if !logged || !self.gains_by_checkpoint() {
                     return Ok(());
@@ -363,25 +365,25 @@ impl Volume {
                 self.counters.for_space += 1;
                 self.checkpoint()?;
             }
-            self.trees.step()?;
+            self.trees.wait_mut().step()?;
         }
         Ok(())
     }
 
     /// Drops what pending range deletes cover as a whole, as far as there is room for the steps.
     pub(super) fn prune(&mut self) -> Result<()> {
-        if self.trees.balance.is_draining() {
+        if self.trees.wait().balance.is_draining() {
             // They would come to nodes that are empty already.
             return Ok(());
         }
-        if self.trees.balance.can_prune() && !self.has_room_for_step(Claim::Frees) {
-            self.trees.store.be_thrifty(true);
+        if self.trees.wait().balance.can_prune() && !self.has_room_for_step(Claim::Frees) {
+            self.trees.wait_mut().store.be_thrifty(true);
         }
-        while self.trees.balance.can_prune() && self.has_room_for_prune() {
-            let Trees { store, balance, .. } = &mut *self.trees;
+        while self.trees.wait().balance.can_prune() && self.has_room_for_prune() {
+            let Trees { store, balance, .. } = self.trees.wait_mut();
             self.counters.pruned += balance.prune(store)?;
-            while !self.trees.balance.is_settled() && self.has_room_for_prune() {
-                self.trees.step()?;
+            while !self.trees.wait().balance.is_settled() && self.has_room_for_prune() {
+                self.trees.wait_mut().step()?;
             }
         }
         Ok(())
@@ -391,7 +393,7 @@ impl Volume {
     /// checkpoint then finds little to write. What frees space leaves the writing to what comes after it.
     pub(super) fn evict(&mut self, claim: Claim) -> Result<()> {
         let share = self.dirty_share(claim);
-        self.trees.store.make_room(share)
+        self.trees.wait_mut().store.make_room(share)
     }
 
     /// How much of what may be dirty may stay so.
@@ -405,48 +407,48 @@ impl Volume {
     /// Whether there is room for what the next step may dirty. Steps may take more blocks than they give
     /// back: only those of operations that free space may come near the end of what there is.
     pub(super) fn has_room_for_step(&self, claim: Claim) -> bool {
-        self.trees.has_room_for_step(self.superblock.image_blocks, claim)
+        self.trees.wait().has_room_for_step(self.superblock.image_blocks, claim)
     }
 
     /// The same where leaves are dropped unread, which may use what is set aside for steps.
     fn has_room_for_prune(&self) -> bool {
-        let (store, blocks) = (&self.trees.store, self.superblock.image_blocks);
+        let (store, blocks) = (&self.trees.wait().store, self.superblock.image_blocks);
         let step = step_need(store.geometry, blocks, store.inflow().growth.bytes);
         store.space.has(store.checkpoint_need() + step)
     }
 
     /// The same, of what exactly the next step may dirty.
     fn has_room_for_next(&self, claim: Claim) -> Result<bool> {
-        let Trees { store, balance, .. } = &*self.trees;
+        let Trees { store, balance, .. } = self.trees.wait();
         let need = store.checkpoint_need_with(balance.next_need(store)?);
         Ok(store.space.has(need + self.kept_for(claim)))
     }
 
     /// Whether an operation that takes so much may begin.
     pub(super) fn has_room(&self, need: Need, claim: Claim) -> bool {
-        self.trees.store.space.has(self.needed(need, claim))
+        self.trees.wait().store.space.has(self.needed(need, claim))
     }
 
     /// What leaves may take for messages that are not pending yet, besides their bytes ([`Volume::need_of`]).
     fn growth_need(&self, growth: Growth) -> Need {
-        growth_need(&self.trees.store, Inflow { bytes: 0, growth })
+        growth_need(&self.trees.wait().store, Inflow { bytes: 0, growth })
     }
 
     /// The blocks and maps that leaves take for `entries` entries of `bytes` bytes together.
     pub(super) fn need_of(&self, bytes: u64, entries: u64) -> Need {
-        need_of(self.trees.store.geometry, bytes, entries)
+        need_of(self.trees.wait().store.geometry, bytes, entries)
     }
 
     /// What there must be room for before an operation begins.
     fn needed(&self, need: Need, claim: Claim) -> Need {
         let late = Need::of_blocks(self.late_blocks() + OPERATION_BLOCKS);
-        self.trees.store.checkpoint_need() + late + need + self.kept_for(claim)
+        self.trees.wait().store.checkpoint_need() + late + need + self.kept_for(claim)
     }
 
     /// Blocks of late-bound values that a recovery would have to leave alone.
     pub(super) fn late_blocks(&self) -> u64 {
-        let waiting = self.trees.store.late.waiting_bytes().div_ceil(BLOCK_SIZE as u64);
-        self.trees.store.space.pinned_blocks() + waiting
+        let waiting = self.trees.wait().store.late.waiting_bytes().div_ceil(BLOCK_SIZE as u64);
+        self.trees.wait().store.space.pinned_blocks() + waiting
     }
 
     /// What is kept for operations that free space, and for what pending updates may need.
@@ -456,7 +458,7 @@ impl Volume {
 
     /// What must stay free when an operation has been carried out.
     fn kept_for(&self, claim: Claim) -> Need {
-        kept_for(&self.trees.store, self.superblock.image_blocks, claim)
+        kept_for(&self.trees.wait().store, self.superblock.image_blocks, claim)
     }
 }
 

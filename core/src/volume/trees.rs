@@ -4,14 +4,12 @@
 //! durable, and comes with the next transaction, meanwhile. The trees are away as long as that takes, and whoever wants to
 //! look at them waits until they are back. So nothing depends on how long it takes.
 
-use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use super::reserve::Claim;
-use crate::error::Error;
 use crate::store::Store;
 use crate::tree::Balance;
 
@@ -19,20 +17,8 @@ use crate::tree::Balance;
 pub(super) struct Trees {
     pub store: Store,
     pub balance: Balance,
-    /// What is left to be done after something was done beside the foreground.
-    pub left: Left,
-}
-
-/// What is left to be done.
-#[derive(Default)]
-pub(super) enum Left {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// Steps for which there was no room, and what the operation that they are for may use.
-    Steps { claim: Claim },
-    /// Nothing can be done: it failed half way.
-    Failed(Error),
+    /// Steps are still to be made for which there was no room: what the operation that they are for may use.
+    pub owed: Option<Claim>,
 }
 
 /// The trees as a volume has them: here, or on their way back.
@@ -51,9 +37,9 @@ struct Worker {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Held {
-    /// Trees that nothing is left to be done for.
+    /// Trees that no step is owed to.
     pub fn new(store: Store, balance: Balance) -> Held {
-        let here = OnceLock::from(Box::new(Trees { store, balance, left: Left::Nothing }));
+        let here = OnceLock::from(Box::new(Trees { store, balance, owed: None }));
         Held { here, away: Mutex::new(None), worker: None }
     }
 
@@ -62,25 +48,19 @@ impl Held {
         self.here.get().is_none()
     }
 
-    /// Sends the trees away, to have something done to them. Where there can be no thread, it is done at once. What
-    /// is not needed any more then is dropped when they are on their way back.
-    pub fn send<T>(&mut self, work: impl FnOnce(&mut Trees) -> (Left, T) + Send + 'static) {
-        self.here();
+    /// Sends the trees away, to have something done to them. Where there can be no thread, it is done at once. If it panics the
+    /// volume is poisoned. What is not needed any more then is dropped when they are on their way back.
+    pub fn send<T>(&mut self, work: impl FnOnce(&mut Trees) -> T + Send + 'static) {
+        self.wait();
         let Some(mut trees) = self.here.take() else { return };
         let (sender, receiver) = channel();
         let job: Job = Box::new(move || {
-            let done = catch_unwind(AssertUnwindSafe(|| work(&mut trees)));
-            let (left, rest) = match done {
-                Ok((left, rest)) => (left, Some(rest)),
-                Err(_) => {
-                    trees.store.give_up();
-                    let text = "work beside the foreground has failed";
-                    (Left::Failed(Error::Misuse(text.into())), None)
-                }
-            };
-            trees.left = left;
-            // Nobody may want to know any more.
-            drop(sender.send(trees));
+            let poison = trees.store.poison.clone();
+            let rest = catch_unwind(AssertUnwindSafe(|| {
+                let _changing = poison.changing();
+                work(&mut trees)
+            }));
+            let _ = sender.send(trees);
             drop(rest);
         });
         *self.away.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(receiver);
@@ -98,38 +78,25 @@ impl Held {
     }
 
     /// The trees, once they are back.
-    fn here(&self) -> Option<&Trees> {
-        if let Some(trees) = self.here.get() {
-            return Some(trees);
-        }
-        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else may have waited.
-        if let Some(back) = away.take().and_then(|receiver| receiver.recv().ok()) {
-            let _ = self.here.set(back);
-        }
-        self.here.get().map(|trees| &**trees)
+    pub fn wait(&self) -> &Trees {
+        self.here.get_or_init(|| {
+            let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+            let back = away.take().and_then(|receiver| receiver.recv().ok());
+            back.expect("trees that were sent away come back")
+        })
     }
-}
 
-impl Deref for Held {
-    type Target = Trees;
-
-    fn deref(&self) -> &Trees {
-        self.here().expect("trees that were sent away come back")
-    }
-}
-
-impl DerefMut for Held {
-    fn deref_mut(&mut self) -> &mut Trees {
-        self.here();
-        self.here.get_mut().expect("trees that were sent away come back")
+    /// The same, to change them.
+    pub fn wait_mut(&mut self) -> &mut Trees {
+        self.wait();
+        self.here.get_mut().expect("they are back")
     }
 }
 
 impl Drop for Held {
     /// Nothing is done to a volume that has been closed.
     fn drop(&mut self) {
-        self.here();
+        self.wait();
         if let Some(Worker { jobs, thread }) = self.worker.take() {
             drop(jobs);
             let _ = thread.join();

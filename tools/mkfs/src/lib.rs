@@ -22,7 +22,7 @@ use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
 use betr_core::ids::Time;
 use betr_core::space::{Layout, default_log_bytes};
 use betr_core::store::{CacheBudget, Geometry};
-use betr_core::volume::{Content, CreateOptions, Volume};
+use betr_core::volume::{Content, CreateOptions, NonceSource, Volume};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -166,7 +166,7 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     target.begin()?;
     let device = target.device(plan.bytes);
     let meter = counting("Writing");
-    let made = fill(args, &plan, device, contents.as_mut(), &mut |warning| {
+    let made = fill(args, &plan, nonces()?, device, contents.as_mut(), &mut |warning| {
         // Whether a warning could be shown does not matter to the image.
         let _ = io.note(&format!("betr mkfs: warning: {warning}"));
     });
@@ -217,12 +217,12 @@ fn least_bytes(args: &Args, contents: &mut Contents, enough: u64) -> Result<u64,
             Failure::failed(format!("a temporary file beside {}: {error}", show::path(&args.image)))
         };
         let device = scratch.device(bytes).map_err(failed)?;
-        let made = fill(args, &plan, device, Some(contents), &mut |_| {});
+        let made = fill(args, &plan, nonces()?, device, Some(contents), &mut |_| {});
         match made.and_then(|(fs, _)| Ok(fs.volume().blocks()?.available)) {
             Ok(available) => Ok(Some(available)),
             // It is too small for what is in it, or for its fixed parts.
             Err(CopyError::Image(
-                betr_core::Error::NoSpace { .. } | betr_core::Error::Misuse(_),
+                betr_core::Error::NoSpace { .. } | betr_core::Error::Input(_),
             )) => Ok(None),
             Err(CopyError::Image(error)) => Err(failure(&args.image, None, &error)),
             Err(other) => Err(copy_failure(&other)),
@@ -254,6 +254,7 @@ fn plan(args: &Args, bytes: u64) -> Result<Plan, Failure> {
 fn fill(
     args: &Args,
     plan: &Plan,
+    nonces: NonceSource,
     device: Arc<dyn Device>,
     contents: Option<&mut Contents>,
     warn: &mut dyn FnMut(String),
@@ -268,7 +269,7 @@ fn fill(
         cache: CacheBudget::of(192 << 20),
         first_zone: FIRST_ZONE,
         first_ino: FIRST_INO,
-        nonces: nonces().map_err(|error| betr_core::Error::Misuse(error.to_string()))?,
+        nonces,
     };
     let volume = Volume::create(device, options)?;
     let now = plan.now;

@@ -29,16 +29,12 @@ pub(crate) fn of_refusal(refusal: Refusal) -> Errno {
     }
 }
 
-/// The number of an error, and whether it means that something is wrong with the image or its device.
-pub(crate) fn of_error(error: &Error) -> (Errno, bool) {
+/// The number of an error.
+pub(crate) fn of_error(error: &Error) -> Errno {
     match error {
-        Error::Refused(refusal) => (of_refusal(*refusal), false),
-        Error::NoSpace { .. } | Error::HostFull { .. } => (Errno::ENOSPC, false),
-        Error::Unsupported(_) => (Errno::EOPNOTSUPP, false),
-        Error::Io { .. }
-        | Error::Corrupt(_)
-        | Error::NotAnImage(_)
-        | Error::OtherImage(_)
-        | Error::Misuse(_) => (Errno::EIO, true),
+        Error::Refused(refusal) => of_refusal(*refusal),
+        Error::NoSpace { .. } | Error::HostFull { .. } => Errno::ENOSPC,
+        Error::Unsupported(_) => Errno::EOPNOTSUPP,
+        _ => Errno::EIO,
     }
 }

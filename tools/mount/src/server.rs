@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use betr_cli::image::{OpenImage, what_is_mounted_at};
-use betr_core::error::{Place, Refusal};
+use betr_core::error::{Blame, Place, Refusal};
 use betr_core::fs::{Fs, Shared};
 use betr_core::ids::{BLOCK_SIZE, Ino, Msn, Time};
 use fuser::{INodeNo, Notifier};
@@ -243,7 +243,7 @@ impl Server {
         image.check_len().map_err(|source| {
             // What is cut off is gone, and nothing can be written there.
             let error = betr_core::Error::Io { op: "sync", place: Place::Image, source };
-            self.report(error.to_string(), true);
+            self.report(error.to_string(), Blame::Image, true);
             Errno::EIO
         })
     }
@@ -254,14 +254,14 @@ impl Server {
             let text = "changes wait in memory, and others are refused, until there is room";
             self.log.error(&format!("{}: {error}: {text}", self.options.shown()));
         }
-        let (errno, serious) = of_error(error);
         // Whatever it was, a volume that has failed takes nothing any more. What is refused has changed nothing.
         let refused = matches!(error, betr_core::Error::Refused(_));
         let failed = !refused && self.look(|fs| fs.volume().has_failed());
-        if serious || failed {
-            self.report(error.to_string(), failed || self.options.read_only_after_errors);
+        if error.blame() != Blame::Request || failed {
+            let ends = failed || self.options.read_only_after_errors;
+            self.report(error.to_string(), error.blame(), ends);
         }
-        errno
+        of_error(error)
     }
 
     /// Everything has become durable: if the host had no room before, it has now.
@@ -275,15 +275,17 @@ impl Server {
     /// A request has panicked: a mistake of ours.
     pub fn panicked(&self) -> Errno {
         let text = "a request has panicked: please report this";
-        self.report(text.into(), true);
+        self.report(text.into(), Blame::Program, true);
         Errno::EIO
     }
 
-    /// Tells an error of the image or its device, and notes in the image that there was one. If it `ends` changes the mount is
-    /// read-only from now on.
-    fn report(&self, text: String, ends: bool) {
+    /// Tells an error. If it speaks against the image or its device, that is noted in the image. If it `ends` changes the mount
+    /// is read-only from now on.
+    fn report(&self, text: String, blame: Blame, ends: bool) {
         let before = self.errors.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.shared.note_error() {
+        if blame == Blame::Image
+            && let Err(error) = self.shared.note_error()
+        {
             let text = "that an error was met is not noted in the image";
             self.log.error(&format!("{}: {text}: {error}", self.options.shown()));
         }
@@ -336,7 +338,7 @@ impl Server {
             self.settle_accesses();
             let passed_over = self.look(|fs| fs.volume().error_passed_over().map(str::to_owned));
             if let Some(text) = passed_over.filter(|_| !std::mem::replace(&mut is_told, true)) {
-                self.report(text, self.options.read_only_after_errors);
+                self.report(text, Blame::Image, self.options.read_only_after_errors);
             }
             let (unsynced, changed, failed, blocks, next) = self.look(|fs| {
                 let volume = fs.volume();

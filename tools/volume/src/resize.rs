@@ -10,7 +10,7 @@ use betr_cli::{Exit, Failure, Io, show};
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::ids::{BLOCK_SIZE, Time};
-use betr_core::volume::{Mode, OpenOptions, Volume, read_identity};
+use betr_core::volume::{Mode, NonceSource, OpenOptions, Volume, read_identity};
 use serde_json::json;
 
 /// Make an image larger
@@ -57,7 +57,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             image.set_len(asked).map_err(|error| host("cannot be extended", error))?;
         }
         let now = clock()?();
-        let grown = grow(image.part(0, asked), now);
+        let grown = grow(image.part(0, asked), nonces()?, now);
         if grown.is_err() && asked > image.len {
             // As long as it must be, and no longer than it was besides.
             let now = read_identity(&as_it_is).map_or(asked, |identity| {
@@ -79,9 +79,8 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-fn grow(device: Arc<dyn Device>, now: Time) -> betr_core::Result<()> {
+fn grow(device: Arc<dyn Device>, nonces: NonceSource, now: Time) -> betr_core::Result<()> {
     let bytes = device.len();
-    let nonces = nonces().map_err(|error| betr_core::Error::Misuse(error.to_string()))?;
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
     let (mut volume, _) = Volume::open(device, options)?;
     volume.note_time(now);

@@ -77,5 +77,5 @@ pub fn make_broken(code: Code) -> Result<Option<Vec<u8>>> {
 
 /// What a recipe looked for and did not find in the image that it was made for.
 fn missing(what: &str) -> Error {
-    Error::Misuse(format!("the sound image has no {what}"))
+    Error::Bug(format!("the sound image has no {what}"))
 }

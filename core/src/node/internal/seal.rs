@@ -224,7 +224,11 @@ impl Internal {
     /// There must be room for another run.
     fn check_runs(&self) -> Result<()> {
         match self.runs.len() >= limits::RUNS_MAX {
-            true => Err(Error::Misuse(format!("{} would have too many runs", self.id))),
+            true => {
+                let fewer = format!("fewer than {}", limits::RUNS_MAX);
+                let fault = Fault::mismatch("runs that cannot be joined", fewer, self.runs.len());
+                Err(Error::corrupt(Place::Node { id: self.id, byte: None }, fault))
+            }
             false => Ok(()),
         }
     }

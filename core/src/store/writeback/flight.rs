@@ -264,10 +264,10 @@ impl Store {
 fn check_leaf(leaf: &Leaf) -> Result<()> {
     let (id, bytes) = (leaf.id, leaf.bytes());
     if !leaf.is_open() {
-        return Err(Error::Misuse(format!("{id} is to be written, but was not read")));
+        return Err(Error::Bug(format!("{id} is to be written, but was not read")));
     }
     if bytes > limits::LEAF_MAX {
-        return Err(Error::Misuse(format!("{id} is to be written with {bytes} bytes")));
+        return Err(Error::Bug(format!("{id} is to be written with {bytes} bytes")));
     }
     Ok(())
 }

@@ -99,7 +99,7 @@ fn is_expected(error: &Error) -> bool {
     let used_up = ["a number that another can follow", "one that the table has room for"];
     match error {
         Error::NoSpace { .. } => true,
-        Error::Misuse(text) => text.contains("keys and values of a program's own"),
+        Error::Input(text) => text.contains("keys and values of a program's own"),
         Error::Corrupt(damage) => {
             let text = damage.fault.to_string();
             used_up.iter().any(|what| text.contains(what))

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let anatomy = Anatomy::of(&device).map_err(failed)?;
     let Some(structure) = &args.structure else { return list(args, &anatomy, io) };
     let hint = |error: betr_core::Error| match error {
-        betr_core::Error::Misuse(text) => {
+        betr_core::Error::Input(text) => {
             let image = show::path(&args.image);
             Failure::failed(format!("{image}: {text}: 'betr dev damage {image}' lists them"))
         }

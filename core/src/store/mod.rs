@@ -15,7 +15,6 @@ mod prefetch;
 mod writeback;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::Disk;
@@ -33,8 +32,7 @@ use cache::Lru;
 pub use cache::{Dirty, Use};
 pub use geometry::{BASEMENT_SIZE, Geometry};
 pub use lost::LostKeys;
-pub use prefetch::Ahead;
-use prefetch::Coming;
+pub use prefetch::Reading;
 use writeback::Flights;
 
 /// After an edit, a node of up to 8 KiB is checked in debug builds: that costs less than the edit's other work.
@@ -90,7 +88,8 @@ pub struct Store {
     budget: CacheBudget,
     cache: Arc<Mutex<Lru>>,
     flights: Flights,
-    coming: Option<Coming>,
+    /// A leaf that a buffer is going to be moved down to.
+    coming: Option<(NodeId, Reading)>,
 }
 
 fn other_kind(id: NodeId, expected: &str, found: &str) -> Error {
@@ -215,27 +214,6 @@ impl Store {
         cache.put(node.clone(), false, purpose);
         cache.shrink_to(self.budget.total_bytes);
         node
-    }
-
-    /// The head of a node will be read soon, unless it is in memory.
-    pub fn will_read_head(&self, id: NodeId) {
-        let known = self.lock().has(id);
-        // Whoever reads it meets what is wrong.
-        if !known && let Ok(Some(Entry { extent, head_bytes, .. })) = self.table.get(id) {
-            self.disk.will_read(extent.start.byte(), head_bytes.into());
-        }
-    }
-
-    /// Leaves below `parent`, one beside another, and what is pending for them there, will be read soon.
-    pub fn will_read(&self, parent: &Internal, children: Range<usize>) {
-        parent.will_read(&self.disk, children.clone());
-        for child in &parent.children()[children] {
-            let known = self.lock().has_parts(child.id);
-            // Whoever reads it meets what is wrong.
-            if !known && let Ok(Some(Entry { extent, .. })) = self.table.get(child.id) {
-                self.disk.will_read(extent.start.byte(), extent.bytes());
-            }
-        }
     }
 
     /// Reads a node: what it loads meanwhile counts.

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::format::{Action, Bounds, Key};
 use crate::ids::{Height, TreeId};
 use crate::node::{Batch, Internal, Leaf, Node, SharedInternal};
-use crate::store::{Ahead, Store, Use};
+use crate::store::{Reading, Store, Use};
 
 /// What is left of a range of keys, and what is ready of the leaves that were read at both of its ends. It
 /// holds no reference to the store, so that it can outlive a borrow; what it yields is that of the moment
@@ -32,7 +32,7 @@ struct Side<T> {
     /// The keys of the leaves that were read ahead.
     ahead: Option<Bounds>,
     /// Those that come behind them are being read.
-    coming: Option<Ahead>,
+    coming: Option<Reading>,
 }
 
 impl<T> Default for Side<T> {
@@ -324,7 +324,7 @@ impl Group {
     }
 
     /// Begins to read them, but for those that are deleted.
-    fn read(&self, store: &Store) -> Result<Option<Ahead>> {
+    fn read(&self, store: &Store) -> Result<Option<Reading>> {
         let Some(parent) = self.parent() else { return Ok(None) };
         let above = &self.above[..self.above.len() - 1];
         let mut wanted = Vec::new();

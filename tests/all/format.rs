@@ -149,11 +149,11 @@ fn internal_head() -> InternalHead {
     let section =
         |offset| SectionRef { offset, bytes: 50, count: 2, greatest: Msn(8), hash: Hash([2; 32]) };
     let mut list = SliceList::default();
-    list.push(NodeId(21), &[], Growth { messages: 1, bytes: 99 }, section(178), |filters| {
+    list.push(1, &[], Growth { messages: 1, bytes: 99 }, section(178), |filters| {
         push_filter(filters, [&b"anchor"[..], b"animal"].into_iter(), 2);
     });
     // Another for the same child: it has a first key.
-    list.push(NodeId(21), b"mi", Growth::default(), section(228), |filters| {
+    list.push(1, b"mi", Growth::default(), section(228), |filters| {
         push_filter(filters, [&b"mile"[..], b"mist"].into_iter(), 2);
     });
     let (slices, filters) = list.finish();

@@ -388,7 +388,7 @@ fn slice_keys(head: &InternalHead, seq: RunSeq, byte: u64) -> Option<Bounds> {
             .contains(&offset)
     };
     let slice = run.slices.iter().find(inside)?;
-    let at = head.children.iter().position(|child| child.id == slice.child)?;
+    let at = usize::from(slice.child);
     let next = head.children.get(at + 1).map(|next| next.pivot.clone());
     Some(Bounds { lo: head.children[at].pivot.clone(), hi: next.or(head.bounds.hi.clone()) })
 }

@@ -87,7 +87,11 @@ impl Runs<'_, '_> {
             let next = run.slices.get(at + 1).filter(|next| next.child == slice.child);
             for (key, message) in self.slice(run, slice, &bytes)? {
                 if key < slice.first || next.is_some_and(|next| key >= next.first) {
-                    self.add(Code::MessageWrong, run, format!("a slice for {}", slice.child));
+                    self.add(
+                        Code::MessageWrong,
+                        run,
+                        format!("a slice for {}", self.child_of(slice)),
+                    );
                 }
                 if shares.covering(&key).is_some_and(|msn| msn > message.msn) {
                     self.add(Code::MessageWrong, run, "older than a range message that covers it");
@@ -149,6 +153,10 @@ impl Runs<'_, '_> {
         Ok(ranges)
     }
 
+    fn child_of(&self, slice: &SliceRef) -> NodeId {
+        self.head.children[usize::from(slice.child)].id
+    }
+
     fn slice(
         &mut self,
         run: &RunRef,
@@ -159,8 +167,8 @@ impl Runs<'_, '_> {
         let messages = decode_slice(&section, slice.section.count as usize, None)
             .map_err(|error| self.corrupt(run, slice.section.offset, error))?;
         self.checker.report.counts.pending += messages.len() as u64;
-        let at = self.internal.children().iter().position(|child| child.id == slice.child);
-        let bounds = at.map(|at| self.internal.child_bounds(at));
+        let bounds = self.internal.child_bounds(slice.child.into());
+        let child = self.child_of(slice);
         let adds =
             |message: &Message| matches!(&message.action, Action::Update(update) if update.adds());
         if self.head.tree == TreeId::Data && messages.iter().any(|(_, message)| adds(message)) {
@@ -169,9 +177,8 @@ impl Runs<'_, '_> {
         let mut filter = Vec::new();
         push_filter(&mut filter, messages.iter().map(|(key, _)| &**key), messages.len());
         if *run.filter(slice) != *filter {
-            self.add(Code::MessageWrong, run, format!("the filter for {}", slice.child));
+            self.add(Code::MessageWrong, run, format!("the filter for {child}"));
         }
-        let inside = |key: &Key| bounds.as_ref().is_some_and(|bounds| bounds.contains(key));
         let greatest = messages.iter().map(|(_, message)| message.msn).max();
         let growth = messages
             .iter()
@@ -181,12 +188,13 @@ impl Runs<'_, '_> {
             let Growth { messages, bytes } = slice.growth;
             let stated = format!("growth of {messages} messages and {bytes} bytes");
             let Growth { messages, bytes } = growth;
-            let detail = format!("{stated} for {}, not of {messages} and {bytes}", slice.child);
+            let detail = format!("{stated} for {child}, not of {messages} and {bytes}");
             self.add(Code::MessageWrong, run, detail);
         }
-        if !messages.iter().all(|(key, _)| inside(key)) || greatest != Some(slice.section.greatest)
+        if !messages.iter().all(|(key, _)| bounds.contains(key))
+            || greatest != Some(slice.section.greatest)
         {
-            self.add(Code::MessageWrong, run, format!("messages for {}", slice.child));
+            self.add(Code::MessageWrong, run, format!("messages for {child}"));
         }
         Ok(messages)
     }

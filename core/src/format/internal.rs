@@ -101,8 +101,8 @@ pub struct SectionRef {
 /// Messages of a run for one child: all of them, or a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceRef {
-    /// The child.
-    pub child: NodeId,
+    /// The place of its child among those of the node.
+    pub child: u16,
     /// No message in it has a lesser key, none of the slice before it a key that is not; empty for the first
     /// slice of the child.
     pub first: Key,
@@ -222,7 +222,7 @@ impl InternalHead {
         let bounds =
             3 + self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| 2 + hi.len());
         let pivots: usize = self.children.iter().skip(1).map(|child| child.pivot.len()).sum();
-        let slices = self.runs.iter().flat_map(|run| run.listed(&self.children));
+        let slices = self.runs.iter().flat_map(RunRef::listed);
         let slices = slices.map(|listed| listed.bytes());
         HEAD_BYTES
             + bounds
@@ -258,7 +258,7 @@ impl InternalHead {
             if index == 0 { Key::default().encode(&mut w) } else { child.pivot.encode(&mut w) }
         }
         for run in &self.runs {
-            run.encode(&mut w, &self.children);
+            run.encode(&mut w);
         }
         let length = u32::try_from(w.len()).expect("a head within its limit");
         w.patch(length_at, &length.to_le_bytes());
@@ -311,7 +311,7 @@ impl SliceList {
     /// Adds a slice, whose filter `filter` appends to those before it.
     pub fn push(
         &mut self,
-        child: NodeId,
+        child: u16,
         first: &[u8],
         growth: Growth,
         section: SectionRef,
@@ -326,7 +326,7 @@ impl SliceList {
     }
 
     /// The child of the last slice, and its first key.
-    fn last(&self) -> Option<(NodeId, &[u8])> {
+    fn last(&self) -> Option<(u16, &[u8])> {
         let (last, before) = (self.slices.last()?, self.ends.iter().rev().nth(1));
         Some((last.child, &self.firsts[before.copied().unwrap_or(0)..]))
     }
@@ -403,10 +403,10 @@ impl RunRef {
             f.enter("slice", Some(index));
             let before = slices.last();
             place += f.length("step", children.len() - 1 - place)?;
-            let ChildRef { id: child, first_run, .. } = children[place];
+            let (child, ChildRef { id, first_run, .. }) = (place as u16, &children[place]);
             let before = before.filter(|(before, _)| *before == child).map(|(_, first)| first);
-            if first_run > seq {
-                return Err(f.wrong("step", "one to a child whose messages are live", child));
+            if *first_run > seq {
+                return Err(f.wrong("step", "one to a child whose messages are live", id));
             }
             let section = SectionRef::decode_short(f, end, bytes)?;
             end = u64::from(section.offset) + u64::from(section.bytes);
@@ -440,29 +440,26 @@ impl RunRef {
         &self.filters[slice.filter.start as usize..slice.filter.end as usize]
     }
 
-    /// The slices as they are listed in the head of a node with these children.
-    fn listed<'r>(&'r self, children: &'r [ChildRef]) -> impl Iterator<Item = Listed<'r>> {
-        let mut place = 0;
+    /// The slices as they are listed in the head.
+    fn listed(&self) -> impl Iterator<Item = Listed<'_>> {
         let mut end = RUN_HEADER_BYTES as u32;
         let mut before = None;
         self.slices.iter().map(move |slice| {
             let SectionRef { offset, bytes, count, greatest, hash } = &slice.section;
-            // A slice for a child that is not there, or in front, is refused by whoever reads it.
-            let step = children[place..].iter().take_while(|child| child.id != slice.child).count();
-            place = (place + step).min(children.len() - 1);
-            let gap = offset.saturating_sub(end);
+            // A place in front of the one before is refused by whoever reads it.
+            let step = u64::from(slice.child.saturating_sub(before.unwrap_or(0)));
+            let gap = u64::from(offset.saturating_sub(end));
             end = offset.saturating_add(*bytes);
-            let place = [step as u64, gap.into(), (*bytes).into()];
             let Growth { messages: growing, bytes: growth } = slice.growth;
-            let [step, gap, length] = place;
-            let numbers = [step, gap, length, (*count).into(), greatest.0, growing, growth];
+            let (length, count) = (u64::from(*bytes), u64::from(*count));
+            let numbers = [step, gap, length, count, greatest.0, growing, growth];
             let again = before.replace(slice.child) == Some(slice.child);
             let first = again.then_some(&*slice.first);
             Listed { numbers, hash, first, filter: self.filter(slice) }
         })
     }
 
-    fn encode(&self, w: &mut Writer, children: &[ChildRef]) {
+    fn encode(&self, w: &mut Writer) {
         w.u64(self.seq.0);
         w.u64(self.extent.start.0);
         w.u32(self.extent.blocks);
@@ -472,7 +469,7 @@ impl RunRef {
         self.ranges.encode(w);
         w.u32(0);
         w.len32(self.slices.len());
-        self.listed(children).for_each(|listed| listed.encode(w));
+        self.listed().for_each(|listed| listed.encode(w));
     }
 }
 

@@ -243,7 +243,7 @@ impl Forge {
         node: NodeId,
         tree: TreeId,
         seq: RunSeq,
-        slices: &[(NodeId, Vec<(Key, Message)>)],
+        slices: &[(u16, Vec<(Key, Message)>)],
         ranges: &[RangeDelete],
     ) -> RunRef {
         let mut w = Writer::default();
@@ -293,7 +293,7 @@ impl Forge {
     pub fn add_run(
         &mut self,
         id: NodeId,
-        slices: &[(NodeId, Vec<(Key, Message)>)],
+        slices: &[(u16, Vec<(Key, Message)>)],
         ranges: &[RangeDelete],
     ) {
         let head = self.internal(id);
@@ -370,9 +370,10 @@ impl Forge {
             let at = entry.extent.start.byte() as usize;
             let Some(bytes) = self.bytes.get(at..at + entry.head_bytes as usize) else { continue };
             let Ok((_, head)) = InternalHead::decode(bytes, None) else { continue };
-            for child in &head.children {
+            for (at, child) in head.children.iter().enumerate() {
                 let live = head.runs.iter().filter(|run| run.seq >= child.first_run);
-                let slices = live.flat_map(|run| &run.slices).filter(|s| s.child == child.id);
+                let slices =
+                    live.flat_map(|run| &run.slices).filter(|s| usize::from(s.child) == at);
                 let inflow = |slice: &SliceRef| Inflow {
                     bytes: slice.section.bytes.into(),
                     growth: slice.growth,

@@ -11,7 +11,7 @@ pub(super) fn with_run(
     let (id, head) = parent(&mut forge);
     let hi = head.children[1].pivot.clone();
     let (points, ranges) = make(&head, &hi);
-    let slices = vec![(head.children[0].id, points)];
+    let slices = vec![(0, points)];
     let slices = if slices[0].1.is_empty() { Vec::new() } else { slices };
     forge.add_run(id, &slices, &ranges);
     forge.seal()
@@ -25,7 +25,7 @@ pub(super) fn run_becomes(
     let id = META.root();
     let head = forge.internal(id);
     let points = vec![(head.bounds.lo.successor(), message(1, b"x"))];
-    let slices = [(head.children[0].id, points)];
+    let slices = [(0, points)];
     let mut run = forge.run(id, head.tree, head.next_run, &slices, &[]);
     change(&mut forge, &mut run);
     forge.change(id, |head| {
@@ -39,10 +39,9 @@ pub(super) fn run_becomes(
 fn two_slices(mut forge: Forge, suffixes: [u8; 2], change: impl FnOnce(&mut RunRef)) -> Vec<u8> {
     let id = META.root();
     let head = forge.internal(id);
-    let child = head.children[0].id;
     let gone = |suffix| {
         let key = key(&[0, 0, 0, 0, 0, 0, 0, 0, 0, suffix]);
-        (child, vec![(key, Message { msn: Msn(1), action: Action::Delete })])
+        (0, vec![(key, Message { msn: Msn(1), action: Action::Delete })])
     };
     let mut run = forge.run(id, head.tree, head.next_run, &suffixes.map(gone), &[]);
     change(&mut run);
@@ -73,7 +72,7 @@ pub(super) const CASES: &[Case] = &[
         let place = root().child(b"new-0").encode();
         let at = head.children.partition_point(|child| child.pivot <= place) - 1;
         let points = vec![(place, message(u64::MAX, &[1, 2, 3]))];
-        forge.add_run(META.root(), &[(head.children[at].id, points)], &[]);
+        forge.add_run(META.root(), &[(at as u16, points)], &[]);
         forge.seal()
     }),
     ("a message older than a range message that covers it", Finds(Code::MessageWrong), |forge| {
@@ -95,7 +94,7 @@ pub(super) const CASES: &[Case] = &[
         let place = head.bounds.lo.clone();
         let patch = |msn| update(msn, Update::patch(0, b"patch", true));
         for message in [message(1, b"whole"), patch(3), patch(2)] {
-            forge.add_run(id, &[(head.children[0].id, vec![(place.clone(), message)])], &[]);
+            forge.add_run(id, &[(0, vec![(place.clone(), message)])], &[]);
         }
         forge.seal()
     }),
@@ -104,7 +103,7 @@ pub(super) const CASES: &[Case] = &[
         let place = head.children[1].pivot.clone();
         for msn in [1 << 40, 1 << 30, 3] {
             let points = vec![(place.clone(), message(msn, b"x"))];
-            forge.add_run(DATA.root(), &[(head.children[1].id, points)], &[]);
+            forge.add_run(DATA.root(), &[(1, points)], &[]);
         }
         forge.seal()
     }),
@@ -198,7 +197,7 @@ pub(super) const CASES: &[Case] = &[
             let pivot = key(&[&last.pivot[..], &number.to_be_bytes()].concat());
             let id = NodeId(1_000_000 + u64::from(number));
             head.children.push(ChildRef { id, first_run: RunSeq(0), pivot: pivot.clone() });
-            slices.push((id, vec![(pivot, message(1, b""))]));
+            slices.push((head.children.len() as u16 - 1, vec![(pivot, message(1, b""))]));
         }
         head.next_run.0 += 1;
         let run = forge.run(DATA.root(), DATA, RunSeq(head.next_run.0 - 1), &slices, &[]);

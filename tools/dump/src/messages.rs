@@ -140,7 +140,7 @@ fn of_node(
         let mut titled = false;
         for open in &mut runs {
             // Slices stand in the order of the children.
-            let slices = open.slices_of(child.id);
+            let slices = open.slices_of(at);
             if !wanted || open.run.seq < child.first_run {
                 continue;
             }
@@ -184,9 +184,9 @@ struct Open<'h> {
 }
 
 impl<'h> Open<'h> {
-    fn slices_of(&mut self, child: NodeId) -> &'h [SliceRef] {
+    fn slices_of(&mut self, child: usize) -> &'h [SliceRef] {
         let rest = &self.run.slices[self.next..];
-        let count = rest.iter().take_while(|slice| slice.child == child).count();
+        let count = rest.iter().take_while(|slice| usize::from(slice.child) == child).count();
         self.next += count;
         &rest[..count]
     }

@@ -227,7 +227,8 @@ fn runs(
         output.structure(io, &title, start, header, |trace| RunHeader::decode(header, trace))?;
         let mut last = None;
         for slice in &run.slices {
-            let mut title = format!("run {} for {}", run.seq, slice.child);
+            let child = head.children[usize::from(slice.child)].id;
+            let mut title = format!("run {} for {child}", run.seq);
             if last.replace(slice.child) == Some(slice.child) {
                 title += &format!(" from {}", show::key(head.tree, &slice.first));
             }

@@ -1,9 +1,7 @@
 //! What a node holds, by its head alone, and sums of that.
 
-use std::collections::HashMap;
-
-use betr_core::format::{Entry, InternalHead, Key, LeafHead, SliceRef};
-use betr_core::ids::{NodeId, RunSeq};
+use betr_core::format::{Entry, InternalHead, Key, LeafHead};
+use betr_core::ids::NodeId;
 
 use crate::Image;
 
@@ -53,14 +51,9 @@ impl Held {
             runs: head.runs.len(),
             ..Held::default()
         };
-        let firsts: HashMap<NodeId, RunSeq> =
-            head.children.iter().map(|child| (child.id, child.first_run)).collect();
         for run in &head.runs {
             held.bytes += u64::from(run.bytes);
-            let is_live =
-                |slice: &&SliceRef| firsts.get(&slice.child).is_some_and(|first| run.seq >= *first);
-            let live = run.slices.iter().filter(is_live);
-            for section in live.map(|slice| slice.section).chain([run.ranges]) {
+            for section in run.slices.iter().map(|slice| slice.section).chain([run.ranges]) {
                 held.pending += u64::from(section.count);
                 held.pending_bytes += u64::from(section.bytes);
             }

@@ -96,6 +96,12 @@ impl Internal {
             let batch = if covered { &self.open[at] } else { &batch };
             batch.points().iter().for_each(|item| younger.push(item));
         }
+        let gone = children.len() - 1;
+        let place = |other: usize| match other {
+            _ if other >= children.end => other - gone,
+            _ => other.min(children.start),
+        };
+        self.renumber(place);
         self.children.drain(children.start + 1..children.end);
         self.open.drain(children.start + 1..children.end);
         self.open[children.start] = Batch::of_points(younger);

@@ -74,9 +74,8 @@ impl Internal {
     /// Drops runs without live messages; returns their extents.
     pub fn drop_dead_runs(&mut self) -> Vec<Retired> {
         let (id, mut dead) = (self.id, Vec::new());
-        let firsts = self.first_runs();
         self.runs.retain(|run| {
-            let live = live_bytes(&self.children, run, &firsts) > 0;
+            let live = live_bytes(&self.children, run) > 0;
             if !live {
                 dead.push(run.retired(id));
             }
@@ -116,16 +115,15 @@ impl Internal {
     fn stored_and_live(&self) -> (usize, usize) {
         let stored: usize =
             self.runs.iter().map(|run| run.reference.bytes as usize - RUN_HEADER_BYTES).sum();
-        let firsts = self.first_runs();
-        let live = |run: &Run| live_bytes(&self.children, run, &firsts);
+        let live = |run: &Run| live_bytes(&self.children, run);
         (stored, self.runs.iter().map(live).sum())
     }
 }
 
 /// Bytes of the messages of a run that have not been flushed to all children which they are for, as far as is known without
-/// reading; `firsts` has the first live run of each child.
-fn live_bytes(children: &[Child], run: &Run, firsts: &HashMap<NodeId, RunSeq>) -> usize {
-    let points: usize = run.live_slices(firsts).map(|slice| slice.section.bytes as usize).sum();
+/// reading.
+fn live_bytes(children: &[Child], run: &Run) -> usize {
+    let points: usize = run.live_slices(children).map(|slice| slice.section.bytes as usize).sum();
     let is_live = |child: &Child| run.reference.seq >= child.first_run;
     let ranges = match run.ranges.get() {
         None if !children.iter().any(is_live) => 0,

@@ -13,7 +13,6 @@ mod runs;
 mod seal;
 mod visits;
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -201,7 +200,7 @@ impl Internal {
         let (child, hi) = (&self.children[at], bounds.hi.as_deref());
         let live = |run: &Run| {
             run.reference.seq >= child.first_run
-                && (run.reference.slices.iter().any(|slice| slice.child == child.id)
+                && (run.reference.slices.iter().any(|slice| usize::from(slice.child) == at)
                     || run
                         .ranges
                         .get()
@@ -218,11 +217,8 @@ impl Internal {
     /// How many messages are pending; what a run holds for a child that has taken it already does not count.
     pub fn messages(&self) -> u64 {
         let open = |batch: &Batch| (batch.points().len() + batch.ranges().len()) as u64;
-        let first: HashMap<NodeId, _> =
-            self.children.iter().map(|child| (child.id, child.first_run)).collect();
         let live = |run: &Run| {
-            let is_live = |child| first.get(child).is_some_and(|first| run.reference.seq >= *first);
-            let slices = run.reference.slices.iter().filter(|slice| is_live(&slice.child));
+            let slices = run.live_slices(&self.children);
             slices.map(|slice| u64::from(slice.section.count)).sum::<u64>()
                 + u64::from(run.reference.ranges.count)
         };
@@ -473,6 +469,7 @@ impl Internal {
         let child = &mut self.children[at];
         *child = Child::new(child.id, child.pivot.clone(), first_run);
         let count = more.len();
+        self.renumber(|other| if other > at { other + count } else { other });
         let more = more.into_iter().map(|(id, pivot)| Child::new(id, pivot, first_run));
         self.children.splice(at + 1..at + 1, more);
         self.open.splice(at + 1..at + 1, (0..count).map(|_| Batch::default()));
@@ -484,6 +481,7 @@ impl Internal {
     /// Removes child `at + 1`, whose keys child `at` has taken over; both buffers are empty.
     pub fn remove_right_of(&mut self, at: usize) {
         debug_assert_eq!(self.pending(at) + self.pending(at + 1), 0);
+        self.renumber(|other| if other > at { other - 1 } else { other });
         self.children.remove(at + 1);
         self.open.remove(at + 1);
         let child = &mut self.children[at];
@@ -549,9 +547,12 @@ impl Internal {
         self.open.iter().any(|batch| !batch.is_empty())
     }
 
-    /// The first live run of each child.
-    fn first_runs(&self) -> HashMap<NodeId, RunSeq> {
-        self.children.iter().map(|child| (child.id, child.first_run)).collect()
+    /// Slices are those of other children from now on, whose places follow from the old ones. Those of a child that goes become
+    /// slices of one for which all that is sealed is dead.
+    fn renumber(&mut self, place: impl Fn(usize) -> usize) {
+        for slice in self.runs.iter_mut().flat_map(|run| &mut run.reference.slices) {
+            slice.child = place(slice.child.into()) as u16;
+        }
     }
 
     /// Panics if edges, shares of runs, weights and growth do not agree with one another, or with the messages. What range messages
@@ -587,14 +588,10 @@ impl Internal {
 
     /// Finds out afresh which slices are whose, in one pass over them.
     fn find_shares(&mut self) {
-        let places: HashMap<NodeId, usize> =
-            self.children.iter().zip(0..).map(|(child, at)| (child.id, at)).collect();
         self.children.iter_mut().for_each(|child| child.shares.clear());
         for (run, number) in self.runs.iter().zip(0u16..) {
             for (slice, at) in run.reference.slices.iter().zip(0u16..) {
-                let Some(child) = places.get(&slice.child).map(|at| &mut self.children[*at]) else {
-                    continue;
-                };
+                let child = &mut self.children[usize::from(slice.child)];
                 match child.shares.last_mut() {
                     _ if run.reference.seq < child.first_run => {}
                     Some(share) if share.run == number => share.end = at + 1,

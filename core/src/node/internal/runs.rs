@@ -154,8 +154,11 @@ impl Internal {
         let corrupt = |fault| Error::corrupt(self.part_place(run, &reference.section), fault);
         let (lo, hi) = run.keys_of(at);
         let is_own = |key: &[u8]| {
-            let own = self.children[self.child_for(key)].id == reference.child;
-            own && self.bounds.contains(key) && key >= lo && hi.is_none_or(|hi| key < hi)
+            let own = self.child_for(key);
+            own == usize::from(reference.child)
+                && self.bounds.contains(key)
+                && key >= lo
+                && hi.is_none_or(|hi| key < hi)
         };
         if ![first, last].into_iter().flatten().all(is_own) {
             let fault = Fault::mismatch("keys of a slice", "those it is said to have", "others");
@@ -336,15 +339,14 @@ impl Run {
         self.memory.bytes() as usize + ranges
     }
 
-    /// The slices that have not been flushed, where `firsts` has the first live run of each child.
-    pub(super) fn live_slices(
-        &self,
-        firsts: &HashMap<NodeId, RunSeq>,
-    ) -> impl Iterator<Item = &SliceRef> {
+    /// The slices that have not been flushed to these children of the node.
+    pub(super) fn live_slices<'r>(
+        &'r self,
+        children: &[Child],
+    ) -> impl Iterator<Item = &'r SliceRef> {
         let seq = self.reference.seq;
-        let live =
-            move |slice: &&SliceRef| firsts.get(&slice.child).is_some_and(|first| seq >= *first);
-        self.reference.slices.iter().filter(live)
+        let slices = self.reference.slices.iter();
+        slices.filter(move |slice| seq >= children[usize::from(slice.child)].first_run)
     }
 }
 

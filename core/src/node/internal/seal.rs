@@ -114,7 +114,7 @@ impl Internal {
         let mut list = SliceList::default();
         let mut inserts = Vec::new();
         let mut ranges: Vec<RangeDelete> = Vec::new();
-        for (child, open) in self.children.iter().zip(&self.open) {
+        for ((child, open), place) in self.children.iter().zip(&self.open).zip(0u16..) {
             if end.is_some_and(|end| child.pivot >= *end) {
                 break;
             }
@@ -139,7 +139,7 @@ impl Internal {
                 encode_slice(&mut w, greatest, all().map(|item| item.message()));
                 let growth = all().map(|item| item.leaf_growth()).sum();
                 let section = section(&w, start, points.len(), Some(greatest));
-                list.push(child.id, first, growth, section, |filters| {
+                list.push(place, first, growth, section, |filters| {
                     push_filter(filters, all().map(|item| item.key), points.len());
                 });
                 let insert = all().filter(|item| item.kind == Kind::Insert);
@@ -256,7 +256,7 @@ impl Internal {
             let start = slices.len() as u16;
             let own = reference.slices[slices.len()..].iter();
             let points = taken.into_points();
-            for slice in own.take_while(|slice| slice.child == child.id) {
+            for slice in own.take_while(|slice| usize::from(slice.child) == at) {
                 child.slices += slice.section.bytes as usize;
                 child.growth += slice.growth;
                 slices.push(OnceLock::from(points.clone()));
@@ -274,13 +274,9 @@ impl Internal {
     /// The head, which leaves flushed slices out.
     pub fn head(&self, write_seq: u64) -> InternalHead {
         let children = self.children.iter();
-        let firsts = self.first_runs();
-        let live = |run: &Run| {
-            let mut reference = run.reference.clone();
-            reference
-                .slices
-                .retain(|slice| firsts.get(&slice.child).is_some_and(|seq| reference.seq >= *seq));
-            reference
+        let live = |run: &Run| RunRef {
+            slices: run.live_slices(&self.children).cloned().collect(),
+            ..run.reference.clone()
         };
         InternalHead {
             id: self.id,

@@ -253,7 +253,7 @@ fn pending(
         .children
         .get(child)
         .ok_or_else(|| format!("{id} has {} children", head.children.len()))?;
-    let (first, wanted, lo) = (of.first_run, of.id, of.pivot.clone());
+    let (first, lo) = (of.first_run, of.pivot.clone());
     let hi = head.children.get(child + 1).map(|next| next.pivot.clone()).or(head.bounds.hi.clone());
     let (mut slices, mut ranges, mut bad) = (Vec::new(), Vec::new(), Vec::new());
     // Slices may lie over one another in an image that was made to do harm: they are not read again and again.
@@ -270,7 +270,7 @@ fn pending(
     };
     for run in head.runs.iter().filter(|run| run.seq >= first) {
         let start = run.extent.start.byte();
-        for slice in run.slices.iter().filter(|slice| slice.child == wanted) {
+        for slice in run.slices.iter().filter(|slice| usize::from(slice.child) == child) {
             let byte = start + u64::from(slice.section.offset);
             let count = slice.section.count;
             match read(byte, &slice.section) {

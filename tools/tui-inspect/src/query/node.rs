@@ -1,6 +1,5 @@
 //! Nodes: the way down to one, its children with what is pending for them, and what is in a basement.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use betr_core::disk::Disk;
@@ -68,7 +67,7 @@ pub(super) fn entry_of(table: &Table, id: NodeId) -> Result<Entry, String> {
 /// All that is pending in a node.
 pub(super) fn live(head: &InternalHead) -> Live {
     let mut all = Live::default();
-    for of_child in pending(head).values() {
+    for of_child in pending(head) {
         all.messages += of_child.messages;
         all.bytes += of_child.bytes;
     }
@@ -80,18 +79,14 @@ pub(super) fn live(head: &InternalHead) -> Live {
 }
 
 /// What is pending for each child, without range messages.
-fn pending(head: &InternalHead) -> HashMap<NodeId, Live> {
-    let firsts: HashMap<NodeId, RunSeq> =
-        head.children.iter().map(|child| (child.id, child.first_run)).collect();
-    let mut found: HashMap<NodeId, Live> = HashMap::new();
+fn pending(head: &InternalHead) -> Vec<Live> {
+    let mut found = vec![Live::default(); head.children.len()];
     for run in &head.runs {
         for slice in &run.slices {
-            if firsts.get(&slice.child).is_some_and(|first| run.seq >= *first) {
-                let live = found.entry(slice.child).or_default();
-                live.messages += u64::from(slice.section.count);
-                live.bytes += u64::from(slice.section.bytes);
-                live.oldest = Some(live.oldest.map_or(run.birth, |oldest| oldest.min(run.birth)));
-            }
+            let live = &mut found[usize::from(slice.child)];
+            live.messages += u64::from(slice.section.count);
+            live.bytes += u64::from(slice.section.bytes);
+            live.oldest = Some(live.oldest.map_or(run.birth, |oldest| oldest.min(run.birth)));
         }
     }
     found
@@ -256,9 +251,9 @@ fn of_messages(head: &InternalHead, all: Live) -> String {
 
 fn edges(title: String, head: &InternalHead) -> Sheet {
     let pending = pending(head);
-    let heaviest = pending.values().map(|live| live.bytes).max();
+    let heaviest = pending.iter().map(|live| live.bytes).max();
     let row = |(index, child): (usize, &ChildRef)| {
-        let live = pending.get(&child.id).copied().unwrap_or_default();
+        let live = pending[index];
         let is_heaviest = live.bytes > 0 && Some(live.bytes) == heaviest;
         let pivot = if index == 0 { "-".into() } else { key_of(head.tree, &child.pivot) };
         let cells = vec![

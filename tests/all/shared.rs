@@ -1,8 +1,12 @@
 //! A file system that several threads use: who reads waits neither for a sync nor for a checkpoint of another.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use betr_core::device::MemoryDevice;
+use betr_core::error::Blame;
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, New, Shared};
 use betr_core::ids::Time;
@@ -37,5 +41,23 @@ fn who_reads_does_not_wait_for_the_device() {
             }
             ends.join().unwrap().unwrap();
         });
+    }
+}
+
+#[test]
+fn a_panic_within_a_change_ends_reads_and_changes() {
+    let fs = formatted(Arc::new(MemoryDevice::new(4 << 20)), tiny(), tight(), 1);
+    let shared = Shared::new(fs);
+    // Who only looks changes nothing.
+    let looks = || shared.read(|_| -> betr_core::Result<()> { resume_unwind(Box::new(())) });
+    assert!(catch_unwind(AssertUnwindSafe(looks)).is_err());
+    shared.change(|fs| fs.root().map(drop)).unwrap();
+
+    let changes = || shared.change(|_| -> betr_core::Result<()> { resume_unwind(Box::new(())) });
+    assert!(catch_unwind(AssertUnwindSafe(changes)).is_err());
+    let after = [shared.read(|fs| fs.root().map(drop)), shared.change(|_| Ok(())), shared.sync()];
+    for error in after.map(Result::unwrap_err) {
+        assert_eq!(error.blame(), Blame::Program, "{error}");
+        assert!(error.to_string().contains("failed half way"), "{error}");
     }
 }

@@ -300,7 +300,7 @@ impl Record {
     pub fn unbound(&self) -> impl Iterator<Item = MsnRange> {
         self.numbered().filter_map(|(first, message)| match message {
             RecordMessage::Unbound(_, count) => Some(MsnRange { first, count: *count }),
-            _ => None,
+            RecordMessage::Point(..) | RecordMessage::RangeDelete(..) => None,
         })
     }
 

@@ -328,7 +328,7 @@ impl Teller {
             // The contents of everything below a directory.
             let act = match message {
                 RecordMessage::RangeDelete(..) => Act::RemoveBelow,
-                _ => Act::Raw,
+                RecordMessage::Point(..) | RecordMessage::Unbound(..) => Act::Raw,
             };
             return (MetaKey::beginning(lo), act, None);
         };

@@ -51,7 +51,7 @@ impl Late {
     pub fn outgrows(&self, message: &RecordMessage) -> bool {
         match message {
             RecordMessage::Point(_, key, _) => outgrows(message) && self.current.contains_key(key),
-            _ => false,
+            RecordMessage::RangeDelete(..) | RecordMessage::Unbound(..) => false,
         }
     }
 
@@ -172,7 +172,10 @@ impl Late {
 pub fn outgrows(message: &RecordMessage) -> bool {
     match message {
         RecordMessage::Point(TreeId::Data, _, Action::Update(update)) => !update.fits(FILE_BLOCK),
-        _ => false,
+        RecordMessage::Point(TreeId::Metadata, ..)
+        | RecordMessage::Point(_, _, Action::Insert(_) | Action::Delete)
+        | RecordMessage::RangeDelete(..)
+        | RecordMessage::Unbound(..) => false,
     }
 }
 
@@ -182,7 +185,10 @@ pub fn log_form(messages: &[RecordMessage], late_bytes: usize) -> LogForm {
     let as_they_are = |log_bytes| LogForm { messages: None, log_bytes, late: 0, late_bytes: 0 };
     let values = messages.iter().map(|message| match message {
         RecordMessage::Point(TreeId::Data, _, Action::Insert(value)) => value.len(),
-        _ => 0,
+        RecordMessage::Point(TreeId::Metadata, ..)
+        | RecordMessage::Point(_, _, Action::Delete | Action::Update(_))
+        | RecordMessage::RangeDelete(..)
+        | RecordMessage::Unbound(..) => 0,
     });
     if values.sum::<usize>() < late_bytes {
         return as_they_are(Record::encoded_bytes(messages));

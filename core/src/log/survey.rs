@@ -228,7 +228,7 @@ fn entries(group: &Group) -> Vec<(MsnRange, &Key)> {
     let messages = group.records.iter().flat_map(|record| record.numbered());
     let unbound = |(first, message)| match message {
         &RecordMessage::Unbound(ref key, count) => Some((MsnRange { first, count }, key)),
-        _ => None,
+        RecordMessage::Point(..) | RecordMessage::RangeDelete(..) => None,
     };
     messages.filter_map(unbound).collect()
 }

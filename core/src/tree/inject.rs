@@ -36,7 +36,7 @@ impl<'m> Numbered<'m> {
     fn new(msn: Msn, message: &'m RecordMessage, head: u64) -> Numbered<'m> {
         let point = match message {
             RecordMessage::Point(_, key, action) => Some(Item::new(key, msn, action)),
-            _ => None,
+            RecordMessage::RangeDelete(..) | RecordMessage::Unbound(..) => None,
         };
         Numbered { msn, message, point, head }
     }

@@ -139,7 +139,7 @@ impl Volume {
                 RecordMessage::Point(_, _, Action::Update(update)) if update.is_anew() => {
                     Some("an update that deletes first")
                 }
-                _ => None,
+                RecordMessage::Point(..) | RecordMessage::RangeDelete(..) => None,
             };
             if let Some(wrong) = wrong {
                 return Err(Error::Misuse(wrong.into()));

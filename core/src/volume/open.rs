@@ -570,10 +570,14 @@ impl Volume {
     /// A lost value that a later message covers is missed by nobody.
     fn forget_lost(&mut self, message: &RecordMessage) {
         let lost = &mut self.trees.wait_mut().store.lost;
+        if message.tree() != TreeId::Data {
+            return;
+        }
         match message {
-            _ if message.tree() != TreeId::Data => {}
             RecordMessage::Point(_, _, Action::Update(_)) => {}
-            RecordMessage::Point(_, key, _) => lost.forget(key, &key.successor()),
+            RecordMessage::Point(_, key, Action::Insert(_) | Action::Delete) => {
+                lost.forget(key, &key.successor())
+            }
             RecordMessage::RangeDelete(_, lo, hi) => lost.forget(lo, hi),
             RecordMessage::Unbound(first, count) => {
                 if let Some(last) = block_after(first, count - 1) {

@@ -48,7 +48,7 @@ impl<'s> Item<'s> {
         let growth = match (kind, value) {
             (Kind::Update, Value::Short(update)) => growth_of(update) as u32,
             (Kind::Update, Value::Shared(update)) => growth_of(update) as u32,
-            _ => 0,
+            (Kind::Insert | Kind::Delete, _) => 0,
         };
         Item { key, msn, kind, value, growth }
     }
@@ -90,8 +90,11 @@ impl<'s> Item<'s> {
 
     /// Whether it can only make a leaf shorter.
     pub fn frees(&self) -> bool {
-        self.kind == Kind::Delete
-            || matches!(self.action(), Action::Update(update) if update.only_trims())
+        match self.kind {
+            Kind::Insert => false,
+            Kind::Delete => true,
+            Kind::Update => Update::trusted(self.bytes()).only_trims(),
+        }
     }
 
     /// By how much it may make a leaf longer.

@@ -307,6 +307,7 @@ impl Balance {
 }
 
 /// What a node waits for.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// It is within its sizes.
     Nothing,
@@ -335,5 +336,133 @@ fn below_heaviest(store: &Store, internal: &Internal) -> Option<(NodeId, usize)>
             is_full.then(|| (child.id, child.heaviest()))
         }
         Node::Leaf(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::device::MemoryDevice;
+    use crate::disk::Disk;
+    use crate::error::Error;
+    use crate::format::{self, Birth, Bounds};
+    use crate::node::{Item, Leaf};
+    use crate::space::Space;
+    use crate::store::{CacheBudget, Geometry};
+    use crate::table::Table;
+
+    const TREE: TreeId = TreeId::Metadata;
+    const LEAF: usize = 8 << 10;
+
+    fn store() -> Store {
+        let geometry =
+            Geometry { node_size: 16 << 10, leaf_size: 8 << 10, basement_size: 4096, fanout: 16 };
+        let disk = Disk::new(Arc::new(MemoryDevice::new(1000 * BLOCK_SIZE as u64)));
+        let mut space = Space::empty(disk.clone(), 1000, 10..1000);
+        space.reserve(BlockNr(0), 10);
+        let volume = VolumeId([1; 16]);
+        let birth = Birth { volume, epoch: Epoch(1), nonce: Nonce(1) };
+        let table = Table::empty(disk.clone(), volume);
+        Store::new(disk, space, table, geometry, birth, NodeId(9), CacheBudget::of(1 << 20))
+    }
+
+    fn insert(bytes: usize) -> format::Action {
+        format::Action::Insert(Bytes::from(vec![1; bytes]))
+    }
+
+    /// A leaf with a value of so many bytes.
+    fn leaf(bytes: usize) -> Node {
+        let mut leaf = Leaf::empty(NodeId(9), TREE, Bounds::default());
+        leaf.apply(b"key", Msn(1), &insert(bytes));
+        Node::Leaf(leaf)
+    }
+
+    /// A node with so many children, and messages of so many bytes for the first of them.
+    fn internal(children: u8, pending: &[usize]) -> Node {
+        let pivot = |at: u8| match at {
+            0 => Key::default(),
+            at => Key::copied(&[at]),
+        };
+        let edges = (0..children).map(|at| (NodeId(20 + u64::from(at)), pivot(at))).collect();
+        let mut node = Internal::new(NodeId(9), TREE, Height(1), Bounds::default(), edges);
+        for (at, bytes) in pending.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
+            let action = insert(*bytes);
+            node.insert(at, std::iter::once(Item::new(&[at as u8], Msn(1), &action)));
+        }
+        Node::Internal(node)
+    }
+
+    fn site(height: u8) -> Site {
+        Site { tree: TREE, key: Key::default(), height: Height(height) }
+    }
+
+    #[test]
+    fn a_node_waits_for_what_its_size_calls_for() {
+        let mut store = store();
+        let balance = Balance::default();
+        // A leaf's value in bytes; what it waits for usually, and where space is short.
+        let leaves = [
+            (0, Action::Merge, Action::Merge),
+            (LEAF / 4 + 1, Action::Nothing, Action::Merge),
+            (LEAF / 2 + 1, Action::Nothing, Action::Nothing),
+            (LEAF - 200, Action::Nothing, Action::Nothing),
+            (LEAF + 1, Action::SplitLeaf, Action::SplitLeaf),
+        ];
+        for (bytes, usually, short) in leaves {
+            for (thrifty, expected) in [(false, usually), (true, short)] {
+                store.be_thrifty(thrifty);
+                let found = balance.action(&store, &site(0), &leaf(bytes));
+                assert_eq!(found, expected, "{bytes} bytes, thrifty: {thrifty}");
+            }
+        }
+        let full = store.geometry.node_size as usize;
+        // Children, and what is pending for the first of them; what the node waits for.
+        let nodes: [(u8, &[usize], Action); 6] = [
+            (3, &[], Action::Merge),
+            (4, &[], Action::Nothing),
+            (4, &[full / 2, 10], Action::Nothing),
+            (4, &[10, full], Action::Flush(1)),
+            // Of equal buffers the first; a full node flushes before it merges.
+            (4, &[10, full, full], Action::Flush(1)),
+            (2, &[0, full], Action::Flush(1)),
+        ];
+        for (children, pending, expected) in nodes {
+            let found = balance.action(&store, &site(1), &internal(children, pending));
+            assert_eq!(found, expected, "{children} children, {pending:?}");
+        }
+        // The tree has become lower since: the node is not the one that was meant.
+        let found = balance.action(&store, &site(2), &internal(4, &[full]));
+        assert_eq!(found, Action::Nothing);
+    }
+
+    #[test]
+    fn a_buffer_for_a_child_that_cannot_be_read_stays() {
+        let store = store();
+        let mut balance = Balance::default();
+        let full = store.geometry.node_size as usize;
+        let node = internal(4, &[100, full]);
+        let bounds = Bounds { lo: Key::copied(&[1]), hi: Some(Key::copied(&[2])) };
+        let error = Error::Bug("for this test".into());
+        balance.blocked.add(TREE, Height(0), bounds, error).unwrap();
+        assert_eq!(balance.action(&store, &site(1), &node), Action::Flush(0));
+        assert_eq!(balance.action(&store, &site(1), &internal(4, &[0, full])), Action::Nothing);
+    }
+
+    #[test]
+    fn a_site_waits_once_and_the_last_comes_first() {
+        let mut balance = Balance::default();
+        let key = |byte: u8| Key::copied(&[byte]);
+        for byte in [1, 1, 2, 1] {
+            balance.look_at(TREE, &key(byte), Height(1));
+        }
+        let waiting: Vec<Key> = balance.waiting.iter().rev().map(|site| site.key.clone()).collect();
+        assert_eq!(waiting, [key(1), key(2), key(1)]);
+        assert!(!balance.is_settled());
+        (0..3).for_each(|_| balance.give_up_step());
+        assert!(balance.is_settled());
     }
 }

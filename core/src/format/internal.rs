@@ -446,7 +446,7 @@ impl RunRef {
         let mut before = None;
         self.slices.iter().map(move |slice| {
             let SectionRef { offset, bytes, count, greatest, hash } = &slice.section;
-            // A place in front of the one before is refused by whoever reads it.
+            // Children never go back: an encoder that lists one in front writes step 0, and the checker finds keys of another child.
             let step = u64::from(slice.child.saturating_sub(before.unwrap_or(0)));
             let gap = u64::from(offset.saturating_sub(end));
             end = offset.saturating_add(*bytes);

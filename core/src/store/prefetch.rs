@@ -106,7 +106,7 @@ impl Store {
     /// The head of a node will be read soon, unless it is in memory.
     pub fn will_read_head(&self, id: NodeId) {
         let known = self.lock().has(id);
-        // Whoever reads it meets what is wrong.
+        // An error here is met again when the node is read.
         if !known && let Ok(Some(Entry { extent, head_bytes, .. })) = self.table.get(id) {
             self.disk.will_read(extent.start.byte(), head_bytes.into());
         }
@@ -117,7 +117,7 @@ impl Store {
         parent.will_read(&self.disk, children.clone());
         for child in &parent.children()[children] {
             let known = self.lock().has_parts(child.id);
-            // Whoever reads it meets what is wrong.
+            // An error here is met again when the node is read.
             if !known && let Ok(Some(Entry { extent, .. })) = self.table.get(child.id) {
                 self.disk.will_read(extent.start.byte(), extent.bytes());
             }

@@ -374,14 +374,14 @@ mod tests {
         format::Action::Insert(Bytes::from(vec![1; bytes]))
     }
 
-    /// A leaf with a value of so many bytes.
+    /// A leaf with one value of `bytes` bytes.
     fn leaf(bytes: usize) -> Node {
         let mut leaf = Leaf::empty(NodeId(9), TREE, Bounds::default());
         leaf.apply(b"key", Msn(1), &insert(bytes));
         Node::Leaf(leaf)
     }
 
-    /// A node with so many children, and messages of so many bytes for the first of them.
+    /// A node with `children` children; child *i* has one message of `pending[i]` bytes, or none.
     fn internal(children: u8, pending: &[usize]) -> Node {
         let pivot = |at: u8| match at {
             0 => Key::default(),

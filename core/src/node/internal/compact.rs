@@ -124,22 +124,83 @@ impl Internal {
 /// reading.
 fn live_bytes(children: &[Child], run: &Run) -> usize {
     let points: usize = run.live_slices(children).map(|slice| slice.section.bytes as usize).sum();
-    let is_live = |child: &Child| run.reference.seq >= child.first_run;
-    let ranges = match run.ranges.get() {
-        None if !children.iter().any(is_live) => 0,
-        None => run.reference.ranges.bytes as usize,
-        Some(ranges) => {
-            let is_for_live =
-                |range: &&RangeDelete| covered_by(children, range).iter().any(is_live);
-            ranges.iter().filter(is_for_live).map(RangeDelete::encoded_bytes).sum()
-        }
-    };
-    points + ranges
+    points + run.reference.ranges.bytes as usize - dead_range_bytes(children, run)
 }
 
-/// The children some of whose keys a range delete covers.
-fn covered_by<'c>(children: &'c [Child], range: &RangeDelete) -> &'c [Child] {
-    let start = children.partition_point(|child| child.pivot <= range.lo).saturating_sub(1);
-    let end = children.partition_point(|child| child.pivot < range.hi);
-    &children[start..end]
+/// Bytes of the range messages of a run that have been flushed to all children some of whose keys they cover, as far as is
+/// known without reading. A range covers neighbours, so it is dead where neighbours to which the run has been flushed cover it.
+fn dead_range_bytes(children: &[Child], run: &Run) -> usize {
+    let is_live = |child: &Child| run.reference.seq >= child.first_run;
+    let Some(ranges) = run.ranges.get() else {
+        let all_are_dead = !children.iter().any(is_live);
+        return if all_are_dead { run.reference.ranges.bytes as usize } else { 0 };
+    };
+    let mut bytes = 0;
+    let mut at = 0;
+    for alike in children.chunk_by(|left, right| is_live(left) == is_live(right)) {
+        let behind = at + alike.len();
+        if !is_live(&alike[0]) {
+            // Ranges lie in order and apart, so those between the bounds of these children do so as well.
+            let first = match at {
+                0 => 0,
+                _ => ranges.partition_point(|range| range.lo < alike[0].pivot),
+            };
+            let end = match children.get(behind) {
+                None => ranges.len(),
+                Some(next) => ranges.partition_point(|range| range.hi <= next.pivot),
+            };
+            let dead = ranges.get(first..end).unwrap_or_default();
+            bytes += dead.iter().map(RangeDelete::encoded_bytes).sum::<usize>();
+        }
+        at = behind;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a range message counts as dead, for each way in which four children may have taken a run.
+    #[test]
+    fn a_range_is_dead_when_all_children_that_it_covers_have_taken_it() {
+        let key = |name: &str| Key::copied(name.as_bytes());
+        let bounds = ["", "d", "h", "p"];
+        let ranges = [("", "b"), ("c", "e"), ("f", "h"), ("h", "k"), ("k", "r"), ("r", "z")];
+        let covered: [&[usize]; 6] = [&[0], &[0, 1], &[1], &[2], &[2, 3], &[3]];
+        let list: Vec<RangeDelete> = ranges
+            .map(|(lo, hi)| RangeDelete { msn: Msn(1), lo: key(lo), hi: key(hi) })
+            .into_iter()
+            .collect();
+        let section = list.iter().map(RangeDelete::encoded_bytes).sum::<usize>() as u32;
+        let reference = RunRef {
+            seq: RunSeq(0),
+            extent: Extent { start: BlockNr(9), blocks: 1 },
+            bytes: 0,
+            birth: Epoch(1),
+            header_hash: Hash::default(),
+            ranges: SectionRef { bytes: section, ..SectionRef::default() },
+            slices: Vec::new(),
+            filters: bytes::Bytes::new(),
+        };
+        let loaded =
+            Run::new(reference.clone(), Vec::new(), OnceLock::from(Arc::new(list.clone())));
+        let unread = Run::new(reference, Vec::new(), OnceLock::new());
+        for taken in 0..16_u64 {
+            let is_taken = |at: usize| taken >> at & 1 == 1;
+            let children: Vec<Child> = (bounds.iter().zip(0..))
+                .map(|(pivot, at)| {
+                    let first_run = RunSeq(u64::from(is_taken(at)));
+                    Child::new(NodeId(5 + at as u64), key(pivot), first_run)
+                })
+                .collect();
+            let live: usize = (list.iter().zip(covered))
+                .filter(|(_, covered)| !covered.iter().all(|at| is_taken(*at)))
+                .map(|(range, _)| range.encoded_bytes())
+                .sum();
+            assert_eq!(live_bytes(&children, &loaded), live, "taken by {taken:04b}");
+            let all_or_nothing = if taken == 15 { 0 } else { section as usize };
+            assert_eq!(live_bytes(&children, &unread), all_or_nothing, "unread, {taken:04b}");
+        }
+    }
 }

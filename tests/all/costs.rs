@@ -158,11 +158,22 @@ fn a_range_delete_reads_no_leaf() {
     let mut batch = Batch::new();
     batch.delete_range(TreeId::Metadata, &lo, &hi);
     kv.commit(batch).unwrap();
-    kv.sync().unwrap();
     // Nor does a scan read any that lies in the range, from either end.
     assert_eq!(kv.range(TreeId::Metadata, b"", None).filter(|entry| entry.is_ok()).count(), 2001);
     assert_eq!(kv.range(TreeId::Metadata, b"", None).rev().filter(|e| e.is_ok()).count(), 2001);
+    // They are dropped piece by piece: a piece comes to those below 16 nodes at the most.
+    let (mut pieces, mut dropped) = (0, 0);
+    let mut more = true;
+    while more {
+        more = kv.prune_some().unwrap();
+        let so_far = kv.volume().counters().pruned;
+        assert!(so_far - dropped <= 16 * 2 * u64::from(tiny().fanout), "{dropped}, then {so_far}");
+        (pieces, dropped) = (pieces + 1, so_far);
+    }
+    assert!(pieces >= 8 && dropped > leaves / 2, "{dropped} leaves dropped in {pieces} pieces");
+    kv.sync().unwrap();
     kv.checkpoint().unwrap();
+    assert_eq!(kv.volume().counters().pruned, dropped);
     drop(kv);
     drop(open());
     // What is written from now on may lie where the leaves were.

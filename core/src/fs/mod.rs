@@ -32,7 +32,7 @@ use crate::error::{Error, Place, Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
 use crate::tree::Scan;
-use crate::volume::{Checkpoint, Volume};
+use crate::volume::{Checkpoint, Pruned, Volume};
 
 pub use allocate::{Allocate, Seek};
 pub use attributes::Changes;
@@ -184,16 +184,16 @@ impl Fs {
     /// Merges zones that have become too small, and makes the state durable as a checkpoint. What is damaged is
     /// left as it is.
     pub fn checkpoint(&mut self) -> Result<()> {
-        let checkpoint = self.begin_checkpoint()?;
+        let checkpoint = self.begin_checkpoint(Pruned::All)?;
         let waited = checkpoint.wait();
         self.volume.end_checkpoint(checkpoint, waited)
     }
 
-    fn begin_checkpoint(&mut self) -> Result<Checkpoint> {
+    fn begin_checkpoint(&mut self, pruned: Pruned) -> Result<Checkpoint> {
         self.tidy()?;
         let now = self.now();
         self.volume.note_time(now);
-        self.volume.begin_checkpoint()
+        self.volume.begin_checkpoint(pruned)
     }
 
     /// Deletes what has lost its name and is not in use any more.

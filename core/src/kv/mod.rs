@@ -249,6 +249,12 @@ impl Kv {
         self.volume.drain()
     }
 
+    /// Drops some of the leaves that range deletes cover as a whole, without reading them; a checkpoint drops all that are left.
+    /// Whether there may be more.
+    pub fn prune_some(&mut self) -> Result<bool> {
+        self.volume.prune_some()
+    }
+
     /// The value of `key`.
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
         self.volume.get(tree, key)

@@ -77,7 +77,7 @@ pub struct Store {
     /// Nodes that lay in a row, and were scattered meanwhile.
     strays: BTreeSet<NodeId>,
     /// Whether what the nodes in memory say is to be believed.
-    pub poison: Poison,
+    pub(crate) poison: Poison,
     birth: Birth,
     next_node: NodeId,
     write_seq: u64,

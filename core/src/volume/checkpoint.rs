@@ -5,6 +5,7 @@
 //! takes note of it. No transaction may come in between.
 
 use super::ring::slots_of;
+use super::room::PRUNED_IN_CHECKPOINT;
 use super::{Access, Volume};
 use crate::device::SECTOR;
 use crate::disk::Disk;
@@ -22,6 +23,15 @@ pub(super) enum Continued {
     Afresh,
     /// Those of the log that is being replayed, from this unit and number on.
     Replay { unit: u64, group: u64 },
+}
+
+/// How many of the leaves that range deletes cover are dropped before a checkpoint is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pruned {
+    /// As many as take no longer than others can wait; the rest after it, piece by piece ([`Volume::prune_some`]).
+    Some,
+    /// All for which there is room.
+    All,
 }
 
 /// A checkpoint all of which has been written but its superblock.
@@ -154,7 +164,7 @@ impl Volume {
     }
 
     fn sync_whole(&mut self) -> Result<Syncing> {
-        let checkpoint = self.begin_checkpoint()?;
+        let checkpoint = self.begin_checkpoint(Pruned::Some)?;
         Ok(Syncing::Checkpoint(Box::new(checkpoint)))
     }
 
@@ -203,9 +213,14 @@ impl Volume {
         self.log.write(&self.disk, self.superblock.birth, self.nonce_before, bindings)
     }
 
-    /// Makes the state of both trees durable. Then the log starts afresh.
+    /// Makes the state of both trees durable, without the leaves that range deletes cover. Then the log starts afresh.
     pub fn checkpoint(&mut self) -> Result<()> {
-        let checkpoint = self.begin_checkpoint()?;
+        self.checkpoint_with(Pruned::All)
+    }
+
+    /// The same, but leaves that range deletes cover are dropped as far as is said.
+    pub(super) fn checkpoint_with(&mut self, pruned: Pruned) -> Result<()> {
+        let checkpoint = self.begin_checkpoint(pruned)?;
         let waited = checkpoint.wait();
         self.end_checkpoint(checkpoint, waited)
     }
@@ -218,14 +233,14 @@ impl Volume {
     }
 
     /// The first step of a checkpoint.
-    pub fn begin_checkpoint(&mut self) -> Result<Checkpoint> {
+    pub fn begin_checkpoint(&mut self, pruned: Pruned) -> Result<Checkpoint> {
         self.check_writable()?;
         self.finish()?;
         self.make_owed_steps()?;
         if self.error_passed_over().is_some() {
             self.note_error()?;
         }
-        let result = self.prepare(Continued::Afresh);
+        let result = self.prepare(Continued::Afresh, pruned);
         self.whole(result)
     }
 
@@ -246,7 +261,7 @@ impl Volume {
     }
 
     pub(super) fn write_checkpoint(&mut self, continued: Continued) -> Result<()> {
-        let checkpoint = self.prepare(continued)?;
+        let checkpoint = self.prepare(continued, Pruned::All)?;
         checkpoint.wait()?;
         self.take_note(checkpoint);
         Ok(())
@@ -254,11 +269,14 @@ impl Volume {
 
     /// Writes everything but the superblock. Callers do not pass the wall time, so that none can pass a stale one: it is the
     /// latest of the transactions, replayed records and calls of [`Volume::note_time`] since the last checkpoint.
-    fn prepare(&mut self, continued: Continued) -> Result<Checkpoint> {
+    fn prepare(&mut self, continued: Continued, pruned: Pruned) -> Result<Checkpoint> {
         let birth = self.trees.wait().store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
         let thrifty = self.trees.wait().store.is_thrifty();
-        self.prune()?;
+        self.prune(match pruned {
+            Pruned::Some => PRUNED_IN_CHECKPOINT,
+            Pruned::All => u64::MAX,
+        })?;
         self.trees.wait_mut().store.write_all()?;
         self.trees.wait_mut().store.be_thrifty(thrifty);
         let next_msn = match is_broken(Mutation::MsnStale) {

@@ -3,7 +3,7 @@
 
 use super::reserve::{Claim, room_of};
 use super::trees::Trees;
-use super::{Access, Transaction, Volume};
+use super::{Access, Pruned, Transaction, Volume};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
 use crate::format::{Action, BINDING_BYTES_MAX, Inflow, Op, Record, RecordMessage};
@@ -232,7 +232,7 @@ impl Volume {
             self.checkpoint()?;
         } else if is_old {
             self.counters.for_time += 1;
-            self.checkpoint()?;
+            self.checkpoint_with(Pruned::Some)?;
         }
         Ok(())
     }
@@ -269,7 +269,7 @@ impl Volume {
             return Ok(());
         }
         self.counters.for_log += 1;
-        self.checkpoint()
+        self.checkpoint_with(Pruned::Some)
     }
 }
 

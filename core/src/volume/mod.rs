@@ -37,7 +37,7 @@ use crate::store::Store;
 use crate::tree::{self, Cursor, Scan};
 use trees::Held;
 
-pub use checkpoint::{Checkpoint, Syncing};
+pub use checkpoint::{Checkpoint, Pruned, Syncing};
 pub use commit::Due;
 pub use counters::Counters;
 pub use create::CreateOptions;

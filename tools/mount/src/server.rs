@@ -356,7 +356,8 @@ impl Server {
             if quiet.0 != next {
                 quiet = (next, Instant::now());
             }
-            let idle = quiet.1.elapsed() >= IDLE && self.look(|fs| fs.volume().can_reclaim());
+            let idle = quiet.1.elapsed() >= IDLE
+                && self.look(|fs| fs.volume().can_reclaim() || fs.volume().can_prune());
             let old = last.elapsed() >= self.options.checkpoint;
             let full = self.host_full.load(Ordering::Relaxed);
             let unsynced = (unsynced || full) && synced.elapsed() >= self.options.commit;
@@ -391,7 +392,11 @@ impl Server {
 
     /// Gives back the space of deletes that wait in buffers, piece by piece, as long as nobody changes anything.
     fn reclaim(&self, next: Msn) -> betr_core::Result<()> {
-        while self.shared.change(|fs| fs.volume_mut().reclaim(RECLAIMED))? {
+        let piece = |fs: &mut Fs| {
+            let volume = fs.volume_mut();
+            Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)?)
+        };
+        while self.shared.change(piece)? {
             if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
                 return Ok(());
             }

@@ -151,7 +151,7 @@ pub fn mend(
             space.spare(&rows.unwrap_or_default());
         } else if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
             inflow += node.inflow();
-            table.set(*id, Some(Entry { references: 1, ..known.entry }))?;
+            table.place(*id, Entry { references: 1, ..known.entry })?;
         } else {
             // What others own already it can only be copied from.
             space.spare(&rows.unwrap_or_default());

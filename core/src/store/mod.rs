@@ -437,10 +437,12 @@ impl Store {
 
     /// Changes where a node is, and retires the place where it was.
     fn place(&mut self, id: NodeId, entry: Option<Entry>) -> Result<()> {
-        if entry.is_none() && self.table.get(id)?.is_none() {
-            return Ok(());
-        }
-        if let Some(old) = self.table.set(id, entry)? {
+        let old = match entry {
+            Some(entry) => self.table.place(id, entry)?,
+            None if self.table.get(id)?.is_none() => return Ok(()),
+            None => self.table.release(id)?,
+        };
+        if let Some(old) = old {
             let Entry { extent, birth, .. } = old;
             self.retire([Retired { extent, birth, owner: Owner::Node(id) }])?;
             let is_stray = |new: Entry| new.extent.is_scattered() && !old.extent.is_scattered();

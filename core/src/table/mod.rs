@@ -74,14 +74,26 @@ impl Table {
         if !self.load(0, page)? {
             return Ok(None);
         }
-        match &page_of(&self.lock(), (0, page)).body {
-            PageBody::Entries(entries) => Ok(entries[at]),
-            PageBody::Pointers(_) => Ok(None),
-        }
+        let entry = match &page_of(&self.lock(), (0, page)).body {
+            PageBody::Entries(entries) => entries[at],
+            PageBody::Pointers(_) => None,
+        };
+        entry.map(|entry| alone(id, entry)).transpose()
     }
 
-    /// Changes where node `id` is; returns where it was.
-    pub fn set(&mut self, id: NodeId, entry: Option<Entry>) -> Result<Option<Entry>> {
+    /// Says where node `id` is from now on, to which an edge leads; returns where it was.
+    pub fn place(&mut self, id: NodeId, entry: Entry) -> Result<Option<Entry>> {
+        let entry = alone(id, entry)?;
+        self.set(id, Some(entry))
+    }
+
+    /// An edge to node `id` goes. It is the only one, so there is no such node any more; returns where it was.
+    pub fn release(&mut self, id: NodeId) -> Result<Option<Entry>> {
+        self.set(id, None)
+    }
+
+    fn set(&mut self, id: NodeId, entry: Option<Entry>) -> Result<Option<Entry>> {
+        self.get(id)?;
         let (page, at) = place_of(id);
         if page >= capacity(TABLE_LEVELS_MAX) {
             let fault = Fault::mismatch("node id", "one that the table has room for", id);
@@ -260,6 +272,17 @@ pub fn read_page(
     Err(Error::corrupt(place, fault))
 }
 
+/// Refuses a node to which not exactly one edge leads (SPEC 6): what belongs to several parents cannot be changed for one of them.
+fn alone(id: NodeId, entry: Entry) -> Result<Entry> {
+    match entry.references {
+        1 => Ok(entry),
+        count => {
+            let fault = Fault::mismatch("references of a node in the allocation table", 1, count);
+            Err(Error::corrupt(Place::Node { id, byte: None }, fault))
+        }
+    }
+}
+
 /// How many pages of entries a table of so many levels has room for.
 pub fn capacity(levels: u32) -> u64 {
     (POINTERS_PER_PAGE as u64).saturating_pow(levels - 1)
@@ -327,7 +350,7 @@ mod tests {
         space.reserve(BlockNr(0), 10);
         let mut table = Table::empty(disk, VolumeId([1; 16]));
         for id in ids {
-            assert_eq!(table.set(NodeId(*id), Some(entry(*id))).unwrap(), None);
+            assert_eq!(table.place(NodeId(*id), entry(*id)).unwrap(), None);
         }
         let root = table.write(&mut space, birth(1)).unwrap();
         (table, space, root)
@@ -352,11 +375,36 @@ mod tests {
             assert_eq!(again.get(NodeId(u64::MAX)).unwrap(), None);
             // Pages of which nothing is left go.
             for id in ids {
-                assert_eq!(table.set(NodeId(*id), None).unwrap(), Some(entry(*id)));
+                assert_eq!(table.release(NodeId(*id)).unwrap(), Some(entry(*id)));
             }
             table.write(&mut space, birth(2)).unwrap();
             assert_eq!((table.nodes(), space.used_blocks()), (0, 11), "{ids:?}");
         }
+    }
+
+    #[test]
+    fn a_node_of_several_parents_is_refused_and_its_neighbours_are_not() {
+        let device = Arc::new(MemoryDevice::new(BLOCKS * BLOCK_SIZE as u64));
+        let (mut table, mut space, _) = written(device.clone(), &[1, 2]);
+        let shared = Entry { references: 2, ..entry(1) };
+        let refused = |error: Error| {
+            assert!(error.is_damage() && error.to_string().contains("references"), "{error}");
+        };
+        refused(table.place(NodeId(1), shared).unwrap_err());
+        assert_eq!(table.get(NodeId(1)).unwrap(), Some(entry(1)));
+        // It may be on disk all the same.
+        let slot = own(&mut table.pages).get_mut(&(0, 0)).unwrap();
+        if let PageBody::Entries(entries) = &mut slot.page.body {
+            entries[place_of(NodeId(1)).1] = Some(shared);
+        }
+        slot.dirty = true;
+        let root = table.write(&mut space, birth(2)).unwrap();
+        let mut again = Table::open(Disk::new(device), VolumeId([1; 16]), root);
+        refused(again.get(NodeId(1)).unwrap_err());
+        refused(again.place(NodeId(1), entry(1)).unwrap_err());
+        refused(again.release(NodeId(1)).unwrap_err());
+        assert_eq!(again.get(NodeId(2)).unwrap(), Some(entry(2)));
+        assert_eq!(again.release(NodeId(2)).unwrap(), Some(entry(2)));
     }
 
     /// A device that holds back the reads of one block.

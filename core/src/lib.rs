@@ -46,6 +46,7 @@ pub mod mend;
 
 pub mod plan;
 mod poison;
+mod tuning;
 
 pub mod anatomy;
 

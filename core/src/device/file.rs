@@ -10,9 +10,7 @@ use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use rustix::io::Errno;
 
 use super::Device;
-
-/// What is asked for at once of what will be read.
-const FETCH_BYTES: u64 = 128 << 10;
+use crate::tuning::FETCH_BYTES;
 
 /// An open file. A lock on it lasts until all devices and images that share the file are dropped.
 #[derive(Debug)]

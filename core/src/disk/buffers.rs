@@ -6,14 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use crate::ids::BLOCK_SIZE;
-
-/// Smaller pieces are not worth keeping.
-const LARGE: usize = 32 << 10;
-/// The most bytes, and pieces, that are kept.
-const KEPT_MAX: usize = 4 << 20;
-const PIECES_MAX: usize = 8;
-/// The most blocks that are kept.
-const BLOCKS_MAX: usize = 64;
+use crate::tuning::{BLOCKS_KEPT, BUFFER_LARGE, BUFFERS_KEPT, BUFFERS_KEPT_BYTES};
 
 /// Pieces of memory that nobody uses.
 #[derive(Default)]
@@ -61,7 +54,7 @@ impl AsRef<[u8]> for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let mut blocks = locked(&self.home.blocks);
-        if blocks.len() < BLOCKS_MAX {
+        if blocks.len() < BLOCKS_KEPT {
             blocks.push(std::mem::take(&mut self.memory));
         }
     }
@@ -72,7 +65,7 @@ impl Buffers {
     pub fn take(&self, len: usize) -> Vec<u8> {
         // The classes of sizes are few, so that pieces fit again.
         self.used(len).unwrap_or_else(|| {
-            let mut fresh = vec![0; if len < LARGE { len } else { class_of(len) }];
+            let mut fresh = vec![0; if len < BUFFER_LARGE { len } else { class_of(len) }];
             fresh.truncate(len);
             fresh
         })
@@ -85,7 +78,7 @@ impl Buffers {
 
     /// One that was given back.
     fn used(&self, len: usize) -> Option<Vec<u8>> {
-        let mut buffer = if len < LARGE { None } else { self.find(len) }?;
+        let mut buffer = if len < BUFFER_LARGE { None } else { self.find(len) }?;
         buffer.truncate(len);
         buffer.resize(len, 0);
         Some(buffer)
@@ -102,13 +95,13 @@ impl Buffers {
 
     /// Takes a piece back. Where there are too many, those go that were not wanted for longest.
     pub fn give(&self, piece: Vec<u8>) {
-        if piece.capacity() < LARGE || piece.capacity() > KEPT_MAX {
+        if piece.capacity() < BUFFER_LARGE || piece.capacity() > BUFFERS_KEPT_BYTES {
             return;
         }
         let mut pieces = locked(&self.large);
         pieces.push(piece);
         let mut kept: usize = pieces.iter().map(Vec::capacity).sum();
-        while pieces.len() > PIECES_MAX || kept > KEPT_MAX {
+        while pieces.len() > BUFFERS_KEPT || kept > BUFFERS_KEPT_BYTES {
             kept -= pieces.remove(0).capacity();
         }
     }
@@ -143,8 +136,8 @@ mod tests {
         assert_eq!(kept(), 1);
         let mut again = Block::of(&home);
         assert_eq!((again.memory().as_ptr(), kept()), (place, 0));
-        let many: Vec<Block> = (0..2 * BLOCKS_MAX).map(|_| Block::of(&home)).collect();
+        let many: Vec<Block> = (0..2 * BLOCKS_KEPT).map(|_| Block::of(&home)).collect();
         drop((again, many));
-        assert_eq!(kept(), BLOCKS_MAX);
+        assert_eq!(kept(), BLOCKS_KEPT);
     }
 }

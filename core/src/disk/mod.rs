@@ -13,16 +13,11 @@ use smallvec::SmallVec;
 use crate::device::Device;
 use crate::error::{Error, Place, Result};
 use crate::ids::*;
+use crate::tuning::{FETCH_MAX, TRIES};
 pub(crate) use buffers::class_of;
 use buffers::{Block, Buffers};
 use scattered::Known;
 pub use scattered::Scattered;
-
-/// The most bytes that are fetched at once, whatever an image says.
-const FETCH_MAX: u64 = 64 << 20;
-/// A read or write that fails with a transient error is tried 3 times in all. Interrupted calls and timeouts of network
-/// block devices pass; a device that is gone fails as often as it is asked, and each timeout may take half a minute.
-const TRIES: u32 = 3;
 
 /// What has been asked of a device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,9 +10,7 @@ use super::{Disk, Places};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{Birth, MAP_EXTENTS, ScatterMap};
 use crate::ids::*;
-
-/// Extents of scattered images that are known at once.
-const KNOWN_MAX: usize = 1 << 18;
+use crate::tuning::SCATTERED_KNOWN;
 
 /// Where a scattered image lies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +38,7 @@ struct Images {
 impl Images {
     fn insert(&mut self, map: BlockNr, image: Arc<Scattered>) {
         self.remove(map);
-        if self.extents > KNOWN_MAX {
+        if self.extents > SCATTERED_KNOWN {
             *self = Images::default();
         }
         self.extents += image.extents.len();

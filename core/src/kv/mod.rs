@@ -56,6 +56,7 @@ use crate::ids::*;
 use crate::space::default_log_bytes;
 use crate::store::{CacheBudget, Geometry};
 use crate::tree::Cursor;
+use crate::tuning::{BATCH_ALONE, BATCH_PIECE};
 use crate::volume::{
     Content, CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Transaction, Volume,
 };
@@ -86,11 +87,6 @@ impl KvOptions {
         KvOptions { cache: CacheBudget::default(), geometry: None, log_bytes: None, nonces }
     }
 }
-
-/// Keys and values of a batch share pieces of so many bytes.
-const ARENA_BYTES: usize = 64 << 10;
-/// A longer key or value has memory of its own.
-const ALONE_BYTES: usize = 1024;
 
 /// Changes that are made together, in order. Keys and values are copied into few pieces of memory; long
 /// values can be handed over as they are.
@@ -176,11 +172,11 @@ impl Batch {
     /// A copy of some bytes.
     fn keep(&mut self, bytes: &[u8]) -> Bytes {
         // What is long stays in memory as it is, and must not keep other things there.
-        if bytes.len() > ALONE_BYTES {
+        if bytes.len() > BATCH_ALONE {
             return Bytes::copy_from_slice(bytes);
         }
         if self.arena.capacity() - self.arena.len() < bytes.len() {
-            self.arena = BytesMut::with_capacity(ARENA_BYTES.max(bytes.len()));
+            self.arena = BytesMut::with_capacity(BATCH_PIECE.max(bytes.len()));
         }
         self.arena.extend_from_slice(bytes);
         self.arena.split().freeze()

@@ -21,9 +21,7 @@ use crate::error::{Error, Result, after};
 use crate::format::{Binding, Birth, GroupWriter, Record, Superblock};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
-
-/// The memory of longer groups is not kept for the next ones.
-const GROUP_KEPT_MAX: usize = 2 << 20;
+use crate::tuning::GROUP_KEPT_MAX;
 
 /// The circular region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

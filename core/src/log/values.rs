@@ -13,9 +13,7 @@ use crate::format::{
 };
 use crate::ids::*;
 use crate::node::{Leaf, Node, read_part};
-
-/// Leaves that stay open for the next values: files written in turns are in several.
-const LEAVES_MAX: usize = 16;
+use crate::tuning::OPEN_LEAVES_MAX;
 
 /// Something that holds bound values, loaded and verified as far as it has been looked at.
 pub(super) enum Bound {
@@ -181,7 +179,7 @@ impl<'g> Values<'g> {
             Some(at) => self.leaves[at..].rotate_left(1),
             None => {
                 let leaf = load_leaf(self.disk, self.volume, bound)?;
-                if self.leaves.len() == LEAVES_MAX {
+                if self.leaves.len() == OPEN_LEAVES_MAX {
                     self.leaves.remove(0);
                 }
                 self.leaves.push((place, Bound::Leaf(Box::new(leaf), place)));

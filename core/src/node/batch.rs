@@ -11,11 +11,10 @@ use std::sync::Arc;
 use super::ranges::RangeSet;
 use super::sorted::{self, Item, Sorted};
 use crate::format::{Action, Growth, Key, Kind, Message, RangeDelete};
+use crate::tuning::ONE_BY_ONE;
 
 /// What a message weighs besides key and value: no less than it takes in a run, and in a filter.
 const MESSAGE_WEIGHT: usize = 21;
-/// Unless more are known to come, the first messages that join are put in one by one.
-const FEW: usize = 16;
 
 /// Messages, sorted by key. Copies share the point messages until one of them changes.
 #[derive(Clone, Default)]
@@ -86,8 +85,8 @@ impl Batch {
     ) -> Result<(), E> {
         ranges.for_each(|range| self.insert_range(range));
         let mut points = points.fuse();
-        if points.size_hint().0 <= FEW {
-            points.by_ref().take(FEW).for_each(|item| self.insert(&item));
+        if points.size_hint().0 <= ONE_BY_ONE {
+            points.by_ref().take(ONE_BY_ONE).for_each(|item| self.insert(&item));
         }
         let Some(next) = points.next() else { return Ok(()) };
         let count = 1 + points.size_hint().0;

@@ -23,16 +23,12 @@ use crate::error::{Error, Result};
 use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS};
 use crate::ids::{BLOCK_SIZE, BlockNr, Extent, SCATTERED_MAX};
 
+use crate::tuning::{SMALL_BLOCKS, TIGHT_SHARE};
 pub use bitmap::Bitmap;
 pub(crate) use layout::ring_of;
 pub use layout::{Layout, default_log_bytes, slot_block};
 use retire::Pins;
 pub use retire::{Owner, Retired};
-
-/// So few blocks come from the first gap that holds them.
-const SMALL_BLOCKS: u64 = 3;
-/// Where less than one block in so many is free, it matters where each is taken.
-const TIGHT: u64 = 8;
 
 /// The allocator, and the state of the space map's slots.
 pub struct Space {
@@ -208,7 +204,7 @@ impl Space {
             return Some(start);
         }
         // Near the limit the shortest row that is long enough, so that long ones stay whole.
-        let start = if self.busy.clear_count() < self.busy.len() / TIGHT {
+        let start = if self.busy.clear_count() < self.busy.len() / TIGHT_SHARE {
             let rows = self.busy.clear_runs(0).filter(|(_, count)| *count >= blocks);
             rows.min_by_key(|(_, count)| *count)?.0
         } else {

@@ -12,9 +12,7 @@ use super::Space;
 use crate::error::{Error, Fault, Place, Result};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
-
-/// At most 65,536 extents that have become free are noted, 1 MiB of memory; the others are not offered for punching.
-const RELEASED_MAX: usize = 1 << 16;
+use crate::tuning::RELEASED_MAX;
 
 /// An extent that its owner does not use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

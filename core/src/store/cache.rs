@@ -11,17 +11,7 @@ use foldhash::fast::RandomState;
 use crate::ids::NodeId;
 use crate::node::Node;
 use crate::space::Need;
-
-/// Heads alone take at most this share of what is clean, as long as there is anything else to drop: one makes a read less
-/// of whatever is looked up in its leaf, a part only of what is looked up in it.
-const HEADS_SHARE: f64 = 0.75;
-/// The same for leaves that scans read: what they are about to come to must stay.
-const SCANS_SHARE: usize = 4;
-/// Leaves are few while they weigh less than one of so many parts of what internal nodes do.
-const LEAVES_SHARE: usize = 3;
-
-/// So many of the youngest and of the oldest internal nodes are looked at where one is to be written.
-const CANDIDATES: usize = 128;
+use crate::tuning::{CANDIDATES, HEADS_SHARE, LEAVES_SHARE, SCANS_SHARE};
 
 /// Nodes in memory, clean and dirty.
 #[derive(Default)]

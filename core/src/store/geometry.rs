@@ -4,6 +4,7 @@ use crate::format::CHILD_BYTES;
 use crate::format::limits::{KEY_MAX, NODE_SIZE};
 use crate::ids::BLOCK_SIZE;
 use crate::node::Internal;
+use crate::tuning::{BASEMENT_SIZE, BETWEEN, BETWEEN_NODES_MIN, EDGES_MIN};
 
 /// The sizes that shape the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,8 @@ impl Geometry {
     /// few, and what they send down is written by many: they take twice as much as others, where a few nodes more are little of
     /// the image, and none more than any node may.
     pub fn between_size(&self, image_blocks: u64) -> u32 {
-        let is_wide = image_blocks / WIDE >= u64::from(self.node_size).div_ceil(BLOCK_SIZE as u64);
+        let is_wide = image_blocks / BETWEEN_NODES_MIN
+            >= u64::from(self.node_size).div_ceil(BLOCK_SIZE as u64);
         match is_wide {
             true => (BETWEEN * self.node_size).min(*NODE_SIZE.end()),
             false => self.node_size,
@@ -72,16 +74,9 @@ impl Geometry {
     }
 }
 
-/// Edges of 8 KiB do not make a node wide, however small nodes are.
-const EDGES_MIN: usize = 8 << 10;
 /// What an edge to a child takes in a head, at the most.
 const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
 /// A leaf takes updates in one step until the values that they make have the size of 2 leaves.
 const GROWTH_AT_ONCE: usize = 2;
 /// Nodes that a step may divide at the most: one on each level, into two.
 const PIECES: u64 = 4;
-/// Nodes between the root and those above leaves take 2 times what others do, in images with room for at least 2,048 nodes.
-const BETWEEN: u32 = 2;
-const WIDE: u64 = 2048;
-/// The usual size of a basement.
-pub const BASEMENT_SIZE: u32 = 4 << 10;

@@ -27,20 +27,16 @@ use crate::node::{Internal, Leaf, Node, SharedInternal};
 use crate::poison::Poison;
 use crate::space::{Need, Owner, Retired, Space};
 use crate::table::Table;
+pub use crate::tuning::BASEMENT_SIZE;
+use crate::tuning::{BUFFERS_SHARE, CHECKED_BYTES, CHECKED_EDITS};
 pub use budget::CacheBudget;
 use cache::Lru;
 pub use cache::{Dirty, Use};
-pub use geometry::{BASEMENT_SIZE, Geometry};
+pub use geometry::Geometry;
 pub use lost::LostKeys;
 pub use prefetch::Reading;
 use writeback::Flights;
 
-/// After an edit, a node of up to 8 KiB is checked in debug builds: that costs less than the edit's other work.
-const CHECKED_BYTES: usize = 8 << 10;
-/// Of edits of larger nodes, one in 64 is followed by a check: each of them costs as much as many edits.
-const CHECKED_EDITS: u64 = 64;
-/// The buffers of a node take at most one of so many parts of the cache.
-const BUFFERS_SHARE: usize = 4;
 /// The nodes of one height of a tree that are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {

@@ -12,11 +12,7 @@ use super::{Store, locked};
 use crate::format::Entry;
 use crate::ids::*;
 use crate::node::{Internal, Node};
-
-/// Leaves that a scan reads at once.
-const AHEAD_MAX: usize = 8;
-/// They take one of so many parts of the cache at most.
-const AHEAD_SHARE: usize = 32;
+use crate::tuning::{AHEAD_MAX, AHEAD_SHARE};
 
 /// Parts of nodes are being read. When this is dropped all of them are in memory: nothing is read once a volume has been closed.
 pub struct Reading {

@@ -15,9 +15,7 @@ use crate::format::{
 };
 use crate::ids::*;
 use crate::space::{Owner, Retired, Space};
-
-/// Clean pages that stay in memory: 16 MiB.
-const CLEAN_PAGES_MAX: usize = 4096;
+use crate::tuning::CLEAN_PAGES_MAX;
 
 /// The allocation table of one volume.
 pub struct Table {

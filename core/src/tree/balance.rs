@@ -12,9 +12,7 @@ use crate::format::{Key, RecordMessage};
 use crate::ids::*;
 use crate::node::{Internal, Node};
 use crate::store::Store;
-
-/// Range deletes that are remembered until the next checkpoint.
-const PRUNES_MAX: usize = 4096;
+use crate::tuning::PRUNES_MAX;
 
 /// A node, named by a key that belongs to it and its height: ids change when nodes split and merge.
 #[derive(Clone, PartialEq, Eq)]

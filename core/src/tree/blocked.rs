@@ -9,9 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::{Bounds, Key, RecordMessage};
 use crate::ids::*;
 use crate::store::Store;
-
-/// Beyond 256 such nodes writing stops: each is compared with each message of an operation.
-const NODES_MAX: usize = 256;
+use crate::tuning::BLOCKED_MAX;
 
 /// What could not be read, and what that keeps from changing.
 #[derive(Default)]
@@ -36,7 +34,7 @@ impl Blocked {
         bounds: Bounds,
         error: Error,
     ) -> Result<()> {
-        if self.nodes.len() >= NODES_MAX {
+        if self.nodes.len() >= BLOCKED_MAX {
             return Err(error);
         }
         self.meet(&error);

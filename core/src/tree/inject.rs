@@ -17,9 +17,7 @@ use crate::format::{Key, RangeDelete, RecordMessage};
 use crate::ids::*;
 use crate::node::{Internal, Item, Leaf, Node};
 use crate::store::Store;
-
-/// Fewer messages for a child are few.
-const SCATTERED_MIN: usize = 32;
+use crate::tuning::PAST_ROOT_MIN;
 
 /// A message and its number.
 #[derive(Clone, Copy)]
@@ -273,7 +271,7 @@ impl<'a, 'm> Plan<'a, 'm> {
 fn is_scattered(node: &Node, messages: &[Numbered<'_>]) -> bool {
     let (Node::Internal(internal), [first, .., last]) = (node, messages) else { return false };
     let [first, last] = [first, last].map(|m| internal.child_for(m.message.key()));
-    messages.len() > SCATTERED_MIN && messages.len() < SCATTERED_MIN * (last - first + 1)
+    messages.len() > PAST_ROOT_MIN && messages.len() < PAST_ROOT_MIN * (last - first + 1)
 }
 
 /// Adds messages to an internal node: points for child `at`, or a range delete.

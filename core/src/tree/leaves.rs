@@ -17,6 +17,7 @@ use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Child, Node};
 use crate::store::Store;
+use crate::tuning::ANNOUNCED;
 
 /// A leaf that comes next.
 #[derive(Clone, Debug)]
@@ -26,9 +27,6 @@ pub struct NextLeaf {
     /// The keys that its parent leads to it for.
     pub bounds: Bounds,
 }
-
-/// So many leaves are announced before the one that is read.
-const ANNOUNCED: usize = 128;
 
 /// The entries of a tree in order, as a function of its leaves gives them.
 pub struct Leaves<'s, T> {

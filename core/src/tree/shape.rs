@@ -14,9 +14,7 @@ use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, Node};
 use crate::store::{Store, Use};
-
-/// A node of at most 4 children is not divided, however long its edges are: each part needs two.
-const CHILDREN_MIN: usize = 4;
+use crate::tuning::CHILDREN_MIN;
 
 /// The node of height `height` on the way to `key`; the root if the tree is lower.
 pub(super) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<NodeId> {

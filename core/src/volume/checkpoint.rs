@@ -5,7 +5,6 @@
 //! takes note of it. No transaction may come in between.
 
 use super::ring::slots_of;
-use super::room::PRUNED_IN_CHECKPOINT;
 use super::{Access, Volume};
 use crate::device::SECTOR;
 use crate::disk::Disk;
@@ -15,6 +14,7 @@ use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::space::slot_block;
 use crate::store::Store;
+use crate::tuning::PRUNED_IN_CHECKPOINT;
 
 /// Which log groups continue a checkpoint.
 #[derive(Clone, Copy)]

@@ -10,15 +10,7 @@ use crate::format::{Action, BINDING_BYTES_MAX, Inflow, Op, Record, RecordMessage
 use crate::ids::*;
 use crate::log::{LogForm, log_form, outgrows};
 use crate::tree::Ordered;
-
-/// A log group is sealed when it is this long, in bytes, or a quarter of the log.
-const GROUP_BYTES: usize = 4 << 20;
-/// The most bytes that are bound late between two checkpoints: a recovery brings them into memory when the
-/// image is only read.
-const LATE_LIMIT: u64 = 256 << 20;
-
-/// A transaction of so many messages is brought into the trees beside the foreground.
-const BESIDE_MIN: usize = 256;
+use crate::tuning::{BESIDE_MIN, GROUP_BYTES, LATE_LIMIT};
 
 /// A transaction, with what can be known of it before anybody looks at the trees: they may be away still, with the one before.
 pub(super) struct Draft {

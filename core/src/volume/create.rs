@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::trees::Held;
-use super::{Access, Content, Counters, LATE_BYTES, NonceSource, Volume};
+use super::{Access, Content, Counters, NonceSource, Volume};
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -16,6 +16,7 @@ use crate::space::{Layout, Space};
 use crate::store::{CacheBudget, Geometry, Store};
 use crate::table::Table;
 use crate::tree::{self, Balance};
+use crate::tuning::{LATE_BYTES, ZEROS};
 
 /// What a new volume is to be.
 pub struct CreateOptions {
@@ -40,9 +41,6 @@ pub struct CreateOptions {
     /// The nonces of later epochs.
     pub nonces: NonceSource,
 }
-
-/// Zeros, a mebibyte at a time.
-const ZEROS: usize = 1 << 20;
 
 impl Volume {
     /// Makes an empty volume over `device`, which is overwritten. Nothing is an image until the first

@@ -37,11 +37,13 @@ use crate::store::Store;
 use crate::tree::{self, Cursor, Scan};
 use trees::Held;
 
+pub use crate::tuning::LATE_BYTES;
 pub use checkpoint::{Checkpoint, Pruned, Syncing};
 pub use commit::Due;
 pub use counters::Counters;
 pub use create::CreateOptions;
 pub use moment::{Blurred, Found, Moment, Stopped, Until};
+
 pub(crate) use open::Parts;
 pub use open::{
     Mode, OpenOptions, Recovery, identity_again, note_error, read_identity, stated_bytes,
@@ -49,9 +51,6 @@ pub use open::{
 };
 pub use raise::raised;
 pub use ring::{Ring, RingSlot, SlotState, slots_of};
-
-/// A write of so many bytes of consecutive blocks, or more, is bound late (BetrFS 0.2 §3).
-pub const LATE_BYTES: usize = 1 << 20;
 
 /// What the trees of a volume hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

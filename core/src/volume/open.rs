@@ -13,9 +13,7 @@ use super::checkpoint::Continued;
 use super::moment::{Blurred, Rest, Stopped, Until};
 use super::reserve::Claim;
 use super::trees::{Held, Trees};
-use super::{
-    Access, Content, Counters, LATE_BYTES, NonceSource, Ring, Transaction, Volume, content_of,
-};
+use super::{Access, Content, Counters, NonceSource, Ring, Transaction, Volume, content_of};
 use bytes::Bytes;
 
 use crate::device::{Device, OverlayDevice, SECTOR};
@@ -34,11 +32,7 @@ use crate::space::{Space, ring_of};
 use crate::store::{CacheBudget, Geometry, Store};
 use crate::table::Table;
 use crate::tree::{self, Balance, Ordered};
-
-/// After a replay so much of what may be dirty stays so: who comes next may read, and then nothing is written.
-const LEFT_DIRTY: f64 = 0.25;
-/// Late-bound values that replay holds in memory at a time.
-const VALUES_AT_ONCE: u32 = 4096;
+use crate::tuning::{LATE_BYTES, LEFT_DIRTY, VALUES_AT_ONCE};
 
 /// What an open volume shows, and whether it may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,9 +18,7 @@ use crate::space::Space;
 use crate::space::map::{choose_slot, map_hash, slot_at};
 use crate::store::Geometry;
 use crate::table::read_page;
-
-/// So many bytes are read at once.
-const CHUNK: usize = 1 << 20;
+use crate::tuning::RAISE_BYTES;
 
 /// What the newest superblock said, if neither of its slots verifies: no slot at all does; or those of younger epochs have
 /// been written over; or the log is younger than any that does.
@@ -112,7 +110,7 @@ fn table(
     let nodes = layout.nodes();
     let lost = PagePointer { block: BlockNr(nodes.start), birth: Epoch(0), hash: Hash::default() };
     let mut best = ((0, Epoch(0)), TableRoot { page: lost, levels: 1 });
-    let blocks = CHUNK as u64 / BLOCK_SIZE as u64;
+    let blocks = RAISE_BYTES as u64 / BLOCK_SIZE as u64;
     for start in nodes.clone().step_by(blocks as usize) {
         let here = start..(start + blocks).min(nodes.end);
         let used = |block: u64| space.is_none_or(|space| space.used().get(block));

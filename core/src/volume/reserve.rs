@@ -9,11 +9,8 @@ use crate::ids::*;
 use crate::node::Item;
 use crate::space::Need;
 use crate::store::{Geometry, Store};
+use crate::tuning::{DELETES_MAX, DELETES_SHARE};
 
-/// 1/64 of the image is set aside for deletes.
-const DELETES_SHARE: u64 = 64;
-/// The most blocks set aside for that.
-const DELETES_MAX: u64 = (64 << 20) / BLOCK_SIZE as u64;
 /// A message or an entry takes at most 60 bytes besides key and value.
 pub(super) const ENTRY_BYTES: usize = 60;
 /// Blocks that an operation may take besides its bytes.

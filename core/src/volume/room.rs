@@ -22,24 +22,7 @@ use crate::format::{Growth, Inflow, Key, Op, RecordMessage, limits};
 use crate::ids::*;
 use crate::space::Need;
 use crate::tree::{self, Emptied, Ordered};
-
-/// When this share of the log is left, dirty nodes begin to be written for the checkpoint to come.
-const CLEANING: f64 = 0.25;
-/// This share of what may be dirty stays so: nodes that every operation changes are not written for each.
-const HOT: f64 = 0.125;
-/// So much more may be dirty when an operation has ended that frees space: it takes no time to write for others.
-const FREEING: f64 = 1.0 / 16.0;
-/// The most bytes of messages of an operation whose keys are looked up where space is short: 1.25 MiB, for the 1 MiB that a mount
-/// writes at once, and keys.
-const KEEPS_MAX: u64 = 5 << 18;
-/// Nodes that one piece of pruning looks at: 16, so that readers of a mount wait for a piece no longer than for a change.
-const PRUNED_AT_ONCE: u64 = 16;
-/// Nodes that a checkpoint looks at for pruning while others wait for it: 256. With 16, small volumes write a quarter more, since
-/// they write leaves that a range delete covers before they come to drop them.
-pub(super) const PRUNED_IN_CHECKPOINT: u64 = 256;
-/// Deletes are looked for when there are more than one for 256 nodes: a search reads the head of each internal node, which a few
-/// deletes in a large image are not worth.
-const RECLAIM_SHARE: u64 = 256;
+use crate::tuning::{CLEANING, FREEING, HOT, KEEPS_MAX, PRUNED_AT_ONCE, RECLAIM_SHARE};
 
 impl Trees {
     /// Brings messages into the trees, of an operation that has been logged, and makes steps until all nodes are within

@@ -4,9 +4,7 @@ use bytes::Bytes;
 
 use super::runs::Read;
 use super::*;
-
-/// Memory is set aside for so many messages at the most before they have been read.
-const EXPECTED_MAX: usize = 1 << 18;
+use crate::tuning::{EXPECTED_MAX, READ_APART_MIN};
 
 impl Internal {
     /// Reads what sealed runs hold for child `at`, on all cores if it is much.
@@ -15,7 +13,7 @@ impl Internal {
             |(run, slices): (&Run, Vec<usize>)| self.load_slices(disk, run, slices.into_iter());
         let mut missing = self.missing(&[at]);
         missing.retain(|(_, slices)| !slices.is_empty());
-        match missing.len() >= MANY && !disk.device().wants_order() {
+        match missing.len() >= READ_APART_MIN && !disk.device().wants_order() {
             true => pool::run(|| missing.into_par_iter().try_for_each(read)),
             false => missing.into_iter().try_for_each(read),
         }
@@ -31,7 +29,8 @@ impl Internal {
             slices.iter().map(|at| section(at).bytes as usize).sum::<usize>()
         };
         self.check_messages(runs.iter().map(bytes).sum())?;
-        let is_many = runs.iter().filter(|(_, slices)| !slices.is_empty()).count() >= MANY;
+        let is_many =
+            runs.iter().filter(|(_, slices)| !slices.is_empty()).count() >= READ_APART_MIN;
         let fetched: Result<Vec<Read>> = match on_all && is_many && !disk.device().wants_order() {
             true => pool::run(|| runs.into_par_iter().map(read).collect()),
             false => runs.into_iter().map(read).collect(),

@@ -1,11 +1,7 @@
 //! Runs that are flushed, dead, or too many.
 
 use super::*;
-
-/// Sealed runs before they are joined.
-const RUNS_APART: usize = 16;
-/// Children whose buffers are brought back into the open run at once.
-const UNSEALED_AT_ONCE: usize = 8;
+use crate::tuning::{RUNS_APART, UNSEALED_AT_ONCE};
 
 impl Internal {
     /// Brings all live messages of sealed runs back into the open run. Returned are the extents that

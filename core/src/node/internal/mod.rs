@@ -35,6 +35,7 @@ use crate::format::{
 use crate::ids::*;
 use crate::pool;
 use crate::space::{Owner, Retired};
+use crate::tuning::SLICE_TARGET;
 pub use pending::{Deed, Pending};
 pub use runs::Run;
 pub use seal::{RunImage, SealedNode, WrittenNode};
@@ -42,8 +43,6 @@ use visits::Visits;
 
 /// The fixed part of a head, in bytes, rounded up.
 const HEAD_MIN: usize = 256;
-/// From so many runs on they are read on all cores.
-const MANY: usize = 4;
 type Slice = Arc<Sorted>;
 
 /// A node of height 1 or more.
@@ -636,7 +635,7 @@ impl Internal {
 
 /// Bytes of a head for the slices of `bytes` bytes of messages, without the last slice of each child.
 fn fresh_slices(bytes: usize) -> usize {
-    bytes / seal::SLICE_TARGET * (SLICE_COST + KEY_MAX)
+    bytes / SLICE_TARGET * (SLICE_COST + KEY_MAX)
 }
 
 impl Child {

@@ -3,9 +3,7 @@
 use bytes::Bytes;
 
 use super::*;
-
-/// Slices of a run that have no more bytes between them are read at once.
-const GAP_MAX: u32 = 16 << 10;
+use crate::tuning::GAP_MAX;
 
 /// A sealed run.
 #[derive(Clone)]

@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::format::limits;
-
-/// Messages for one child are cut into slices of about so many bytes.
-pub(super) const SLICE_TARGET: usize = 4 << 10;
+use crate::tuning::SLICE_TARGET;
 
 /// A run as bytes, ready to be written.
 pub struct RunImage {

@@ -25,6 +25,7 @@ use crate::format::{
     section_entry_bytes, separator, shared_prefix, stand_together,
 };
 use crate::ids::*;
+use crate::tuning::{APPLIED_SHARE, SPARE_SHARE};
 pub use image::LeafImage;
 pub(crate) use stored::verified_section;
 use stored::{Stored, Value};
@@ -35,10 +36,6 @@ const ENTRY_COST: usize = 7;
 const BLOCK_COST: usize = CHUNK_BYTES;
 /// What a basement takes besides its entries and first key, with its first small chunk.
 const BASEMENT_COST: usize = BASEMENT_MAX + SECTION_BYTES + CHUNK_BYTES;
-/// Fewer messages than one of so many entries are applied one by one.
-const FEW: usize = 8;
-/// A leaf that is opened gets room for one more of so many entries.
-const MORE: usize = 8;
 
 /// A node of height 0.
 #[derive(Clone)]
@@ -153,7 +150,7 @@ impl Leaf {
         let count: usize = stored.parts().map(|part| part.len()).sum();
         let arena = stored.parts().map(|part| part.bytes()).sum();
         // It is opened to be changed, and is going to have some more.
-        let mut entries = Sorted::with_capacity(count + count / MORE, arena);
+        let mut entries = Sorted::with_capacity(count + count / SPARE_SHARE, arena);
         for part in stored.parts() {
             for (_, entry) in part.range(&[], None) {
                 match part.value(&entry) {
@@ -265,7 +262,7 @@ impl Leaf {
         let mut scratch = Vec::new();
         // Updates of what is there, for the most part, move nothing.
         let moving = points.iter().filter(|item| item.kind != Kind::Update).count();
-        if moving < entries.len() / FEW {
+        if moving < entries.len() / APPLIED_SHARE {
             for item in points.iter() {
                 if item.kind == Kind::Update {
                     self.opened().0.update(&item, &mut scratch);

@@ -6,10 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::*;
 use crate::error::Place;
-
-/// When so much of a leaf has been read, one of so many parts, lookups have waited for it longer than reading all of it takes
-/// a solid-state disk.
-const WARM: u64 = 8;
+use crate::tuning::WARM_SHARE;
 
 /// What is known of a leaf on disk.
 #[derive(Clone)]
@@ -280,7 +277,7 @@ impl Stored {
     /// Where lookups have come to a leaf again and again they will come to all of it: the device is told once. By then
     /// waiting for its parts has taken as long as reading what is left will.
     fn announce_if_warm(&self, disk: &Disk) {
-        if self.loaded() * WARM >= u64::from(self.bytes()) && self.announced.set(()).is_ok() {
+        if self.loaded() * WARM_SHARE >= u64::from(self.bytes()) && self.announced.set(()).is_ok() {
             disk.will_read(self.extent.start.byte(), self.extent.bytes());
         }
     }

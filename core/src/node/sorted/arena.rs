@@ -2,13 +2,10 @@
 //! holds, and what it gives back fits any other.
 
 use crate::disk::class_of;
+use crate::tuning::{PIECE_BITS, PIECE_MIN};
 
-/// The bits of an address within a piece.
-const PIECE_BITS: u32 = 13;
 /// A piece has so many bytes, and no item more.
 const PIECE: usize = 1 << PIECE_BITS;
-/// The fewest bytes that are set aside, and those that a piece behind the first begins with.
-const LEAST: usize = 256;
 const BEGINS_WITH: usize = PIECE / 4;
 
 /// Items, each in one piece.
@@ -70,7 +67,7 @@ impl Arena {
                 (_, 1..) => start.max(self.coming),
                 (_, 0) => (start / 4).max(self.coming),
             };
-            let wanted = class_of((start + more.max(bytes)).max(LEAST)).min(PIECE);
+            let wanted = class_of((start + more.max(bytes)).max(PIECE_MIN)).min(PIECE);
             self.capacity -= piece.capacity();
             piece.reserve_exact(wanted - start);
             self.capacity += piece.capacity();

@@ -1,6 +1,7 @@
 //! A key with its message, and what keys and messages take.
 
 use super::*;
+use crate::tuning::COPIED_MAX;
 
 /// A key and its message.
 #[derive(Clone, Copy)]
@@ -24,7 +25,7 @@ pub(super) enum Value<'s> {
 
 impl Value<'_> {
     pub(super) fn of(value: &Bytes) -> Value<'_> {
-        if value.len() > SHORT { Value::Shared(value) } else { Value::Short(value) }
+        if value.len() > COPIED_MAX { Value::Shared(value) } else { Value::Short(value) }
     }
 }
 

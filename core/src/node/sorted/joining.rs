@@ -1,9 +1,7 @@
 //! Messages that join a list in the order of their keys.
 
 use super::*;
-
-/// So many slots are looked at one after the other: the next place is seldom far.
-const NEAR: usize = 8;
+use crate::tuning::NEAR;
 
 /// Messages that are joining a list in the order of their keys: where the next one belongs is looked for
 /// from the last one's place on, and slots are moved once.

@@ -20,21 +20,13 @@ use crate::disk::class_of;
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{Action, Growth, Key, Kind, MessageRef, Update, carry_out, growth_of, is_anew};
 use crate::ids::Msn;
+use crate::tuning::{COPIED_MAX, LIST_ROOM_MIN, RECENT_MAX, WASTE_MIN};
 
 use arena::Arena;
 pub use gathering::Gathering;
 use item::Value;
 pub use item::{Item, Items, Sizes};
 pub use joining::Joining;
-
-/// Longer values are shared, not copied.
-const SHORT: usize = 1024;
-/// New keys before they join the others.
-const RECENT_MAX: usize = 128;
-/// The fewest bytes that a list grows by.
-const ROOM_MIN: usize = 256;
-/// So many unused bytes of the arena are not worth moving the others.
-const WASTE_MIN: usize = 64 << 10;
 
 /// Keys in order, each with a message.
 #[derive(Clone, Default)]
@@ -560,7 +552,7 @@ impl Sorted {
 
 /// Hands over a message with a value that is copied.
 fn with_copy(key: &[u8], msn: Msn, kind: Kind, value: &[u8], take: impl FnOnce(Item<'_>)) {
-    if value.len() > SHORT {
+    if value.len() > COPIED_MAX {
         let value = Bytes::copy_from_slice(value);
         return take(Item::with(key, msn, kind, Value::Shared(&value)));
     }
@@ -571,7 +563,7 @@ fn with_copy(key: &[u8], msn: Msn, kind: Kind, value: &[u8], take: impl FnOnce(I
 fn make_room<T>(list: &mut Vec<T>, more: usize) {
     if list.capacity() - list.len() < more {
         let wanted = list.len() + more.max(list.len() / 4);
-        let bytes = class_of((wanted * size_of::<T>()).max(ROOM_MIN));
+        let bytes = class_of((wanted * size_of::<T>()).max(LIST_ROOM_MIN));
         list.reserve_exact(bytes / size_of::<T>() - list.len());
     }
 }

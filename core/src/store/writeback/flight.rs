@@ -21,13 +21,7 @@ use crate::ids::*;
 use crate::node::{Internal, Leaf, LeafImage, Node, SealedNode, WrittenNode};
 use crate::store::Store;
 use crate::store::job::Job;
-
-/// Flights that there are at once.
-const FLIGHTS_MAX: usize = 8;
-/// Those that are left the time to be encoded: the last ones.
-const ENCODING_MAX: usize = 4;
-/// Nodes in flight weigh at most one of so many parts of what may be dirty, unless there is one flight.
-pub(super) const FLIGHTS_SHARE: usize = 8;
+use crate::tuning::{ENCODING_MAX, FLIGHTS_MAX, FLIGHTS_SHARE};
 
 /// Batches in flight, the oldest first.
 #[derive(Default)]

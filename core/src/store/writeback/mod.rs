@@ -15,18 +15,12 @@ use crate::ids::*;
 use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
 use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
+use crate::tuning::{
+    BATCHES, CROWDED_MIN, CROWDED_SHARE, FLIGHTS_SHARE, LEAVES_FLIGHTS, WORTH_WRITING,
+};
 pub(in crate::store) use flight::Flights;
 use flight::Part;
 
-/// Where memory is short, nodes are written in so many batches.
-const BATCHES: usize = 16;
-/// What is dirty beyond what may be waits for the end of an operation, up to one of so many parts of it, and always so many bytes.
-const CROWDED: usize = 8;
-const CROWDED_MIN: usize = 1 << 20;
-/// Where all leaves are written, this many batches of them are in flight at once.
-const LEAVES_FLIGHTS: usize = 4;
-/// A node is written for the sake of its late-bound values if it is at most so many times as long.
-const WORTH_WRITING: usize = 2;
 /// Bytes of an inline binding besides its value.
 const INLINE_BYTES: usize = 24;
 
@@ -55,7 +49,7 @@ impl Store {
 
     /// Whether so much more is dirty than may be that it must not wait for the end of an operation.
     pub fn is_crowded(&self) -> bool {
-        let slack = (self.budget.dirty_bytes / CROWDED).max(CROWDED_MIN);
+        let slack = (self.budget.dirty_bytes / CROWDED_SHARE).max(CROWDED_MIN);
         let limit = self.budget.dirty_bytes + slack;
         self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit
     }
@@ -85,7 +79,7 @@ impl Store {
 
     /// Lets leaves take off in batches, so that some are encoded while others are written.
     fn write_leaves(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
-        let bytes = self.budget.dirty_bytes / flight::FLIGHTS_SHARE / LEAVES_FLIGHTS;
+        let bytes = self.budget.dirty_bytes / FLIGHTS_SHARE / LEAVES_FLIGHTS;
         let mut batch = Vec::new();
         let mut weight = 0;
         for leaf in leaves {

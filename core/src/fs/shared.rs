@@ -9,14 +9,8 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use super::Fs;
 use crate::error::Result;
 use crate::poison::Poison;
+use crate::tuning::{CLEANINGS, PRUNINGS};
 use crate::volume::{Due, Pruned};
-
-/// So often nodes are written before a checkpoint takes the turn.
-const CLEANINGS: usize = 32;
-
-/// Pieces in which deleted leaves are dropped before a checkpoint takes the turn, at the most: 4,096. It takes more only where
-/// others delete as fast, and then it goes on at the next checkpoint.
-const PRUNINGS: usize = 4096;
 
 /// A file system for several threads.
 pub struct Shared {

@@ -208,7 +208,7 @@ impl Volume {
     /// Whether blocks come back with the next checkpoints, or what is dirty stops needing room.
     fn gains_by_checkpoint(&self) -> bool {
         let store = &self.trees.wait().store;
-        store.space.held_blocks() > 0 || store.dirty_bytes() > 0
+        store.space.held_blocks() > 0 || store.dirty_bytes() > 0 || self.can_prune()
     }
 
     /// Moves everything that is pending down to the leaves, which rewrites each that something is pending for:

@@ -461,7 +461,7 @@ impl Server {
     fn end_all(&self) -> betr_core::Result<()> {
         self.shared.change(Fs::reap).and_then(|()| {
             while self.shared.change(|fs| fs.volume_mut().reclaim(RECLAIMED))? {}
-            match self.look(|fs| fs.volume().has_changes()) {
+            match self.look(|fs| fs.volume().has_changes() || fs.volume().can_prune()) {
                 true => self.shared.checkpoint(),
                 false => Ok(()),
             }

@@ -1,6 +1,7 @@
 //! What `betr replay` says of a small fixed log, reviewed and kept; and that the moments that it makes are those that it
 //! tells of.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use betr_cli::Io;
 use betr_core::check::CATALOG;
 use betr_core::damage::make_broken;
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::format::FileType;
+use betr_core::format::{FileType, Op};
 use betr_core::fs::{Attributes, Fs, New, Over};
+use betr_core::history::tell;
 use betr_core::ids::Time;
 use betr_core::volume::Mode;
 use betr_tests::{clock, create, made, open, tight, tiny};
@@ -180,6 +182,50 @@ fn an_image_is_made_of_a_moment() {
 }
 
 /// Names are followed back: over a file that was replaced, through an exchange, and with directories that moved.
+/// Of the names of a file, records are told with one that is there; not with one that has gone, where something else may stand.
+#[test]
+fn records_are_told_with_a_name_that_is_there() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(2 << 20));
+    let mut fs = made(device.clone(), tiny());
+    let root = fs.root().unwrap();
+    let new = |kind| New::of(kind, Attributes::at(Time::default()));
+    let made = ["a", "b"].map(|name| {
+        let file = fs.make(&root, name.as_bytes(), new(FileType::Regular)).unwrap();
+        fs.link(&file, &root, format!("{name}-second").as_bytes()).unwrap();
+        file
+    });
+    fs.checkpoint().unwrap();
+    let write = |fs: &mut Fs, path: &[u8]| {
+        let file = fs.resolve(path).unwrap();
+        fs.write(&file, 0, &Bytes::from_static(b"x")).unwrap();
+    };
+    drop(made);
+    // A name of the checkpoint goes, and another comes from the log and goes.
+    fs.unlink(&root, b"a").unwrap();
+    fs.make(&root, b"a", new(FileType::Directory)).unwrap();
+    write(&mut fs, b"/a-second");
+    let second = fs.resolve(b"/a-second").unwrap();
+    fs.link(&second, &root, b"a-third").unwrap();
+    write(&mut fs, b"/a-third");
+    fs.unlink(&root, b"a-third").unwrap();
+    write(&mut fs, b"/a-second");
+    // Another file takes the place of a name.
+    fs.make(&root, b"c", new(FileType::Regular)).unwrap();
+    fs.rename(&root, b"c", &root, b"b", Over::Replace).unwrap();
+    write(&mut fs, b"/b-second");
+    fs.volume_mut().sync().unwrap();
+    let superblock = fs.volume().superblock().clone();
+    let mut told = Vec::new();
+    tell(&device, &superblock, &mut |event| {
+        if event.record.op == Op::Write {
+            told.extend(event.paths().into_iter().map(|path| String::from_utf8(path).unwrap()));
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(told, ["/a-second", "/a-third", "/a-second", "/b-second"]);
+}
+
 #[test]
 fn a_name_is_followed_back() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,6 +13,8 @@ use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Place, Result};
@@ -270,13 +272,13 @@ impl Teller {
             }
         };
         let (place, act, inode) = match tree {
-            TreeId::Metadata => self.metadata(message, &lo),
+            TreeId::Metadata => self.metadata(msn, message, &lo),
             TreeId::Data => self.data(message, &lo, &hi),
         };
         Touched { msn, tree, lo, hi, place, act, inode }
     }
 
-    fn metadata(&mut self, message: &RecordMessage, lo: &Key) -> Done {
+    fn metadata(&mut self, msn: Msn, message: &RecordMessage, lo: &Key) -> Done {
         let RecordMessage::Point(_, _, action) = message else {
             let RecordMessage::RangeDelete(_, lo, hi) = message else {
                 return (None, Act::Raw, None);
@@ -284,6 +286,9 @@ impl Teller {
             self.values.remove_range(lo, hi);
             let place = MetaKey::beginning(lo);
             let of_xattrs = place.as_ref().is_some_and(|place| place.xattr_range().0 == *lo);
+            if !of_xattrs {
+                self.names.forget_range(lo, hi, msn);
+            }
             let act = if of_xattrs { Act::RemoveXattr(Vec::new()) } else { Act::RemoveBelow };
             return (place, act, None);
         };
@@ -309,10 +314,13 @@ impl Teller {
                 (act, before.as_ref().and_then(|value| update.apply(Some(value))))
             }
         };
-        let value = after.as_ref().or(before.as_ref());
-        let value = value.and_then(|value| MetaValue::decode(value, None).ok());
+        let decoded = |value: &Bytes| MetaValue::decode(value, None).ok();
+        if let (Act::Put | Act::Remove, Some(gone)) = (&act, before.as_ref().and_then(decoded)) {
+            self.names.forget(&place, &gone, msn);
+        }
+        let value = after.as_ref().or(before.as_ref()).and_then(decoded);
         if let (Act::Put | Act::Replace, Some(value)) = (&act, &value) {
-            self.names.learn(&place, value);
+            self.names.learn(&place, value, msn);
         }
         self.values.put(lo, after);
         let inode = value.and_then(|value| self.values.inode_of(value));

@@ -54,7 +54,7 @@ impl Story {
     /// Cuts the power somewhere, and looks at the state after each record of the log that is left: it must be the model's,
     /// but for late-bound values within a group; what differs from the state before must be what the record touched.
     pub fn check_moments(&self, seed: u64) -> Result<Remembered, String> {
-        let cut = self.timeline.any_cut(&mut Random::new(seed));
+        let cut = any_cut(&self.timeline, &mut Random::new(seed));
         let disk = self.timeline.state(&cut);
         let device: Arc<dyn Device> = Arc::new(disk.fork());
         let mut found = Remembered::default();
@@ -62,6 +62,7 @@ impl Story {
         let end = told.last().map_or(Lsn(0), |record| record.next);
         let mut random = Random::new(seed ^ 0xa991);
         let (mut before, _) = open(&device, Moment::Checkpoint)?;
+        let mut was_blurred = false;
         for record in told {
             let at = |what: String| format!("{}: {what}", record.lsn);
             let (fs, recovery) = open(&device, Moment::Record(record.lsn)).map_err(at)?;
@@ -69,7 +70,9 @@ impl Story {
             self.compare_with_model(&fs, record.next, &blurred).map_err(at)?;
             found.moments += 1;
             found.blurred += u64::from(!blurred.is_empty());
-            found.changes += agree(&before, &fs, &record, !blurred.is_empty()).map_err(at)?;
+            // A value that only the moment before lacks differs too.
+            let is_blurred = was_blurred || !blurred.is_empty();
+            found.changes += agree(&before, &fs, &record, is_blurred).map_err(at)?;
             if found.moments % APPLIED == 1 {
                 let way = self.apply(&disk, &record, &blurred).map_err(at)?;
                 found.applied += 1;
@@ -83,7 +86,7 @@ impl Story {
                     *(if arrived { &mut found.arrived } else { &mut found.kept }) += 1;
                 }
             }
-            before = fs;
+            (before, was_blurred) = (fs, !blurred.is_empty());
         }
         Ok(found)
     }

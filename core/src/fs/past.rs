@@ -1,7 +1,8 @@
 //! A file system as it was at a record of its log.
 //!
 //! Late-bound values within a log group are there once, as they were at the group's end. There a file may have been
-//! longer than at a record before: what its last blocks hold beyond the size that it had then is cut off.
+//! longer than at a record before: what its last blocks hold beyond the size that it had then is cut off. There a block may
+//! also be gone: the file that loses it may have holes from then on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,13 +34,25 @@ pub fn open_as_of(
 
 impl Fs {
     fn cut_off(&mut self, blurred: &[Blurred]) -> Result<()> {
-        let mut sizes = Sizes::default();
+        let mut files = Files::default();
         let mut messages = Vec::new();
         for range in blurred {
             let Some((prefix, block)) = parse_data_key(&range.key) else { continue };
-            let Some(size) = sizes.of(self, prefix)? else { continue };
-            let whole = size / FILE_BLOCK as u64;
+            let Some(file) = files.of(self, prefix)? else { continue };
+            let size = file.inode.size;
             let end = block.saturating_add(range.count.into());
+            if !file.inode.sparse
+                && self.lacks_blocks(prefix, block, end.min(size.div_ceil(FILE_BLOCK as u64)))?
+            {
+                file.inode.sparse = true;
+                let value = file.inode.encode().into();
+                messages.push(RecordMessage::Point(
+                    TreeId::Metadata,
+                    file.key.clone(),
+                    Action::Insert(value),
+                ));
+            }
+            let whole = size / FILE_BLOCK as u64;
             if end <= whole {
                 continue;
             }
@@ -57,34 +70,51 @@ impl Fs {
         }
         self.volume.amend(messages)
     }
+
+    /// Whether one of these blocks of a file is not stored.
+    fn lacks_blocks(&self, prefix: &[u8], first: u64, end: u64) -> Result<bool> {
+        let (lo, hi) = (data_key(prefix, first), data_key(prefix, end.max(first)));
+        let mut stored = 0;
+        for entry in self.volume.cursor(TreeId::Data, lo, Some(hi)) {
+            entry?;
+            stored += 1;
+        }
+        Ok(stored < end.saturating_sub(first))
+    }
 }
 
-/// The sizes of files by what their contents stand under.
+/// The inode of a file, and its key.
+struct File {
+    key: Key,
+    inode: Inode,
+}
+
+/// The files by what their contents stand under.
 #[derive(Default)]
-struct Sizes {
-    known: HashMap<Vec<u8>, Option<u64>>,
+struct Files {
+    known: HashMap<Vec<u8>, Option<File>>,
     /// Whether files with zones of their own for their contents are known.
     has_zones: bool,
 }
 
-impl Sizes {
-    fn of(&mut self, fs: &Fs, prefix: &[u8]) -> Result<Option<u64>> {
-        if let Some(size) = self.known.get(prefix) {
-            return Ok(*size);
+impl Files {
+    fn of(&mut self, fs: &Fs, prefix: &[u8]) -> Result<Option<&mut File>> {
+        if !self.known.contains_key(prefix) {
+            let key = Key::copied(prefix);
+            let value = fs.volume.get(TreeId::Metadata, prefix)?;
+            let file = match value.map(|value| super::decode_value(&key, &value)).transpose()? {
+                Some(MetaValue::Inode(inode)) => Some(File { key, inode }),
+                Some(MetaValue::ZoneRef(_)) => None,
+                None => {
+                    if prefix.len() == 8 && !self.has_zones {
+                        self.find_zones(fs)?;
+                    }
+                    self.known.remove(prefix).flatten()
+                }
+            };
+            self.known.insert(prefix.to_vec(), file);
         }
-        let value = fs.volume.get(TreeId::Metadata, prefix)?;
-        let size = match value.map(|value| super::decode_value(&Key::copied(prefix), &value)) {
-            Some(Ok(MetaValue::Inode(inode))) => Some(inode.size),
-            Some(Err(error)) => return Err(error),
-            Some(Ok(MetaValue::ZoneRef(_))) => None,
-            None if prefix.len() == 8 && !self.has_zones => {
-                self.find_zones(fs)?;
-                return Ok(self.known.get(prefix).copied().flatten());
-            }
-            None => None,
-        };
-        self.known.insert(prefix.to_vec(), size);
-        Ok(size)
+        Ok(self.known.get_mut(prefix).and_then(Option::as_mut))
     }
 
     /// Looks for all files that have zones for their contents.
@@ -96,7 +126,7 @@ impl Sizes {
                 && let MetaValue::Inode(inode) = super::decode_value(&key, &value)?
                 && let Some(zone) = inode.data_zone
             {
-                self.known.insert(zone.0.to_be_bytes().to_vec(), Some(inode.size));
+                self.known.insert(zone.0.to_be_bytes().to_vec(), Some(File { key, inode }));
             }
         }
         Ok(())

@@ -39,7 +39,8 @@ fn checkpoints_come_by_time() {
         make(&mut fs, format!("file {number}").as_bytes());
     }
     let counters = fs.volume().counters();
-    assert_eq!((counters.for_time, counters.checkpoints), (3, 3), "{counters:?}");
+    let all = (counters.fences, counters.for_time, counters.checkpoints);
+    assert_eq!(all, (1, 3, 4), "{counters:?}");
 }
 
 /// Writes `bytes` bytes in pieces, one behind the other, and makes them durable. Returns how many times

@@ -48,7 +48,7 @@ const RULES: [&str; 22] = [
     "checkpoint because the log is full",
     "everything pending carried out for space",
     "extent pinned after its node moved on",
-    "fence before the first group",
+    "fence before the first record",
     "operation through a checkpoint of its own",
     "recovery: checkpoint between two groups",
     "recovery: entry spread over several nodes",

@@ -126,7 +126,7 @@ impl Clocked {
     }
 }
 
-/// The checkpoint of a first sync does not carry the time of the one before.
+/// The checkpoint before the first record holds nothing new, and has the time of the one before.
 #[test]
 fn what_did_not_exist_at_a_time_is_not_shown_there() {
     let mut clocked = Clocked::new(8 << 20, None);
@@ -137,10 +137,10 @@ fn what_did_not_exist_at_a_time_is_not_shown_there() {
     assert_eq!(clocked.counters().fences, 1);
     clocked.make(400, 10).unwrap();
     clocked.fs.volume_mut().sync().unwrap();
-    for (secs, files) in [(100, 0), (150, 0), (250, 0), (299, 0), (300, 2), (399, 2), (400, 3)] {
+    for (secs, files) in [(100, 0), (199, 0), (200, 1), (299, 1), (300, 2), (399, 2), (400, 3)] {
         assert_eq!(clocked.files_at(secs), files, "at {secs}");
     }
-    assert_eq!(clocked.superblock().wall.secs, 300);
+    assert_eq!(clocked.superblock().wall.secs, 100);
 }
 
 /// The time of every checkpoint is between its last transaction and now.
@@ -192,8 +192,8 @@ fn what_is_replayed_is_not_older_than_it_was() {
         clocked.make(secs, 10).unwrap();
         clocked.fs.volume_mut().sync().unwrap();
     }
-    // The first sync was a checkpoint, and three groups follow; a checkpoint is made before the last of them.
-    assert_eq!(clocked.superblock().wall.secs, 200);
+    // Four groups follow the checkpoint before the first; another is made before the last of them.
+    assert_eq!(clocked.superblock().wall.secs, 100);
     clocked.hand.set(900);
     let Clocked { device, hand, fs, files } = clocked;
     drop(fs);

@@ -24,8 +24,8 @@ struct Line {
     args: betr_replay::Args,
 }
 
-/// A checkpoint; then, in the log: a group with late-bound values, some of which are obsolete at once, and a group of
-/// names that change.
+/// A checkpoint; then, in the log: a group of one file, a group with late-bound values, some of which are obsolete at once, and
+/// a group of names that change.
 fn image(dir: &Path) -> PathBuf {
     let device = Arc::new(MemoryDevice::new(2 << 20));
     let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
@@ -42,7 +42,6 @@ fn image(dir: &Path) -> PathBuf {
     let volume = open(device.clone(), Mode::ReadWrite, tight(), 2).unwrap().0;
     let mut fs = Fs::open(volume, clock(2_000));
     let root = fs.root().unwrap();
-    // Before the first group a checkpoint is made, which takes in all that was done before.
     fs.make(&root, b"first", new(FileType::Regular)).unwrap();
     fs.volume_mut().sync().unwrap();
     let big = fs.make(&root, b"big", new(FileType::Regular)).unwrap();

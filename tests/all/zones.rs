@@ -189,7 +189,6 @@ fn unlink_reads_no_leaf(image: Arc<dyn Device>, fill: impl FnOnce(&mut Fs, &Obje
     };
     let mut fs = open(none);
     let root = fs.root().unwrap();
-    // The first sync is a checkpoint.
     make(&mut fs, &root, "other", FileType::Fifo);
     fs.volume_mut().sync().unwrap();
     fs.keep_trail();

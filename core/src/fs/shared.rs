@@ -46,6 +46,12 @@ impl Shared {
         self.alter(act)
     }
 
+    /// Changes it without making before what is due: for housekeeping, which mostly finds nothing to do.
+    pub fn tend<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
+        let _turn = self.turn.lock();
+        self.alter(act)
+    }
+
     /// Notes in the image that an error was met, even after a panic ([`Volume::note_error`](crate::volume::Volume::note_error)).
     pub fn note_error(&self) -> Result<()> {
         if self.fs.read().volume.identity().error_met {
@@ -71,12 +77,12 @@ impl Shared {
     /// like.
     pub fn checkpoint(&self) -> Result<()> {
         for _ in 0..PRUNINGS {
-            if !self.change(|fs| fs.volume.prune_some())? {
+            if !self.tend(|fs| fs.volume.prune_some())? {
                 break;
             }
         }
         for _ in 0..CLEANINGS {
-            if !self.change(|fs| fs.volume.clean_some())? {
+            if !self.tend(|fs| fs.volume.clean_some())? {
                 break;
             }
         }

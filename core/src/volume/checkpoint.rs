@@ -132,8 +132,7 @@ impl Volume {
             return Ok(unfinished);
         }
         self.check_writable()?;
-        let fenced = Access::ReadWrite { logged: true, fenced: true };
-        if self.access == fenced && self.log.has_open() && self.trees.are_away() {
+        if self.is_logged() && self.log.has_open() && self.trees.are_away() {
             // They took no value along that is bound late.
             self.counters.beside += 1;
             let result = self.write_group(&[]);
@@ -148,11 +147,6 @@ impl Volume {
             self.disk.settle()?;
             return Ok(Syncing::Nothing);
         }
-        if self.access == (Access::ReadWrite { logged: true, fenced: false }) {
-            // The fence holds everything that the group would: it is dropped.
-            self.counters.fences += 1;
-            return self.sync_whole();
-        }
         // What the last records made obsolete takes room in the bindings, too.
         if self.trees.wait().store.late.bytes_max() > self.log.room() {
             self.counters.for_log += 1;
@@ -161,6 +155,16 @@ impl Volume {
         let result = self.seal_group();
         self.whole(result)?;
         Ok(Syncing::Group(self.disk.clone()))
+    }
+
+    /// Before the first record after opening: groups that an earlier future has left in the log can never count from then on. Nothing
+    /// has changed yet, so that no more is written than a page of the space map and the superblock, unless a recovery left more.
+    pub(super) fn fence(&mut self) -> Result<()> {
+        if !self.needs_fence() {
+            return Ok(());
+        }
+        self.counters.fences += 1;
+        self.checkpoint_with(Pruned::Some)
     }
 
     fn sync_whole(&mut self) -> Result<Syncing> {

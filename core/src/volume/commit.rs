@@ -41,7 +41,7 @@ pub enum Due {
     Nothing,
     /// Sealing the open group, which is long.
     Sync,
-    /// A checkpoint: the log is full, or much is bound late.
+    /// A checkpoint: the log is full, much is bound late, or no group may be written yet.
     Checkpoint,
 }
 
@@ -52,7 +52,7 @@ impl Volume {
         let (used, size) = self.log.fill();
         let late = self.late_blocks() * BLOCK_SIZE as u64;
         let open = (self.log.open_bytes() + self.trees.wait().store.late.bytes_max()) as u64;
-        if used > size / 8 * 7 || late > LATE_LIMIT / 4 * 3 {
+        if used > size / 8 * 7 || late > LATE_LIMIT / 4 * 3 || self.needs_fence() {
             Due::Checkpoint
         } else if open > (GROUP_BYTES as u64).min(size / 4) / 4 * 3
             || self.trees.wait().store.late.len() > LATE_VALUES_MAX / 2
@@ -101,6 +101,7 @@ impl Volume {
     fn commit_with(&mut self, transaction: Transaction, claim: Claim) -> Result<Lsn> {
         self.check_writable()?;
         self.validate(&transaction.messages)?;
+        self.fence()?;
         let way = if self.is_logged() { self.choose(&transaction.messages) } else { Way::Unlogged };
         let mut draft = Draft::new(transaction, claim, way);
         self.ensure_ready()?;

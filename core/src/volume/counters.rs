@@ -8,7 +8,7 @@ use crate::log::BoundCounts;
 pub struct Counters {
     /// Checkpoints of all kinds.
     pub checkpoints: u64,
-    /// Of these, before the first log group.
+    /// Of these, before the first record after opening.
     pub fences: u64,
     /// Of these, because the log was full.
     pub for_log: u64,
@@ -46,7 +46,7 @@ impl Counters {
     pub fn named(&self) -> [(&'static str, u64); 15] {
         [
             ("checkpoint", self.checkpoints),
-            ("fence before the first group", self.fences),
+            ("fence before the first record", self.fences),
             ("checkpoint because the log is full", self.for_log),
             ("checkpoint because space is short", self.for_space),
             ("checkpoint because of the time", self.for_time),

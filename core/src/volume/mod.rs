@@ -8,7 +8,7 @@
 //! Large writes are bound late: the log names their keys, and when a group is sealed it says where their
 //! values have been written (BetrFS 0.2 §3).
 //!
-//! Before the first log group after opening, a checkpoint with a fresh nonce is made durable (the
+//! Before the first record after opening, a checkpoint with a fresh nonce is made durable (the
 //! fence), so that an abandoned future can never become valid again.
 
 mod checkpoint;
@@ -267,6 +267,11 @@ impl Volume {
     /// Whether operations are logged.
     fn is_logged(&self) -> bool {
         matches!(self.access, Access::ReadWrite { logged: true, .. })
+    }
+
+    /// Whether a checkpoint has to come before the first record: none has been made since the volume was opened.
+    pub fn needs_fence(&self) -> bool {
+        self.access == (Access::ReadWrite { logged: true, fenced: false })
     }
 
     /// Makes the steps that an earlier operation had no room for.

@@ -312,7 +312,14 @@ impl Server {
         let mut is_told = false;
         // What had lost its name when the power went.
         if !self.options.read_only
-            && let Err(error) = self.shared.change(Fs::reap)
+            && let Err(error) = self.shared.tend(Fs::reap)
+        {
+            self.failed(&error);
+        }
+        // What a recovery brought back: the first change would wait for it.
+        if !self.options.read_only
+            && self.look(|fs| fs.volume().needs_fence() && fs.volume().has_changes())
+            && let Err(error) = self.shared.checkpoint()
         {
             self.failed(&error);
         }
@@ -372,11 +379,11 @@ impl Server {
                 true => {
                     last = Instant::now();
                     self.freed.store(0, Ordering::Relaxed);
-                    self.shared.change(Fs::reap).and_then(|()| self.shared.checkpoint())
+                    self.shared.tend(Fs::reap).and_then(|()| self.shared.checkpoint())
                 }
                 // Without room nothing else can be done first.
                 false if unsynced && full => self.shared.sync(),
-                false if unsynced => self.shared.change(Fs::reap).and_then(|()| self.shared.sync()),
+                false if unsynced => self.shared.tend(Fs::reap).and_then(|()| self.shared.sync()),
                 false if idle => self.reclaim(next),
                 false => Ok(()),
             };
@@ -396,7 +403,7 @@ impl Server {
             let volume = fs.volume_mut();
             Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)?)
         };
-        while self.shared.change(piece)? {
+        while self.shared.tend(piece)? {
             if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
                 return Ok(());
             }
@@ -459,8 +466,8 @@ impl Server {
 
     /// Makes a checkpoint of all that changed, with nothing left that has no name.
     fn end_all(&self) -> betr_core::Result<()> {
-        self.shared.change(Fs::reap).and_then(|()| {
-            while self.shared.change(|fs| fs.volume_mut().reclaim(RECLAIMED))? {}
+        self.shared.tend(Fs::reap).and_then(|()| {
+            while self.shared.tend(|fs| fs.volume_mut().reclaim(RECLAIMED))? {}
             match self.look(|fs| fs.volume().has_changes() || fs.volume().can_prune()) {
                 true => self.shared.checkpoint(),
                 false => Ok(()),

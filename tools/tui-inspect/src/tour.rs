@@ -264,8 +264,7 @@ pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
     fs.truncate(&all[3], 0)?;
     fs.checkpoint()?;
     states.push(device.snapshot());
-    // What was just made does not log: from now on it is an image that somebody opens. The first sync is a checkpoint
-    // then, too; those after it are log groups.
+    // What was just made does not log: from now on it is an image that is opened, whose syncs are log groups.
     drop((docs, notes, all, fs));
     let options = OpenOptions {
         late_bytes: 32 << 10,
@@ -275,7 +274,7 @@ pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
     let mut fs = Fs::open(volume, Box::new(clock(1_700_010_000)));
     let root = fs.root()?;
     let big = fs.make(&root, b"big", New::of(FileType::Regular, attributes))?;
-    fs.volume_mut().sync()?;
+    fs.checkpoint()?;
     fs.write(&big, 0, &Bytes::from(vec![b'z'; 64 << 10]))?;
     fs.volume_mut().sync()?;
     states.push(device.snapshot());

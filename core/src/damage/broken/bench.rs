@@ -97,7 +97,9 @@ impl Bench {
             (0..4u64).try_for_each(|number| {
                 let name = format!("file-{number:02}, later");
                 write(fs, &root, name.as_bytes(), 200)
-            })
+            })?;
+            let large = fs.lookup(&root, b"large")?;
+            fs.write(&large, 0, &Bytes::from_static(b"later"))
         })?;
         Ok(bench)
     }

@@ -8,10 +8,10 @@ use crate::explore::Random;
 use crate::format::FileType;
 use crate::fs::{Attributes, Fs, New};
 
-/// Some files, each durable by a group of its own, after one that is durable by a checkpoint.
+/// Some files, each durable by a group of its own.
 fn groups(fs: &mut Fs, count: u64) -> Result<()> {
     let root = fs.root()?;
-    (0..=count).try_for_each(|number| {
+    (0..count).try_for_each(|number| {
         let name = format!("log-{number}");
         write(fs, &root, name.as_bytes(), 100)?;
         fs.volume_mut().sync()

@@ -276,6 +276,48 @@ fn a_full_volume_of_small_files_can_be_emptied() {
     run.sound();
 }
 
+/// Where deletes need checkpoints for their room, each makes room for many: once every delete on a full volume took two.
+#[test]
+fn deletes_on_a_full_volume_need_few_checkpoints() {
+    let bytes = 24 << 20;
+    let mut fs = formatted(
+        Arc::new(MemoryDevice::new(bytes)),
+        Geometry::of_image(bytes),
+        CacheBudget::default(),
+        1,
+    );
+    fs.checkpoint().unwrap();
+    let device = fs.volume().store().disk.device().clone();
+    drop(fs);
+    let mut fs =
+        Fs::open(open(device, Mode::ReadWrite, CacheBudget::default(), 2).unwrap().0, clock(1000));
+    let root = fs.root().unwrap();
+    let mut random = Random::new(3);
+    for number in 0.. {
+        let name = format!("{:x}-{number}", random.below(1 << 30)).into_bytes();
+        let len = 1 + random.below(3000) as usize;
+        let data = Bytes::from(random.bytes(len));
+        let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+        let made = fs.make(&root, &name, new).and_then(|file| fs.write(&file, 0, &data));
+        match made {
+            Ok(()) => {}
+            Err(Error::NoSpace { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let before = fs.volume().counters().for_space;
+    // The last one may not be there.
+    let mut names: Vec<Vec<u8>> =
+        fs.list(&root).unwrap().into_iter().map(|entry| entry.name).collect();
+    Order::Random.arrange(&mut names, &mut random);
+    for name in &names {
+        fs.unlink(&root, name).unwrap();
+    }
+    let checkpoints = fs.volume().counters().for_space - before;
+    println!("{checkpoints} checkpoints for the room of {} deletes", names.len());
+    assert!(checkpoints * 20 < names.len() as u64, "{checkpoints} for {}", names.len());
+}
+
 /// Leaves that hold one block of a file each take twice as many blocks as a buffer does that these wait in.
 #[test]
 fn blocks_that_fill_half_of_a_leaf_are_made_room_for() {

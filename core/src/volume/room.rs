@@ -163,20 +163,27 @@ impl Volume {
 
     /// Whether there is room for so much, or can be made by checkpoints and by emptying buffers.
     fn find_room(&mut self, need: Need, claim: Claim) -> Result<bool> {
-        let released = self.release(need, claim)?;
+        let Trees { store, .. } = self.trees.wait();
+        let reserve = reserve_for_deletes(store.geometry, self.superblock.image_blocks).all();
+        // What the next checkpoint writes because of one operation: what is dirty, or a step may dirty.
+        let path = store.checkpoint_need().all().min(self.kept_for(Claim::Frees).all());
+        let mut enough = need;
+        if !self.has_room(need, claim) {
+            // A quarter of the reserve besides, so that not each operation that follows needs checkpoints.
+            enough = need + Need::of_blocks(path + reserve / 4);
+            self.release(enough, claim)?;
+        }
         if !self.trees.wait().balance.is_settled() {
             self.settle(claim)?;
         }
         if self.drained == self.next_msn {
-            return Ok(released && self.has_room(need, claim));
+            return Ok(self.has_room(need, claim));
         }
-        if released && self.trees.wait().balance.is_settled() && self.has_room(need, claim) {
+        if self.trees.wait().balance.is_settled() && self.has_room(enough, claim) {
             return Ok(true);
         }
-        // Half of the reserve more, so that the next operation does not have to empty buffers again.
-        let reserve =
-            reserve_for_deletes(self.trees.wait().store.geometry, self.superblock.image_blocks);
-        let goal = need + Need::of_blocks(reserve.all() / 2);
+        // Half of the reserve, so that not each one that follows has to empty buffers.
+        let goal = need + Need::of_blocks(path + reserve / 2);
         let is_enough = |volume: &Volume| {
             volume.trees.wait().balance.emptied() > 0 && volume.has_room(goal, claim)
         };

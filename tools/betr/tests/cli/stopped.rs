@@ -1,11 +1,12 @@
 //! A `betr mkfs` that is stopped, or whose source changes, in the middle: nothing appears.
 //!
-//! That it is reading a file is seen in /proc. A build that ends before it could be caught is tried again.
+//! That it is reading a file is seen in /proc. A build that ends before its source could be changed is tried again.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,9 +30,9 @@ fn caught_reading(tree: &Path, image: &Path) -> Option<Child> {
     None
 }
 
-/// Does something to builds in the middle, over what is there already or nothing, until one of them
-/// ends without success; everything must be as before. Returns how it ended.
-fn interrupted(old: Option<&str>, act: impl Fn(&Path, &Child)) -> Output {
+/// Changes the source of builds in the middle, over an image that is there already, until one of them ends without success;
+/// everything must be as before. Returns how it ended.
+fn disturbed(change: impl Fn(&Path)) -> Output {
     let (_guard, dir) = scratch();
     let (tree, out) = (dir.join("tree"), dir.join("out"));
     let image = out.join("t.img");
@@ -40,28 +41,44 @@ fn interrupted(old: Option<&str>, act: impl Fn(&Path, &Child)) -> Output {
     for _ in 0..50 {
         fs::write(tree.join("a-large"), vec![7; 48 << 20]).unwrap();
         fs::write(tree.join("z-small"), "small").unwrap();
-        match old {
-            Some(text) => fs::write(&image, text).unwrap(),
-            None => fs::remove_file(&image).unwrap_or(()),
-        }
+        fs::write(&image, "precious").unwrap();
         let Some(child) = caught_reading(&tree, &image) else { continue };
-        act(&tree, &child);
+        change(&tree);
         let output = child.wait_with_output().unwrap();
         if output.status.success() {
             continue;
         }
-        match old {
-            Some(text) => assert!(fs::read(&image).unwrap() == text.as_bytes()),
-            None => assert!(!image.exists()),
-        }
-        assert_eq!(names(&out).len(), old.iter().len(), "{:?}", names(&out));
+        assert!(fs::read(&image).unwrap() == b"precious");
+        assert_eq!(names(&out).len(), 1, "{:?}", names(&out));
         return output;
     }
     panic!("no build was slow enough to be caught");
 }
 
+/// Starts a build of an archive that comes through a pipe, and waits until it has read half of it.
+fn half_way(archive: &[u8], image: &Path) -> (Child, ChildStdin) {
+    // A shell in the background lets its children ignore signals.
+    let mut command = Command::new("env");
+    command.arg("--default-signal").arg(BETR);
+    command.args(words("mkfs -f IMG 96M -d -", image, image.parent().unwrap()));
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&archive[..archive.len() / 2]).unwrap();
+    (child, input)
+}
+
 #[test]
 fn a_signal_leaves_what_was_there() {
+    let (_guard, dir) = scratch();
+    let (tree, out) = (dir.join("tree"), dir.join("out"));
+    let image = out.join("t.img");
+    fs::create_dir(&tree).unwrap();
+    fs::create_dir(&out).unwrap();
+    fs::write(tree.join("a-large"), vec![7; 8 << 20]).unwrap();
+    let archive = Command::new("tar").arg("-cC").arg(&tree).arg(".").output().unwrap().stdout;
+    assert!(archive.len() > 8 << 20);
+
     for (signal, old) in [
         (Signal::INT, None),
         (Signal::TERM, None),
@@ -69,11 +86,16 @@ fn a_signal_leaves_what_was_there() {
         (Signal::HUP, Some("precious")),
         (Signal::KILL, Some("precious")),
     ] {
-        let output = interrupted(old, |_, child| {
-            // It may have ended by itself.
-            let _ = kill_process(Pid::from_child(child), signal);
-        });
-        assert_eq!(output.status.signal(), Some(signal.as_raw()));
+        match old {
+            Some(text) => fs::write(&image, text).unwrap(),
+            None => assert!(!image.exists()),
+        }
+        let (mut child, input) = half_way(&archive, &image);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+        drop(input);
+        assert_eq!(fs::read(&image).ok().as_deref(), old.map(str::as_bytes));
+        assert_eq!(names(&out).len(), old.iter().len(), "{:?}", names(&out));
     }
 }
 
@@ -90,7 +112,7 @@ fn a_source_that_changes_is_noticed() {
         ("z-small", |tree| fs::remove_file(tree.join("z-small")).unwrap()),
     ];
     for (name, change) in changes {
-        let output = interrupted(Some("precious"), |tree, _| change(tree));
+        let output = disturbed(change);
         let (_, err) = text(&output);
         assert_eq!(output.status.code(), Some(1), "{err}");
         assert!(err.contains(name), "{err}");

@@ -43,6 +43,36 @@ fn checkpoints_come_by_time() {
     assert_eq!(all, (1, 3, 4), "{counters:?}");
 }
 
+/// The checkpoint before the first record after opening writes next to nothing, since nothing has changed yet; the first sync is a
+/// group, whatever is pending.
+#[test]
+fn the_first_record_costs_three_writes_and_the_first_sync_one_flush() {
+    let device = Arc::new(MemoryDevice::new(16 * MIB));
+    let mut fs = made(device.clone(), tiny());
+    for number in 0..500 {
+        make(&mut fs, format!("before {number}").as_bytes());
+    }
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let mut fs = Fs::open(
+        Volume::open(device, OpenOptions::new(Mode::ReadWrite, nonces(1))).unwrap().0,
+        clock(0),
+    );
+    let before = fs.volume().io_counts();
+    make(&mut fs, b"first");
+    let counts = since(&fs, before);
+    println!("{counts:?}");
+    assert!(counts.writes <= 3 && counts.flushes == 2, "{counts:?}");
+    for number in 0..100 {
+        make(&mut fs, format!("after {number}").as_bytes());
+    }
+    let before = fs.volume().io_counts();
+    fs.volume_mut().sync().unwrap();
+    let counts = since(&fs, before);
+    assert!(counts.writes == 1 && counts.flushes == 1, "{counts:?}");
+    assert_eq!((fs.volume().counters().fences, fs.volume().counters().groups), (1, 1));
+}
+
 /// Writes `bytes` bytes in pieces, one behind the other, and makes them durable. Returns how many times
 /// its bytes were written to the device, everything counted.
 fn sequential(device: Arc<dyn Device>, bytes: u64, piece: u64) -> f64 {

@@ -399,16 +399,20 @@ impl Server {
 
     /// Gives back the space of deletes that wait in buffers, piece by piece, as long as nobody changes anything.
     fn reclaim(&self, next: Msn) -> betr_core::Result<()> {
-        let piece = |fs: &mut Fs| {
-            let volume = fs.volume_mut();
-            Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)?)
-        };
-        while self.shared.tend(piece)? {
+        while self.shared.tend(reclaim_some)? {
             if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
                 return Ok(());
             }
         }
-        self.shared.checkpoint()
+        self.end_changes()
+    }
+
+    /// Makes a checkpoint, if anything has changed.
+    fn end_changes(&self) -> betr_core::Result<()> {
+        match self.look(|fs| fs.volume().has_changes()) {
+            true => self.shared.checkpoint(),
+            false => Ok(()),
+        }
     }
 
     /// Looks at numbers, which are there whatever has happened.
@@ -467,11 +471,72 @@ impl Server {
     /// Makes a checkpoint of all that changed, with nothing left that has no name.
     fn end_all(&self) -> betr_core::Result<()> {
         self.shared.tend(Fs::reap).and_then(|()| {
-            while self.shared.tend(|fs| fs.volume_mut().reclaim(RECLAIMED))? {}
-            match self.look(|fs| fs.volume().has_changes() || fs.volume().can_prune()) {
-                true => self.shared.checkpoint(),
-                false => Ok(()),
-            }
+            while self.shared.tend(reclaim_some)? {}
+            self.end_changes()
         })
+    }
+}
+
+/// Drops some leaves that range deletes cover, or empties some buffers that deletes wait in. Whether there may be more.
+fn reclaim_some(fs: &mut Fs) -> betr_core::Result<bool> {
+    let volume = fs.volume_mut();
+    Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use betr_core::Error;
+    use betr_core::device::MemoryDevice;
+    use betr_core::error::Fault;
+    use betr_core::format::ZoneSizes;
+    use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE};
+    use betr_core::space::default_log_bytes;
+    use betr_core::store::{CacheBudget, Geometry};
+    use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
+
+    use super::*;
+
+    fn server() -> Server {
+        let device = Arc::new(MemoryDevice::new(4 << 20));
+        let options = CreateOptions {
+            uuid: [1; 16],
+            label: String::new(),
+            log_bytes: default_log_bytes(4 << 20),
+            content: Content::Files,
+            geometry: Geometry::of_image(4 << 20),
+            zones: ZoneSizes::default(),
+            cache: CacheBudget::default(),
+            first_zone: FIRST_ZONE,
+            first_ino: FIRST_INO,
+            nonces: Box::new(|| 7),
+        };
+        let volume = Volume::create(device.clone(), options).unwrap();
+        let attributes = Attributes::at(Time::default());
+        Fs::format(volume, Box::new(Time::default), attributes).unwrap().checkpoint().unwrap();
+        let options = OpenOptions::new(Mode::ReadWrite, Box::new(|| 8));
+        let fs = Fs::open(Volume::open(device, options).unwrap().0, Box::new(Time::default));
+        let options = Options::parse("/image".into(), &[], false).unwrap();
+        Server::new(fs, None, options, Path::new("/mnt"), Log::Stderr)
+    }
+
+    /// Errors met in the image, and whether the mount has become read-only.
+    fn after(error: &Error) -> (bool, bool) {
+        let server = server();
+        server.failed(error);
+        (server.look(|fs| fs.volume().identity().error_met), server.is_read_only())
+    }
+
+    #[test]
+    fn only_what_speaks_against_the_image_is_noted_in_it() {
+        let damage = Error::corrupt(Place::Image, Fault::Missing("a node".into()));
+        assert_eq!(after(&damage), (true, false));
+        assert_eq!(after(&Error::Misuse("a bug".into())), (false, false));
+        assert_eq!(after(&Error::Refused(Refusal::NotFound)), (false, false));
+        let server = server();
+        server.panicked();
+        assert!(!server.look(|fs| fs.volume().identity().error_met));
+        assert!(server.is_read_only());
     }
 }

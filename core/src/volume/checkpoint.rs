@@ -208,6 +208,7 @@ impl Volume {
     }
 
     fn write_group(&mut self, bindings: &[Binding]) -> Result<()> {
+        debug_assert!(!self.needs_fence(), "a log group before the fence");
         self.counters.bound(bindings);
         self.counters.groups += 1;
         if self.is_reproducible {

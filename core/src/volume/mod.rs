@@ -43,7 +43,6 @@ pub use commit::Due;
 pub use counters::Counters;
 pub use create::CreateOptions;
 pub use moment::{Blurred, Found, Moment, Stopped, Until};
-
 pub(crate) use open::Parts;
 pub use open::{
     Mode, OpenOptions, Recovery, identity_again, note_error, read_identity, stated_bytes,

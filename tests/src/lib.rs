@@ -10,11 +10,10 @@ use betr_core::Result;
 use betr_core::device::Device;
 use betr_core::disk::IoCounts;
 use betr_core::format::ZoneSizes;
-use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
+use betr_core::fs::{Attributes, Fs};
 use betr_core::ids::Time;
-use betr_core::space::default_log_bytes;
 use betr_core::store::{CacheBudget, Geometry};
-use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Recovery, Volume};
+use betr_core::volume::{CreateOptions, Mode, OpenOptions, Recovery, Volume};
 
 pub use betr_core::explore::Random;
 pub use gate::{Gate, Keeper};
@@ -92,16 +91,11 @@ pub fn formatted(device: Arc<dyn Device>, geometry: Geometry, cache: CacheBudget
 /// How such volumes are made.
 pub fn creation(geometry: Geometry, cache: CacheBudget, seed: u64) -> CreateOptions {
     CreateOptions {
-        uuid: *b"test volume uuid",
         label: "test".into(),
         log_bytes: 128 << 10,
-        content: Content::Files,
         geometry,
-        zones: ZoneSizes::default(),
         cache,
-        first_zone: FIRST_ZONE,
-        first_ino: FIRST_INO,
-        nonces: nonces(seed),
+        ..CreateOptions::new(*b"test volume uuid", 0, nonces(seed))
     }
 }
 
@@ -124,16 +118,8 @@ pub fn open(
 /// A file system as `mkfs` makes it, open for writing.
 pub fn made(device: Arc<dyn Device>, geometry: Geometry) -> Fs {
     let options = CreateOptions {
-        uuid: *b"test volume uuid",
-        label: String::new(),
-        log_bytes: default_log_bytes(device.len()),
-        content: Content::Files,
         geometry,
-        zones: ZoneSizes::default(),
-        cache: CacheBudget::default(),
-        first_zone: FIRST_ZONE,
-        first_ino: FIRST_INO,
-        nonces: Box::new(|| 7),
+        ..CreateOptions::new(*b"test volume uuid", device.len(), Box::new(|| 7))
     };
     let volume = Volume::create(device.clone(), options).unwrap();
     let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();

@@ -11,10 +11,10 @@ use super::{Model, Random, Rules, Step};
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
 use crate::format::{FileType, Op, ZoneSizes};
-use crate::fs::{Attributes, Changes, Clock, FIRST_INO, FIRST_ZONE, Fs, New, Object, Over};
+use crate::fs::{Attributes, Changes, Clock, Fs, New, Object, Over};
 use crate::ids::{Msn, Time};
 use crate::store::{CacheBudget, Geometry};
-use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Volume};
+use crate::volume::{CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Volume};
 
 /// Trees that take more messages to delete go piece by piece.
 const REMOVE_AT_ONCE: usize = 24;
@@ -59,16 +59,12 @@ impl Setup {
     /// Makes a file system on `device`, with one checkpoint.
     pub fn format(&self, device: Arc<dyn Device>, seed: u64) -> Result<()> {
         let options = CreateOptions {
-            uuid: *b"crash explorer's",
             label: "explore".into(),
             log_bytes: self.log_bytes,
-            content: Content::Files,
             geometry: self.geometry,
             zones: self.zones,
             cache: self.cache,
-            first_zone: FIRST_ZONE,
-            first_ino: FIRST_INO,
-            nonces: nonces(seed),
+            ..CreateOptions::new(*b"crash explorer's", self.image_bytes, nonces(seed))
         };
         let volume = Volume::create(device, options)?;
         let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default()))?;

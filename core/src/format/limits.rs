@@ -1,7 +1,13 @@
 //! Every limit of the format, in one place. A reader refuses what lies beyond.
 
+use crate::ids::{Ino, ZoneId};
+
 /// The version of the format that this code reads and writes.
 pub const FORMAT_VERSION: u32 = 17;
+/// The first zone id that may be given out: below it are the zones of the root and of the orphans.
+pub const FIRST_ZONE: ZoneId = ZoneId(2);
+/// The first inode number that may be given out: below it are those of the root and of the orphan directory.
+pub const FIRST_INO: Ino = Ino(3);
 /// The longest key of either tree, in bytes.
 pub const KEY_MAX: usize = 1024;
 /// The longest value of either tree, in bytes.

@@ -257,8 +257,8 @@ impl Superblock {
         }
         let least = [
             ("first group", superblock.first_group, 1),
-            ("next zone id", superblock.next_zone.0, 2),
-            ("next inode", superblock.next_ino.0, 3),
+            ("next zone id", superblock.next_zone.0, FIRST_ZONE.0),
+            ("next inode", superblock.next_ino.0, FIRST_INO.0),
             ("next MSN", superblock.next_msn.0, 1),
         ];
         if let Some((name, found, least)) = least.into_iter().find(|(_, found, min)| found < min) {

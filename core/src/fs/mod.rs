@@ -34,6 +34,7 @@ use crate::ids::*;
 use crate::tree::Scan;
 use crate::volume::{Checkpoint, Pruned, Volume};
 
+pub use crate::format::limits::{FIRST_INO, FIRST_ZONE};
 pub use allocate::{Allocate, Seek};
 pub use attributes::Changes;
 pub use census::{Zone, ZoneKind, ZonePath, zone_path};
@@ -58,14 +59,10 @@ pub(crate) use zones::{parse_small, small_name};
 pub const ROOT_ZONE: ZoneId = ZoneId(0);
 /// The zone of the orphan directory, which holds what is unlinked but still open.
 pub const ORPHAN_ZONE: ZoneId = ZoneId(1);
-/// The first zone that may be given out.
-pub const FIRST_ZONE: ZoneId = ZoneId(2);
 /// The inode number of the root directory.
 pub const ROOT_INO: Ino = Ino(1);
 /// The inode number of the orphan directory.
 pub const ORPHAN_INO: Ino = Ino(2);
-/// The first inode number that may be given out.
-pub const FIRST_INO: Ino = Ino(3);
 
 /// Tells the time.
 pub type Clock = Box<dyn FnMut() -> Time + Send + Sync>;

@@ -53,7 +53,6 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::format::{Action, Key, Op, RecordMessage, Update};
 use crate::ids::*;
-use crate::space::default_log_bytes;
 use crate::store::{CacheBudget, Geometry};
 use crate::tree::Cursor;
 use crate::tuning::{BATCH_ALONE, BATCH_PIECE};
@@ -188,18 +187,14 @@ impl Kv {
     /// the same changes make the same bytes.
     pub fn create(device: Arc<dyn Device>, name: [u8; 16], mut options: KvOptions) -> Result<Kv> {
         let nonce = (options.nonces)();
-        let create = CreateOptions {
-            uuid: name,
-            label: String::new(),
-            log_bytes: options.log_bytes.unwrap_or_else(|| default_log_bytes(device.len())),
-            geometry: options.geometry.unwrap_or_else(|| Geometry::of_image(device.len())),
+        let mut create = CreateOptions {
             content: Content::Keys,
             zones: crate::format::ZoneSizes::NONE,
             cache: options.cache,
-            first_zone: ZoneId(2),
-            first_ino: Ino(3),
-            nonces: Box::new(move || nonce),
+            ..CreateOptions::new(name, device.len(), Box::new(move || nonce))
         };
+        create.log_bytes = options.log_bytes.unwrap_or(create.log_bytes);
+        create.geometry = options.geometry.unwrap_or(create.geometry);
         let mut volume = Volume::create(device.clone(), create)?;
         volume.checkpoint()?;
         drop(volume);

@@ -89,21 +89,9 @@ mod tests {
         use crate::volume::{Content, CreateOptions, Volume};
         let device = std::sync::Arc::new(crate::device::MemoryDevice::new(2 << 20));
         let options = CreateOptions {
-            uuid: [1; 16],
-            label: String::new(),
-            log_bytes: 128 << 10,
             content: Content::Keys,
-            geometry: crate::store::Geometry {
-                node_size: 4096,
-                leaf_size: 4096,
-                basement_size: 1024,
-                fanout: 4,
-            },
-            zones: Default::default(),
-            cache: Default::default(),
-            first_zone: crate::ids::ZoneId(2),
-            first_ino: crate::ids::Ino(3),
-            nonces: Box::new(|| 1),
+            log_bytes: 128 << 10,
+            ..CreateOptions::new([1; 16], 2 << 20, Box::new(|| 1))
         };
         Volume::create(device.clone(), options).unwrap().checkpoint().unwrap();
         device.snapshot()

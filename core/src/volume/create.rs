@@ -12,7 +12,7 @@ use crate::format::{
 };
 use crate::ids::*;
 use crate::log::{Log, Region};
-use crate::space::{Layout, Space};
+use crate::space::{Layout, Space, default_log_bytes};
 use crate::store::{CacheBudget, Geometry, Store};
 use crate::table::Table;
 use crate::tree::{self, Balance};
@@ -34,12 +34,24 @@ pub struct CreateOptions {
     pub zones: ZoneSizes,
     /// How much memory the cache may take.
     pub cache: CacheBudget,
-    /// The first zone id and inode number that may be given out.
-    pub first_zone: ZoneId,
-    /// The first inode number that may be given out.
-    pub first_ino: Ino,
     /// The nonces of later epochs.
     pub nonces: NonceSource,
+}
+
+impl CreateOptions {
+    /// A file system of the usual sizes for an image of `bytes`, without a label.
+    pub fn new(uuid: [u8; 16], bytes: u64, nonces: NonceSource) -> CreateOptions {
+        CreateOptions {
+            uuid,
+            label: String::new(),
+            log_bytes: default_log_bytes(bytes),
+            geometry: Geometry::of_image(bytes),
+            content: Content::Files,
+            zones: ZoneSizes::default(),
+            cache: CacheBudget::default(),
+            nonces,
+        }
+    }
 }
 
 impl Volume {
@@ -95,8 +107,8 @@ impl Volume {
             nonces: options.nonces,
             is_reproducible: false,
             next_msn: Msn(1),
-            next_zone: options.first_zone,
-            next_ino: options.first_ino,
+            next_zone: limits::FIRST_ZONE,
+            next_ino: limits::FIRST_INO,
             late_bytes: LATE_BYTES,
             checkpoint_after: None,
             changed: None,

@@ -18,11 +18,11 @@ use betr_cli::{Exit, ExitCodes, Failure, Io, image, json, show, time};
 use betr_copy::{CopyError, ExcludeArgs, ImportOptions, Imported, OwnerArgs, tally};
 use betr_core::device::Device;
 use betr_core::format::{Superblock, ZoneSizes};
-use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs};
+use betr_core::fs::{Attributes, Fs};
 use betr_core::ids::Time;
 use betr_core::space::{Layout, default_log_bytes};
 use betr_core::store::{CacheBudget, Geometry};
-use betr_core::volume::{Content, CreateOptions, NonceSource, Volume};
+use betr_core::volume::{CreateOptions, NonceSource, Volume};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -260,16 +260,12 @@ fn fill(
     warn: &mut dyn FnMut(String),
 ) -> Result<(Fs, Imported), CopyError> {
     let options = CreateOptions {
-        uuid: args.uuid.into_bytes(),
         label: args.label.clone(),
         log_bytes: plan.log_bytes,
-        content: Content::Files,
         geometry: plan.geometry,
         zones: plan.zones,
         cache: CacheBudget::of(192 << 20),
-        first_zone: FIRST_ZONE,
-        first_ino: FIRST_INO,
-        nonces,
+        ..CreateOptions::new(args.uuid.into_bytes(), plan.bytes, nonces)
     };
     let volume = Volume::create(device, options)?;
     let now = plan.now;

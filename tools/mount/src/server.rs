@@ -488,30 +488,16 @@ mod tests {
     use std::sync::Arc;
 
     use betr_core::Error;
-    use betr_core::device::MemoryDevice;
+    use betr_core::device::{Device, MemoryDevice};
     use betr_core::error::Fault;
-    use betr_core::format::ZoneSizes;
-    use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE};
-    use betr_core::space::default_log_bytes;
-    use betr_core::store::{CacheBudget, Geometry};
-    use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
+    use betr_core::fs::Attributes;
+    use betr_core::volume::{CreateOptions, Mode, OpenOptions, Volume};
 
     use super::*;
 
     fn server() -> Server {
         let device = Arc::new(MemoryDevice::new(4 << 20));
-        let options = CreateOptions {
-            uuid: [1; 16],
-            label: String::new(),
-            log_bytes: default_log_bytes(4 << 20),
-            content: Content::Files,
-            geometry: Geometry::of_image(4 << 20),
-            zones: ZoneSizes::default(),
-            cache: CacheBudget::default(),
-            first_zone: FIRST_ZONE,
-            first_ino: FIRST_INO,
-            nonces: Box::new(|| 7),
-        };
+        let options = CreateOptions::new([1; 16], device.len(), Box::new(|| 7));
         let volume = Volume::create(device.clone(), options).unwrap();
         let attributes = Attributes::at(Time::default());
         Fs::format(volume, Box::new(Time::default), attributes).unwrap().checkpoint().unwrap();

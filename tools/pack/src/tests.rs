@@ -7,13 +7,13 @@ use betr_core::check::{CATALOG, CheckOptions, Report, check};
 use betr_core::damage::{Damage, Verb, make_broken};
 use betr_core::device::{Device, MemoryDevice, Scratch};
 use betr_core::disk::Disk;
-use betr_core::format::{FileType, Magic, Seal, ZoneSizes};
-use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs, New};
+use betr_core::format::{FileType, Magic, Seal};
+use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{BLOCK_SIZE, Hash, Time};
 use betr_core::log::Survey;
 use betr_core::redact::Original;
-use betr_core::store::{CacheBudget, Geometry};
-use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Recovery, Volume};
+use betr_core::store::Geometry;
+use betr_core::volume::{CreateOptions, Mode, OpenOptions, Recovery, Volume};
 use bytes::Bytes;
 
 use crate::Source;
@@ -35,16 +35,9 @@ fn image(scatter: bool) -> Vec<u8> {
     let geometry =
         Geometry { node_size: 8192, leaf_size: 32 << 10, basement_size: 2048, fanout: 4 };
     let options = CreateOptions {
-        uuid: *b"test volume uuid",
-        label: String::new(),
         log_bytes: 128 << 10,
-        content: Content::Files,
         geometry,
-        zones: ZoneSizes::default(),
-        cache: CacheBudget::default(),
-        first_zone: FIRST_ZONE,
-        first_ino: FIRST_INO,
-        nonces: Box::new(|| 7),
+        ..CreateOptions::new(*b"test volume uuid", device.len(), Box::new(|| 7))
     };
     let volume = Volume::create(device.clone(), options).unwrap();
     let clock = || Box::new(|| Time { secs: 5, nanos: 0 });

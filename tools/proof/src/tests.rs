@@ -10,11 +10,11 @@ use betr_core::Result;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice, NotingDevice};
 use betr_core::disk::Disk;
-use betr_core::format::{FileType, Inode, PagePointer, ZoneSizes};
-use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs, New};
+use betr_core::format::{FileType, Inode, PagePointer};
+use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{BlockNr, Hash, Time};
 use betr_core::store::{CacheBudget, Geometry};
-use betr_core::volume::{Content, CreateOptions, Ring, Volume, read_identity};
+use betr_core::volume::{CreateOptions, Ring, Volume, read_identity};
 use bytes::Bytes;
 
 use crate::file::{Claim, ProofDevice, write};
@@ -27,16 +27,10 @@ type Found = Option<(Inode, Vec<(u64, Vec<u8>)>)>;
 fn image() -> (Arc<MemoryDevice>, PagePointer) {
     let device = Arc::new(MemoryDevice::new(4 << 20));
     let options = CreateOptions {
-        uuid: *b"test volume uuid",
-        label: String::new(),
         log_bytes: 64 << 10,
-        content: Content::Files,
         geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 512, fanout: 4 },
-        zones: ZoneSizes::default(),
         cache: CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 },
-        first_zone: FIRST_ZONE,
-        first_ino: FIRST_INO,
-        nonces: Box::new(|| 7),
+        ..CreateOptions::new(*b"test volume uuid", device.len(), Box::new(|| 7))
     };
     let volume = Volume::create(device.clone(), options).unwrap();
     let clock = Box::new(|| Time { secs: 5, nanos: 0 });

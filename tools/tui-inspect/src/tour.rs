@@ -6,10 +6,10 @@ use betr_cli::Failure;
 use betr_core::address::Address;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::{FileType, ZoneSizes};
-use betr_core::fs::{Attributes, FIRST_INO, FIRST_ZONE, Fs, New};
+use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{Time, TreeId};
 use betr_core::store::Geometry;
-use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
+use betr_core::volume::{CreateOptions, Mode, OpenOptions, Volume};
 use betr_core::{Error, Result};
 use bytes::Bytes;
 use crossterm::event::{KeyCode, KeyEvent};
@@ -196,11 +196,13 @@ fn steps() -> std::result::Result<[Step; STEPS], Failure> {
 pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     let mut nonce = 0;
+    let nonces = Box::new(move || {
+        nonce += 1;
+        nonce
+    });
     let options = CreateOptions {
-        uuid: *b"betr guided tour",
         label: "tour".into(),
         log_bytes: 512 << 10,
-        content: Content::Files,
         geometry: Geometry {
             node_size: 16 << 10,
             leaf_size: 64 << 10,
@@ -208,13 +210,7 @@ pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
             fanout: 8,
         },
         zones: ZoneSizes { min: 64 << 10, max: 512 << 10 },
-        cache: Default::default(),
-        first_zone: FIRST_ZONE,
-        first_ino: FIRST_INO,
-        nonces: Box::new(move || {
-            nonce += 1;
-            nonce
-        }),
+        ..CreateOptions::new(*b"betr guided tour", device.len(), nonces)
     };
     let clock = |mut secs: i64| {
         move || {

@@ -12,7 +12,7 @@ use crate::disk::Disk;
 use crate::error::Result;
 use crate::explore::Random;
 use crate::format::*;
-use crate::fs::{Attributes, Clock, FIRST_INO, FIRST_ZONE, Fs, New};
+use crate::fs::{Attributes, Clock, Fs, New};
 use crate::ids::*;
 use crate::space::Bitmap;
 use crate::space::map::load_bits;
@@ -59,16 +59,11 @@ impl Bench {
     pub fn new() -> Result<Bench> {
         let memory = Arc::new(MemoryDevice::new(IMAGE_BYTES));
         let options = CreateOptions {
-            uuid: *b"broken on demand",
             label: "broken".into(),
             log_bytes: 128 << 10,
-            content: Content::Files,
             geometry: GEOMETRY,
-            zones: ZoneSizes::default(),
             cache: CACHE,
-            first_zone: FIRST_ZONE,
-            first_ino: FIRST_INO,
-            nonces: nonces(0),
+            ..CreateOptions::new(*b"broken on demand", memory.len(), nonces(0))
         };
         let volume = Volume::create(memory.clone(), options)?;
         let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default()))?;

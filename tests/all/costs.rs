@@ -4,8 +4,9 @@ use std::fs::File;
 use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, check};
-use betr_core::device::{Device, Event, FaultyDevice, FileDevice, MemoryDevice, RecordingDevice};
+use betr_core::device::{Device, FileDevice, MemoryDevice};
 use betr_core::disk::IoCounts;
+use betr_core::explore::devices::{Event, FaultyDevice, RecordingDevice};
 use betr_core::format::{FileType, Key};
 use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};

@@ -1,7 +1,7 @@
 //! Crash exploration: every event of every workload, and many of the states that a power cut may leave
 //! there. What each state must satisfy stands in `betr_core::explore`.
 
-use betr_core::device::Fate;
+use betr_core::explore::devices::Fate;
 use betr_core::explore::{
     Cut, Exploration, Failure, Fill, Flaw, Options, Setup, State, Step, Story, Workload, explore,
     parse, print,

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use betr_core::Place;
 use betr_core::check::{CheckOptions, Code, Finding, Report, check, reserved};
-use betr_core::device::{Device, ForkDevice, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::explore::devices::ForkDevice;
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{BLOCK_SIZE, Time};

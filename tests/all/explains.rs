@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use betr_core::device::{Device, ForkDevice};
+use betr_core::device::Device;
 use betr_core::disk::Disk;
+use betr_core::explore::devices::ForkDevice;
 use betr_core::explore::{Run, Setup, Workload, random_steps};
 use betr_core::format::{Action, Key};
 use betr_core::history::{KeyDeed, of_key, tell};

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Code, check};
-use betr_core::device::{
-    Call, Device, FaultyDevice, FileDevice, HoldingDevice, MemoryDevice, Trouble,
-};
+use betr_core::device::{Device, FileDevice, HoldingDevice, MemoryDevice};
 use betr_core::disk::Disk;
+use betr_core::explore::devices::{Call, FaultyDevice, Trouble};
 use betr_core::format::{FileType, Superblock};
 use betr_core::fs::{Attributes, Changes, Fs, New};
 use betr_core::ids::{Epoch, Extent, Msn, Time, TreeId};

@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use betr_core::device::{Device, FaultyDevice, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
+use betr_core::explore::devices::FaultyDevice;
 use betr_core::format::Entry;
 use betr_core::ids::{Height, NodeId, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
-use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::explore::devices::{ForkDevice, RecordingDevice};
 use betr_core::explore::{Broken, Step, Sweep, perform, random_steps};
 use betr_core::format::{Action, FileType, Inode, MetaKey, MetaValue, Op, RecordMessage};
 use betr_core::fs::{Attributes, Fs, New, ROOT_ZONE};

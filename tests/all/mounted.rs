@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use betr_cli::skip::need;
 use betr_core::check::{CheckOptions, check};
-use betr_core::device::{
-    Call, Device, FaultyDevice, ForkDevice, MemoryDevice, RecordingDevice, Trouble,
-};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::explore::devices::{Call, FaultyDevice, ForkDevice, RecordingDevice, Trouble};
 use betr_core::explore::{Broken, Model, Step, Sweep, random_steps};
 use betr_core::fs::{Allocate, Fs};
 use betr_core::ids::BLOCK_SIZE;

@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Severity, check};
-use betr_core::device::{
-    Call, Device, FaultyDevice, FileDevice, ForkDevice, MemoryDevice, PlanningDevice,
-    RecordingDevice, SECTOR, Scratch, Trouble,
-};
+use betr_core::device::{Device, FileDevice, MemoryDevice, PlanningDevice, SECTOR, Scratch};
+use betr_core::explore::devices::{Call, FaultyDevice, ForkDevice, RecordingDevice, Trouble};
 use betr_core::explore::{Broken, Sweep, parse, perform};
 use betr_core::format::{CHANGE_BYTES, Change, PlanHeader, PlanKind};
 use betr_core::fs::Fs;

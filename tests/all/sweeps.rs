@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use betr_core::Error;
 use betr_core::check::{CheckOptions, check};
-use betr_core::device::{Device, ForkDevice, MemoryDevice, RecordingDevice};
+use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
+use betr_core::explore::devices::{ForkDevice, RecordingDevice};
 use betr_core::explore::{Broken, Model, Step, Sweep, parse, perform};
 use betr_core::format::Identity;
 use betr_core::fs::Fs;

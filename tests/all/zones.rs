@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, check};
-use betr_core::device::{Device, FaultyDevice, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::explore::devices::FaultyDevice;
 use betr_core::format::{FileType, Key};
 use betr_core::fs::{Attributes, Fs, New, Object, Over, Visit, Walk, ZoneKind};
 use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};

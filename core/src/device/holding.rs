@@ -167,7 +167,8 @@ impl Device for HoldingDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{FaultyDevice, MemoryDevice};
+    use crate::device::MemoryDevice;
+    use crate::explore::devices::FaultyDevice;
 
     const BLOCK: u64 = BLOCK_SIZE as u64;
 

@@ -114,7 +114,8 @@ impl Device for LenientDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{FaultyDevice, MemoryDevice};
+    use crate::device::MemoryDevice;
+    use crate::explore::devices::FaultyDevice;
 
     fn device(len: usize) -> Arc<FaultyDevice> {
         Arc::new(FaultyDevice::new(Arc::new(MemoryDevice::from(vec![7; len]))))

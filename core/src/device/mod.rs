@@ -1,39 +1,34 @@
-//! Where bytes live: a regular file or block device, memory, an overlay, an overlay that is planned on, shared
-//! blocks, a recorder of writes and one of reads, a device that fails, a view that goes on where one has failed, one that
-//! holds what there is no room for.
+//! Where bytes live: a regular file or block device, memory, an overlay, an overlay that is planned on, a recorder
+//! of reads, a view that goes on where a device has failed, one that holds what there is no room for. Devices that only
+//! tests and the crash explorer need are [`explore::devices`](crate::explore::devices).
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 
-mod faulty;
 mod file;
-mod fork;
 mod holding;
 mod lenient;
 mod memory;
 mod noting;
 mod overlay;
 mod planning;
-mod powercut;
-mod recording;
 mod scratch;
 
 use std::io;
 use std::ops::Range;
 
-pub use faulty::{Call, FaultyDevice, Trouble};
 pub use file::FileDevice;
-pub use fork::{Block, ForkDevice, placed};
 pub use holding::HoldingDevice;
 pub use lenient::LenientDevice;
 pub use memory::MemoryDevice;
 pub use noting::NotingDevice;
 pub use overlay::OverlayDevice;
 pub use planning::PlanningDevice;
-pub use powercut::{Fate, SECTOR, cut_power};
-pub use recording::{Event, RecordingDevice};
 pub use scratch::Scratch;
 
 use crate::ids::BLOCK_SIZE;
+
+/// The unit that a device writes as a whole, in bytes.
+pub const SECTOR: usize = 512;
 
 /// Bytes at positions.
 pub trait Device: Send + Sync {
@@ -91,7 +86,10 @@ pub trait Device: Send + Sync {
 
 /// The pieces of `[at, at + len)` that lie in one block each: its number, the range within it, the range
 /// of the whole.
-fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
+pub(crate) fn pieces(
+    at: u64,
+    len: usize,
+) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let here = at + done as u64;

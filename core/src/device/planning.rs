@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_below_is_an_error() {
-        use crate::device::FaultyDevice;
+        use crate::explore::devices::FaultyDevice;
         let faulty = Arc::new(FaultyDevice::new(Arc::new(MemoryDevice::new(8192))));
         faulty.spoil(0..1);
         let view = PlanningDevice::new(faulty, scratch());

@@ -221,7 +221,8 @@ fn tried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Call, FaultyDevice, MemoryDevice, Trouble};
+    use crate::device::MemoryDevice;
+    use crate::explore::devices::{Call, FaultyDevice, Trouble};
 
     #[test]
     fn transient_errors_are_tried_again_and_others_are_not() {

@@ -8,12 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::Rules;
+use super::devices::{Event, ForkDevice};
 use super::memo::Memo;
 use super::run::Setup;
 use super::story::Story;
 use super::watch::Watch;
 use crate::check::{CheckOptions, Code, Severity, check};
-use crate::device::{Device, Event, ForkDevice};
+use crate::device::Device;
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::log::End;

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::devices::{ForkDevice, placed};
 use super::judge::Verdict;
-use crate::device::{ForkDevice, placed};
 
 /// How many sets of blocks that were read are kept.
 const KEPT_SETS: usize = 24;

@@ -12,6 +12,7 @@
 //! Nothing here depends on time, threads or chance: the same options give the same result.
 
 mod compare;
+pub mod devices;
 mod judge;
 mod memo;
 mod model;

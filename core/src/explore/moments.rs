@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::devices::{ForkDevice, RecordingDevice};
 use super::story::Story;
 use super::timeline::{Cut, Timeline};
 use super::{Model, Random};
 use crate::check::{CheckOptions, Finding, Severity, check};
 use crate::compare::compare;
-use crate::device::{Device, ForkDevice, RecordingDevice};
+use crate::device::Device;
 use crate::disk::Disk;
 use crate::fs::{Fs, open_as_of};
 use crate::history::tell;

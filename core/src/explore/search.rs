@@ -3,11 +3,11 @@
 use std::ops::AddAssign;
 use std::sync::Arc;
 
+use super::devices::{Event, ForkDevice};
 use super::judge::{Judge, Verdict};
 use super::story::Story;
 use super::timeline::{Cut, Timeline};
 use super::{Random, Rules};
-use crate::device::{Event, ForkDevice};
 
 /// One in so many recoveries is cut off itself.
 const INSIDE_EVERY: u64 = 6;

@@ -3,9 +3,9 @@
 //! Steps are dropped in pieces, halves first, as long as some state of what is left still fails. Then the
 //! fates of the state are made plain, one by one.
 
+use super::devices::Fate;
 use super::search::{Found, Plan, State, Tally, fault_of, find_like, recovery_of, search};
 use super::{Failed, Mishap, Options, Step, Story, Workload};
-use crate::device::Fate;
 
 /// How many shorter scripts are tried.
 const TRIALS: u32 = 400;

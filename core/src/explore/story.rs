@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::devices::{Event, ForkDevice, RecordingDevice};
 use super::run::{Boundary, Run, Setup, Taken};
 use super::timeline::Timeline;
 use super::{Flaw, Random, Rules, State, Step};
-use crate::device::{Device, Event, ForkDevice, RecordingDevice};
+use crate::device::Device;
 use crate::error::Result;
 use crate::format::{Magic, Superblock};
 use crate::ids::{BLOCK_SIZE, BlockNr, Msn};

@@ -6,9 +6,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::devices::{Event, ForkDevice};
 use super::timeline::Timeline;
 use super::{Cut, Random};
-use crate::device::{Device, Event, ForkDevice};
+use crate::device::Device;
 
 /// What a sweep is of.
 pub struct Sweep {

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use super::Random;
-use crate::device::{Block, Event, Fate, ForkDevice, SECTOR};
+use super::devices::{Block, Event, Fate, ForkDevice};
+use crate::device::SECTOR;
 use crate::ids::BLOCK_SIZE;
 
 /// Up to so many unflushed writes, every subset of them is a state.

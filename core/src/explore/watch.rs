@@ -4,7 +4,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::device::{Device, Event, ForkDevice};
+use super::devices::{Event, ForkDevice};
+use crate::device::Device;
 use crate::ids::BLOCK_SIZE;
 
 /// A disk that knows which of its blocks were read, and what a recovery wrote.

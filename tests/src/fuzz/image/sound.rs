@@ -3,7 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use betr_core::check::{CheckOptions, check};
-use betr_core::device::{Device, ForkDevice, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::explore::devices::ForkDevice;
 use betr_core::explore::{parse, perform};
 use betr_core::format::ZoneSizes;
 use betr_core::fs::{Attributes, Fs};

@@ -5,10 +5,8 @@
 
 use std::io;
 
-use super::{Device, Event};
-
-/// The unit that a device writes as a whole.
-pub const SECTOR: usize = 512;
+use super::Event;
+use crate::device::{Device, SECTOR};
 
 /// What became of a write that was not flushed.
 #[derive(Clone, Debug, PartialEq, Eq)]

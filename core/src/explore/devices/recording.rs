@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Device;
+use crate::device::Device;
 
 /// Something that reached the device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use super::{Device, checked_end, pieces};
+use crate::device::{Device, checked_end, pieces};
 use crate::ids::{BLOCK_SIZE, Hash};
 
 /// A block, whose hash is computed at most once.

@@ -1,0 +1,12 @@
+//! Devices to test with: shared blocks that can be forked, a recorder of writes and flushes, a device that fails, and
+//! what a power cut leaves of recorded writes.
+
+mod faulty;
+mod fork;
+mod powercut;
+mod recording;
+
+pub use faulty::{Call, FaultyDevice, Trouble};
+pub use fork::{Block, ForkDevice, placed};
+pub use powercut::{Fate, cut_power};
+pub use recording::{Event, RecordingDevice};

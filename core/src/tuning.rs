@@ -191,14 +191,11 @@ pub(crate) const BLOCKED_MAX: usize = 256;
 /// million keys took 13 s for 8.3.
 pub(crate) const PAST_ROOT_MIN: usize = 32;
 
-/// 128 leaves: the kernel is told of as many before the one that a scan of all leaves reads.
-pub(crate) const ANNOUNCED: usize = 128;
-
 /// 4 children: a node with no more is not divided, however long its edges are, since each part needs two.
 pub(crate) const CHILDREN_MIN: usize = 4;
 
-/// 4,096 range deletes are remembered to drop what they cover; what others cover is dropped when they come to it.
-pub(crate) const PRUNES_MAX: usize = 4096;
+/// 4,096 range deletes wait each for itself to drop what they cover, some 500 KiB of keys; the last one grows for more.
+pub(crate) const PRUNES_WAITING: usize = 4096;
 
 // Log.
 

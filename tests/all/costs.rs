@@ -155,15 +155,7 @@ fn a_range_delete_reads_no_leaf() {
         KvOptions { cache: tight(), geometry: Some(tiny()), ..KvOptions::new(nonces(seed)) }
     };
     let key = |number: u32| number.to_be_bytes();
-    let mut kv = Kv::create(image.clone(), *b"deleted by range", options()).unwrap();
-    for first in (0..24_000).step_by(100) {
-        let mut batch = Batch::new();
-        (first..first + 100)
-            .for_each(|n| batch.insert(TreeId::Metadata, &key(n * 7919 % 24_001), &[7; 180]));
-        kv.commit(batch).unwrap();
-    }
-    kv.checkpoint().unwrap();
-    drop(kv);
+    write_keys(&image, options());
 
     let device = Arc::new(FaultyDevice::new(image.clone()));
     let mut open = || Kv::open(device.clone(), Mode::ReadWrite, options()).unwrap().0;
@@ -219,6 +211,66 @@ fn a_range_delete_reads_no_leaf() {
     drop(kv);
     let device: Arc<dyn Device> = image;
     let report = check(&device, CheckOptions::ALL, &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings);
+}
+
+/// 24,000 keys of 4 bytes with values of 180, in leaves of 4 KiB.
+fn write_keys(image: &Arc<MemoryDevice>, options: KvOptions) {
+    let mut kv = Kv::create(image.clone(), *b"deleted by range", options).unwrap();
+    for first in (0..24_000u32).step_by(100) {
+        let mut batch = Batch::new();
+        for number in first..first + 100 {
+            let key = (number * 7919 % 24_001).to_be_bytes();
+            batch.insert(TreeId::Metadata, &key, &[7; 180]);
+        }
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+}
+
+/// What a checkpoint within other work leaves of a deletion is dropped after the image has been opened again, without
+/// being read.
+#[test]
+fn leaves_are_dropped_after_opening_again() {
+    let image = Arc::new(MemoryDevice::new(96 << 20));
+    let mut seed = 0;
+    let mut open = |device: Arc<dyn Device>| {
+        seed += 1;
+        let options = KvOptions { cache: tight(), ..KvOptions::new(nonces(seed)) };
+        Kv::open(device, Mode::ReadWrite, options).unwrap().0
+    };
+    let tiny = KvOptions { cache: tight(), geometry: Some(tiny()), ..KvOptions::new(nonces(99)) };
+    write_keys(&image, tiny);
+    let mut kv = open(image.clone());
+    let mut batch = Batch::new();
+    batch.delete_range(TreeId::Metadata, &[], &[0xff]);
+    kv.commit(batch).unwrap();
+    let checkpoints = kv.volume().counters().checkpoints;
+    while kv.volume().counters().checkpoints == checkpoints {
+        let mut batch = Batch::new();
+        batch.insert(TreeId::Data, b"key", &[1; 5000]);
+        kv.commit(batch).unwrap();
+    }
+    drop(kv);
+    let device = Arc::new(FaultyDevice::new(image.clone()));
+    let mut kv = open(device.clone());
+    let left = kv.volume().superblock().prunes.clone();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let used = |kv: &Kv| kv.volume().store().space.used_blocks();
+    let before = used(&kv);
+    let store = kv.volume().store();
+    let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
+    let leaves =
+        entries.filter(|entry| entry.tree == TreeId::Metadata && entry.height == Height(0));
+    leaves.for_each(|leaf| device.spoil(leaf.extent.start.byte()..leaf.extent.end().byte()));
+    kv.checkpoint().unwrap();
+    kv.checkpoint().unwrap();
+    let after = used(&kv);
+    println!("{before} blocks in use before, {after} after");
+    assert!(before > 2000 && after < 1000, "{before} blocks before, {after} after");
+    assert!(kv.volume().superblock().prunes.is_empty());
+    drop(kv);
+    let report = check(&(image as Arc<dyn Device>), CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 

@@ -66,6 +66,10 @@ fn superblock() -> Superblock {
             RootRef { epoch: Epoch(7), held: true, table },
             RootRef { epoch: Epoch(6), held: false, table },
         ],
+        prunes: vec![
+            PruneRange { tree: TreeId::Metadata, lo: Key::default(), hi: Key::copied(&[7; 64]) },
+            PruneRange { tree: TreeId::Data, lo: Key::copied(b"a"), hi: Key::copied(b"b") },
+        ],
     }
 }
 

@@ -67,7 +67,7 @@ pub use section::{
     is_block, section_entry_bytes,
 };
 pub use spacemap::{BITS_PER_PAGE, MapPage};
-pub use superblock::{Features, HASH_SHA256, RootRef, Superblock, TableRoot};
+pub use superblock::{Features, HASH_SHA256, PruneRange, RootRef, Superblock, TableRoot};
 pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};
 pub use update::{Stage, Update, carry_out, growth_of, is_anew};
 pub use zones::{Sums, ZoneSizes};

@@ -39,13 +39,15 @@
 //! 392  pending bytes     8   of all live slices
 //! 400  nodes             8   entries of the allocation table
 //! 408  root count        4
-//! 412  zero              4
+//! 412  prune count       4
 //! 416  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
+//!      prunes               136 each: tree 4, lengths of the bounds 2 + 2, bounds 64 + 64, zero padded
 //!      zero to 4096
 //! ```
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::growth::{Growth, Inflow};
+use super::key::Key;
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
 use super::table::PagePointer;
@@ -56,7 +58,7 @@ use crate::ids::*;
 pub const HASH_SHA256: u16 = 1;
 const BLOCK_SHIFT: u16 = 12;
 const HELD: u32 = 1;
-const ROOT_BYTES: usize = 72;
+const PRUNE_BYTES: usize = 8 + 2 * PRUNE_KEY_MAX;
 
 /// The feature bits, in the three classes that ext4 made standard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +94,17 @@ pub struct RootRef {
     pub held: bool,
     /// Its allocation table.
     pub table: TableRoot,
+}
+
+/// A range of keys in which whole leaves may be left that pending range deletes cover: they can be dropped unread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PruneRange {
+    /// Of which tree.
+    pub tree: TreeId,
+    /// The least key; at most [`PRUNE_KEY_MAX`] bytes.
+    pub lo: Key,
+    /// The end, which is more; at most as long.
+    pub hi: Key,
 }
 
 /// One slot of the superblock ring.
@@ -154,6 +167,9 @@ pub struct Superblock {
     pub nodes: u64,
     /// The checkpoints that are remembered, this one first; at most [`ROOTS_MAX`].
     pub roots: Vec<RootRef>,
+    /// Where range deletes may cover whole leaves; at most [`PRUNES_MAX`]. None is always right: it costs room until others
+    /// come by.
+    pub prunes: Vec<PruneRange>,
 }
 
 impl Superblock {
@@ -181,7 +197,7 @@ impl Superblock {
         let basement_size = sized(&mut f, "basement size", BASEMENT_SIZE)?;
         let fanout = sized(&mut f, "fanout", FANOUT)?;
         expect(&mut f, "log unit", BLOCK_SIZE as u32)?;
-        let superblock = Superblock {
+        let mut superblock = Superblock {
             birth: seal.birth,
             slot,
             features,
@@ -226,8 +242,13 @@ impl Superblock {
                 bytes: inflow(&mut f, "pending bytes")?,
             },
             nodes: f.u64("nodes")?,
-            roots: decode_roots(&mut f)?,
+            roots: Vec::new(),
+            prunes: Vec::new(),
         };
+        let roots = f.limited("root count", ROOTS_MAX)?;
+        let prunes = f.limited("prune count", PRUNES_MAX)?;
+        superblock.roots = each(&mut f, "root", roots, RootRef::decode)?;
+        superblock.prunes = each(&mut f, "prune", prunes, PruneRange::decode)?;
         f.zeros_to_block_end()?;
         superblock.geometry(&f)?;
         let own = RootRef { epoch: seal.birth.epoch, held: false, table: superblock.table };
@@ -350,13 +371,14 @@ impl Superblock {
         w.u64(self.inflow.bytes);
         w.u64(self.nodes);
         w.len32(self.roots.len());
-        w.u32(0);
+        w.len32(self.prunes.len());
         for root in &self.roots {
             w.u64(root.epoch.0);
             w.u32(if root.held { HELD } else { 0 });
             w.u32(0);
             root.table.encode(&mut w);
         }
+        self.prunes.iter().for_each(|prune| prune.encode(&mut w));
         w.pad_to(BLOCK_SIZE);
         let mut block = w.finish();
         Seal::close(&mut block);
@@ -387,22 +409,76 @@ fn inflow(f: &mut Fields<'_, '_>, name: &'static str) -> Result<u64, FormatError
     Ok(found)
 }
 
-fn decode_roots(f: &mut Fields<'_, '_>) -> Result<Vec<RootRef>, FormatError> {
-    let count = f.count("root count", ROOTS_MAX, ROOT_BYTES)?;
-    f.zeros("reserved", 4)?;
-    let mut roots = Vec::with_capacity(count);
-    for index in 0..count {
-        f.enter("root", Some(index));
+impl RootRef {
+    fn decode(f: &mut Fields<'_, '_>) -> Result<RootRef, FormatError> {
         let epoch = Epoch(f.u64("epoch")?);
         let flags = f.u32("flags")?;
         if flags & !HELD != 0 {
             return Err(f.wrong("flags", "0 or 1", flags));
         }
         f.zeros("reserved", 4)?;
-        roots.push(RootRef { epoch, held: flags == HELD, table: TableRoot::decode(f)? });
-        f.leave();
+        Ok(RootRef { epoch, held: flags == HELD, table: TableRoot::decode(f)? })
     }
-    Ok(roots)
+}
+
+impl PruneRange {
+    /// A range with bounds that are short enough and holds `[lo, hi)`; none if no short bound is beyond it.
+    pub fn holding(tree: TreeId, lo: &Key, hi: &Key) -> Option<PruneRange> {
+        let lo = Key::copied(&lo[..lo.len().min(PRUNE_KEY_MAX)]);
+        if hi.len() <= PRUNE_KEY_MAX {
+            return Some(PruneRange { tree, lo, hi: hi.clone() });
+        }
+        // The least key beyond all that begin with its first bytes.
+        let last = hi[..PRUNE_KEY_MAX].iter().rposition(|byte| *byte < 0xff)?;
+        let mut end = hi[..=last].to_vec();
+        end[last] += 1;
+        Some(PruneRange { tree, lo, hi: Key::copied(&end) })
+    }
+
+    fn decode(f: &mut Fields<'_, '_>) -> Result<PruneRange, FormatError> {
+        let code = f.u32("tree")?;
+        let tree = u8::try_from(code).ok().and_then(TreeId::from_code);
+        let tree = tree.ok_or_else(|| f.wrong("tree", "1 or 2", code))?;
+        let lo = f.short_limited("lower bound length", PRUNE_KEY_MAX)?;
+        let hi = f.short_limited("upper bound length", PRUNE_KEY_MAX)?;
+        let mut bound = |name, len| {
+            let key = Key::copied(f.bytes(name, len)?);
+            f.zeros("reserved", PRUNE_KEY_MAX - len)?;
+            Ok(key)
+        };
+        let (lo, hi) = (bound("lower bound", lo)?, bound("upper bound", hi)?);
+        match lo < hi {
+            true => Ok(PruneRange { tree, lo, hi }),
+            false => Err(f.wrong("upper bound", "more than the lower bound", "less")),
+        }
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        let end = w.len() + PRUNE_BYTES;
+        w.u32(self.tree.code().into());
+        w.len16(self.lo.len());
+        w.len16(self.hi.len());
+        w.bytes(&self.lo);
+        w.pad_to(end - PRUNE_KEY_MAX);
+        w.bytes(&self.hi);
+        w.pad_to(end);
+    }
+}
+
+/// `count` of the same kind.
+fn each<T>(
+    f: &mut Fields<'_, '_>,
+    name: &'static str,
+    count: usize,
+    decode: fn(&mut Fields<'_, '_>) -> Result<T, FormatError>,
+) -> Result<Vec<T>, FormatError> {
+    let one = |index| {
+        f.enter(name, Some(index));
+        let one = decode(f)?;
+        f.leave();
+        Ok(one)
+    };
+    (0..count).map(one).collect()
 }
 
 fn decode_time(f: &mut Fields<'_, '_>) -> Result<Time, FormatError> {

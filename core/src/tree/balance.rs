@@ -6,13 +6,13 @@
 
 use super::blocked::Blocked;
 use super::drain::Drain;
+use super::prune::Prune;
 use super::shape;
 use crate::error::Result;
 use crate::format::{Key, RecordMessage};
 use crate::ids::*;
 use crate::node::{Internal, Node};
 use crate::store::Store;
-use crate::tuning::PRUNES_MAX;
 
 /// A node, named by a key that belongs to it and its height: ids change when nodes split and merge.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,19 +31,9 @@ pub struct Balance {
     /// Buffers that have been moved down since that began last.
     pub(super) emptied: u64,
     /// Range deletes that may cover whole leaves; the next one last.
-    pruning: Vec<Prune>,
+    pub(super) pruning: Vec<Prune>,
     /// Nodes that cannot be read.
     pub(super) blocked: Blocked,
-}
-
-/// A range delete on its way down to the leaves that it covers: one level after the other, and each from
-/// the lower end on. When all have been dropped, their parents are merged.
-struct Prune {
-    tree: TreeId,
-    lo: Key,
-    hi: Key,
-    /// The height and a key of the next node, the root at first; in the end, leaves that are left.
-    at: Option<(Height, Key)>,
 }
 
 impl Balance {
@@ -76,21 +66,6 @@ impl Balance {
         Ok(())
     }
 
-    /// A range delete has entered the root: it may cover whole leaves. Where there are too many of them, what
-    /// some cover is only dropped when they come to it in other ways.
-    pub(super) fn prune_within(&mut self, tree: TreeId, lo: &Key, hi: &Key) {
-        self.blocked.forget_within(tree, lo, hi);
-        if self.pruning.len() >= PRUNES_MAX {
-            return;
-        }
-        self.pruning.push(Prune { tree, lo: lo.clone(), hi: hi.clone(), at: None });
-    }
-
-    /// Whether there may be leaves that can be dropped.
-    pub fn can_prune(&self) -> bool {
-        !self.pruning.is_empty()
-    }
-
     /// Whether messages can enter the trees: an error if one of them would have to wait for a node that cannot be read. Nothing
     /// has changed then.
     pub fn ensure_enters(&mut self, store: &mut Store, messages: &[RecordMessage]) -> Result<()> {
@@ -119,61 +94,6 @@ impl Balance {
             }
             result => result.map(Some),
         }
-    }
-
-    /// Drops leaves below one node that range deletes cover, or moves range deletes to one node from that
-    /// above it, on their way to such leaves. Returns how many leaves are dropped.
-    pub fn prune(&mut self, store: &mut Store) -> Result<u64> {
-        let Some(prune) = self.pruning.pop() else { return Ok(0) };
-        let dropped = self.prune_step(store, prune);
-        Ok(self.pass_over(dropped)?.unwrap_or(0))
-    }
-
-    fn prune_step(&mut self, store: &mut Store, prune: Prune) -> Result<u64> {
-        let Prune { tree, lo, hi, at } = prune;
-        let mut dropped = 0;
-        if at.is_none() && !shape::covers_leaves(store, tree, &lo, &hi)? {
-            return Ok(0);
-        }
-        let (height, key) = match at {
-            Some(at) => at,
-            None => (store.root(tree)?.height(), lo.clone()),
-        };
-        let id = shape::node_at(store, tree, &key, height.max(Height(1)))?;
-        let node = store.node(id)?;
-        let Node::Internal(internal) = &*node else { return Ok(0) };
-        internal.load_ranges(&store.disk)?;
-        // The tree may have become lower since.
-        let height = height.min(internal.height);
-        let end = internal.bounds.hi.clone().filter(|end| *end < hi);
-        let mut within = internal.children_within(&key, end.as_ref().unwrap_or(&hi));
-        let moves = |at: &usize| internal.pending(*at) > 0 && internal.has_ranges(*at);
-        let next = if height > Height(1)
-            && let Some(child) = within.find(moves)
-        {
-            drop(node);
-            let (_, pivot) = shape::move_buffer(store, id, child)?;
-            self.look_at(tree, &pivot, Height(height.0 - 1));
-            (height, key)
-        } else if height == Height(1)
-            && let Some(leaves) = internal.covered()
-        {
-            drop(node);
-            dropped = leaves.len() as u64;
-            shape::collapse(store, id, leaves)?;
-            (height, key)
-        } else {
-            if height == Height(0) {
-                self.look_at(tree, &key, internal.height);
-            }
-            match (end, height.0.checked_sub(1)) {
-                (Some(end), _) => (height, end),
-                (None, Some(below)) => (Height(below), lo.clone()),
-                (None, None) => return Ok(0),
-            }
-        };
-        self.pruning.push(Prune { tree, lo, hi, at: Some(next) });
-        Ok(dropped)
     }
 
     /// Makes one step.

@@ -8,7 +8,7 @@ mod descent;
 mod drain;
 mod explain;
 mod inject;
-mod leaves;
+mod prune;
 mod shape;
 
 use bytes::Bytes;
@@ -26,7 +26,7 @@ pub use cursor::{Cursor, KeyScan, Scan, lay_over, pending};
 pub use drain::Emptied;
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
-pub use leaves::{Leaves, NextLeaf};
+pub(crate) use shape::node_at;
 
 /// Puts an empty tree into a new store.
 pub fn create(store: &mut Store, tree: TreeId) {

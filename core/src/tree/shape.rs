@@ -17,7 +17,7 @@ use crate::store::{Store, Use};
 use crate::tuning::CHILDREN_MIN;
 
 /// The node of height `height` on the way to `key`; the root if the tree is lower.
-pub(super) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<NodeId> {
+pub(crate) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<NodeId> {
     Ok(Descent::new(store, tree)?.to(key, height)?.id())
 }
 

@@ -322,6 +322,7 @@ impl Volume {
             log_epoch,
             log_nonce,
             roots,
+            prunes: self.trees.wait().balance.prunes_left(),
             ..self.superblock.clone()
         };
         let (identity, identify) = match (self.larger.take(), self.unidentified) {

@@ -149,8 +149,8 @@ pub(super) fn unborn(
         map_hash: Hash::default(),
         table: TableRoot { page, levels: 1 },
         next_node: NodeId(3),
-        next_zone: ZoneId(0),
-        next_ino: Ino(0),
+        next_zone: limits::FIRST_ZONE,
+        next_ino: limits::FIRST_INO,
         next_msn: Msn(1),
         zones,
         wall: Time::default(),
@@ -160,6 +160,7 @@ pub(super) fn unborn(
         log_epoch: Epoch(0),
         log_nonce: Nonce(0),
         roots: Vec::new(),
+        prunes: Vec::new(),
     }
 }
 

@@ -386,10 +386,11 @@ impl Volume {
             Mode::ReadWrite => Access::ReadWrite { logged: true, fenced: false },
             Mode::ReadOnly | Mode::Checkpoint => Access::ReadOnly,
         };
+        let prunes: &[_] = if access == Access::ReadOnly { &[] } else { &superblock.prunes };
         Ok(Volume {
             disk: store.disk.clone(),
             poison: store.poison.clone(),
-            trees: Held::new(store, Balance::default()),
+            trees: Held::new(store, Balance::default().with_prunes(prunes)),
             log: Log::new(Region::of(&superblock), head, group),
             next_msn: superblock.next_msn,
             next_zone: superblock.next_zone,

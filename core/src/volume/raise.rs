@@ -83,7 +83,7 @@ fn plain(identity: &Identity, layout: &Layout) -> Superblock {
     let birth = Birth { volume: identity.volume, epoch: Epoch(0), nonce: Nonce(0) };
     let superblock = unborn(layout, geometry, ZoneSizes::default().within(log_bytes), birth);
     let features = Features { incompatible: identity.incompatible, ..Features::default() };
-    Superblock { features, next_zone: ZoneId(2), next_ino: Ino(3), ..superblock }
+    Superblock { features, ..superblock }
 }
 
 /// Epoch, nonce and next MSN of the youngest page of the space map up to epoch `last`.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use betr_cli::{size, time};
+use betr_core::address::Address;
 use betr_core::anatomy::{Kind, Part, Seals};
-use betr_core::format::{Features, RootRef};
+use betr_core::format::{Features, PruneRange, RootRef};
 use betr_core::ids::{BLOCK_SIZE, Epoch, TreeId};
 use betr_core::space::Layout;
 use betr_core::volume::{Ring, SlotState, slots_of};
 
-use super::text;
+use super::{key_of, text};
 use crate::image::Image;
 use crate::sheet::{Cell, Role, Row, Sheet, column, fact, rest};
 use crate::spot::Spot;
@@ -141,6 +142,7 @@ pub(super) fn facts(image: &Image) -> Result<Sheet, String> {
     rows.extend(features(superblock.features));
     rows.extend(regions(image));
     rows.extend(superblock.roots.iter().map(root_row));
+    rows.extend(superblock.prunes.iter().map(prune_row));
     let mut sheet = Sheet::facts("geometry", rows);
     for damage in &image.damage {
         sheet = sheet.note(Role::Bad, damage);
@@ -197,6 +199,12 @@ fn regions(image: &Image) -> Vec<Row> {
         fact(name, Cell::new(Role::Link, text)).to([Spot::byte(start * block)])
     };
     all.into_iter().map(row).collect()
+}
+
+fn prune_row(PruneRange { tree, lo, hi }: &PruneRange) -> Row {
+    let text = format!("{tree} tree, {} to {}", key_of(*tree, lo), key_of(*tree, hi));
+    let from = Spot::At(Address::Key(*tree, lo.clone()));
+    fact("to prune", Cell::new(Role::Link, text)).to([from])
 }
 
 fn root_row(root: &RootRef) -> Row {

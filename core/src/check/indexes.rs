@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 use super::leaf::Told;
 use super::nodes::{Nodes, Pass};
-use super::schema::{Entry, Source};
+use super::schema::{Entry, NextLeaf, Source};
 use crate::error::Result;
 use crate::format::{Action, Key};
 use crate::ids::*;
 use crate::store::Store;
-use crate::tree::{NextLeaf, lay_over, pending};
+use crate::tree::{lay_over, pending};
 
 /// Gives the entries of leaves that verify; of others none.
 pub(super) struct Checked<'c, 'e> {

@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 
+use super::leaves::NextLeaf;
 use crate::error::Result;
 use crate::format::*;
 use crate::ids::*;
 use crate::store::Store;
-use crate::tree::{KeyScan, NextLeaf, Scan};
+use crate::tree::{KeyScan, Scan};
 
 /// Where the entries of both indexes come from, leaf by leaf, with everything pending laid over.
 pub(in crate::check) trait Source: Sync {

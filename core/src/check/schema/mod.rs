@@ -5,6 +5,7 @@
 
 mod contents;
 mod entries;
+mod leaves;
 mod zones;
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,6 +13,8 @@ use std::thread;
 
 use self::contents::{Contents, Stated, Stray};
 pub(super) use self::entries::{Brief, Entry, Said, Scanned, Source};
+use self::leaves::Leaves;
+pub(super) use self::leaves::NextLeaf;
 use super::correction::Correction;
 use super::memory::{MEMORY, Memory};
 use super::numbers::Numbers;
@@ -25,7 +28,6 @@ use crate::fs::{
 };
 use crate::ids::*;
 use crate::store::Store;
-use crate::tree::{Leaves, NextLeaf};
 use crate::volume::Volume;
 
 /// Checks the file system of the checkpoint of `superblock`, as `source` gives the entries of `leaves` leaves. What is

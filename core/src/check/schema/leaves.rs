@@ -11,17 +11,19 @@ use std::vec;
 
 use rayon::prelude::*;
 
-use super::shape::node_at;
 use crate::error::Result;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Child, Node};
 use crate::store::Store;
-use crate::tuning::ANNOUNCED;
+use crate::tree::node_at;
+
+/// 128 leaves: the kernel is told of as many before the one that is read.
+const ANNOUNCED: usize = 128;
 
 /// A leaf that comes next.
 #[derive(Clone, Debug)]
-pub struct NextLeaf {
+pub(in crate::check) struct NextLeaf {
     /// Its name.
     pub id: NodeId,
     /// The keys that its parent leads to it for.
@@ -29,7 +31,7 @@ pub struct NextLeaf {
 }
 
 /// The entries of a tree in order, as a function of its leaves gives them.
-pub struct Leaves<'s, T> {
+pub(in crate::check) struct Leaves<'s, T> {
     leaves: Box<dyn Iterator<Item = Result<Vec<T>>> + 's>,
     ready: vec::IntoIter<T>,
     done: u64,

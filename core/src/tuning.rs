@@ -41,7 +41,7 @@ pub(crate) const SCATTERED_KNOWN: usize = 1 << 18;
 /// 3 blocks: requests up to that come from the first gap that holds them, so that long rows stay long for nodes. Not measured.
 pub(crate) const SMALL_BLOCKS: u64 = 3;
 
-/// Above 7/8 full it matters where each block is taken, and each search looks at the whole bitmap. Not measured.
+/// Above 7/8 full a row is looked for that is not much longer than what is asked for, so that long rows stay whole. Not measured.
 pub(crate) const TIGHT_SHARE: u64 = 8;
 
 /// 65,536 extents that have become free are noted for punching, 1 MiB of memory; the others are not offered.

@@ -196,7 +196,7 @@ impl<'d> Survey<'d> {
         if let Err(error) = &space {
             damage.push(error.to_string());
         }
-        for (start, count) in known.clear_runs(0) {
+        for (start, count) in known.clear_runs(0..known.len()) {
             rest(start, count, used, &mut areas);
         }
         areas.sort_by_key(|area| area.start);

@@ -1,5 +1,7 @@
 //! A bitmap over blocks, with a search for clear runs.
 
+use std::ops::Range;
+
 /// One bit a block.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bitmap {
@@ -95,14 +97,26 @@ impl Bitmap {
         }
     }
 
-    /// All rows of clear bits at or after `from`: first bit and length.
-    pub fn clear_runs(&self, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let mut at = from;
+    /// The rows of clear bits among these: first bit and length.
+    pub fn clear_runs(&self, bits: Range<u64>) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let Range { start: mut at, end } = bits;
         std::iter::from_fn(move || {
-            let start = self.find_clear(at, 1)?;
-            let end = self.find_set(start).unwrap_or(self.len);
-            at = end;
-            Some((start, end - start))
+            let start = self.find(at..end, u64::MAX)?;
+            at = self.find(start..end, 0).unwrap_or(end);
+            Some((start, at - start))
+        })
+    }
+
+    /// These bits by words, each shifted so that it begins with the first of them that lies in it: ones where they are clear, and
+    /// zeros behind the last; and how many of them the word has.
+    pub fn clear_words(&self, bits: Range<u64>) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let Range { start: mut at, end } = bits;
+        std::iter::from_fn(move || {
+            let (word, shift) = (at / 64, at % 64);
+            let count = (64 - shift).min(end.checked_sub(at).filter(|left| *left > 0)?);
+            at += count;
+            let clear = !self.words[word as usize] >> shift;
+            Some((clear & (u64::MAX >> (64 - count)), count as u32))
         })
     }
 
@@ -126,11 +140,17 @@ impl Bitmap {
 
     /// The first set bit at or after `from`.
     pub fn find_set(&self, from: u64) -> Option<u64> {
-        let mut at = from;
-        while at < self.len {
-            let word = self.words[(at / 64) as usize] >> (at % 64);
+        self.find(from..self.len, 0)
+    }
+
+    /// The first bit among these that is set in the words, or with all ones in `flip` the first that is clear.
+    fn find(&self, bits: Range<u64>, flip: u64) -> Option<u64> {
+        let mut at = bits.start;
+        while at < bits.end {
+            let word = (self.words[(at / 64) as usize] ^ flip) >> (at % 64);
             if word != 0 {
-                return Some(at + u64::from(word.trailing_zeros()));
+                let found = at + u64::from(word.trailing_zeros());
+                return Some(found).filter(|found| *found < bits.end);
             }
             at = (at / 64 + 1) * 64;
         }
@@ -224,7 +244,7 @@ mod tests {
                 .find(|s| !plain[*s..s + want].contains(&true));
             assert_eq!(bits.find_clear(from as u64, want as u64), slow.map(|s| s as u64));
             let runs = plain.split(|set| *set).map(|run| run.len() as u64).filter(|len| *len > 0);
-            assert!(bits.clear_runs(0).map(|(_, count)| count).eq(runs));
+            assert!(bits.clear_runs(0..200).map(|(_, count)| count).eq(runs));
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Bitmap, Space};
+use super::{Bitmap, Free, Space};
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{BITS_PER_PAGE, Birth, MapPage, Seal, Superblock};
@@ -121,7 +121,7 @@ impl Space {
                 return Err(Error::corrupt(Place::Byte(start.byte()), fault));
             }
         }
-        space.busy = space.used.clone();
+        space.free = Free::all_but(space.used.clone());
         Ok(space)
     }
 
@@ -133,14 +133,16 @@ impl Space {
         let layout =
             Layout::new(blocks * BLOCK_SIZE as u64, superblock.log_units * BLOCK_SIZE as u64)?;
         let mut space = Space::empty(disk.clone(), blocks, layout.nodes());
+        let mut spared = Bitmap::new(blocks);
         for page in 0..superblock.map_pages.min(space.pages.len() as u64) {
             // Without a slot that counts any will do.
             let Ok((slot, map, hash, _)) = choose_slot(disk, superblock, page) else { continue };
             space.pages[page as usize] = PageState { slot, hash };
             if spare {
-                let _ = load_bits(&mut space.busy, &map);
+                let _ = load_bits(&mut spared, &map);
             }
         }
+        space.free = Free::all_but(spared);
         layout.fixed().into_iter().for_each(|(start, count)| space.reserve(start, count));
         Ok(space)
     }
@@ -148,8 +150,8 @@ impl Space {
     /// From now on nothing is placed in these rows, as far as there are such blocks.
     pub fn spare(&mut self, rows: &[Extent]) {
         for row in rows {
-            let start = row.start.0.min(self.busy.len());
-            let end = start.saturating_add(row.blocks.into()).min(self.busy.len());
+            let start = row.start.0.min(self.blocks());
+            let end = start.saturating_add(row.blocks.into()).min(self.blocks());
             self.keep_out(start..end);
         }
     }
@@ -157,16 +159,17 @@ impl Space {
     /// All claims have been made: what is spared becomes free as if it had been in use until now. What a log is going
     /// to pin is not.
     pub fn release_spared(&mut self, pins: &[(u64, Extent)]) {
-        let mut pinned = Bitmap::new(self.busy.len());
+        let mut pinned = Bitmap::new(self.blocks());
         let rows = pins.iter().filter_map(|(_, extent)| self.disk.blocks_of(*extent).ok());
         let all = pinned.len();
         for row in rows.flatten().filter(|row| row.end().0 <= all) {
             pinned.set(row.start.0, row.blocks.into());
         }
-        let spared =
-            |block: &u64| self.busy.get(*block) && !self.used.get(*block) && !pinned.get(*block);
+        let spared = |block: &u64| {
+            self.free.busy().get(*block) && !self.used.get(*block) && !pinned.get(*block)
+        };
         let mut rows: Vec<Extent> = Vec::new();
-        for block in (0..self.busy.len()).filter(spared) {
+        for block in (0..self.blocks()).filter(spared) {
             match rows.last_mut() {
                 Some(row) if row.end().0 == block && row.blocks < u32::MAX => row.blocks += 1,
                 _ => rows.push(Extent { start: BlockNr(block), blocks: 1 }),

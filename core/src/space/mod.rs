@@ -1,7 +1,7 @@
 //! Where the fixed parts of an image are; which of its blocks are in use, held, or free; and the space map on disk.
 //!
-//! Two bitmaps are kept. `used` is what the next checkpoint uses, and becomes the space map. `busy`
-//! adds what that checkpoint no longer uses but must not be overwritten yet: a block that the last
+//! Two bitmaps are kept. `used` is what the next checkpoint uses, and becomes the space map. The busy blocks of `free`
+//! add what that checkpoint no longer uses but must not be overwritten yet: a block that the last
 //! checkpoint used stays busy until the checkpoint after the next is durable, so the newest two
 //! checkpoints are whole at any time. A block that was never part of a checkpoint is free at once, unless
 //! the log has bound values to it: then it is pinned until a checkpoint makes that part of the log
@@ -11,6 +11,7 @@
 //! free, and a map says where: whatever has as many free blocks as it needs can be written.
 
 mod bitmap;
+mod free;
 mod layout;
 pub mod map;
 mod retire;
@@ -25,6 +26,7 @@ use crate::ids::{BLOCK_SIZE, BlockNr, Extent, SCATTERED_MAX};
 
 use crate::tuning::{SMALL_BLOCKS, TIGHT_SHARE};
 pub use bitmap::Bitmap;
+use free::Free;
 pub(crate) use layout::ring_of;
 pub use layout::{Layout, default_log_bytes, slot_block};
 use retire::Pins;
@@ -34,7 +36,7 @@ pub use retire::{Owner, Retired};
 pub struct Space {
     disk: Disk,
     used: Bitmap,
-    busy: Bitmap,
+    free: Free,
     /// Freed since the last checkpoint, and used by it.
     leaving: Vec<Extent>,
     /// Freed in the epoch before.
@@ -111,7 +113,7 @@ impl Space {
         Space {
             disk,
             used: Bitmap::new(blocks),
-            busy: Bitmap::new(blocks),
+            free: Free::all_but(Bitmap::new(blocks)),
             leaving: Vec::new(),
             left: Vec::new(),
             pins: Pins::default(),
@@ -130,20 +132,20 @@ impl Space {
     /// Marks a fixed region as used.
     pub fn reserve(&mut self, start: BlockNr, blocks: u64) {
         self.used.set(start.0, blocks);
-        self.busy.set(start.0, blocks);
+        self.free.take(start.0, blocks);
         self.touch(start.0, blocks);
     }
 
     /// From now on nothing is placed in these blocks.
     pub fn keep_out(&mut self, blocks: Range<u64>) {
-        self.busy.set(blocks.start, blocks.end - blocks.start);
+        self.free.take(blocks.start, blocks.end - blocks.start);
     }
 
     /// The image has grown. What fixed parts have left is free when two checkpoints more are durable.
     pub fn grow(&mut self, old: &Layout, new: &Layout) {
         let pages = new.map_blocks / 2;
         self.used.grow(new.image_blocks);
-        self.busy.grow(new.image_blocks);
+        self.free.grow(new.image_blocks);
         self.pages.resize(pages as usize, map::PageState::default());
         self.dirty.extend(old.map_blocks / 2..pages);
         self.nodes = new.nodes();
@@ -186,7 +188,7 @@ impl Space {
     /// Whether so much can be written. It does not matter where: what finds no row is scattered.
     pub fn has(&self, need: Need) -> bool {
         let row =
-            || self.row_max == u64::MAX && self.busy.find_clear(self.rover, need.blocks).is_some();
+            || self.row_max == u64::MAX && self.free.first_row(self.rover, need.blocks).is_some();
         need.all() <= self.free_blocks() || (need.blocks <= self.free_blocks() && row())
     }
 
@@ -197,19 +199,18 @@ impl Space {
     /// A row of free blocks. A few come from the first gap, so that long rows stay whole.
     fn find_row(&mut self, blocks: u64) -> Option<u64> {
         if blocks <= SMALL_BLOCKS {
-            let start = self.busy.find_clear(self.lowest, blocks)?;
+            let start = self.free.first_row(self.lowest, blocks)?;
             if blocks == 1 {
                 self.lowest = start + 1;
             }
             return Some(start);
         }
-        // Near the limit the shortest row that is long enough, so that long ones stay whole.
-        let start = if self.busy.clear_count() < self.busy.len() / TIGHT_SHARE {
-            let rows = self.busy.clear_runs(0).filter(|(_, count)| *count >= blocks);
-            rows.min_by_key(|(_, count)| *count)?.0
+        // Near the limit a row that is not much longer, so that long ones stay whole.
+        let start = if self.free.count() < self.blocks() / TIGHT_SHARE {
+            self.free.shortest_row(blocks)?
         } else {
-            let found = self.busy.find_clear(self.rover, blocks);
-            found.or_else(|| self.busy.find_clear(0, blocks))?
+            let found = self.free.first_row(self.rover, blocks);
+            found.or_else(|| self.free.first_row(0, blocks))?
         };
         self.rover = start + blocks;
         Some(start)
@@ -220,36 +221,45 @@ impl Space {
         if blocks >= SCATTERED_MAX || self.free_blocks() < blocks {
             return Err(self.full(blocks));
         }
-        let mut rows: Vec<(u64, u64)> = self.busy.clear_runs(0).collect();
-        rows.sort_by_key(|(start, count)| (*count, u64::MAX - start));
-        let mut extents = Vec::new();
-        let mut left = blocks;
-        while left > 0 {
-            let (start, count) = rows.pop().ok_or_else(|| self.full(blocks))?;
-            let taken = count.min(left).min(self.row_max);
-            extents.push(row(start, taken));
-            left -= taken;
-            if taken < count {
-                rows.push((start + taken, count - taken));
+        let mut taken = Vec::new();
+        let placed = self.gather(blocks, &mut taken).and_then(|maps| {
+            let maps: Vec<BlockNr> = taken[maps..].iter().map(|map| map.start).collect();
+            self.disk.scatter(&taken[..taken.len() - maps.len()], &maps, birth)
+        });
+        for extent in &taken {
+            match &placed {
+                Ok(_) => self.take(*extent),
+                Err(_) => self.free.give(extent.start.0, extent.blocks.into()),
             }
         }
-        let free = rows.iter().flat_map(|(start, count)| *start..start + count).map(BlockNr);
-        let maps: Vec<BlockNr> = free.take(extents.len().div_ceil(MAP_EXTENTS)).collect();
-        if maps.len() < extents.len().div_ceil(MAP_EXTENTS) {
-            return Err(self.full(blocks + 1));
+        self.scattered += u64::from(placed.is_ok());
+        Ok(Extent { start: placed?, blocks: blocks as u32 })
+    }
+
+    /// Makes rows of so many blocks busy, and behind them blocks for maps; returns how many rows come before these.
+    fn gather(&mut self, blocks: u64, taken: &mut Vec<Extent>) -> Result<usize> {
+        let full = self.full(blocks);
+        let mut left = blocks;
+        while left > 0 {
+            let Some((start, count)) = self.free.longest_row() else { return Err(full) };
+            let extent = row(start, count.min(left).min(self.row_max));
+            self.free.take(start, extent.blocks.into());
+            taken.push(extent);
+            left -= u64::from(extent.blocks);
         }
-        let start = self.disk.scatter(&extents, &maps, birth)?;
-        maps.iter().for_each(|map| self.take(row(map.0, 1)));
-        extents.iter().for_each(|extent| self.take(*extent));
-        self.lowest = 0;
-        self.scattered += 1;
-        Ok(Extent { start, blocks: blocks as u32 })
+        let rows = taken.len();
+        for _ in 0..rows.div_ceil(MAP_EXTENTS) {
+            let Some(map) = self.free.first_row(self.lowest, 1) else { return Err(full) };
+            self.free.take(map, 1);
+            taken.push(row(map, 1));
+        }
+        Ok(rows)
     }
 
     fn take(&mut self, extent: Extent) {
         let (start, blocks) = (extent.start.0, extent.blocks.into());
         self.used.set(start, blocks);
-        self.busy.set(start, blocks);
+        self.free.take(start, blocks);
         self.touch(start, blocks);
     }
 
@@ -265,15 +275,15 @@ impl Space {
 
     /// Blocks that can be allocated now.
     pub fn free_blocks(&self) -> u64 {
-        self.busy.clear_count()
+        self.free.count()
     }
 
     /// Panics if what is known of the blocks does not agree.
     pub fn check_invariants(&self) {
         self.used.check_invariants();
-        self.busy.check_invariants();
-        assert!(self.used.is_within(&self.busy), "a block that is used is not free");
-        let first = self.busy.find_clear(0, 1).unwrap_or(self.busy.len());
+        self.free.check_invariants();
+        assert!(self.used.is_within(self.free.busy()), "a block that is used is not free");
+        let first = self.free.first_row(0, 1).unwrap_or(self.blocks());
         assert!(self.lowest <= first, "block {first} is free, before {}", self.lowest);
         let pinned: u64 = self.pins.fresh.values().map(|blocks| u64::from(*blocks)).sum();
         let logged: u64 = self.pins.logged.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
@@ -287,7 +297,7 @@ impl Space {
 
     /// Blocks that two checkpoints would free.
     pub fn held_blocks(&self) -> u64 {
-        self.used.clear_count() - self.busy.clear_count()
+        self.used.clear_count() - self.free.count()
     }
 
     /// What the next checkpoint uses.
@@ -329,7 +339,7 @@ mod tests {
             sound,
             Space::check_invariants,
             &[
-                ("a used block is free", |space| assert_eq!(space.busy.clear(22, 1), 1)),
+                ("a used block is free", |space| space.free.give(22, 1)),
                 ("the lowest free block", |space| space.lowest = 30),
                 ("blocks that the log needs", |space| space.pins.blocks += 1),
             ],

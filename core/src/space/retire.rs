@@ -108,7 +108,7 @@ impl Space {
             if is_broken(Mutation::LoggedExtentUnpinned) {
                 continue;
             }
-            self.busy.set(start, end - start);
+            self.free.take(start, end - start);
             self.pins.logged.push((group, part));
             self.pins.blocks += u64::from(part.blocks);
         }
@@ -176,7 +176,7 @@ impl Space {
         let mut rows: Vec<Range<u64>> = Vec::new();
         for block in released.iter().flat_map(|extent| extent.start.0..extent.end().0) {
             match rows.last_mut() {
-                _ if self.busy.get(block) => {}
+                _ if self.free.busy().get(block) => {}
                 Some(row) if row.end == block => row.end += 1,
                 Some(row) if row.end > block => {}
                 _ => rows.push(block..block + 1),
@@ -189,7 +189,7 @@ impl Space {
         if let Some(released) = self.released.as_mut().filter(|all| all.len() < RELEASED_MAX) {
             released.push(extent);
         }
-        self.busy.clear(extent.start.0, extent.blocks.into());
+        self.free.give(extent.start.0, extent.blocks.into());
         self.lowest = self.lowest.min(extent.start.0);
     }
 }

@@ -1,0 +1,273 @@
+//! Which blocks are free. What each region of 4,096 blocks has free is summed up, so that a row which is long enough is found
+//! without a look at all blocks, however full the volume is.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::Bitmap;
+
+/// 4,096 blocks, 16 MiB: a region. Its bits are 512 bytes, and are looked at again after each change.
+const REGION: u64 = 4096;
+
+/// The free blocks of one region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Summary {
+    /// In a row at its beginning.
+    first: u16,
+    /// In the longest row.
+    longest: u16,
+    /// In a row at its end.
+    last: u16,
+}
+
+/// The blocks that are free, and those that are not: these are *busy*.
+pub(super) struct Free {
+    busy: Bitmap,
+    regions: Vec<Summary>,
+    /// The regions that have free blocks, by their longest row.
+    by_longest: BTreeSet<(u16, u32)>,
+}
+
+impl Free {
+    /// All blocks but the busy ones.
+    pub fn all_but(busy: Bitmap) -> Free {
+        let mut free = Free { busy, regions: Vec::new(), by_longest: BTreeSet::new() };
+        free.sum_up(0..free.busy.len());
+        free
+    }
+
+    /// The busy blocks.
+    pub fn busy(&self) -> &Bitmap {
+        &self.busy
+    }
+
+    /// More blocks, which are free.
+    pub fn grow(&mut self, blocks: u64) {
+        let before = self.busy.len();
+        self.busy.grow(blocks);
+        self.sum_up(before.saturating_sub(1)..self.busy.len());
+    }
+
+    /// How many blocks are free.
+    pub fn count(&self) -> u64 {
+        self.busy.clear_count()
+    }
+
+    /// Makes blocks busy.
+    pub fn take(&mut self, start: u64, blocks: u64) {
+        if self.busy.set(start, blocks) > 0 {
+            self.sum_up(start..start + blocks);
+        }
+    }
+
+    /// Makes blocks free.
+    pub fn give(&mut self, start: u64, blocks: u64) {
+        if self.busy.clear(start, blocks) > 0 {
+            self.sum_up(start..start + blocks);
+        }
+    }
+
+    /// The first row of so many free blocks at or after `from`.
+    pub fn first_row(&self, from: u64, blocks: u64) -> Option<u64> {
+        let mut region = from / REGION;
+        // Free blocks up to the beginning of the region, in a row.
+        let mut before = 0;
+        let end = self.busy.len();
+        while from.max(region * REGION) < end {
+            let whole = self.extent(region);
+            let is_first = from > whole.start;
+            let within = from.max(whole.start)..whole.end;
+            let summary = match is_first {
+                true => sum_up(&self.busy, within.clone()),
+                false => self.regions[region as usize],
+            };
+            if before > 0 && before + u64::from(summary.first) >= blocks {
+                return Some(within.start - before);
+            }
+            if u64::from(summary.longest) >= blocks {
+                return self.busy.find_clear(within.start, blocks);
+            }
+            let is_free = u64::from(summary.last) == within.end - within.start;
+            before = u64::from(summary.last) + if is_free { before } else { 0 };
+            region += 1;
+        }
+        None
+    }
+
+    /// A row of so many free blocks that is not much longer: of the region whose longest row is the shortest, the shortest one that
+    /// is long enough.
+    pub fn shortest_row(&self, blocks: u64) -> Option<u64> {
+        let least = u16::try_from(blocks).ok().filter(|least| u64::from(*least) <= REGION);
+        match least.and_then(|least| self.by_longest.range((least, 0)..).next()) {
+            Some((_, region)) => {
+                let rows = self.rows(u64::from(*region)).filter(|(_, count)| *count >= blocks);
+                rows.min_by_key(|(_, count)| *count).map(|(start, _)| start)
+            }
+            // Rows go on from one region to the next.
+            None => self.first_row(0, blocks),
+        }
+    }
+
+    /// The longest row of free blocks within one region, and its length.
+    pub fn longest_row(&self) -> Option<(u64, u64)> {
+        let (_, region) = self.by_longest.last()?;
+        self.rows(u64::from(*region)).max_by_key(|(start, count)| (*count, u64::MAX - start))
+    }
+
+    /// Panics if the sums are not those of the blocks.
+    pub fn check_invariants(&self) {
+        self.busy.check_invariants();
+        let mut longest = BTreeSet::new();
+        for (region, summary) in (0..).zip(&self.regions) {
+            assert_eq!(
+                *summary,
+                sum_up(&self.busy, self.extent(region)),
+                "sums of region {region}"
+            );
+            if summary.longest > 0 {
+                longest.insert((summary.longest, region as u32));
+            }
+        }
+        assert_eq!(self.regions.len() as u64, self.busy.len().div_ceil(REGION), "regions");
+        assert_eq!(self.by_longest, longest, "regions by their longest rows");
+    }
+
+    fn extent(&self, region: u64) -> Range<u64> {
+        region * REGION..((region + 1) * REGION).min(self.busy.len())
+    }
+
+    /// The rows of free blocks of a region, as far as they lie in it: start and length.
+    fn rows(&self, region: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.busy.clear_runs(self.extent(region))
+    }
+
+    /// Sums up the regions in which these blocks lie.
+    fn sum_up(&mut self, blocks: Range<u64>) {
+        self.regions.resize(self.busy.len().div_ceil(REGION) as usize, Summary::default());
+        if blocks.is_empty() {
+            return;
+        }
+        for region in blocks.start / REGION..=(blocks.end - 1) / REGION {
+            let now = sum_up(&self.busy, self.extent(region));
+            let before = std::mem::replace(&mut self.regions[region as usize], now);
+            if before.longest != now.longest {
+                self.by_longest.remove(&(before.longest, region as u32));
+                if now.longest > 0 {
+                    self.by_longest.insert((now.longest, region as u32));
+                }
+            }
+        }
+    }
+}
+
+/// The free blocks among these, of which there are at most as many as a region has.
+fn sum_up(busy: &Bitmap, blocks: Range<u64>) -> Summary {
+    let (mut row, mut longest, mut first) = (0, 0, None);
+    for (free, bits) in busy.clear_words(blocks) {
+        let lead = free.trailing_ones();
+        row += lead;
+        if lead == bits {
+            continue;
+        }
+        first.get_or_insert(row);
+        longest = longest.max(row).max(longest_ones(free));
+        row = (free << (64 - bits)).leading_ones();
+    }
+    let of = |count: u32| count as u16;
+    Summary { first: of(first.unwrap_or(row)), longest: of(longest.max(row)), last: of(row) }
+}
+
+/// The length of the longest row of ones.
+fn longest_ones(mut word: u64) -> u32 {
+    let mut count = 0;
+    while word != 0 {
+        word &= word << 1;
+        count += 1;
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutation::assert_caught;
+
+    struct Lcg(u64);
+
+    impl Lcg {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (self.0 >> 33) % n
+        }
+    }
+
+    #[test]
+    fn what_does_not_agree_is_noticed() {
+        let sound = || {
+            let mut free = Free::all_but(Bitmap::new(3 * REGION + 100));
+            free.take(10, 2 * REGION);
+            free.check_invariants();
+            free
+        };
+        assert_caught(
+            sound,
+            Free::check_invariants,
+            &[
+                ("a row that is not there", |free| free.regions[1].longest = 1),
+                ("a row that is not counted", |free| free.regions[3].last = 0),
+                ("a region that is not listed", |free| free.by_longest.clear()),
+                ("a block that was taken unseen", |free| {
+                    assert_eq!(free.busy.set(3 * REGION, 1), 1)
+                }),
+            ],
+        );
+    }
+
+    #[test]
+    fn rows_are_those_of_a_plain_search() {
+        for seed in 0..60 {
+            let mut random = Lcg(seed);
+            let len = 1 + random.below(4 * REGION);
+            let mut free = Free::all_but(Bitmap::new(len));
+            let longest = 1 + random.below([3, 70, 3000][seed as usize % 3]);
+            for _ in 0..random.below(6 * REGION / longest) {
+                let start = random.below(len);
+                let count = (1 + random.below(longest)).min(len - start);
+                match random.below(3) {
+                    0 => free.give(start, count),
+                    _ => free.take(start, count),
+                }
+            }
+            if seed % 4 == 0 {
+                free.grow(len + 1 + random.below(REGION));
+            }
+            free.check_invariants();
+            for _ in 0..50 {
+                let (from, count) = (random.below(len + 10), 1 + random.below(2 * longest));
+                let found = free.first_row(from, count);
+                assert_eq!(found, free.busy().find_clear(from, count), "{count} from {from}");
+                let fits = |start: &u64| free.busy().find_clear(*start, count) == Some(*start);
+                let shortest = free.shortest_row(count);
+                assert_eq!(shortest.is_some(), free.busy().find_clear(0, count).is_some());
+                assert!(shortest.iter().all(fits), "{count} at {shortest:?}");
+            }
+            let (_, longest) = free.longest_row().unwrap_or_default();
+            let pieces = (0..free.regions.len() as u64).flat_map(|region| free.rows(region));
+            assert_eq!(longest, pieces.map(|(_, count)| count).max().unwrap_or(0));
+        }
+    }
+
+    #[test]
+    fn a_short_row_is_taken_before_a_long_one() {
+        let mut free = Free::all_but(Bitmap::new(4 * REGION));
+        free.take(0, 4 * REGION);
+        for (start, count) in [(100, 40), (REGION + 7, 9), (2 * REGION - 2, 4), (3 * REGION, 12)] {
+            free.give(start, count);
+        }
+        assert_eq!(free.shortest_row(3), Some(REGION + 7));
+        assert_eq!(free.shortest_row(10), Some(3 * REGION));
+        assert_eq!(free.shortest_row(41), None);
+        free.give(2 * REGION + 2, 38);
+        assert_eq!(free.shortest_row(42), Some(2 * REGION - 2), "over the end of a region");
+    }
+}

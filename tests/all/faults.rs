@@ -494,7 +494,7 @@ fn a_slot_of_the_space_map_that_cannot_be_read_is_written_again_if_the_other_cou
     for slot in 0..2 * newest.map_pages {
         let copy = Arc::new(MemoryDevice::from(below.snapshot()));
         let device = Arc::new(FaultyDevice::new(copy.clone()));
-        let byte = newest.map_start.byte() + slot * 4096;
+        let byte = newest.map.start().byte() + slot * 4096;
         device.spoil(byte..byte + 512);
         match open(device, Mode::ReadWrite, tight(), 2) {
             Ok((mut volume, _)) => {

@@ -47,7 +47,7 @@ fn superblock() -> Superblock {
         log_units: 64,
         log_head: 3,
         first_group: 12,
-        map_start: BlockNr(128),
+        map: segments(),
         map_pages: 1,
         map_hash: Hash([9; 32]),
         table,
@@ -71,6 +71,11 @@ fn superblock() -> Superblock {
             PruneRange { tree: TreeId::Data, lo: Key::copied(b"a"), hi: Key::copied(b"b") },
         ],
     }
+}
+
+fn segments() -> Segments {
+    let grown = Segment { start: BlockNr(1024), pages: 2 };
+    Segments::one(BlockNr(128), 1).and(grown).unwrap()
 }
 
 fn leaf_head() -> LeafHead {
@@ -282,6 +287,7 @@ fn vectors() {
         ring: [BlockNr(32), BlockNr(4080)],
         log_units: 16,
         incompatible: 0,
+        map: segments(),
         error_met: false,
     };
     assert_eq!(Identity::decode(&identity.encode(), None).unwrap(), identity);

@@ -253,7 +253,7 @@ fn a_repair_can_be_cut_off_anywhere() {
     let table = superblock.table.page.block.0;
     // Nodes; nodes and the table; nodes and the space map; both slots of the newest superblock, and all slots; and the
     // same with nodes.
-    let map = superblock.map_start.0;
+    let map = superblock.map.start().0;
     let slots: Vec<u64> = (0..32).map(|slot| slot_block(volume.identity().ring, slot).0).collect();
     let newest = superblock.slot & !1;
     let newest = &slots[newest as usize..newest as usize + 2];

@@ -187,7 +187,7 @@ fn no_window_of_contents_is_in_a_pack() {
     let log = anatomy.parts().iter().filter(|part| part.name.starts_with("log:"));
     assert!(log.clone().any(|part| written.count(&part.read(&disk, 0).unwrap()) > 0));
     let superblock = report.superblock.unwrap();
-    let log = superblock.log_start.byte() as usize..superblock.map_start.byte() as usize;
+    let log = superblock.log_start.byte() as usize..superblock.map.start().byte() as usize;
     assert!(written.count(&bytes[log]) > 100_000);
 
     let dir = tempfile::tempdir().unwrap();

@@ -10,9 +10,10 @@ use betr_core::explore::devices::{ForkDevice, RecordingDevice};
 use betr_core::explore::{Broken, Model, Step, Sweep, parse, perform};
 use betr_core::format::Identity;
 use betr_core::fs::Fs;
-use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_core::ids::{BLOCK_SIZE, Extent, NodeId, Time};
 use betr_core::mend::repair;
-use betr_core::volume::{Mode, read_identity, write_identity};
+use betr_core::space::slot_block;
+use betr_core::volume::{Mode, Volume, read_identity, write_identity};
 use betr_tests::{clock, formatted, open, tight, tiny};
 
 const IMAGE: u64 = 2 << 20;
@@ -198,11 +199,11 @@ fn a_repair_can_be_cut_off_and_made_again() {
     }));
 }
 
-/// A volume grows as a whole, step by step: a power cut leaves it with one size or the next, and with all that it held, also where
+/// A volume grows as a whole: a power cut leaves it with one size or the other, and with all that it held, also where
 /// its log has not been replayed, and whatever the device holds behind its end.
 #[test]
 fn a_volume_grows_or_stays_as_it_is() {
-    // Where the space map needs no more room, and where it takes that of nodes.
+    // Where the space map needs no more room, and where it gets a segment.
     let sizes = [(2 << 20, 3 << 20), (100 << 20, 190 << 20)];
     for ((from, to), logged) in sizes.into_iter().flat_map(|s| [(s, false), (s, true)]) {
         let device = Arc::new(ForkDevice::new(to as usize / BLOCK_SIZE));
@@ -258,10 +259,75 @@ fn a_volume_grows_or_stays_as_it_is() {
     }
 }
 
-/// The beginning of a device.
-struct Shorter(Arc<ForkDevice>, u64);
+/// From 2 MiB to 4 GiB, in many steps: the space map has several segments then, nothing has moved, and all of it can be used.
+#[test]
+fn a_volume_grows_many_times() {
+    let device = Arc::new(MemoryDevice::new(4 << 30));
+    let part = |bytes: u64| -> Arc<dyn Device> { Arc::new(Shorter(device.clone(), bytes)) };
+    let mut bytes = IMAGE;
+    let mut fs = formatted(part(bytes), tiny(), tight(), 1);
+    take(&mut fs, &steps(SOME));
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let expected = model(&steps(SOME));
+    let mut sizes = Vec::new();
+    for round in 0.. {
+        // As little as there may be, now and then.
+        let next = if round % 5 == 4 { bytes + 18 * BLOCK_SIZE as u64 } else { 2 * bytes };
+        if next > device.len() {
+            break;
+        }
+        let whole = part(next);
+        let mut volume = open(whole.clone(), Mode::ReadWrite, tight(), 2 + round).unwrap().0;
+        let (before, entries) = (volume.superblock().used_blocks, all_entries(&volume));
+        let map = volume.superblock().map.blocks();
+        volume.grow(next).unwrap();
+        let after = volume.superblock();
+        assert_eq!(after.image_blocks, next / BLOCK_SIZE as u64);
+        assert!(after.used_blocks <= before + after.map.blocks() - map + 4, "nothing else comes");
+        assert!(after.map_pages <= after.map.pages());
+        assert_eq!(all_entries(&volume), entries, "nodes that moved");
+        drop(volume);
+        let report = check(&whole, ALL, &mut ());
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        bytes = next;
+        sizes.push(bytes);
+    }
+    assert!(sizes.len() > 10, "{sizes:?}");
+    let volume = open(part(bytes), Mode::ReadWrite, tight(), 99).unwrap().0;
+    assert!(volume.superblock().map.iter().count() > 3, "{:?}", volume.superblock().map);
+    let mut fs = Fs::open(volume, clock(9));
+    assert_eq!(expected.difference(&fs).unwrap(), None);
+    // A superblock that is lost is raised again from the identity block's segments.
+    take(&mut fs, &steps("mkdir /last\ncreate /last/one\nwrite /last/one 0 70000 9"));
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let identity = read_identity(&Disk::new(part(bytes))).unwrap();
+    for slot in 0..32 {
+        let zeros = [0; BLOCK_SIZE];
+        device.write_at(slot_block(identity.ring, slot).byte(), &zeros).unwrap();
+    }
+    let whole = part(bytes);
+    let report = check(&whole, ALL, &mut ());
+    repair(&whole, &report, None, Time::default(), Box::new(|| 12)).unwrap();
+    let report = check(&whole, ALL, &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings);
+    let fs = Fs::open(open(whole, Mode::ReadOnly, tight(), 3).unwrap().0, clock(0));
+    let root = fs.root().unwrap();
+    assert!(fs.find(&root, b"last").unwrap().is_some());
+}
 
-impl Device for Shorter {
+/// Where all nodes are.
+fn all_entries(volume: &Volume) -> Vec<Option<Extent>> {
+    let store = volume.store();
+    let of = |id| store.table.get(NodeId(id)).unwrap().map(|entry| entry.extent);
+    (1..store.next_node().0).map(of).collect()
+}
+
+/// The beginning of a device.
+struct Shorter<D>(Arc<D>, u64);
+
+impl<D: Device> Device for Shorter<D> {
     fn len(&self) -> u64 {
         self.1
     }

@@ -253,8 +253,7 @@ impl<'d> Survey<'d> {
 
     fn fixed(&mut self, superblock: &Superblock) {
         let block = BLOCK_SIZE as u64;
-        let layout = Layout::new(superblock.image_blocks * block, superblock.log_units * block);
-        let Ok(layout) = layout else { return };
+        let Ok(layout) = Layout::of(superblock) else { return };
         let identity = IDENTITY_AT / block;
         let [front, back] = layout.ring;
         let half = layout.image_blocks - back.0;
@@ -263,7 +262,9 @@ impl<'d> Survey<'d> {
         self.add(front.0, half, || Purpose::Ring);
         self.add(back.0, half, || Purpose::Ring);
         self.add(layout.log_start.0, layout.log_units, || Purpose::Log);
-        self.add(layout.map_start.0, layout.map_blocks, || Purpose::Map);
+        for segment in layout.map.iter() {
+            self.add(segment.start.0, segment.blocks(), || Purpose::Map);
+        }
         // Between the ring and the log.
         self.add(0, layout.log_start.0, || Purpose::Reserved);
     }

@@ -10,7 +10,7 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::{self, *};
 use crate::ids::*;
 use crate::log::{LogReader, Region};
-use crate::space::map::{choose_slot, slot_at};
+use crate::space::map::choose_slot;
 use crate::volume::{Ring, read_identity};
 
 /// Takes the image on `disk` apart.
@@ -118,7 +118,7 @@ impl Walker<'_> {
         for page in 0..superblock.map_pages {
             let (chosen, ..) = choose_slot(self.disk, superblock, page)?;
             for slot in 0..2 {
-                let byte = slot_at(superblock.map_start, page, slot);
+                let byte = superblock.map.slot(page, slot);
                 if MapPage::decode(&self.disk.read(byte, BLOCK_SIZE)?, None).is_err() {
                     continue;
                 }

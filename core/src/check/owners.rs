@@ -7,7 +7,7 @@ use crate::format::{Birth, FormatError, Magic, MapPage, Seal, Superblock};
 use crate::ids::*;
 use crate::space::Bitmap;
 use crate::space::Layout;
-use crate::space::map::{is_page, load_bits, map_hash, slot_at};
+use crate::space::map::{is_page, load_bits, map_hash};
 
 /// The blocks that something was found to own.
 pub(super) struct Owners {
@@ -24,7 +24,7 @@ impl Owners {
     pub fn new(disk: &Disk, superblock: &Superblock, report: &mut Report) -> Owners {
         let blocks = superblock.image_blocks;
         let mut fixed = Bitmap::new(blocks);
-        match Layout::new(blocks * BLOCK_SIZE as u64, superblock.log_units * BLOCK_SIZE as u64) {
+        match Layout::of(superblock) {
             Ok(layout) => layout.fixed().into_iter().for_each(|(start, count)| {
                 fixed.set(start.0, count);
             }),
@@ -127,7 +127,7 @@ impl Owners {
         }
         if youngest != superblock.birth.epoch {
             let detail = format!("no page is of epoch {}", superblock.birth.epoch.0);
-            report.add(Code::MapWrong, Place::Byte(superblock.map_start.byte()), detail);
+            report.add(Code::MapWrong, Place::Byte(superblock.map.start().byte()), detail);
         }
         let found = map_hash(hashes.into_iter());
         // Beside slots that count, all of them, one that was being written means nothing.
@@ -138,7 +138,7 @@ impl Owners {
         torn.into_iter().for_each(|(place, fault)| report.add(code, place, fault));
         if found != superblock.map_hash {
             let detail = format!("expected hash {}, found {found}", superblock.map_hash);
-            report.add(Code::MapWrong, Place::Byte(superblock.map_start.byte()), detail);
+            report.add(Code::MapWrong, Place::Byte(superblock.map.start().byte()), detail);
         }
         report.counts.used_blocks = self.owned.set_count();
         report.counts.image_blocks = superblock.image_blocks;
@@ -174,7 +174,7 @@ fn check_page(
 ) -> Option<(Hash, Epoch)> {
     let mut best: Option<(Epoch, MapPage, Hash)> = None;
     for slot in 0..2 {
-        let at = slot_at(superblock.map_start, page, slot);
+        let at = superblock.map.slot(page, slot);
         let block = match disk.read(at, BLOCK_SIZE) {
             Ok(block) => block,
             Err(error) => {
@@ -204,11 +204,7 @@ fn check_page(
     }
     let (epoch, map, hash) = best?;
     if let Err(fault) = load_bits(marked, &map) {
-        report.add(
-            Code::MapSlotInvalid,
-            Place::Byte(slot_at(superblock.map_start, page, 0)),
-            fault,
-        );
+        report.add(Code::MapSlotInvalid, Place::Byte(superblock.map.slot(page, 0)), fault);
     }
     Some((hash, epoch))
 }

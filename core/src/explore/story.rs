@@ -182,7 +182,7 @@ impl Story {
     /// Superblocks of new epochs, and how often the log came back to its beginning.
     pub(super) fn checkpoints_and_wraps(&self) -> (u64, u64) {
         let Ok(layout) = self.layout() else { return (0, 0) };
-        let log = layout.log_start.byte()..layout.map_start.byte();
+        let log = layout.log_start.byte()..layout.map.start().byte();
         let (mut checkpoints, mut wraps, mut before) = (0, 0, 0);
         for (at, bytes) in self.timeline.writes() {
             checkpoints += u64::from(is_first_slot(bytes));
@@ -243,7 +243,7 @@ pub(super) fn kind_of(at: u64, bytes: &[u8]) -> &'static str {
 impl Flaw {
     /// The flushes that this flaw swallows, the last first.
     fn spoils(self, events: &[Event], layout: &Layout) -> Vec<usize> {
-        let log = layout.log_start.byte()..layout.map_start.byte();
+        let log = layout.log_start.byte()..layout.map.start().byte();
         let flushes = (0..events.len()).rev().filter(|at| events[*at] == Event::Flush);
         let write = |at: Option<usize>| match at.and_then(|at| events.get(at)) {
             Some(Event::Write(at, bytes)) => Some((*at, bytes)),

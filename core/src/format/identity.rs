@@ -14,12 +14,14 @@
 //! 184  ring place B     8   first block of the second half
 //! 192  log units        8
 //! 200  incompatible     8   features, as in every superblock
-//! 208  zero          3888
+//! 208  map segments   264   where the space map is
+//! 472  zero          3624
 //! ```
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::limits::{FORMAT_VERSION, IMAGE_BLOCKS_MAX, LABEL_MAX, SUPERBLOCK_SLOTS};
 use super::seal::{Birth, Magic, Seal};
+use super::segments::Segments;
 use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Nonce, VolumeId};
 
 /// The byte address of the identity block.
@@ -43,6 +45,8 @@ pub struct Identity {
     pub log_units: u64,
     /// The incompatible features.
     pub incompatible: u64,
+    /// Where the space map is.
+    pub map: Segments,
     /// Whether a read failed, or bytes did not verify, since the last check that found nothing wrong.
     pub error_met: bool,
 }
@@ -75,13 +79,24 @@ impl Identity {
         let ring = [BlockNr(fields.u64("ring place A")?), BlockNr(fields.u64("ring place B")?)];
         let log_units = fields.u64("log units")?;
         let incompatible = fields.u64("incompatible features")?;
+        let map = Segments::decode(&mut fields)?;
         fields.zeros_to_block_end()?;
         if (seal.birth.epoch, seal.birth.nonce) != (Epoch(0), Nonce(0)) {
             return Err(fields.wrong("epoch", 0, seal.birth.epoch));
         }
         fields.within(160, "image blocks", image_blocks, IMAGE_BLOCKS_MAX)?;
         let volume = seal.birth.volume;
-        Ok(Identity { volume, uuid, label, image_blocks, ring, log_units, incompatible, error_met })
+        Ok(Identity {
+            volume,
+            uuid,
+            label,
+            image_blocks,
+            ring,
+            log_units,
+            incompatible,
+            map,
+            error_met,
+        })
     }
 
     /// The whole block.
@@ -101,6 +116,7 @@ impl Identity {
         w.u64(self.ring[1].0);
         w.u64(self.log_units);
         w.u64(self.incompatible);
+        self.map.encode(&mut w);
         w.pad_to(BLOCK_SIZE);
         let mut block = w.finish();
         Seal::close(&mut block);

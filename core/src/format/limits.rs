@@ -3,7 +3,7 @@
 use crate::ids::{Ino, ZoneId};
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 18;
+pub const FORMAT_VERSION: u32 = 19;
 /// The first zone id that may be given out: below it are the zones of the root and of the orphans.
 pub const FIRST_ZONE: ZoneId = ZoneId(2);
 /// The first inode number that may be given out: below it are those of the root and of the orphan directory.
@@ -37,6 +37,8 @@ pub const LABEL_MAX: usize = 64;
 pub const SUPERBLOCK_SLOTS: u32 = 32;
 /// Older roots that a superblock slot remembers, its own included.
 pub const ROOTS_MAX: usize = 16;
+/// The most segments of a space map.
+pub const SEGMENTS_MAX: usize = 32;
 /// The most ranges that a superblock names to be pruned.
 pub const PRUNES_MAX: usize = 8;
 /// The longest bound of such a range, in bytes.

@@ -25,6 +25,7 @@ mod run;
 mod scatter;
 mod seal;
 mod section;
+mod segments;
 mod spacemap;
 mod superblock;
 mod table;
@@ -66,6 +67,7 @@ pub use section::{
     ChunkRef, EntryRef, KeySection, NO_CHUNK, SECTION_PADDING_MAX, chunks_of, encode_section,
     is_block, section_entry_bytes,
 };
+pub use segments::{Segment, Segments};
 pub use spacemap::{BITS_PER_PAGE, MapPage};
 pub use superblock::{Features, HASH_SHA256, PruneRange, RootRef, Superblock, TableRoot};
 pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};

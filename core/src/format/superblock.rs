@@ -17,8 +17,8 @@
 //! 144  log units         8
 //! 152  log head          8   the unit where this epoch's first group starts
 //! 160  first group       8   its number
-//! 168  map start         8   block of the first slot of the first space-map page
-//! 176  map pages         8
+//! 168  zero              8
+//! 176  map pages         8   of the space map
 //! 184  map hash         32   SHA-256 of the hashes of the current pages, in order
 //! 216  table root       56   the pointer of the allocation table's root page, and its levels
 //! 272  metadata root     8   node id
@@ -42,7 +42,8 @@
 //! 412  prune count       4
 //! 416  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
 //!      prunes               136 each: tree 4, lengths of the bounds 2 + 2, bounds 64 + 64, zero padded
-//!      zero to 4096
+//!      zero to 3832
+//! 3832 map segments    264   where the space map is
 //! ```
 
 use super::fields::{Fields, FormatError, Trace, Writer};
@@ -50,6 +51,7 @@ use super::growth::{Growth, Inflow};
 use super::key::Key;
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
+use super::segments::Segments;
 use super::table::PagePointer;
 use super::zones::ZoneSizes;
 use crate::ids::*;
@@ -58,6 +60,7 @@ use crate::ids::*;
 pub const HASH_SHA256: u16 = 1;
 const BLOCK_SHIFT: u16 = 12;
 const HELD: u32 = 1;
+const SEGMENTS_AT: usize = BLOCK_SIZE - 8 * (1 + SEGMENTS_MAX);
 const PRUNE_BYTES: usize = 8 + 2 * PRUNE_KEY_MAX;
 
 /// The feature bits, in the three classes that ext4 made standard.
@@ -134,9 +137,9 @@ pub struct Superblock {
     pub log_head: u64,
     /// The number of this epoch's first group.
     pub first_group: u64,
-    /// The first block of the space map.
-    pub map_start: BlockNr,
-    /// Its length in pages of two slots each.
+    /// Where the space map is.
+    pub map: Segments,
+    /// How many pages it has.
     pub map_pages: u64,
     /// The hash over the hashes of its current pages.
     pub map_hash: Hash,
@@ -210,8 +213,11 @@ impl Superblock {
             log_units: f.u64("log units")?,
             log_head: f.u64("log head")?,
             first_group: f.u64("first group")?,
-            map_start: BlockNr(f.u64("map start")?),
-            map_pages: f.u64("map pages")?,
+            map: Segments::one(BlockNr(1), 1),
+            map_pages: {
+                f.zeros("reserved", 8)?;
+                f.u64("map pages")?
+            },
             map_hash: f.hash("map hash")?,
             table: TableRoot::decode(&mut f)?,
             next_node: {
@@ -249,6 +255,8 @@ impl Superblock {
         let prunes = f.limited("prune count", PRUNES_MAX)?;
         superblock.roots = each(&mut f, "root", roots, RootRef::decode)?;
         superblock.prunes = each(&mut f, "prune", prunes, PruneRange::decode)?;
+        f.zeros("reserved", SEGMENTS_AT.saturating_sub(f.at()))?;
+        superblock.map = Segments::decode(&mut f)?;
         f.zeros_to_block_end()?;
         superblock.geometry(&f)?;
         let own = RootRef { epoch: seal.birth.epoch, held: false, table: superblock.table };
@@ -303,7 +311,6 @@ impl Superblock {
         let zones = ZoneSizes::largest(self.log_units * BLOCK_SIZE as u64);
         f.within(328, "zone maximum", self.zones.max, zones.max)?;
         f.within(136, "log start", self.log_start.0, blocks)?;
-        f.within(168, "map start", self.map_start.0, blocks)?;
         if self.log_head >= self.log_units {
             return Err(f.wrong(
                 "log head",
@@ -315,14 +322,11 @@ impl Superblock {
         if self.map_pages != pages {
             return Err(f.wrong("map pages", pages, self.map_pages));
         }
-        let log_end = self.log_start.0 + self.log_units;
-        let map_end = self.map_start.0 + 2 * self.map_pages;
-        if log_end > self.map_start.0 || map_end > blocks {
-            return Err(f.wrong(
-                "map start",
-                format_args!("{log_end} to {blocks}"),
-                self.map_start.0,
-            ));
+        let (log_end, map) = (self.log_start.0 + self.log_units, &self.map);
+        if log_end > map.start().0 || map.end().0 > blocks || self.map_pages > map.pages() {
+            let expected = format_args!("{pages} pages or more in blocks {log_end} to {blocks}");
+            let found = format_args!("{} pages up to {}", map.pages(), map.end());
+            return Err(f.wrong("map segments", expected, found));
         }
         Ok(())
     }
@@ -348,7 +352,7 @@ impl Superblock {
         w.u64(self.log_units);
         w.u64(self.log_head);
         w.u64(self.first_group);
-        w.u64(self.map_start.0);
+        w.u64(0);
         w.u64(self.map_pages);
         w.hash(&self.map_hash);
         self.table.encode(&mut w);
@@ -379,7 +383,8 @@ impl Superblock {
             root.table.encode(&mut w);
         }
         self.prunes.iter().for_each(|prune| prune.encode(&mut w));
-        w.pad_to(BLOCK_SIZE);
+        w.pad_to(SEGMENTS_AT);
+        self.map.encode(&mut w);
         let mut block = w.finish();
         Seal::close(&mut block);
         block

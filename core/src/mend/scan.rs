@@ -25,7 +25,7 @@ pub(super) fn scan(
     known: &BTreeSet<u64>,
 ) -> Result<Vec<(NodeId, Entry)>> {
     let block = BLOCK_SIZE as u64;
-    let layout = Layout::new(superblock.image_blocks * block, superblock.log_units * block)?;
+    let layout = Layout::of(superblock)?;
     let used = Space::load(disk, superblock).ok().map(|space| space.used().clone());
     let found = BTreeMap::new();
     // Whatever stands there, no more is read of it than there is.

@@ -21,12 +21,10 @@ pub(super) fn fixed_places(disk: &Disk) -> (Vec<Extent>, Option<crate::format::B
     let Ok(identity) = read_identity(disk) else { return (vec![FRONT], None) };
     let ring = Ring::read(disk, &identity).ok();
     let Some(superblock) = ring.as_ref().and_then(Ring::newest) else { return (vec![FRONT], None) };
-    let block = BLOCK_SIZE as u64;
-    let layout = Layout::new(identity.image_blocks * block, superblock.log_units * block);
-    let Ok(layout) = layout else { return (vec![FRONT], Some(superblock.birth)) };
-    let places = layout.fixed().map(|(start, blocks)| Extent { start, blocks: blocks as u32 });
-    let [front, log, _, ring] = places;
-    let front = Extent { blocks: front.blocks + log.blocks, ..front };
+    let Ok(layout) = Layout::named(&identity) else { return (vec![FRONT], Some(superblock.birth)) };
+    let front = Extent { start: BlockNr(0), blocks: layout.map.start().0 as u32 };
+    let ring =
+        Extent { start: layout.ring[1], blocks: (layout.image_blocks - layout.ring[1].0) as u32 };
     (vec![front, ring], Some(superblock.birth))
 }
 

@@ -29,7 +29,8 @@ impl Copy<'_> {
             self.block(slot.byte(), |copy, block| copy.superblock(slot.byte(), &block))?;
         }
         let Some(layout) = layout else { return Ok(()) };
-        for slot in (layout.map_start.0..layout.map_start.0 + layout.map_blocks).map(BlockNr) {
+        let slots = layout.map.iter().flat_map(|segment| segment.start.0..segment.end().0);
+        for slot in slots.map(BlockNr) {
             let is_page = |block: &[u8]| MapPage::decode(block, None).is_ok();
             self.block(slot.byte(), |_, block| Ok(is_page(&block).then_some(block)))?;
         }

@@ -129,10 +129,8 @@ fn is_known(superblock: &Superblock) -> bool {
 
 /// Where fixed parts are: as the superblock says, or else the identity block.
 fn layout(identity: Option<&Identity>, superblock: Option<&Superblock>) -> Option<Layout> {
-    let (blocks, units) = match (superblock, identity) {
-        (Some(found), _) => (found.image_blocks, found.log_units),
-        (None, identity) => identity.map(|found| (found.image_blocks, found.log_units))?,
-    };
-    let block = BLOCK_SIZE as u64;
-    Layout::new(blocks.checked_mul(block)?, units.checked_mul(block)?).ok()
+    match superblock {
+        Some(superblock) => Layout::of(superblock).ok(),
+        None => Layout::named(identity?).ok(),
+    }
 }

@@ -6,13 +6,13 @@
 //!      32    superblock ring, first half: the first slots of 16 epochs
 //!      64    log
 //!       …    space map: two slots a page
-//!       …    everything else
+//!       …    everything else; further segments of the space map, where the volume has grown
 //! end - 16   superblock ring, second half: their second slots
 //! ```
 
-use super::Space;
 use crate::error::{Error, Result};
 use crate::format::limits::*;
+use crate::format::{BITS_PER_PAGE, Identity, Segment, Segments, Superblock};
 use crate::ids::*;
 
 const RING_A: u64 = 32;
@@ -20,7 +20,7 @@ const RING_BLOCKS: u64 = SUPERBLOCK_SLOTS as u64 / 2;
 const LOG_START: u64 = 64;
 
 /// The fixed parts of an image of a given size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The size of the image.
     pub image_blocks: u64,
@@ -30,15 +30,21 @@ pub struct Layout {
     pub log_start: BlockNr,
     /// Its length in units of a block.
     pub log_units: u64,
-    /// The first block of the space map.
-    pub map_start: BlockNr,
-    /// Its length in blocks.
-    pub map_blocks: u64,
+    /// Where the space map is.
+    pub map: Segments,
 }
 
 impl Layout {
     /// The layout of an image of `bytes` bytes with a log of `log_bytes`.
     pub fn new(bytes: u64, log_bytes: u64) -> Result<Layout> {
+        let units = log_bytes.div_ceil(BLOCK_SIZE as u64);
+        let pages = map_pages(bytes / BLOCK_SIZE as u64).min(u32::MAX.into()) as u32;
+        let map = Segments::one(BlockNr(LOG_START + units.min(u32::MAX.into())), pages.max(1));
+        Layout::with(bytes, log_bytes, map)
+    }
+
+    /// That of a volume whose space map is there.
+    fn with(bytes: u64, log_bytes: u64, map: Segments) -> Result<Layout> {
         let image_blocks = bytes / BLOCK_SIZE as u64;
         if !(IMAGE_BLOCKS_MIN..=IMAGE_BLOCKS_MAX).contains(&image_blocks) {
             let (min, max) =
@@ -50,34 +56,93 @@ impl Layout {
             return Err(Error::Input(format!("a log has {min} to {max} bytes, not {log_bytes}")));
         }
         let log_units = log_bytes.div_ceil(BLOCK_SIZE as u64);
-        let map_start = LOG_START + log_units;
-        let map_blocks = Space::map_blocks(image_blocks);
         let ring = ring_of(image_blocks);
-        let fixed = map_start + map_blocks + RING_BLOCKS;
+        let wanted = (BlockNr(LOG_START + log_units), map_pages(image_blocks));
+        if map.start() != wanted.0 || map.pages() < wanted.1 || map.end() > ring[1] {
+            let text = "the segments of the space map are not where an image of this size has them";
+            return Err(Error::Input(text.into()));
+        }
+        let fixed = LOG_START + log_units + map.blocks() + RING_BLOCKS;
         if fixed + fixed / 4 > image_blocks {
             let fixed = fixed * BLOCK_SIZE as u64;
             return Err(Error::Input(format!(
                 "an image of {bytes} bytes is too small for its {fixed} bytes of log and other fixed parts"
             )));
         }
-        let (log_start, map_start) = (BlockNr(LOG_START), BlockNr(map_start));
-        Ok(Layout { image_blocks, ring, log_start, log_units, map_start, map_blocks })
+        Ok(Layout { image_blocks, ring, log_start: BlockNr(LOG_START), log_units, map })
     }
 
-    /// The blocks where nodes may be.
+    /// For tests of parts: nodes from `first` on in an image of any size.
+    #[cfg(test)]
+    pub(crate) fn of_nodes(first: u64, image_blocks: u64) -> Layout {
+        let (log_start, ring) = (BlockNr(0), [BlockNr(0), BlockNr(image_blocks)]);
+        let map = Segments::one(BlockNr(first - 2), 1);
+        Layout { image_blocks, ring, log_start, log_units: 0, map }
+    }
+
+    /// The layout that a superblock speaks of.
+    pub fn of(superblock: &Superblock) -> Result<Layout> {
+        let Superblock { image_blocks, log_units, map, .. } = superblock;
+        Layout::of_parts(*image_blocks, *log_units, map)
+    }
+
+    /// The layout that an identity block speaks of.
+    pub fn named(identity: &Identity) -> Result<Layout> {
+        let Identity { image_blocks, log_units, map, .. } = identity;
+        Layout::of_parts(*image_blocks, *log_units, map)
+    }
+
+    fn of_parts(blocks: u64, units: u64, map: &Segments) -> Result<Layout> {
+        let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_SIZE as u64);
+        Layout::with(bytes(blocks), bytes(units), map.clone())
+    }
+
+    /// The layout when the volume has grown to `blocks` blocks: where its map has no room for more pages it gets another segment,
+    /// right behind the blocks that there were.
+    pub fn grown(&self, blocks: u64) -> Result<Layout> {
+        let (have, wanted) = (self.map.pages(), map_pages(blocks));
+        let more = blocks.saturating_sub(self.image_blocks + RING_BLOCKS);
+        let mut map = self.map.clone();
+        if wanted > have {
+            // Half as many again as there are, so that 32 are enough for all sizes; but no more than an eighth of what comes.
+            let pages = (wanted - have).max((have / 2).min(more / 16));
+            let segment = Segment { start: BlockNr(self.image_blocks), pages: pages as u32 };
+            map = map.and(segment).ok_or_else(|| {
+                let text = "it has grown in so many small steps that its space map has no room for more: copy it";
+                Error::Input(text.into())
+            })?;
+        }
+        let least = map.end().0.max(self.image_blocks) + RING_BLOCKS;
+        if blocks < least {
+            let bytes = |blocks: u64| blocks * BLOCK_SIZE as u64;
+            let (asked, least) = (bytes(blocks), bytes(least));
+            return Err(Error::Input(format!("{asked} bytes; the next size is {least}")));
+        }
+        Layout::of_parts(blocks, self.log_units, &map)
+    }
+
+    /// How many pages the space map has.
+    pub fn map_pages(&self) -> u64 {
+        map_pages(self.image_blocks)
+    }
+
+    /// The blocks where nodes may be, but for those of later segments of the map.
     pub fn nodes(&self) -> std::ops::Range<u64> {
-        self.map_start.0 + self.map_blocks..self.ring[1].0
+        self.map.first_end().0..self.ring[1].0
     }
 
     /// The fixed regions, which no node may use: first block and length.
-    pub fn fixed(&self) -> [(BlockNr, u64); 4] {
-        [
-            (BlockNr(0), LOG_START),
-            (self.log_start, self.log_units),
-            (self.map_start, self.map_blocks),
-            (self.ring[1], RING_BLOCKS),
-        ]
+    pub fn fixed(&self) -> Vec<(BlockNr, u64)> {
+        let mut fixed = vec![(BlockNr(0), LOG_START), (self.log_start, self.log_units)];
+        fixed.extend(self.map.iter().map(|segment| (segment.start, segment.blocks())));
+        fixed.push((self.ring[1], RING_BLOCKS));
+        fixed
     }
+}
+
+/// How many pages the space map of so many blocks has.
+pub(super) fn map_pages(blocks: u64) -> u64 {
+    blocks.div_ceil(BITS_PER_PAGE as u64)
 }
 
 /// Where the two halves of the superblock ring are.
@@ -93,4 +158,46 @@ pub fn default_log_bytes(bytes: u64) -> u64 {
 /// The block of a slot of the ring: the two slots of an epoch are in different halves.
 pub fn slot_block(ring: [BlockNr; 2], slot: u32) -> BlockNr {
     BlockNr(ring[(slot % 2) as usize].0.saturating_add(u64::from(slot / 2)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the smallest image to the largest, doubled each time or by a gibibyte a time; and to 1 TiB by 125 MiB, which take
+    /// a page each.
+    #[test]
+    fn a_map_needs_few_segments() {
+        let steps = [
+            ("doubled", IMAGE_BLOCKS_MIN, IMAGE_BLOCKS_MAX, u64::MAX),
+            ("a gibibyte more", 1 << 18, IMAGE_BLOCKS_MAX, 1 << 18),
+            ("a page more", 32_000, 1 << 28, 32_000),
+        ];
+        for (what, first, last, step) in steps {
+            let next = |blocks: u64| blocks + blocks.min(step);
+            let mut layout = Layout::new(first * BLOCK_SIZE as u64, LOG_BYTES_MIN).unwrap();
+            let mut blocks = next(first);
+            while blocks <= last {
+                let old = layout.clone();
+                layout = layout.grown(blocks).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(
+                    layout.map.begin_with(&old.map) && layout.map_pages() <= layout.map.pages()
+                );
+                let new = layout.map.blocks() - old.map.blocks();
+                assert!(new <= 2 + (layout.image_blocks - old.image_blocks) / 8, "{what}: {new}");
+                blocks = next(blocks);
+            }
+        }
+    }
+
+    #[test]
+    fn a_volume_grows_by_the_fixed_parts_at_least() {
+        let of = |blocks: u64| Layout::new(blocks * BLOCK_SIZE as u64, LOG_BYTES_MIN).unwrap();
+        // Without another page, and with one.
+        for (from, least) in [(1000, 1016), (31_990, 32_008)] {
+            let error = of(from).grown(least - 1).unwrap_err().to_string();
+            assert!(error.contains(&(least * BLOCK_SIZE as u64).to_string()), "{error}");
+            assert_eq!(of(from).grown(least).unwrap().ring[1].0, least - 16);
+        }
+    }
 }

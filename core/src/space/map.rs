@@ -21,11 +21,6 @@ pub(super) struct PageState {
     hash: Hash,
 }
 
-/// The address of a slot of a page.
-pub fn slot_at(map_start: BlockNr, page: u64, slot: u8) -> u64 {
-    BlockNr(map_start.0 + 2 * page + u64::from(slot)).byte()
-}
-
 /// Which of a page's slots counts: the newest that verifies and is not younger than the superblock.
 /// Also whether the other slot holds something younger, left by a checkpoint that never became durable,
 /// or something that cannot be read or does not verify: the next checkpoint must write over it.
@@ -39,7 +34,7 @@ pub fn choose_slot(
     let mut fault = None;
     let mut unreadable = None;
     for slot in 0..2 {
-        let block = match disk.read(slot_at(superblock.map_start, page, slot), BLOCK_SIZE) {
+        let block = match disk.read(superblock.map.slot(page, slot), BLOCK_SIZE) {
             Ok(block) => block,
             // The hash over all pages tells whether this was the one that counts.
             Err(error) => {
@@ -69,7 +64,7 @@ pub fn choose_slot(
             if let Some(error) = unreadable {
                 return Err(error);
             }
-            let place = Place::Byte(slot_at(superblock.map_start, page, 0));
+            let place = Place::Byte(superblock.map.slot(page, 0));
             Err(Error::corrupt(place, fault.unwrap_or(Fault::Missing("no space-map page".into()))))
         }
     }
@@ -92,18 +87,17 @@ pub fn map_hash(hashes: impl Iterator<Item = Hash>) -> Hash {
 impl Space {
     /// Reads the space map that `superblock` counts on.
     pub fn load(disk: &Disk, superblock: &Superblock) -> Result<Space> {
-        let blocks = superblock.image_blocks;
-        let layout =
-            Layout::new(blocks * BLOCK_SIZE as u64, superblock.log_units * BLOCK_SIZE as u64)?;
-        let mut space = Space::empty(disk.clone(), blocks, layout.nodes());
+        let layout = Layout::of(superblock)?;
+        let mut space = Space::empty(disk.clone(), &layout);
         space.dirty.clear();
-        let map_bytes = superblock.map_pages * 2 * BLOCK_SIZE as u64;
-        disk.will_read(superblock.map_start.byte(), map_bytes);
+        for segment in superblock.map.iter() {
+            disk.will_read(segment.start.byte(), segment.blocks() * BLOCK_SIZE as u64);
+        }
         for page in 0..superblock.map_pages {
             let (slot, map, hash, abandoned) = choose_slot(disk, superblock, page)?;
             space.pages[page as usize] = PageState { slot, hash };
             load_bits(&mut space.used, &map).map_err(|fault| {
-                Error::corrupt(Place::Byte(slot_at(superblock.map_start, page, slot)), fault)
+                Error::corrupt(Place::Byte(superblock.map.slot(page, slot)), fault)
             })?;
             if abandoned {
                 space.dirty.insert(page);
@@ -111,7 +105,7 @@ impl Space {
         }
         let found = map_hash(space.pages.iter().map(|page| page.hash));
         if found != superblock.map_hash {
-            let place = Place::Byte(superblock.map_start.byte());
+            let place = Place::Byte(superblock.map.start().byte());
             let fault = Fault::mismatch("space map hash", superblock.map_hash, found);
             return Err(Error::corrupt(place, fault));
         }
@@ -129,11 +123,9 @@ impl Space {
     /// what else is. If it is to be spared, nothing is placed in blocks that the map of `superblock` has in use: what is
     /// written destroys nothing.
     pub fn rebuilt(disk: &Disk, superblock: &Superblock, spare: bool) -> Result<Space> {
-        let blocks = superblock.image_blocks;
-        let layout =
-            Layout::new(blocks * BLOCK_SIZE as u64, superblock.log_units * BLOCK_SIZE as u64)?;
-        let mut space = Space::empty(disk.clone(), blocks, layout.nodes());
-        let mut spared = Bitmap::new(blocks);
+        let layout = Layout::of(superblock)?;
+        let mut space = Space::empty(disk.clone(), &layout);
+        let mut spared = Bitmap::new(layout.image_blocks);
         for page in 0..superblock.map_pages.min(space.pages.len() as u64) {
             // Without a slot that counts any will do.
             let Ok((slot, map, hash, _)) = choose_slot(disk, superblock, page) else { continue };
@@ -183,8 +175,7 @@ impl Space {
     pub fn claim(&mut self, rows: &[Extent]) -> bool {
         let inside = |row: &Extent| {
             let (start, blocks) = (row.start.0, u64::from(row.blocks));
-            start >= self.nodes.start
-                && start.checked_add(blocks).is_some_and(|end| end <= self.nodes.end)
+            start.checked_add(blocks).is_some_and(|end| self.is_for_nodes(start, end))
                 && !(start..start + blocks).any(|block| self.used.get(block))
         };
         let mut sorted = rows.to_vec();
@@ -198,13 +189,7 @@ impl Space {
 
     /// Writes the pages that changed into their other slots, or the first, so that a page says which checkpoint is the
     /// newest, and its next MSN. Returns the hash over all pages.
-    pub fn write_map(
-        &mut self,
-        disk: &Disk,
-        map_start: BlockNr,
-        birth: Birth,
-        next_msn: Msn,
-    ) -> Result<Hash> {
+    pub fn write_map(&mut self, disk: &Disk, birth: Birth, next_msn: Msn) -> Result<Hash> {
         if self.dirty.is_empty() {
             self.dirty.insert(0);
         }
@@ -212,15 +197,10 @@ impl Space {
             let state = &mut self.pages[page as usize];
             let slot = if is_broken(Mutation::MapInPlace) { state.slot } else { 1 - state.slot };
             let (block, hash) = page_of(&self.used, page, next_msn).encode(birth);
-            disk.write(slot_at(map_start, page, slot), &block)?;
+            disk.write(self.map.slot(page, slot), &block)?;
             *state = PageState { slot, hash };
         }
         Ok(map_hash(self.pages.iter().map(|page| page.hash)))
-    }
-
-    /// Where the map ends: two slots a page.
-    pub fn map_blocks(blocks: u64) -> u64 {
-        2 * blocks.div_ceil(BITS_PER_PAGE as u64)
     }
 }
 

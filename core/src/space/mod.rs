@@ -21,12 +21,13 @@ use std::ops::{Add, Range, Sub};
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS};
+use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS, Segments};
 use crate::ids::{BLOCK_SIZE, BlockNr, Extent, SCATTERED_MAX};
 
 use crate::tuning::{SMALL_BLOCKS, TIGHT_SHARE};
 pub use bitmap::Bitmap;
 use free::Free;
+use layout::map_pages;
 pub(crate) use layout::ring_of;
 pub use layout::{Layout, default_log_bytes, slot_block};
 use retire::Pins;
@@ -56,8 +57,10 @@ pub struct Space {
     lowest: u64,
     dirty: BTreeSet<u64>,
     pages: Vec<map::PageState>,
-    /// Where nodes may be.
+    /// Where nodes may be, but for later segments of the map.
     nodes: Range<u64>,
+    /// Where the map is.
+    map: Segments,
     /// What has become free since somebody asked, if somebody does.
     released: Option<Vec<Extent>>,
 }
@@ -107,9 +110,10 @@ impl Sub for Need {
 }
 
 impl Space {
-    /// The space of a new image of `blocks` blocks of which nothing is used, with nodes in `nodes`.
-    pub fn empty(disk: Disk, blocks: u64, nodes: Range<u64>) -> Space {
-        let pages = blocks.div_ceil(BITS_PER_PAGE as u64);
+    /// The space of a new image of which nothing is used.
+    pub fn empty(disk: Disk, layout: &Layout) -> Space {
+        let (blocks, nodes, map) = (layout.image_blocks, layout.nodes(), layout.map.clone());
+        let pages = map_pages(blocks);
         Space {
             disk,
             used: Bitmap::new(blocks),
@@ -125,6 +129,7 @@ impl Space {
             dirty: (0..pages).collect(),
             pages: vec![map::PageState::default(); pages as usize],
             nodes,
+            map,
             released: None,
         }
     }
@@ -143,12 +148,12 @@ impl Space {
 
     /// The image has grown. What fixed parts have left is free when two checkpoints more are durable.
     pub fn grow(&mut self, old: &Layout, new: &Layout) {
-        let pages = new.map_blocks / 2;
         self.used.grow(new.image_blocks);
         self.free.grow(new.image_blocks);
+        let pages = map_pages(new.image_blocks);
         self.pages.resize(pages as usize, map::PageState::default());
-        self.dirty.extend(old.map_blocks / 2..pages);
-        self.nodes = new.nodes();
+        self.dirty.extend(map_pages(old.image_blocks)..pages);
+        (self.nodes, self.map) = (new.nodes(), new.map.clone());
         let (ring, end) = (old.ring[1], old.image_blocks);
         let left = row(ring.0, end - ring.0);
         self.used.clear(left.start.0, left.blocks.into());
@@ -158,6 +163,11 @@ impl Space {
             self.reserve(start, blocks);
         }
         self.lowest = 0;
+    }
+
+    /// Whether nodes may be in these blocks: no fixed part is.
+    fn is_for_nodes(&self, start: u64, end: u64) -> bool {
+        self.nodes.contains(&start) && end <= self.nodes.end && !self.map.touch(start, end)
     }
 
     /// Takes blocks for an image that is written for the epoch of `birth`: in a row if there is one, and else
@@ -322,6 +332,7 @@ mod tests {
 
     use super::*;
     use crate::device::MemoryDevice;
+    use crate::format::Segment;
     use crate::ids::{Epoch, NodeId, Nonce, VolumeId};
     use crate::mutation::assert_caught;
 
@@ -329,7 +340,7 @@ mod tests {
     fn what_does_not_agree_is_noticed() {
         let sound = || {
             let disk = Disk::new(Arc::new(MemoryDevice::new(100 * BLOCK_SIZE as u64)));
-            let mut space = Space::empty(disk, 100, 10..100);
+            let mut space = Space::empty(disk, &Layout::of_nodes(10, 100));
             space.reserve(BlockNr(0), 10);
             space.take(row(20, 5));
             space.check_invariants();
@@ -347,11 +358,35 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_in_the_map_belongs_to_no_node() {
+        let disk = Disk::new(Arc::new(MemoryDevice::new(2000 * BLOCK_SIZE as u64)));
+        let mut layout = Layout::of_nodes(10, 2000);
+        let grown = Segment { start: BlockNr(1000), pages: 3 };
+        layout.map = layout.map.and(grown).unwrap();
+        let mut space = Space::empty(disk, &layout);
+        space.reserve(BlockNr(0), 10);
+        space.reserve(grown.start, grown.blocks());
+        space.take(row(998, 2));
+        let retire = |space: &mut Space, extent| {
+            let retired = Retired { extent, birth: Epoch(1), owner: Owner::Node(NodeId(1)) };
+            space.retire(retired, Epoch(1))
+        };
+        for extent in [row(8, 1), row(998, 4), row(1000, 1), row(1003, 2), row(1005, 3)] {
+            assert!(retire(&mut space, extent).unwrap_err().is_damage(), "{extent}");
+            assert!(!space.claim(&[extent]), "{extent}");
+        }
+        assert!(space.check_pin(row(1005, 2)).is_err());
+        assert!(space.check_pin(row(1006, 2)).is_ok());
+        retire(&mut space, row(998, 2)).unwrap();
+        space.check_invariants();
+    }
+
+    #[test]
     fn what_is_scattered_is_read_where_it_was_written_and_freed_as_a_whole() {
         const BLOCKS: u64 = 3000;
         let device = Arc::new(MemoryDevice::new(BLOCKS * BLOCK_SIZE as u64));
         let disk = Disk::new(device.clone());
-        let mut space = Space::empty(disk.clone(), BLOCKS, 10..BLOCKS);
+        let mut space = Space::empty(disk.clone(), &Layout::of_nodes(10, BLOCKS));
         space.reserve(BlockNr(0), 10);
         let birth = Birth { volume: VolumeId([3; 16]), epoch: Epoch(5), nonce: Nonce(7) };
         // Every second block is taken, but for a few at the end.

@@ -64,7 +64,7 @@ impl Space {
         let Retired { extent, birth, owner } = retired;
         for part in self.disk.blocks_of(extent)? {
             let (start, end) = (part.start.0, part.end().0);
-            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
+            let inside = self.is_for_nodes(start, end);
             if !inside || !(start..end).all(|block| self.used.get(block)) {
                 let expected = format!("blocks in use by {owner}");
                 let fault = Fault::mismatch("extent of a node", expected, part);
@@ -120,7 +120,7 @@ impl Space {
         let rows = self.disk.blocks_of(extent)?;
         for row in &rows {
             let (start, end) = (row.start.0, row.end().0);
-            let inside = self.nodes.contains(&start) && end <= self.nodes.end;
+            let inside = self.is_for_nodes(start, end);
             if !inside || (start..end).any(|block| self.used.get(block)) {
                 let fault = Fault::mismatch("what a log group binds", "blocks that are free", row);
                 return Err(Error::corrupt(Place::Byte(row.start.byte()), fault));

@@ -113,17 +113,6 @@ impl Table {
         Ok(old)
     }
 
-    /// All pages are written anew at the next checkpoint.
-    pub fn move_all(&mut self, end: NodeId) -> Result<()> {
-        for index in 0..end.0.div_ceil(ENTRIES_PER_PAGE as u64).min(capacity(self.levels)) {
-            if self.load(0, index)? {
-                let slot = self.slot(0, index)?;
-                self.dirty += u64::from(!std::mem::replace(&mut slot.dirty, true));
-            }
-        }
-        Ok(())
-    }
-
     /// At most how many pages are written if `more` nodes move, none of them named `end` or beyond.
     pub fn blocks_max(&self, more: u64, end: NodeId) -> u64 {
         let mut pages = end.0.div_ceil(ENTRIES_PER_PAGE as u64);
@@ -323,6 +312,7 @@ mod tests {
 
     use super::*;
     use crate::device::{Device, MemoryDevice};
+    use crate::space::Layout;
 
     const BLOCKS: u64 = 2000;
 
@@ -344,7 +334,7 @@ mod tests {
 
     fn written(device: Arc<dyn Device>, ids: &[u64]) -> (Table, Space, TableRoot) {
         let disk = Disk::new(device);
-        let mut space = Space::empty(disk.clone(), BLOCKS, 10..BLOCKS);
+        let mut space = Space::empty(disk.clone(), &Layout::of_nodes(10, BLOCKS));
         space.reserve(BlockNr(0), 10);
         let mut table = Table::empty(disk, VolumeId([1; 16]));
         for id in ids {

@@ -269,7 +269,7 @@ mod tests {
     use crate::error::Error;
     use crate::format::{self, Birth, Bounds};
     use crate::node::{Item, Leaf};
-    use crate::space::Space;
+    use crate::space::{Layout, Space};
     use crate::store::{CacheBudget, Geometry};
     use crate::table::Table;
 
@@ -280,7 +280,7 @@ mod tests {
         let geometry =
             Geometry { node_size: 16 << 10, leaf_size: 8 << 10, basement_size: 4096, fanout: 16 };
         let disk = Disk::new(Arc::new(MemoryDevice::new(1000 * BLOCK_SIZE as u64)));
-        let mut space = Space::empty(disk.clone(), 1000, 10..1000);
+        let mut space = Space::empty(disk.clone(), &Layout::of_nodes(10, 1000));
         space.reserve(BlockNr(0), 10);
         let volume = VolumeId([1; 16]);
         let birth = Birth { volume, epoch: Epoch(1), nonce: Nonce(1) };

@@ -290,7 +290,7 @@ impl Volume {
         };
         let Store { table, space, disk, .. } = &mut self.trees.wait_mut().store;
         let root = table.write(space, birth)?;
-        let map_hash = space.write_map(disk, self.superblock.map_start, birth, next_msn)?;
+        let map_hash = space.write_map(disk, birth, next_msn)?;
         let mut roots = vec![RootRef { epoch: birth.epoch, held: false, table: root }];
         roots.extend(self.superblock.roots.iter().copied().take(limits::ROOTS_MAX - 1));
         let (log_head, first_group) = match continued {

@@ -70,7 +70,7 @@ impl Volume {
         }
         let volume = VolumeId(derive(&options.uuid, "volume id"));
         let nonce = Nonce(u64::from_le_bytes(derive(&options.uuid, "first nonce")));
-        let mut space = Space::empty(disk.clone(), layout.image_blocks, layout.nodes());
+        let mut space = Space::empty(disk.clone(), &layout);
         for (start, blocks) in layout.fixed() {
             zero(&disk, start, blocks)?;
             space.reserve(start, blocks);
@@ -92,6 +92,7 @@ impl Volume {
             image_blocks: layout.image_blocks,
             ring: layout.ring,
             log_units: layout.log_units,
+            map: layout.map.clone(),
             incompatible,
             error_met: false,
         };
@@ -144,8 +145,8 @@ pub(super) fn unborn(
         log_units: layout.log_units,
         log_head: 0,
         first_group: 1,
-        map_start: layout.map_start,
-        map_pages: layout.map_blocks / 2,
+        map: layout.map.clone(),
+        map_pages: layout.map_pages(),
         map_hash: Hash::default(),
         table: TableRoot { page, levels: 1 },
         next_node: NodeId(3),

@@ -1,75 +1,48 @@
 //! Making a volume larger.
 //!
-//! Two of the fixed parts depend on the size: the space map, behind the log, has more pages, and the second half of the
-//! superblock ring is at the new end. So nodes that are where the map is going to be move away first. The
-//! checkpoint of the larger volume then touches nothing that the one before it uses; its superblock stands
-//! where only the new identity block leads, which one write that cannot tear puts in place.
+//! Two of the fixed parts depend on the size: the space map has more pages, for which it may get another segment behind the blocks
+//! that there were, and the second half of the superblock ring is at the new end. The checkpoint of the larger volume touches nothing
+//! that the one before it uses; its superblock stands where only the new identity block leads, which one write that cannot tear
+//! puts in place.
 
 use super::Volume;
 use crate::error::{Error, Result};
 use crate::format::Identity;
-use crate::format::limits::SUPERBLOCK_SLOTS;
 use crate::ids::*;
 use crate::space::Layout;
 
-/// So many checkpoints, and a block that was used by the one before them is free.
-const CHECKPOINTS: usize = 3;
-
 impl Volume {
     /// Makes the volume larger, up to `bytes`, which the device must have. Everything is durable then. After an error or
-    /// a power cut it has the old size, or one between the two.
+    /// a power cut it has the old size, or the new one. Nothing that is there moves.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
         self.ensure_ready()?;
-        if bytes > self.trees.wait().store.disk.len() {
-            let len = self.trees.wait().store.disk.len();
+        let len = self.trees.wait().store.disk.len();
+        if bytes > len {
             return Err(Error::Misuse(format!("{bytes} bytes on a device of {len}")));
         }
-        let block = BLOCK_SIZE as u64;
-        while self.superblock.image_blocks < bytes / block {
-            let old = self.layout(self.superblock.image_blocks)?;
-            // One step at most doubles the map, so that it takes few blocks from the nodes.
-            let blocks = (bytes / block).min(2 * old.image_blocks);
-            let new = self.layout(blocks)?;
-            if new.ring[1] < BlockNr(old.image_blocks) {
-                let least = (old.image_blocks + (blocks - new.ring[1].0)) * block;
-                return Err(Error::Input(format!("{bytes} bytes; the next size is {least}")));
-            }
-            let result = self.step_to(&old, &new);
-            self.whole(result)?;
+        let blocks = bytes / BLOCK_SIZE as u64;
+        if blocks <= self.superblock.image_blocks {
+            return Ok(());
         }
-        Ok(())
+        let old = Layout::of(&self.superblock)?;
+        let new = old.grown(blocks)?;
+        let result = self.grow_to(&old, &new);
+        self.whole(result)
     }
 
-    fn layout(&self, blocks: u64) -> Result<Layout> {
-        let block = BLOCK_SIZE as u64;
-        Layout::new(blocks * block, self.superblock.log_units * block)
-    }
-
-    fn step_to(&mut self, old: &Layout, new: &Layout) -> Result<()> {
-        let region = old.nodes().start..new.nodes().start;
-        if !region.is_empty() {
-            // What is on its way, after a replay for one, has a place when this is done; then nothing gets one there.
-            self.checkpoint()?;
-            self.trees.wait_mut().store.space.keep_out(region.clone());
-            self.trees.wait_mut().store.move_out(&region)?;
-            for _ in 0..CHECKPOINTS {
-                // What has moved away is not to be used again.
-                self.trees.wait_mut().store.space.keep_out(region.clone());
-                self.checkpoint()?;
-            }
-        }
+    fn grow_to(&mut self, old: &Layout, new: &Layout) -> Result<()> {
         // What stood there must not be taken for pages of the map, or for slots of the ring.
         let zeros = vec![0; BLOCK_SIZE];
-        let ring = new.ring[1].0..new.ring[1].0 + u64::from(SUPERBLOCK_SLOTS) / 2;
-        for block in region.chain(ring) {
+        let fresh = new.fixed().into_iter().filter(|(start, _)| start.0 >= old.image_blocks);
+        for block in fresh.flat_map(|(start, blocks)| start.0..start.0 + blocks) {
             self.trees.wait().store.disk.write(BlockNr(block).byte(), &zeros)?;
         }
         self.trees.wait_mut().store.space.grow(old, new);
         self.superblock.image_blocks = new.image_blocks;
-        self.superblock.map_pages = new.map_blocks / 2;
-        let ring = new.ring;
-        self.larger =
-            Some(Identity { image_blocks: new.image_blocks, ring, ..self.identity.clone() });
+        self.superblock.map_pages = new.map_pages();
+        self.superblock.map = new.map.clone();
+        let (image_blocks, ring, map) = (new.image_blocks, new.ring, new.map.clone());
+        self.larger = Some(Identity { image_blocks, ring, map, ..self.identity.clone() });
         self.checkpoint()
     }
 }

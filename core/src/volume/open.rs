@@ -28,7 +28,7 @@ use crate::ids::*;
 use crate::log::{Log, LogReader, Region, Scanned, Survey, Values, scan};
 use crate::mutation::{Mutation, is_broken};
 use crate::node::Node;
-use crate::space::{Space, ring_of};
+use crate::space::{Layout, Space, ring_of};
 use crate::store::{CacheBudget, Geometry, Store};
 use crate::table::Table;
 use crate::tree::{self, Balance, Ordered};
@@ -177,6 +177,7 @@ pub fn identity_again(disk: &Disk) -> Option<Identity> {
         image_blocks: superblock.image_blocks,
         ring: ring_of(superblock.image_blocks),
         log_units: superblock.log_units,
+        map: superblock.map.clone(),
         incompatible: superblock.features.incompatible,
         // Why else would anybody ask.
         error_met: true,
@@ -340,7 +341,7 @@ impl Volume {
         // Pages of the space map that an older checkpoint used have been written over; nothing is allocated for it.
         let space = match options.mode {
             Mode::Checkpoint if superblock.birth.epoch < newest => {
-                Space::empty(disk.clone(), superblock.image_blocks, 0..0)
+                Space::empty(disk.clone(), &Layout::of(&superblock)?)
             }
             _ => Space::load(&disk, &superblock)?,
         };

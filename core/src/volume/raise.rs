@@ -15,7 +15,7 @@ use crate::ids::*;
 use crate::log::{End, Region, scan};
 use crate::space::Layout;
 use crate::space::Space;
-use crate::space::map::{choose_slot, map_hash, slot_at};
+use crate::space::map::{choose_slot, map_hash};
 use crate::store::Geometry;
 use crate::table::read_page;
 use crate::tuning::RAISE_BYTES;
@@ -42,8 +42,7 @@ fn raise(
     older: Option<&Superblock>,
     last: Epoch,
 ) -> Option<Superblock> {
-    let block = BLOCK_SIZE as u64;
-    let layout = Layout::new(identity.image_blocks * block, identity.log_units * block).ok()?;
+    let layout = Layout::named(identity).ok()?;
     let (birth, next_msn) = newest(disk, identity, &layout, last)?;
     if older.is_some_and(|older| older.birth.epoch >= birth.epoch) {
         return None;
@@ -52,7 +51,8 @@ fn raise(
         birth,
         next_msn,
         image_blocks: layout.image_blocks,
-        map_pages: layout.map_blocks / 2,
+        map: layout.map.clone(),
+        map_pages: layout.map_pages(),
         log_epoch: birth.epoch,
         log_nonce: birth.nonce,
         ..older.cloned().unwrap_or_else(|| plain(identity, &layout))
@@ -88,9 +88,8 @@ fn plain(identity: &Identity, layout: &Layout) -> Superblock {
 
 /// Epoch, nonce and next MSN of the youngest page of the space map up to epoch `last`.
 fn newest(disk: &Disk, identity: &Identity, layout: &Layout, last: Epoch) -> Option<(Birth, Msn)> {
-    let slots = (0..layout.map_blocks).filter_map(|at| {
-        let bytes =
-            disk.read(slot_at(layout.map_start, at / 2, (at % 2) as u8), BLOCK_SIZE).ok()?;
+    let slots = (0..2 * layout.map_pages()).filter_map(|at| {
+        let bytes = disk.read(layout.map.slot(at / 2, (at % 2) as u8), BLOCK_SIZE).ok()?;
         let (seal, page) = MapPage::decode(&bytes, None).ok()?;
         let ours = seal.birth.volume == identity.volume && page.page == at / 2;
         let ours = ours && seal.birth.epoch <= last;

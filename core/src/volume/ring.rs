@@ -295,14 +295,18 @@ fn misplaced(found: &Superblock, slot: u32, identity: &Identity) -> Option<Fault
     if found.image_blocks > identity.image_blocks {
         return Some(Fault::mismatch("image blocks", identity.image_blocks, found.image_blocks));
     }
-    let block = BLOCK_SIZE as u64;
-    let layout = match Layout::new(found.image_blocks * block, found.log_units * block) {
+    let is_smaller = found.image_blocks < identity.image_blocks;
+    if !identity.map.begin_with(&found.map) || !(is_smaller || found.map == identity.map) {
+        let fault = Fault::mismatch("segments of the space map", &identity.map, &found.map);
+        return Some(fault);
+    }
+    let layout = match Layout::of(found) {
         Ok(layout) => layout,
         Err(error) => return Some(Fault::Missing(error.to_string())),
     };
     let ring = ring_of(identity.image_blocks);
-    let places = [found.log_start, found.map_start, identity.ring[0], identity.ring[1]];
-    let expected = [layout.log_start, layout.map_start, ring[0], ring[1]];
-    let text = |places: [BlockNr; 4]| places.map(|place| place.0.to_string()).join(", ");
+    let places = [found.log_start, identity.ring[0], identity.ring[1]];
+    let expected = [layout.log_start, ring[0], ring[1]];
+    let text = |places: [BlockNr; 3]| places.map(|place| place.0.to_string()).join(", ");
     (places != expected).then(|| Fault::mismatch("fixed places", text(expected), text(places)))
 }

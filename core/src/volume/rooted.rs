@@ -57,10 +57,11 @@ impl Volume {
             image_blocks: layout.image_blocks,
             ring: layout.ring,
             log_units: layout.log_units,
+            map: layout.map.clone(),
             incompatible: 0,
             error_met: false,
         };
-        let space = Space::empty(disk.clone(), layout.image_blocks, layout.nodes());
+        let space = Space::empty(disk.clone(), &layout);
         let table = Table::open(disk.clone(), volume, root);
         let newest = superblock.birth.epoch;
         let parts = Parts { disk, identity, superblock, newest, space, table };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::*;
 use betr_core::ids::*;
-use betr_core::space::map::{map_hash, slot_at};
+use betr_core::space::map::map_hash;
 use betr_core::space::slot_block;
 use betr_core::volume::Mode;
 use betr_tests::{open, tight};
@@ -36,7 +36,7 @@ impl Forge {
         let ring = volume.identity().ring;
         assert_eq!(superblock.map_pages, 1, "a small image");
         let slots = (0..2).filter_map(|slot| {
-            let at = slot_at(superblock.map_start, 0, slot) as usize;
+            let at = superblock.map.slot(0, slot) as usize;
             let (seal, map) = MapPage::decode(&bytes[at..at + BLOCK_SIZE], None).ok()?;
             Some((seal.birth.epoch, slot, map))
         });
@@ -355,7 +355,7 @@ impl Forge {
     pub fn seal_map(&mut self) {
         self.map.next_msn = self.superblock.next_msn;
         let (bytes, hash) = self.map.encode(self.birth());
-        let at = slot_at(self.superblock.map_start, 0, self.map_slot) as usize;
+        let at = self.superblock.map.slot(0, self.map_slot) as usize;
         self.bytes[at..at + BLOCK_SIZE].copy_from_slice(&bytes);
         self.superblock.map_hash = map_hash([hash].into_iter());
         self.superblock.used_blocks = self.map.used().into();

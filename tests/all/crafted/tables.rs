@@ -295,7 +295,7 @@ pub(super) const CASES: &[Case] = &[
         forge.bytes
     }),
     ("the map says that the fixed regions are free", Finds(Code::BlockUnmarked), |mut forge| {
-        let end = forge.superblock.map_start.0 + 2;
+        let end = forge.superblock.map.start().0 + 2;
         let blocks = forge.superblock.image_blocks;
         forge.mark(0..end, false);
         forge.mark(blocks - 16..blocks, false);
@@ -310,7 +310,7 @@ pub(super) const CASES: &[Case] = &[
         forge.seal()
     }),
     ("the map says that the nodes are free", Finds(Code::BlockUnmarked), |mut forge| {
-        let start = forge.superblock.map_start.0 + 2;
+        let start = forge.superblock.map.start().0 + 2;
         forge.mark(start..forge.superblock.image_blocks - 16, false);
         forge.seal()
     }),

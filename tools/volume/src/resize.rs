@@ -16,8 +16,8 @@ use serde_json::json;
 /// Make an image larger
 ///
 /// An image file is extended; what is new takes no room until it is used. A device must have the size already. Contents,
-/// UUID and label stay. After an error or a power cut the image has its old size, or one in between, and the same
-/// command goes on from there. Images do not become smaller.
+/// UUID and label stay. After an error or a power cut the image has its old size or the new one. Images do not
+/// become smaller.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Print nothing on standard output

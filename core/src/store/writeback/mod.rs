@@ -3,7 +3,6 @@
 mod flight;
 mod strays;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -147,39 +146,6 @@ impl Store {
         let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
         let extent = self.space.place(blocks, self.birth)?;
         Ok(self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash))
-    }
-
-    /// Everything that lies in these blocks is written elsewhere by the next checkpoint.
-    pub fn move_out(&mut self, blocks: &Range<u64>) -> Result<()> {
-        if blocks.is_empty() {
-            return Ok(());
-        }
-        for id in (1..self.next_node.0).map(NodeId) {
-            let Some(entry) = self.table.get(id)? else { continue };
-            let mut moves = self.overlap(entry.extent, blocks)?;
-            if entry.height > Height(0)
-                && let Node::Internal(internal) = &*self.node(id)?
-            {
-                for run in internal.runs() {
-                    moves |= self.overlap(run.reference().extent, blocks)?;
-                }
-            }
-            if !moves {
-                continue;
-            }
-            let freed = self.edit(id, |node, disk| match node {
-                Node::Leaf(leaf) => leaf.open(disk).map(|()| Vec::new()),
-                Node::Internal(internal) => internal.unseal(disk),
-            })?;
-            self.retire(freed)?;
-        }
-        self.table.move_all(self.next_node)
-    }
-
-    fn overlap(&self, extent: Extent, blocks: &Range<u64>) -> Result<bool> {
-        let parts = self.disk.blocks_of(extent)?;
-        let inside = |part: &Extent| part.start.0 < blocks.end && blocks.start < part.end().0;
-        Ok(parts.iter().any(inside))
     }
 
     /// A leaf has its place: the values in it that were waiting are bound to it.

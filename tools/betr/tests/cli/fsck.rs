@@ -37,7 +37,7 @@ pub fn structures(bytes: &[u8]) -> Vec<(&'static str, usize)> {
     let table = superblock.table.page.block.byte() as usize;
     let (_, page) = TablePage::decode(block(bytes, table), None).unwrap();
     let PageBody::Entries(entries) = page.body else { panic!("a small image has one page") };
-    let map = superblock.map_start.byte() as usize;
+    let map = superblock.map.start().byte() as usize;
     let maps = [map, map + BLOCK_SIZE];
     let map = maps.into_iter().find(|at| Magic::of(block(bytes, *at)) == Some(Magic::SpaceMap));
     let mut all =

@@ -255,7 +255,7 @@ fn an_older_checkpoint_serves_and_is_said() {
         let at = slot_at(&bytes, slot);
         bytes[at + 100] ^= 1;
     }
-    let map = newest.map_start.byte() as usize;
+    let map = newest.map.start().byte() as usize;
     bytes[map..map + 2 * 4096].fill(0);
     fs::write(&image, &bytes).unwrap();
     let (text, _) = salvage(&image, &dir, 3);
@@ -271,7 +271,7 @@ fn without_any_superblock_there_may_be_a_way() {
     for way in [true, false] {
         let (_guard, dir) = scratch();
         let (image, _) = damaged(&dir, |bytes| {
-            let map = superblock(bytes).1.map_start.byte() as usize;
+            let map = superblock(bytes).1.map.start().byte() as usize;
             for slot in 0..32 {
                 let at = slot_at(bytes, slot);
                 bytes[at..at + 4096].fill(0);

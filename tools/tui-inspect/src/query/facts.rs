@@ -180,20 +180,15 @@ fn features(features: Features) -> Vec<Row> {
 fn regions(image: &Image) -> Vec<Row> {
     let Some(superblock) = &image.superblock else { return Vec::new() };
     let block = BLOCK_SIZE as u64;
-    let bytes = superblock.image_blocks.saturating_mul(block);
-    let Ok(layout) = Layout::new(bytes, superblock.log_units.saturating_mul(block)) else {
-        return Vec::new();
-    };
+    let Ok(layout) = Layout::of(superblock) else { return Vec::new() };
     let [front, back] = layout.ring;
     let half = layout.image_blocks - back.0;
     let nodes = layout.nodes();
-    let all = [
-        ("ring, first", front.0, half),
-        ("log", layout.log_start.0, layout.log_units),
-        ("space map", layout.map_start.0, layout.map_blocks),
-        ("nodes", nodes.start, nodes.end - nodes.start),
-        ("ring, second", back.0, half),
-    ];
+    let mut all =
+        vec![("ring, first", front.0, half), ("log", layout.log_start.0, layout.log_units)];
+    all.extend(layout.map.iter().map(|part| ("space map", part.start.0, part.blocks())));
+    all.push(("nodes", nodes.start, nodes.end - nodes.start));
+    all.push(("ring, second", back.0, half));
     let row = |(name, start, blocks): (&str, u64, u64)| {
         let text = format!("b:{:#x}, {}", start * block, words::blocks(blocks));
         fact(name, Cell::new(Role::Link, text)).to([Spot::byte(start * block)])

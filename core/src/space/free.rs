@@ -101,16 +101,31 @@ impl Free {
         match least.and_then(|least| self.by_longest.range((least, 0)..).next()) {
             Some((_, region)) => {
                 let rows = self.rows(u64::from(*region)).filter(|(_, count)| *count >= blocks);
-                rows.min_by_key(|(_, count)| *count).map(|(start, _)| start)
+                rows.min_by_key(|(_, count)| *count).map(|(start, _)| self.beginning(start))
             }
             // Rows go on from one region to the next.
             None => self.first_row(0, blocks),
         }
     }
 
-    /// The longest row of free blocks within one region, and its length.
+    /// The first block of the row that a free block is in, which is the first of the row in its region: what is taken leaves the
+    /// rest of a row in one piece.
+    fn beginning(&self, block: u64) -> u64 {
+        let mut start = block;
+        while start > 0 && start.is_multiple_of(REGION) {
+            let before = u64::from(self.regions[(start / REGION - 1) as usize].last);
+            if before == 0 {
+                break;
+            }
+            start -= before;
+        }
+        start
+    }
+
+    /// The longest row of free blocks within one region, and its length; of several the first.
     pub fn longest_row(&self) -> Option<(u64, u64)> {
-        let (_, region) = self.by_longest.last()?;
+        let (longest, _) = self.by_longest.last()?;
+        let (_, region) = self.by_longest.range((*longest, 0)..).next()?;
         self.rows(u64::from(*region)).max_by_key(|(start, count)| (*count, u64::MAX - start))
     }
 
@@ -269,5 +284,19 @@ mod tests {
         assert_eq!(free.shortest_row(41), None);
         free.give(2 * REGION + 2, 38);
         assert_eq!(free.shortest_row(42), Some(2 * REGION - 2), "over the end of a region");
+        assert_eq!(free.longest_row(), Some((100, 40)), "the first of two");
+    }
+
+    #[test]
+    fn what_is_taken_leaves_the_rest_of_a_row_in_one_piece() {
+        let mut free = Free::all_but(Bitmap::new(4 * REGION));
+        free.take(0, 4 * REGION);
+        free.give(REGION - 10, 110);
+        for (count, start) in [(60, REGION - 10), (50, REGION + 50)] {
+            assert_eq!(free.shortest_row(count), Some(start));
+            free.take(start, count);
+        }
+        free.give(REGION - 10, 2 * REGION + 20);
+        assert_eq!(free.shortest_row(REGION), Some(REGION - 10), "through a region that is free");
     }
 }

@@ -28,6 +28,8 @@ pub(super) enum Continued {
 /// How many of the leaves that range deletes cover are dropped before a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pruned {
+    /// None.
+    None,
     /// As many as take no longer than others can wait; the rest after it, piece by piece ([`Volume::prune_some`]).
     Some,
     /// All for which there is room.
@@ -164,7 +166,7 @@ impl Volume {
             return Ok(());
         }
         self.counters.fences += 1;
-        self.checkpoint_with(Pruned::Some)
+        self.checkpoint_with(Pruned::None)
     }
 
     fn sync_whole(&mut self) -> Result<Syncing> {
@@ -279,6 +281,7 @@ impl Volume {
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
         let thrifty = self.trees.wait().store.is_thrifty();
         self.prune(match pruned {
+            Pruned::None => 0,
             Pruned::Some => PRUNED_IN_CHECKPOINT,
             Pruned::All => u64::MAX,
         })?;

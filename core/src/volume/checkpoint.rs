@@ -71,6 +71,13 @@ pub enum Syncing {
 }
 
 impl Syncing {
+    /// An error was met meanwhile: it stays noted in the identity block that a checkpoint writes.
+    pub(super) fn note_error(&mut self) {
+        if let Syncing::Checkpoint(checkpoint) = self {
+            checkpoint.identity.error_met = true;
+        }
+    }
+
     /// Waits until it is durable.
     pub fn wait(&self) -> Result<()> {
         match self {
@@ -344,7 +351,8 @@ impl Volume {
         self.counters.checkpoints += 1;
         (self.changed, self.latest) = (None, None);
         self.nonce_before = self.superblock.birth.nonce;
-        (self.identity, self.unidentified) = (identity, false);
+        let error_met = self.identity.error_met || identity.error_met;
+        (self.identity, self.unidentified) = (Identity { error_met, ..identity }, false);
         self.trees.wait_mut().store.space.checkpointed(superblock.first_group);
         let nonce = Nonce((self.nonces)());
         self.trees.wait_mut().store.begin_epoch(Birth {

@@ -137,6 +137,7 @@ impl Volume {
         if let Some(larger) = &mut self.larger {
             larger.error_met = true;
         }
+        self.unfinished.iter_mut().for_each(Syncing::note_error);
         Ok(())
     }
 

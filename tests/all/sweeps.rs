@@ -13,8 +13,8 @@ use betr_core::fs::Fs;
 use betr_core::ids::{BLOCK_SIZE, Extent, NodeId, Time};
 use betr_core::mend::repair;
 use betr_core::space::slot_block;
-use betr_core::volume::{Mode, Volume, read_identity, write_identity};
-use betr_tests::{clock, formatted, open, tight, tiny};
+use betr_core::volume::{Mode, OpenOptions, Volume, read_identity, slots_of, write_identity};
+use betr_tests::{clock, formatted, nonces, open, tight, tiny};
 
 const IMAGE: u64 = 2 << 20;
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -315,6 +315,52 @@ fn a_volume_grows_many_times() {
     let fs = Fs::open(open(whole, Mode::ReadOnly, tight(), 3).unwrap().0, clock(0));
     let root = fs.root().unwrap();
     assert!(fs.find(&root, b"last").unwrap().is_some());
+}
+
+/// Who goes back to a checkpoint of before a growth has the smaller volume, and can let it grow again: first as far as the identity
+/// block says already.
+#[test]
+fn a_volume_that_went_back_grows_again() {
+    let (from, to, further) = (120u64 << 20, 140 << 20, 400 << 20);
+    for last in [to, further] {
+        let device = Arc::new(MemoryDevice::new(further));
+        let mut fs = formatted(Arc::new(Shorter(device.clone(), from)), tiny(), tight(), 1);
+        take(&mut fs, &steps(SOME));
+        fs.checkpoint().unwrap();
+        let slot = slots_of(fs.volume().superblock().birth.epoch)[0];
+        drop(fs);
+        let whole: Arc<dyn Device> = device.clone();
+        let mut volume = open(whole.clone(), Mode::ReadWrite, tight(), 2).unwrap().0;
+        volume.grow(to).unwrap();
+        drop(volume);
+        let ring = read_identity(&Disk::new(whole.clone())).unwrap().ring;
+        let slots = || {
+            let of = |slot| slot_block(ring, slot).byte() as usize;
+            let bytes = device.snapshot();
+            (0..32).map(|slot| bytes[of(slot)..][..BLOCK_SIZE].to_vec()).collect::<Vec<_>>()
+        };
+        let options =
+            OpenOptions { slot: Some(slot), ..OpenOptions::new(Mode::ReadWrite, nonces(3)) };
+        let mut fs = Fs::open(Volume::open(whole.clone(), options).unwrap().0, clock(9));
+        take(&mut fs, &steps("mkdir /again"));
+        fs.checkpoint().unwrap();
+        assert_eq!(fs.volume().superblock().image_blocks * BLOCK_SIZE as u64, from);
+        drop(fs);
+        let before = slots();
+        let mut volume = open(whole.clone(), Mode::ReadWrite, tight(), 4).unwrap().0;
+        volume.grow(last).unwrap();
+        assert_eq!(volume.superblock().image_blocks * BLOCK_SIZE as u64, last);
+        assert_eq!(volume.identity().image_blocks, volume.superblock().image_blocks);
+        assert!(volume.superblock().map == volume.identity().map);
+        drop(volume);
+        let after = slots();
+        let kept = before.iter().zip(&after).filter(|(before, after)| before == after).count();
+        assert!(last == further || kept >= 28, "{kept} slots of the ring are as they were");
+        let report = check(&whole, ALL, &mut ());
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        let fs = Fs::open(open(whole, Mode::ReadOnly, tight(), 5).unwrap().0, clock(0));
+        assert!(fs.find(&fs.root().unwrap(), b"again").unwrap().is_some());
+    }
 }
 
 /// Where all nodes are.

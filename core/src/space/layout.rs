@@ -104,7 +104,8 @@ impl Layout {
         let more = blocks.saturating_sub(self.image_blocks + RING_BLOCKS);
         let mut map = self.map.clone();
         if wanted > have {
-            // Half as many again as there are, so that 32 are enough for all sizes; but no more than an eighth of what comes.
+            // Half as many again as there are, so that the list of segments is long enough for all but small steps; but no more
+            // than an eighth of what comes.
             let pages = (wanted - have).max((have / 2).min(more / 16));
             let segment = Segment { start: BlockNr(self.image_blocks), pages: pages as u32 };
             map = map.and(segment).ok_or_else(|| {
@@ -112,8 +113,11 @@ impl Layout {
                 Error::Input(text.into())
             })?;
         }
-        let least = map.end().0.max(self.image_blocks) + RING_BLOCKS;
+        let mut least = map.end().0.max(self.image_blocks) + RING_BLOCKS;
         if blocks < least {
+            if wanted <= have && map_pages(least) > have {
+                least += 2 * (map_pages(least) - have);
+            }
             let bytes = |blocks: u64| blocks * BLOCK_SIZE as u64;
             let (asked, least) = (bytes(blocks), bytes(least));
             return Err(Error::Input(format!("{asked} bytes; the next size is {least}")));
@@ -196,6 +200,8 @@ mod tests {
         // Without another page, and with one.
         for (from, least) in [(1000, 1016), (31_990, 32_008)] {
             let error = of(from).grown(least - 1).unwrap_err().to_string();
+            assert!(error.contains(&(least * BLOCK_SIZE as u64).to_string()), "{error}");
+            let error = of(from).grown(from + 1).unwrap_err().to_string();
             assert!(error.contains(&(least * BLOCK_SIZE as u64).to_string()), "{error}");
             assert_eq!(of(from).grown(least).unwrap().ring[1].0, least - 16);
         }

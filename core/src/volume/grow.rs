@@ -8,8 +8,9 @@
 use super::Volume;
 use crate::error::{Error, Result};
 use crate::format::Identity;
+use crate::format::limits::SUPERBLOCK_SLOTS;
 use crate::ids::*;
-use crate::space::Layout;
+use crate::space::{Layout, slot_block};
 
 impl Volume {
     /// Makes the volume larger, up to `bytes`, which the device must have. Everything is durable then. After an error or
@@ -20,29 +21,38 @@ impl Volume {
         if bytes > len {
             return Err(Error::Misuse(format!("{bytes} bytes on a device of {len}")));
         }
-        let blocks = bytes / BLOCK_SIZE as u64;
-        if blocks <= self.superblock.image_blocks {
+        let (blocks, known) = (bytes / BLOCK_SIZE as u64, Layout::named(&self.identity)?);
+        let old = Layout::of(&self.superblock)?;
+        if old.image_blocks < known.image_blocks {
+            // A checkpoint of before the last growth has been gone back to.
+            let result = self.grow_to(&old, &known);
+            self.whole(result)?;
+        }
+        if blocks <= known.image_blocks {
             return Ok(());
         }
-        let old = Layout::of(&self.superblock)?;
-        let new = old.grown(blocks)?;
-        let result = self.grow_to(&old, &new);
+        let new = known.grown(blocks)?;
+        let result = self.grow_to(&known, &new);
         self.whole(result)
     }
 
     fn grow_to(&mut self, old: &Layout, new: &Layout) -> Result<()> {
         // What stood there must not be taken for pages of the map, or for slots of the ring.
-        let zeros = vec![0; BLOCK_SIZE];
-        let fresh = new.fixed().into_iter().filter(|(start, _)| start.0 >= old.image_blocks);
-        for block in fresh.flat_map(|(start, blocks)| start.0..start.0 + blocks) {
-            self.trees.wait().store.disk.write(BlockNr(block).byte(), &zeros)?;
+        let pages = old.map_pages()..new.map_pages();
+        let pages = pages.flat_map(|page| [0, 1].map(|slot| new.map.slot(page, slot)));
+        let is_known = new.ring == self.identity.ring;
+        let ring = (0..SUPERBLOCK_SLOTS).filter(|slot| slot % 2 == 1 && !is_known);
+        let ring = ring.map(|slot| slot_block(new.ring, slot).byte());
+        for byte in pages.chain(ring) {
+            self.trees.wait().store.disk.write(byte, &[0; BLOCK_SIZE])?;
         }
         self.trees.wait_mut().store.space.grow(old, new);
         self.superblock.image_blocks = new.image_blocks;
         self.superblock.map_pages = new.map_pages();
         self.superblock.map = new.map.clone();
         let (image_blocks, ring, map) = (new.image_blocks, new.ring, new.map.clone());
-        self.larger = Some(Identity { image_blocks, ring, map, ..self.identity.clone() });
+        let larger = Identity { image_blocks, ring, map, ..self.identity.clone() };
+        self.larger = Some(larger).filter(|larger| *larger != self.identity);
         self.checkpoint()
     }
 }

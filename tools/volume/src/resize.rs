@@ -10,7 +10,7 @@ use betr_cli::{Exit, Failure, Io, show};
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::ids::{BLOCK_SIZE, Time};
-use betr_core::volume::{Mode, NonceSource, OpenOptions, Volume, read_identity};
+use betr_core::volume::{Mode, NonceSource, OpenOptions, Ring, Volume, read_identity};
 use serde_json::json;
 
 /// Make an image larger
@@ -42,7 +42,11 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let device = image.device();
     let as_it_is = Disk::new(device.clone());
     let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
-    let before = read_identity(&as_it_is).map_err(failed)?.image_blocks * BLOCK_SIZE as u64;
+    let identity = read_identity(&as_it_is).map_err(failed)?;
+    // It may have been gone back to a checkpoint of before it grew.
+    let ring = Ring::read(&as_it_is, &identity).map_err(failed)?;
+    let blocks = ring.newest().map_or(identity.image_blocks, |newest| newest.image_blocks);
+    let before = blocks * BLOCK_SIZE as u64;
     let asked = args.size.unwrap_or(image.len) / BLOCK_SIZE as u64 * BLOCK_SIZE as u64;
     if asked < before {
         return Err(Failure::failed(format!(

@@ -67,7 +67,7 @@ impl Free {
         }
     }
 
-    /// The first row of so many free blocks at or after `from`.
+    /// The first row of `blocks` free blocks at or after `from`.
     pub fn first_row(&self, from: u64, blocks: u64) -> Option<u64> {
         let mut region = from / REGION;
         // Free blocks up to the beginning of the region, in a row.
@@ -94,8 +94,8 @@ impl Free {
         None
     }
 
-    /// A row of so many free blocks that is not much longer: of the region whose longest row is the shortest, the shortest one that
-    /// is long enough.
+    /// A row of at least `blocks` free blocks, and few more: of the regions whose longest row is long enough, the one where that row is
+    /// shortest; in it, the shortest row that is long enough.
     pub fn shortest_row(&self, blocks: u64) -> Option<u64> {
         let least = u16::try_from(blocks).ok().filter(|least| u64::from(*least) <= REGION);
         match least.and_then(|least| self.by_longest.range((least, 0)..).next()) {

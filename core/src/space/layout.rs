@@ -144,7 +144,7 @@ impl Layout {
     }
 }
 
-/// How many pages the space map of so many blocks has.
+/// How many pages the space map of an image of `blocks` blocks has: one for each 32,000.
 pub(super) fn map_pages(blocks: u64) -> u64 {
     blocks.div_ceil(BITS_PER_PAGE as u64)
 }

@@ -246,7 +246,8 @@ impl Space {
         Ok(Extent { start: placed?, blocks: blocks as u32 })
     }
 
-    /// Makes rows of so many blocks busy, and behind them blocks for maps; returns how many rows come before these.
+    /// Adds rows of `blocks` blocks in all to `taken`, the longest first, and behind them one block for each map; all become busy.
+    /// Returns the number of rows.
     fn gather(&mut self, blocks: u64, taken: &mut Vec<Extent>) -> Result<usize> {
         let full = self.full(blocks);
         let mut left = blocks;

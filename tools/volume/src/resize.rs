@@ -53,6 +53,12 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             "{name}: has {before} bytes, and does not become smaller: {asked} bytes are asked for"
         )));
     }
+    let known = identity.image_blocks * BLOCK_SIZE as u64;
+    if asked > before && asked < known {
+        return Err(Failure::failed(format!(
+            "{name}: has {before} bytes since it went back to a checkpoint of before it grew to {known}: the next size is {known}"
+        )));
+    }
     if image.is_block_device && asked > image.len {
         return Err(Failure::failed(format!("{name}: the device has only {} bytes", image.len)));
     }

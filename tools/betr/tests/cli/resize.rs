@@ -44,3 +44,29 @@ fn what_is_refused_leaves_the_file_as_it_was() {
     assert_eq!(fs::metadata(&image).unwrap().len(), 2 << 20);
     run("fsck -fn IMG", &image, &dir, 0);
 }
+
+/// An image that goes back to a checkpoint of before it grew is smaller than its file, and grows to its old size first.
+#[test]
+fn an_image_that_went_back_grows_again() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("image");
+    run("mkfs -q IMG 130M", &image, &dir, 0);
+    run("mkdir IMG /a", &image, &dir, 0);
+    run("resize IMG 200M", &image, &dir, 0);
+    // The checkpoint before the last one, by its slot.
+    let (out, _) = run("dump IMG super", &image, &dir, 0);
+    let slots = out.lines().filter(|line| line.starts_with(" slot") && line.contains("epoch"));
+    let slots: Vec<&str> = slots.filter_map(|line| line.split_whitespace().nth(1)).collect();
+    let slot = slots[slots.len() - 2];
+    run(&format!("replay -b {slot} IMG apply --in-place"), &image, &dir, 0);
+    let before = fingerprint(&image).0;
+    let (_, err) = run("resize IMG 150M", &image, &dir, 1);
+    assert!(err.contains("the next size is 209715200"), "{err}");
+    assert_eq!(fingerprint(&image).0, before);
+    for size in ["200M", "300M"] {
+        let (out, _) = run(&format!("resize IMG {size}"), &image, &dir, 0);
+        assert!(!out.contains("already"), "{out}");
+        run("fsck -fn --data IMG", &image, &dir, 0);
+        assert!(run("ls IMG /", &image, &dir, 0).0.contains('a'));
+    }
+}

@@ -41,12 +41,14 @@ pub enum Error {
     #[error(transparent)]
     Corrupt(Box<Damage>),
     /// The volume has no room for the operation.
-    #[error("no space left in the image: {need_blocks} blocks needed, {free_blocks} free")]
+    #[error("no space left in the image: {need_blocks} blocks needed, {free_blocks} free{}", held(*held_blocks))]
     NoSpace {
         /// Blocks that the operation would take.
         need_blocks: u64,
         /// Blocks that may be taken.
         free_blocks: u64,
+        /// Blocks that snapshots alone use.
+        held_blocks: u64,
     },
     /// The file system that the image is stored on has no room for it. What has been changed waits in memory; nothing
     /// more is changed until there is room.
@@ -89,6 +91,14 @@ pub enum Blame {
     Image,
     /// This program.
     Program,
+}
+
+/// What is said of blocks that snapshots alone use.
+fn held(blocks: u64) -> String {
+    match blocks {
+        0 => String::new(),
+        _ => format!(", and snapshots keep {blocks}, which dropping some of them gives back"),
+    }
 }
 
 impl Error {

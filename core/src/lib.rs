@@ -21,8 +21,11 @@ pub mod format;
 
 pub mod disk;
 
+mod page;
 pub mod space;
 pub mod table;
+
+pub mod holds;
 
 pub mod node;
 

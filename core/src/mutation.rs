@@ -40,6 +40,12 @@ pub enum Mutation {
     RecordForgotten,
     /// A checkpoint amid a recovery begins a log of its own.
     ReplayCutOff,
+    /// What a hold uses is given up when the live volume does not use it any more.
+    HeldFreed,
+    /// What a hold uses alone is not noted as dead.
+    DeadForgotten,
+    /// A drop gives up what an older hold uses.
+    DropTooMuch,
 }
 
 /// A change that breaks something.
@@ -64,7 +70,7 @@ pub(crate) fn assert_caught<T>(
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 17] = [
+    pub const ALL: [Mutation; 20] = [
         Mutation::ExtentUnpinned,
         Mutation::LoggedExtentUnpinned,
         Mutation::BindingsUnverified,
@@ -82,6 +88,9 @@ impl Mutation {
         Mutation::TornSlotKept,
         Mutation::RecordForgotten,
         Mutation::ReplayCutOff,
+        Mutation::HeldFreed,
+        Mutation::DeadForgotten,
+        Mutation::DropTooMuch,
     ];
 }
 

@@ -62,10 +62,14 @@ fn superblock() -> Superblock {
         log_nonce: Nonce(77),
         inflow: Inflow { bytes: 99, growth: Growth { messages: 3, bytes: 88 } },
         nodes: 9,
-        roots: vec![
-            RootRef { epoch: Epoch(7), held: true, table },
-            RootRef { epoch: Epoch(6), held: false, table },
-        ],
+        holds: HoldsRoot {
+            held: 2,
+            going: 1,
+            newest: Epoch(6),
+            blocks: 777,
+            dead: DeadList { newest: Some(table.page), records: 5, blocks: 55 },
+            pages: std::array::from_fn(|at| (at != 1).then_some(table.page)),
+        },
         prunes: vec![
             PruneRange { tree: TreeId::Metadata, lo: Key::default(), hi: Key::copied(&[7; 64]) },
             PruneRange { tree: TreeId::Data, lo: Key::copied(b"a"), hi: Key::copied(b"b") },

@@ -16,6 +16,7 @@ mod files;
 mod format;
 mod full;
 mod growth;
+mod holds;
 mod hostile;
 mod keys;
 mod lenient;

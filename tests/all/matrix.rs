@@ -112,12 +112,38 @@ const LEGAL: &[(&str, &str, &str)] = &[
     ("superblock, both slots", "next inode", GREATER),
     ("superblock, both slots", "next node id", GREATER),
     ("superblock, both slots", "next zone id", GREATER),
-    ("superblock, both slots", "root, epoch", ROOTS),
-    ("superblock, both slots", "root, flags", ROOTS),
-    ("superblock, both slots", "root, table root, birth epoch", ROOTS),
-    ("superblock, both slots", "root, table root, block", ROOTS),
-    ("superblock, both slots", "root, table root, hash", ROOTS),
-    ("superblock, both slots", "root, table root, levels", ROOTS),
+    ("head of a leaf of a snapshot", "seal, nonce", NONCE),
+    ("head of a leaf of a snapshot", "write sequence", SEQUENCE),
+    (
+        "head of an internal node of a snapshot",
+        "child, first live run",
+        "there are no messages for the child in the runs between",
+    ),
+    ("head of an internal node of a snapshot", "next run", GREATER),
+    ("head of an internal node of a snapshot", "seal, nonce", NONCE),
+    ("head of an internal node of a snapshot", "write sequence", SEQUENCE),
+    ("table page of a snapshot", "seal, nonce", NONCE),
+    (
+        "page of snapshots",
+        "hold, epoch",
+        "it is before what died after it, and behind what it uses",
+    ),
+    ("page of snapshots", "hold, table root, birth epoch", GOING),
+    ("page of snapshots", "hold, used blocks", GOING),
+    ("page of snapshots", "hold, flags", "it is for whoever thins out snapshots"),
+    ("page of snapshots", "hold, image blocks", "it is how large the volume was"),
+    ("page of snapshots", "hold, name", "it is any"),
+    ("page of snapshots", "hold, next MSN", GREATER),
+    ("page of snapshots", "hold, next inode", GREATER),
+    ("page of snapshots", "hold, next node id", GREATER),
+    ("page of snapshots", "hold, next zone id", GREATER),
+    ("page of snapshots", "hold, nonce", NONCE),
+    ("page of snapshots", "hold, wall nanoseconds", "it is any time"),
+    ("page of snapshots", "hold, wall seconds", "it is any time"),
+    ("page of snapshots", "seal, epoch", "it is that of its pointer"),
+    ("page of snapshots", "seal, nonce", NONCE),
+    ("page of a dead list", "record, died", AT),
+    ("page of a dead list", "seal, nonce", NONCE),
     ("superblock, both slots", "wall nanoseconds", "it is any time"),
     ("superblock, both slots", "wall seconds", "it is any time"),
 ];
@@ -133,7 +159,8 @@ const GREATER: &str = "greater than every one in use";
 const ORDER: &str = "it is as old, compared with those to the same keys";
 const SHAPE: &str = "it says how trees are to be shaped, not how they are";
 const LOG: &str = "the log goes on there, and holds nothing";
-const ROOTS: &str = "remembered roots are not followed";
+const GOING: &str = "the snapshot is being dropped";
+const AT: &str = "it is any time from the snapshot before to the one after";
 
 /// What became of an image.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -227,6 +254,9 @@ fn structure(part: &Part, last_group: u64) -> &'static str {
         _ if last => "what the last log group binds",
         Kind::Leaf if part.name.starts_with("log:") => "head of a leaf that the log binds",
         Kind::Slice { .. } if part.name.starts_with("log:") => "slice that the log binds",
+        Kind::TablePage if part.name.starts_with("s:") => "table page of a snapshot",
+        Kind::Leaf if part.name.starts_with("s:") => "head of a leaf of a snapshot",
+        Kind::Internal if part.name.starts_with("s:") => "head of an internal node of a snapshot",
         kind => kind.name(),
     }
 }
@@ -250,6 +280,7 @@ fn subjects() -> Vec<Subject> {
         mended::logged(),
         crafted::scattered_image(),
         mended::settled(),
+        mended::held(),
     ];
     images.iter().map(|image| Subject::new(image)).collect()
 }
@@ -264,7 +295,10 @@ fn chosen(subjects: &[Subject]) -> Vec<(&Subject, &Part, Field)> {
         let disk = Disk::new(device);
         // A value that something pending replaces is not read.
         let is_read = |part: &&Part| part.kind != Kind::MetaValue || subject.settled;
-        for part in subject.anatomy.parts().iter().filter(is_read) {
+        // Parts of snapshots are those of the live volume, but for what is found in them.
+        let heads = [Kind::TablePage, Kind::Leaf, Kind::Internal];
+        let is_apart = |part: &&Part| !part.name.starts_with("s:") || heads.contains(&part.kind);
+        for part in subject.anatomy.parts().iter().filter(is_read).filter(is_apart) {
             for field in part.fields(&disk).unwrap() {
                 let name = structure(part, subject.last_group);
                 // What may say few things is looked at with each.

@@ -165,6 +165,32 @@ pub(crate) fn settled() -> Vec<u8> {
     device.snapshot()
 }
 
+/// An image with three snapshots, of which one is being dropped, and with what has died before and after each.
+pub(crate) fn held() -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(2 << 20));
+    let mut fs = formatted(device.clone(), tiny(), roomy(), 3);
+    hostile::fill(&mut fs, 0..20, 60);
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let volume = open(device.clone(), Mode::ReadWrite, roomy(), 4).unwrap().0;
+    let mut fs = Fs::open(volume, clock(100));
+    for (number, name) in ["one", "two", "three"].into_iter().enumerate() {
+        fs.volume_mut().take_hold(name).unwrap();
+        let root = fs.root().unwrap();
+        for file in 5 * number..5 * number + 4 {
+            fs.unlink(&root, format!("file-{file:03}").as_bytes()).unwrap();
+        }
+        let more = 20 + 2 * number as u32;
+        hostile::fill(&mut fs, more..more + 2, 60);
+        fs.volume_mut().drain().unwrap();
+        fs.checkpoint().unwrap();
+    }
+    fs.volume_mut().begin_drop("two").unwrap();
+    assert!(fs.volume().can_drop(), "it is not done");
+    drop(fs);
+    device.snapshot()
+}
+
 /// An image with several groups in its log, which bind values late.
 pub(crate) fn logged() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(4 << 20));

@@ -12,6 +12,15 @@ use betr_core::mutation::{Mutation, break_rule};
 /// Distinct states of each workload that are looked at, at most. Most rules are missed much sooner.
 const STATES: u64 = 2500;
 
+/// Where a rule can be missed: those of snapshots alone where there are some.
+fn workloads(mutation: Mutation) -> Vec<Workload> {
+    let mut workloads = Workload::all();
+    if matches!(mutation, Mutation::HeldFreed | Mutation::DeadForgotten | Mutation::DropTooMuch) {
+        workloads.retain(|workload| workload.name == "snapshots");
+    }
+    workloads
+}
+
 #[test]
 fn every_broken_rule_is_found() {
     let options = Options { states: STATES, ..Options::default() };
@@ -19,7 +28,7 @@ fn every_broken_rule_is_found() {
     for mutation in Mutation::ALL {
         let start = Instant::now();
         break_rule(Some(mutation));
-        let explored = explore(&Workload::all(), options);
+        let explored = explore(&workloads(mutation), options);
         break_rule(None);
         let states: u64 = explored.tallies.iter().map(|(_, tally)| tally.distinct).sum();
         let seconds = start.elapsed().as_secs_f32();

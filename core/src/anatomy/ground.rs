@@ -9,10 +9,10 @@ use crate::address::Address;
 use crate::disk::Disk;
 use crate::error::Result;
 use crate::format::*;
+use crate::holds::read_pages;
 use crate::ids::*;
 use crate::log::scan;
-use crate::space::Layout;
-use crate::space::{Bitmap, Space};
+use crate::space::{Bitmap, DeadPages, Layout, Space};
 use crate::table::{Table, read_page};
 
 /// Each block may be claimed so often, on the average.
@@ -41,6 +41,12 @@ pub enum Purpose {
     Run(NodeId, RunSeq),
     /// A map of an image that lies scattered.
     ScatterMap,
+    /// A page of snapshots: level and index.
+    Holds(u8, u64),
+    /// A page of a dead list.
+    DeadList,
+    /// What only snapshots use: what it was of, and the epochs that wrote it and that no longer used it.
+    Kept(Dead),
     /// What a log group has bound values to, and nothing else uses any more.
     Bound(u64),
     /// In use, says the space map; nothing that was found says what for.
@@ -73,24 +79,33 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Looks at all that says what is used for what: table, heads of internal nodes, log and space map.
-    pub fn of(disk: &Disk, superblock: &Superblock) -> Ground {
-        let mut survey = Survey::new(disk, superblock);
-        survey.look(superblock, None);
-        survey.end(superblock)
+    /// Looks at all that says what is used for what: table, heads of internal nodes, snapshots, log and space map.
+    ///
+    /// Of a snapshot `live` is the superblock of the volume: what the snapshot does not use is what it is there.
+    pub fn of(disk: &Disk, superblock: &Superblock, live: Option<&Superblock>) -> Ground {
+        let mut survey = Survey::new(disk, live.unwrap_or(superblock));
+        for superblock in [Some(superblock), live].into_iter().flatten() {
+            survey.look(superblock, None);
+        }
+        survey.end(live.unwrap_or(superblock))
     }
 
     /// What one block is used for, if it is in the image; and what could not be read of that which says so. Table, heads
-    /// of internal nodes, log and space map are each read only where those before say nothing of the block.
+    /// of internal nodes, snapshots, log and space map are each read only where those before say nothing of the block.
     pub fn of_block(
         disk: &Disk,
         superblock: &Superblock,
+        live: Option<&Superblock>,
         block: u64,
     ) -> (Option<Area>, Vec<String>) {
-        let mut survey = Survey::new(disk, superblock);
-        survey.look(superblock, Some(block));
+        let mut survey = Survey::new(disk, live.unwrap_or(superblock));
+        for superblock in [Some(superblock), live].into_iter().flatten() {
+            if !survey.knows(block) {
+                survey.look(superblock, Some(block));
+            }
+        }
         if !survey.knows(block) {
-            let ground = survey.end(superblock);
+            let ground = survey.end(live.unwrap_or(superblock));
             return (ground.at(block).cloned(), ground.damage);
         }
         let is_there = |area: &Area| (area.start..area.start + area.blocks).contains(&block);
@@ -175,6 +190,10 @@ impl<'d> Survey<'d> {
                 self.runs(*id, entry);
             }
         }
+        if is_enough(self) {
+            return;
+        }
+        self.holds(superblock);
         if is_enough(self) {
             return;
         }
@@ -308,6 +327,44 @@ impl<'d> Survey<'d> {
         entries
     }
 
+    /// Pages of snapshots and of dead lists, and what is on these.
+    fn holds(&mut self, superblock: &Superblock) {
+        let volume = superblock.birth.volume;
+        let mut lists = vec![superblock.holds.dead];
+        let mut seen = HashSet::new();
+        let pages =
+            read_pages(self.disk, volume, &superblock.holds, &mut |page| seen.insert(page.block));
+        for found in pages {
+            self.add(found.pointer.block.0, 1, || Purpose::Holds(found.level, found.index));
+            match found.page {
+                Ok(HoldsPage { body: HoldsBody::Holds(holds), .. }) => {
+                    lists.extend(holds.iter().flatten().map(|hold| hold.dead));
+                }
+                Ok(_) => {}
+                Err(error) => self.damage.push(error.to_string()),
+            }
+        }
+        for list in lists {
+            let mut pages = DeadPages::new(self.disk, volume, list);
+            while let Some(place) = pages.next_place() {
+                // A page that something else has as well is not read: this ends every list that leads into another.
+                if !self.add(place.block.0, 1, || Purpose::DeadList) {
+                    break;
+                }
+                match pages.next_page() {
+                    Ok(Some((_, page))) => page.dead.into_iter().for_each(|dead| {
+                        self.take(dead.extent, || Purpose::Kept(dead));
+                    }),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.damage.push(error.to_string());
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
     fn runs(&mut self, id: NodeId, entry: &Entry) {
         let head = self.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
         let head = match head.map(|head| InternalHead::decode(&head, None)) {
@@ -334,7 +391,7 @@ pub fn keys_at(
     let (entry, byte, run) = match address {
         Address::Node(id) => (entry_of(*id)?, None, None),
         Address::Byte(byte) => {
-            let (area, _) = Ground::of_block(disk, superblock, byte / BLOCK_SIZE as u64);
+            let (area, _) = Ground::of_block(disk, superblock, None, byte / BLOCK_SIZE as u64);
             match area.map(|area| area.purpose) {
                 Some(Purpose::Node(_, entry)) => (Some(entry), Some(*byte), None),
                 Some(Purpose::Run(id, seq)) => (entry_of(id)?, Some(*byte), Some(seq)),

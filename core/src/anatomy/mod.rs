@@ -10,6 +10,8 @@
 //! super:SLOT                        one slot of the ring
 //! map:PAGE/SLOT                     a slot of a page of the space map
 //! table:LEVEL/INDEX                 a page of the allocation table
+//! holds:LEVEL/INDEX                 a page of snapshots, or of pointers to such pages
+//! dead:BLOCK                        a page of a dead list
 //! n:ID                              the head of a node
 //! n:ID/basement:B                   a key section of a leaf
 //! n:ID/basement:B/chunk:C           values of it that have one hash
@@ -20,6 +22,8 @@
 //! n:ID/run:R/ranges                 range messages
 //! …/padding                         what is zero up to the end of the blocks
 //! scatter:BLOCK                     a map of an image that lies scattered
+//! s:NAME/table:LEVEL/INDEX          a page of the table of a snapshot, which neither the live volume nor a younger one has
+//! s:NAME/n:ID/…                     a node of it, alike
 //! log:GROUP                         a log group
 //! log:GROUP/binding:B/…             a leaf or a slice that it binds values in
 //! ```

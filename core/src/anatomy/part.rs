@@ -45,6 +45,8 @@ pub enum Kind {
     Slice { count: usize },
     Ranges { count: usize },
     ScatterMap,
+    Holds,
+    Dead,
     Group,
     Padding,
 }
@@ -103,6 +105,8 @@ impl Kind {
             Kind::Slice { .. } => "slice",
             Kind::Ranges { .. } => "range messages",
             Kind::ScatterMap => "scatter map",
+            Kind::Holds => "page of snapshots",
+            Kind::Dead => "page of a dead list",
             Kind::Group => "log group",
             Kind::Padding => "padding",
         }
@@ -130,6 +134,8 @@ impl Kind {
             Kind::Slice { count } => decode_slice(bytes, count, trace).map(drop),
             Kind::Ranges { count } => decode_ranges(bytes, count, trace).map(drop),
             Kind::ScatterMap => ScatterMap::decode(bytes, trace).map(drop),
+            Kind::Holds => HoldsPage::decode(bytes, trace).map(drop),
+            Kind::Dead => DeadPage::decode(bytes, trace).map(drop),
             Kind::Group => Group::decode(bytes, trace).map(drop),
             Kind::Padding => Fields::traced(bytes, trace).zeros_to_end(),
         }

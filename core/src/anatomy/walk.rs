@@ -8,9 +8,12 @@ use super::{Above, Anatomy, Kind, Part, Seals};
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{self, *};
+use crate::holds::read_pages;
 use crate::ids::*;
 use crate::log::{LogReader, Region};
+use crate::space::DeadPages;
 use crate::space::map::choose_slot;
+use crate::table::read_page;
 use crate::volume::{Ring, read_identity};
 
 /// Takes the image on `disk` apart.
@@ -29,7 +32,8 @@ pub(super) fn walk(disk: &Disk) -> Result<Anatomy> {
         walker.sealed(&name, Kind::Superblock, slot.byte, BLOCK_SIZE, Vec::new());
     }
     let map = walker.map(superblock, above)?;
-    walker.table(superblock, above)?;
+    let tables = walker.holds(superblock, above)?;
+    walker.tables(superblock.birth.volume, tables)?;
     walker.log(superblock)?;
     Ok(Anatomy { parts: walker.parts, map })
 }
@@ -47,6 +51,22 @@ pub(super) fn node(disk: &Disk, id: NodeId, entry: &Entry) -> Result<Vec<Part>> 
 struct Walker<'d> {
     disk: &'d Disk,
     parts: Vec<Part>,
+}
+
+/// Where a table begins.
+struct Rooted {
+    /// What stands before the names of what it alone has.
+    prefix: String,
+    root: TableRoot,
+    above: Above,
+}
+
+/// A page that is to be looked at, of the first table that leads to it.
+struct Waiting {
+    rank: usize,
+    index: u64,
+    pointer: PagePointer,
+    above: Above,
 }
 
 /// What is to be found at a place, and how it is known there.
@@ -133,45 +153,135 @@ impl Walker<'_> {
         Ok(current)
     }
 
-    /// The pages of the table, and the nodes that they name.
-    fn table(&mut self, superblock: &Superblock, part: usize) -> Result<()> {
-        let root = superblock.table;
+    /// Where the tables of the live volume and of all snapshots begin, the youngest first; and the pages that say so of snapshots, with
+    /// those of all dead lists.
+    fn holds(&mut self, superblock: &Superblock, part: usize) -> Result<Vec<Rooted>> {
         let offsets = self.offsets(part)?;
-        let above = ["table root, hash", "root 0, table root, hash"];
-        let above = above.map(|name| Above::Hash { part, at: offsets[name] }).to_vec();
-        let mut waiting = vec![(root.levels - 1, 0, root.page, above)];
-        let mut nodes = Vec::new();
-        while let Some((level, index, pointer, above)) = waiting.pop() {
-            let at = pointer.block.byte();
-            let block = self.disk.read(at, BLOCK_SIZE)?;
-            let (_, page) = TablePage::decode(&block, None).map_err(|error| corrupt(at, error))?;
-            let name = format!("table:{level}/{index}");
-            let part = self.sealed(&name, Kind::TablePage, at, BLOCK_SIZE, above);
+        let hash = |name: String| Above::Hash { part, at: offsets[&name] };
+        let live = hash("table root, hash".into());
+        let mut tables = vec![(Epoch(u64::MAX), String::new(), superblock.table, live)];
+        let volume = superblock.birth.volume;
+        let mut lists = vec![(
+            superblock.holds.dead,
+            hash_of(&offsets, part, "holds, dead list, newest page, hash"),
+        )];
+        let mut above: HashMap<u64, Above> = HashMap::new();
+        for (at, page) in superblock.holds.pages.iter().enumerate() {
+            if let Some(page) = page {
+                above.insert(page.block.0, hash(format!("holds, page {at}, hash")));
+            }
+        }
+        for found in read_pages(self.disk, volume, &superblock.holds, &mut |_| true) {
+            let (name, at) =
+                (format!("holds:{}/{}", found.level, found.index), found.pointer.block.byte());
+            let above_it = above.remove(&found.pointer.block.0).into_iter().collect();
+            let part = self.sealed(&name, Kind::Holds, at, BLOCK_SIZE, above_it);
             let offsets = self.offsets(part)?;
-            let hash = |name: String| Above::Hash { part, at: offsets[&name] };
-            match &page.body {
-                PageBody::Pointers(pointers) => {
-                    for (slot, pointer) in pointers.iter().enumerate().rev() {
-                        let Some(pointer) = pointer else { continue };
-                        let below = index * POINTERS_PER_PAGE as u64 + slot as u64;
-                        let above = vec![hash(format!("pointer {slot}, hash"))];
-                        waiting.push((level - 1, below, *pointer, above));
+            match found.page?.body {
+                HoldsBody::Pointers(pointers) => {
+                    for (at, page) in pointers.iter().enumerate() {
+                        let Some(page) = page else { continue };
+                        let hash = hash_of(&offsets, part, &format!("pointer {at}, hash"));
+                        above.extend(hash.map(|hash| (page.block.0, hash)));
                     }
                 }
-                PageBody::Entries(entries) => {
-                    for (slot, entry) in entries.iter().enumerate() {
-                        let Some(entry) = entry else { continue };
-                        let id = NodeId(index * ENTRIES_PER_PAGE as u64 + slot as u64);
-                        nodes.push((id, *entry, hash(format!("entry {slot}, hash"))));
+                HoldsBody::Holds(holds) => {
+                    for (at, hold) in holds.iter().enumerate() {
+                        let Some(hold) = hold else { continue };
+                        let name = format!("hold {at}, dead list, newest page, hash");
+                        lists.push((hold.dead, hash_of(&offsets, part, &name)));
+                        let root = hash_of(&offsets, part, &format!("hold {at}, table root, hash"));
+                        if let Some(root) = root.filter(|_| hold.state == HoldState::Held) {
+                            tables.push((
+                                hold.epoch,
+                                format!("s:{}/", hold.name),
+                                hold.table,
+                                root,
+                            ));
+                        }
                     }
                 }
             }
         }
-        nodes.into_iter().try_for_each(|(id, entry, above)| {
+        for (list, mut above) in lists {
+            let mut pages = DeadPages::new(self.disk, volume, list);
+            while let Some((at, _)) = pages.next_page()? {
+                let name = format!("dead:{}", at.block);
+                let above_it = above.take().into_iter().collect();
+                let part = self.sealed(&name, Kind::Dead, at.block.byte(), BLOCK_SIZE, above_it);
+                above = hash_of(&self.offsets(part)?, part, "previous page, hash");
+            }
+        }
+        tables.sort_by_key(|(epoch, ..)| std::cmp::Reverse(*epoch));
+        Ok(tables
+            .into_iter()
+            .map(|(_, prefix, root, above)| Rooted { prefix, root, above })
+            .collect())
+    }
+
+    /// The pages of some tables, and the nodes that they name: each once, with all that says its hash.
+    fn tables(&mut self, volume: VolumeId, tables: Vec<Rooted>) -> Result<()> {
+        // Level by level, so that whatever says a hash comes before what it is of.
+        let mut levels: Vec<Vec<Waiting>> = Vec::new();
+        for (rank, Rooted { root, above, .. }) in tables.iter().enumerate() {
+            let level = root.levels as usize - 1;
+            levels.resize_with(levels.len().max(level + 1), Vec::new);
+            levels[level].push(Waiting { rank, index: 0, pointer: root.page, above: *above });
+        }
+        let mut pages: HashMap<u64, usize> = HashMap::new();
+        let mut nodes: Vec<(usize, NodeId, Entry, Vec<Above>)> = Vec::new();
+        let mut places: HashMap<u64, usize> = HashMap::new();
+        while let Some(mut waiting) = levels.pop() {
+            let level = levels.len() as u8;
+            waiting.sort_by_key(|page| (page.rank, page.index));
+            for Waiting { rank, index, pointer, above } in waiting {
+                if let Some(part) = pages.get(&pointer.block.0) {
+                    self.parts[*part].above.push(above);
+                    continue;
+                }
+                let page = read_page(self.disk, volume, &pointer, level, index)?;
+                let name = format!("{}table:{level}/{index}", tables[rank].prefix);
+                let at = pointer.block.byte();
+                let part = self.sealed(&name, Kind::TablePage, at, BLOCK_SIZE, vec![above]);
+                pages.insert(pointer.block.0, part);
+                let offsets = self.offsets(part)?;
+                let hash = |name: String| Above::Hash { part, at: offsets[&name] };
+                match &page.body {
+                    PageBody::Pointers(pointers) => {
+                        for (slot, pointer) in pointers.iter().enumerate() {
+                            let Some(pointer) = *pointer else { continue };
+                            let index = index * POINTERS_PER_PAGE as u64 + slot as u64;
+                            let above = hash(format!("pointer {slot}, hash"));
+                            let below = &mut levels[usize::from(level) - 1];
+                            below.push(Waiting { rank, index, pointer, above });
+                        }
+                    }
+                    PageBody::Entries(entries) => {
+                        for (slot, entry) in entries.iter().enumerate() {
+                            let Some(entry) = entry else { continue };
+                            let id = NodeId(index * ENTRIES_PER_PAGE as u64 + slot as u64);
+                            let above = hash(format!("entry {slot}, hash"));
+                            match places.get(&entry.extent.start.0) {
+                                Some(at) => nodes[*at].3.push(above),
+                                None => {
+                                    places.insert(entry.extent.start.0, nodes.len());
+                                    nodes.push((rank, id, *entry, vec![above]));
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        for (rank, id, entry, mut above) in nodes {
             let Entry { extent, head_bytes, height, .. } = entry;
             self.maps(extent, None)?;
-            self.node(Found { name: &id.to_string(), extent, head_bytes, height, above })
-        })
+            let name = format!("{}{id}", tables[rank].prefix);
+            let (first, part) = (above.remove(0), self.parts.len());
+            self.node(Found { name: &name, extent, head_bytes, height, above: first })?;
+            self.parts[part].above.extend(above);
+        }
+        Ok(())
     }
 
     /// The maps of an image that lies scattered; `above` says the hash of the first.
@@ -356,6 +466,11 @@ impl Walker<'_> {
         }
         Ok(())
     }
+}
+
+/// A hash that a part says, if it has such a field.
+fn hash_of(offsets: &HashMap<String, usize>, part: usize, name: &str) -> Option<Above> {
+    offsets.get(name).map(|at| Above::Hash { part, at: *at })
 }
 
 /// How the value of a key reads.

@@ -174,6 +174,18 @@ catalog! {
     ValueInvalid "N06" Error WithLoss "7.2" "value does not verify"
         "The bytes of this value are lost."
         "The value goes: bytes of a file become a hole.";
+    HoldsInvalid "H01" Error WithLoss "6.1" "page of snapshots does not verify"
+        "The snapshots on it cannot be looked at. The live volume does not need it."
+        "The snapshots on it are given up, and what they alone use becomes free.";
+    HoldWrong "H02" Error WithLoss "6.1" "what is said of snapshots is wrong"
+        "Counts, names or sizes are not those of what there is. Nothing is lost."
+        "It is counted afresh; a name that is there twice gets a number.";
+    DeadWrong "H03" Error WithLoss "6.2" "dead list is not what snapshots keep"
+        "What died is not what the tables of two snapshots say, or a page of the list does not verify. Dropping a snapshot would free too much, or too little."
+        "The list is made anew from the tables.";
+    SnapshotDamaged "H04" Error WithLoss "6.1" "part of a snapshot does not verify"
+        "What the snapshot has there is lost. The live volume does not use it."
+        "The snapshot is given up.";
     KeyInvalid "F01" Error WithLoss "11.2" "key cannot be"
         "It is no key of this index."
         "The entry is dropped.";

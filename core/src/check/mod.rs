@@ -10,6 +10,7 @@
 mod catalog;
 mod correction;
 mod fixed;
+mod holds;
 mod indexes;
 mod leaf;
 mod links;
@@ -135,6 +136,8 @@ pub struct Report {
     pub label: String,
     /// Whether the user chose the slot to start from.
     pub slot_chosen: bool,
+    /// The names of snapshots parts of which do not verify.
+    pub damaged_holds: Vec<String>,
 }
 
 impl Report {
@@ -273,6 +276,10 @@ fn check_state(
             let detail = format!("{what}: {found}, and the superblock says {stated}");
             report.add(Code::GrowthWrong, Place::Image, detail);
         }
+    }
+    if superblock.holds.held + superblock.holds.going > 0 {
+        let live = holds::Live { disk, superblock, entries: &entries, summaries: nodes.summaries };
+        live.check(&mut owners, options, report);
     }
     owners.compare(disk, superblock, report);
     if report.is_passable() && content_of(superblock) == Content::Files {

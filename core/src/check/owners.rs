@@ -1,5 +1,7 @@
 //! Who owns which block, and whether the space map says the same.
 
+use std::collections::HashSet;
+
 use super::{Code, Report};
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
@@ -15,6 +17,8 @@ pub(super) struct Owners {
     birth: Birth,
     owned: Bitmap,
     fixed: Bitmap,
+    /// What may be taken again: two checkpoints share it.
+    shared: HashSet<Extent>,
     /// Whether something could not be read that says what else is owned.
     incomplete: bool,
 }
@@ -35,6 +39,7 @@ impl Owners {
             birth: superblock.birth,
             owned: fixed.clone(),
             fixed,
+            shared: HashSet::new(),
             incomplete: false,
         }
     }
@@ -49,6 +54,21 @@ impl Owners {
         !self.incomplete
     }
 
+    /// How many blocks are owned, those of fixed regions included.
+    pub fn count(&self) -> u64 {
+        self.owned.set_count()
+    }
+
+    /// How many of them are fixed.
+    pub fn fixed_count(&self) -> u64 {
+        self.fixed.set_count()
+    }
+
+    /// These extents have been taken, and may be again: two checkpoints share them.
+    pub fn share(&mut self, shared: HashSet<Extent>) {
+        self.shared = shared;
+    }
+
     /// What is owned besides the fixed regions.
     pub fn rows(&self) -> Vec<Extent> {
         difference(&self.owned, &self.fixed)
@@ -56,6 +76,9 @@ impl Owners {
 
     /// Something at `place` owns `extent`, with its maps if it is scattered. False if it cannot.
     pub fn take(&mut self, extent: Extent, place: impl Fn() -> Place, report: &mut Report) -> bool {
+        if self.shared.contains(&extent) {
+            return true;
+        }
         let taken = match self.disk.blocks_of(extent).and_then(|parts| self.ours(extent, parts)) {
             Ok(parts) => parts.into_iter().all(|part| self.take_row(part, &place, report)),
             Err(error) => {

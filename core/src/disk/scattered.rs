@@ -95,6 +95,14 @@ impl Disk {
         Ok(maps.chain(scattered.extents.iter().copied()).collect())
     }
 
+    /// How many blocks of the device an image takes, those of its maps included.
+    pub fn blocks_in(&self, extent: Extent) -> Result<u64> {
+        match extent.is_scattered() {
+            false => Ok(extent.blocks.into()),
+            true => Ok(self.blocks_of(extent)?.iter().map(|part| u64::from(part.blocks)).sum()),
+        }
+    }
+
     /// The hash that a scattered image's first map must have; zero for any other image.
     pub fn map_hash(&self, extent: Extent) -> Result<Hash> {
         match extent.start.map() {

@@ -8,15 +8,36 @@ use crate::error::Result;
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{FileType, Key, block_after, data_key};
 use crate::fs::{Fs, Object, data_prefix};
-use crate::ids::Ino;
+use crate::ids::{Ino, Time};
 use crate::text::{Printable, printable};
-use crate::volume::Blurred;
+use crate::volume::{Blurred, Mode, OpenOptions, Volume};
 
 impl Model {
     /// The first difference between the file system and the model, by path: types, permissions, links,
     /// sizes, contents, extended attributes, targets, and which names lead to one object.
+    ///
+    /// And of all snapshots, by their names.
     pub fn difference(&self, fs: &Fs) -> Result<Option<String>> {
-        self.difference_but(fs, &[])
+        let found = self.difference_but(fs, &[])?;
+        if found.is_some() || (self.snapshots().is_empty() && !has_snapshots(fs)) {
+            return Ok(found);
+        }
+        let names = snapshots_of(fs)?;
+        if !names.iter().eq(self.snapshots().keys()) {
+            let expected: Vec<&String> = self.snapshots().keys().collect();
+            return Ok(Some(format!("snapshots: expected {expected:?}, found {names:?}")));
+        }
+        for (name, model) in self.snapshots() {
+            let device = fs.volume().store().disk.device().clone();
+            let usual = OpenOptions::new(Mode::Checkpoint, Box::new(|| 0));
+            let options = OpenOptions { hold: Some(name.clone()), ..usual };
+            let (volume, _) = Volume::open(device, options)?;
+            let kept = Fs::open(volume, Box::new(Time::default));
+            if let Some(what) = model.difference_but(&kept, &[])? {
+                return Ok(Some(format!("snapshot '{name}': {what}")));
+            }
+        }
+        Ok(None)
     }
 
     /// The same, but that some blocks may hold anything: those that are shown as they are at the end of their log group.
@@ -44,6 +65,17 @@ impl Model {
         }
         Ok(None)
     }
+}
+
+fn has_snapshots(fs: &Fs) -> bool {
+    fs.volume().superblock().holds.held > 0
+}
+
+/// The names of all snapshots, in order.
+pub(super) fn snapshots_of(fs: &Fs) -> Result<Vec<String>> {
+    let mut names: Vec<String> = fs.volume().holds()?.into_iter().map(|hold| hold.name).collect();
+    names.sort();
+    Ok(names)
 }
 
 struct Walk<'w> {

@@ -12,7 +12,7 @@ use crate::error::Refusal;
 use crate::format::limits::{
     FILE_BLOCK, FILE_MAX, NAME_MAX, SYMLINK_MAX, VALUE_MAX, XATTR_NAME_MAX,
 };
-use crate::format::{FileType, is_name};
+use crate::format::{FileType, is_hold_name, is_name};
 use crate::fs::{Allocate, Over, components};
 
 const BLOCK: u64 = FILE_BLOCK as u64;
@@ -26,6 +26,8 @@ pub struct Model {
     next: usize,
     /// What there are handles of.
     held: Vec<usize>,
+    /// What was there when each snapshot was taken.
+    snapshots: BTreeMap<String, Arc<Model>>,
 }
 
 /// An object of the model.
@@ -55,7 +57,12 @@ impl Model {
     /// A file system as it is made: an empty root directory.
     pub fn new() -> Model {
         let root = Arc::new(ModelNode::new(FileType::Directory));
-        Model { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, held: Vec::new() }
+        Model {
+            nodes: BTreeMap::from([(ROOT, root)]),
+            next: ROOT + 1,
+            held: Vec::new(),
+            snapshots: BTreeMap::new(),
+        }
     }
 
     /// Takes a step. What is no operation changes nothing.
@@ -95,8 +102,30 @@ impl Model {
                 self.release();
                 Ok(())
             }
+            Step::Snapshot(name) => self.snapshot(name),
+            Step::DropSnapshot(name) => match self.snapshots.remove(name) {
+                Some(_) => Ok(()),
+                None => Err(Refusal::NotFound),
+            },
             Step::Sync | Step::Checkpoint | Step::Reopen | Step::Crash(_) => Ok(()),
         }
+    }
+
+    fn snapshot(&mut self, name: &str) -> Answer<()> {
+        if !is_hold_name(name) {
+            return Err(Refusal::Invalid);
+        }
+        if self.snapshots.contains_key(name) {
+            return Err(Refusal::Exists);
+        }
+        let kept = Model { held: Vec::new(), snapshots: BTreeMap::new(), ..self.clone() };
+        self.snapshots.insert(name.to_owned(), Arc::new(kept));
+        Ok(())
+    }
+
+    /// What was there when each snapshot was taken, by their names.
+    pub(super) fn snapshots(&self) -> &BTreeMap<String, Arc<Model>> {
+        &self.snapshots
     }
 
     /// Nobody has a handle any more.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::compare::snapshots_of;
 use super::{Model, Random, Rules, Step};
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
-use crate::format::{FileType, Op, ZoneSizes};
+use crate::format::{FileType, Op, ZoneSizes, is_hold_name};
 use crate::fs::{Attributes, Changes, Clock, Fs, New, Object, Over};
 use crate::ids::{Msn, Time};
 use crate::store::{CacheBudget, Geometry};
@@ -18,6 +19,9 @@ use crate::volume::{CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Vol
 
 /// Trees that take more messages to delete go piece by piece.
 const REMOVE_AT_ONCE: usize = 24;
+
+/// 4 records of a dead list are looked at in each piece of a drop, so that there are several.
+const DROPPED_AT_ONCE: u64 = 4;
 
 /// How the volumes of an exploration are made and opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +156,35 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
         }
         Step::Sync => fs.volume_mut().sync(),
         Step::Checkpoint => fs.checkpoint(),
+        Step::Snapshot(name) => {
+            finish_drops(fs)?;
+            fs.volume_mut().take_hold(name).map_err(|error| refused(fs, name, error))
+        }
+        Step::DropSnapshot(name) => {
+            finish_drops(fs)?;
+            let begun = fs.volume_mut().begin_drop(name);
+            begun.map_err(|error| refused(fs, name, error))?;
+            finish_drops(fs)
+        }
         Step::Hold(_) | Step::Release | Step::Reopen | Step::Crash(_) => Ok(()),
+    }
+}
+
+/// What is left of snapshots that are being dropped goes, a few records at a time.
+fn finish_drops(fs: &mut Fs) -> Result<()> {
+    while fs.volume().can_drop() {
+        fs.volume_mut().drop_piece(DROPPED_AT_ONCE)?;
+    }
+    Ok(())
+}
+
+/// A name that a snapshot cannot have, or that there is not, as a refusal.
+fn refused(fs: &Fs, name: &str, error: Error) -> Error {
+    match error {
+        Error::Input(_) if !is_hold_name(name) => Refusal::Invalid.into(),
+        Error::Input(_) if fs.volume().hold(name).is_ok() => Refusal::Exists.into(),
+        Error::Input(_) => Refusal::NotFound.into(),
+        error => error,
     }
 }
 
@@ -320,6 +352,19 @@ impl Run {
             };
             return Err(format!("expected: {}, found: {}", said(expected), said(done)));
         }
+        if matches!(step, Step::Snapshot(_) | Step::DropSnapshot(_)) {
+            let before = self.model().clone();
+            self.follow(&trail, before);
+            if done.is_err() {
+                return Ok(Taken::Refused);
+            }
+            // No message marks it: the state before has the same MSN.
+            let msn = self.boundaries[self.now].msn;
+            self.now = self.boundaries.len();
+            self.boundaries.push(Boundary { msn, model });
+            self.acknowledged = self.now;
+            return Ok(Taken::Acknowledged);
+        }
         let acted = self.follow(&trail, model);
         if matches!(step, Step::Sync | Step::Checkpoint) {
             self.acknowledged = self.now;
@@ -375,9 +420,14 @@ impl Run {
             .open(self.device.clone(), Mode::ReadWrite, seed)
             .map_err(|error| format!("it does not open again: {error}"))?;
         let msn = fs.volume().next_msn();
+        let names = snapshots_of(&fs).map_err(|error| error.to_string())?;
         self.fs = Some(fs);
-        // The newest one of that MSN: those that were abandoned are older.
-        let back = (self.acknowledged..=self.now).rev().find(|at| self.boundaries[*at].msn == msn);
+        // The newest one of that MSN and with those snapshots: those that were abandoned are older.
+        let is_it = |at: &usize| {
+            let Boundary { msn: of, model } = &self.boundaries[*at];
+            *of == msn && model.snapshots().keys().eq(names.iter())
+        };
+        let back = (self.acknowledged..=self.now).rev().find(is_it);
         self.now = back.ok_or_else(|| format!("it came back with MSN {msn}, half an operation"))?;
         self.boundaries[self.now].model.release();
         match self.difference() {

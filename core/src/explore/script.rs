@@ -8,6 +8,8 @@
 //! write /d/f 0 8192 zeros
 //! symlink /d/s some/where
 //! sync
+//! snapshot monday
+//! drop-snapshot monday
 //! crash 12                     what becomes of what was not flushed follows from the seed 12
 //! ```
 //!
@@ -87,6 +89,10 @@ pub enum Step {
     Sync,
     /// Everything before is acknowledged, through the trees.
     Checkpoint,
+    /// The same, and that is kept under a name.
+    Snapshot(String),
+    /// What is kept under a name is given up, in pieces.
+    DropSnapshot(String),
     /// The volume is dropped as it is, and opened again.
     Reopen,
     /// The power fails, and the volume is opened again. The seed says what becomes of each write that was
@@ -182,6 +188,8 @@ impl Words<'_> {
             "release" => Step::Release,
             "sync" => Step::Sync,
             "checkpoint" => Step::Checkpoint,
+            "snapshot" => Step::Snapshot(self.name()?),
+            "drop-snapshot" => Step::DropSnapshot(self.name()?),
             "reopen" => Step::Reopen,
             "crash" => Step::Crash(self.number("a seed")?),
             other => return Err(format!("'{other}' is no step")),
@@ -214,6 +222,10 @@ impl Words<'_> {
             true => Ok(path),
             false => Err(format!("'{}' does not begin with a slash", printable(&path))),
         }
+    }
+
+    fn name(&mut self) -> Result<String, String> {
+        String::from_utf8(self.bytes("a name")?).map_err(|_| "a name is UTF-8".into())
     }
 
     fn number(&mut self, what: &str) -> Result<u64, String> {
@@ -299,6 +311,8 @@ impl fmt::Display for Step {
             Step::Release => f.write_str("release"),
             Step::Sync => f.write_str("sync"),
             Step::Checkpoint => f.write_str("checkpoint"),
+            Step::Snapshot(name) => write!(f, "snapshot {}", Word(name.as_bytes())),
+            Step::DropSnapshot(name) => write!(f, "drop-snapshot {}", Word(name.as_bytes())),
             Step::Reopen => f.write_str("reopen"),
             Step::Crash(seed) => write!(f, "crash {seed}"),
         }
@@ -345,6 +359,8 @@ mod tests {
             Step::Chmod(odd, 0o4755),
             Step::Sync,
             Step::Checkpoint,
+            Step::Snapshot("one day".into()),
+            Step::DropSnapshot("-".into()),
             Step::Reopen,
             Step::Crash(17),
         ];

@@ -234,6 +234,8 @@ pub(super) fn kind_of(at: u64, bytes: &[u8]) -> &'static str {
         Some(Magic::Run) => "run of messages",
         Some(Magic::LogGroup) => "log group",
         Some(Magic::ScatterMap) => "scatter map",
+        Some(Magic::HoldsPage) => "page of snapshots",
+        Some(Magic::DeadPage) => "page of a dead list",
         Some(Magic::Plan) => "plan",
         None if at == BlockNr(64).byte() => "rest of a log group",
         None => "bytes",

@@ -80,6 +80,7 @@ impl Workload {
             seeded("turns", "two files written in turns", ROOMY, turns),
             seeded("zones", "zones that split, move, merge and go", tiny, zones),
             seeded("orphans", "names that go before what they lead to", tiny, orphans),
+            seeded("snapshots", "snapshots that are taken and dropped", tiny, snapshots),
             seeded(
                 "full",
                 "an image that is nearly full",
@@ -577,6 +578,39 @@ fn turns(pen: &mut Pen) {
 }
 
 /// Directories grow until they split, and shrink until they merge; meanwhile they go from one to another.
+fn snapshots(pen: &mut Pen) {
+    let mut names: Vec<String> = Vec::new();
+    for turn in 0..150 {
+        let (path, fresh) = (pen.pick(false), pen.fresh());
+        let (offset, len, fill) = (pen.between(0, 9000) as u64, pen.between(1, 5000), pen.fill());
+        match pen.random.below(10) {
+            0..=3 => {
+                pen.step(Step::Create(fresh.clone()));
+                pen.step(Step::Write { path: fresh, offset, len, fill });
+            }
+            4 | 5 => pen.step(Step::Write { path, offset, len, fill }),
+            6 => pen.step(Step::Rename(path, fresh)),
+            7 => pen.step(Step::Truncate(path, offset)),
+            _ => pen.step(Step::Unlink(path)),
+        }
+        if turn % 40 == 20 {
+            pen.large("/large");
+        }
+        pen.settle(4, 30, 60);
+        match turn % 11 {
+            4 | 9 if names.len() < 4 => {
+                names.push(format!("of {turn}"));
+                pen.step(Step::Snapshot(format!("of {turn}")));
+            }
+            7 if !names.is_empty() => {
+                let at = pen.random.below(names.len() as u64) as usize;
+                pen.step(Step::DropSnapshot(names.remove(at)));
+            }
+            _ => {}
+        }
+    }
+}
+
 fn zones(pen: &mut Pen) {
     let names = ["/a", "/b", "/a/c", "/a/c/d", "/b/e"];
     names.iter().for_each(|name| pen.step(Step::Mkdir(name.as_bytes().to_vec())));

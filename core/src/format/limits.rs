@@ -3,7 +3,7 @@
 use crate::ids::{Ino, ZoneId};
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 19;
+pub const FORMAT_VERSION: u32 = 20;
 /// The first zone id that may be given out: below it are the zones of the root and of the orphans.
 pub const FIRST_ZONE: ZoneId = ZoneId(2);
 /// The first inode number that may be given out: below it are those of the root and of the orphan directory.
@@ -35,8 +35,14 @@ pub const FILE_MAX: u64 = i64::MAX as u64;
 pub const LABEL_MAX: usize = 64;
 /// Superblock slots in the ring: half of them in each of two places.
 pub const SUPERBLOCK_SLOTS: u32 = 32;
-/// Older roots that a superblock slot remembers, its own included.
-pub const ROOTS_MAX: usize = 16;
+/// Pages of holds that a superblock names: they have pointers to pages of holds.
+pub const HOLD_ROOTS: usize = 16;
+/// Holds on a page.
+pub const HOLDS_PER_PAGE: usize = 7;
+/// The most holds: those of 80 pages for each that the superblock names.
+pub const HOLDS_MAX: usize = HOLD_ROOTS * 80 * HOLDS_PER_PAGE;
+/// The most records on a page of a dead list.
+pub const DEAD_PER_PAGE: usize = 98;
 /// The most segments of a space map.
 pub const SEGMENTS_MAX: usize = 32;
 /// The most ranges that a superblock names to be pruned.

@@ -8,9 +8,11 @@
 //! nothing may trail.
 
 mod binding;
+mod dead;
 mod fields;
 mod filter;
 mod growth;
+mod holds;
 mod identity;
 mod inode;
 mod internal;
@@ -33,9 +35,11 @@ mod update;
 mod zones;
 
 pub use binding::{BINDING_BYTES_MAX, Binding, Bound, BoundLeaf, BoundSlice, MsnRange};
+pub use dead::{Dead, DeadList, DeadOwner, DeadPage};
 pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
 pub use filter::{Probe, filter_bytes, push_filter};
 pub use growth::{Growth, Inflow};
+pub use holds::{Hold, HoldState, HoldsBody, HoldsPage, HoldsRoot, is_hold_name};
 pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{
     DATA_SUM_AT, FLAGS_AT, FileType, INODE_BYTES, Inode, LINKS_AT, LinkKind, META_SUM_AT,
@@ -69,7 +73,7 @@ pub use section::{
 };
 pub use segments::{Segment, Segments};
 pub use spacemap::{BITS_PER_PAGE, MapPage};
-pub use superblock::{Features, HASH_SHA256, PruneRange, RootRef, Superblock, TableRoot};
+pub use superblock::{Features, HASH_SHA256, PruneRange, Superblock, TableRoot};
 pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};
 pub use update::{Stage, Update, carry_out, growth_of, is_anew};
 pub use zones::{Sums, ZoneSizes};

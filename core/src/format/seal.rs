@@ -38,13 +38,17 @@ pub enum Magic {
     LogGroup,
     /// A scatter map.
     ScatterMap,
+    /// A page of holds.
+    HoldsPage,
+    /// A page of a dead list.
+    DeadPage,
     /// The header of a plan, which stands in a file of its own.
     Plan,
 }
 
 impl Magic {
     /// Every kind.
-    pub const ALL: [Magic; 10] = [
+    pub const ALL: [Magic; 12] = [
         Magic::Identity,
         Magic::Superblock,
         Magic::TablePage,
@@ -54,6 +58,8 @@ impl Magic {
         Magic::Run,
         Magic::LogGroup,
         Magic::ScatterMap,
+        Magic::HoldsPage,
+        Magic::DeadPage,
         Magic::Plan,
     ];
 
@@ -70,6 +76,8 @@ impl Magic {
             Magic::Run => b"\xbeBETRrn\n",
             Magic::LogGroup => b"\xbeBETRlg\n",
             Magic::ScatterMap => b"\xbeBETRsc\n",
+            Magic::HoldsPage => b"\xbeBETRho\n",
+            Magic::DeadPage => b"\xbeBETRde\n",
             Magic::Plan => b"\xbeBETRpl\n",
         }
     }

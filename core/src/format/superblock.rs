@@ -38,16 +38,17 @@
 //! 384  growing bytes     8   by how many bytes they may
 //! 392  pending bytes     8   of all live slices
 //! 400  nodes             8   entries of the allocation table
-//! 408  root count        4
-//! 412  prune count       4
-//! 416  roots                 72 each: epoch 8, flags 4 (1 = held), zero 4, table root 56
-//!      prunes               136 each: tree 4, lengths of the bounds 2 + 2, bounds 64 + 64, zero padded
-//!      zero to 3832
+//! 408  prune count       4
+//! 412  zero              4
+//! 416  prunes               136 each: tree 4, lengths of the bounds 2 + 2, bounds 64 + 64, zero padded
+//!      zero to 2912
+//! 2912 holds           920
 //! 3832 map segments    264   where the space map is
 //! ```
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::growth::{Growth, Inflow};
+use super::holds::HoldsRoot;
 use super::key::Key;
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
@@ -59,8 +60,8 @@ use crate::ids::*;
 /// The code of SHA-256.
 pub const HASH_SHA256: u16 = 1;
 const BLOCK_SHIFT: u16 = 12;
-const HELD: u32 = 1;
 const SEGMENTS_AT: usize = BLOCK_SIZE - 8 * (1 + SEGMENTS_MAX);
+const HOLDS_AT: usize = SEGMENTS_AT - HoldsRoot::BYTES;
 const PRUNE_BYTES: usize = 8 + 2 * PRUNE_KEY_MAX;
 
 /// The feature bits, in the three classes that ext4 made standard.
@@ -86,17 +87,6 @@ pub struct TableRoot {
     pub page: PagePointer,
     /// Levels of pages; at least 1.
     pub levels: u32,
-}
-
-/// A checkpoint that a superblock remembers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RootRef {
-    /// Its number.
-    pub epoch: Epoch,
-    /// Whether its blocks are kept from reuse.
-    pub held: bool,
-    /// Its allocation table.
-    pub table: TableRoot,
 }
 
 /// A range of keys in which whole leaves may be left that pending range deletes cover: they can be dropped unread.
@@ -168,11 +158,11 @@ pub struct Superblock {
     pub inflow: Inflow,
     /// How many nodes there are.
     pub nodes: u64,
-    /// The checkpoints that are remembered, this one first; at most [`ROOTS_MAX`].
-    pub roots: Vec<RootRef>,
     /// Where range deletes may cover whole leaves; at most [`PRUNES_MAX`]. None is always right: it costs room until others
     /// come by.
     pub prunes: Vec<PruneRange>,
+    /// The checkpoints that are kept.
+    pub holds: HoldsRoot,
 }
 
 impl Superblock {
@@ -240,31 +230,25 @@ impl Superblock {
             },
             log_epoch: Epoch(f.u64("log epoch")?),
             log_nonce: Nonce(f.u64("log nonce")?),
-            inflow: Inflow {
-                growth: Growth {
-                    messages: inflow(&mut f, "growing messages")?,
-                    bytes: inflow(&mut f, "growing bytes")?,
-                },
-                bytes: inflow(&mut f, "pending bytes")?,
-            },
+            inflow: decode_inflow(&mut f)?,
             nodes: f.u64("nodes")?,
-            roots: Vec::new(),
             prunes: Vec::new(),
+            holds: HoldsRoot::default(),
         };
-        let roots = f.limited("root count", ROOTS_MAX)?;
         let prunes = f.limited("prune count", PRUNES_MAX)?;
-        superblock.roots = each(&mut f, "root", roots, RootRef::decode)?;
+        f.zeros("reserved", 4)?;
         superblock.prunes = each(&mut f, "prune", prunes, PruneRange::decode)?;
-        f.zeros("reserved", SEGMENTS_AT.saturating_sub(f.at()))?;
+        f.zeros("reserved", HOLDS_AT.saturating_sub(f.at()))?;
+        superblock.holds = HoldsRoot::decode(&mut f)?;
         superblock.map = Segments::decode(&mut f)?;
         f.zeros_to_block_end()?;
         superblock.geometry(&f)?;
-        let own = RootRef { epoch: seal.birth.epoch, held: false, table: superblock.table };
-        if superblock.roots.first().map(|root| RootRef { held: false, ..*root }) != Some(own) {
-            return Err(f.wrong("roots", "this checkpoint's own root first", "another"));
-        }
-        if superblock.table.page.birth > seal.birth.epoch {
-            return Err(f.wrong("birth epoch", "none beyond its own", superblock.table.page.birth));
+        let holds = &superblock.holds;
+        let named = holds.pages.iter().flatten().chain(&holds.dead.newest);
+        let births =
+            named.map(|page| page.birth).chain([superblock.table.page.birth, holds.newest]);
+        if let Some(birth) = births.max().filter(|birth| *birth > seal.birth.epoch) {
+            return Err(f.wrong("birth epoch", "none beyond its own", birth));
         }
         let most = [
             ("next node id", superblock.next_node.0, NODES_END),
@@ -374,16 +358,12 @@ impl Superblock {
         w.u64(self.inflow.growth.bytes);
         w.u64(self.inflow.bytes);
         w.u64(self.nodes);
-        w.len32(self.roots.len());
         w.len32(self.prunes.len());
-        for root in &self.roots {
-            w.u64(root.epoch.0);
-            w.u32(if root.held { HELD } else { 0 });
-            w.u32(0);
-            root.table.encode(&mut w);
-        }
+        w.u32(0);
         self.prunes.iter().for_each(|prune| prune.encode(&mut w));
-        w.pad_to(SEGMENTS_AT);
+        w.pad_to(HOLDS_AT);
+        self.holds.encode(&mut w);
+        assert_eq!(w.len(), SEGMENTS_AT, "holds take the bytes that are theirs");
         self.map.encode(&mut w);
         let mut block = w.finish();
         Seal::close(&mut block);
@@ -392,7 +372,7 @@ impl Superblock {
 }
 
 impl TableRoot {
-    fn decode(f: &mut Fields<'_, '_>) -> Result<TableRoot, FormatError> {
+    pub(super) fn decode(f: &mut Fields<'_, '_>) -> Result<TableRoot, FormatError> {
         f.enter("table root", None);
         let page = PagePointer::decode(f)?;
         let levels = sized(f, "levels", 1..=TABLE_LEVELS_MAX)?;
@@ -401,29 +381,21 @@ impl TableRoot {
         Ok(TableRoot { page, levels })
     }
 
-    fn encode(&self, w: &mut Writer) {
+    pub(super) fn encode(&self, w: &mut Writer) {
         self.page.encode(w);
         w.u32(self.levels);
         w.u32(0);
     }
 }
 
-fn inflow(f: &mut Fields<'_, '_>, name: &'static str) -> Result<u64, FormatError> {
-    let found = f.u64(name)?;
-    f.within(f.at() - 8, name, found, INFLOW_MAX)?;
-    Ok(found)
-}
-
-impl RootRef {
-    fn decode(f: &mut Fields<'_, '_>) -> Result<RootRef, FormatError> {
-        let epoch = Epoch(f.u64("epoch")?);
-        let flags = f.u32("flags")?;
-        if flags & !HELD != 0 {
-            return Err(f.wrong("flags", "0 or 1", flags));
-        }
-        f.zeros("reserved", 4)?;
-        Ok(RootRef { epoch, held: flags == HELD, table: TableRoot::decode(f)? })
-    }
+pub(super) fn decode_inflow(f: &mut Fields<'_, '_>) -> Result<Inflow, FormatError> {
+    let mut number = |name| {
+        let found = f.u64(name)?;
+        f.within(f.at() - 8, name, found, INFLOW_MAX)?;
+        Ok(found)
+    };
+    let growth = Growth { messages: number("growing messages")?, bytes: number("growing bytes")? };
+    Ok(Inflow { growth, bytes: number("pending bytes")? })
 }
 
 impl PruneRange {
@@ -486,7 +458,7 @@ fn each<T>(
     (0..count).map(one).collect()
 }
 
-fn decode_time(f: &mut Fields<'_, '_>) -> Result<Time, FormatError> {
+pub(super) fn decode_time(f: &mut Fields<'_, '_>) -> Result<Time, FormatError> {
     let secs = f.i64("wall seconds")?;
     let nanos = f.limited("wall nanoseconds", 999_999_999)? as u32;
     Ok(Time { secs, nanos })

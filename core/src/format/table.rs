@@ -22,7 +22,8 @@ pub const ENTRIES_PER_PAGE: usize = 62;
 /// Pointers in a page of a higher level.
 pub const POINTERS_PER_PAGE: usize = 80;
 const ENTRY_BYTES: usize = 64;
-const POINTER_BYTES: usize = 48;
+/// Bytes of a page pointer.
+pub(super) const POINTER_BYTES: usize = 48;
 const BODY_AT: usize = 96;
 
 const _: () = assert!(BODY_AT + ENTRIES_PER_PAGE * ENTRY_BYTES <= BLOCK_SIZE);
@@ -112,12 +113,13 @@ impl TablePage {
         match &mut page.body {
             PageBody::Entries(entries) => {
                 for (i, entry) in entries.iter_mut().enumerate() {
-                    *entry = optional(&mut f, "entry", i, ENTRY_BYTES, Entry::decode)?;
+                    *entry = optional(&mut f, "entry", Some(i), ENTRY_BYTES, Entry::decode)?;
                 }
             }
             PageBody::Pointers(pointers) => {
                 for (i, pointer) in pointers.iter_mut().enumerate() {
-                    *pointer = optional(&mut f, "pointer", i, POINTER_BYTES, PagePointer::decode)?;
+                    *pointer =
+                        optional(&mut f, "pointer", Some(i), POINTER_BYTES, PagePointer::decode)?;
                 }
             }
         }
@@ -173,14 +175,14 @@ impl TablePage {
 }
 
 /// Something that may be absent, which is written as zeros.
-fn optional<'a, 't, T>(
+pub(super) fn optional<'a, 't, T>(
     f: &mut Fields<'a, 't>,
     name: &'static str,
-    index: usize,
+    index: Option<usize>,
     bytes: usize,
     decode: impl FnOnce(&mut Fields<'a, 't>) -> Result<T, FormatError>,
 ) -> Result<Option<T>, FormatError> {
-    f.enter(name, Some(index));
+    f.enter(name, index);
     let at = f.at();
     let absent = f.all().get(at..at + bytes).is_some_and(|b| b.iter().all(|byte| *byte == 0));
     let value = if absent {

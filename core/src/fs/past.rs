@@ -22,8 +22,9 @@ pub fn open_as_of(
     options: OpenOptions,
     clock: super::Clock,
 ) -> Result<(Fs, Recovery)> {
-    let Found { slot, mode, until, .. } = found;
-    let options = OpenOptions { slot: Some(slot), mode, until, ..options };
+    let Found { slot, mode, until, snapshot, .. } = found;
+    let hold = snapshot.map(|name| name.to_string());
+    let options = OpenOptions { slot: Some(slot), mode, until, hold, ..options };
     let (volume, recovery) = Volume::open(device, options)?;
     let mut fs = Fs::open(volume, clock);
     if let Some(stopped) = &recovery.stopped {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::UnexpectedEof;
 
+use super::holds::kept_alone;
 use super::scan::{entry_of, scan};
 use crate::check::{Pages, pages};
 use crate::disk::Disk;
@@ -52,7 +53,8 @@ impl Inventory {
         if !whole {
             let page = |id: &NodeId| id.0 / ENTRIES_PER_PAGE as u64;
             let pages = entries.iter().map(|(id, _)| page(id)).collect();
-            let found = scan(disk, superblock, &pages)?;
+            let kept = kept_alone(disk, superblock);
+            let found = scan(disk, superblock, &pages, &kept)?;
             unseen.extend(found.iter().map(|(id, _)| *id));
             entries.extend(found);
         }

@@ -8,6 +8,7 @@
 //! The result is a checkpoint like any other, written beside what was there: until its superblock is durable, the
 //! image is as damaged as it was, and no more.
 
+mod holds;
 mod inventory;
 mod losses;
 mod repair;
@@ -15,7 +16,7 @@ mod scan;
 mod schema;
 mod trees;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::check::{Code, Report};
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Place, Result};
-use crate::format::{Bounds, Entry, Identity, Inflow, Superblock};
+use crate::format::{Bounds, Entry, HoldsRoot, Identity, Inflow, Superblock};
 use crate::ids::*;
 use crate::log::Survey;
 use crate::node::{Internal, Leaf, Node};
@@ -143,6 +144,7 @@ pub fn mend(
     let mut space = Space::rebuilt(&disk, &superblock, spare)?;
     space.spare(&inventory.rows);
     let (mut inflow, mut make) = (Inflow::default(), plan.make);
+    let mut live = HashSet::new();
     for (id, known) in &inventory.nodes {
         let node = Node::load(&disk, identity.volume, *id, &known.entry)?;
         let rows = rows_of(&disk, known.entry.extent, &node)?;
@@ -151,6 +153,7 @@ pub fn mend(
             space.spare(&rows.unwrap_or_default());
         } else if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
             inflow += node.inflow();
+            live.extend(extents_of(known.entry.extent, &node));
             table.place(*id, Entry { references: 1, ..known.entry })?;
         } else {
             // What others own already it can only be copied from.
@@ -160,15 +163,18 @@ pub fn mend(
         }
     }
 
+    let left = holds::claim(&disk, &superblock, &live, &mut space, &mut mended.changes);
     space.release_spared(&survey.pins);
     unpinnable(&mut space, &superblock, &mut survey, &mut mended.changes);
     // Messages are of the past: if the log gives no number out, they need one.
     let least = if survey.groups == 0 { 2 } else { 1 };
     let next_msn = superblock.next_msn.max(Msn(least));
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
-    let superblock = Superblock { next_node, next_msn, inflow, nodes: table.nodes(), ..superblock };
+    let (nodes, holds) = (table.nodes(), HoldsRoot::default());
+    let superblock = Superblock { next_node, next_msn, inflow, nodes, holds, ..superblock };
     let parts = Parts { disk: disk.clone(), identity, superblock, newest, space, table };
     let mut volume = Volume::assemble(parts, &survey, options)?;
+    volume.adopt_holds(left.holds, left.dead)?;
     for making in make {
         mended.nodes += 1;
         volume.put_node(make_node(&disk, &inventory, next_msn, making, &mut mended.losses)?)?;
@@ -243,15 +249,16 @@ fn suspects(report: &Report) -> BTreeSet<NodeId> {
     nodes.collect()
 }
 
+/// The extents of a node, with those of its runs.
+fn extents_of(extent: Extent, node: &Node) -> impl Iterator<Item = Extent> {
+    let runs = node.internal().map_or(&[][..], |internal| internal.runs());
+    std::iter::once(extent).chain(runs.iter().map(|run| run.reference().extent))
+}
+
 /// The blocks of a node, with those of its runs; nothing if that cannot be said.
 fn rows_of(disk: &Disk, extent: Extent, node: &Node) -> Result<Option<Vec<Extent>>> {
-    let runs = match node {
-        Node::Leaf(_) => &[][..],
-        Node::Internal(internal) => internal.runs(),
-    };
-    let extents = std::iter::once(extent).chain(runs.iter().map(|run| run.reference().extent));
     let mut rows = Vec::new();
-    for extent in extents {
+    for extent in extents_of(extent, node) {
         match disk.blocks_of(extent) {
             Ok(parts) => rows.extend(parts),
             Err(Error::Corrupt(_)) => return Ok(None),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::losses::by_path;
-use super::{Mended, mend};
+use super::{Change, Mended, mend};
 use crate::check::{CheckOptions, Code, Finding, Repairable, Report, check};
 use crate::device::Device;
 use crate::disk::Disk;
@@ -124,6 +124,10 @@ fn once(
             (volume, recovery.survey.records, None)
         }
     };
+    let mut volume = volume;
+    if let Some(mended) = mended.as_mut().filter(|_| volume.superblock().holds.held > 0) {
+        drop_damaged(device, &mut volume, &mut mended.changes)?;
+    }
     let (mut orphans, mut split) = (0, 0);
     if volume.content() == Content::Files {
         let mut fs = Fs::open(volume, Box::new(move || wall));
@@ -141,6 +145,26 @@ fn once(
     disk.flush()?;
     note_error(&disk, false)?;
     Ok(Repair { replayed, slots_mended: broken, orphans, split, mended })
+}
+
+/// Drops snapshots parts of which do not verify. What several of them share is found again in the next older one.
+fn drop_damaged(
+    device: &Arc<dyn Device>,
+    volume: &mut Volume,
+    changes: &mut Vec<Change>,
+) -> Result<()> {
+    loop {
+        let found = check(device, CheckOptions::ALL, &mut ());
+        if found.damaged_holds.is_empty() {
+            return Ok(());
+        }
+        for name in &found.damaged_holds {
+            volume.drop_hold(name)?;
+            let name = crate::text::printable(name.as_bytes());
+            let what = format!("snapshot '{name}' is given up: parts of it do not verify");
+            changes.push(Change { place: Place::Image, what });
+        }
+    }
 }
 
 /// What is too large for its zone is given one of its own. What cannot be, stays and is found again.

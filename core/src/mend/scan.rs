@@ -3,7 +3,7 @@
 //! A head verifies by itself, and says which node it is of and when it was written. Older heads of a node, and those of
 //! nodes that are gone, may still be there: the youngest counts, and the trees say what is needed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::disk::Disk;
 use crate::error::Result;
@@ -23,13 +23,14 @@ pub(super) fn scan(
     disk: &Disk,
     superblock: &Superblock,
     known: &BTreeSet<u64>,
+    kept: &HashSet<BlockNr>,
 ) -> Result<Vec<(NodeId, Entry)>> {
     let block = BLOCK_SIZE as u64;
     let layout = Layout::of(superblock)?;
     let used = Space::load(disk, superblock).ok().map(|space| space.used().clone());
     let found = BTreeMap::new();
     // Whatever stands there, no more is read of it than there is.
-    let mut scan = Scan { disk, superblock, known, used, left: disk.len(), found };
+    let mut scan = Scan { disk, superblock, known, kept, used, left: disk.len(), found };
     let (mut at, end) = (layout.nodes().start * block, layout.nodes().end * block);
     while at < end {
         let len = (end - at).min(CHUNK as u64) as usize;
@@ -50,6 +51,8 @@ struct Scan<'s> {
     superblock: &'s Superblock,
     /// Pages of entries that are sound.
     known: &'s BTreeSet<u64>,
+    /// Where something begins that only snapshots use.
+    kept: &'s HashSet<BlockNr>,
     /// What the space map has in use, if that verifies: the rest was given up.
     used: Option<Bitmap>,
     /// So many bytes of heads may be read still.
@@ -97,6 +100,9 @@ impl Scan<'_> {
     fn head(&mut self, start: BlockNr, first: &[u8]) {
         let length = first.get(HEAD_BYTES_AT..HEAD_BYTES_AT + 4).and_then(|b| b.try_into().ok());
         let bytes = u32::from_le_bytes(length.unwrap_or_default());
+        if self.kept.contains(&start) {
+            return;
+        }
         if (bytes as usize) < HEAD_BYTES_AT || bytes as usize > HEAD_MAX || !self.is_ours(first) {
             return;
         }

@@ -123,7 +123,7 @@ impl Builder<'_> {
             // Each takes a block at least.
             let (need_blocks, free_blocks) = (self.plan.make.len() as u64, self.inventory.blocks);
             if need_blocks > free_blocks {
-                return Err(Error::NoSpace { need_blocks, free_blocks });
+                return Err(Error::NoSpace { need_blocks, free_blocks, held_blocks: 0 });
             }
             let found = self.inventory.nodes.get(&place.id).filter(|node| {
                 (node.tree, node.height) == (self.tree, place.height) && node.bounds == place.bounds

@@ -85,6 +85,10 @@ pub(super) struct Copy<'c> {
     read: u64,
     /// By their addresses: structures with seals that were looked at. Nothing if they do not verify.
     pub sealed: HashMap<u64, Option<Resealed>>,
+    /// By their addresses: runs that another head may lead to as well, and what became of the hashes of their slices.
+    pub runs: HashMap<u64, (Claim, HashMap<u64, Hash>)>,
+    /// Whether there are snapshots, so that heads may share runs.
+    pub has_holds: bool,
     pub volume: Option<VolumeId>,
     pub contents: Contents,
     pub keep_damaged: bool,
@@ -109,6 +113,8 @@ impl<'c> Copy<'c> {
             suspect: Bitmap::new(blocks),
             read: 0,
             sealed: HashMap::new(),
+            runs: HashMap::new(),
+            has_holds: false,
             volume: None,
             contents: Contents::All,
             keep_damaged,
@@ -129,11 +135,16 @@ impl<'c> Copy<'c> {
 
     /// Ends a structure: what does not verify of it is copied after all, or may belong to others.
     pub fn finish(&mut self, mut claim: Claim) -> Result<()> {
+        self.close(&mut claim)
+    }
+
+    /// The same, of a structure that may get more of the blocks that it has.
+    pub fn close(&mut self, claim: &mut Claim) -> Result<()> {
         claim.is_closed = true;
         for (at, len) in std::mem::take(&mut claim.unverified) {
             self.suspect(at, len);
             if self.keep_damaged {
-                self.keep(&mut claim, at, len)?;
+                self.keep(claim, at, len)?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! What stands at fixed places: identity block, superblock ring, space map, and what must be zero there.
 
-use super::copy::{Claim, Copy, Resealed};
+use super::copy::{Claim, Copy};
 use crate::check::reserved;
 use crate::error::Result;
 use crate::format::limits::SUPERBLOCK_SLOTS;
@@ -92,10 +92,9 @@ impl Copy<'_> {
             self.damaged += u64::from(wrong.is_some());
             return Ok(wrong);
         };
-        let roots = superblock.roots.iter_mut().map(|root| &mut root.table);
-        for root in roots.chain([&mut superblock.table]) {
-            let found = self.sealed.get(&root.page.block.byte()).copied().flatten();
-            root.page.hash = Resealed::instead_of(found, root.page.hash);
+        superblock.table.page.hash = self.hash_of(&superblock.table.page);
+        for page in superblock.holds.pages.iter_mut().flatten() {
+            page.hash = self.hash_of(page);
         }
         let copy = superblock.encode();
         if let Some(old) = Seal::hash_of(block).filter(|old| Seal::hash_of(&copy) != Some(*old)) {

@@ -12,6 +12,7 @@
 //! - `contents`: which bytes of a value are contents.
 //! - `copy`: what is written where; each block is copied for one owner.
 //! - `nodes`: table pages, nodes, and their parts.
+//! - `holds`: snapshots, and dead lists.
 //! - `log`: the log, and what it binds.
 //! - `fixed`: what stands at fixed places.
 //! - `rest`: blocks in use that nothing leads to.
@@ -23,6 +24,7 @@
 mod contents;
 mod copy;
 mod fixed;
+mod holds;
 mod log;
 mod nodes;
 mod rest;
@@ -34,7 +36,7 @@ use crate::check::{CheckOptions, check_quickly};
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::format::{Features, Identity, Superblock};
+use crate::format::{Features, HoldsRoot, Identity, Superblock};
 use crate::ids::*;
 use crate::space::Layout;
 use crate::space::{Bitmap, Space};
@@ -104,7 +106,9 @@ pub fn redact(
     copy.take_fixed(layout.as_ref());
     copy.is_whole = superblock.is_some();
     if let Some(superblock) = &superblock {
+        copy.has_holds = superblock.holds != HoldsRoot::default();
         copy.table(superblock)?;
+        copy.holds(superblock)?;
     }
     if let Some(layout) = &layout {
         copy.log(layout, superblock.as_ref())?;

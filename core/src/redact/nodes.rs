@@ -1,5 +1,7 @@
 //! Table pages, nodes and their parts: each is sealed afresh once all below it is.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 
 use super::copy::{Claim, Copy, Resealed};
@@ -227,11 +229,19 @@ impl Copy<'_> {
 
     /// The header, slices and range messages of a run. What stands between them means nothing, and is not copied.
     fn run(&mut self, tree: TreeId, run: &mut RunRef) -> Result<()> {
-        self.maps(run.extent)?;
-        let Some(mut claim) = self.claim(run.extent, run.bytes.into()) else { return Ok(()) };
         let start = run.extent.start.byte();
+        let known = self.runs.remove(&start);
+        let is_known = known.is_some();
+        let (mut claim, mut slices) = match known {
+            Some(known) => known,
+            None => {
+                self.maps(run.extent)?;
+                let Some(claim) = self.claim(run.extent, run.bytes.into()) else { return Ok(()) };
+                (claim, HashMap::new())
+            }
+        };
         let all = claim.bytes();
-        if self.run_header(&mut claim, start)? {
+        if !is_known && self.run_header(&mut claim, start)? {
             // So what stands between its parts is no contents that nothing is known of.
             self.own(&mut claim, start, all)?;
         }
@@ -240,7 +250,11 @@ impl Copy<'_> {
         for slice in run.slices.iter_mut().filter(|slice| inside(&slice.section)) {
             let SectionRef { offset, bytes, count, hash, .. } = slice.section;
             let at = start + u64::from(offset);
-            slice.section.hash = self.slice(&mut claim, tree, (at, bytes, count), hash)?;
+            slice.section.hash = match slices.get(&at) {
+                Some(hash) => *hash,
+                None => self.slice(&mut claim, tree, (at, bytes, count), hash)?,
+            };
+            slices.insert(at, slice.section.hash);
         }
         let ranges = run.ranges;
         if ranges.count > 0 && inside(&ranges) {
@@ -252,8 +266,14 @@ impl Copy<'_> {
             }
         }
         let len = u64::from(run.bytes);
-        self.padding(&mut claim, start + len, all.saturating_sub(len))?;
-        self.finish(claim)
+        if !is_known {
+            self.padding(&mut claim, start + len, all.saturating_sub(len))?;
+        }
+        self.close(&mut claim)?;
+        if self.has_holds {
+            self.runs.insert(start, (claim, slices));
+        }
+        Ok(())
     }
 
     /// The header of a run, which has no hash of what follows. Returns whether it verifies.

@@ -11,6 +11,7 @@
 //! free, and a map says where: whatever has as many free blocks as it needs can be written.
 
 mod bitmap;
+mod dead;
 mod free;
 mod layout;
 pub mod map;
@@ -22,10 +23,11 @@ use std::ops::{Add, Range, Sub};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{BITS_PER_PAGE, Birth, MAP_EXTENTS, Segments};
-use crate::ids::{BLOCK_SIZE, BlockNr, Extent, SCATTERED_MAX};
+use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Extent, SCATTERED_MAX};
 
 use crate::tuning::{SMALL_BLOCKS, TIGHT_SHARE};
 pub use bitmap::Bitmap;
+pub use dead::{DeadPages, DeadStack};
 use free::Free;
 use layout::map_pages;
 pub(crate) use layout::ring_of;
@@ -42,6 +44,12 @@ pub struct Space {
     leaving: Vec<Extent>,
     /// Freed in the epoch before.
     left: Vec<Extent>,
+    /// The epoch of the newest hold; 0 if there is none.
+    newest_hold: Epoch,
+    /// What has died since, and is kept.
+    dead: DeadStack,
+    /// Blocks that are in use by holds alone.
+    held: u64,
     /// What the log needs until the checkpoint that is in progress is durable.
     pins: Pins,
     /// Pinned extents that were given up.
@@ -120,6 +128,9 @@ impl Space {
             free: Free::all_but(Bitmap::new(blocks)),
             leaving: Vec::new(),
             left: Vec::new(),
+            newest_hold: Epoch(0),
+            dead: DeadStack::default(),
+            held: 0,
             pins: Pins::default(),
             kept: 0,
             scattered: 0,
@@ -203,7 +214,8 @@ impl Space {
     }
 
     fn full(&self, blocks: u64) -> Error {
-        Error::NoSpace { need_blocks: blocks, free_blocks: self.free_blocks() }
+        let (free_blocks, held_blocks) = (self.free_blocks(), self.held);
+        Error::NoSpace { need_blocks: blocks, free_blocks, held_blocks }
     }
 
     /// A row of free blocks. A few come from the first gap, so that long rows stay whole.
@@ -307,7 +319,7 @@ impl Space {
     }
 
     /// Blocks that two checkpoints would free.
-    pub fn held_blocks(&self) -> u64 {
+    pub fn leaving_blocks(&self) -> u64 {
         self.used.clear_count() - self.free.count()
     }
 
@@ -334,8 +346,10 @@ mod tests {
     use super::*;
     use crate::device::MemoryDevice;
     use crate::format::Segment;
-    use crate::ids::{Epoch, NodeId, Nonce, VolumeId};
+    use crate::ids::{NodeId, Nonce, VolumeId};
     use crate::mutation::assert_caught;
+
+    const BIRTH: Birth = Birth { volume: VolumeId([3; 16]), epoch: Epoch(1), nonce: Nonce(7) };
 
     #[test]
     fn what_does_not_agree_is_noticed() {
@@ -370,7 +384,7 @@ mod tests {
         space.take(row(998, 2));
         let retire = |space: &mut Space, extent| {
             let retired = Retired { extent, birth: Epoch(1), owner: Owner::Node(NodeId(1)) };
-            space.retire(retired, Epoch(1))
+            space.retire(retired, BIRTH)
         };
         for extent in [row(8, 1), row(998, 4), row(1000, 1), row(1003, 2), row(1005, 3)] {
             assert!(retire(&mut space, extent).unwrap_err().is_damage(), "{extent}");
@@ -389,7 +403,7 @@ mod tests {
         let disk = Disk::new(device.clone());
         let mut space = Space::empty(disk.clone(), &Layout::of_nodes(10, BLOCKS));
         space.reserve(BlockNr(0), 10);
-        let birth = Birth { volume: VolumeId([3; 16]), epoch: Epoch(5), nonce: Nonce(7) };
+        let birth = Birth { epoch: Epoch(5), ..BIRTH };
         // Every second block is taken, but for a few at the end.
         let held: Vec<Extent> = (10..2600).step_by(2).map(|block| row(block, 1)).collect();
         held.iter().for_each(|extent| space.take(*extent));
@@ -409,7 +423,7 @@ mod tests {
         let other = Extent { blocks: image.blocks + 1, ..image };
         assert!(again.blocks_of(other).is_err());
         let retired = Retired { extent: image, birth: Epoch(5), owner: Owner::Node(NodeId(1)) };
-        space.retire(retired, Epoch(5)).unwrap();
+        space.retire(retired, birth).unwrap();
         assert_eq!(space.free_blocks(), free);
         assert!(space.place(free, birth).is_err(), "there is no room for the maps");
         assert_eq!(space.free_blocks(), free);

@@ -2,7 +2,8 @@
 //!
 //! An extent of an earlier epoch is part of a checkpoint: its blocks are free when two checkpoints more are durable. One of the
 //! epoch in progress was never part of any, and is free at once, unless the log binds values to it: it is *pinned* until the
-//! next checkpoint is durable. Whatever retires an extent does so by [`Space::retire`].
+//! next checkpoint is durable. What a hold uses as well stays in use, and is noted as dead: its blocks are free when the last hold
+//! that uses it has been dropped. Whatever retires an extent does so by [`Space::retire`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,6 +11,7 @@ use std::ops::Range;
 
 use super::Space;
 use crate::error::{Error, Fault, Place, Result};
+use crate::format::{Birth, Dead, DeadOwner};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::tuning::RELEASED_MAX;
@@ -34,6 +36,22 @@ pub enum Owner {
     Run(NodeId, RunSeq),
     /// A page of the allocation table, by level and index.
     TablePage(u8, u64),
+    /// A page of holds.
+    HoldsPage,
+    /// A page of a dead list.
+    DeadPage,
+}
+
+impl Owner {
+    /// What a dead list says of it; nothing if no hold keeps it.
+    fn dead(self) -> Option<DeadOwner> {
+        match self {
+            Owner::Node(id) => Some(DeadOwner::Node(id)),
+            Owner::Run(id, _) => Some(DeadOwner::Run(id)),
+            Owner::TablePage(level, index) => Some(DeadOwner::TablePage(level, index)),
+            Owner::HoldsPage | Owner::DeadPage => None,
+        }
+    }
 }
 
 impl fmt::Display for Owner {
@@ -42,6 +60,8 @@ impl fmt::Display for Owner {
             Owner::Node(id) => write!(f, "{id}"),
             Owner::Run(id, run) => write!(f, "run {} of {id}", run.0),
             Owner::TablePage(level, index) => write!(f, "table page {level}/{index}"),
+            Owner::HoldsPage => f.write_str("holds"),
+            Owner::DeadPage => f.write_str("a dead list"),
         }
     }
 }
@@ -58,21 +78,57 @@ pub(super) struct Pins {
 }
 
 impl Space {
-    /// Takes back an extent while epoch `now` is in progress. An image may name an extent that no node can have, or that
+    /// Takes back an extent while the epoch `now` is in progress. An image may name an extent that no node can have, or that
     /// something else has given up.
-    pub fn retire(&mut self, retired: Retired, now: Epoch) -> Result<()> {
+    pub fn retire(&mut self, retired: Retired, now: Birth) -> Result<()> {
         let Retired { extent, birth, owner } = retired;
-        for part in self.disk.blocks_of(extent)? {
-            let (start, end) = (part.start.0, part.end().0);
-            let inside = self.is_for_nodes(start, end);
-            if !inside || !(start..end).all(|block| self.used.get(block)) {
-                let expected = format!("blocks in use by {owner}");
-                let fault = Fault::mismatch("extent of a node", expected, part);
-                return Err(Error::corrupt(Place::Byte(part.start.byte()), fault));
+        match owner.dead().filter(|_| birth <= self.newest_hold) {
+            Some(_) if is_broken(Mutation::DeadForgotten) => Ok(()),
+            Some(owner) if !is_broken(Mutation::HeldFreed) => {
+                let rows = self.disk.blocks_of(extent)?;
+                let mut blocks = 0;
+                for part in rows {
+                    self.check_used(part, retired.owner)?;
+                    blocks += part.blocks;
+                }
+                let maps = (blocks - extent.blocks) as u16;
+                self.bury(Dead { extent, birth, died: now.epoch, owner, maps }, now)?;
+                self.held += u64::from(blocks);
+                Ok(())
             }
-            self.used.clear(start, part.blocks.into());
-            self.touch(start, part.blocks.into());
-            if birth != now && !is_broken(Mutation::ReusedEarly) {
+            _ => self.give_up(extent, owner, birth == now.epoch),
+        }
+    }
+
+    /// No hold keeps a dead extent any more.
+    pub fn free_dead(&mut self, dead: &Dead) -> Result<()> {
+        let owner = match dead.owner {
+            DeadOwner::Node(id) | DeadOwner::Run(id) => Owner::Node(id),
+            DeadOwner::TablePage(level, index) => Owner::TablePage(level, index),
+        };
+        self.give_up(dead.extent, owner, false)?;
+        self.held = self.held.saturating_sub(dead.blocks());
+        Ok(())
+    }
+
+    /// An error unless all these blocks may be of a node, and are in use.
+    fn check_used(&self, part: Extent, owner: Owner) -> Result<()> {
+        let (start, end) = (part.start.0, part.end().0);
+        if self.is_for_nodes(start, end) && (start..end).all(|block| self.used.get(block)) {
+            return Ok(());
+        }
+        let expected = format!("blocks in use by {owner}");
+        let fault = Fault::mismatch("extent of a node", expected, part);
+        Err(Error::corrupt(Place::Byte(part.start.byte()), fault))
+    }
+
+    /// Nothing uses an extent any more, which was written in the epoch in progress or before.
+    fn give_up(&mut self, extent: Extent, owner: Owner, is_fresh: bool) -> Result<()> {
+        for part in self.disk.blocks_of(extent)? {
+            self.check_used(part, owner)?;
+            self.used.clear(part.start.0, part.blocks.into());
+            self.touch(part.start.0, part.blocks.into());
+            if !is_fresh && !is_broken(Mutation::ReusedEarly) {
                 self.leaving.push(part);
             } else if self.pins.fresh.contains_key(&part.start) {
                 self.kept += 1;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use crate::ids::NodeId;
+use crate::ids::{Height, NodeId};
 use crate::node::Node;
 use crate::space::Need;
 use crate::tuning::{CANDIDATES, HEADS_SHARE, LEAVES_SHARE, SCANS_SHARE};
@@ -85,6 +85,8 @@ pub enum Use {
 pub struct Dirty {
     /// Nodes.
     pub nodes: u64,
+    /// Those of them that are internal, and may give runs up.
+    pub internals: u64,
     /// What writing them takes.
     pub need: Need,
 }
@@ -134,16 +136,19 @@ impl Slot {
 
 impl Dirty {
     fn of(node: &Node, basement_size: usize) -> Dirty {
-        Dirty { nodes: 1, need: node.need(basement_size) }
+        let internals = u64::from(node.height() > Height(0));
+        Dirty { nodes: 1, internals, need: node.need(basement_size) }
     }
 
     fn add(&mut self, part: Dirty) {
         self.nodes += part.nodes;
+        self.internals += part.internals;
         self.need = self.need + part.need;
     }
 
     fn take_off(&mut self, part: Dirty) {
         self.nodes -= part.nodes;
+        self.internals -= part.internals;
         self.need = self.need - part.need;
     }
 }
@@ -247,7 +252,8 @@ impl Lru {
         assert_eq!(self.kinds.bytes, bytes, "the weight of all nodes");
         assert_eq!(self.kinds.dirty_bytes, dirty_bytes, "the weight of dirty nodes");
         let (known, found) = (self.kinds.dirty, counted.dirty);
-        assert_eq!((known.nodes, known.need), (found.nodes, found.need), "what is dirty");
+        let told = |dirty: Dirty| (dirty.nodes, dirty.internals, dirty.need);
+        assert_eq!(told(known), told(found), "what is dirty");
         for (known, found) in self.kinds.all().into_iter().zip(counted.all()) {
             assert_eq!(known.bytes, found.bytes, "the weight of one kind");
             assert!(known.order == found.order, "the order of one kind");

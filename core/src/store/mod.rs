@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::limits::NODES_END;
+use crate::format::limits::{self, NODES_END};
 use crate::format::{Birth, Bounds, Entry, Inflow};
 use crate::ids::*;
 use crate::log::Late;
@@ -379,6 +379,19 @@ impl Store {
         self.place(id, None)
     }
 
+    /// Whether a hold keeps some of what a node has on disk.
+    pub fn is_held(&self, node: &Node) -> bool {
+        let newest = self.space.newest_hold();
+        if newest == Epoch(0) {
+            return false;
+        }
+        let runs = node.internal().map_or(&[][..], |internal| internal.runs());
+        // Where the table cannot be read, the step that asks does not begin.
+        let of_node =
+            self.table.get(node.id()).ok().flatten().is_some_and(|entry| entry.birth <= newest);
+        of_node || runs.iter().any(|run| run.reference().birth <= newest)
+    }
+
     /// Whether a node is in memory.
     pub fn has(&self, id: NodeId) -> bool {
         self.lock().has(id)
@@ -427,7 +440,7 @@ impl Store {
 
     /// Extents that nodes do not use any more.
     fn retire(&mut self, all: impl IntoIterator<Item = Retired>) -> Result<()> {
-        let now = self.birth.epoch;
+        let now = self.birth;
         all.into_iter().try_for_each(|retired| self.space.retire(retired, now))
     }
 
@@ -501,7 +514,9 @@ impl Store {
     pub fn checkpoint_need_with(&self, more: Dirty) -> Need {
         let dirty = self.lock().dirty();
         let pages = self.table.blocks_max(dirty.nodes + more.nodes, self.next_node);
-        dirty.need + more.need + Need::of_blocks(pages)
+        let runs = limits::RUNS_MAX as u64 * (dirty.internals + more.internals);
+        let dead = self.space.dead_pages_max(dirty.nodes + more.nodes + runs + pages);
+        dirty.need + more.need + Need::of_blocks(pages + dead)
     }
 
     fn lock(&self) -> MutexGuard<'_, Lru> {

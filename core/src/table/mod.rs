@@ -14,6 +14,7 @@ use crate::format::{
     Birth, ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage, TableRoot,
 };
 use crate::ids::*;
+use crate::page;
 use crate::space::{Owner, Retired, Space};
 use crate::tuning::CLEAN_PAGES_MAX;
 
@@ -170,7 +171,7 @@ impl Table {
         if let Some(old) = old {
             let extent = Extent { start: old.block, blocks: 1 };
             let owner = Owner::TablePage(level, index);
-            space.retire(Retired { extent, birth: old.birth, owner }, birth.epoch)?;
+            space.retire(Retired { extent, birth: old.birth, owner }, birth)?;
         }
         Ok(())
     }
@@ -232,6 +233,12 @@ impl Table {
     }
 }
 
+const NAMES: page::Names = page::Names {
+    hash: "hash of a table page",
+    volume: "volume of a table page",
+    epoch: "epoch of a table page",
+};
+
 /// Reads a page and verifies that it is the one that `pointer` means.
 pub fn read_page(
     disk: &Disk,
@@ -240,23 +247,13 @@ pub fn read_page(
     level: u8,
     index: u64,
 ) -> Result<TablePage> {
-    let place = Place::Byte(pointer.block.byte());
-    let block = disk.read(pointer.block.byte(), BLOCK_SIZE)?;
-    let (seal, page) =
-        TablePage::decode(&block, None).map_err(|error| Error::corrupt(place.clone(), error))?;
-    let fault = if seal.hash != pointer.hash {
-        Fault::mismatch("hash of a table page", pointer.hash, seal.hash)
-    } else if seal.birth.volume != volume {
-        Fault::mismatch("volume of a table page", volume, seal.birth.volume)
-    } else if seal.birth.epoch != pointer.birth {
-        Fault::mismatch("epoch of a table page", pointer.birth, seal.birth.epoch)
-    } else if (page.level, page.index) != (level, index) {
-        let found = format_args!("{}/{}", page.level, page.index);
-        Fault::mismatch("level and index of a table page", format_args!("{level}/{index}"), found)
-    } else {
+    let page = page::read(disk, volume, pointer, TablePage::decode, &NAMES)?;
+    if (page.level, page.index) == (level, index) {
         return Ok(page);
-    };
-    Err(Error::corrupt(place, fault))
+    }
+    let (expected, found) = (format!("{level}/{index}"), format!("{}/{}", page.level, page.index));
+    let fault = Fault::mismatch("level and index of a table page", expected, found);
+    Err(Error::corrupt(Place::Byte(pointer.block.byte()), fault))
 }
 
 /// Refuses a node to which not exactly one edge leads (SPEC 6): what belongs to several parents cannot be changed for one of them.

@@ -221,18 +221,20 @@ impl Balance {
     }
 
     /// What the next step may dirty besides what is dirty already, at the most: nothing, if it will pass over what it cannot read.
-    pub fn next_need(&self, store: &Store) -> Result<Dirty> {
+    /// And whether some of that stays where it was as well, since a hold keeps it: then two checkpoints do not give back all that
+    /// the step has taken.
+    pub fn next_need(&self, store: &Store) -> Result<(Dirty, bool)> {
         match self.need_of_next(store) {
-            Err(error) if error.is_unreadable() => Ok(Dirty::default()),
+            Err(error) if error.is_unreadable() => Ok((Dirty::default(), false)),
             need => need,
         }
     }
 
-    fn need_of_next(&self, store: &Store) -> Result<Dirty> {
-        let mut touched = Touched { store, dirty: Dirty::default() };
+    fn need_of_next(&self, store: &Store) -> Result<(Dirty, bool)> {
+        let mut touched = Touched { store, dirty: Dirty::default(), is_held: false };
         if let Some(site) = self.waiting.last() {
             if self.waits_for_drain(site) {
-                return Ok(touched.dirty);
+                return Ok((touched.dirty, false));
             }
             let node = touched.path(site)?;
             match self.action(store, site, &node) {
@@ -249,7 +251,7 @@ impl Balance {
                 touched.child(&node, at)?;
             }
         }
-        Ok(touched.dirty)
+        Ok((touched.dirty, touched.is_held))
     }
 }
 
@@ -264,6 +266,8 @@ fn node_bytes(node: &Node) -> usize {
 struct Touched<'s> {
     store: &'s Store,
     dirty: Dirty,
+    /// Whether a hold keeps the place that one of them has.
+    is_held: bool,
 }
 
 impl Touched<'_> {
@@ -304,7 +308,8 @@ impl Touched<'_> {
     fn pieces(&mut self, taken: usize) {
         let nodes = self.store.geometry.nodes_of(taken as u64);
         let more = Need { blocks: 2 * nodes, maps: nodes };
-        self.dirty = Dirty { nodes: self.dirty.nodes + nodes, need: self.dirty.need + more };
+        self.dirty.nodes += nodes;
+        self.dirty.need = self.dirty.need + more;
     }
 
     /// The nodes beside a small one, one of which may be joined with it, and what is pending for both.
@@ -325,7 +330,10 @@ impl Touched<'_> {
     fn add(&mut self, node: &Node, more: usize) {
         if !self.store.is_dirty(node.id()) {
             let need = node.need_when_changed(self.store.geometry.basement_size as usize);
-            self.dirty = Dirty { nodes: self.dirty.nodes + 1, need: self.dirty.need + need };
+            self.dirty.nodes += 1;
+            self.dirty.internals += u64::from(node.height() > Height(0));
+            self.dirty.need = self.dirty.need + need;
+            self.is_held |= self.store.is_held(node);
         }
         if more > 0 {
             self.dirty.need = self.dirty.need + Need::of_image(more) + Need::of_blocks(1);

@@ -341,7 +341,7 @@ fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
         return Ok(());
     }
     let freed = store.edit_internal(id, |internal, disk| internal.unseal(disk))?;
-    let now = store.birth().epoch;
+    let now = store.birth();
     freed.into_iter().try_for_each(|retired| store.space.retire(retired, now))
 }
 

@@ -9,10 +9,12 @@ use super::{Access, Volume};
 use crate::device::SECTOR;
 use crate::disk::Disk;
 use crate::error::{Error, Result, after};
-use crate::format::{Binding, Birth, IDENTITY_AT, Identity, RootRef, Superblock, limits};
+use crate::format::{
+    Binding, Birth, DeadList, Hold, HoldState, IDENTITY_AT, Identity, Superblock, TableRoot,
+};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
-use crate::space::slot_block;
+use crate::space::{DeadStack, Layout, slot_block};
 use crate::store::Store;
 use crate::tuning::PRUNED_IN_CHECKPOINT;
 
@@ -283,7 +285,7 @@ impl Volume {
 
     /// Writes everything but the superblock. Callers do not pass the wall time, so that none can pass a stale one: it is the
     /// latest of the transactions, replayed records and calls of [`Volume::note_time`] since the last checkpoint.
-    fn prepare(&mut self, continued: Continued, pruned: Pruned) -> Result<Checkpoint> {
+    pub(super) fn prepare(&mut self, continued: Continued, pruned: Pruned) -> Result<Checkpoint> {
         let birth = self.trees.wait().store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
         let thrifty = self.trees.wait().store.is_thrifty();
@@ -298,11 +300,17 @@ impl Volume {
             true => self.superblock.next_msn,
             false => self.next_msn,
         };
-        let Store { table, space, disk, .. } = &mut self.trees.wait_mut().store;
+        let wall = self.latest.unwrap_or(self.superblock.wall);
+        let Store { table, space, .. } = &mut self.trees.wait_mut().store;
         let root = table.write(space, birth)?;
+        let mut dead = space.seal_dead(birth)?;
+        if let Some(name) = self.taking.take() {
+            self.hold_checkpoint(name, root, dead, (next_msn, wall))?;
+            dead = DeadList::default();
+        }
+        let Store { space, disk, .. } = &mut self.trees.wait_mut().store;
+        let holds = self.holds.write(space, dead, birth)?;
         let map_hash = space.write_map(disk, birth, next_msn)?;
-        let mut roots = vec![RootRef { epoch: birth.epoch, held: false, table: root }];
-        roots.extend(self.superblock.roots.iter().copied().take(limits::ROOTS_MAX - 1));
         let (log_head, first_group) = match continued {
             Continued::Afresh => (self.log.head(), self.log.next_group()),
             Continued::Replay { unit, group } => (unit, group),
@@ -325,13 +333,13 @@ impl Volume {
             next_zone: self.next_zone,
             next_ino: self.next_ino,
             next_msn,
-            wall: self.latest.unwrap_or(self.superblock.wall),
+            wall,
             used_blocks: self.trees.wait().store.space.used_blocks(),
             inflow: self.trees.wait().store.inflow(),
             nodes: self.trees.wait().store.table.nodes(),
             log_epoch,
             log_nonce,
-            roots,
+            holds,
             prunes: self.trees.wait().balance.prunes_left(),
             ..self.superblock.clone()
         };
@@ -343,6 +351,43 @@ impl Volume {
         let alone = !self.is_logged();
         let disk = self.disk.clone();
         Ok(Checkpoint { disk, superblock, identity, identify, alone, continued, next_epoch })
+    }
+
+    /// The checkpoint whose nodes and table have been written is kept; `dead` has died since the hold before.
+    fn hold_checkpoint(
+        &mut self,
+        name: String,
+        table: TableRoot,
+        dead: DeadList,
+        (next_msn, wall): (Msn, Time),
+    ) -> Result<()> {
+        let fixed: u64 =
+            Layout::of(&self.superblock)?.fixed().iter().map(|(_, blocks)| blocks).sum();
+        let store = &mut self.trees.wait_mut().store;
+        let Birth { epoch, nonce, .. } = store.birth();
+        let used_blocks = store.space.used_blocks() - fixed - store.space.held_blocks();
+        let (next_node, inflow) = (store.next_node(), store.inflow());
+        let nodes = store.table.nodes();
+        store.space.replace_newest_hold(epoch, DeadStack::default());
+        self.holds.put(Hold {
+            state: HoldState::Held,
+            kept: false,
+            epoch,
+            nonce,
+            wall,
+            table,
+            next_node,
+            next_zone: self.next_zone,
+            next_ino: self.next_ino,
+            next_msn,
+            inflow,
+            nodes,
+            image_blocks: self.superblock.image_blocks,
+            used_blocks,
+            dead,
+            name,
+        });
+        Ok(())
     }
 
     /// A checkpoint is durable: the next epoch begins.

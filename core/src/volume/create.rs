@@ -8,8 +8,10 @@ use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{
-    Birth, Features, Identity, Inflow, PagePointer, Superblock, TableRoot, ZoneSizes, limits,
+    Birth, Features, HoldsRoot, Identity, Inflow, PagePointer, Superblock, TableRoot, ZoneSizes,
+    limits,
 };
+use crate::holds::Holds;
 use crate::ids::*;
 use crate::log::{Log, Region};
 use crate::space::{Layout, Space, default_log_bytes};
@@ -119,6 +121,9 @@ impl Volume {
             counters: Counters::default(),
             larger: None,
             unfinished: None,
+            holds: Holds::default(),
+            drops_blocked: false,
+            taking: None,
             access: Access::ReadWrite { logged: false, fenced: false },
         })
     }
@@ -160,8 +165,8 @@ pub(super) fn unborn(
         nodes: 0,
         log_epoch: Epoch(0),
         log_nonce: Nonce(0),
-        roots: Vec::new(),
         prunes: Vec::new(),
+        holds: HoldsRoot::default(),
     }
 }
 

@@ -16,6 +16,7 @@ mod commit;
 mod counters;
 mod create;
 mod grow;
+mod holds;
 mod moment;
 mod open;
 mod raise;
@@ -30,6 +31,7 @@ use bytes::Bytes;
 use crate::disk::{Disk, IoCounts};
 use crate::error::{Error, Result, after};
 use crate::format::{Features, Identity, Key, Op, RecordMessage, Superblock};
+use crate::holds::Holds;
 use crate::ids::*;
 use crate::log::Log;
 use crate::poison::Poison;
@@ -42,6 +44,7 @@ pub use checkpoint::{Checkpoint, Pruned, Syncing};
 pub use commit::Due;
 pub use counters::Counters;
 pub use create::CreateOptions;
+pub use holds::{holds_of, no_such_hold, superblock_of};
 pub use moment::{Blurred, Found, Moment, Stopped, Until};
 pub(crate) use open::Parts;
 pub use open::{
@@ -49,6 +52,7 @@ pub use open::{
     write_identity,
 };
 pub use raise::raised;
+pub(crate) use raise::{each_used, is_known};
 pub use ring::{Ring, RingSlot, SlotState, slots_of};
 
 /// What the trees of a volume hold.
@@ -109,6 +113,12 @@ pub struct Volume {
     larger: Option<Identity>,
     /// A sync or checkpoint that the device had no room for: it is finished before anything changes.
     unfinished: Option<Syncing>,
+    /// The checkpoints that are kept.
+    holds: Holds,
+    /// Whether a list of what died cannot be read, of a hold that is being dropped: it stays until a repair.
+    drops_blocked: bool,
+    /// The name under which the checkpoint that is being made is kept, if it is.
+    taking: Option<String>,
 }
 
 /// What may be done to the volume.
@@ -313,8 +323,15 @@ impl Volume {
     }
 
     /// Blocks that two more checkpoints give back: only the last one and the one before it use them.
-    pub fn held_blocks(&self) -> u64 {
-        self.trees.wait().store.space.held_blocks()
+    pub fn leaving_blocks(&self) -> u64 {
+        self.trees.wait().store.space.leaving_blocks()
+    }
+
+    /// The error that there is no room, with what might make some.
+    fn no_space(&self, need_blocks: u64) -> Error {
+        let space = &self.trees.wait().store.space;
+        let (free_blocks, held_blocks) = (space.free_blocks(), space.held_blocks());
+        Error::NoSpace { need_blocks, free_blocks, held_blocks }
     }
 
     /// Total, free and available blocks of the image, as statfs shows them. How much is set aside depends on the roots of the trees:
@@ -324,7 +341,7 @@ impl Volume {
             .into_iter()
             .try_for_each(|tree| self.trees.wait().store.root(tree).map(drop))?;
         let space = &self.trees.wait().store.space;
-        let free = space.free_blocks() + space.held_blocks();
+        let free = space.free_blocks() + space.leaving_blocks();
         let available = free.saturating_sub(self.reserved_blocks());
         Ok(Blocks { total: self.superblock.image_blocks, free, available })
     }

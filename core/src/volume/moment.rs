@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use super::{Mode, OpenOptions, Ring, RingSlot, Volume, read_identity};
+use super::{Mode, OpenOptions, Ring, RingSlot, Volume, holds_of, no_such_hold, read_identity};
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::format::{Group, Key, Record, RecordMessage, Superblock, block_after};
+use crate::format::{Group, Hold, Key, Record, RecordMessage, Superblock, block_after};
 use crate::ids::*;
 use crate::node::RangeSet;
 
 /// A moment, as one names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The newest checkpoint, without its log.
     Checkpoint,
@@ -24,6 +24,8 @@ pub enum Moment {
     Time(Time),
     /// The checkpoint of an epoch.
     Epoch(Epoch),
+    /// The checkpoint that is kept under a name.
+    Snapshot(Arc<str>),
 }
 
 /// How far a replay goes.
@@ -39,7 +41,7 @@ pub enum Until {
 }
 
 /// Where a moment is to be found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The slot of the superblock to start from.
     pub slot: u32,
@@ -47,12 +49,14 @@ pub struct Found {
     pub epoch: Epoch,
     /// Its time.
     pub wall: Time,
-    /// Whether it is the newest; what an older one uses may have been written over.
-    pub is_newest: bool,
+    /// Whether what it uses may have been written over: it is neither the newest checkpoint nor a snapshot.
+    pub may_be_gone: bool,
     /// Whether the log is replayed.
     pub mode: Mode,
     /// How far.
     pub until: Until,
+    /// The snapshot that is looked at instead of the checkpoint of the slot, by its name.
+    pub snapshot: Option<Arc<str>>,
 }
 
 /// A replay that ended before the log did.
@@ -104,7 +108,7 @@ impl Until {
 
 impl Moment {
     /// Looks up where a moment is; an error, with what there is instead, if the image does not remember it.
-    pub fn find(self, device: &Arc<dyn Device>) -> Result<Found> {
+    pub fn find(&self, device: &Arc<dyn Device>) -> Result<Found> {
         let disk = Disk::new(device.clone());
         let ring = Ring::read(&disk, &read_identity(&disk)?)?;
         // Older epochs can be had even where the newest superblock is lost.
@@ -116,15 +120,28 @@ impl Moment {
             slot: superblock.slot,
             epoch: superblock.birth.epoch,
             wall: superblock.wall,
-            is_newest: superblock.birth.epoch == newest.birth.epoch,
+            may_be_gone: superblock.birth.epoch != newest.birth.epoch,
             mode,
             until,
+            snapshot: None,
+        };
+        let of_hold = |hold: &Hold| Found {
+            epoch: hold.epoch,
+            wall: hold.wall,
+            snapshot: Some(hold.name.as_str().into()),
+            ..found(newest, Mode::Checkpoint, Until::End)
         };
         let older = || {
             let found = ring.slots().iter().filter_map(RingSlot::superblock);
             found.filter(|older| older.birth.epoch <= newest.birth.epoch)
         };
-        match self {
+        match *self {
+            Moment::Snapshot(ref name) => {
+                let holds = holds_of(&disk, newest)?;
+                let hold = holds.iter().find(|hold| hold.name == **name);
+                hold.map(of_hold)
+                    .ok_or_else(|| no_such_hold(name, &holds.iter().collect::<Vec<_>>()))
+            }
             Moment::Now => Ok(found(newest, Mode::ReadOnly, Until::End)),
             Moment::Checkpoint => Ok(found(newest, Mode::Checkpoint, Until::End)),
             Moment::Record(lsn) => match lsn.0 >= newest.next_msn.0 {
@@ -141,19 +158,25 @@ impl Moment {
             }
             Moment::Time(time) => {
                 let before = older().filter(|superblock| superblock.wall <= time);
-                let last = before.max_by_key(|superblock| superblock.birth.epoch);
-                last.map(|superblock| found(superblock, Mode::Checkpoint, Until::End)).ok_or_else(
-                    || Error::Input(format!("that is too long ago; {}", remembered(older()))),
-                )
+                let last = before.map(|superblock| found(superblock, Mode::Checkpoint, Until::End));
+                let holds = holds_of(&disk, newest)?;
+                // A snapshot is whole, so it goes before the checkpoint that it is of.
+                let kept = holds.iter().filter(|hold| hold.wall <= time).map(of_hold);
+                let last = last.chain(kept).max_by_key(|found| found.epoch);
+                last.ok_or_else(|| {
+                    Error::Input(format!("that is too long ago; {}", remembered(older())))
+                })
             }
             Moment::Epoch(epoch) => {
                 let of_epoch = older().find(|superblock| superblock.birth.epoch == epoch);
-                of_epoch
-                    .map(|superblock| found(superblock, Mode::Checkpoint, Until::End))
-                    .ok_or_else(|| {
-                        let there = remembered(older());
-                        Error::Input(format!("no superblock of epoch {} is left; {there}", epoch.0))
-                    })
+                let of_epoch = of_epoch.map(|older| found(older, Mode::Checkpoint, Until::End));
+                // Where snapshots cannot be read, there are none for this.
+                let holds = holds_of(&disk, newest).unwrap_or_default();
+                let kept = holds.iter().find(|hold| hold.epoch == epoch).map(of_hold);
+                kept.or(of_epoch).ok_or_else(|| {
+                    let there = remembered(older());
+                    Error::Input(format!("no superblock of epoch {} is left; {there}", epoch.0))
+                })
             }
         }
     }

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use super::checkpoint::Continued;
+use super::holds::hold_named;
 use super::moment::{Blurred, Rest, Stopped, Until};
 use super::reserve::Claim;
 use super::trees::{Held, Trees};
@@ -24,11 +25,12 @@ use crate::format::{
     Action, Birth, Features, Group, IDENTITY_AT, Identity, Key, Magic, MsnRange, Op, RecordMessage,
     Superblock, block_after,
 };
+use crate::holds::Holds;
 use crate::ids::*;
 use crate::log::{Log, LogReader, Region, Scanned, Survey, Values, scan};
 use crate::mutation::{Mutation, is_broken};
 use crate::node::Node;
-use crate::space::{Layout, Space, ring_of};
+use crate::space::{DeadStack, Layout, Space, ring_of};
 use crate::store::{CacheBudget, Geometry, Store};
 use crate::table::Table;
 use crate::tree::{self, Balance, Ordered};
@@ -53,6 +55,8 @@ pub struct OpenOptions {
     pub content: Option<Content>,
     /// The slot of the ring to start from, instead of the newest.
     pub slot: Option<u32>,
+    /// The name of a snapshot, which is looked at instead; only in [`Mode::Checkpoint`].
+    pub hold: Option<String>,
     /// How far the log is replayed. A volume that may be changed goes on from there: what comes behind is abandoned.
     pub until: Until,
     /// How much memory the cache may take.
@@ -88,6 +92,7 @@ impl OpenOptions {
             mode,
             content,
             slot,
+            hold: None,
             until: Until::End,
             cache,
             late_bytes,
@@ -238,8 +243,14 @@ impl Volume {
         });
         let identity = read_identity(&disk)?;
         let ring = Ring::read(&disk, &identity)?;
-        let superblock = ring.choose(options.slot)?.clone();
+        let mut superblock = ring.choose(options.slot)?.clone();
         let newest = ring.newest().map_or(superblock.birth.epoch, |newest| newest.birth.epoch);
+        if let Some(name) = &options.hold {
+            if options.mode != Mode::Checkpoint {
+                return Err(Error::Misuse("a snapshot has no log, and cannot be changed".into()));
+            }
+            superblock = hold_named(&disk, &superblock, name)?;
+        }
         check_features(&superblock, &options)?;
         let (eager, until) = (options.eager_checkpoints, options.until);
         let survey = match options.mode {
@@ -360,6 +371,8 @@ impl Volume {
         for (group, extent) in survey.iter().flat_map(|survey| &survey.pins) {
             space.pin_logged(*group, *extent)?;
         }
+        let holds = &superblock.holds;
+        space.hold(holds.newest, DeadStack::stored(holds.dead), holds.blocks);
         space.scatter_all(options.scatter);
         if options.punch {
             space.keep_released();
@@ -396,6 +409,9 @@ impl Volume {
             next_msn: superblock.next_msn,
             next_zone: superblock.next_zone,
             next_ino: superblock.next_ino,
+            holds: Holds::of(superblock.holds.clone()),
+            drops_blocked: false,
+            taking: None,
             superblock,
             nonce_before: Nonce(0),
             identity,

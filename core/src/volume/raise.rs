@@ -5,12 +5,15 @@
 //! the group of the log that begins with the next MSN continues it; and what does not change is what an older superblock
 //! says, or the identity block. What neither says is counted afresh by the mender.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 
 use super::Ring;
 use super::create::unborn;
 use crate::disk::Disk;
 use crate::format::*;
+use crate::holds::read_pages;
 use crate::ids::*;
 use crate::log::{End, Region, scan};
 use crate::space::Layout;
@@ -66,11 +69,8 @@ fn raise(
         .map_or(Hash::default(), |hashes| map_hash(hashes.into_iter()));
     let space = Space::load(disk, &superblock).ok();
     superblock.used_blocks = space.as_ref().map_or(0, Space::used_blocks);
-    superblock.table = table(disk, &superblock, &layout, space.as_ref());
+    (superblock.table, superblock.holds) = found(disk, &superblock, &layout, space.as_ref());
     superblock.next_node = next_node(disk, &superblock).unwrap_or(superblock.next_node);
-    let own = RootRef { epoch: birth.epoch, held: false, table: superblock.table };
-    superblock.roots.insert(0, own);
-    superblock.roots.truncate(limits::ROOTS_MAX);
     continue_log(disk, older, &mut superblock);
     // Whoever reads it must find one that could have been written.
     Superblock::decode(&superblock.encode(), None).ok()
@@ -98,17 +98,14 @@ fn newest(disk: &Disk, identity: &Identity, layout: &Layout, last: Epoch) -> Opt
     slots.max_by_key(|(birth, _)| birth.epoch)
 }
 
-/// The root of the allocation table: of the first pages of each level that are in use, the highest one, and of those the
-/// youngest. Where there is none that verifies, one that does not stands for it.
-fn table(
+/// Has `told` look at every block in use where nodes may be; at all if it is not known which are.
+pub(crate) fn each_used(
     disk: &Disk,
-    superblock: &Superblock,
     layout: &Layout,
     space: Option<&Space>,
-) -> TableRoot {
+    told: &mut dyn FnMut(BlockNr, &[u8]),
+) {
     let nodes = layout.nodes();
-    let lost = PagePointer { block: BlockNr(nodes.start), birth: Epoch(0), hash: Hash::default() };
-    let mut best = ((0, Epoch(0)), TableRoot { page: lost, levels: 1 });
     let blocks = RAISE_BYTES as u64 / BLOCK_SIZE as u64;
     for start in nodes.clone().step_by(blocks as usize) {
         let here = start..(start + blocks).min(nodes.end);
@@ -118,25 +115,90 @@ fn table(
         }
         let len = (here.end - here.start) as usize * BLOCK_SIZE;
         let Ok(bytes) = disk.read_buffer(BlockNr(here.start).byte(), len) else { continue };
-        for (at, bytes) in bytes.chunks(BLOCK_SIZE).enumerate() {
-            let block = here.start + at as u64;
-            if !used(block) || Magic::of(bytes) != Some(Magic::TablePage) {
-                continue;
-            }
-            let Ok((seal, page)) = TablePage::decode(bytes, None) else { continue };
-            let Birth { volume, epoch, nonce } = seal.birth;
-            let ours = superblock.birth;
-            let known = epoch < ours.epoch || (epoch, nonce) == (ours.epoch, ours.nonce);
-            if page.index == 0 && volume == ours.volume && known && best.0 < (page.level + 1, epoch)
+        for (block, bytes) in here.zip(bytes.chunks(BLOCK_SIZE)).filter(|(block, _)| used(*block)) {
+            told(BlockNr(block), bytes);
+        }
+        disk.recycle(bytes);
+    }
+}
+
+/// Whether the checkpoint of a superblock may lead to what was born so.
+pub(crate) fn is_known(birth: Birth, superblock: &Superblock) -> bool {
+    let ours = superblock.birth;
+    let before = birth.epoch < ours.epoch || (birth.epoch, birth.nonce) == (ours.epoch, ours.nonce);
+    birth.volume == ours.volume && before
+}
+
+/// What a walk over all blocks in use finds: the root of the allocation table, and what there is of snapshots.
+///
+/// The root is, of the first pages of each level, the highest one, and of those the youngest. Where there is none that verifies, one
+/// that does not stands for it. Snapshots are those that the pages of pointers to them say; what died since the newest is counted
+/// afresh, as all that dead lists say.
+fn found(
+    disk: &Disk,
+    superblock: &Superblock,
+    layout: &Layout,
+    space: Option<&Space>,
+) -> (TableRoot, HoldsRoot) {
+    let first = BlockNr(layout.nodes().start);
+    let lost = PagePointer { block: first, birth: Epoch(0), hash: Hash::default() };
+    let mut best = ((0, Epoch(0)), TableRoot { page: lost, levels: 1 });
+    let mut pages: [Option<PagePointer>; limits::HOLD_ROOTS] = Default::default();
+    each_used(disk, layout, space, &mut |block, bytes| match Magic::of(bytes) {
+        Some(Magic::TablePage) => {
+            let Ok((seal, page)) = TablePage::decode(bytes, None) else { return };
+            let epoch = seal.birth.epoch;
+            if page.index == 0
+                && is_known(seal.birth, superblock)
+                && best.0 < (page.level + 1, epoch)
             {
-                let page_at = PagePointer { block: BlockNr(block), birth: epoch, hash: seal.hash };
+                let page_at = PagePointer { block, birth: epoch, hash: seal.hash };
                 let levels = u32::from(page.level) + 1;
                 best = ((page.level + 1, epoch), TableRoot { page: page_at, levels });
             }
         }
-        disk.recycle(bytes);
+        Some(Magic::HoldsPage) => {
+            let Ok((seal, page)) = HoldsPage::decode(bytes, None) else { return };
+            let epoch = seal.birth.epoch;
+            if page.level() == 1
+                && is_known(seal.birth, superblock)
+                && let Some(place) = pages.get_mut(page.index as usize)
+                && place.is_none_or(|other| other.birth < epoch)
+            {
+                *place = Some(PagePointer { block, birth: epoch, hash: seal.hash });
+            }
+        }
+        _ => {}
+    });
+    (best.1, holds(disk, superblock.birth.volume, pages))
+}
+
+/// What the superblock said of the snapshots that these pages lead to.
+fn holds(
+    disk: &Disk,
+    volume: VolumeId,
+    pages: [Option<PagePointer>; limits::HOLD_ROOTS],
+) -> HoldsRoot {
+    let mut root = HoldsRoot { pages, ..HoldsRoot::default() };
+    let mut seen = HashSet::new();
+    for found in read_pages(disk, volume, &root.clone(), &mut |page| seen.insert(page.block)) {
+        // How many blocks they use is counted when the lists are made anew.
+        root.blocks += 1;
+        let Ok(HoldsBody::Holds(holds)) = found.page.map(|page| page.body) else { continue };
+        for hold in holds.iter().flatten() {
+            match hold.state {
+                HoldState::Held => {
+                    root.held += 1;
+                    root.newest = root.newest.max(hold.epoch);
+                }
+                HoldState::Going => root.going += 1,
+            }
+        }
     }
-    best.1
+    match root.held + root.going {
+        0 => HoldsRoot::default(),
+        _ => root,
+    }
 }
 
 /// A number that is greater than those of all nodes in the table.

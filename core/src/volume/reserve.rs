@@ -2,6 +2,7 @@
 //! from the geometry, the size of the image, and what is pending. ARCHITECTURE.md ("How nothing gets stuck") derives them.
 
 use super::Transaction;
+use super::holds::HOLD_BLOCKS;
 use crate::format::{
     Action, ENTRIES_PER_PAGE, Growth, Inflow, Key, Op, RecordMessage, limits, parse_data_key,
 };
@@ -79,8 +80,8 @@ pub(super) fn growth_need(store: &Store, inflow: Inflow) -> Need {
     longer + divided + touched + Need { blocks: 2 * parents + pages, maps: parents }
 }
 
-/// What must stay free when an operation has been carried out: the reserve for steps, the growth of leaves by what is pending, and
-/// what its claim leaves of the reserve for deletes.
+/// What must stay free when an operation has been carried out: the reserve for steps, the growth of leaves by what is pending, what
+/// its claim leaves of the reserve for deletes, and what dropping a hold takes.
 pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
     let heights = TreeId::ALL.map(|tree| store.root(tree).map_or(Height(1), |root| root.height()));
     let height = heights.into_iter().max().unwrap_or_default().max(Height(1));
@@ -91,7 +92,8 @@ pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
         Claim::Keeps => Need::of_blocks(reserve.all() / 2),
         Claim::Frees => Need::default(),
     };
-    steps + growth_need(store, store.inflow()) + deletes
+    let drops = if store.space.newest_hold() > Epoch(0) { HOLD_BLOCKS } else { 0 };
+    steps + growth_need(store, store.inflow()) + deletes + Need::of_blocks(drops)
 }
 
 /// What a path from a root of this height to a leaf takes where all nodes are written anew, are as large as they may be, and one

@@ -10,14 +10,15 @@
 //!   there, and nothing by one that frees space ([`Claim`]).
 //!
 //! Where that leaves too little, checkpoints come first: two of them free what the last one before has given up. Then all buffers
-//! are emptied: after that nothing is set aside for growth, and what was deleted is free. ARCHITECTURE.md ("How nothing gets
+//! are emptied: after that nothing is set aside for growth, and what was deleted is free. What a hold keeps does not become free:
+//! where it is to be changed, that takes no more than operations may. ARCHITECTURE.md ("How nothing gets
 //! stuck") says why a step can always begin, and [`super::reserve`] how much everything is.
 
 use super::Volume;
 use super::commit::{Draft, Way};
 use super::reserve::*;
 use super::trees::Trees;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Growth, Inflow, Key, Op, RecordMessage, limits};
 use crate::ids::*;
 use crate::space::Need;
@@ -105,10 +106,7 @@ impl Volume {
             draft.claim = Claim::Keeps;
         }
         let need_blocks = self.needed(need, draft.claim).all();
-        Err(Error::NoSpace {
-            need_blocks,
-            free_blocks: self.trees.wait().store.space.free_blocks(),
-        })
+        Err(self.no_space(need_blocks))
     }
 
     /// Makes room for so many bytes of values, as if they were written at once, or says that the volume has none.
@@ -121,10 +119,7 @@ impl Volume {
             return Ok(());
         }
         let need_blocks = self.needed(need, Claim::Takes).all();
-        Err(Error::NoSpace {
-            need_blocks,
-            free_blocks: self.trees.wait().store.space.free_blocks(),
-        })
+        Err(self.no_space(need_blocks))
     }
 
     /// Whether an operation leaves no more bytes of entries than there are now, but for a longer name. Looks up what it changes.
@@ -162,7 +157,7 @@ impl Volume {
     }
 
     /// Whether there is room for so much, or can be made by checkpoints and by emptying buffers.
-    fn find_room(&mut self, need: Need, claim: Claim) -> Result<bool> {
+    pub(super) fn find_room(&mut self, need: Need, claim: Claim) -> Result<bool> {
         let Trees { store, .. } = self.trees.wait();
         let reserve = reserve_for_deletes(store.geometry, self.superblock.image_blocks).all();
         // What the next checkpoint writes because of one operation: what is dirty, or a step may dirty.
@@ -213,9 +208,9 @@ impl Volume {
     }
 
     /// Whether blocks come back with the next checkpoints, or what is dirty stops needing room.
-    fn gains_by_checkpoint(&self) -> bool {
+    pub(super) fn gains_by_checkpoint(&self) -> bool {
         let store = &self.trees.wait().store;
-        store.space.held_blocks() > 0 || store.dirty_bytes() > 0 || self.can_prune()
+        store.space.leaving_blocks() > 0 || store.dirty_bytes() > 0 || self.can_prune()
     }
 
     /// Moves everything that is pending down to the leaves, which rewrites each that something is pending for:
@@ -280,8 +275,12 @@ impl Volume {
         if matches!(result, Ok(Drained::Wholly)) {
             self.deletes = 0;
         }
+        let is_held = self.trees.wait().store.space.newest_hold() > Epoch(0);
         debug_assert!(
-            result.is_err() || !thrifty || self.trees.wait().store.space.used_blocks() <= most,
+            result.is_err()
+                || !thrifty
+                || is_held
+                || self.trees.wait().store.space.used_blocks() <= most,
             "emptying buffers takes no more blocks than was set aside for it: {used} before, {} then, {most} at the most, {inflow:?}",
             self.trees.wait().store.space.used_blocks()
         );
@@ -329,9 +328,15 @@ impl Volume {
                 drained = Drained::Partly;
                 continue;
             }
-            let kept = if on_reserve { Need::default() } else { self.kept_for(Claim::Takes) };
-            let Trees { store, balance, .. } = self.trees.wait_mut();
-            let need = store.checkpoint_need_with(balance.next_need(store)?);
+            let Trees { store, balance, .. } = self.trees.wait();
+            let (dirty, is_held) = balance.next_need(store)?;
+            let need = store.checkpoint_need_with(dirty);
+            // What does not come back afterwards is not taken from the reserve.
+            let kept = match on_reserve && !is_held {
+                true => Need::default(),
+                false => self.kept_for(Claim::Takes),
+            };
+            let Trees { store, .. } = self.trees.wait();
             if store.space.has(need + kept) {
                 self.trees.wait_mut().step()?;
             } else if on_reserve && logged && self.end_batch()? {
@@ -427,6 +432,10 @@ impl Volume {
 
     /// The same where leaves are dropped unread, which may use what is set aside for steps.
     fn has_room_for_prune(&self) -> bool {
+        if self.trees.wait().store.space.newest_hold() > Epoch(0) {
+            // What it changes may be held, and then it gives nothing back.
+            return self.has_room_for_step(Claim::Frees);
+        }
         let (store, blocks) = (&self.trees.wait().store, self.superblock.image_blocks);
         let step = step_need(store.geometry, blocks, store.inflow().growth.bytes);
         store.space.has(store.checkpoint_need() + step)
@@ -435,8 +444,8 @@ impl Volume {
     /// The same, of what exactly the next step may dirty.
     fn has_room_for_next(&self, claim: Claim) -> Result<bool> {
         let Trees { store, balance, .. } = self.trees.wait();
-        let need = store.checkpoint_need_with(balance.next_need(store)?);
-        Ok(store.space.has(need + self.kept_for(claim)))
+        let (dirty, _) = balance.next_need(store)?;
+        Ok(store.space.has(store.checkpoint_need_with(dirty) + self.kept_for(claim)))
     }
 
     /// Whether an operation that takes so much may begin.
@@ -455,7 +464,7 @@ impl Volume {
     }
 
     /// What there must be room for before an operation begins.
-    fn needed(&self, need: Need, claim: Claim) -> Need {
+    pub(super) fn needed(&self, need: Need, claim: Claim) -> Need {
         let late = Need::of_blocks(self.late_blocks() + OPERATION_BLOCKS);
         self.trees.wait().store.checkpoint_need() + late + need + self.kept_for(claim)
     }

@@ -345,7 +345,6 @@ impl Forge {
                 }
                 _ => {
                     self.superblock.table.page = pointer;
-                    self.superblock.roots[0].table = self.superblock.table;
                 }
             }
         }

@@ -28,7 +28,6 @@ pub(super) const CASES: &[Case] = &[
     }),
     ("a group of the epoch after the last", Wrong, |mut forge| {
         forge.superblock.birth.epoch = Epoch(u64::MAX);
-        forge.superblock.roots[0].epoch = Epoch(u64::MAX);
         forge.log(vec![insert(DATA, key(&[1; 16]), vec![1])]);
         forge.seal()
     }),

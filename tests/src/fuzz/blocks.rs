@@ -1,6 +1,8 @@
 //! Structures of one block, by which everything else is found.
 
-use betr_core::format::{Identity, Magic, MapPage, ScatterMap, Superblock, TablePage};
+use betr_core::format::{
+    DeadPage, HoldsPage, Identity, Magic, MapPage, ScatterMap, Superblock, TablePage,
+};
 
 use super::Input;
 use super::structure::sealed;
@@ -14,9 +16,9 @@ pub fn superblock(bytes: &[u8]) -> bool {
     }
 }
 
-/// Pages of the allocation table, slots of the space map, and scatter maps.
+/// Pages of the allocation table, slots of the space map, scatter maps, and pages of snapshots and of dead lists.
 pub fn table(bytes: &[u8]) -> bool {
-    let Some(input) = Input::of(bytes, 3) else { return false };
+    let Some(input) = Input::of(bytes, 5) else { return false };
     match input.which {
         0 => sealed(&input, Magic::TablePage, TablePage::decode, |(seal, page)| {
             page.encode(seal.birth).0
@@ -26,8 +28,16 @@ pub fn table(bytes: &[u8]) -> bool {
             page.encode(seal.birth).0
         })
         .is_some(),
-        _ => sealed(&input, Magic::ScatterMap, ScatterMap::decode, |(seal, map)| {
+        2 => sealed(&input, Magic::ScatterMap, ScatterMap::decode, |(seal, map)| {
             map.encode(seal.birth).0
+        })
+        .is_some(),
+        3 => sealed(&input, Magic::HoldsPage, HoldsPage::decode, |(seal, page)| {
+            page.encode(seal.birth).0
+        })
+        .is_some(),
+        _ => sealed(&input, Magic::DeadPage, DeadPage::decode, |(seal, page)| {
+            page.encode(seal.birth).0
         })
         .is_some(),
     }

@@ -47,6 +47,8 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
             | Structure::Leaf
             | Structure::Run
             | Structure::ScatterMap
+            | Structure::Holds
+            | Structure::Dead
             | Structure::Group => {
                 let (target, which) = target(part.kind);
                 while target != "log" && bytes.len() == BLOCK_SIZE && bytes.last() == Some(&0) {
@@ -98,6 +100,8 @@ fn target(structure: Structure) -> (&'static str, u8) {
         Structure::TablePage => ("table", 0),
         Structure::MapPage => ("table", 1),
         Structure::ScatterMap => ("table", 2),
+        Structure::Holds => ("table", 3),
+        Structure::Dead => ("table", 4),
         Structure::Internal => ("internal", 0),
         Structure::Leaf => ("leaf", 0),
         Structure::Run => ("run", 0),

@@ -78,6 +78,7 @@ fn made_right(magic: Magic, body: &[u8]) -> Vec<u8> {
         Magic::Leaf | Magic::Internal => (96, len as u32),
         Magic::LogGroup => (92, len as u32),
         Magic::Run | Magic::TablePage | Magic::ScatterMap => (0, 0),
+        Magic::HoldsPage | Magic::DeadPage => (0, 0),
     };
     if at >= SEAL_BYTES {
         bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());

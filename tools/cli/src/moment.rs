@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use betr_core::device::Device;
+use betr_core::format::is_hold_name;
 use betr_core::ids::{Epoch, Lsn, Time};
 use betr_core::volume::{Found, Moment, Recovery};
 use betr_core::{Error, Result};
@@ -10,7 +11,8 @@ use betr_core::{Error, Result};
 use crate::time;
 
 /// What `--as-of` takes, for error messages.
-const MOMENTS: &str = "checkpoint, now, l:LSN, t:TIME (as 2026-11-23T10:00:00Z) or e:EPOCH";
+const MOMENTS: &str =
+    "checkpoint, now, s:SNAPSHOT, l:LSN, t:TIME (as 2026-11-23T10:00:00Z) or e:EPOCH";
 
 /// A moment as it is named on the command line.
 pub fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
@@ -21,6 +23,7 @@ pub fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
         "now" => Ok(Moment::Now),
         _ => match text.split_once(':') {
             Some(("l", digits)) => Ok(Moment::Record(Lsn(number(digits)?))),
+            Some(("s", name)) if is_hold_name(name) => Ok(Moment::Snapshot(name.into())),
             Some(("e", digits)) => Ok(Moment::Epoch(Epoch(number(digits)?))),
             Some(("t", time)) => time::parse_utc(time).map(Moment::Time),
             _ => Err(unknown()),
@@ -34,10 +37,10 @@ pub fn parse_time(text: &str) -> std::result::Result<Time, String> {
 }
 
 /// Finds a moment; returns what a user should know of it besides.
-pub fn find(moment: Moment, device: &Arc<dyn Device>) -> Result<(Found, Vec<String>)> {
+pub fn find(moment: &Moment, device: &Arc<dyn Device>) -> Result<(Found, Vec<String>)> {
     let found = moment.find(device)?;
     let mut notes = Vec::new();
-    if !found.is_newest {
+    if found.may_be_gone {
         let at = time::format_utc(found.wall.secs, found.wall.nanos);
         let log = match moment {
             Moment::Time(_) => "; the log records between that and the time asked for are gone",
@@ -88,6 +91,7 @@ mod tests {
         assert_eq!(parse_moment("now"), Ok(Moment::Now));
         assert_eq!(parse_moment("l:17"), Ok(Moment::Record(Lsn(17))));
         assert_eq!(parse_moment("e:3"), Ok(Moment::Epoch(Epoch(3))));
+        assert_eq!(parse_moment("s:a day: e:3"), Ok(Moment::Snapshot("a day: e:3".into())));
         let time = Time { secs: 1_709_208_000, nanos: 500_000_000 };
         assert_eq!(parse_moment("t:2024-02-29T12:00:00.5Z"), Ok(Moment::Time(time)));
         assert_eq!(parse_moment("t:2024-02-29T14:00:00.5+02:00"), Ok(Moment::Time(time)));
@@ -96,8 +100,18 @@ mod tests {
             assert_eq!(parse_time(text), Ok(time));
         }
         assert!(parse_time("l:7").is_err() && parse_time("t:t:@7").is_err());
-        for wrong in ["", "l:", "l:x", "17", "t:yesterday", "t:2024-02-29T12:00:00", "e:-1", "x:1"]
-        {
+        for wrong in [
+            "",
+            "s:",
+            "s:a/b",
+            "l:",
+            "l:x",
+            "17",
+            "t:yesterday",
+            "t:2024-02-29T12:00:00",
+            "e:-1",
+            "x:1",
+        ] {
             assert!(parse_moment(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -22,8 +22,8 @@ pub struct ImageArgs {
 #[derive(clap::Args, Clone, Debug)]
 pub struct PastArgs {
     /// Show the image as it was: at its checkpoint (without the log), now (the default), right after a record of
-    /// the log (l:LSN) or a time (t:2026-11-23T10:00:00Z), or at an older checkpoint (e:EPOCH) as far as its blocks
-    /// have not been written over; see betr replay IMAGE list
+    /// the log (l:LSN) or a time (t:2026-11-23T10:00:00Z), as a snapshot keeps it (s:NAME), or at an older checkpoint
+    /// (e:EPOCH) as far as its blocks have not been written over; see betr replay IMAGE list and betr snapshot list
     #[arg(long, value_name = "MOMENT", value_parser = parse_moment, global = true)]
     as_of: Option<Moment>,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub struct PastArgs {
 }
 
 /// An image, what is laid over it, and which moment of it is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View<'a> {
     /// The image.
     pub image: &'a Path,
@@ -56,7 +56,7 @@ impl ImageArgs {
 impl PastArgs {
     /// What is looked at.
     pub fn view(&self) -> View<'_> {
-        View { as_of: self.as_of, ..self.image.view() }
+        View { as_of: self.as_of.clone(), ..self.image.view() }
     }
 
     /// The image's path.

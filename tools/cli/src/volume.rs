@@ -55,8 +55,8 @@ impl OpenFs {
 
 /// Opens the file system of an image. What something is laid over, or what was, can only be read.
 pub fn open_fs(view: View<'_>, mode: Mode) -> Result<OpenFs, Failure> {
-    let path = view.image;
-    if mode == Mode::ReadWrite && view.as_of.is_some() {
+    let (path, as_of) = (view.image, view.as_of.clone());
+    if mode == Mode::ReadWrite && as_of.is_some() {
         return Err(Failure::usage("--as-of: what was can only be read"));
     }
     let device = match (mode, view.overlay) {
@@ -75,11 +75,11 @@ pub fn open_fs(view: View<'_>, mode: Mode) -> Result<OpenFs, Failure> {
     if mode == Mode::ReadOnly {
         options.cache = CacheBudget::of(READ_CACHE);
     }
-    let Some(as_of) = view.as_of else {
+    let Some(as_of) = as_of else {
         let (volume, recovery) = Volume::open(device.clone(), options).map_err(at_image)?;
         return Ok(OpenFs::new(Fs::open(volume, clock()?), &recovery, Vec::new()));
     };
-    let (found, notes) = moment::find(as_of, &device).map_err(at_image)?;
+    let (found, notes) = moment::find(&as_of, &device).map_err(at_image)?;
     let opened = open_as_of(device.clone(), found, options, clock()?);
     let (fs, recovery) = opened.map_err(at_image)?;
     Ok(OpenFs::new(fs, &recovery, notes))

@@ -120,6 +120,9 @@ pub fn use_kind(purpose: &Purpose) -> &'static str {
         Purpose::Node(..) => "internal nodes",
         Purpose::Run(..) => "runs",
         Purpose::ScatterMap => "scatter maps",
+        Purpose::Holds(..) => "snapshots",
+        Purpose::DeadList => "dead lists",
+        Purpose::Kept(_) => "kept by snapshots",
         Purpose::Bound(_) => "bound by the log",
         Purpose::Unknown => "in use for something unknown",
         Purpose::Free => "free",
@@ -137,6 +140,11 @@ pub fn use_of(purpose: &Purpose) -> String {
             format!("internal node {id} of height {}, {} index", entry.height, entry.tree)
         }
         Purpose::Run(id, seq) => format!("run {seq} of {id}"),
+        Purpose::Holds(level, index) => format!("page {level}/{index} of snapshots"),
+        Purpose::Kept(dead) => {
+            let (birth, died) = (dead.birth, dead.died);
+            format!("{} of {birth}, kept by snapshots since {died}", dead.owner)
+        }
         Purpose::Bound(group) => format!("values that log group {group} binds"),
         other => use_kind(other).into(),
     }

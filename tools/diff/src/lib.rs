@@ -68,7 +68,7 @@ impl Side<'_> {
         failure(self.path, Some(&self.device), error)
     }
 
-    fn files(&self, moment: Moment, io: &mut Io) -> Result<Fs, Failure> {
+    fn files(&self, moment: &Moment, io: &mut Io) -> Result<Fs, Failure> {
         let at_image = |error| self.failure(&error);
         let (found, mut notes) = find(moment, &self.device).map_err(at_image)?;
         let options = OpenOptions::new(found.mode, Box::new(|| 0));
@@ -107,7 +107,7 @@ fn different(args: &Args, io: &mut Io) -> Result<bool, Failure> {
             }
         }
     } else {
-        let (x, y) = (a.files(args.a_as_of, io)?, b.files(args.b_as_of, io)?);
+        let (x, y) = (a.files(&args.a_as_of, io)?, b.files(&args.b_as_of, io)?);
         let mut failed = Ok(());
         compare_sides(&x, &y, None, &mut |change| {
             different = true;

@@ -64,7 +64,7 @@ fn structure(side: &Side) -> Result<Structure, Failure> {
     let superblock = ring.choose(None).map_err(at_image)?;
     let mut structure = Structure::new();
     fields(&disk, superblock, &ring, &mut structure);
-    let ground = Ground::of(&disk, superblock);
+    let ground = Ground::of(&disk, superblock, None);
     if let Some(damage) = ground.damage.first() {
         let name = betr_cli::show::path(side.path);
         return Err(Failure::damaged(format!(

@@ -7,7 +7,8 @@ use betr_cli::{Failure, Io, json, words};
 use betr_core::anatomy::{Ground, Purpose};
 use betr_core::device::Device;
 use betr_core::format::{
-    Birth, IDENTITY_AT, Identity, Magic, MapPage, ScatterMap, Superblock, TablePage,
+    Birth, DeadPage, HoldsPage, IDENTITY_AT, Identity, Magic, MapPage, ScatterMap, Superblock,
+    TablePage,
 };
 use betr_core::ids::{BLOCK_SIZE, is_zero};
 use serde_json::json;
@@ -37,6 +38,10 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
                 Purpose::Table(level, index) => {
                     one(image, at, &format!("table page {level}/{index}"), output, io)?;
                 }
+                Purpose::Holds(level, index) => {
+                    one(image, at, &format!("page {level}/{index} of snapshots"), output, io)?;
+                }
+                Purpose::DeadList => one(image, at, "page of a dead list", output, io)?,
                 Purpose::ScatterMap => one(image, at, "scatter map", output, io)?,
                 _ => {}
             }
@@ -118,6 +123,12 @@ fn one(
         Some(Magic::TablePage) => output
             .structure(io, title, at, &block, |trace| TablePage::decode(&block, trace))
             .map(drop),
+        Some(Magic::HoldsPage) => output
+            .structure(io, title, at, &block, |trace| HoldsPage::decode(&block, trace))
+            .map(drop),
+        Some(Magic::DeadPage) => output
+            .structure(io, title, at, &block, |trace| DeadPage::decode(&block, trace))
+            .map(drop),
         // It is told with what lies in between.
         _ => Ok(()),
     }
@@ -192,7 +203,9 @@ fn verdict(image: &Image, ground: &Ground, at: u64, bytes: &[u8]) -> (String, bo
     if bytes.iter().all(|byte| *byte == 0) {
         return (format!("{purpose}, zeros"), true);
     }
+    let is_kept = ground.at(block).is_some_and(|area| matches!(area.purpose, Purpose::Kept(_)));
     match Magic::of(bytes).filter(|_| at.is_multiple_of(BLOCK_SIZE as u64)) {
+        _ if is_kept => (format!("{purpose}: {}", json::hex(bytes)), false),
         Some(magic) => (format!("{purpose}, {}", stale(image, magic, bytes)), false),
         None => (format!("{purpose}, bytes that nothing leads to: {}", json::hex(bytes)), false),
     }
@@ -220,6 +233,8 @@ pub(crate) fn magic_name(magic: Magic) -> &'static str {
         Magic::Run => "run of messages",
         Magic::LogGroup => "log group",
         Magic::ScatterMap => "scatter map",
+        Magic::HoldsPage => "page of snapshots",
+        Magic::DeadPage => "page of a dead list",
         Magic::Plan => "plan",
     }
 }

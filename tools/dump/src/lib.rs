@@ -145,6 +145,8 @@ struct Image {
     superblock: Superblock,
     /// What the log holds besides; nothing where a moment has been asked for.
     mode: Mode,
+    /// The snapshot that is shown, if one is.
+    hold: Option<String>,
     source: Source,
 }
 
@@ -166,7 +168,7 @@ impl Source {
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let view = args.image.view();
-    let device = open_view(view)?;
+    let device = open_view(view.clone())?;
     let disk = Disk::new(device.clone());
     let mut output = Output::new(match (args.json, args.ndjson) {
         (true, _) => Form::Json,
@@ -211,7 +213,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             };
             let (until, on_device) = (Some(Until::End), superblock.clone());
             let source = Source { device: device.clone(), superblock: on_device, until };
-            Image { path, device, disk, superblock, mode: Mode::ReadOnly, source }
+            Image { path, device, disk, superblock, mode: Mode::ReadOnly, hold: None, source }
         }
     };
     match what {
@@ -246,9 +248,9 @@ impl Image {
         io: &mut Io,
     ) -> Result<Image, Failure> {
         let at_image = |error| failure(&path, Some(&device), &error);
-        let (found, mut notes) = moment::find(as_of, &device).map_err(at_image)?;
+        let (found, mut notes) = moment::find(&as_of, &device).map_err(at_image)?;
         let options = OpenOptions::new(found.mode, Box::new(|| 0));
-        let opened = open_as_of(device.clone(), found, options, Box::new(clock_now));
+        let opened = open_as_of(device.clone(), found.clone(), options, Box::new(clock_now));
         let (fs, recovery) = opened.map_err(at_image)?;
         notes.extend(moment::note_of(&recovery));
         let damage = moment::damage_of(&recovery);
@@ -269,13 +271,19 @@ impl Image {
             Mode::ReadOnly | Mode::ReadWrite => volume.settle_in_memory().map_err(at_image)?,
         };
         let (device, superblock) = (disk.device().clone(), volume.superblock().clone());
-        Ok(Image { path, device, disk, superblock, mode: Mode::Checkpoint, source })
+        let hold = found.snapshot.map(|name| name.to_string());
+        Ok(Image { path, device, disk, superblock, mode: Mode::Checkpoint, hold, source })
+    }
+
+    /// Of a snapshot, the superblock of the volume that it is of.
+    fn live(&self) -> Option<&Superblock> {
+        self.hold.as_ref().map(|_| &self.source.superblock)
     }
 
     /// The file system after a replay in memory, which is said.
     fn replayed(&self, output: &mut Output, io: &mut Io) -> Result<Fs, Failure> {
-        let slot = Some(self.superblock.slot);
-        let options = OpenOptions { slot, ..OpenOptions::new(self.mode, Box::new(|| 0)) };
+        let (slot, hold) = (Some(self.superblock.slot), self.hold.clone());
+        let options = OpenOptions { slot, hold, ..OpenOptions::new(self.mode, Box::new(|| 0)) };
         let (volume, recovery) = Volume::open(self.device.clone(), options)
             .map_err(|error| failure(&self.path, Some(&self.device), &error))?;
         output.damaged |= moment::damage_of(&recovery).is_some();

@@ -66,7 +66,9 @@ pub(crate) fn block(
             bound(image, byte, output, io)?;
             stale(image, start, byte, output, io)
         }
-        Some(Purpose::Free | Purpose::Unknown) => stale(image, start, byte, output, io),
+        Some(Purpose::Free | Purpose::Unknown | Purpose::Kept(_)) => {
+            stale(image, start, byte, output, io)
+        }
         _ => in_block(image, byte, output, io),
     }
 }

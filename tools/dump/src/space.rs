@@ -36,7 +36,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
 
 /// What there is, with what could not be read said first.
 pub(crate) fn ground(image: &Image, output: &mut Output, io: &mut Io) -> Result<Ground, Failure> {
-    let ground = Ground::of(&image.disk, &image.superblock);
+    let ground = Ground::of(&image.disk, &image.superblock, image.live());
     for damage in &ground.damage {
         output.damage(io, UNKNOWN, damage)?;
     }
@@ -50,7 +50,7 @@ pub(crate) fn area(
     output: &mut Output,
     io: &mut Io,
 ) -> Result<Option<Area>, Failure> {
-    let (area, damage) = Ground::of_block(&image.disk, &image.superblock, block);
+    let (area, damage) = Ground::of_block(&image.disk, &image.superblock, image.live(), block);
     for damage in damage {
         output.damage(io, UNKNOWN, damage)?;
     }

@@ -69,6 +69,7 @@ struct Story {
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let view = args.image.view();
+    let as_of = view.as_of.clone().unwrap_or(Moment::Now);
     let device = open_view(view)?;
     let path = args.image.path().to_owned();
     let at_image = |error: betr_core::Error| match &error {
@@ -81,10 +82,9 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         }
         _ => failure(&path, Some(&device), &error),
     };
-    let (found, mut notes) =
-        moment::find(view.as_of.unwrap_or(Moment::Now), &device).map_err(at_image)?;
+    let (found, mut notes) = moment::find(&as_of, &device).map_err(at_image)?;
     let options = OpenOptions { content: None, ..OpenOptions::new(found.mode, Box::new(|| 0)) };
-    let opened = open_as_of(device.clone(), found, options, Box::new(clock_now));
+    let opened = open_as_of(device.clone(), found.clone(), options, Box::new(clock_now));
     let (fs, recovery) = opened.map_err(at_image)?;
     notes.extend(moment::note_of(&recovery));
     let damage = moment::damage_of(&recovery);
@@ -149,6 +149,7 @@ fn story(
     let options = OpenOptions {
         content: None,
         slot: Some(found.slot),
+        hold: found.snapshot.as_ref().map(|name| name.to_string()),
         cache: CacheBudget::of(CACHE),
         ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0))
     };
@@ -160,7 +161,7 @@ fn story(
         _ => of_key(device, &superblock, tree, &key, found.until, stored)?,
     };
     let value = fs.volume().get(tree, &key)?;
-    let epoch = superblock.birth.epoch;
+    let epoch = found.epoch;
     Ok(Story { tree, key, epoch, explanation, log, value })
 }
 

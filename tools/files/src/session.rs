@@ -33,11 +33,11 @@ pub(crate) struct Session {
 impl Session {
     /// Opens the image; what a user should know of what it shows goes to standard error.
     pub fn open(view: View<'_>, mode: Mode, io: &mut Io) -> Result<Session, Failure> {
+        let image = view.image.to_owned();
         let OpenFs { fs, notes, is_damaged } = open_fs(view, mode)?;
         for note in notes {
-            io.note(&format!("{}: {note}", betr_cli::show::path(view.image)))?;
+            io.note(&format!("{}: {note}", betr_cli::show::path(&image)))?;
         }
-        let image = view.image.to_owned();
         let (open, directory) = (Some(fs), Vec::new());
         Ok(Session { image, mode, open, is_damaged, collects: false, directory })
     }
@@ -86,7 +86,7 @@ impl Session {
             fs.checkpoint().map_err(at_image)?;
             // What has been deleted takes no room in the image file when the command ends.
             for _ in 0..2 {
-                if fs.volume().held_blocks() >= WORTH_BLOCKS {
+                if fs.volume().leaving_blocks() >= WORTH_BLOCKS {
                     fs.checkpoint().map_err(at_image)?;
                 }
             }

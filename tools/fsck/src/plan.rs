@@ -151,6 +151,8 @@ fn part_of(change: &Change, header: &PlanHeader) -> Option<String> {
         Magic::Internal => "internal node",
         Magic::Run => "run",
         Magic::ScatterMap => "scatter map",
+        Magic::HoldsPage => "snapshots",
+        Magic::DeadPage => "dead list",
         Magic::Identity | Magic::Superblock | Magic::LogGroup | Magic::Plan => return None,
     };
     Some(name.into())

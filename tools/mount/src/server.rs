@@ -364,7 +364,10 @@ impl Server {
                 quiet = (next, Instant::now());
             }
             let idle = quiet.1.elapsed() >= IDLE
-                && self.look(|fs| fs.volume().can_reclaim() || fs.volume().can_prune());
+                && self.look(|fs| {
+                    let volume = fs.volume();
+                    volume.can_reclaim() || volume.can_prune() || volume.can_drop()
+                });
             let old = last.elapsed() >= self.options.checkpoint;
             let full = self.host_full.load(Ordering::Relaxed);
             let unsynced = (unsynced || full) && synced.elapsed() >= self.options.commit;
@@ -477,10 +480,11 @@ impl Server {
     }
 }
 
-/// Drops some leaves that range deletes cover, or empties some buffers that deletes wait in. Whether there may be more.
+/// Drops some leaves that range deletes cover, or empties some buffers that deletes wait in, or frees some of what snapshots kept that
+/// are being dropped. Whether there may be more.
 fn reclaim_some(fs: &mut Fs) -> betr_core::Result<bool> {
     let volume = fs.volume_mut();
-    Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)?)
+    Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)? || volume.drop_some()?)
 }
 
 #[cfg(test)]

@@ -164,7 +164,11 @@ fn another_state_has_another_root() {
     // The checkpoint before is still there: its root shows what was.
     let disk = Disk::new(device.clone());
     let ring = Ring::read(&disk, &read_identity(&disk).unwrap()).unwrap();
-    let before = ring.choose(None).unwrap().roots[1].table.page;
+    let newest = ring.choose(None).unwrap().birth.epoch;
+    let older = ring.slots().iter().filter_map(|slot| slot.superblock());
+    let before =
+        older.filter(|older| older.birth.epoch < newest).max_by_key(|older| older.birth.epoch);
+    let before = before.unwrap().table.page;
     let claim = Claim { path: b"/f8".to_vec(), root: before.block, ..claim };
     let (rows, found) = read(&device, &claim, before.hash);
     assert!(found.is_some());

@@ -48,10 +48,10 @@ impl Args {
             let text = "diff takes the moments themselves: name an older checkpoint as e:EPOCH, without -b";
             return Err(Failure::usage(text));
         }
-        let (a, from) = open(log, self.moments.0, io)?;
-        let (b, to) = open(log, self.moments.1, io)?;
+        let (a, from) = open(log, &self.moments.0, io)?;
+        let (b, to) = open(log, &self.moments.1, io)?;
         // Two states of one checkpoint and its log differ in what the records between them touched.
-        let touched = match from.slot == to.slot {
+        let touched = match from.slot.is_some() && from.slot == to.slot {
             true => {
                 let touched = touched_between(&log.device, &log.superblock, from.end, to.end);
                 Some(touched.map_err(|error| log.failure(&error))?)
@@ -83,14 +83,16 @@ impl Args {
 
 /// Where a state stands: its checkpoint, and the record that comes next.
 struct Point {
-    slot: u32,
+    /// The slot of its superblock; a snapshot has none.
+    slot: Option<u32>,
     end: Msn,
     is_damaged: bool,
 }
 
-fn open(log: &Log, moment: Moment, io: &mut Io) -> Result<(Fs, Point), Failure> {
+fn open(log: &Log, moment: &Moment, io: &mut Io) -> Result<(Fs, Point), Failure> {
     let (found, mut notes) = find(moment, &log.device).map_err(|error| log.failure(&error))?;
     let options = OpenOptions::new(found.mode, nonces()?);
+    let slot = Some(found.slot).filter(|_| found.snapshot.is_none());
     let opened = open_as_of(log.device.clone(), found, options, Box::new(clock_now));
     let (fs, recovery) = opened.map_err(|error| log.failure(&error))?;
     let end = recovery.stopped.as_ref().map(|stopped| Msn(stopped.before.0));
@@ -102,7 +104,7 @@ fn open(log: &Log, moment: Moment, io: &mut Io) -> Result<(Fs, Point), Failure> 
     for note in notes {
         io.note(&format!("{}: {note}", log.name()))?;
     }
-    Ok((fs, Point { slot: found.slot, end, is_damaged }))
+    Ok((fs, Point { slot, end, is_damaged }))
 }
 
 /// Shows the keys of an index that differ; within some ranges, if they are known.

@@ -46,6 +46,8 @@ pub(crate) struct Image {
     /// The structures of the moment: those of the image, or what a replay makes of them in memory.
     settled: Arc<dyn Device>,
     pub superblock: Option<Superblock>,
+    /// Where a snapshot is shown, the superblock of the volume that it is of.
+    live: Option<Superblock>,
     pub identity: Option<Identity>,
     /// The superblock that stands on the device: that of the moment, or the one behind which a replay began.
     pub origin: Option<Superblock>,
@@ -160,6 +162,7 @@ impl Image {
             moment: moment.filter(|moment| *moment != Moment::Now),
             origin: superblock.clone(),
             superblock,
+            live: None,
             found: None,
             pulse: pulse(&source, ring.as_ref()),
             identity,
@@ -169,18 +172,18 @@ impl Image {
             files: Mutex::new(None),
             report: Mutex::new(None),
         };
-        if let Some(moment) = image.moment {
-            image.go_to(moment).map_err(failed)?;
+        if let Some(moment) = image.moment.clone() {
+            image.go_to(&moment).map_err(failed)?;
         }
         Ok(image)
     }
 
     /// Makes the structures of a moment, in memory where they are not on the device.
-    fn go_to(&mut self, as_of: Moment) -> betr_core::Result<()> {
+    fn go_to(&mut self, as_of: &Moment) -> betr_core::Result<()> {
         let (found, notes) = moment::find(as_of, &self.device)?;
         self.notes.extend(notes);
         let options = OpenOptions { content: None, ..OpenOptions::new(found.mode, Box::new(|| 0)) };
-        let opened = open_as_of(self.device.clone(), found, options, Box::new(clock_now));
+        let opened = open_as_of(self.device.clone(), found.clone(), options, Box::new(clock_now));
         let (fs, recovery) = opened?;
         self.notes.extend(moment::note_of(&recovery));
         self.damage.extend(moment::damage_of(&recovery));
@@ -190,7 +193,8 @@ impl Image {
             self.settled = volume.settle_in_memory()?.device().clone();
             self.notes.push("nodes are shown as a replay makes them in memory: they are not on the device like this".into());
         }
-        self.superblock = Some(volume.superblock().clone());
+        let live = self.superblock.replace(volume.superblock().clone());
+        self.live = live.filter(|_| found.snapshot.is_some());
         self.found = Some(found);
         Ok(())
     }
@@ -233,7 +237,7 @@ impl Image {
         if let Some(ground) = self.ground.get() {
             return Ok(ground.clone());
         }
-        let ground = Ground::of(&self.disk(work), self.superblock()?);
+        let ground = Ground::of(&self.disk(work), self.superblock()?, self.live.as_ref());
         if work.is_cancelled() {
             return Err("given up".into());
         }
@@ -249,7 +253,12 @@ impl Image {
     ) -> Result<(Option<Area>, Vec<String>), String> {
         match self.ground.get() {
             Some(ground) => Ok((ground.at(block).cloned(), ground.damage.clone())),
-            None => Ok(Ground::of_block(&self.disk(work), self.superblock()?, block)),
+            None => Ok(Ground::of_block(
+                &self.disk(work),
+                self.superblock()?,
+                self.live.as_ref(),
+                block,
+            )),
         }
     }
 
@@ -265,10 +274,16 @@ impl Image {
         self.checkpoint(slot, self.raw(work))
     }
 
+    /// The name of the snapshot that is shown, if one is.
+    fn snapshot(&self) -> Option<String> {
+        Some(self.found.as_ref()?.snapshot.as_ref()?.to_string())
+    }
+
     fn checkpoint(&self, slot: u32, device: Arc<dyn Device>) -> Result<Volume, String> {
         let options = OpenOptions {
             content: None,
             slot: Some(slot),
+            hold: self.snapshot(),
             cache: CacheBudget::of(CACHE),
             ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0))
         };
@@ -302,7 +317,8 @@ impl Image {
         let mode = if self.moment.is_none() { Mode::ReadOnly } else { Mode::Checkpoint };
         let slot = self.superblock.as_ref().map(|superblock| superblock.slot);
         let cache = CacheBudget::of(CACHE);
-        let options = OpenOptions { slot, cache, ..OpenOptions::new(mode, Box::new(|| 0)) };
+        let hold = self.snapshot();
+        let options = OpenOptions { slot, hold, cache, ..OpenOptions::new(mode, Box::new(|| 0)) };
         let (volume, _) = Volume::open(device, options)?;
         Ok(Fs::open(volume, Box::new(clock_now)))
     }

@@ -112,11 +112,11 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         Some(path) => {
             let source = Source::File { path: path.clone(), overlay: args.overlay.clone() };
             // Who waits for one frame waits for the replay, too; who looks around can give it up.
-            let at_once = args.as_of.filter(|_| args.screenshot.is_some());
-            let image = Arc::new(Image::open(source, at_once, &Arc::default())?);
+            let at_once = args.as_of.clone().filter(|_| args.screenshot.is_some());
+            let image = Arc::new(Image::open(source, at_once.clone(), &Arc::default())?);
             let (mut model, mut effects) = Model::begin(image, args.at.clone(), args.screen, size);
             if at_once.is_none() && args.as_of.is_some() {
-                model.open_at(args.as_of, &mut effects);
+                model.open_at(args.as_of.clone(), &mut effects);
             }
             (model, effects)
         }

@@ -4,12 +4,13 @@ use betr_core::ids::BLOCK_SIZE;
 use betr_core::volume::Moment;
 
 /// A moment, as `--as-of` takes it.
-pub(crate) fn moment(moment: Moment) -> String {
+pub(crate) fn moment(moment: &Moment) -> String {
     match moment {
         Moment::Checkpoint => "checkpoint".into(),
         Moment::Now => "now".into(),
         Moment::Record(lsn) => lsn.to_string(),
         Moment::Epoch(epoch) => format!("e:{}", epoch.0),
+        Moment::Snapshot(name) => format!("s:{}", betr_core::text::printable(name.as_bytes())),
         Moment::Time(time) => format!("t:{}", betr_cli::time::format_utc(time.secs, time.nanos)),
     }
 }

@@ -4,4 +4,5 @@
 pub mod info;
 pub mod probe;
 pub mod resize;
+pub mod snapshot;
 pub mod tune;

@@ -7,6 +7,7 @@
 mod bench;
 mod files;
 mod fixed;
+mod holds;
 mod log;
 mod nodes;
 mod space;
@@ -55,6 +56,10 @@ pub fn make_broken(code: Code) -> Result<Option<Vec<u8>>> {
         Code::GrowthWrong => nodes::growth_wrong,
         Code::PaddingDirty => nodes::padding_dirty,
         Code::ValueInvalid => nodes::value_invalid,
+        Code::HoldsInvalid => holds::holds_invalid,
+        Code::HoldWrong => holds::hold_wrong,
+        Code::DeadWrong => holds::dead_wrong,
+        Code::SnapshotDamaged => holds::snapshot_damaged,
         Code::KeyInvalid => files::key_invalid,
         Code::ValueMalformed => files::value_malformed,
         Code::ZoneWrong => files::zone_wrong,

@@ -35,7 +35,7 @@ impl Store {
         let before = strays.len();
         while let Some((blocks, id)) = strays.pop() {
             let need = Need::of_image(blocks as usize * BLOCK_SIZE);
-            if !self.space.has(self.checkpoint_need_with(Dirty { nodes: 1, need })) {
+            if !self.space.has(self.checkpoint_need_with(Dirty { nodes: 1, internals: 1, need })) {
                 self.strays.insert(id);
                 break;
             }

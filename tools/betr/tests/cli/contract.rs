@@ -32,7 +32,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
 }
 
 /// Every tool that works on an image which is there, with the image last or before its operands.
-pub const TOOLS: [Tool; 48] = [
+pub const TOOLS: [Tool; 51] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
     fsck("fsck -n --data --json IMG", false),
@@ -81,9 +81,12 @@ pub const TOOLS: [Tool; 48] = [
     tool("tune --json IMG -U clear", true),
     tool("resize IMG 3M", true),
     tool("resize --json IMG", true),
+    tool("snapshot create IMG monday", true),
+    tool("snapshot list IMG", false),
+    tool("snapshot list --json IMG", false),
 ];
 
-const NAMES: [(&str, i32); 37] = [
+const NAMES: [(&str, i32); 38] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("undo", 2),
@@ -121,6 +124,7 @@ const NAMES: [(&str, i32); 37] = [
     ("tune", 2),
     ("info", 2),
     ("resize", 2),
+    ("snapshot", 2),
 ];
 
 #[test]

@@ -31,6 +31,7 @@ mod reproducible;
 mod resize;
 mod round_trip;
 mod salvage;
+mod snapshot;
 mod sources;
 mod stopped;
 mod support;

@@ -168,7 +168,7 @@ impl Model {
                 ),
             },
             Action::Reload => {
-                let moment = self.image.moment;
+                let moment = self.image.moment.clone();
                 self.open_at(moment, effects);
             }
             Action::Show(screen) => {

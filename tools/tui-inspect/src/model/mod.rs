@@ -359,8 +359,9 @@ impl Model {
                     _ => None,
                 });
                 let mut wanted = vec![Query::Records, record.unwrap_or(Query::Nothing)];
-                let now = self.image.moment.unwrap_or(Moment::Now);
-                wanted.extend(self.compared.map(|moment| Query::Difference(moment, now)));
+                let now = self.image.moment.clone().unwrap_or(Moment::Now);
+                let query = |moment| Query::Difference(moment, now);
+                wanted.extend(self.compared.clone().map(query));
                 wanted
             }
             Screen::Refs => vec![Query::Refs(self.spot.clone())],

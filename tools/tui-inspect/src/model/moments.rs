@@ -24,11 +24,11 @@ impl Model {
             return;
         };
         let steps = std::mem::take(&mut self.steps);
-        let now = self.image.moment.unwrap_or(Moment::Now);
+        let now = self.image.moment.clone().unwrap_or(Moment::Now);
         let at = moments.iter().position(|moment| *moment == now).unwrap_or_else(|| {
             // Between two of them: behind the last one that is older.
-            let older = |moment: &&Moment| match (moment, now) {
-                (Moment::Record(a), Moment::Record(b)) => *a <= b,
+            let older = |moment: &&Moment| match (moment, &now) {
+                (Moment::Record(a), Moment::Record(b)) => a <= b,
                 (Moment::Now, _) => false,
                 _ => true,
             };
@@ -36,7 +36,7 @@ impl Model {
         });
         let to = at.saturating_add_signed(steps as isize).min(moments.len().saturating_sub(1));
         match moments.get(to) {
-            Some(moment) if *moment != now => self.open_at(Some(*moment), effects),
+            Some(moment) if *moment != now => self.open_at(Some(moment.clone()), effects),
             _ => {
                 let words = if steps < 0 {
                     "this is as far back as the image remembers"

@@ -75,7 +75,7 @@ impl Model {
             _ => line.extend([image].into_iter().chain(words)),
         }
         if let Some(moment) =
-            self.image.moment.filter(|_| matches!(tool, "dump" | "explain" | "ls"))
+            self.image.moment.as_ref().filter(|_| matches!(tool, "dump" | "explain" | "ls"))
         {
             line.extend(["--as-of".to_owned(), crate::words::moment(moment)]);
         }

@@ -30,20 +30,22 @@ const KEYS_MAX: usize = 10_000;
 /// Compares the state of `from` with the one that is shown.
 pub(super) fn difference(image: &Image, from: Moment, work: &Arc<Work>) -> Result<Sheet, String> {
     let device = image.raw(work);
-    let to = image.moment.unwrap_or(Moment::Now);
-    let open = |moment: Moment| {
+    let to = image.moment.clone().unwrap_or(Moment::Now);
+    let open = |moment: &Moment| {
         let found = moment.find(&device).map_err(text)?;
         let options = OpenOptions::new(found.mode, Box::new(|| 0));
         let (fs, recovery) =
-            open_as_of(device.clone(), found, options, Box::new(clock_now)).map_err(text)?;
+            open_as_of(device.clone(), found.clone(), options, Box::new(clock_now))
+                .map_err(text)?;
         let end = recovery.stopped.as_ref().map(|stopped| Msn(stopped.before.0));
         let end = end.unwrap_or(fs.volume().next_msn());
         Ok::<_, String>((fs, found, end))
     };
-    let (a, from_found, from_end) = open(from)?;
-    let (b, to_found, to_end) = open(to)?;
+    let (a, from_found, from_end) = open(&from)?;
+    let (b, to_found, to_end) = open(&to)?;
     // Two states behind one checkpoint differ in nothing but what the records between them touched.
-    let touched = match from_found.slot == to_found.slot {
+    let are_kept = from_found.snapshot.is_some() || to_found.snapshot.is_some();
+    let touched = match from_found.slot == to_found.slot && !are_kept {
         true => {
             let superblock = superblock_in(image, &device, from_found.slot)?;
             Some(touched_between(&device, &superblock, from_end, to_end).map_err(text)?)
@@ -94,7 +96,7 @@ pub(super) fn difference(image: &Image, from: Moment, work: &Arc<Work>) -> Resul
     } else {
         rows.extend(rewritten(image, work, from_found.epoch.0)?);
     }
-    let (from, to) = (words::moment(from), words::moment(to));
+    let (from, to) = (words::moment(&from), words::moment(&to));
     let title = format!("from {from} to {to}: {} paths", words::number(count as u64));
     let sheet = Sheet::new(title, vec![column("", 1), rest("what is different")], rows);
     Ok(sheet.note(

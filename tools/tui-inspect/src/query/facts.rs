@@ -5,7 +5,7 @@ use std::sync::Arc;
 use betr_cli::{size, time};
 use betr_core::address::Address;
 use betr_core::anatomy::{Kind, Part, Seals};
-use betr_core::format::{Features, PruneRange, RootRef};
+use betr_core::format::{Features, HoldsRoot, PruneRange};
 use betr_core::ids::{BLOCK_SIZE, Epoch, TreeId};
 use betr_core::space::Layout;
 use betr_core::volume::{Ring, SlotState, slots_of};
@@ -141,7 +141,7 @@ pub(super) fn facts(image: &Image) -> Result<Sheet, String> {
     rows.push(fact("next inode", superblock.next_ino.0.to_string()));
     rows.extend(features(superblock.features));
     rows.extend(regions(image));
-    rows.extend(superblock.roots.iter().map(root_row));
+    rows.extend(snapshots(&superblock.holds));
     rows.extend(superblock.prunes.iter().map(prune_row));
     let mut sheet = Sheet::facts("geometry", rows);
     for damage in &image.damage {
@@ -202,8 +202,22 @@ fn prune_row(PruneRange { tree, lo, hi }: &PruneRange) -> Row {
     fact("to prune", Cell::new(Role::Link, text)).to([from])
 }
 
-fn root_row(root: &RootRef) -> Row {
-    let at = root.table.page.block.byte();
-    let text = format!("epoch {}, table at b:{at:#x}", root.epoch.0);
-    fact("remembered", Cell::new(Role::Link, text)).to([Spot::byte(at)])
+/// How many there are, what they alone use, and where they and the list of what died last are.
+fn snapshots(holds: &HoldsRoot) -> Vec<Row> {
+    let HoldsRoot { held, going, blocks, .. } = holds;
+    let dropped = if *going > 0 { format!(", {going} being dropped") } else { String::new() };
+    let text = format!("{held}{dropped}; they alone use {}", words::blocks(*blocks));
+    let mut rows = vec![fact("snapshots", text)];
+    for page in holds.pages.iter().flatten() {
+        let at = page.block.byte();
+        rows.push(
+            fact("", Cell::new(Role::Link, format!("page at b:{at:#x}"))).to([Spot::byte(at)]),
+        );
+    }
+    if let Some(page) = holds.dead.newest {
+        let at = page.block.byte();
+        let text = format!("dead list at b:{at:#x}, {} records", holds.dead.records);
+        rows.push(fact("", Cell::new(Role::Link, text)).to([Spot::byte(at)]));
+    }
+    rows
 }

@@ -78,7 +78,7 @@ pub(super) fn check(image: &Image, data: bool, work: &Arc<Work>) -> Result<Sheet
         rest("found"),
     ];
     let sheet = Sheet::new("findings", columns, rows).note(role, verdict).note(Role::Dim, seen);
-    let sheet = match image.moment {
+    let sheet = match &image.moment {
         Some(_) => sheet
             .note(Role::Warn, "this is the image as it is now, not as of the moment that is shown"),
         None => sheet,

@@ -172,6 +172,8 @@ fn block_part(disk: &Disk, byte: u64) -> Option<Part> {
         Magic::TablePage => (Kind::TablePage, BLOCK_SIZE),
         Magic::SpaceMap => (Kind::MapPage, BLOCK_SIZE),
         Magic::ScatterMap => (Kind::ScatterMap, BLOCK_SIZE),
+        Magic::HoldsPage => (Kind::Holds, BLOCK_SIZE),
+        Magic::DeadPage => (Kind::Dead, BLOCK_SIZE),
         Magic::Run => (Kind::Run, betr_core::format::RUN_HEADER_BYTES),
         Magic::LogGroup => (Kind::Group, betr_core::format::group_length(&block)?),
         Magic::Leaf => (Kind::Leaf, head_length(&block, 96)?),

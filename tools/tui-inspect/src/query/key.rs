@@ -127,7 +127,7 @@ pub(super) fn story(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Shee
     }
     put(&mut rows, Role::Strong, "LOG", "what was written since, the oldest first".into());
     let before = explained.value.clone();
-    let until = match image.found {
+    let until = match &image.found {
         None => Some(Until::End),
         Some(found) => (found.mode != Mode::Checkpoint).then_some(found.until),
     };

@@ -92,7 +92,7 @@ impl Records {
 
     /// Whether a record is part of what is shown elsewhere.
     fn is_shown(&self, kept: &Kept) -> bool {
-        let Some(found) = self.shown else { return true };
+        let Some(found) = &self.shown else { return true };
         found.mode != Mode::Checkpoint
             && match found.until {
                 Until::End => true,
@@ -148,7 +148,7 @@ impl Rows for Records {
 pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
     let superblock = newest(image)?;
     let mut found = Records::new();
-    found.shown = image.found;
+    found.shown = image.found.clone();
     let device = image.raw(work);
     let survey = tell(&device, &superblock, &mut |event| {
         found.push(event);
@@ -197,7 +197,7 @@ pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> 
     let sheet = sheet
         .note(Role::Dim, format!("{fill} of {}   {of_late}", crate::words::blocks(all)))
         .note(role, end);
-    Ok(match image.moment {
+    Ok(match &image.moment {
         Some(moment) => {
             let moment = crate::words::moment(moment);
             sheet.note(
@@ -213,7 +213,7 @@ pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> 
 fn newest(image: &Image) -> Result<betr_core::format::Superblock, String> {
     use betr_core::volume::Ring;
     let disk = Disk::new(image.base().clone());
-    match (&image.identity, image.moment) {
+    match (&image.identity, &image.moment) {
         (Some(identity), Some(_)) => {
             let ring = Ring::read(&disk, identity).map_err(text)?;
             ring.newest().cloned().ok_or_else(|| "no superblock verifies".to_owned())
@@ -332,7 +332,7 @@ fn keys(touched: &Touched) -> String {
     }
 }
 
-/// The moments that one can step through: older epochs, the checkpoint, the end of each log group, now.
+/// The moments that one can step through: snapshots, older epochs, the checkpoint, the end of each log group, now.
 pub(crate) fn moments(image: &Image) -> Vec<betr_core::volume::Moment> {
     use betr_core::log::LogReader;
     use betr_core::volume::{Moment, Ring, RingSlot};
@@ -351,7 +351,9 @@ pub(crate) fn moments(image: &Image) -> Vec<betr_core::volume::Moment> {
         .collect();
     epochs.sort_unstable();
     epochs.dedup();
-    let mut moments: Vec<Moment> = epochs.into_iter().map(Moment::Epoch).collect();
+    let holds = betr_core::volume::holds_of(&disk, newest).unwrap_or_default();
+    let kept = holds.into_iter().map(|hold| Moment::Snapshot(hold.name.into()));
+    let mut moments: Vec<Moment> = kept.chain(epochs.into_iter().map(Moment::Epoch)).collect();
     moments.push(Moment::Checkpoint);
     let mut reader = LogReader::new(&disk, newest);
     while let Ok(Ok(scanned)) = reader.next() {

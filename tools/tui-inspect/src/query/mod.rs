@@ -164,7 +164,7 @@ impl Query {
             Query::Records => words("replay", &["list"]),
             Query::Record(lsn) => words("replay", &["show", &lsn.to_string()]),
             Query::Difference(from, to) => {
-                let (from, to) = (crate::words::moment(*from), crate::words::moment(*to));
+                let (from, to) = (crate::words::moment(from), crate::words::moment(to));
                 words("replay", &["diff", &format!("{from}..{to}")])
             }
             Query::Check { data: false } => words("fsck", &["-fn"]),
@@ -209,7 +209,9 @@ pub(crate) fn run(query: &Query, image: &Image, work: &Arc<Work>) -> Result<Cont
         Query::Value(spot) => key::value(image, spot, work).map(Into::into),
         Query::Records => log::records(image, work).map(Into::into),
         Query::Record(lsn) => log::record(image, *lsn, work).map(Into::into),
-        Query::Difference(from, _) => difference::difference(image, *from, work).map(Into::into),
+        Query::Difference(from, _) => {
+            difference::difference(image, from.clone(), work).map(Into::into)
+        }
         Query::Refs(spot) => refs::refs(image, spot, work).map(Into::into),
         Query::Check { data } => findings::check(image, *data, work).map(Into::into),
         Query::Problem(index) => findings::problem(image, *index).map(Into::into),

@@ -6,6 +6,7 @@ use betr_core::address::Address;
 use betr_core::anatomy::Purpose;
 use betr_core::ids::*;
 use betr_core::log::scan;
+use betr_core::volume::holds_of;
 
 use super::node::{Head, ancestors, entry_of};
 use super::{key_of, text};
@@ -78,11 +79,15 @@ fn of_node(image: &Image, id: NodeId, work: &Arc<Work>) -> Result<Sheet, String>
                 .to([Spot::byte(byte)]),
         );
     }
-    let older = superblock.roots.iter().skip(1);
-    for root in older.filter(|root| entry.birth <= root.epoch) {
-        let byte = root.table.page.block.byte();
-        let how = format!("may lead to it: it was written before, for epoch {}", entry.birth.0);
-        rows.push(row(format!("epoch {}", root.epoch.0), how).to([Spot::byte(byte)]));
+    let holds = holds_of(&image.disk(work), superblock).map_err(|error| error.to_string())?;
+    for hold in holds.iter().filter(|hold| entry.birth <= hold.epoch) {
+        let byte = hold.table.page.block.byte();
+        let name = betr_core::text::printable(hold.name.as_bytes());
+        let how = format!(
+            "snapshot '{name}' has it too: it was written before, for epoch {}",
+            entry.birth.0
+        );
+        rows.push(row(format!("epoch {}", hold.epoch.0), how).to([Spot::byte(byte)]));
     }
     Ok(sheet(format!("who points to {id}"), rows))
 }

@@ -276,7 +276,7 @@ fn header(model: &Model, buffer: &mut Buffer, area: Rect) {
         .origin
         .as_ref()
         .map_or_else(|| "?".to_owned(), |superblock| superblock.birth.epoch.0.to_string());
-    let (role, text) = match image.moment {
+    let (role, text) = match &image.moment {
         None => (Role::Plain, format!(" AS OF now, epoch {epoch} ")),
         Some(moment) => {
             (Role::Warn, format!(" AS OF {}, epoch {epoch}, NOT NOW ", words::moment(moment)))

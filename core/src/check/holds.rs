@@ -1,0 +1,470 @@
+//! Snapshots: what each of them uses besides the live volume and younger ones, and the lists of what died between them.
+//!
+//! The younger of two checkpoints is known. Where their tables have the same page nothing is looked at again, so each page, node and
+//! run is read once, however many snapshots have it. What the older one alone uses is checked like the nodes of the live volume, and
+//! must be on the list of what died after it.
+
+use std::collections::{HashMap, HashSet};
+
+use super::nodes::{Nodes, Pass, Summary};
+use super::owners::Owners;
+use super::{CheckOptions, Code, Report, node_place};
+use crate::disk::Disk;
+use crate::error::Place;
+use crate::format::{
+    Bounds, Dead, DeadList, Entry, Hold, HoldState, HoldsBody, Inflow, SEAL_BYTES, Seal,
+    Superblock, TableRoot,
+};
+use crate::holds::differ::{Difference, difference};
+use crate::holds::read_pages;
+use crate::ids::*;
+use crate::space::DeadPages;
+use crate::volume::superblock_of;
+
+/// The live volume, which has been checked.
+pub(super) struct Live<'l> {
+    pub disk: &'l Disk,
+    pub superblock: &'l Superblock,
+    /// Its nodes.
+    pub entries: &'l [(NodeId, Entry)],
+    /// What is known of those that verify.
+    pub summaries: HashMap<NodeId, Summary>,
+}
+
+/// The checkpoint that has been looked at last, younger than those that are still to be looked at.
+struct Younger {
+    table: TableRoot,
+    epoch: Epoch,
+    /// What it has died before it, or the live volume since the newest hold.
+    dead: DeadList,
+    nodes: u64,
+    inflow: Inflow,
+    /// Blocks that its trees and its table use.
+    blocks: u64,
+    /// Whether all of it is known.
+    is_known: bool,
+    /// Where its nodes are, what is known of those that verify, and which node each is a child of.
+    places: HashMap<NodeId, Extent>,
+    summaries: HashMap<NodeId, Summary>,
+    parents: HashMap<NodeId, NodeId>,
+}
+
+impl Live<'_> {
+    /// Checks all holds.
+    pub fn check(self, owners: &mut Owners, options: CheckOptions, report: &mut Report) {
+        let Live { disk, superblock, entries, summaries } = self;
+        let live = owners.count() - owners.fixed_count();
+        let root = &superblock.holds;
+        let mut holds = all(disk, superblock, owners, report);
+        holds.sort_by_key(|hold| std::cmp::Reverse(hold.epoch));
+        counts(superblock, &holds, report);
+        let parents = summaries
+            .iter()
+            .flat_map(|(id, node)| node.children.iter().map(move |(child, _)| (*child, *id)));
+        let mut younger = Younger {
+            table: superblock.table,
+            epoch: superblock.birth.epoch,
+            dead: root.dead,
+            nodes: entries.len() as u64,
+            inflow: superblock.inflow,
+            blocks: live,
+            is_known: report.findings.iter().all(|finding| {
+                finding.code != Code::TablePageInvalid && finding.code != Code::HeadInvalid
+            }),
+            places: entries.iter().map(|(id, entry)| (*id, entry.extent)).collect(),
+            parents: parents.collect(),
+            summaries,
+        };
+        let is_whole = report.findings.iter().all(|finding| finding.code != Code::HoldsInvalid);
+        // Without those that cannot be read, nothing is known of what died between others.
+        younger.is_known &= is_whole;
+        let mut rests: Vec<DeadList> = Vec::new();
+        for hold in &holds {
+            if hold.state == HoldState::Going {
+                rests.push(hold.dead);
+                continue;
+            }
+            let check = HoldCheck { disk, superblock, hold, are_all: is_whole, options };
+            younger = check.check(younger, std::mem::take(&mut rests), owners, report);
+        }
+        // What died before the oldest, nothing keeps.
+        let oldest =
+            Lists { disk, superblock, older: Epoch(0), younger: younger.epoch, are_all: is_whole };
+        oldest.check(is_whole.then(Vec::new), younger.dead, &rests, owners, report);
+        let held = owners.count() - owners.fixed_count() - live;
+        if owners.are_known() && held != root.blocks {
+            let detail = format!(
+                "snapshots alone use {held} blocks, and the superblock says {}",
+                root.blocks
+            );
+            report.add(Code::HoldWrong, Place::Image, detail);
+        }
+    }
+}
+
+/// Reads all holds.
+fn all(
+    disk: &Disk,
+    superblock: &Superblock,
+    owners: &mut Owners,
+    report: &mut Report,
+) -> Vec<Hold> {
+    let mut pages = Report::default();
+    let mut enter = |pointer: &crate::format::PagePointer| {
+        let extent = Extent { start: pointer.block, blocks: 1 };
+        owners.take(extent, || Place::Byte(pointer.block.byte()), &mut pages)
+    };
+    let found = read_pages(disk, superblock.birth.volume, &superblock.holds, &mut enter);
+    report.findings.append(&mut pages.findings);
+    let mut holds = Vec::new();
+    for found in found {
+        match found.page {
+            Ok(page) => {
+                if let HoldsBody::Holds(here) = page.body {
+                    holds.extend(here.into_iter().flatten().map(|hold| *hold));
+                }
+            }
+            Err(error) => {
+                report.add_error(Code::HoldsInvalid, &error);
+                owners.lose_sight();
+            }
+        }
+    }
+    holds
+}
+
+/// What is said of all holds together.
+fn counts(superblock: &Superblock, holds: &[Hold], report: &mut Report) {
+    let root = &superblock.holds;
+    let is_whole = report.findings.iter().all(|finding| finding.code != Code::HoldsInvalid);
+    let held: Vec<&Hold> = holds.iter().filter(|hold| hold.state == HoldState::Held).collect();
+    let newest = held.first().map_or(Epoch(0), |hold| hold.epoch);
+    let found = (held.len() as u64, (holds.len() - held.len()) as u64, newest);
+    let stated = (u64::from(root.held), u64::from(root.going), root.newest);
+    if is_whole && found != stated {
+        let text = |(held, going, newest): (u64, u64, Epoch)| {
+            format!("{held} and {going} that are being dropped, the newest of {newest}")
+        };
+        let detail = format!("there are {}, and the superblock says {}", text(found), text(stated));
+        report.add(Code::HoldWrong, Place::Image, detail);
+    }
+    let (mut names, mut epochs) = (HashSet::new(), HashSet::new());
+    for hold in holds {
+        if !epochs.insert(hold.epoch) {
+            report.add(Code::HoldWrong, Place::Image, format!("two snapshots of {}", hold.epoch));
+        }
+        if hold.epoch > superblock.birth.epoch {
+            let detail = format!("a snapshot of {}, which is yet to come", hold.epoch);
+            report.add(Code::HoldWrong, Place::Image, detail);
+        }
+    }
+    for hold in held.iter().filter(|hold| !names.insert(&hold.name)) {
+        let name = crate::text::printable(hold.name.as_bytes());
+        report.add(Code::HoldWrong, Place::Image, format!("two snapshots '{name}'"));
+    }
+}
+
+/// A hold, and what its check needs.
+struct HoldCheck<'h> {
+    disk: &'h Disk,
+    superblock: &'h Superblock,
+    hold: &'h Hold,
+    /// Whether there may be no others but those that are known.
+    are_all: bool,
+    options: CheckOptions,
+}
+
+impl HoldCheck<'_> {
+    /// Checks what this hold uses and `younger` does not, and the list of what died between them. Returns what is known of the hold.
+    fn check(
+        &self,
+        younger: Younger,
+        rests: Vec<DeadList>,
+        owners: &mut Owners,
+        report: &mut Report,
+    ) -> Younger {
+        let HoldCheck { disk, superblock, hold, are_all, options } = *self;
+        let (volume, mut found) = (superblock.birth.volume, Report::default());
+        let mut enter = |pointer: &crate::format::PagePointer| {
+            let extent = Extent { start: pointer.block, blocks: 1 };
+            owners.take(extent, || Place::Byte(pointer.block.byte()), &mut found)
+        };
+        let Difference { older, younger: gone, shared } =
+            difference(disk, volume, hold.table, Some(younger.table), &mut enter);
+        for error in &older.errors {
+            found.add_error(Code::TablePageInvalid, error);
+            owners.lose_sight();
+        }
+        let is_known = younger.is_known && older.errors.is_empty() && gone.errors.is_empty();
+        let of_hold = superblock_of(superblock, hold);
+        owners.share(shared);
+        let mut entries = older.nodes.clone();
+        entries.sort_by_key(|(id, _)| *id);
+        let mut nodes = Nodes::default();
+        let pass = Pass::new(disk, &of_hold, &entries, options);
+        let leaves = pass.internals(owners, &mut nodes, &mut ());
+        pass.leaves(&leaves, &mut nodes, &mut ());
+        owners.share(HashSet::new());
+        nodes.tell(&mut found);
+        for (id, entry) in &entries {
+            if *id >= hold.next_node || entry.birth > hold.epoch {
+                let detail = format!("{id} of {} is of the future", entry.birth);
+                found.add(Code::EntryWrong, node_place(*id, entry.extent), detail);
+            }
+            if entry.references != 1 {
+                let detail = format!("{} references, but one edge leads to it", entry.references);
+                found.add(Code::EntryWrong, node_place(*id, entry.extent), detail);
+            }
+        }
+        let blocks_of = |part: &crate::holds::differ::Part| {
+            let dead = part.dead(disk, hold.epoch).unwrap_or_default();
+            dead.iter().map(Dead::blocks).sum::<u64>()
+        };
+        let blocks = (younger.blocks + blocks_of(&older)).saturating_sub(blocks_of(&gone));
+        let mut state = Younger {
+            table: hold.table,
+            epoch: hold.epoch,
+            dead: hold.dead,
+            nodes: (younger.nodes + older.nodes.len() as u64)
+                .saturating_sub(gone.nodes.len() as u64),
+            inflow: younger.inflow + older.inflow - gone.inflow,
+            blocks,
+            is_known,
+            ..younger
+        };
+        edges(&mut state, &entries, &gone.nodes, nodes.summaries, is_known, &mut found);
+        if is_known {
+            self.numbers(&state, report);
+        }
+        let name = crate::text::printable(hold.name.as_bytes());
+        if !found.findings.is_empty() {
+            report.damaged_holds.push(hold.name.clone());
+        }
+        for finding in found.findings {
+            let detail = format!(
+                "snapshot '{name}': {} {}: {}",
+                finding.code.name(),
+                finding.code.problem().title,
+                finding.detail
+            );
+            report.add(Code::SnapshotDamaged, finding.place, detail);
+        }
+        // The places of all nodes of both are known, so what died between them is.
+        let expected = is_known.then(|| older.dead(disk, younger.epoch).ok()).flatten();
+        let lists = Lists { disk, superblock, older: hold.epoch, younger: younger.epoch, are_all };
+        lists.check(expected, younger.dead, &rests, owners, report);
+        state
+    }
+
+    /// What a hold says of itself.
+    fn numbers(&self, found: &Younger, report: &mut Report) {
+        let hold = self.hold;
+        let counts = [
+            ("nodes", hold.nodes, found.nodes),
+            ("blocks in use", hold.used_blocks, found.blocks),
+            (
+                "messages may make leaves longer",
+                hold.inflow.growth.messages,
+                found.inflow.growth.messages,
+            ),
+            ("is by how many bytes they may", hold.inflow.growth.bytes, found.inflow.growth.bytes),
+            ("bytes are pending", hold.inflow.bytes, found.inflow.bytes),
+        ];
+        let name = crate::text::printable(hold.name.as_bytes());
+        for (what, stated, found) in counts.iter().filter(|(_, stated, found)| stated != found) {
+            let detail = format!("snapshot '{name}', {what}: {found}, and it says {stated}");
+            report.add(Code::HoldWrong, Place::Image, detail);
+        }
+    }
+}
+
+/// The edges that a hold has and the younger checkpoint has not: each leads to a node with its height, tree and bounds.
+fn edges(
+    state: &mut Younger,
+    nodes: &[(NodeId, Entry)],
+    gone: &[(NodeId, Entry)],
+    summaries: HashMap<NodeId, Summary>,
+    is_known: bool,
+    report: &mut Report,
+) {
+    for (id, _) in gone {
+        state.places.remove(id);
+        for (child, _) in state.summaries.remove(id).iter().flat_map(|node| &node.children) {
+            if state.parents.get(child) == Some(id) {
+                state.parents.remove(child);
+            }
+        }
+    }
+    state.places.extend(nodes.iter().map(|(id, entry)| (*id, entry.extent)));
+    for (id, node) in summaries {
+        for (child, _) in &node.children {
+            if let Some(other) = state.parents.insert(*child, id).filter(|other| *other != id)
+                && state
+                    .summaries
+                    .get(&other)
+                    .is_some_and(|node| node.children.iter().any(|(of, _)| of == child))
+            {
+                let place = Place::Node { id: *child, byte: None };
+                report.add(Code::EntryWrong, place, format!("{other} and {id} both lead to it"));
+            }
+        }
+        state.summaries.insert(id, node);
+    }
+    // The edges of these nodes, and those to them.
+    let own = nodes
+        .iter()
+        .map(|(id, _)| *id)
+        .filter(|id| TreeId::ALL.iter().all(|tree| tree.root() != *id));
+    let below = nodes.iter().filter_map(|(id, _)| state.summaries.get(id));
+    let below = below.flat_map(|node| node.children.iter().map(|(child, _)| *child));
+    let orphans = gone.iter().map(|(id, _)| *id);
+    let children: HashSet<NodeId> = own.chain(below).chain(orphans).collect();
+    let mut children: Vec<NodeId> = children.into_iter().collect();
+    children.sort_unstable();
+    for id in children {
+        let place = || match state.places.get(&id) {
+            Some(extent) => node_place(id, *extent),
+            None => Place::Node { id, byte: None },
+        };
+        let parent = state.parents.get(&id).and_then(|parent| state.summaries.get(parent));
+        let edge = parent.and_then(|parent| {
+            let (_, bounds) = parent.children.iter().find(|(child, _)| *child == id)?;
+            Some((parent.tree, parent.height, bounds))
+        });
+        match (edge, state.places.contains_key(&id)) {
+            (Some(_), false) if is_known => {
+                report.add(Code::NodeMissing, place(), "an edge leads to it")
+            }
+            (None, true) if is_known && TreeId::ALL.iter().all(|tree| tree.root() != id) => {
+                report.add(Code::EntryWrong, place(), "no edge leads to it");
+            }
+            (Some((tree, height, bounds)), true) => {
+                let Some(node) = state.summaries.get(&id) else { continue };
+                if (node.tree, node.height.0 + 1) != (tree, height.0) || node.bounds != *bounds {
+                    report.add(Code::NodeWrong, place(), "it is not what its edge calls for");
+                }
+            }
+            _ => {}
+        }
+    }
+    for tree in TreeId::ALL {
+        if let Some(root) = state.summaries.get(&tree.root())
+            && (root.tree != tree || root.bounds != Bounds::default())
+        {
+            let place = Place::Node { id: tree.root(), byte: None };
+            report.add(Code::NodeWrong, place, "it is not a root for all keys");
+        }
+    }
+}
+
+/// The lists of what died between two checkpoints that are kept, or between one and the live volume.
+struct Lists<'l> {
+    disk: &'l Disk,
+    superblock: &'l Superblock,
+    older: Epoch,
+    younger: Epoch,
+    /// Whether there may be no holds but those that are known.
+    are_all: bool,
+}
+
+impl Lists<'_> {
+    /// Compares the list `dead`, and what is left of those of holds that are being dropped, with what died.
+    fn check(
+        &self,
+        expected: Option<Vec<Dead>>,
+        dead: DeadList,
+        rests: &[DeadList],
+        owners: &mut Owners,
+        report: &mut Report,
+    ) {
+        let (mut found, mut is_whole) = (Vec::new(), true);
+        for (at, list) in std::iter::once(&dead).chain(rests).enumerate() {
+            let of = self.read(*list, owners, report);
+            is_whole &= of.is_some();
+            for record in of.into_iter().flatten().filter(|_| self.are_all) {
+                let kept = record.birth <= self.older;
+                let place = || Place::Byte(record.extent.start.byte());
+                if !self.has_died(&record) || (!kept && at == 0) {
+                    let detail = format!(
+                        "{} was born in {} and died in {}, between {} and {}",
+                        record.extent, record.birth, record.died, self.older, self.younger
+                    );
+                    report.add(Code::DeadWrong, place(), detail);
+                } else if kept {
+                    found.push(record);
+                } else {
+                    self.lone(&record, owners, report);
+                }
+            }
+        }
+        let Some(expected) = expected.filter(|_| is_whole) else { return };
+        // When exactly it died, no table says.
+        let died = self.younger;
+        let mut found: Vec<Dead> =
+            found.into_iter().map(|record| Dead { died, ..record }).collect();
+        found.sort_unstable();
+        let (mut here, mut there) = (found.iter().peekable(), expected.iter().peekable());
+        let between = format!("between {} and {}", self.older, self.younger);
+        loop {
+            let (record, what) = match (here.peek(), there.peek()) {
+                (Some(a), Some(b)) if a == b => {
+                    here.next();
+                    there.next();
+                    continue;
+                }
+                (Some(a), Some(b)) if a < b => {
+                    (here.next(), "is on the list, and no table says so")
+                }
+                (Some(_), None) => (here.next(), "is on the list, and no table says so"),
+                (_, Some(_)) => (there.next(), "is not on the list"),
+                (None, None) => break,
+            };
+            let Some(Dead { extent, owner, birth, .. }) = record else { break };
+            let detail =
+                format!("{extent} of {owner}, born in {birth}, that died {between} {what}");
+            report.add(Code::DeadWrong, Place::Byte(extent.start.byte()), detail);
+        }
+    }
+
+    /// An extent that nothing uses but a hold that is being dropped.
+    fn lone(&self, record: &Dead, owners: &mut Owners, report: &mut Report) {
+        let place = || Place::Byte(record.extent.start.byte());
+        if !owners.take(record.extent, place, report) {
+            return;
+        }
+        let maps =
+            self.disk.blocks_in(record.extent).map(|all| all - u64::from(record.extent.blocks));
+        let sealed = self.disk.read(record.extent.start.byte(), SEAL_BYTES).unwrap_or_default();
+        let birth =
+            Seal::birth_of(&sealed).filter(|birth| birth.volume == self.superblock.birth.volume);
+        let birth = birth.map(|birth| birth.epoch);
+        if maps.ok() != Some(record.maps.into()) || birth != Some(record.birth) {
+            let detail =
+                format!("{} with {} maps is not of {}", record.extent, record.maps, record.birth);
+            report.add(Code::DeadWrong, place(), detail);
+        }
+    }
+
+    fn has_died(&self, record: &Dead) -> bool {
+        record.died <= self.younger && (record.died > self.older || self.older == Epoch(0))
+    }
+
+    fn read(&self, list: DeadList, owners: &mut Owners, report: &mut Report) -> Option<Vec<Dead>> {
+        let mut pages = DeadPages::new(self.disk, self.superblock.birth.volume, list);
+        let mut all = Vec::new();
+        while let Some(place) = pages.next_place() {
+            let extent = Extent { start: place.block, blocks: 1 };
+            let taken = owners.take(extent, || Place::Byte(place.block.byte()), report);
+            match pages.next_page() {
+                Ok(Some((_, page))) if taken => all.extend(page.dead),
+                Ok(_) => return None,
+                Err(error) => {
+                    report.add_error(Code::DeadWrong, &error);
+                    owners.lose_sight();
+                    return None;
+                }
+            }
+        }
+        Some(all)
+    }
+}

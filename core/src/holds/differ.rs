@@ -1,0 +1,276 @@
+//! How two allocation tables differ: pages that both have are passed over with all below them.
+
+use std::collections::HashSet;
+
+use crate::disk::Disk;
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::{
+    Dead, DeadOwner, ENTRIES_PER_PAGE, Entry, Inflow, POINTERS_PER_PAGE, PageBody, PagePointer,
+    TableRoot,
+};
+use crate::ids::*;
+use crate::node::{Head, Internal};
+use crate::table::read_page;
+
+/// Which of the two tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// That of the older checkpoint.
+    Older,
+    /// That of the younger one.
+    Younger,
+}
+
+/// Is told how two tables differ.
+pub trait Differences {
+    /// One of them has a page that the other has not, of this level and index. Whether it is to be read.
+    fn page(&mut self, side: Side, level: u8, index: u64, pointer: &PagePointer) -> bool;
+
+    /// A page cannot be read, or does not verify: what is below it is not told.
+    fn lost(&mut self, side: Side, error: Error);
+
+    /// They have other entries for a node, or one of them has none.
+    fn entry(&mut self, id: NodeId, older: Option<&Entry>, younger: Option<&Entry>);
+}
+
+/// A page, or what stands for one above the root of a table that has fewer levels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Below {
+    Nothing,
+    Page(PagePointer),
+    Root(TableRoot),
+}
+
+/// Tells how the table at `older` differs from that at `younger`, or from none.
+pub fn differ(
+    disk: &Disk,
+    volume: VolumeId,
+    older: TableRoot,
+    younger: Option<TableRoot>,
+    told: &mut dyn Differences,
+) {
+    let level = younger.map_or(0, |younger| younger.levels).max(older.levels) as u8 - 1;
+    let root = |root: TableRoot| match root.levels - 1 == u32::from(level) {
+        true => Below::Page(root.page),
+        false => Below::Root(root),
+    };
+    let younger = younger.map_or(Below::Nothing, root);
+    Differ { disk, volume, told }.pages(level, 0, [root(older), younger]);
+}
+
+struct Differ<'d> {
+    disk: &'d Disk,
+    volume: VolumeId,
+    told: &'d mut dyn Differences,
+}
+
+impl Differ<'_> {
+    /// Pages of the same level and index.
+    fn pages(&mut self, level: u8, index: u64, [older, younger]: [Below; 2]) {
+        if older == younger {
+            return;
+        }
+        let bodies = [(Side::Older, older), (Side::Younger, younger)];
+        if level > 0 {
+            let [older, younger] =
+                bodies.map(|(side, page)| self.pointers(side, level, index, page));
+            for at in 0..POINTERS_PER_PAGE {
+                let child =
+                    index.saturating_mul(POINTERS_PER_PAGE as u64).saturating_add(at as u64);
+                self.pages(level - 1, child, [older[at], younger[at]]);
+            }
+            return;
+        }
+        let [older, younger] = bodies.map(|(side, page)| self.entries(side, index, page));
+        for at in (0..ENTRIES_PER_PAGE).filter(|at| older[*at] != younger[*at]) {
+            let id =
+                NodeId(index.saturating_mul(ENTRIES_PER_PAGE as u64).saturating_add(at as u64));
+            self.told.entry(id, older[at].as_ref(), younger[at].as_ref());
+        }
+    }
+
+    fn read(&mut self, side: Side, level: u8, index: u64, page: Below) -> Option<PageBody> {
+        let Below::Page(pointer) = page else { return None };
+        if !self.told.page(side, level, index, &pointer) {
+            return None;
+        }
+        match read_page(self.disk, self.volume, &pointer, level, index) {
+            Ok(page) => Some(page.body),
+            Err(error) => {
+                self.told.lost(side, error);
+                None
+            }
+        }
+    }
+
+    fn pointers(
+        &mut self,
+        side: Side,
+        level: u8,
+        index: u64,
+        page: Below,
+    ) -> [Below; POINTERS_PER_PAGE] {
+        let mut below = [Below::Nothing; POINTERS_PER_PAGE];
+        match page {
+            Below::Root(root) if root.levels == u32::from(level) => {
+                below[0] = Below::Page(root.page)
+            }
+            Below::Root(_) => below[0] = page,
+            _ => {
+                if let Some(PageBody::Pointers(found)) = self.read(side, level, index, page) {
+                    for (below, found) in below.iter_mut().zip(found.iter()) {
+                        *below = found.map_or(Below::Nothing, Below::Page);
+                    }
+                }
+            }
+        }
+        below
+    }
+
+    fn entries(
+        &mut self,
+        side: Side,
+        index: u64,
+        page: Below,
+    ) -> Box<[Option<Entry>; ENTRIES_PER_PAGE]> {
+        match self.read(side, 0, index, page) {
+            Some(PageBody::Entries(entries)) => entries,
+            _ => Box::new([None; ENTRIES_PER_PAGE]),
+        }
+    }
+}
+
+/// What one checkpoint uses and a younger one does not, or the other way round.
+#[derive(Default)]
+pub struct Part {
+    /// Pages of its table, with level and index.
+    pub pages: Vec<(u8, u64, PagePointer)>,
+    /// Nodes, at other places than those that the other one has.
+    pub nodes: Vec<(NodeId, Entry)>,
+    /// Runs of nodes that the other one has not: node, place and birth.
+    pub runs: Vec<(NodeId, Extent, Epoch)>,
+    /// What is pending in these nodes.
+    pub inflow: Inflow,
+    /// What cannot be read, or does not verify.
+    pub errors: Vec<Error>,
+}
+
+/// How two checkpoints differ.
+#[derive(Default)]
+pub struct Difference {
+    /// What the older one alone uses.
+    pub older: Part,
+    /// What the younger one alone uses.
+    pub younger: Part,
+    /// Runs that both use, in heads that are not at the same place.
+    pub shared: HashSet<Extent>,
+}
+
+impl Part {
+    /// All extents, with births and owners, in order; `died` is said of all.
+    pub fn dead(&self, disk: &Disk, died: Epoch) -> Result<Vec<Dead>> {
+        let pages = self.pages.iter().map(|(level, index, pointer)| {
+            let extent = Extent { start: pointer.block, blocks: 1 };
+            (extent, pointer.birth, DeadOwner::TablePage(*level, *index))
+        });
+        let nodes = self.nodes.iter();
+        let nodes = nodes.map(|(id, entry)| (entry.extent, entry.birth, DeadOwner::Node(*id)));
+        let runs =
+            self.runs.iter().map(|(id, extent, birth)| (*extent, *birth, DeadOwner::Run(*id)));
+        let dead = pages.chain(nodes).chain(runs).map(|(extent, birth, owner)| {
+            let maps = disk.blocks_in(extent)? - u64::from(extent.blocks);
+            Ok(Dead { extent, birth, died, owner, maps: maps as u16 })
+        });
+        let mut dead = dead.collect::<Result<Vec<Dead>>>()?;
+        dead.sort_unstable();
+        Ok(dead)
+    }
+}
+
+/// Compares two checkpoints by their tables, or one with nothing. `enter` is asked before a page of the older one is read that the younger one has not.
+pub fn difference(
+    disk: &Disk,
+    volume: VolumeId,
+    older: TableRoot,
+    younger: Option<TableRoot>,
+    enter: &mut dyn FnMut(&PagePointer) -> bool,
+) -> Difference {
+    let (found, changed) = (Difference::default(), Vec::new());
+    let mut collected = Collected { found, changed, enter };
+    differ(disk, volume, older, younger, &mut collected);
+    let Collected { mut found, changed, .. } = collected;
+    for (id, [older, younger]) in changed {
+        if older.zip(younger).is_some_and(|(a, b)| a.extent == b.extent) {
+            let text = format!("two entries for {id} name one extent, and differ");
+            let place = Place::Node { id, byte: None };
+            found.older.errors.push(Error::corrupt(place, Fault::Missing(text)));
+            continue;
+        }
+        let runs =
+            [(older, &mut found.older), (younger, &mut found.younger)].map(|(entry, part)| {
+                let Some(entry) = entry else { return Vec::new() };
+                part.nodes.push((id, entry));
+                if entry.height == Height(0) {
+                    return Vec::new();
+                }
+                let head = disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
+                match head.and_then(|head| Head::verified(&head, volume, id, &entry)) {
+                    Ok(Head::Internal(head)) => {
+                        let runs = head.runs.iter().map(|run| (run.extent, run.birth)).collect();
+                        part.inflow += Internal::stored(head).inflow();
+                        runs
+                    }
+                    Ok(Head::Leaf(_)) => Vec::new(),
+                    Err(error) => {
+                        part.errors.push(error);
+                        Vec::new()
+                    }
+                }
+            });
+        let [older, younger] = &runs;
+        for (runs, others, part) in
+            [(older, younger, &mut found.older), (younger, older, &mut found.younger)]
+        {
+            let own = runs.iter().filter(|run| !others.contains(run));
+            part.runs.extend(own.map(|(extent, birth)| (id, *extent, *birth)));
+        }
+        found.shared.extend(older.iter().filter(|run| younger.contains(run)).map(|(run, _)| *run));
+    }
+    found
+}
+
+struct Collected<'e> {
+    found: Difference,
+    changed: Vec<(NodeId, [Option<Entry>; 2])>,
+    enter: &'e mut dyn FnMut(&PagePointer) -> bool,
+}
+
+impl Collected<'_> {
+    fn part(&mut self, side: Side) -> &mut Part {
+        match side {
+            Side::Older => &mut self.found.older,
+            Side::Younger => &mut self.found.younger,
+        }
+    }
+}
+
+impl Differences for Collected<'_> {
+    fn page(&mut self, side: Side, level: u8, index: u64, pointer: &PagePointer) -> bool {
+        if side == Side::Older && !(self.enter)(pointer) {
+            let text = "a page that belongs to something else too";
+            let place = Place::Byte(pointer.block.byte());
+            self.found.older.errors.push(Error::corrupt(place, Fault::Missing(text.into())));
+            return false;
+        }
+        self.part(side).pages.push((level, index, *pointer));
+        true
+    }
+
+    fn lost(&mut self, side: Side, error: Error) {
+        self.part(side).errors.push(error);
+    }
+
+    fn entry(&mut self, id: NodeId, older: Option<&Entry>, younger: Option<&Entry>) {
+        self.changed.push((id, [older.copied(), younger.copied()]));
+    }
+}

@@ -1,0 +1,43 @@
+//! Pages of one block that a pointer leads to: of the allocation table, of holds, of dead lists.
+
+use crate::disk::Disk;
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::{FormatError, PagePointer, Seal, Trace};
+use crate::ids::*;
+
+/// Decodes a page.
+type Decode<T> = fn(&[u8], Option<&mut dyn Trace>) -> std::result::Result<(Seal, T), FormatError>;
+
+/// What is said where hash, volume or epoch of a page is not what its pointer says.
+pub struct Names {
+    /// Of the hash.
+    pub hash: &'static str,
+    /// Of the volume.
+    pub volume: &'static str,
+    /// Of the epoch.
+    pub epoch: &'static str,
+}
+
+/// Reads a page and verifies that it is the one that `pointer` means.
+pub fn read<T>(
+    disk: &Disk,
+    volume: VolumeId,
+    pointer: &PagePointer,
+    decode: Decode<T>,
+    names: &Names,
+) -> Result<T> {
+    let place = Place::Byte(pointer.block.byte());
+    let block = disk.read(pointer.block.byte(), BLOCK_SIZE)?;
+    let (seal, page) =
+        decode(&block, None).map_err(|error| Error::corrupt(place.clone(), error))?;
+    let fault = if seal.hash != pointer.hash {
+        Fault::mismatch(names.hash, pointer.hash, seal.hash)
+    } else if seal.birth.volume != volume {
+        Fault::mismatch(names.volume, volume, seal.birth.volume)
+    } else if seal.birth.epoch != pointer.birth {
+        Fault::mismatch(names.epoch, pointer.birth, seal.birth.epoch)
+    } else {
+        return Ok(page);
+    };
+    Err(Error::corrupt(place, fault))
+}

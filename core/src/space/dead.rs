@@ -1,0 +1,244 @@
+//! Dead lists: what holds keep of what nothing younger uses (Backlog §4: From and To, joined).
+//!
+//! A list is a stack. Records are pushed to its newest page, which is written anew at each checkpoint that has changed it, and popped
+//! from there. Pages of lists are not kept by holds: they are given back like anything else.
+
+use super::{Owner, Retired, Space};
+use crate::disk::Disk;
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::limits::DEAD_PER_PAGE;
+use crate::format::{Birth, Dead, DeadList, DeadPage, PagePointer};
+use crate::ids::*;
+use crate::page;
+
+/// A list that can be changed.
+#[derive(Clone, Debug, Default)]
+pub struct DeadStack {
+    /// What it comes to, with what is in memory alone. Its newest page is the one that was written last.
+    list: DeadList,
+    /// The newest page, if it is in memory.
+    open: Option<Open>,
+}
+
+/// The newest page of a list.
+#[derive(Clone, Debug)]
+struct Open {
+    previous: Option<PagePointer>,
+    dead: Vec<Dead>,
+    /// Where it was when it was written last.
+    was: Option<PagePointer>,
+    /// Whether it has changed since.
+    changed: bool,
+}
+
+impl DeadStack {
+    /// A list that is on disk.
+    pub fn stored(list: DeadList) -> DeadStack {
+        DeadStack { list, open: None }
+    }
+
+    /// How many records it has.
+    pub fn records(&self) -> u64 {
+        self.list.records
+    }
+
+    /// At most how many pages are written for it if `more` records come.
+    pub fn pages_max(&self, more: u64) -> u64 {
+        match more {
+            0 => self.open.as_ref().is_some_and(|open| open.changed).into(),
+            // Those on the newest page may be written again.
+            _ => 1 + more.div_ceil(DEAD_PER_PAGE as u64),
+        }
+    }
+
+    /// Reads its newest page, if it is not in memory: then [`DeadStack::pop`] does not fail for that.
+    pub fn open(&mut self, space: &Space, volume: VolumeId) -> Result<()> {
+        if self.open.is_none() && self.list.newest.is_some() {
+            let mut pages = DeadPages::new(&space.disk, volume, self.list);
+            self.open = pages.next_page()?.map(|(at, page)| {
+                let DeadPage { previous, dead, .. } = page;
+                Open { previous, dead, was: Some(at), changed: false }
+            });
+        }
+        Ok(())
+    }
+
+    /// Adds a record.
+    pub fn push(&mut self, space: &mut Space, dead: Dead, now: Birth) -> Result<()> {
+        // A page that cannot be read stays as it is, before the one that is begun.
+        let unreadable = self.open(space, now.volume).is_err();
+        let is_full = self.open.as_ref().is_some_and(|open| open.dead.len() == DEAD_PER_PAGE);
+        if unreadable || is_full {
+            self.write(space, now)?;
+            self.open = None;
+        }
+        let previous = self.list.newest;
+        let open =
+            self.open.get_or_insert(Open { previous, dead: Vec::new(), was: None, changed: true });
+        open.dead.push(dead);
+        open.changed = true;
+        self.list.records += 1;
+        self.list.blocks += dead.blocks();
+        Ok(())
+    }
+
+    /// Takes the youngest record, if there is one.
+    pub fn pop(&mut self, space: &mut Space, now: Birth) -> Result<Option<Dead>> {
+        self.open(space, now.volume)?;
+        let Some(open) = &mut self.open else { return Ok(None) };
+        let dead = open.dead.pop().expect("a page of a list has records");
+        open.changed = true;
+        self.list.records -= 1;
+        self.list.blocks -= dead.blocks();
+        if open.dead.is_empty()
+            && let Some(Open { was, previous, .. }) = self.open.take()
+        {
+            self.list.newest = previous;
+            was.map_or(Ok(()), |was| space.retire_page(&was, Owner::DeadPage, now))?;
+        }
+        Ok(Some(dead))
+    }
+
+    /// Tells every record, the youngest first.
+    pub fn each(&self, disk: &Disk, volume: VolumeId, told: &mut dyn FnMut(&Dead)) -> Result<()> {
+        let mut list = self.list;
+        if let Some(open) = &self.open {
+            open.dead.iter().rev().for_each(&mut *told);
+            let here: u64 = open.dead.iter().map(Dead::blocks).sum();
+            let (records, blocks) = (list.records - open.dead.len() as u64, list.blocks - here);
+            list = DeadList { newest: open.previous, records, blocks };
+        }
+        let mut pages = DeadPages::new(disk, volume, list);
+        while let Some((_, page)) = pages.next_page()? {
+            page.dead.iter().rev().for_each(&mut *told);
+        }
+        Ok(())
+    }
+
+    /// Writes its newest page, if that has changed; returns what there is.
+    pub fn seal(&mut self, space: &mut Space, birth: Birth) -> Result<DeadList> {
+        self.write(space, birth)?;
+        Ok(self.list)
+    }
+
+    fn write(&mut self, space: &mut Space, birth: Birth) -> Result<()> {
+        let Some(open) = self.open.as_mut().filter(|open| open.changed) else { return Ok(()) };
+        let (previous, dead) = (open.previous, open.dead.clone());
+        let DeadList { records, blocks, .. } = self.list;
+        let (block, hash) = DeadPage { previous, records, blocks, dead }.encode(birth);
+        let at = space.write_page(&block, hash, birth)?;
+        (open.changed, self.list.newest) = (false, Some(at));
+        match open.was.replace(at) {
+            Some(was) => space.retire_page(&was, Owner::DeadPage, birth),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The pages of a list, the newest first. Each says that there are fewer records before it, so there is an end.
+pub struct DeadPages {
+    disk: Disk,
+    volume: VolumeId,
+    left: DeadList,
+}
+
+impl DeadPages {
+    /// All pages of a list.
+    pub fn new(disk: &Disk, volume: VolumeId, list: DeadList) -> DeadPages {
+        DeadPages { disk: disk.clone(), volume, left: list }
+    }
+
+    /// Where the next page is.
+    pub fn next_place(&self) -> Option<PagePointer> {
+        self.left.newest
+    }
+
+    /// The next page; none behind the oldest. After an error there is no other.
+    pub fn next_page(&mut self) -> Result<Option<(PagePointer, DeadPage)>> {
+        let left = std::mem::take(&mut self.left);
+        let Some(pointer) = left.newest else { return Ok(None) };
+        let names = page::Names {
+            hash: "hash of a page of a dead list",
+            volume: "volume of a page of a dead list",
+            epoch: "epoch of a page of a dead list",
+        };
+        let page = page::read(&self.disk, self.volume, &pointer, DeadPage::decode, &names)?;
+        if (page.records, page.blocks) != (left.records, left.blocks) {
+            let text = |records, blocks| format!("{records} records of {blocks} blocks");
+            let expected = text(left.records, left.blocks);
+            let fault = Fault::mismatch("dead list", expected, text(page.records, page.blocks));
+            return Err(Error::corrupt(Place::Byte(pointer.block.byte()), fault));
+        }
+        self.left = page.before();
+        Ok(Some((pointer, page)))
+    }
+}
+
+impl Space {
+    /// What has died since the newest hold, and is kept.
+    pub fn dead(&self) -> &DeadStack {
+        &self.dead
+    }
+
+    /// From now on what was born up to the epoch `newest` stays in use when it dies, and is noted on this list; `blocks` blocks are
+    /// in use by holds alone.
+    pub fn hold(&mut self, newest: Epoch, dead: DeadStack, blocks: u64) {
+        (self.newest_hold, self.dead, self.held) = (newest, dead, blocks);
+    }
+
+    /// The epoch of the newest hold; 0 if there is none.
+    pub fn newest_hold(&self) -> Epoch {
+        self.newest_hold
+    }
+
+    /// Another hold is the newest one from now on, after which that has died which is on `dead`. Returns the list there was.
+    pub fn replace_newest_hold(&mut self, newest: Epoch, dead: DeadStack) -> DeadStack {
+        self.newest_hold = newest;
+        std::mem::replace(&mut self.dead, dead)
+    }
+
+    /// Blocks that are in use by holds alone.
+    pub fn held_blocks(&self) -> u64 {
+        self.held
+    }
+
+    /// At most how many pages are written for the dead list if `more` extents die.
+    pub fn dead_pages_max(&self, more: u64) -> u64 {
+        match self.newest_hold {
+            Epoch(0) => 0,
+            _ => self.dead.pages_max(more),
+        }
+    }
+
+    /// Writes what has died since the newest hold, as far as it has not been; returns where it is.
+    pub fn seal_dead(&mut self, birth: Birth) -> Result<DeadList> {
+        let mut dead = std::mem::take(&mut self.dead);
+        let list = dead.seal(self, birth);
+        self.dead = dead;
+        list
+    }
+
+    /// An extent dies that a hold keeps.
+    pub fn bury(&mut self, dead: Dead, now: Birth) -> Result<()> {
+        let mut list = std::mem::take(&mut self.dead);
+        let result = list.push(self, dead, now);
+        self.dead = list;
+        result
+    }
+
+    /// Writes a page that holds alone use.
+    pub fn write_page(&mut self, block: &[u8], hash: Hash, birth: Birth) -> Result<PagePointer> {
+        let page = self.allocate()?;
+        self.disk.write(page.byte(), block)?;
+        self.held += 1;
+        Ok(PagePointer { block: page, birth: birth.epoch, hash })
+    }
+
+    /// Takes back a page that holds alone used.
+    pub fn retire_page(&mut self, page: &PagePointer, owner: Owner, now: Birth) -> Result<()> {
+        let extent = Extent { start: page.block, blocks: 1 };
+        self.retire(Retired { extent, birth: page.birth, owner }, now)?;
+        self.held = self.held.saturating_sub(1);
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Keeping checkpoints: taking, naming and dropping holds.
+//!
+//! Each of these is a checkpoint. A drop is one that marks the hold, and then pieces, each with one of its own: after any of them the
+//! volume may be closed, and the drop goes on when it is open again.
+
+use super::Volume;
+use super::checkpoint::{Checkpoint, Continued, Pruned};
+use super::reserve::Claim;
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::format::{Birth, Dead, Hold, Superblock, is_hold_name};
+use crate::holds::Holds;
+use crate::ids::*;
+use crate::space::{DeadStack, Need};
+use crate::store::Store;
+use crate::tuning::DROPPED_AT_ONCE;
+
+/// Blocks that are set aside while there are holds: a piece of a drop can always be written. It looks at 98 records at least, and
+/// writes at most 8 pages ([`Holds::pages_max`]) and one of what died last; as many are free again two checkpoints later.
+pub(super) const HOLD_BLOCKS: u64 = 16;
+
+impl Volume {
+    /// All checkpoints that are kept, the oldest first.
+    pub fn holds(&self) -> Result<Vec<Hold>> {
+        holds_of(&self.disk, &self.superblock)
+    }
+
+    /// The checkpoint that is kept under a name.
+    pub fn hold(&self, name: &str) -> Result<Hold> {
+        let holds = self.holds()?;
+        let found = holds.iter().find(|hold| hold.name == name).cloned();
+        found.ok_or_else(|| no_such_hold(name, &holds.iter().collect::<Vec<_>>()))
+    }
+
+    /// Keeps the checkpoint that is made for it under a name: a checkpoint, and two pages.
+    pub fn take_hold(&mut self, name: &str) -> Result<()> {
+        let checkpoint = self.begin_take(name)?;
+        let waited = checkpoint.wait();
+        self.end_checkpoint(checkpoint, waited)
+    }
+
+    /// The first step of that, as of any checkpoint ([`Volume::begin_checkpoint`]).
+    pub fn begin_take(&mut self, name: &str) -> Result<Checkpoint> {
+        self.ensure_ready()?;
+        self.know_holds()?;
+        self.check_new_name(name)?;
+        if !self.holds.has_place() {
+            let text = "there are 8,960 snapshots, and there may be no more; drop some of them";
+            return Err(Error::Input(text.into()));
+        }
+        // All that is set aside must be left when it has been taken.
+        let need = Need::of_blocks(HOLD_BLOCKS + Holds::pages_max(0));
+        if !self.find_room(need, Claim::Takes)? {
+            let need_blocks = self.needed(need, Claim::Takes).all();
+            return Err(self.no_space(need_blocks));
+        }
+        self.make_hold_checkpoint(Some(name))
+    }
+
+    /// Takes over holds that a mender has found, each with what died before it, and what died last. None of their pages is used again.
+    pub(crate) fn adopt_holds(
+        &mut self,
+        holds: Vec<(Hold, Vec<Dead>)>,
+        dead: Vec<Dead>,
+    ) -> Result<()> {
+        let now = self.trees.wait().store.birth();
+        let newest = holds.last().map_or(Epoch(0), |(hold, _)| hold.epoch);
+        let all = holds.iter().flat_map(|(_, dead)| dead).chain(&dead);
+        let blocks = all.map(Dead::blocks).sum();
+        let space = &mut self.trees.wait_mut().store.space;
+        space.hold(newest, DeadStack::default(), blocks);
+        dead.into_iter().try_for_each(|dead| space.bury(dead, now))?;
+        self.holds = Holds::anew(holds, space, now)?;
+        Ok(())
+    }
+
+    /// Names a hold anew, durably.
+    pub fn rename_hold(&mut self, name: &str, new: &str) -> Result<()> {
+        self.ensure_ready()?;
+        let epoch = self.hold_named(name)?;
+        if name == new {
+            return Ok(());
+        }
+        self.check_new_name(new)?;
+        self.holds.change(epoch, |hold| hold.name = new.to_owned());
+        self.change_holds()
+    }
+
+    /// Says, durably, whether its user keeps a hold: then pruning leaves it.
+    pub fn keep_hold(&mut self, name: &str, kept: bool) -> Result<()> {
+        self.ensure_ready()?;
+        let epoch = self.hold_named(name)?;
+        self.holds.change(epoch, |hold| hold.kept = kept);
+        self.change_holds()
+    }
+
+    /// How many blocks dropping a hold gives back: those that it alone uses, with pages of lists and of holds.
+    pub fn dropping_frees(&self, name: &str) -> Result<u64> {
+        let mut holds = Holds::of(self.superblock.holds.clone());
+        let volume = self.identity.volume;
+        holds.know(&self.disk, volume)?;
+        let hold = holds.named(name).ok_or_else(|| no_such_hold(name, &holds.held()))?;
+        holds.freed_by(hold.epoch, &self.trees.wait().store.space, &self.disk, volume)
+    }
+
+    /// Drops a hold; all that it alone has kept is free two checkpoints later.
+    pub fn drop_hold(&mut self, name: &str) -> Result<()> {
+        self.begin_drop(name)?;
+        while self.drop_some()? {}
+        Ok(())
+    }
+
+    /// From now on there is no such hold, durably; what it kept is still to be freed ([`Volume::drop_some`]).
+    pub fn begin_drop(&mut self, name: &str) -> Result<()> {
+        self.ensure_ready()?;
+        let epoch = self.hold_named(name)?;
+        let space = &mut self.trees.wait_mut().store.space;
+        self.holds.begin_drop(epoch, space);
+        self.change_holds()
+    }
+
+    /// Whether something is left of holds that are being dropped ([`Volume::drop_some`]), and no error has ended that.
+    pub fn can_drop(&self) -> bool {
+        self.holds.going() > 0 && !self.drops_blocked
+    }
+
+    /// Frees some of what holds kept that are being dropped, durably: looks at no more than about 6,000 records. Whether there may be
+    /// more of it.
+    pub fn drop_some(&mut self) -> Result<bool> {
+        self.drop_piece(DROPPED_AT_ONCE)
+    }
+
+    /// The same, looking at `records` records at the most.
+    pub fn drop_piece(&mut self, records: u64) -> Result<bool> {
+        if !self.can_drop() {
+            return Ok(false);
+        }
+        self.ensure_ready()?;
+        self.know_holds()?;
+        let mut most = records;
+        while !self.has_room_to_drop(most) {
+            if most > 1 {
+                most /= 2;
+            } else if self.is_logged() && self.gains_by_checkpoint() {
+                self.checkpoint()?;
+            } else {
+                break;
+            }
+        }
+        let Store { space, .. } = &mut self.trees.wait_mut().store;
+        let ready = self.holds.ready_to_drop(space, self.identity.volume);
+        self.drops_blocked = ready.is_err();
+        ready?;
+        let birth = self.trees.wait().store.birth();
+        let space = &mut self.trees.wait_mut().store.space;
+        let result = self.holds.drop_some(space, most, birth);
+        self.whole(result)?;
+        self.change_holds()?;
+        Ok(self.can_drop())
+    }
+
+    fn has_room_to_drop(&self, records: u64) -> bool {
+        let store = &self.trees.wait().store;
+        let dead = store.space.dead_pages_max(records);
+        let need = store.checkpoint_need() + Need::of_blocks(Holds::pages_max(records) + dead);
+        store.space.has(need)
+    }
+
+    fn know_holds(&mut self) -> Result<()> {
+        self.holds.know(&self.disk, self.identity.volume)
+    }
+
+    fn hold_named(&mut self, name: &str) -> Result<Epoch> {
+        self.know_holds()?;
+        self.holds
+            .named(name)
+            .map(|hold| hold.epoch)
+            .ok_or_else(|| no_such_hold(name, &self.holds.held()))
+    }
+
+    fn check_new_name(&self, name: &str) -> Result<()> {
+        if !is_hold_name(name) {
+            let text = "a snapshot's name has 1 to 255 bytes of UTF-8 without '/', '@' and control characters, and is not '.' or '..'";
+            return Err(Error::Input(text.into()));
+        }
+        match self.holds.named(name) {
+            Some(_) => Err(Error::Input(format!("there is a snapshot '{name}' already"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes durable what has been changed of holds.
+    fn change_holds(&mut self) -> Result<()> {
+        let checkpoint = self.make_hold_checkpoint(None)?;
+        let waited = checkpoint.wait();
+        self.end_checkpoint(checkpoint, waited)
+    }
+
+    fn make_hold_checkpoint(&mut self, taken: Option<&str>) -> Result<Checkpoint> {
+        if self.error_passed_over().is_some() {
+            self.note_error()?;
+        }
+        self.taking = taken.map(str::to_owned);
+        let result = self.prepare(Continued::Afresh, Pruned::None);
+        self.taking = None;
+        self.whole(result)
+    }
+}
+
+/// All checkpoints that are kept, the oldest first, of a volume that `live` is of.
+pub fn holds_of(disk: &Disk, live: &Superblock) -> Result<Vec<Hold>> {
+    let mut holds = Holds::of(live.holds.clone());
+    holds.know(disk, live.birth.volume)?;
+    Ok(holds.held().into_iter().cloned().collect())
+}
+
+/// The superblock of the checkpoint that is kept under a name, of a volume that `live` is of.
+pub(super) fn hold_named(disk: &Disk, live: &Superblock, name: &str) -> Result<Superblock> {
+    let mut holds = Holds::of(live.holds.clone());
+    holds.know(disk, live.birth.volume)?;
+    let hold = holds.named(name).ok_or_else(|| no_such_hold(name, &holds.held()))?;
+    Ok(superblock_of(live, hold))
+}
+
+/// What a volume is opened with to look at a checkpoint that is kept. Fixed parts, and where they are, are those of `live`.
+pub fn superblock_of(live: &Superblock, hold: &Hold) -> Superblock {
+    Superblock {
+        birth: Birth { epoch: hold.epoch, nonce: hold.nonce, ..live.birth },
+        table: hold.table,
+        next_node: hold.next_node,
+        next_zone: hold.next_zone,
+        next_ino: hold.next_ino,
+        next_msn: hold.next_msn,
+        inflow: hold.inflow,
+        nodes: hold.nodes,
+        wall: hold.wall,
+        used_blocks: hold.used_blocks,
+        log_epoch: hold.epoch,
+        log_nonce: hold.nonce,
+        prunes: Vec::new(),
+        holds: Default::default(),
+        ..live.clone()
+    }
+}
+
+/// The error that there is no hold of a name, with those that there are.
+pub fn no_such_hold(name: &str, held: &[&Hold]) -> Error {
+    let names: Vec<&str> = held.iter().map(|hold| &*hold.name).collect();
+    let there = match &names[..] {
+        [] => "there are none".to_owned(),
+        [few @ .., last] if few.len() < 10 => match few {
+            [] => format!("there is '{last}'"),
+            _ => format!("there are '{}' and '{last}'", few.join("', '")),
+        },
+        many => {
+            format!("there are {}, the last of which is '{}'", many.len(), many[many.len() - 1])
+        }
+    };
+    Error::Input(format!("there is no snapshot '{name}'; {there}"))
+}

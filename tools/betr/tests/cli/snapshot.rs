@@ -1,0 +1,91 @@
+//! `betr snapshot`, and what other tools show of snapshots.
+
+use std::fs;
+
+use crate::support::*;
+
+#[test]
+fn a_snapshot_shows_what_was_there_and_gives_its_room_back() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    fs::write(dir.join("data"), pattern(100_000)).unwrap();
+    run("import IMG DIR/data /data", &image, &dir, 0);
+    let before = run("ls -lR --json IMG", &image, &dir, 0).0;
+    run("snapshot create IMG monday", &image, &dir, 0);
+    run("rm -r IMG /data /sub", &image, &dir, 0);
+    run("cp IMG DIR/data :/other", &image, &dir, 0);
+    run("snapshot create -q IMG tuesday", &image, &dir, 0);
+    run("rm IMG /other", &image, &dir, 0);
+    run("fsck -fn --data IMG", &image, &dir, 0);
+
+    let after = run("ls -lR --json IMG --as-of s:monday", &image, &dir, 0);
+    assert_eq!(after, (before, String::new()));
+    let (out, _) = run("ls IMG --as-of s:tuesday", &image, &dir, 0);
+    assert_eq!(out, "hello\nlink\nother\n");
+    run("export IMG --as-of s:monday /data DIR/back", &image, &dir, 0);
+    assert!(fs::read(dir.join("back")).unwrap() == pattern(100_000));
+    for what in ["tree", "space", "stats", "all", "zones", "table"] {
+        let (out, err) = run(&format!("dump IMG --as-of s:monday {what}"), &image, &dir, 0);
+        assert!(!out.is_empty() && err.is_empty(), "{what}: {err}");
+    }
+    let (out, _) = run("explain IMG --as-of s:monday /hello", &image, &dir, 0);
+    assert!(out.contains("hello"), "{out}");
+    run("diff IMG IMG --a-as-of s:monday --b-as-of s:monday", &image, &dir, 0);
+    let (out, _) = run("diff IMG IMG --a-as-of s:monday --b-as-of s:tuesday", &image, &dir, 1);
+    assert!(out.contains("/data") && out.contains("/other") && !out.contains("/hello"), "{out}");
+
+    let (out, _) = run("snapshot list IMG", &image, &dir, 0);
+    let names: Vec<&str> = out.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(names, ["monday", "tuesday"], "{out}");
+    run("snapshot keep IMG monday", &image, &dir, 0);
+    run("snapshot rename IMG tuesday wednesday", &image, &dir, 0);
+    let (out, _) = run("snapshot list --json IMG", &image, &dir, 0);
+    let list: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(list["snapshots"][0]["kept"], true);
+    assert_eq!(list["snapshots"][1]["name"], "wednesday");
+    run("snapshot release IMG monday", &image, &dir, 0);
+    let (out, _) = run("snapshot show --json IMG monday", &image, &dir, 0);
+    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let freed = told["frees_bytes"].as_u64().unwrap();
+    assert!(freed > 100_000, "{out}");
+    let used = || {
+        let (out, _) = run("dump --json IMG super", &image, &dir, 0);
+        assert!(!out.is_empty());
+        let (out, _) = run("fsck -fn --json IMG", &image, &dir, 0);
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+        report["counts"]["used_blocks"].as_u64().unwrap_or_else(|| panic!("{out}")) * 4096
+    };
+    let before = used();
+    let (out, _) = run("snapshot drop IMG monday", &image, &dir, 0);
+    assert!(out.contains("dropped 'monday'"), "{out}");
+    assert_eq!(before - used(), freed);
+    run("fsck -fn --data IMG", &image, &dir, 0);
+    let (out, _) = run("ls IMG --as-of s:wednesday", &image, &dir, 0);
+    assert_eq!(out, "hello\nlink\nother\n");
+    run("snapshot drop IMG wednesday", &image, &dir, 0);
+    assert_eq!(run("snapshot list IMG", &image, &dir, 0).0, "");
+    run("fsck -fn --data IMG", &image, &dir, 0);
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    run("snapshot create IMG one", &image, &dir, 0);
+    let before = fs::read(&image).unwrap();
+    for (line, expected) in [
+        ("snapshot create IMG one", "there is a snapshot 'one' already"),
+        ("snapshot create IMG a/b", "without '/', '@' and control characters"),
+        ("snapshot drop IMG two", "there is no snapshot 'two'; there is 'one'"),
+        ("snapshot drop IMG one two", "there is no snapshot 'two'; there is 'one'"),
+        ("snapshot show IMG two", "there is no snapshot 'two'"),
+        ("snapshot rename IMG one .", "without '/', '@' and control characters"),
+        ("ls IMG --as-of s:two", "there is no snapshot 'two'; there is 'one'"),
+    ] {
+        let (_, err) = run(line, &image, &dir, 1);
+        assert!(err.contains(expected), "{line}: {err}");
+    }
+    run("ls IMG --as-of s:a/b", &image, &dir, 2);
+    run("snapshot drop IMG", &image, &dir, 2);
+    assert!(fs::read(&image).unwrap() == before, "the image has changed");
+}

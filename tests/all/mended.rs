@@ -18,6 +18,8 @@ use betr_tests::contents::{Contents, all_is_told};
 use betr_tests::{Random, clock, formatted, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 
+use betr_core::volume::HoldChange;
+
 use crate::hostile;
 
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -185,7 +187,7 @@ pub(crate) fn held() -> Vec<u8> {
         fs.volume_mut().drain().unwrap();
         fs.checkpoint().unwrap();
     }
-    fs.volume_mut().begin_drop("two").unwrap();
+    fs.volume_mut().change_holds(&HoldChange::Drop("two".into())).unwrap();
     assert!(fs.volume().can_drop(), "it is not done");
     drop(fs);
     device.snapshot()

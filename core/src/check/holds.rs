@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::nodes::{Nodes, Pass, Summary};
 use super::owners::Owners;
-use super::{CheckOptions, Code, Report, node_place};
+use super::{CheckOptions, Code, Finding, Report, node_place};
 use crate::disk::Disk;
 use crate::error::Place;
 use crate::format::{
@@ -43,6 +43,8 @@ struct Younger {
     blocks: u64,
     /// Whether all of it is known.
     is_known: bool,
+    /// The earliest birth of what does not verify in holds so far: all older ones from then on have it, too.
+    damaged_since: Option<Epoch>,
     /// Where its nodes are, what is known of those that verify, and which node each is a child of.
     places: HashMap<NodeId, Extent>,
     summaries: HashMap<NodeId, Summary>,
@@ -71,6 +73,7 @@ impl Live<'_> {
             is_known: report.findings.iter().all(|finding| {
                 finding.code != Code::TablePageInvalid && finding.code != Code::HeadInvalid
             }),
+            damaged_since: None,
             places: entries.iter().map(|(id, entry)| (*id, entry.extent)).collect(),
             parents: parents.collect(),
             summaries,
@@ -237,7 +240,19 @@ impl HoldCheck<'_> {
             self.numbers(&state, report);
         }
         let name = crate::text::printable(hold.name.as_bytes());
-        if !found.findings.is_empty() {
+        // What cannot be told to be of a node is this hold's alone, as far as is known.
+        let birth_of = |finding: &Finding| match &finding.place {
+            Place::Node { id, .. } | Place::Part { id, .. } => {
+                let at = entries.binary_search_by_key(id, |(id, _)| *id).ok()?;
+                Some(entries[at].1.birth)
+            }
+            _ => None,
+        };
+        // What the device could not read may be there.
+        let lost = found.findings.iter().filter(|finding| finding.code != Code::ReadFailed);
+        let births = lost.map(|finding| birth_of(finding).unwrap_or(hold.epoch));
+        state.damaged_since = births.chain(state.damaged_since).min();
+        if state.damaged_since.is_some_and(|since| since <= hold.epoch) {
             report.damaged_holds.push(hold.name.clone());
         }
         for finding in found.findings {
@@ -296,6 +311,8 @@ fn edges(
         }
     }
     state.places.extend(nodes.iter().map(|(id, entry)| (*id, entry.extent)));
+    let mut summaries: Vec<(NodeId, Summary)> = summaries.into_iter().collect();
+    summaries.sort_by_key(|(id, _)| *id);
     for (id, node) in summaries {
         for (child, _) in &node.children {
             if let Some(other) = state.parents.insert(*child, id).filter(|other| *other != id)

@@ -33,7 +33,7 @@ use self::schema::Scanned;
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Place, Result};
-use crate::format::{Entry, Inflow, Superblock};
+use crate::format::{Entry, HoldsRoot, Inflow, Superblock};
 use crate::ids::*;
 use crate::log::Survey;
 use crate::space::Space;
@@ -136,7 +136,7 @@ pub struct Report {
     pub label: String,
     /// Whether the user chose the slot to start from.
     pub slot_chosen: bool,
-    /// The names of snapshots parts of which do not verify.
+    /// The names of snapshots parts of which do not verify, as far as that is known: those of the live volume are told apart.
     pub damaged_holds: Vec<String>,
 }
 
@@ -277,7 +277,7 @@ fn check_state(
             report.add(Code::GrowthWrong, Place::Image, detail);
         }
     }
-    if superblock.holds.held + superblock.holds.going > 0 {
+    if superblock.holds != HoldsRoot::default() {
         let live = holds::Live { disk, superblock, entries: &entries, summaries: nodes.summaries };
         live.check(&mut owners, options, report);
     }

@@ -15,7 +15,7 @@ use crate::format::{FileType, Op, ZoneSizes, is_hold_name};
 use crate::fs::{Attributes, Changes, Clock, Fs, New, Object, Over};
 use crate::ids::{Msn, Time};
 use crate::store::{CacheBudget, Geometry};
-use crate::volume::{CreateOptions, Mode, NonceSource, OpenOptions, Recovery, Volume};
+use crate::volume::{CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Recovery, Volume};
 
 /// Trees that take more messages to delete go piece by piece.
 const REMOVE_AT_ONCE: usize = 24;
@@ -162,7 +162,7 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
         }
         Step::DropSnapshot(name) => {
             finish_drops(fs)?;
-            let begun = fs.volume_mut().begin_drop(name);
+            let begun = fs.volume_mut().change_holds(&HoldChange::Drop(name.clone()));
             begun.map_err(|error| refused(fs, name, error))?;
             finish_drops(fs)
         }
@@ -173,7 +173,7 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
 /// What is left of snapshots that are being dropped goes, a few records at a time.
 fn finish_drops(fs: &mut Fs) -> Result<()> {
     while fs.volume().can_drop() {
-        fs.volume_mut().drop_piece(DROPPED_AT_ONCE)?;
+        fs.volume_mut().change_holds(&HoldChange::Piece(DROPPED_AT_ONCE))?;
     }
     Ok(())
 }

@@ -577,7 +577,7 @@ fn turns(pen: &mut Pen) {
     }
 }
 
-/// Directories grow until they split, and shrink until they merge; meanwhile they go from one to another.
+/// Snapshots of changing files: some are dropped, in the middle and at both ends.
 fn snapshots(pen: &mut Pen) {
     let mut names: Vec<String> = Vec::new();
     for turn in 0..150 {
@@ -611,6 +611,7 @@ fn snapshots(pen: &mut Pen) {
     }
 }
 
+/// Directories grow until they split, and shrink until they merge; meanwhile they go from one to another.
 fn zones(pen: &mut Pen) {
     let names = ["/a", "/b", "/a/c", "/a/c/d", "/b/e"];
     names.iter().for_each(|name| pen.step(Step::Mkdir(name.as_bytes().to_vec())));

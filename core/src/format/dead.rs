@@ -25,7 +25,7 @@
 use std::fmt;
 
 use super::fields::{Fields, FormatError, Trace, Writer};
-use super::limits::{DEAD_PER_PAGE, TABLE_LEVELS_MAX};
+use super::limits::{DEAD_PER_PAGE, IMAGE_BLOCKS_MAX, TABLE_LEVELS_MAX};
 use super::seal::{Birth, Magic, Seal};
 use super::table::{POINTER_BYTES, PagePointer, optional};
 use crate::ids::*;
@@ -128,7 +128,10 @@ impl DeadPage {
         f.zeros_to_block_end()?;
         let here: u64 = dead.iter().map(Dead::blocks).sum();
         let before = blocks.checked_sub(here);
-        if before.is_none_or(|before| (before > 0) != previous.is_some()) {
+        if before.is_none_or(|before| (before > 0) != previous.is_some())
+            || blocks > IMAGE_BLOCKS_MAX
+            || records > blocks
+        {
             return Err(f.wrong(
                 "blocks",
                 format_args!("those of pages before it and {here}"),
@@ -213,8 +216,14 @@ impl DeadList {
         f.enter("dead list", None);
         let newest = optional(f, "newest page", None, POINTER_BYTES, PagePointer::decode)?;
         let (records, blocks) = (f.u64("records")?, f.u64("blocks")?);
-        if newest.is_some() != (records > 0) || (records > 0) != (blocks > 0) {
-            return Err(f.wrong("records", "some on pages that there are", records));
+        f.within(f.at(), "blocks", blocks, IMAGE_BLOCKS_MAX)?;
+        let is_some = newest.is_some();
+        if is_some != (records > 0) || is_some != (blocks > 0) || records > blocks {
+            return Err(f.wrong(
+                "records",
+                "some on pages that there are, of a block each",
+                records,
+            ));
         }
         f.leave();
         Ok(DeadList { newest, records, blocks })

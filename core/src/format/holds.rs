@@ -168,16 +168,7 @@ impl HoldsRoot {
         for (at, page) in pages.iter_mut().enumerate() {
             *page = optional(f, "page", Some(at), POINTER_BYTES, PagePointer::decode)?;
         }
-        let some = held + going > 0;
-        if (held > 0) != (newest > Epoch(0)) {
-            return Err(f.wrong("newest epoch", "one if any hold is held, and else 0", newest.0));
-        }
-        if some != (blocks > 0) || some != pages.iter().any(Option::is_some) {
-            return Err(f.wrong("pages", "some if there are holds, and else none", blocks));
-        }
-        if held == 0 && dead.records > 0 {
-            return Err(f.wrong("dead list", "an empty one, for there is no hold", dead.records));
-        }
+        f.within(f.at(), "held blocks", blocks, IMAGE_BLOCKS_MAX)?;
         f.leave();
         Ok(HoldsRoot { held, going, newest, blocks, dead, pages })
     }

@@ -10,7 +10,7 @@ use super::Fs;
 use crate::error::Result;
 use crate::poison::Poison;
 use crate::tuning::{CLEANINGS, PRUNINGS};
-use crate::volume::{Due, Pruned};
+use crate::volume::{Due, HoldChange, Pruned};
 
 /// A file system for several threads.
 pub struct Shared {
@@ -88,6 +88,20 @@ impl Shared {
         }
         let _turn = self.turn.lock();
         self.checkpoint_in_turn()
+    }
+
+    /// Changes snapshots, durably. Of a checkpoint that is going to be kept most is written piece by piece.
+    pub fn change_holds(&self, change: &HoldChange) -> Result<()> {
+        for _ in 0..CLEANINGS {
+            if !self.tend(|fs| fs.volume.clean_some())? {
+                break;
+            }
+        }
+        let _turn = self.turn.lock();
+        let begun = self.alter(|fs| fs.volume.begin_hold_change(change))?;
+        let Some(checkpoint) = begun else { return Ok(()) };
+        let waited = checkpoint.wait();
+        self.alter(|fs| fs.volume.end_hold_change(checkpoint, waited))
     }
 
     fn checkpoint_in_turn(&self) -> Result<()> {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::limits::{DEAD_PER_PAGE, HOLD_ROOTS, HOLDS_MAX, HOLDS_PER_PAGE};
+use crate::format::limits::{DEAD_PER_PAGE, HOLDS_MAX, HOLDS_PER_PAGE};
 use crate::format::{
     Birth, Dead, DeadList, Hold, HoldState, HoldsBody, HoldsPage, HoldsRoot, POINTERS_PER_PAGE,
     PagePointer,
@@ -101,6 +101,8 @@ pub struct Holds {
     lists: BTreeMap<Epoch, DeadStack>,
     /// Pages of level 0 that have changed.
     changed: BTreeSet<u64>,
+    /// Those that are going whose lists cannot be looked at.
+    blocked: BTreeSet<Epoch>,
 }
 
 impl Holds {
@@ -127,6 +129,8 @@ impl Holds {
             return Ok(());
         }
         let root = self.root.clone();
+        self.places.clear();
+        self.pages.clear();
         for FoundPage { pointer, index, page, .. } in read_pages(disk, volume, &root, &mut |_| true)
         {
             if let HoldsBody::Holds(holds) = page?.body {
@@ -137,7 +141,11 @@ impl Holds {
                     .extend(holds.filter_map(|(at, hold)| Some((first + at as u64, *hold?))));
             }
         }
-        self.known = true;
+        let mut epochs = BTreeSet::new();
+        if let Some(twice) = self.places.values().find(|hold| !epochs.insert(hold.epoch)) {
+            let fault = Fault::mismatch("holds", "each of an epoch of its own", twice.epoch);
+            return Err(Error::corrupt(Place::Image, fault));
+        }
         let (held, going) = self.counts();
         let newest = self.newest().map_or(Epoch(0), |hold| hold.epoch);
         if (held, going, newest) != (root.held, root.going, root.newest) {
@@ -147,6 +155,7 @@ impl Holds {
             let fault = Fault::mismatch("holds", expected, text(held, going, newest));
             return Err(Error::corrupt(Place::Image, fault));
         }
+        self.known = true;
         Ok(())
     }
 
@@ -163,12 +172,9 @@ impl Holds {
         held
     }
 
-    /// How many are being dropped.
-    pub fn going(&self) -> u64 {
-        match self.known {
-            true => self.counts().1.into(),
-            false => self.root.going.into(),
-        }
+    /// Whether any is being dropped of which more can be looked at.
+    pub fn can_drop(&self) -> bool {
+        if self.known { self.first_going().is_some() } else { self.root.going > 0 }
     }
 
     /// The youngest that is held.
@@ -250,7 +256,7 @@ impl Holds {
         };
         let emptied =
             u64::from(alone(per_page)) + u64::from(alone(per_page * POINTERS_PER_PAGE as u64));
-        Ok(blocks + now - then + emptied)
+        Ok((blocks + now + emptied).saturating_sub(then))
     }
 
     fn list(&self, epoch: Epoch) -> DeadStack {
@@ -293,31 +299,35 @@ impl Holds {
         }
     }
 
-    /// Reads what the first record that [`Holds::drop_some`] looks at is on. After an error nothing has changed.
-    pub fn ready_to_drop(&mut self, space: &Space, volume: VolumeId) -> Result<()> {
-        let Some(epoch) = self.first_going() else { return Ok(()) };
-        let mut rest = self.take_list(epoch);
-        let result = rest.open(space, volume);
-        self.lists.insert(epoch, rest);
-        result
-    }
-
     fn first_going(&self) -> Option<Epoch> {
-        let going = self.places.values().find(|hold| hold.state == HoldState::Going);
-        going.map(|hold| hold.epoch)
+        let going = self.places.values().filter(|hold| hold.state == HoldState::Going);
+        going.map(|hold| hold.epoch).find(|epoch| !self.blocked.contains(epoch))
     }
 
-    /// Looks at up to `most` records of what died right after holds that are going: what no other hold keeps becomes free.
-    pub fn drop_some(&mut self, space: &mut Space, most: u64, now: Birth) -> Result<()> {
-        let Some(epoch) = self.first_going() else { return Ok(()) };
+    /// Looks at up to `most` records of what died right after a hold that is going: what no other hold keeps becomes free. Returned
+    /// is an error that keeps the rest of that hold from being looked at: it stays until a repair, and nothing else is concerned.
+    pub fn drop_some(&mut self, space: &mut Space, most: u64, now: Birth) -> Result<Option<Error>> {
+        let Some(epoch) = self.first_going() else { return Ok(None) };
         let (before, after) = self.beside(epoch);
         let (before, after) =
             (before.map_or(Epoch(0), |hold| hold.epoch), after.map(|hold| hold.epoch));
         let mut rest = self.take_list(epoch);
         let mut next = after.map(|after| self.take_list(after));
-        let mut looked = 0;
-        // What cannot be read is the next piece's.
-        while looked < most && (looked == 0 || rest.open(space, now.volume).is_ok()) {
+        let (mut looked, mut blocked) = (0, None);
+        while looked < most {
+            let ready = rest.peek(space, now.volume).and_then(|dead| match dead {
+                Some(dead) if dead.birth > before => space.check_dead(&dead).map(|()| Some(dead)),
+                dead => Ok(dead),
+            });
+            match ready {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    blocked = Some(error);
+                    self.blocked.insert(epoch);
+                    break;
+                }
+            }
             let Some(dead) = rest.pop(space, now)? else { break };
             looked += 1;
             let is_kept = dead.birth <= before && !is_broken(Mutation::DropTooMuch);
@@ -334,7 +344,7 @@ impl Holds {
         self.lists.insert(epoch, rest);
         self.change(epoch, |_| {});
         self.end_drop(epoch);
-        Ok(())
+        Ok(blocked)
     }
 
     /// At most how many pages are written when `most` records have been looked at, besides that of what died last.
@@ -370,7 +380,7 @@ impl Holds {
                     *pointer = self.pages.get(&(first + at as u64)).copied();
                 }
             }
-            let at = &mut self.root.pages[index as usize % HOLD_ROOTS];
+            let at = &mut self.root.pages[index as usize];
             *at = replace(space, &page, at.take(), birth)?;
         }
         if self.known {

@@ -4,10 +4,12 @@
 //! dropped afterwards, when the volume is sound again.
 
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind::UnexpectedEof;
 
 use super::Change;
 use crate::disk::Disk;
-use crate::error::Place;
+use crate::error::{Error, Place, Result};
+use crate::format::limits::HOLD_ROOTS;
 use crate::format::{
     Dead, Hold, HoldState, HoldsBody, HoldsPage, Inflow, Magic, POINTERS_PER_PAGE, Superblock,
 };
@@ -31,8 +33,9 @@ pub(super) fn claim(
     superblock: &Superblock,
     live: &HashSet<Extent>,
     space: &mut Space,
+    (now, is_raised): (Epoch, bool),
     changes: &mut Vec<Change>,
-) -> Left {
+) -> Result<Left> {
     let volume = superblock.birth.volume;
     let mut give_up = |what: String| changes.push(Change { place: Place::Image, what });
     let (mut holds, mut lost) = (Vec::new(), Vec::new());
@@ -42,28 +45,48 @@ pub(super) fn claim(
                 holds.extend(here.into_iter().flatten().map(|hold| *hold));
             }
             Ok(HoldsBody::Pointers(_)) => {}
+            Err(error) if may_be_read(&error) => return Err(error),
             Err(_) if found.level == 1 => lost.push(found.index),
             Err(error) => give_up(format!("the snapshots of a page are given up: {error}")),
         }
     }
     if !lost.is_empty() {
-        holds.extend(search(disk, superblock, &lost));
         give_up("a page that leads to snapshots was lost: they were looked for".into());
     }
-    holds.retain(|hold| hold.state == HoldState::Held && hold.epoch <= superblock.birth.epoch);
+    if is_raised {
+        // Which there were, the superblock said.
+        lost = (0..HOLD_ROOTS as u64).collect();
+    }
+    if !lost.is_empty() {
+        holds.extend(search(disk, superblock, &lost));
+    }
+    holds.retain(|hold| hold.state == HoldState::Held);
     holds.sort_by_key(|hold| std::cmp::Reverse(hold.epoch));
-    holds.dedup_by_key(|hold| hold.epoch);
+    holds.dedup();
+    let mut epochs = HashSet::new();
+    holds.retain(|hold| {
+        let is_known = hold.epoch <= superblock.birth.epoch && epochs.insert(hold.epoch);
+        if !is_known {
+            let name = printable(hold.name.as_bytes());
+            give_up(format!(
+                "snapshot '{name}' is given up: another is of {}, or that is yet to come",
+                hold.epoch
+            ));
+        }
+        is_known
+    });
     // The youngest first: what died after each belongs to the list of the next younger one, or is what died last.
     let (mut left, mut counted) = (Left::default(), Numbers::default());
     for mut hold in holds {
         let younger = left.holds.last().map(|(hold, _)| (hold.table, hold.epoch));
-        let died = younger.map_or(superblock.birth.epoch, |(_, epoch)| epoch);
+        let died = younger.map_or(now, |(_, epoch)| epoch);
         let table = younger.map(|(table, _)| table);
-        let difference = difference(disk, volume, hold.table, table, &mut unseen());
+        let mut difference = difference(disk, volume, hold.table, table, &mut unseen());
         let name = printable(hold.name.as_bytes());
-        let found = parts(disk, &difference, died);
+        let found = parts(disk, &mut difference, died);
         let (mut dead, gone) = match found {
             Ok(found) => found,
+            Err(error) if may_be_read(&error) => return Err(error),
             Err(error) => {
                 give_up(format!("snapshot '{name}' is given up: {error}"));
                 continue;
@@ -71,8 +94,7 @@ pub(super) fn claim(
         };
         let numbers = counted.and(&difference.older, &dead).without(&difference.younger, &gone);
         dead.retain(|dead| younger.is_some() || !live.contains(&dead.extent));
-        let rows =
-            dead.iter().map(|dead| disk.blocks_of(dead.extent)).collect::<Result<Vec<_>, _>>();
+        let rows = dead.iter().map(|dead| disk.blocks_of(dead.extent)).collect::<Result<Vec<_>>>();
         if !dead.is_empty() && !space.claim(&rows.unwrap_or_default().concat()) {
             let why = "blocks of it belong to something else too";
             give_up(format!("snapshot '{name}' is given up: {why}"));
@@ -89,7 +111,7 @@ pub(super) fn claim(
     }
     left.holds.reverse();
     named_apart(&mut left.holds, changes);
-    left
+    Ok(left)
 }
 
 /// The holds on pages in use that lost pages of level 1 led to: of each page the youngest that verifies.
@@ -120,17 +142,17 @@ fn search(disk: &Disk, superblock: &Superblock, lost: &[u64]) -> Vec<Hold> {
 }
 
 /// What the older of two checkpoints alone uses, and what the younger one does; an error if not all of that is known.
-fn parts(
-    disk: &Disk,
-    difference: &Difference,
-    died: Epoch,
-) -> Result<(Vec<Dead>, Vec<Dead>), String> {
+fn parts(disk: &Disk, difference: &mut Difference, died: Epoch) -> Result<(Vec<Dead>, Vec<Dead>)> {
     let Difference { older, younger, .. } = difference;
-    if let Some(error) = older.errors.iter().chain(&younger.errors).next() {
-        return Err(error.to_string());
+    if let Some(error) = older.errors.drain(..).chain(younger.errors.drain(..)).next() {
+        return Err(error);
     }
-    let dead = |part: &Part| part.dead(disk, died).map_err(|error| error.to_string());
-    Ok((dead(older)?, dead(younger)?))
+    Ok((older.dead(disk, died)?, younger.dead(disk, died)?))
+}
+
+/// Whether an error says nothing of what is there: the device could not be read. What is past its end is not there.
+fn may_be_read(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() != UnexpectedEof)
 }
 
 /// What a hold says of itself, counted afresh.

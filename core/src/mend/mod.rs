@@ -127,7 +127,7 @@ pub fn mend(
     let disk = Disk::new(device.clone());
     let identity = read_identity(&disk)?;
     let ring = Ring::read(&disk, &identity)?;
-    let superblock = start(&disk, &identity, &ring, slot, &mut mended.changes)?;
+    let (superblock, is_raised) = start(&disk, &identity, &ring, slot, &mut mended.changes)?;
     let newest = ring.newest().map(|newest| newest.birth.epoch).max(Some(superblock.birth.epoch));
     let newest = newest.unwrap_or_default();
     let mut survey = crate::log::scan(&disk, &superblock)?;
@@ -163,7 +163,14 @@ pub fn mend(
         }
     }
 
-    let left = holds::claim(&disk, &superblock, &live, &mut space, &mut mended.changes);
+    let left = holds::claim(
+        &disk,
+        &superblock,
+        &live,
+        &mut space,
+        (Epoch(newest.0 + 1), is_raised),
+        &mut mended.changes,
+    )?;
     space.release_spared(&survey.pins);
     unpinnable(&mut space, &superblock, &mut survey, &mut mended.changes);
     // Messages are of the past: if the log gives no number out, they need one.
@@ -189,25 +196,26 @@ pub fn mend(
     Ok(volume)
 }
 
-/// The superblock to start from: that of a slot; or the newest, as far as it can be known; or else an older one.
+/// The superblock to start from: that of a slot; or the newest, as far as it can be known, and then whether it was raised; or else an
+/// older one.
 fn start(
     disk: &Disk,
     identity: &Identity,
     ring: &Ring,
     slot: Option<u32>,
     changes: &mut Vec<Change>,
-) -> Result<Superblock> {
+) -> Result<(Superblock, bool)> {
     if let Some(raised) = raised(disk, identity, ring).filter(|_| slot.is_none()) {
         // Whoever stops the repair finds it: what is written on the way must not be taken for the newest.
         ring.write(disk, &raised)?;
-        return Ok(raised);
+        return Ok((raised, true));
     }
     let chosen = ring.choose(slot.or_else(|| Some(ring.newest()?.slot)))?;
     if let Some(lost) = ring.lost().filter(|_| slot.is_none()) {
         let what = format!("the checkpoint of epoch {} is given up", lost.0);
         changes.push(Change { place: Place::Image, what });
     }
-    Ok(chosen.clone())
+    Ok((chosen.clone(), false))
 }
 
 /// Groups of the log that bind blocks which nodes own cannot be what they say: none of them counts, and none after.

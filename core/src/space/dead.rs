@@ -52,7 +52,7 @@ impl DeadStack {
     }
 
     /// Reads its newest page, if it is not in memory: then [`DeadStack::pop`] does not fail for that.
-    pub fn open(&mut self, space: &Space, volume: VolumeId) -> Result<()> {
+    fn open(&mut self, space: &Space, volume: VolumeId) -> Result<()> {
         if self.open.is_none() && self.list.newest.is_some() {
             let mut pages = DeadPages::new(&space.disk, volume, self.list);
             self.open = pages.next_page()?.map(|(at, page)| {
@@ -80,6 +80,12 @@ impl DeadStack {
         self.list.records += 1;
         self.list.blocks += dead.blocks();
         Ok(())
+    }
+
+    /// The youngest record, if there is one. After an error nothing has changed.
+    pub fn peek(&mut self, space: &Space, volume: VolumeId) -> Result<Option<Dead>> {
+        self.open(space, volume)?;
+        Ok(self.open.as_ref().and_then(|open| open.dead.last().copied()))
     }
 
     /// Takes the youngest record, if there is one.

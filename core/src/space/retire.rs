@@ -43,6 +43,14 @@ pub enum Owner {
 }
 
 impl Owner {
+    /// What a dead extent belonged to.
+    fn of_dead(owner: DeadOwner) -> Owner {
+        match owner {
+            DeadOwner::Node(id) | DeadOwner::Run(id) => Owner::Node(id),
+            DeadOwner::TablePage(level, index) => Owner::TablePage(level, index),
+        }
+    }
+
     /// What a dead list says of it; nothing if no hold keeps it.
     fn dead(self) -> Option<DeadOwner> {
         match self {
@@ -100,13 +108,16 @@ impl Space {
         }
     }
 
+    /// An error unless a dead extent can be freed: its maps can be read, and its blocks are in use.
+    pub fn check_dead(&self, dead: &Dead) -> Result<()> {
+        let owner = Owner::of_dead(dead.owner);
+        let rows = self.disk.blocks_of(dead.extent)?;
+        rows.into_iter().try_for_each(|row| self.check_used(row, owner))
+    }
+
     /// No hold keeps a dead extent any more.
     pub fn free_dead(&mut self, dead: &Dead) -> Result<()> {
-        let owner = match dead.owner {
-            DeadOwner::Node(id) | DeadOwner::Run(id) => Owner::Node(id),
-            DeadOwner::TablePage(level, index) => Owner::TablePage(level, index),
-        };
-        self.give_up(dead.extent, owner, false)?;
+        self.give_up(dead.extent, Owner::of_dead(dead.owner), false)?;
         self.held = self.held.saturating_sub(dead.blocks());
         Ok(())
     }

@@ -42,8 +42,8 @@ pub struct Drain {
     /// Internal nodes that may be small. They are joined when nothing is pending above them any more: a node that is joined
     /// takes what is.
     small: Vec<Site>,
-    /// Least keys of children that cannot be read: what is pending for them stays where it is.
-    unreadable: Vec<Key>,
+    /// Least keys of children that cannot be read, or that there is no room to change: what is pending for them stays where it is.
+    passed: Vec<Key>,
 }
 
 impl Row {
@@ -77,8 +77,8 @@ impl Drain {
 
     /// The first child whose buffer is to be emptied.
     fn next_child(&self, store: &Store, internal: &Internal) -> Result<Option<usize>> {
-        let is_readable = |at: usize| !self.unreadable.contains(&internal.children()[at].pivot);
-        let pending = |at: &usize| internal.pending(*at) > 0 && is_readable(*at);
+        let is_passed = |at: usize| self.passed.contains(&internal.children()[at].pivot);
+        let pending = |at: &usize| internal.pending(*at) > 0 && !is_passed(*at);
         for at in (0..internal.children().len()).filter(pending) {
             let is_meant = match self.what {
                 Emptied::All => true,
@@ -126,8 +126,27 @@ impl Balance {
             row: Row::of(TreeId::Metadata, Height(1)),
             path: Vec::new(),
             small: Vec::new(),
-            unreadable: Vec::new(),
+            passed: Vec::new(),
         });
+    }
+
+    /// Leaves the buffer that would be emptied next where it is.
+    pub fn pass_over_buffer(&mut self, store: &Store) -> Result<()> {
+        let Some(drain) = &mut self.draining else { return Ok(()) };
+        let Site { tree, key, height } = drain.lowest().clone();
+        let node = store.node(shape::node_at(store, tree, &key, height)?)?;
+        let next = match &*node {
+            Node::Internal(internal) if internal.height == height => {
+                let next = drain.next_child(store, internal)?;
+                next.map(|at| internal.children()[at].pivot.clone())
+            }
+            _ => None,
+        };
+        match next {
+            Some(pivot) => drain.passed.push(pivot),
+            None => self.stop_draining(),
+        }
+        Ok(())
     }
 
     /// How many buffers have been moved down one level since emptying began last.
@@ -177,7 +196,7 @@ impl Balance {
                             // It has changed nothing.
                             Err(error) if error.is_unreadable() => {
                                 self.blocked.meet(&error);
-                                drain.unreadable.push(lo);
+                                drain.passed.push(lo);
                             }
                             Err(error) => return Err(error),
                             Ok((_, key)) => {

@@ -365,7 +365,8 @@ impl Volume {
             Layout::of(&self.superblock)?.fixed().iter().map(|(_, blocks)| blocks).sum();
         let store = &mut self.trees.wait_mut().store;
         let Birth { epoch, nonce, .. } = store.birth();
-        let used_blocks = store.space.used_blocks() - fixed - store.space.held_blocks();
+        let alone = fixed.saturating_add(store.space.held_blocks());
+        let used_blocks = store.space.used_blocks().saturating_sub(alone);
         let (next_node, inflow) = (store.next_node(), store.inflow());
         let nodes = store.table.nodes();
         store.space.replace_newest_hold(epoch, DeadStack::default());

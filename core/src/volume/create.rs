@@ -122,7 +122,8 @@ impl Volume {
             larger: None,
             unfinished: None,
             holds: Holds::default(),
-            drops_blocked: false,
+            drop_blocked: None,
+            deletes_passed: 0,
             taking: None,
             access: Access::ReadWrite { logged: false, fenced: false },
         })

@@ -12,12 +12,34 @@ use crate::format::{Birth, Dead, Hold, Superblock, is_hold_name};
 use crate::holds::Holds;
 use crate::ids::*;
 use crate::space::{DeadStack, Need};
-use crate::store::Store;
 use crate::tuning::DROPPED_AT_ONCE;
 
 /// Blocks that are set aside while there are holds: a piece of a drop can always be written. It looks at 98 records at least, and
 /// writes at most 8 pages ([`Holds::pages_max`]) and one of what died last; as many are free again two checkpoints later.
 pub(super) const HOLD_BLOCKS: u64 = 16;
+
+/// 2 pages are written when a hold is taken: its own, and the one above.
+const TAKE_BLOCKS: u64 = 2;
+
+/// A change of holds. Each is a checkpoint of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HoldChange {
+    /// The checkpoint is kept under this name.
+    Take(String),
+    /// The one of the first name gets the second.
+    Rename(String, String),
+    /// Whether its user keeps the one of this name.
+    Keep(String, bool),
+    /// From now on there is none of this name; what it kept is still to be freed.
+    Drop(String),
+    /// Some of what holds kept that are being dropped is freed: so many records are looked at, at the most.
+    Piece(u64),
+}
+
+impl HoldChange {
+    /// A piece of a drop that readers do not wait for longer than for other changes.
+    pub const SOME: HoldChange = HoldChange::Piece(DROPPED_AT_ONCE);
+}
 
 impl Volume {
     /// All checkpoints that are kept, the oldest first.
@@ -34,27 +56,134 @@ impl Volume {
 
     /// Keeps the checkpoint that is made for it under a name: a checkpoint, and two pages.
     pub fn take_hold(&mut self, name: &str) -> Result<()> {
-        let checkpoint = self.begin_take(name)?;
-        let waited = checkpoint.wait();
-        self.end_checkpoint(checkpoint, waited)
+        self.change_holds(&HoldChange::Take(name.into()))
     }
 
-    /// The first step of that, as of any checkpoint ([`Volume::begin_checkpoint`]).
-    pub fn begin_take(&mut self, name: &str) -> Result<Checkpoint> {
+    /// Names a hold anew.
+    pub fn rename_hold(&mut self, name: &str, new: &str) -> Result<()> {
+        self.change_holds(&HoldChange::Rename(name.into(), new.into()))
+    }
+
+    /// Says whether its user keeps a hold: then pruning leaves it.
+    pub fn keep_hold(&mut self, name: &str, kept: bool) -> Result<()> {
+        self.change_holds(&HoldChange::Keep(name.into(), kept))
+    }
+
+    /// Drops a hold; all that it alone has kept is free two checkpoints later.
+    pub fn drop_hold(&mut self, name: &str) -> Result<()> {
+        self.change_holds(&HoldChange::Drop(name.into()))?;
+        while self.drop_some()? {}
+        Ok(())
+    }
+
+    /// Frees some of what holds kept that are being dropped. Whether there is more of it.
+    pub fn drop_some(&mut self) -> Result<bool> {
+        if self.can_drop() {
+            self.change_holds(&HoldChange::SOME)?;
+        }
+        Ok(self.can_drop())
+    }
+
+    /// Whether something is left of holds that are being dropped, and can be looked at.
+    pub fn can_drop(&self) -> bool {
+        self.holds.can_drop()
+    }
+
+    /// Changes holds, durably.
+    pub fn change_holds(&mut self, change: &HoldChange) -> Result<()> {
+        let Some(checkpoint) = self.begin_hold_change(change)? else { return Ok(()) };
+        let waited = checkpoint.wait();
+        self.end_hold_change(checkpoint, waited)
+    }
+
+    /// The first step of that, as of any checkpoint ([`Volume::begin_checkpoint`]). None if there is nothing to do.
+    pub fn begin_hold_change(&mut self, change: &HoldChange) -> Result<Option<Checkpoint>> {
+        if matches!(change, HoldChange::Piece(_)) && !self.can_drop() {
+            return Ok(None);
+        }
         self.ensure_ready()?;
-        self.know_holds()?;
+        if self.error_passed_over().is_some() {
+            self.note_error()?;
+        }
+        self.holds.know(&self.disk, self.identity.volume)?;
+        let mut taken = None;
+        match change {
+            HoldChange::Take(name) => {
+                self.ready_to_take(name)?;
+                taken = Some(name.clone());
+            }
+            HoldChange::Rename(name, new) => {
+                let epoch = self.hold_named(name)?;
+                if name == new {
+                    return Ok(None);
+                }
+                self.check_new_name(new)?;
+                self.holds.change(epoch, |hold| hold.name.clone_from(new));
+            }
+            HoldChange::Keep(name, kept) => {
+                let epoch = self.hold_named(name)?;
+                self.holds.change(epoch, |hold| hold.kept = *kept);
+            }
+            HoldChange::Drop(name) => {
+                let epoch = self.hold_named(name)?;
+                let space = &mut self.trees.wait_mut().store.space;
+                self.holds.begin_drop(epoch, space);
+                self.looks_for_room_again();
+            }
+            HoldChange::Piece(records) => {
+                let most = self.ready_to_drop(*records)?;
+                let birth = self.trees.wait().store.birth();
+                let space = &mut self.trees.wait_mut().store.space;
+                let result = self.holds.drop_some(space, most, birth);
+                self.drop_blocked = self.whole(result)?;
+                self.looks_for_room_again();
+            }
+        }
+        self.taking = taken;
+        let result = self.prepare(Continued::Afresh, Pruned::None);
+        self.taking = None;
+        self.whole(result).map(Some)
+    }
+
+    /// The last step, where waiting had this end. An error, too, if something cannot be dropped any further: all else is done.
+    pub fn end_hold_change(&mut self, checkpoint: Checkpoint, waited: Result<()>) -> Result<()> {
+        self.end_checkpoint(checkpoint, waited)?;
+        self.drop_blocked.take().map_or(Ok(()), Err)
+    }
+
+    fn ready_to_take(&mut self, name: &str) -> Result<()> {
         self.check_new_name(name)?;
         if !self.holds.has_place() {
             let text = "there are 8,960 snapshots, and there may be no more; drop some of them";
             return Err(Error::Input(text.into()));
         }
         // All that is set aside must be left when it has been taken.
-        let need = Need::of_blocks(HOLD_BLOCKS + Holds::pages_max(0));
-        if !self.find_room(need, Claim::Takes)? {
-            let need_blocks = self.needed(need, Claim::Takes).all();
-            return Err(self.no_space(need_blocks));
+        let need = Need::of_blocks(HOLD_BLOCKS + TAKE_BLOCKS);
+        match self.find_room(need, Claim::Takes)? {
+            true => Ok(()),
+            false => Err(self.no_space(self.needed(need, Claim::Takes).all())),
         }
-        self.make_hold_checkpoint(Some(name))
+    }
+
+    /// At most how many records can be looked at now, up to `records`: one at least.
+    fn ready_to_drop(&mut self, records: u64) -> Result<u64> {
+        let mut most = records;
+        while !self.has_room_to_drop(most) {
+            if most > 1 {
+                most /= 2;
+            } else if self.is_logged() && self.gains_by_checkpoint() {
+                self.checkpoint()?;
+            } else {
+                return Err(self.no_space(Holds::pages_max(1)));
+            }
+        }
+        Ok(most)
+    }
+
+    /// What no emptying of buffers gave back may come free now.
+    fn looks_for_room_again(&mut self) {
+        self.drained = Msn(0);
+        self.deletes += std::mem::take(&mut self.deletes_passed);
     }
 
     /// Takes over holds that a mender has found, each with what died before it, and what died last. None of their pages is used again.
@@ -74,26 +203,6 @@ impl Volume {
         Ok(())
     }
 
-    /// Names a hold anew, durably.
-    pub fn rename_hold(&mut self, name: &str, new: &str) -> Result<()> {
-        self.ensure_ready()?;
-        let epoch = self.hold_named(name)?;
-        if name == new {
-            return Ok(());
-        }
-        self.check_new_name(new)?;
-        self.holds.change(epoch, |hold| hold.name = new.to_owned());
-        self.change_holds()
-    }
-
-    /// Says, durably, whether its user keeps a hold: then pruning leaves it.
-    pub fn keep_hold(&mut self, name: &str, kept: bool) -> Result<()> {
-        self.ensure_ready()?;
-        let epoch = self.hold_named(name)?;
-        self.holds.change(epoch, |hold| hold.kept = kept);
-        self.change_holds()
-    }
-
     /// How many blocks dropping a hold gives back: those that it alone uses, with pages of lists and of holds.
     pub fn dropping_frees(&self, name: &str) -> Result<u64> {
         let mut holds = Holds::of(self.superblock.holds.clone());
@@ -103,62 +212,6 @@ impl Volume {
         holds.freed_by(hold.epoch, &self.trees.wait().store.space, &self.disk, volume)
     }
 
-    /// Drops a hold; all that it alone has kept is free two checkpoints later.
-    pub fn drop_hold(&mut self, name: &str) -> Result<()> {
-        self.begin_drop(name)?;
-        while self.drop_some()? {}
-        Ok(())
-    }
-
-    /// From now on there is no such hold, durably; what it kept is still to be freed ([`Volume::drop_some`]).
-    pub fn begin_drop(&mut self, name: &str) -> Result<()> {
-        self.ensure_ready()?;
-        let epoch = self.hold_named(name)?;
-        let space = &mut self.trees.wait_mut().store.space;
-        self.holds.begin_drop(epoch, space);
-        self.change_holds()
-    }
-
-    /// Whether something is left of holds that are being dropped ([`Volume::drop_some`]), and no error has ended that.
-    pub fn can_drop(&self) -> bool {
-        self.holds.going() > 0 && !self.drops_blocked
-    }
-
-    /// Frees some of what holds kept that are being dropped, durably: looks at no more than about 6,000 records. Whether there may be
-    /// more of it.
-    pub fn drop_some(&mut self) -> Result<bool> {
-        self.drop_piece(DROPPED_AT_ONCE)
-    }
-
-    /// The same, looking at `records` records at the most.
-    pub fn drop_piece(&mut self, records: u64) -> Result<bool> {
-        if !self.can_drop() {
-            return Ok(false);
-        }
-        self.ensure_ready()?;
-        self.know_holds()?;
-        let mut most = records;
-        while !self.has_room_to_drop(most) {
-            if most > 1 {
-                most /= 2;
-            } else if self.is_logged() && self.gains_by_checkpoint() {
-                self.checkpoint()?;
-            } else {
-                break;
-            }
-        }
-        let Store { space, .. } = &mut self.trees.wait_mut().store;
-        let ready = self.holds.ready_to_drop(space, self.identity.volume);
-        self.drops_blocked = ready.is_err();
-        ready?;
-        let birth = self.trees.wait().store.birth();
-        let space = &mut self.trees.wait_mut().store.space;
-        let result = self.holds.drop_some(space, most, birth);
-        self.whole(result)?;
-        self.change_holds()?;
-        Ok(self.can_drop())
-    }
-
     fn has_room_to_drop(&self, records: u64) -> bool {
         let store = &self.trees.wait().store;
         let dead = store.space.dead_pages_max(records);
@@ -166,12 +219,7 @@ impl Volume {
         store.space.has(need)
     }
 
-    fn know_holds(&mut self) -> Result<()> {
-        self.holds.know(&self.disk, self.identity.volume)
-    }
-
-    fn hold_named(&mut self, name: &str) -> Result<Epoch> {
-        self.know_holds()?;
+    fn hold_named(&self, name: &str) -> Result<Epoch> {
         self.holds
             .named(name)
             .map(|hold| hold.epoch)
@@ -187,23 +235,6 @@ impl Volume {
             Some(_) => Err(Error::Input(format!("there is a snapshot '{name}' already"))),
             None => Ok(()),
         }
-    }
-
-    /// Makes durable what has been changed of holds.
-    fn change_holds(&mut self) -> Result<()> {
-        let checkpoint = self.make_hold_checkpoint(None)?;
-        let waited = checkpoint.wait();
-        self.end_checkpoint(checkpoint, waited)
-    }
-
-    fn make_hold_checkpoint(&mut self, taken: Option<&str>) -> Result<Checkpoint> {
-        if self.error_passed_over().is_some() {
-            self.note_error()?;
-        }
-        self.taking = taken.map(str::to_owned);
-        let result = self.prepare(Continued::Afresh, Pruned::None);
-        self.taking = None;
-        self.whole(result)
     }
 }
 

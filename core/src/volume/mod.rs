@@ -44,7 +44,7 @@ pub use checkpoint::{Checkpoint, Pruned, Syncing};
 pub use commit::Due;
 pub use counters::Counters;
 pub use create::CreateOptions;
-pub use holds::{holds_of, no_such_hold, superblock_of};
+pub use holds::{HoldChange, holds_of, no_such_hold, superblock_of};
 pub use moment::{Blurred, Found, Moment, Stopped, Until};
 pub(crate) use open::Parts;
 pub use open::{
@@ -115,8 +115,10 @@ pub struct Volume {
     unfinished: Option<Syncing>,
     /// The checkpoints that are kept.
     holds: Holds,
-    /// Whether a list of what died cannot be read, of a hold that is being dropped: it stays until a repair.
-    drops_blocked: bool,
+    /// Why a hold that is being dropped cannot be dropped any further, until that is told.
+    drop_blocked: Option<Error>,
+    /// Deletes that wait in buffers which could not be emptied, since holds keep what is below.
+    deletes_passed: u64,
     /// The name under which the checkpoint that is being made is kept, if it is.
     taking: Option<String>,
 }

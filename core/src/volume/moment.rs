@@ -159,7 +159,8 @@ impl Moment {
             Moment::Time(time) => {
                 let before = older().filter(|superblock| superblock.wall <= time);
                 let last = before.map(|superblock| found(superblock, Mode::Checkpoint, Until::End));
-                let holds = holds_of(&disk, newest)?;
+                // Where snapshots cannot be read, there are none for this.
+                let holds = holds_of(&disk, newest).unwrap_or_default();
                 // A snapshot is whole, so it goes before the checkpoint that it is of.
                 let kept = holds.iter().filter(|hold| hold.wall <= time).map(of_hold);
                 let last = last.chain(kept).max_by_key(|found| found.epoch);
@@ -170,7 +171,6 @@ impl Moment {
             Moment::Epoch(epoch) => {
                 let of_epoch = older().find(|superblock| superblock.birth.epoch == epoch);
                 let of_epoch = of_epoch.map(|older| found(older, Mode::Checkpoint, Until::End));
-                // Where snapshots cannot be read, there are none for this.
                 let holds = holds_of(&disk, newest).unwrap_or_default();
                 let kept = holds.iter().find(|hold| hold.epoch == epoch).map(of_hold);
                 kept.or(of_epoch).ok_or_else(|| {

@@ -131,8 +131,8 @@ pub(crate) fn is_known(birth: Birth, superblock: &Superblock) -> bool {
 
 /// What a walk over all blocks in use finds: the root of the allocation table, and what there is of snapshots.
 ///
-/// The root is, of the first pages of each level, the highest one, and of those the youngest. Where there is none that verifies, one
-/// that does not stands for it. Snapshots are those that the pages of pointers to them say; what died since the newest is counted
+/// The root is, of the first pages of each level, the youngest, since it is written anew whenever any page is; and of those of one epoch the
+/// highest one. Where there is none that verifies, one that does not stands for it. Snapshots are those that the pages of pointers to them say; what died since the newest is counted
 /// afresh, as all that dead lists say.
 fn found(
     disk: &Disk,
@@ -142,7 +142,7 @@ fn found(
 ) -> (TableRoot, HoldsRoot) {
     let first = BlockNr(layout.nodes().start);
     let lost = PagePointer { block: first, birth: Epoch(0), hash: Hash::default() };
-    let mut best = ((0, Epoch(0)), TableRoot { page: lost, levels: 1 });
+    let mut best = ((Epoch(0), 0), TableRoot { page: lost, levels: 1 });
     let mut pages: [Option<PagePointer>; limits::HOLD_ROOTS] = Default::default();
     each_used(disk, layout, space, &mut |block, bytes| match Magic::of(bytes) {
         Some(Magic::TablePage) => {
@@ -150,11 +150,11 @@ fn found(
             let epoch = seal.birth.epoch;
             if page.index == 0
                 && is_known(seal.birth, superblock)
-                && best.0 < (page.level + 1, epoch)
+                && best.0 < (epoch, page.level + 1)
             {
                 let page_at = PagePointer { block, birth: epoch, hash: seal.hash };
                 let levels = u32::from(page.level) + 1;
-                best = ((page.level + 1, epoch), TableRoot { page: page_at, levels });
+                best = ((epoch, page.level + 1), TableRoot { page: page_at, levels });
             }
         }
         Some(Magic::HoldsPage) => {
@@ -195,10 +195,7 @@ fn holds(
             }
         }
     }
-    match root.held + root.going {
-        0 => HoldsRoot::default(),
-        _ => root,
-    }
+    root
 }
 
 /// A number that is greater than those of all nodes in the table.

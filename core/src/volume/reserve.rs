@@ -92,7 +92,7 @@ pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
         Claim::Keeps => Need::of_blocks(reserve.all() / 2),
         Claim::Frees => Need::default(),
     };
-    let drops = if store.space.newest_hold() > Epoch(0) { HOLD_BLOCKS } else { 0 };
+    let drops = if store.space.held_blocks() > 0 { HOLD_BLOCKS } else { 0 };
     steps + growth_need(store, store.inflow()) + deletes + Need::of_blocks(drops)
 }
 

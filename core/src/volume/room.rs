@@ -183,7 +183,7 @@ impl Volume {
             volume.trees.wait().balance.emptied() > 0 && volume.has_room(goal, claim)
         };
         loop {
-            if self.drain_until(Emptied::All, Ground::Reserve, is_enough)? == Drained::Wholly {
+            if self.drain_until(Emptied::All, Ground::Reserve, is_enough)? != Drained::Partly {
                 self.drained = self.next_msn;
                 return self.release(need, claim);
             }
@@ -219,7 +219,7 @@ impl Volume {
     pub fn drain(&mut self) -> Result<()> {
         self.ensure_ready()?;
         match self.drain_until(Emptied::All, Ground::Ordinary, |_| false)? {
-            Drained::Wholly => Ok(()),
+            Drained::Wholly | Drained::Passed => Ok(()),
             Drained::Partly => self.drain_until(Emptied::All, Ground::Reserve, |_| false).map(drop),
         }
     }
@@ -272,8 +272,11 @@ impl Volume {
         if result.is_err() {
             self.trees.wait_mut().balance.stop_draining();
         }
-        if matches!(result, Ok(Drained::Wholly)) {
-            self.deletes = 0;
+        match result {
+            Ok(Drained::Wholly) => (self.deletes, self.deletes_passed) = (0, 0),
+            // They are worth looking for when something has been dropped.
+            Ok(Drained::Passed) => self.deletes_passed += std::mem::take(&mut self.deletes),
+            _ => {}
         }
         let is_held = self.trees.wait().store.space.newest_hold() > Epoch(0);
         debug_assert!(
@@ -343,6 +346,11 @@ impl Volume {
                 // There may be room for it now.
             } else if !self.trees.wait().balance.is_settled() {
                 self.trees.wait_mut().balance.give_up_step();
+            } else if on_reserve && is_held {
+                // Others may give something back.
+                let Trees { store, balance, .. } = self.trees.wait_mut();
+                balance.pass_over_buffer(store)?;
+                drained = Drained::Passed;
             } else {
                 self.trees.wait_mut().balance.stop_draining();
                 if !on_reserve {
@@ -502,4 +510,6 @@ enum Drained {
     Wholly,
     /// As far as was asked for, or as ordinary ground went.
     Partly,
+    /// Nothing is left that there is room for, and some buffers were passed over since holds keep what is below them.
+    Passed,
 }

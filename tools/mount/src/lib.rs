@@ -58,8 +58,9 @@ pub struct Args {
     /// Stay in the foreground; called as mount.betr, as mount(8) does it: only look whether all is in place
     #[arg(short = 'f', long)]
     foreground: bool,
-    /// Options, separated by commas: ro, norecovery, overlay=PLAN (with ro: the image as the repair in this file leaves
-    /// it; see betr fsck --overlay), offset=BYTES, allow_other, noallow_other, uid=ID, gid=ID, sync, noatime,
+    /// Options, separated by commas: ro, norecovery, snapshot=NAME (with ro: what the snapshot keeps; see betr
+    /// snapshot), overlay=PLAN (with ro: the image as the repair in this file leaves it; see betr fsck --overlay),
+    /// offset=BYTES, allow_other, noallow_other, uid=ID, gid=ID, sync, noatime,
     /// discard, nodiscard,
     /// errors=continue|remount-ro (whether an error of the image ends all changes, or is only that of who met it; either is
     /// noted in the image, for the next betr fsck),

@@ -171,13 +171,15 @@ fn open_volume(
     device: &Arc<dyn Device>,
     nonces: NonceSource,
 ) -> betr_core::Result<Volume> {
-    let mode = match (options.read_only, options.no_recovery) {
+    let mode = match (options.read_only, options.no_recovery || options.snapshot.is_some()) {
         (true, true) => Mode::Checkpoint,
         (true, false) => Mode::ReadOnly,
         (false, _) => Mode::ReadWrite,
     };
     let cache = CacheBudget::of(options.cache);
-    let open = OpenOptions { punch: options.discard, cache, ..OpenOptions::new(mode, nonces) };
+    let hold = options.snapshot.clone();
+    let usual = OpenOptions::new(mode, nonces);
+    let open = OpenOptions { punch: options.discard, hold, cache, ..usual };
     Ok(Volume::open(device.clone(), open)?.0)
 }
 

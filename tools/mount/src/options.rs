@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use betr_cli::{Failure, show};
+use betr_core::format::is_hold_name;
 
 /// How an image is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub(crate) struct Options {
     pub read_only: bool,
     /// Show the last checkpoint, and leave the log alone.
     pub no_recovery: bool,
+    /// The snapshot that is shown.
+    pub snapshot: Option<String>,
     /// The plan that is laid over the image.
     pub overlay: Option<PathBuf>,
     /// Where the image begins in its file, in bytes.
@@ -73,6 +76,7 @@ impl Options {
             image,
             read_only: false,
             no_recovery: false,
+            snapshot: None,
             overlay: None,
             offset: 0,
             // Who mounts for all is root, as with other file systems: permissions say who may what.
@@ -107,6 +111,13 @@ impl Options {
             let text = "norecovery needs ro: what the log holds would be lost";
             return Err(Failure::usage(format!("-o norecovery: {text}")));
         }
+        if let Some(name) = options.snapshot.as_ref().filter(|_| !options.read_only) {
+            let text = "needs ro: a snapshot can only be read";
+            return Err(Failure::usage(format!(
+                "-o snapshot={}: {text}",
+                show::bytes(name.as_bytes())
+            )));
+        }
         if let Some(overlay) = options.overlay.as_ref().filter(|_| !options.read_only) {
             let text = "needs ro: what a plan is laid over can only be read";
             return Err(Failure::usage(format!("-o overlay={}: {text}", show::path(overlay))));
@@ -133,6 +144,10 @@ impl Options {
             "overlay" => match value {
                 Some(plan) if !plan.is_empty() => self.overlay = Some(plan.into()),
                 _ => return Err(wrong("the file with the plan is missing")),
+            },
+            "snapshot" => match value {
+                Some(name) if is_hold_name(name) => self.snapshot = Some(name.to_owned()),
+                _ => return Err(wrong("the name of a snapshot is missing")),
             },
             "offset" => self.offset = number()?,
             "errors" => match value {
@@ -228,6 +243,8 @@ mod tests {
         assert_eq!(parse("overlay=a/plan,ro").unwrap().overlay, Some("a/plan".into()));
         for (words, expected) in [
             ("norecovery", "-o norecovery: norecovery needs ro"),
+            ("snapshot=monday", "-o snapshot=monday: needs ro"),
+            ("ro,snapshot=", "-o snapshot=: the name of a snapshot is missing"),
             ("overlay=plan", "-o overlay=plan: needs ro"),
             ("ro,overlay=", "-o overlay=: the file with the plan is missing"),
             ("commit=0", "-o commit=0: it must be at least 1"),

@@ -11,11 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use betr_cli::image::{OpenImage, what_is_mounted_at};
+use betr_cli::snapshots::{Request, Snapshots};
+use betr_cli::volume::clock_now;
 use betr_core::error::{Blame, Place, Refusal};
 use betr_core::fs::{Fs, Shared};
 use betr_core::ids::{BLOCK_SIZE, Ino, Msn, Time};
+use betr_core::volume::{HoldChange, Volume};
 use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex};
+use serde_json::{Value, json};
 
 use crate::counters::Counters;
 use crate::errno::{Answer, Errno, of_error};
@@ -232,6 +236,23 @@ impl Server {
         Ok(())
     }
 
+    /// Carries out what is asked of snapshots. Returns what is sent: the answer, or the error.
+    pub fn look_after(&self, request: &Request) -> Value {
+        if !request.only_reads() && self.is_read_only() {
+            return json!({ "error": "the mount is read-only" });
+        }
+        if self.look_at_host().is_err() {
+            return json!({ "error": "the file of the image is not what it was" });
+        }
+        match request.carry_out(&mut OfMount(&self.shared)) {
+            Ok(answer) => json!({ "answer": answer }),
+            Err(error) => {
+                self.failed(&error);
+                json!({ "error": error.to_string() })
+            }
+        }
+    }
+
     /// Looks whether the file of the image is still whole, and in its place.
     fn look_at_host(&self) -> Answer<()> {
         let Some(image) = &self.image else { return Ok(()) };
@@ -400,12 +421,19 @@ impl Server {
         }
     }
 
-    /// Gives back the space of deletes that wait in buffers, piece by piece, as long as nobody changes anything.
+    /// Gives back the space of deletes that wait in buffers, and of snapshots that are being dropped, piece by piece, as long as nobody
+    /// changes anything.
     fn reclaim(&self, next: Msn) -> betr_core::Result<()> {
         while self.shared.tend(reclaim_some)? {
             if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
                 return Ok(());
             }
+        }
+        while self.look(|fs| fs.volume().can_drop()) {
+            if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
+                return Ok(());
+            }
+            self.shared.change_holds(&HoldChange::SOME)?;
         }
         self.end_changes()
     }
@@ -480,11 +508,27 @@ impl Server {
     }
 }
 
-/// Drops some leaves that range deletes cover, or empties some buffers that deletes wait in, or frees some of what snapshots kept that
-/// are being dropped. Whether there may be more.
+/// The snapshots of a mount.
+struct OfMount<'s>(&'s Shared);
+
+impl Snapshots for OfMount<'_> {
+    fn look<T>(&self, look: impl FnOnce(&Volume) -> betr_core::Result<T>) -> betr_core::Result<T> {
+        self.0.read(|fs| look(fs.volume()))
+    }
+
+    fn change(&mut self, change: &HoldChange) -> betr_core::Result<()> {
+        self.0.tend(|fs| {
+            fs.volume_mut().note_time(clock_now());
+            Ok(())
+        })?;
+        self.0.change_holds(change)
+    }
+}
+
+/// Drops some leaves that range deletes cover, or empties some buffers that deletes wait in. Whether there may be more.
 fn reclaim_some(fs: &mut Fs) -> betr_core::Result<bool> {
     let volume = fs.volume_mut();
-    Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)? || volume.drop_some()?)
+    Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)?)
 }
 
 #[cfg(test)]

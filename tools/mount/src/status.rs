@@ -1,7 +1,7 @@
 //! `betr status`: what the server of a mount says of itself, through a socket.
 //!
 //! The server listens at a socket whose name is the device number of the mount. Whoever connects is sent one line of
-//! JSON at once, and another each second for as long as they stay.
+//! JSON at once, and another each second for as long as they stay. Who sends a line of JSON gets one more, which answers it.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -13,6 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use betr_cli::image::what_is_mounted_at;
+use betr_cli::server::{connect, socket_path};
+use betr_cli::snapshots::Request;
 use betr_cli::{Exit, Failure, Io, show, size};
 use betr_core::fs::Fs;
 use betr_core::text::Printable;
@@ -29,6 +31,8 @@ const VERSION: u32 = 1;
 const PERIOD: Duration = Duration::from_secs(1);
 /// So many may follow at a time.
 const FOLLOWERS: usize = 16;
+/// 1 MiB: the longest request. The names of all snapshots there may be have more; who drops so many asks several times.
+const REQUEST_MAX: usize = 1 << 20;
 
 /// Show what the server of a mount is doing
 #[derive(clap::Args, Debug)]
@@ -46,15 +50,7 @@ pub struct Args {
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let name = show::path(&args.directory);
-    let meta = std::fs::metadata(&args.directory)
-        .map_err(|error| Failure::failed(format!("{name}: {error}")))?;
-    let path = socket_path(meta.dev());
-    let socket = UnixStream::connect(&path).map_err(|error| {
-        Failure::failed(format!(
-            "{name}: nothing of betr is mounted here, as far as can be seen: {}: {error}",
-            show::path(&path)
-        ))
-    })?;
+    let socket = connect(&args.directory)?;
     for line in BufReader::new(socket).lines() {
         let gone = |_| Failure::failed(format!("{name}: the server has said nothing sensible"));
         let line = line.map_err(|error| Failure::failed(format!("{name}: {error}")))?;
@@ -176,17 +172,6 @@ pub(crate) fn is_read_only(device: u64) -> Option<bool> {
     serde_json::from_str::<Value>(&line).ok()?["read_only"].as_bool()
 }
 
-/// Where the server of the mount with this device number listens.
-fn socket_path(device: u64) -> PathBuf {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    directory().join(format!("{major}:{minor}"))
-}
-
-fn directory() -> PathBuf {
-    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
-    PathBuf::from(own.unwrap_or_else(|| "/run".into())).join("betr")
-}
-
 /// The socket of a server. It goes when this is dropped.
 pub(crate) struct Socket {
     /// Where it is, and its number there: that of another mount may have come in its place.
@@ -250,16 +235,60 @@ fn follow(server: &std::sync::Weak<Server>, at: &Path, mut stream: UnixStream) {
     {
         return;
     }
-    while let Some(server) = server.upgrade() {
-        let line = format!("{}\n", status(&server, at));
-        drop(server);
+    while let Some(now) = server.upgrade() {
+        let line = format!("{}\n", status(&now, at));
+        drop(now);
         if stream.write_all(line.as_bytes()).is_err() {
             return;
         }
-        // Nobody says anything: this is the pause, and it ends when they go.
-        match stream.read(&mut [0]) {
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            _ => return,
+        // This is the pause, and it ends when they go, or ask for something.
+        match listen(&mut stream) {
+            Heard::Nothing => {}
+            Heard::End => return,
+            Heard::Request(request) => {
+                let Some(server) = server.upgrade() else { return };
+                let answer = match Request::of(&request) {
+                    Some(request) => server.look_after(&request),
+                    None => {
+                        json!({ "error": "the server of this mount does not know that request" })
+                    }
+                };
+                let _ = stream.write_all(format!("{answer}\n").as_bytes());
+                return;
+            }
+        }
+    }
+}
+
+/// What one who listens has said.
+enum Heard {
+    Nothing,
+    /// They have gone, or talk nonsense.
+    End,
+    Request(Value),
+}
+
+/// Waits for a line, no longer than the pause between two.
+fn listen(stream: &mut UnixStream) -> Heard {
+    let mut line = Vec::new();
+    loop {
+        let mut some = [0; 4096];
+        match stream.read(&mut some) {
+            Ok(0) => return Heard::End,
+            Ok(len) => line.extend_from_slice(&some[..len]),
+            Err(error)
+                if line.is_empty()
+                    && matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+            {
+                return Heard::Nothing;
+            }
+            Err(_) => return Heard::End,
+        }
+        if line.ends_with(b"\n") {
+            return serde_json::from_slice(&line).map_or(Heard::End, Heard::Request);
+        }
+        if line.len() > REQUEST_MAX {
+            return Heard::End;
         }
     }
 }

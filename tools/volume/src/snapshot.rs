@@ -5,20 +5,19 @@ use std::sync::Arc;
 
 use betr_cli::image::{self, Access};
 use betr_cli::size::human;
+use betr_cli::snapshots::Request;
 use betr_cli::volume::{clock, failure, nonces};
-use betr_cli::{Exit, Failure, Io, show, time};
+use betr_cli::{Exit, Failure, Io, server, show, time};
 use betr_core::device::Device;
-use betr_core::format::Hold;
-use betr_core::ids::BLOCK_SIZE;
-use betr_core::text::printable;
 use betr_core::volume::{Mode, OpenOptions, Volume};
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Keep the state of an image under a name, and look after what is kept
 ///
 /// A snapshot is a checkpoint that stays as it is. It takes no room when it is made; later it keeps what the image does not use any
-/// more. Tools that show what was in an image take --as-of s:NAME.
+/// more. Tools that show what was in an image take --as-of s:NAME; mount takes -o ro,snapshot=NAME. A mounted image is reached through
+/// its mount.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
@@ -31,7 +30,7 @@ enum Verb {
     Create {
         #[command(flatten)]
         quiet: Quiet,
-        /// The image
+        /// The image, or a directory of a mount of it
         image: PathBuf,
         /// The name: no '/', no '@', no control characters
         name: String,
@@ -41,7 +40,7 @@ enum Verb {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// The image
+        /// The image, or a directory of a mount of it
         image: PathBuf,
     },
     /// Show what a snapshot refers to, and what dropping it gives back
@@ -49,7 +48,7 @@ enum Verb {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// The image
+        /// The image, or a directory of a mount of it
         image: PathBuf,
         /// The snapshot
         name: String,
@@ -58,7 +57,7 @@ enum Verb {
     Rename {
         #[command(flatten)]
         quiet: Quiet,
-        /// The image
+        /// The image, or a directory of a mount of it
         image: PathBuf,
         /// The snapshot
         name: String,
@@ -69,7 +68,7 @@ enum Verb {
     Keep {
         #[command(flatten)]
         quiet: Quiet,
-        /// The image
+        /// The image, or a directory of a mount of it
         image: PathBuf,
         /// The snapshot
         name: String,
@@ -78,7 +77,7 @@ enum Verb {
     Release {
         #[command(flatten)]
         quiet: Quiet,
-        /// The image
+        /// The image, or a directory of a mount of it
         image: PathBuf,
         /// The snapshot
         name: String,
@@ -89,7 +88,7 @@ enum Verb {
     Drop {
         #[command(flatten)]
         quiet: Quiet,
-        /// The image
+        /// The image, or a directory of a mount of it
         image: PathBuf,
         /// The snapshots
         #[arg(required = true)]
@@ -107,131 +106,119 @@ struct Quiet {
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     match &args.verb {
-        Verb::Create { quiet, image, name } => change(image, quiet, io, |volume| {
-            volume.take_hold(name)?;
-            Ok(format!("snapshot '{}' taken", shown(name)))
-        }),
-        Verb::Rename { quiet, image, name, new } => change(image, quiet, io, |volume| {
-            volume.rename_hold(name, new)?;
-            Ok(format!("snapshot '{}' is '{}' now", shown(name), shown(new)))
-        }),
-        Verb::Keep { quiet, image, name } => change(image, quiet, io, |volume| {
-            volume.keep_hold(name, true)?;
-            Ok(format!("snapshot '{}' is kept", shown(name)))
-        }),
-        Verb::Release { quiet, image, name } => change(image, quiet, io, |volume| {
-            volume.keep_hold(name, false)?;
-            Ok(format!("snapshot '{}' is not kept any more", shown(name)))
-        }),
-        Verb::Drop { quiet, image, names } => change(image, quiet, io, |volume| {
-            names.iter().try_for_each(|name| volume.hold(name).map(drop))?;
-            let before = volume.superblock().used_blocks;
-            names.iter().try_for_each(|name| volume.drop_hold(name))?;
-            let freed = before.saturating_sub(volume.superblock().used_blocks);
+        Verb::Create { quiet, image, name } => {
+            ask(image, &Request::Create(name.clone()))?;
+            tell(image, quiet, &format!("snapshot '{}' taken", shown(name)), io)
+        }
+        Verb::Rename { quiet, image, name, new } => {
+            ask(image, &Request::Rename(name.clone(), new.clone()))?;
+            tell(image, quiet, &format!("snapshot '{}' is '{}' now", shown(name), shown(new)), io)
+        }
+        Verb::Keep { quiet, image, name } => {
+            ask(image, &Request::Keep(name.clone(), true))?;
+            tell(image, quiet, &format!("snapshot '{}' is kept", shown(name)), io)
+        }
+        Verb::Release { quiet, image, name } => {
+            ask(image, &Request::Keep(name.clone(), false))?;
+            tell(image, quiet, &format!("snapshot '{}' is not kept any more", shown(name)), io)
+        }
+        Verb::Drop { quiet, image, names } => {
+            let answer = ask(image, &Request::Drop(names.clone()))?;
             let names: Vec<String> =
                 names.iter().map(|name| format!("'{}'", shown(name))).collect();
-            Ok(format!("dropped {}, {} free", names.join(", "), bytes(freed)))
-        }),
+            let freed = bytes(&answer, "freed_bytes");
+            tell(image, quiet, &format!("dropped {}, {freed} free", names.join(", ")), io)
+        }
         Verb::List { json, image } => list(image, *json, io),
         Verb::Show { json, image, name } => show_one(image, name, *json, io),
     }
 }
 
 fn shown(name: &str) -> String {
-    printable(name.as_bytes())
+    show::bytes(name.as_bytes())
 }
 
-fn bytes(blocks: u64) -> String {
-    human(blocks * BLOCK_SIZE as u64)
+fn bytes(value: &Value, field: &str) -> String {
+    human(value[field].as_u64().unwrap_or(0))
 }
 
-/// Opens a volume, changes it, and finishes what was left of drops.
-fn change(
-    path: &Path,
-    quiet: &Quiet,
-    io: &mut Io,
-    act: impl FnOnce(&mut Volume) -> betr_core::Result<String>,
-) -> Result<Exit, Failure> {
-    let device: Arc<dyn Device> = image::open(path, Access::Write)?.device();
-    let now = clock()?();
-    let options =
-        OpenOptions { content: None, punch: true, ..OpenOptions::new(Mode::ReadWrite, nonces()?) };
-    let changed = Volume::open(device.clone(), options).and_then(|(mut volume, _)| {
-        volume.note_time(now);
-        let text = act(&mut volume)?;
-        while volume.can_drop() {
-            volume.drop_some()?;
-        }
-        // What was given up takes no room in the image file when the command ends.
-        for _ in 0..2 {
-            if volume.leaving_blocks() > 0 {
-                volume.checkpoint()?;
-            }
-        }
-        Ok(text)
-    });
-    let text = changed.map_err(|error| failure(path, Some(&device), &error))?;
+fn tell(path: &Path, quiet: &Quiet, text: &str, io: &mut Io) -> Result<Exit, Failure> {
     if !quiet.quiet {
         writeln!(io.out, "{}: {text}", show::path(path))?;
     }
     Ok(Exit::DONE)
 }
 
-fn open(path: &Path) -> Result<(Arc<dyn Device>, Volume), Failure> {
-    let device: Arc<dyn Device> = image::open(path, Access::Read)?.device();
-    let options = OpenOptions { content: None, ..OpenOptions::new(Mode::Checkpoint, nonces()?) };
-    let opened = Volume::open(device.clone(), options);
-    let (volume, _) = opened.map_err(|error| failure(path, Some(&device), &error))?;
-    Ok((device, volume))
+/// Has a request carried out: by the server of a mount, or on the image itself.
+fn ask(path: &Path, request: &Request) -> Result<Value, Failure> {
+    if path.is_dir() {
+        return server::ask(path, &request.value());
+    }
+    let (access, mode) = match request.only_reads() {
+        true => (Access::Read, Mode::Checkpoint),
+        false => (Access::Write, Mode::ReadWrite),
+    };
+    let device: Arc<dyn Device> = image::open(path, access)?.device();
+    let now = clock()?();
+    let options = OpenOptions { content: None, punch: true, ..OpenOptions::new(mode, nonces()?) };
+    let answer = Volume::open(device.clone(), options).and_then(|(mut volume, _)| {
+        volume.note_time(now);
+        let answer = request.carry_out(&mut volume)?;
+        if mode == Mode::ReadWrite {
+            // A drop that was interrupted before goes on, but for one that damage keeps from that, as a check tells.
+            while volume.can_drop() {
+                let dropped = volume.drop_some();
+                if volume.has_failed() {
+                    dropped?;
+                }
+            }
+            // What was given up takes no room in the image file when the command ends.
+            for _ in 0..2 {
+                if volume.leaving_blocks() > 0 {
+                    volume.checkpoint()?;
+                }
+            }
+        }
+        Ok(answer)
+    });
+    answer.map_err(|error| failure(path, Some(&device), &error))
+}
+
+fn taken(hold: &Value) -> String {
+    let nanos = hold["nanoseconds"].as_u64().unwrap_or(0);
+    time::format_utc(hold["seconds"].as_i64().unwrap_or(0), nanos as u32)
 }
 
 fn list(path: &Path, as_json: bool, io: &mut Io) -> Result<Exit, Failure> {
-    let (device, volume) = open(path)?;
-    let holds = volume.holds().map_err(|error| failure(path, Some(&device), &error))?;
+    let answer = ask(path, &Request::List)?;
     if as_json {
-        let holds: Vec<Value> = holds.iter().map(value).collect();
-        io.json("betr.snapshots", 1, json!({ "snapshots": holds }))?;
+        io.json("betr.snapshots", 1, answer)?;
         return Ok(Exit::DONE);
     }
-    for hold in &holds {
-        let at = time::format_utc(hold.wall.secs, hold.wall.nanos);
-        let kept = if hold.kept { "  kept" } else { "" };
-        let refers = bytes(hold.used_blocks);
-        writeln!(
-            io.out,
-            "{at}  {:>8}  {refers:>10}  {}{kept}",
-            hold.epoch.to_string(),
-            shown(&hold.name)
-        )?;
+    for hold in answer["snapshots"].as_array().into_iter().flatten() {
+        let (epoch, name) =
+            (hold["epoch"].as_u64().unwrap_or(0), hold["name"].as_str().unwrap_or(""));
+        let kept = if hold["kept"] == true { "  kept" } else { "" };
+        let (at, refers, epoch) = (taken(hold), bytes(hold, "refers_bytes"), format!("e:{epoch}"));
+        writeln!(io.out, "{at}  {epoch:>8}  {refers:>10}  {}{kept}", shown(name))?;
     }
     Ok(Exit::DONE)
 }
 
 fn show_one(path: &Path, name: &str, as_json: bool, io: &mut Io) -> Result<Exit, Failure> {
-    let (device, volume) = open(path)?;
-    let at_image = |error| failure(path, Some(&device), &error);
-    let hold = volume.hold(name).map_err(at_image)?;
-    let freed = volume.dropping_frees(name).map_err(at_image)?;
+    let hold = ask(path, &Request::Show(name.to_owned()))?;
     if as_json {
-        let mut value = value(&hold);
-        value["frees_bytes"] = json!(freed * BLOCK_SIZE as u64);
-        io.json("betr.snapshot", 1, value)?;
+        io.json("betr.snapshot", 1, hold)?;
         return Ok(Exit::DONE);
     }
-    let at = time::format_utc(hold.wall.secs, hold.wall.nanos);
-    writeln!(io.out, " Snapshot: {}", shown(&hold.name))?;
-    writeln!(io.out, "    Taken: {at}, epoch {}", hold.epoch.0)?;
-    writeln!(io.out, "     Kept: {}", if hold.kept { "yes, pruning leaves it" } else { "no" })?;
-    writeln!(io.out, "Refers to: {} in {} nodes", bytes(hold.used_blocks), hold.nodes)?;
-    writeln!(io.out, "    Frees: {} if it is dropped", bytes(freed))?;
-    writeln!(io.out, "     Root: {} at block {}", hold.table.page.hash, hold.table.page.block)?;
+    let number = |field: &str| hold[field].as_u64().unwrap_or(0);
+    let kept = if hold["kept"] == true { "yes, pruning leaves it" } else { "no" };
+    writeln!(io.out, " Snapshot: {}", shown(name))?;
+    writeln!(io.out, "    Taken: {}, epoch {}", taken(&hold), number("epoch"))?;
+    writeln!(io.out, "     Kept: {kept}")?;
+    writeln!(io.out, "Refers to: {} in {} nodes", bytes(&hold, "refers_bytes"), number("nodes"))?;
+    writeln!(io.out, "    Frees: {} if it is dropped", bytes(&hold, "frees_bytes"))?;
+    let root = hold["root"].as_str().unwrap_or("");
+    writeln!(io.out, "     Root: {} at block {}", shown(root), number("root_block"))?;
     Ok(Exit::DONE)
-}
-
-fn value(hold: &Hold) -> Value {
-    json!({
-        "name": hold.name, "epoch": hold.epoch.0, "seconds": hold.wall.secs, "nanoseconds": hold.wall.nanos,
-        "kept": hold.kept, "refers_bytes": hold.used_blocks * BLOCK_SIZE as u64, "nodes": hold.nodes,
-        "root": hold.table.page.hash.to_string(), "root_block": hold.table.page.block.0,
-    })
 }

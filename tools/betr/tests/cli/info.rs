@@ -44,6 +44,7 @@ fn a_new_image_in_full() {
        Used: 213 (852 KiB)
        Free: 3883 (15.2 MiB)
   Available: 3611 (14.1 MiB)
+  Snapshots: none
       Nodes: 64 KiB
      Leaves: 64 KiB
   Basements: 4 KiB

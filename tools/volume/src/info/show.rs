@@ -5,7 +5,7 @@ use std::path::Path;
 use betr_cli::size::human;
 use betr_cli::{Failure, Io, json, show, time};
 use betr_core::Place;
-use betr_core::format::{Identity, limits};
+use betr_core::format::{HoldsRoot, Identity, Superblock, limits};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::log::{End, Survey};
 use betr_core::text::{Printable, printable};
@@ -47,6 +47,19 @@ fn end(survey: &Survey) -> (&'static str, String) {
     }
 }
 
+/// How many snapshots there are, and what they alone use.
+fn snapshots(superblock: &Superblock) -> String {
+    let HoldsRoot { held, going, blocks, .. } = superblock.holds;
+    let dropped = if going > 0 { format!(", {going} being dropped") } else { String::new() };
+    match held + going {
+        0 => "none".into(),
+        _ => format!(
+            "{held}{dropped}; {} that they alone use",
+            human(blocks.saturating_mul(BLOCK_SIZE as u64))
+        ),
+    }
+}
+
 /// A line for each thing that is known.
 pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Failure> {
     let Volume { identity, superblock, log, slots, .. } = volume;
@@ -72,6 +85,7 @@ pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Fail
         ("Used", blocks(superblock.used_blocks)),
         ("Free", blocks(volume.free_blocks())),
         ("Available", volume.available_blocks.map_or("unknown: a root is damaged".into(), blocks)),
+        ("Snapshots", snapshots(superblock)),
         ("Nodes", human(superblock.node_size.into())),
         ("Leaves", human(superblock.leaf_size.into())),
         ("Basements", human(superblock.basement_size.into())),
@@ -124,6 +138,11 @@ pub(super) fn document(path: &Path, volume: &Volume) -> Value {
         "used_blocks": superblock.used_blocks,
         "free_blocks": volume.free_blocks(),
         "available_blocks": volume.available_blocks,
+        "snapshots": {
+            "held": superblock.holds.held,
+            "going": superblock.holds.going,
+            "blocks": superblock.holds.blocks,
+        },
         "node_size": superblock.node_size,
         "leaf_size": superblock.leaf_size,
         "basement_size": superblock.basement_size,

@@ -16,6 +16,7 @@ mod nodes;
 mod options;
 mod owners;
 mod rename;
+mod snapshots;
 mod space;
 mod status;
 mod times;

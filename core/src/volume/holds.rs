@@ -32,7 +32,7 @@ pub enum HoldChange {
     Keep(String, bool),
     /// From now on there is none of this name; what it kept is still to be freed.
     Drop(String),
-    /// Some of what holds kept that are being dropped is freed: so many records are looked at, at the most.
+    /// A piece of a drop: takes up to this number of records from the list of a hold that is going, and frees what no other hold keeps.
     Piece(u64),
 }
 

@@ -44,7 +44,7 @@ pub fn ask(directory: &Path, request: &Value) -> Result<Value, Failure> {
     rustix::fs::syncfs(&top).map_err(|error| failed(error.into()))?;
     let mut socket = connect(directory)?;
     socket.write_all(format!("{request}\n").as_bytes()).map_err(failed)?;
-    // It tells of itself first, each second, whoever asks.
+    // The server sends a line of its status when a client connects and each second after; the answer has a field of its own.
     for line in BufReader::new(socket).lines() {
         let said: Option<Value> = serde_json::from_str(&line.map_err(failed)?).ok();
         let gone = || Failure::failed(format!("{name}: the server has said nothing sensible"));

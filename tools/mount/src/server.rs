@@ -421,8 +421,8 @@ impl Server {
         }
     }
 
-    /// Gives back the space of deletes that wait in buffers, and of snapshots that are being dropped, piece by piece, as long as nobody
-    /// changes anything.
+    /// Empties buffers that deletes wait in, then frees what dropped snapshots kept, piece by piece. Stops as soon as the next MSN
+    /// is another one: something has been changed.
     fn reclaim(&self, next: Msn) -> betr_core::Result<()> {
         while self.shared.tend(reclaim_some)? {
             if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {

@@ -263,10 +263,13 @@ impl Balance {
                 Action::Flush(at) => touched.child(&node, at)?,
             }
         } else if let Some(drain) = &self.draining {
-            let node = touched.path(drain.lowest())?;
+            // Where nothing is to be emptied the step only goes on to the next node.
+            let Site { tree, key, height } = drain.lowest();
+            let node = store.node(shape::node_at(store, *tree, key, *height)?)?;
             if let Node::Internal(internal) = &*node
                 && let Some(at) = drain.next_child(store, internal)?
             {
+                touched.path(drain.lowest())?;
                 touched.child(&node, at)?;
             }
         }

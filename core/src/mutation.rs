@@ -46,6 +46,8 @@ pub enum Mutation {
     DeadForgotten,
     /// A drop gives up what an older hold uses.
     DropTooMuch,
+    /// What the volume alone used before a rollback is not given up.
+    AbandonedKept,
 }
 
 /// A change that breaks something.
@@ -70,7 +72,7 @@ pub(crate) fn assert_caught<T>(
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 20] = [
+    pub const ALL: [Mutation; 21] = [
         Mutation::ExtentUnpinned,
         Mutation::LoggedExtentUnpinned,
         Mutation::BindingsUnverified,
@@ -91,6 +93,7 @@ impl Mutation {
         Mutation::HeldFreed,
         Mutation::DeadForgotten,
         Mutation::DropTooMuch,
+        Mutation::AbandonedKept,
     ];
 }
 

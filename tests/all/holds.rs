@@ -15,8 +15,8 @@ use betr_core::format::{Action, Key, Op, RecordMessage};
 use betr_core::ids::{Time, TreeId};
 use betr_core::store::Geometry;
 use betr_core::volume::{
-    Content, CreateOptions, Mode, OpenOptions, Pruned, Ring, Transaction, Volume, holds_of,
-    read_identity,
+    Content, CreateOptions, HoldChange, Mode, OpenOptions, Pruned, Ring, Transaction, Volume,
+    holds_of, read_identity,
 };
 use betr_tests::{LATE_BYTES, Random, creation, middling, nonces, rounds, tight, tiny};
 
@@ -399,4 +399,146 @@ fn whatever_is_damaged_of_snapshots_the_live_volume_is_whole() {
     }
     println!("{found} damages found, {lost} snapshots lost");
     assert!(found > 1000 && lost < 2 * found, "{found} found, {lost} snapshots lost");
+}
+
+#[test]
+fn rollbacks_bring_back_what_there_was() {
+    for seed in 0..rounds(6) {
+        let mut random = Random::new(100 + seed);
+        let geometry = if seed % 2 == 0 { tiny() } else { middling() };
+        let device = Arc::new(MemoryDevice::new(16 << 20));
+        let mut volume = made(&device, geometry, 7);
+        // By age, each with what it shows and the blocks in use after it was taken.
+        let (mut model, mut held) = (Model::new(), Vec::<(String, Model)>::new());
+        let mut back = 0;
+        for step in 0..150 {
+            for _ in 0..random.below(8) {
+                volume.commit(change(&mut random, &mut model)).unwrap();
+            }
+            let msn = volume.next_msn();
+            match random.below(12) {
+                0..4 if held.len() < 10 => {
+                    volume.take_hold(&format!("{step}")).unwrap();
+                    held.push((format!("{step}"), model.clone()));
+                }
+                // Some drops are left where they are.
+                4 | 5 if !held.is_empty() => {
+                    let (name, _) = held.remove(random.below(held.len() as u64) as usize);
+                    volume.change_holds(&HoldChange::Drop(name)).unwrap();
+                    for _ in 0..random.below(3) {
+                        volume.change_holds(&HoldChange::Piece(1 + random.below(30))).unwrap();
+                    }
+                }
+                6 | 7 if !held.is_empty() => {
+                    let at = random.below(held.len() as u64) as usize;
+                    let name = held[at].0.clone();
+                    if at + 1 < held.len() {
+                        let error = volume.roll_back(&name, false).unwrap_err().to_string();
+                        assert!(
+                            error.contains("have to be dropped before that or with it: '"),
+                            "{error}"
+                        );
+                        assert!(all(&volume) == model, "seed {seed}, step {step}: it was refused");
+                    }
+                    volume.roll_back(&name, true).unwrap();
+                    held.truncate(at + 1);
+                    model = held[at].1.clone();
+                    back += 1;
+                    assert!(all(&volume) == model, "seed {seed}, step {step}: back");
+                    sound(&device, &format!("seed {seed}, step {step}: back"));
+                }
+                8 => volume.checkpoint().unwrap(),
+                9 => {
+                    volume.sync().unwrap();
+                    drop(volume);
+                    volume = opened(&device, 200 + step);
+                }
+                _ => {}
+            }
+            assert!(volume.next_msn() >= msn, "numbers never go back");
+            assert!(all(&volume) == model, "seed {seed}, step {step}");
+            let names: Vec<String> =
+                volume.holds().unwrap().into_iter().map(|hold| hold.name).collect();
+            assert!(names.iter().eq(held.iter().map(|(name, _)| name)), "seed {seed}, step {step}");
+            if step % 15 == 14 {
+                volume.sync().unwrap();
+                sound(&device, &format!("seed {seed}, step {step}"));
+                for (name, model) in &held {
+                    assert!(snapshot(&device, name) == *model, "seed {seed}, step {step}: {name}");
+                }
+            }
+        }
+        println!("seed {seed}: {back} rollbacks");
+        assert!(back > 5);
+        held.into_iter().for_each(|(name, _)| volume.drop_hold(&name).unwrap());
+        while volume.drop_some().unwrap() {}
+        (0..2).for_each(|_| volume.checkpoint().unwrap());
+        assert!(all(&volume) == model, "seed {seed}");
+        assert_eq!(volume.superblock().holds, Default::default(), "seed {seed}");
+        sound(&device, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn a_rollback_gives_back_all_that_came_after() {
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    let mut volume = made(&device, tiny(), 1);
+    let (mut random, mut model) = (Random::new(9), Model::new());
+    let mut fill = |volume: &mut Volume, model: &mut Model| {
+        for _ in 0..200 {
+            volume.commit(change(&mut random, model)).unwrap();
+        }
+    };
+    fill(&mut volume, &mut model);
+    volume.checkpoint().unwrap();
+    volume.take_hold("before").unwrap();
+    (0..2).for_each(|_| checkpoint(&mut volume));
+    let (then, used, numbers) =
+        (model.clone(), volume.superblock().used_blocks, volume.superblock().clone());
+    for name in ["one", "two"] {
+        fill(&mut volume, &mut model);
+        volume.take_hold(name).unwrap();
+    }
+    volume.keep_hold("one", true).unwrap();
+    let error = volume.roll_back("before", true).unwrap_err().to_string();
+    assert_eq!(error, "younger snapshots are kept: 'one'; release them first");
+    volume.keep_hold("one", false).unwrap();
+    fill(&mut volume, &mut model);
+    volume.roll_back("before", true).unwrap();
+    (0..2).for_each(|_| checkpoint(&mut volume));
+    assert!(all(&volume) == then);
+    let now = volume.superblock();
+    // The root of the table has been written anew, perhaps one of a table with more levels; that of the snapshot is on a page of a list.
+    let more = u64::from(now.table.levels - numbers.table.levels) + 2;
+    assert!((used + 1..=used + more).contains(&now.used_blocks), "{used}, now {}", now.used_blocks);
+    assert!(now.next_node > numbers.next_node && now.next_msn > numbers.next_msn);
+    sound(&device, "back");
+}
+
+#[test]
+fn a_rollback_that_meets_damage_changes_nothing() {
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    let mut volume = made(&device, tiny(), 1);
+    let (mut random, mut model) = (Random::new(9), Model::new());
+    for name in ["one", "two"] {
+        for _ in 0..100 {
+            volume.commit(change(&mut random, &mut model)).unwrap();
+        }
+        volume.take_hold(name).unwrap();
+    }
+    for _ in 0..100 {
+        volume.commit(change(&mut random, &mut model)).unwrap();
+    }
+    volume.checkpoint().unwrap();
+    let list = volume.holds().unwrap()[1].dead.newest.unwrap();
+    device.write_at(list.block.byte() + 200, b"damaged").unwrap();
+    let error = volume.roll_back("one", true).unwrap_err();
+    assert!(error.is_damage(), "{error}");
+    assert!(!volume.has_failed());
+    assert!(all(&volume) == model);
+    volume.commit(change(&mut random, &mut model)).unwrap();
+    volume.checkpoint().unwrap();
+    // One that does not need it goes on.
+    volume.roll_back("two", true).unwrap();
+    assert_eq!(volume.holds().unwrap().len(), 2);
 }

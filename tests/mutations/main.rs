@@ -15,7 +15,13 @@ const STATES: u64 = 2500;
 /// Where a rule can be missed: those of snapshots alone where there are some.
 fn workloads(mutation: Mutation) -> Vec<Workload> {
     let mut workloads = Workload::all();
-    if matches!(mutation, Mutation::HeldFreed | Mutation::DeadForgotten | Mutation::DropTooMuch) {
+    let of_holds = [
+        Mutation::HeldFreed,
+        Mutation::DeadForgotten,
+        Mutation::DropTooMuch,
+        Mutation::AbandonedKept,
+    ];
+    if of_holds.contains(&mutation) {
         workloads.retain(|workload| workload.name == "snapshots");
     }
     workloads

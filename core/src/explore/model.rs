@@ -28,6 +28,8 @@ pub struct Model {
     held: Vec<usize>,
     /// What was there when each snapshot was taken.
     snapshots: BTreeMap<String, Arc<Model>>,
+    /// How many snapshots had been taken.
+    taken: u64,
 }
 
 /// An object of the model.
@@ -62,6 +64,7 @@ impl Model {
             next: ROOT + 1,
             held: Vec::new(),
             snapshots: BTreeMap::new(),
+            taken: 0,
         }
     }
 
@@ -107,6 +110,7 @@ impl Model {
                 Some(_) => Ok(()),
                 None => Err(Refusal::NotFound),
             },
+            Step::RollBack(name) => self.roll_back(name),
             Step::Sync | Step::Checkpoint | Step::Reopen | Step::Crash(_) => Ok(()),
         }
     }
@@ -118,8 +122,21 @@ impl Model {
         if self.snapshots.contains_key(name) {
             return Err(Refusal::Exists);
         }
+        self.taken += 1;
         let kept = Model { held: Vec::new(), snapshots: BTreeMap::new(), ..self.clone() };
         self.snapshots.insert(name.to_owned(), Arc::new(kept));
+        Ok(())
+    }
+
+    fn roll_back(&mut self, name: &str) -> Answer<()> {
+        let back = match self.snapshots.get(name) {
+            Some(kept) => Model::clone(kept),
+            None if is_hold_name(name) => return Err(Refusal::NotFound),
+            None => return Err(Refusal::Invalid),
+        };
+        self.snapshots.retain(|_, kept| kept.taken <= back.taken);
+        let (snapshots, taken) = (std::mem::take(&mut self.snapshots), self.taken);
+        *self = Model { snapshots, taken, ..back };
         Ok(())
     }
 

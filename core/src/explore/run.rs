@@ -166,6 +166,10 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
             begun.map_err(|error| refused(fs, name, error))?;
             finish_drops(fs)
         }
+        Step::RollBack(name) => {
+            let begun = fs.roll_back(name, true);
+            begun.map_err(|error| refused(fs, name, error))
+        }
         Step::Hold(_) | Step::Release | Step::Reopen | Step::Crash(_) => Ok(()),
     }
 }
@@ -352,7 +356,7 @@ impl Run {
             };
             return Err(format!("expected: {}, found: {}", said(expected), said(done)));
         }
-        if matches!(step, Step::Snapshot(_) | Step::DropSnapshot(_)) {
+        if matches!(step, Step::Snapshot(_) | Step::DropSnapshot(_) | Step::RollBack(_)) {
             let before = self.model().clone();
             self.follow(&trail, before);
             if done.is_err() {

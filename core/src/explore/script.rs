@@ -10,6 +10,7 @@
 //! sync
 //! snapshot monday
 //! drop-snapshot monday
+//! roll-back monday
 //! crash 12                     what becomes of what was not flushed follows from the seed 12
 //! ```
 //!
@@ -93,6 +94,8 @@ pub enum Step {
     Snapshot(String),
     /// What is kept under a name is given up, in pieces.
     DropSnapshot(String),
+    /// All is as it was when that of this name was kept; what is younger is given up.
+    RollBack(String),
     /// The volume is dropped as it is, and opened again.
     Reopen,
     /// The power fails, and the volume is opened again. The seed says what becomes of each write that was
@@ -190,6 +193,7 @@ impl Words<'_> {
             "checkpoint" => Step::Checkpoint,
             "snapshot" => Step::Snapshot(self.name()?),
             "drop-snapshot" => Step::DropSnapshot(self.name()?),
+            "roll-back" => Step::RollBack(self.name()?),
             "reopen" => Step::Reopen,
             "crash" => Step::Crash(self.number("a seed")?),
             other => return Err(format!("'{other}' is no step")),
@@ -313,6 +317,7 @@ impl fmt::Display for Step {
             Step::Checkpoint => f.write_str("checkpoint"),
             Step::Snapshot(name) => write!(f, "snapshot {}", Word(name.as_bytes())),
             Step::DropSnapshot(name) => write!(f, "drop-snapshot {}", Word(name.as_bytes())),
+            Step::RollBack(name) => write!(f, "roll-back {}", Word(name.as_bytes())),
             Step::Reopen => f.write_str("reopen"),
             Step::Crash(seed) => write!(f, "crash {seed}"),
         }
@@ -361,6 +366,7 @@ mod tests {
             Step::Checkpoint,
             Step::Snapshot("one day".into()),
             Step::DropSnapshot("-".into()),
+            Step::RollBack("a day".into()),
             Step::Reopen,
             Step::Crash(17),
         ];

@@ -577,7 +577,7 @@ fn turns(pen: &mut Pen) {
     }
 }
 
-/// Snapshots of changing files: some are dropped, in the middle and at both ends.
+/// Snapshots of changing files: some are dropped, in the middle and at both ends, and some are gone back to.
 fn snapshots(pen: &mut Pen) {
     let mut names: Vec<String> = Vec::new();
     for turn in 0..150 {
@@ -605,6 +605,10 @@ fn snapshots(pen: &mut Pen) {
             7 if !names.is_empty() => {
                 let at = pen.random.below(names.len() as u64) as usize;
                 pen.step(Step::DropSnapshot(names.remove(at)));
+            }
+            2 if turn % 3 == 0 && !names.is_empty() => {
+                names.truncate(1 + pen.random.below(names.len() as u64) as usize);
+                pen.step(Step::RollBack(names[names.len() - 1].clone()));
             }
             _ => {}
         }

@@ -32,7 +32,7 @@ use crate::error::{Error, Place, Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
 use crate::tree::Scan;
-use crate::volume::{Checkpoint, Pruned, Volume};
+use crate::volume::{Checkpoint, HoldChange, Pruned, Volume};
 
 pub use crate::format::limits::{FIRST_INO, FIRST_ZONE};
 pub use allocate::{Allocate, Seek};
@@ -191,6 +191,26 @@ impl Fs {
         let now = self.now();
         self.volume.note_time(now);
         self.volume.begin_checkpoint(pruned)
+    }
+
+    /// The first step of a change of snapshots ([`Volume::begin_hold_change`]). After a rollback no handle from before is of any use.
+    pub fn begin_hold_change(&mut self, change: &HoldChange) -> Result<Option<Checkpoint>> {
+        let begun = self.volume.begin_hold_change(change)?;
+        if matches!(change, HoldChange::RollBack { .. }) {
+            (self.live, self.small) = (Arc::default(), None);
+            self.stuck.clear();
+            self.changes += 1;
+        }
+        Ok(begun)
+    }
+
+    /// Makes everything what it was when a snapshot was taken, durably ([`Volume::roll_back`]). No handle from before is of any use
+    /// then.
+    pub fn roll_back(&mut self, to: &str, drop_younger: bool) -> Result<()> {
+        let change = HoldChange::RollBack { to: to.into(), drop_younger };
+        let Some(checkpoint) = self.begin_hold_change(&change)? else { return Ok(()) };
+        let waited = checkpoint.wait();
+        self.volume.end_hold_change(checkpoint, waited)
     }
 
     /// Deletes what has lost its name and is not in use any more.

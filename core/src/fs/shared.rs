@@ -98,7 +98,7 @@ impl Shared {
             }
         }
         let _turn = self.turn.lock();
-        let begun = self.alter(|fs| fs.volume.begin_hold_change(change))?;
+        let begun = self.alter(|fs| fs.begin_hold_change(change))?;
         let Some(checkpoint) = begun else { return Ok(()) };
         let waited = checkpoint.wait();
         self.alter(|fs| fs.volume.end_hold_change(checkpoint, waited))

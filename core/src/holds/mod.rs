@@ -9,6 +9,7 @@
 //! of the next younger one. That goes in pieces, between any two of which the volume may be closed.
 
 pub mod differ;
+mod rollback;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -62,6 +62,13 @@ impl Owner {
     }
 }
 
+impl Retired {
+    /// What a dead record is of.
+    pub fn of(dead: &Dead) -> Retired {
+        Retired { extent: dead.extent, birth: dead.birth, owner: Owner::of_dead(dead.owner) }
+    }
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -120,6 +127,11 @@ impl Space {
         self.give_up(dead.extent, Owner::of_dead(dead.owner), false)?;
         self.held = self.held.saturating_sub(dead.blocks());
         Ok(())
+    }
+
+    /// So many blocks, which holds alone have kept, are in use by the volume again.
+    pub fn revive(&mut self, blocks: u64) {
+        self.held = self.held.saturating_sub(blocks);
     }
 
     /// An error unless all these blocks may be of a node, and are in use.

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{self, NODES_END};
-use crate::format::{Birth, Bounds, Entry, Inflow};
+use crate::format::{Birth, Bounds, Entry, Hold, Inflow};
 use crate::ids::*;
 use crate::log::Late;
 use crate::node::{Internal, Leaf, Node, SharedInternal};
@@ -460,6 +460,20 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// All is as it was when a hold was taken. Nothing is dirty, and what is in memory is of no use any more. The root of the table is
+    /// written anew, with at least so many levels.
+    pub fn begin_anew(&mut self, hold: &Hold, levels: u32) -> Result<()> {
+        debug_assert_eq!(self.lock().dirty_bytes(), 0, "a checkpoint has just been made");
+        self.coming = None;
+        self.strays.clear();
+        let lru = Lru::new(self.geometry.basement_size as usize);
+        self.cache = Arc::new(Mutex::new(lru));
+        let table = Table::open(self.disk.clone(), self.birth.volume, hold.table);
+        self.table = table.with_nodes(hold.nodes);
+        self.inflow = hold.inflow;
+        self.table.renew_root(levels)
     }
 
     /// What comes to leaves when all that is pending moves down: they will need room then.

@@ -189,6 +189,17 @@ impl Table {
         assert!(self.levels <= TABLE_LEVELS_MAX, "node ids are below the table's capacity");
     }
 
+    /// The root is written with the next checkpoint, as one of a table of at least so many levels.
+    pub fn renew_root(&mut self, levels: u32) -> Result<()> {
+        while self.levels < levels {
+            self.grow();
+        }
+        let slot = self.slot(self.levels as u8 - 1, 0)?;
+        let fresh = u64::from(!std::mem::replace(&mut slot.dirty, true));
+        self.dirty += fresh;
+        Ok(())
+    }
+
     /// Brings a page into memory; false if it does not exist. It is read without the lock, so that others who look something up do
     /// not wait for the device.
     fn load(&self, level: u8, index: u64) -> Result<bool> {

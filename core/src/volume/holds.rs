@@ -32,6 +32,13 @@ pub enum HoldChange {
     Keep(String, bool),
     /// From now on there is none of this name; what it kept is still to be freed.
     Drop(String),
+    /// The volume becomes what it was when the one of this name was taken. Younger ones are dropped, if that is allowed.
+    RollBack {
+        /// The name.
+        to: String,
+        /// Whether younger ones may be dropped.
+        drop_younger: bool,
+    },
     /// A piece of a drop: takes up to this number of records from the list of a hold that is going, and frees what no other hold keeps.
     Piece(u64),
 }
@@ -74,6 +81,12 @@ impl Volume {
         self.change_holds(&HoldChange::Drop(name.into()))?;
         while self.drop_some()? {}
         Ok(())
+    }
+
+    /// Makes the volume what it was when a hold was taken, and drops younger ones, if that is allowed. Nothing that was read before is
+    /// true any more.
+    pub fn roll_back(&mut self, to: &str, drop_younger: bool) -> Result<()> {
+        self.change_holds(&HoldChange::RollBack { to: to.into(), drop_younger })
     }
 
     /// Frees some of what holds kept that are being dropped. Whether there is more of it.
@@ -130,6 +143,7 @@ impl Volume {
                 self.holds.begin_drop(epoch, space);
                 self.looks_for_room_again();
             }
+            HoldChange::RollBack { to, drop_younger } => self.go_back(to, *drop_younger)?,
             HoldChange::Piece(records) => {
                 let most = self.ready_to_drop(*records)?;
                 let birth = self.trees.wait().store.birth();

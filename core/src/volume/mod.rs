@@ -22,6 +22,7 @@ mod open;
 mod raise;
 mod reserve;
 mod ring;
+mod rollback;
 mod room;
 mod rooted;
 mod trees;

@@ -35,13 +35,15 @@ pub fn connect(directory: &Path) -> Result<UnixStream, Failure> {
     })
 }
 
-/// Has the server of the mount that a directory is in carry something out, and returns what it answers. What has been written to
-/// the mount so far comes before.
-pub fn ask(directory: &Path, request: &Value) -> Result<Value, Failure> {
+/// Has the server of the mount that a directory is in carry something out, and returns what it answers. If `is_written` is set, what
+/// has been written to the mount so far comes before.
+pub fn ask(directory: &Path, request: &Value, is_written: bool) -> Result<Value, Failure> {
     let name = show::path(directory);
     let failed = |error: io::Error| Failure::failed(format!("{name}: {error}"));
-    let top = std::fs::File::open(directory).map_err(failed)?;
-    rustix::fs::syncfs(&top).map_err(|error| failed(error.into()))?;
+    if is_written {
+        let top = std::fs::File::open(directory).map_err(failed)?;
+        rustix::fs::syncfs(&top).map_err(|error| failed(error.into()))?;
+    }
     let mut socket = connect(directory)?;
     socket.write_all(format!("{request}\n").as_bytes()).map_err(failed)?;
     // The server sends a line of its status when a client connects and each second after; the answer has a field of its own.

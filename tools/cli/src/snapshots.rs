@@ -21,6 +21,8 @@ pub enum Request {
     Keep(String, bool),
     /// Drop all of these.
     Drop(Vec<String>),
+    /// Make the volume what it was when one was taken, and drop younger ones, if that is allowed.
+    RollBack(String, bool),
 }
 
 /// A volume whose snapshots are looked after.
@@ -54,6 +56,9 @@ impl Request {
             }
             Request::Keep(name, kept) => json!({ "snapshot": "keep", "name": name, "kept": kept }),
             Request::Drop(names) => json!({ "snapshot": "drop", "names": names }),
+            Request::RollBack(name, drop_younger) => {
+                json!({ "snapshot": "rollback", "name": name, "drop_younger": drop_younger })
+            }
         }
     }
 
@@ -67,6 +72,7 @@ impl Request {
             "show" => Request::Show(name()?),
             "rename" => Request::Rename(name()?, text("new")?),
             "keep" => Request::Keep(name()?, value["kept"].as_bool()?),
+            "rollback" => Request::RollBack(name()?, value["drop_younger"].as_bool()?),
             "drop" => {
                 let names = value["names"].as_array()?.iter();
                 Request::Drop(
@@ -99,6 +105,7 @@ impl Request {
                 });
             }
             Request::Drop(names) => return drop_all(on, names),
+            Request::RollBack(name, drop_younger) => return roll_back(on, name, *drop_younger),
             Request::Create(name) => HoldChange::Take(name.clone()),
             Request::Rename(name, new) => HoldChange::Rename(name.clone(), new.clone()),
             Request::Keep(name, kept) => HoldChange::Keep(name.clone(), *kept),
@@ -128,6 +135,15 @@ fn drop_all(on: &mut impl Snapshots, names: &[String]) -> Result<Value> {
     Ok(json!({ "freed_bytes": bytes(before.saturating_sub(after)) }))
 }
 
+/// Tells which snapshots have been dropped.
+fn roll_back(on: &mut impl Snapshots, name: &str, drop_younger: bool) -> Result<Value> {
+    let before = on.look(Volume::holds)?;
+    on.change(&HoldChange::RollBack { to: name.into(), drop_younger })?;
+    let after = on.look(Volume::holds)?;
+    let dropped = before.iter().filter(|hold| !after.iter().any(|left| left.name == hold.name));
+    Ok(json!({ "dropped": dropped.map(|hold| &*hold.name).collect::<Vec<_>>() }))
+}
+
 fn bytes(blocks: u64) -> u64 {
     blocks.saturating_mul(BLOCK_SIZE as u64)
 }
@@ -154,6 +170,7 @@ mod tests {
             Request::Rename(name(), "b".into()),
             Request::Keep(name(), true),
             Request::Drop(vec![name(), "c".into()]),
+            Request::RollBack(name(), true),
         ] {
             assert_eq!(Request::of(&request.value()), Some(request));
         }

@@ -68,6 +68,7 @@ fn count<T>(
 ) -> Answer<T> {
     let timed = server.counters.time(kind);
     timed.bytes(bytes);
+    let _request = server.requests.read();
     let done = catch_unwind(AssertUnwindSafe(|| act(server)));
     done.unwrap_or_else(|_| Err(server.panicked())).inspect_err(|_| timed.failed())
 }

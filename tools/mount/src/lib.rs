@@ -19,6 +19,7 @@ mod options;
 mod place;
 mod remount;
 mod requests;
+mod rollback;
 mod server;
 pub mod status;
 

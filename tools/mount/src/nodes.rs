@@ -40,6 +40,8 @@ enum State {
     Live(Object),
     /// It has no name, and nobody has it open.
     Gone(Arc<Inode>),
+    /// The volume has gone back since the kernel was told of it.
+    Stale,
 }
 
 /// Something that is open.
@@ -65,7 +67,11 @@ impl Nodes {
         let mut tables = self.0.lock();
         let fresh =
             || Node { state: State::Live(object.clone()), lookups: 0, opens: 0, told: true };
-        tables.nodes.entry(object.ino()).or_insert_with(fresh).lookups += 1;
+        let node = tables.nodes.entry(object.ino()).or_insert_with(fresh);
+        node.lookups += 1;
+        if let State::Stale = node.state {
+            (node.state, node.told) = (State::Live(object.clone()), true);
+        }
     }
 
     /// The kernel forgets what it was told so often. Returns the object that it does not know any more.
@@ -78,7 +84,7 @@ impl Nodes {
         }
         match tables.nodes.remove(&ino)?.state {
             State::Live(object) => Some(object),
-            State::Gone(_) => None,
+            State::Gone(_) | State::Stale => None,
         }
     }
 
@@ -87,7 +93,7 @@ impl Nodes {
         match self.0.lock().nodes.get(&ino).map(|node| &node.state) {
             Some(State::Live(object)) => Ok(Known::Object(object.clone())),
             Some(State::Gone(inode)) => Ok(Known::Gone(inode.clone())),
-            None => Err(Errno::ESTALE),
+            Some(State::Stale) | None => Err(Errno::ESTALE),
         }
     }
 
@@ -142,6 +148,7 @@ impl Nodes {
         let object = match &node.state {
             State::Live(object) => object,
             State::Gone(inode) => return Err(gone(inode)),
+            State::Stale => return Err(Errno::ESTALE),
         };
         node.opens += 1;
         let open = Arc::new(open(object.clone()));
@@ -173,6 +180,19 @@ impl Nodes {
         let tables = self.0.lock();
         let of_file = tables.open.values().filter(|open| open.object.ino() == ino);
         of_file.for_each(|open| *open.capable.lock() = true);
+    }
+
+    /// The volume has gone back: all that the kernel knows is stale. Returned are the numbers.
+    pub fn make_stale(&self) -> Vec<Ino> {
+        let mut tables = self.0.lock();
+        let nodes = tables.nodes.values_mut();
+        let gone: Vec<State> =
+            nodes.map(|node| std::mem::replace(&mut node.state, State::Stale)).collect();
+        let known = tables.nodes.keys().copied().collect();
+        // What goes with them goes without the lock.
+        drop(tables);
+        drop(gone);
+        known
     }
 
     /// Nobody asks any more.

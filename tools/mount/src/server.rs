@@ -5,6 +5,7 @@
 //! acknowledged still becomes durable as far as it can.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,11 +15,11 @@ use betr_cli::image::{OpenImage, what_is_mounted_at};
 use betr_cli::snapshots::{Request, Snapshots};
 use betr_cli::volume::clock_now;
 use betr_core::error::{Blame, Place, Refusal};
-use betr_core::fs::{Fs, Shared};
+use betr_core::fs::{Fs, ROOT_INO, Shared};
 use betr_core::ids::{BLOCK_SIZE, Ino, Msn, Time};
 use betr_core::volume::{HoldChange, Volume};
 use fuser::{INodeNo, Notifier};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use serde_json::{Value, json};
 
 use crate::counters::Counters;
@@ -51,6 +52,8 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Server {
     pub shared: Shared,
     pub nodes: Nodes,
+    /// Held for reading by each request, and for writing where all handles of objects become stale.
+    pub requests: RwLock<()>,
     pub options: Options,
     /// The file of the image, if it has one, and where its path led at the last look.
     image: Option<OpenImage>,
@@ -120,6 +123,7 @@ impl Server {
         Server {
             shared: Shared::new(fs),
             nodes: Nodes::default(),
+            requests: RwLock::default(),
             read_only: AtomicBool::new(options.read_only),
             options,
             image,
@@ -162,6 +166,22 @@ impl Server {
         if let Some(notifier) = self.notifier.get() {
             // It may have forgotten the node.
             let _ = notifier.inval_inode(INodeNo(ino.0), -1, 0);
+        }
+    }
+
+    /// The kernel has to forget all that it knows of a node, its contents included.
+    pub fn tell_stale(&self, ino: Ino) {
+        if let Some(notifier) = self.notifier.get() {
+            // It may have forgotten the node.
+            let _ = notifier.inval_inode(INodeNo(ino.0), 0, 0);
+        }
+    }
+
+    /// The kernel has to look a name in the root directory up again, and all below it.
+    pub fn tell_gone(&self, name: &OsStr) {
+        if let Some(notifier) = self.notifier.get() {
+            // It may not know the name.
+            let _ = notifier.inval_entry(INodeNo(ROOT_INO.0), name);
         }
     }
 
@@ -244,7 +264,7 @@ impl Server {
         if self.look_at_host().is_err() {
             return json!({ "error": "the file of the image is not what it was" });
         }
-        match request.carry_out(&mut OfMount(&self.shared)) {
+        match request.carry_out(&mut OfMount(self)) {
             Ok(answer) => json!({ "answer": answer }),
             Err(error) => {
                 self.failed(&error);
@@ -363,7 +383,9 @@ impl Server {
                 self.save();
                 continue;
             }
+            let request = self.requests.read();
             self.settle_accesses();
+            drop(request);
             let passed_over = self.look(|fs| fs.volume().error_passed_over().map(str::to_owned));
             if let Some(text) = passed_over.filter(|_| !std::mem::replace(&mut is_told, true)) {
                 self.report(text, Blame::Image, self.options.read_only_after_errors);
@@ -509,19 +531,22 @@ impl Server {
 }
 
 /// The snapshots of a mount.
-struct OfMount<'s>(&'s Shared);
+struct OfMount<'s>(&'s Server);
 
 impl Snapshots for OfMount<'_> {
     fn look<T>(&self, look: impl FnOnce(&Volume) -> betr_core::Result<T>) -> betr_core::Result<T> {
-        self.0.read(|fs| look(fs.volume()))
+        self.0.shared.read(|fs| look(fs.volume()))
     }
 
     fn change(&mut self, change: &HoldChange) -> betr_core::Result<()> {
-        self.0.tend(|fs| {
+        self.0.shared.tend(|fs| {
             fs.volume_mut().note_time(clock_now());
             Ok(())
         })?;
-        self.0.change_holds(change)
+        match change {
+            HoldChange::RollBack { .. } => self.0.roll_back(change),
+            _ => self.0.shared.change_holds(change),
+        }
     }
 }
 

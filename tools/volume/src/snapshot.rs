@@ -82,6 +82,21 @@ enum Verb {
         /// The snapshot
         name: String,
     },
+    /// Make the image what it was when a snapshot was taken
+    ///
+    /// What has changed since is lost. Snapshots that are younger have to go, and there must be leave for that; one that is kept must be
+    /// released first. Of a mounted image nothing may be open. The snapshot itself stays.
+    Rollback {
+        #[command(flatten)]
+        quiet: Quiet,
+        /// Drop the snapshots that are younger
+        #[arg(long)]
+        drop_younger: bool,
+        /// The image, or a directory of a mount of it
+        image: PathBuf,
+        /// The snapshot
+        name: String,
+    },
     /// Give snapshots up, and back to the image what they alone use
     ///
     /// None is dropped unless there are all of them. A drop that is interrupted goes on with the next command that changes snapshots.
@@ -122,6 +137,18 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             ask(image, &Request::Keep(name.clone(), false))?;
             tell(image, quiet, &format!("snapshot '{}' is not kept any more", shown(name)), io)
         }
+        Verb::Rollback { quiet, drop_younger, image, name } => {
+            let answer = ask(image, &Request::RollBack(name.clone(), *drop_younger))?;
+            let dropped = answer["dropped"].as_array().into_iter().flatten();
+            let dropped: Vec<String> =
+                dropped.filter_map(|name| Some(format!("'{}'", shown(name.as_str()?)))).collect();
+            let dropped = match &dropped[..] {
+                [] => String::new(),
+                all => format!("; dropped {}", all.join(", ")),
+            };
+            let text = format!("is now what it was when '{}' was taken{dropped}", shown(name));
+            tell(image, quiet, &text, io)
+        }
         Verb::Drop { quiet, image, names } => {
             let answer = ask(image, &Request::Drop(names.clone()))?;
             let names: Vec<String> =
@@ -152,7 +179,9 @@ fn tell(path: &Path, quiet: &Quiet, text: &str, io: &mut Io) -> Result<Exit, Fai
 /// Has a request carried out: by the server of a mount, or on the image itself.
 fn ask(path: &Path, request: &Request) -> Result<Value, Failure> {
     if path.is_dir() {
-        return server::ask(path, &request.value());
+        // What a rollback gives up need not be written.
+        let is_written = !matches!(request, Request::RollBack(..));
+        return server::ask(path, &request.value(), is_written);
     }
     let (access, mode) = match request.only_reads() {
         true => (Access::Read, Mode::Checkpoint),

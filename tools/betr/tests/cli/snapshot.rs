@@ -68,6 +68,46 @@ fn a_snapshot_shows_what_was_there_and_gives_its_room_back() {
 }
 
 #[test]
+fn a_rollback_brings_back_what_was_there() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    fs::write(dir.join("data"), pattern(100_000)).unwrap();
+    run("import IMG DIR/data /data", &image, &dir, 0);
+    let before = run("ls -lR --json IMG", &image, &dir, 0).0;
+    for name in ["one", "two", "three"] {
+        run(&format!("snapshot create IMG {name}"), &image, &dir, 0);
+        run(&format!("mv IMG /data /{name}"), &image, &dir, if name == "one" { 0 } else { 1 });
+    }
+    let bytes = fs::read(&image).unwrap();
+    let (_, err) = run("snapshot rollback IMG one", &image, &dir, 1);
+    assert!(err.contains("have to be dropped before that or with it: 'two', 'three'"), "{err}");
+    let (_, err) = run("snapshot rollback IMG four", &image, &dir, 1);
+    assert!(
+        err.contains("there is no snapshot 'four'; there are 'one', 'two' and 'three'"),
+        "{err}"
+    );
+    assert!(fs::read(&image).unwrap() == bytes, "the image has changed");
+    run("snapshot keep IMG two", &image, &dir, 0);
+    let (_, err) = run("snapshot rollback --drop-younger IMG one", &image, &dir, 1);
+    assert!(err.contains("younger snapshots are kept: 'two'; release them first"), "{err}");
+    run("snapshot release IMG two", &image, &dir, 0);
+    let (out, _) = run("snapshot rollback --drop-younger IMG one", &image, &dir, 0);
+    assert!(
+        out.contains("is now what it was when 'one' was taken; dropped 'two', 'three'"),
+        "{out}"
+    );
+    assert_eq!(run("ls -lR --json IMG", &image, &dir, 0).0, before);
+    let (out, _) = run("snapshot list IMG", &image, &dir, 0);
+    assert_eq!(out.lines().count(), 1, "{out}");
+    run("fsck -fn --data IMG", &image, &dir, 0);
+    run("rm IMG /data", &image, &dir, 0);
+    let (out, _) = run("snapshot rollback IMG one", &image, &dir, 0);
+    assert!(!out.contains("dropped"), "{out}");
+    assert_eq!(run("ls -lR --json IMG", &image, &dir, 0).0, before);
+    run("fsck -fn --data IMG", &image, &dir, 0);
+}
+
+#[test]
 fn what_is_refused_changes_nothing() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);

@@ -63,3 +63,114 @@ fn a_mounted_image_has_snapshots_taken_and_dropped() {
     assert_eq!(snapshot(&["list"], mount.point(), &[], 0), "");
     mount.settle();
 }
+
+#[test]
+fn a_mounted_image_goes_back_to_a_snapshot() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mut mount) = Mounted::sized("", 64 << 20) else { return };
+    let point = mount.point().to_owned();
+    fs::create_dir_all(mount.at("dir/below")).unwrap();
+    fs::write(mount.at("dir/below/file"), vec![7; 300_000]).unwrap();
+    fs::write(mount.at("goes"), "goes").unwrap();
+    fs::hard_link(mount.at("goes"), mount.at("dir/stays")).unwrap();
+    let then = Manifest::of(&point);
+    snapshot(&["create"], &point, &["then"], 0);
+    // The kernel knows all of this, and that there is no 'goes'.
+    fs::write(mount.at("dir/below/file"), vec![8; 100_000]).unwrap();
+    fs::remove_file(mount.at("goes")).unwrap();
+    fs::rename(mount.at("dir"), mount.at("other")).unwrap();
+    fs::write(mount.at("new"), "new").unwrap();
+    refused(Errno::NOENT, fs::metadata(mount.at("goes")));
+    refused(Errno::NOENT, fs::metadata(mount.at("dir/below/file")));
+    snapshot(&["create"], &point, &["late"], 0);
+    let before = Manifest::of(&point);
+
+    let error = snapshot(&["rollback"], &point, &["then"], 1);
+    assert!(error.contains("have to be dropped before that or with it: 'late'"), "{error}");
+    let open = fs::File::open(mount.at("new")).unwrap();
+    let error = snapshot(&["rollback", "--drop-younger"], &point, &["then"], 1);
+    assert!(error.contains("files or directories of the mount are open"), "{error}");
+    before.assert_same(&Manifest::of(&point));
+    drop(open);
+    let out = snapshot(&["rollback", "--drop-younger"], &point, &["then"], 0);
+    assert!(out.contains("is now what it was when 'then' was taken; dropped 'late'"), "{out}");
+    then.assert_same(&Manifest::of(&point));
+    assert_eq!(fs::read(mount.at("dir/below/file")).unwrap(), vec![7; 300_000]);
+    refused(Errno::NOENT, fs::metadata(mount.at("new")));
+    assert!(snapshot(&["list"], &point, &[], 0).contains("then"));
+    // And it goes on from there.
+    fs::write(mount.at("dir/below/file"), "after").unwrap();
+    fs::write(mount.at("dir/another"), "another").unwrap();
+    let after = Manifest::of(&point);
+    mount.unmount();
+    mount.fsck();
+    mount.mount("");
+    after.assert_same(&Manifest::of(mount.point()));
+    snapshot(&["rollback"], mount.point(), &["then"], 0);
+    then.assert_same(&Manifest::of(mount.point()));
+    mount.settle();
+}
+
+#[test]
+fn a_rollback_while_others_work_loses_nothing_and_confuses_nobody() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mut mount) = Mounted::sized("", 64 << 20) else { return };
+    let point = mount.point().to_owned();
+    fs::create_dir_all(mount.at("dir")).unwrap();
+    for number in 0..20 {
+        fs::write(mount.at(&format!("dir/{number}")), format!("then {number}")).unwrap();
+    }
+    snapshot(&["create"], &point, &["then"], 0);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut back = 0;
+    std::thread::scope(|scope| {
+        for worker in 0..3 {
+            let (stop, point) = (&stop, &point);
+            scope.spawn(move || {
+                let mut turn = 0u64;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    turn += 1;
+                    let path = point.join(format!("dir/{}", turn % 20));
+                    // A file is what it was, or what a worker made of it, or zeros while it is cut short; where it is being gone back over
+                    // it may be stale.
+                    match fs::read_to_string(&path) {
+                        Ok(text) => assert!(
+                            text.bytes().all(|byte| byte == 0)
+                                || text.starts_with("then ")
+                                || text.starts_with("by "),
+                            "{text}"
+                        ),
+                        Err(error) => assert!(
+                            matches!(
+                                Errno::from_io_error(&error),
+                                Some(Errno::STALE | Errno::NOENT | Errno::IO)
+                            ),
+                            "{error}"
+                        ),
+                    }
+                    let _ = fs::write(&path, format!("by {worker}"));
+                    let _ = fs::write(point.join(format!("new-{worker}-{}", turn % 7)), "by");
+                    std::thread::sleep(std::time::Duration::from_millis(turn % 5));
+                }
+            });
+        }
+        for _ in 0..40 {
+            let output = betr(["snapshot", "rollback", point.to_str().unwrap(), "then"]);
+            let output = { output }.output().unwrap();
+            back += i32::from(output.status.success());
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    println!("{back} of 40 rollbacks");
+    snapshot(&["rollback"], &point, &["then"], 0);
+    assert_eq!(fs::read_dir(&point).unwrap().count(), 1);
+    for number in 0..20 {
+        let text = fs::read_to_string(mount.at(&format!("dir/{number}"))).unwrap();
+        assert_eq!(text, format!("then {number}"));
+    }
+    mount.settle();
+}

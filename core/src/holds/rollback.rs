@@ -1,0 +1,116 @@
+//! What a volume gives up when it becomes again what it was when a hold was taken.
+//!
+//! What was born after that hold is used by younger holds or by the live volume, and by nothing else: all of it becomes free. What was
+//! born before is either used by the hold or on the list of an older one: records of it on younger lists are about what lives again,
+//! and go. So no record moves, and no list is written.
+
+use super::Holds;
+use super::differ::{Difference, difference};
+use crate::disk::Disk;
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::limits::HOLDS_PER_PAGE;
+use crate::format::{Birth, Dead, DeadList, Hold, POINTERS_PER_PAGE, PagePointer, TableRoot};
+use crate::ids::*;
+use crate::mutation::{Mutation, is_broken};
+use crate::space::{DeadPages, DeadStack, Owner, Retired, Space};
+
+/// What is given up when a volume goes back to a hold.
+pub struct Abandoned {
+    hold: Epoch,
+    /// The younger holds, those that are going among them.
+    holds: Vec<Epoch>,
+    /// Pages of their lists, and of what died last.
+    lists: Vec<PagePointer>,
+    /// What younger holds alone kept.
+    dead: Vec<Dead>,
+    /// Blocks that are on younger lists and live again.
+    revived: u64,
+    /// What the live volume alone uses.
+    live: Vec<Dead>,
+}
+
+impl Holds {
+    /// What is given up when a volume with the table at `live` goes back to a hold. All has been written. Reads the lists of younger
+    /// holds, and what differs of the two tables; changes nothing.
+    pub fn abandoned(
+        &self,
+        hold: &Hold,
+        live: TableRoot,
+        space: &Space,
+        disk: &Disk,
+        volume: VolumeId,
+    ) -> Result<Abandoned> {
+        let younger = self.places.values().filter(|other| other.epoch > hold.epoch);
+        let (holds, lists): (Vec<Epoch>, Vec<DeadList>) =
+            younger.map(|other| (other.epoch, other.dead)).unzip();
+        let (hold, table) = (hold.epoch, hold.table);
+        let mut found = Abandoned {
+            hold,
+            holds,
+            lists: Vec::new(),
+            dead: Vec::new(),
+            revived: 0,
+            live: Vec::new(),
+        };
+        let mut revived = Vec::new();
+        for list in lists.into_iter().chain([self.root.dead]) {
+            let mut pages = DeadPages::new(disk, volume, list);
+            while let Some((at, page)) = pages.next_page()? {
+                found.lists.push(at);
+                let (dead, alive): (Vec<Dead>, Vec<Dead>) =
+                    page.dead.into_iter().partition(|dead| dead.birth > hold);
+                found.dead.extend(dead);
+                revived.extend(alive.into_iter().map(|dead| Dead { died: Epoch(0), ..dead }));
+            }
+        }
+        let Difference { mut older, mut younger, .. } =
+            difference(disk, volume, table, Some(live), &mut |_| true);
+        if let Some(error) = older.errors.drain(..).chain(younger.errors.drain(..)).next() {
+            return Err(error);
+        }
+        revived.sort_unstable();
+        if revived != older.dead(disk, Epoch(0))? {
+            let expected = "all that the snapshot uses and the volume does not";
+            let found = format!("{} records of other extents", revived.len());
+            let fault = Fault::mismatch("lists of what died since the snapshot", expected, found);
+            return Err(Error::corrupt(Place::Image, fault));
+        }
+        found.revived = revived.iter().map(Dead::blocks).sum();
+        found.live = younger.dead(disk, Epoch(0))?;
+        if let Some(old) = found.live.iter().find(|live| live.birth <= hold) {
+            let expected =
+                format!("one after {hold}, when the snapshot was taken that does not use it");
+            let fault = Fault::mismatch("birth of an extent", expected, old.birth);
+            return Err(Error::corrupt(Place::Byte(old.extent.start.byte()), fault));
+        }
+        found.dead.iter().try_for_each(|dead| space.check_dead(dead))?;
+        found.live.iter().try_for_each(|live| space.check_dead(live))?;
+        Ok(found)
+    }
+
+    /// Gives all that up.
+    pub fn abandon(&mut self, abandoned: Abandoned, space: &mut Space, now: Birth) -> Result<()> {
+        let Abandoned { hold, holds, lists, dead, revived, live } = abandoned;
+        space.replace_newest_hold(hold, DeadStack::default());
+        holds.into_iter().for_each(|epoch| self.remove(epoch));
+        self.blocked.retain(|epoch| *epoch <= hold);
+        lists.iter().try_for_each(|page| space.retire_page(page, Owner::DeadPage, now))?;
+        dead.iter().try_for_each(|dead| space.free_dead(dead))?;
+        space.revive(revived);
+        if is_broken(Mutation::AbandonedKept) {
+            return Ok(());
+        }
+        live.iter().try_for_each(|live| space.retire(Retired::of(live), now))
+    }
+
+    /// How many pages of holds are written for that at the most.
+    pub fn pages_abandoned(&self, abandoned: &Abandoned) -> u64 {
+        let pages = self.places.iter().filter(|(_, hold)| hold.epoch > abandoned.hold);
+        let mut pages: Vec<u64> = pages.map(|(place, _)| place / HOLDS_PER_PAGE as u64).collect();
+        pages.dedup();
+        let mut above: Vec<u64> =
+            pages.iter().map(|page| page / POINTERS_PER_PAGE as u64).collect();
+        above.dedup();
+        (pages.len() + above.len()) as u64
+    }
+}

@@ -1,0 +1,64 @@
+//! Going back: the volume becomes again what it was when a hold was taken.
+//!
+//! The root of the hold's allocation table is written anew, as the youngest page there is, and leads to all that the hold uses. Younger
+//! holds, and all that came after it, are given up in the same checkpoint. Numbers that are given out never go back.
+
+use super::Volume;
+use super::trees::Trees;
+use crate::error::{Error, Result};
+use crate::format::Hold;
+use crate::ids::*;
+use crate::space::Need;
+use crate::tree::Balance;
+
+impl Volume {
+    /// The volume becomes what it was when the hold of this name was taken, with the next checkpoint. Holds that are younger are
+    /// dropped, if they may be. After an error nothing has changed.
+    pub(super) fn go_back(&mut self, name: &str, drop_younger: bool) -> Result<()> {
+        let hold = self.hold_to_go_back_to(name, drop_younger)?;
+        // What is in memory alone is given up like all that is on disk.
+        self.checkpoint_with(super::Pruned::None)?;
+        let live = self.superblock.table;
+        let (space, volume) = (&self.trees.wait().store.space, self.identity.volume);
+        let abandoned = self.holds.abandoned(&hold, live, space, &self.disk, volume)?;
+        let pages = self.holds.pages_abandoned(&abandoned);
+        // The root of the table, one level above it, and a page of the list of what died since the hold.
+        let need = self.trees.wait().store.checkpoint_need() + Need::of_blocks(pages + 3);
+        if !self.trees.wait().store.space.has(need) {
+            return Err(self.no_space(need.all()));
+        }
+        let Trees { store, balance, owed } = self.trees.wait_mut();
+        let birth = store.birth();
+        let changed = self.holds.abandon(abandoned, &mut store.space, birth);
+        let begun = changed.and_then(|()| store.begin_anew(&hold, live.levels));
+        (*balance, *owed) = (Balance::default(), None);
+        (self.drained, self.deletes, self.deletes_passed) = (Msn(0), 0, 0);
+        self.whole(begun)
+    }
+
+    fn hold_to_go_back_to(&self, name: &str, drop_younger: bool) -> Result<Hold> {
+        let held = self.holds.held();
+        let at = held.iter().position(|hold| hold.name == name);
+        let at = at.ok_or_else(|| super::no_such_hold(name, &held))?;
+        let younger = &held[at + 1..];
+        let names = |holds: &[&Hold]| {
+            let names: Vec<&str> = holds.iter().map(|hold| &*hold.name).collect();
+            format!("'{}'", names.join("', '"))
+        };
+        let kept: Vec<&Hold> = younger.iter().filter(|hold| hold.kept).copied().collect();
+        if !kept.is_empty() {
+            let kept = names(&kept);
+            return Err(Error::Input(format!(
+                "younger snapshots are kept: {kept}; release them first"
+            )));
+        }
+        if !younger.is_empty() && !drop_younger {
+            let text = format!(
+                "these snapshots are younger, and have to be dropped before that or with it: {}",
+                names(younger)
+            );
+            return Err(Error::Input(text));
+        }
+        Ok(held[at].clone())
+    }
+}

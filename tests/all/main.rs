@@ -6,6 +6,7 @@ mod corpora;
 mod costs;
 mod crafted;
 mod crash;
+mod differences;
 mod dumps;
 mod emptied;
 mod engine;

@@ -1,10 +1,13 @@
 //! What is different between two file systems, path by path: two images, or two moments of one.
 //!
-//! Both trees are walked in step, in the order of names. What two states of one image cannot differ in, because
-//! no log record between them touched it, is not read.
+//! Both trees are walked in step, in the order of names. Where it is known in which keys two states of one image may differ, since
+//! their trees share nodes or one has come from the other by records of a log, only what these keys are about is read.
 
-use std::collections::{HashSet, VecDeque};
-use std::ops::ControlFlow;
+mod places;
+mod touched;
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::ops::{ControlFlow, Range};
 
 use crate::error::{Error, Result};
 use crate::format::limits::FILE_BLOCK;
@@ -12,6 +15,11 @@ use crate::format::{FileType, data_key};
 use crate::fs::{DirEntry, Fs, Listing, Object, Visit, Walk, data_prefix};
 use crate::ids::Ino;
 use crate::node::RangeSet;
+use places::Places;
+pub use touched::{Touched, touched};
+
+/// 32 blocks, a quarter of a leaf of the usual size: to read the rest of the leaf as well would take longer.
+const FEW_BLOCKS: u64 = 32;
 
 /// A path that is not the same in both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,11 +91,11 @@ pub struct Unread {
 
 /// Compares everything below the roots of two file systems; `show` may break it off.
 ///
-/// `touched` are the keys of the data index in which they may differ, where that is known.
+/// `touched` are the keys in which they may differ, where that is known.
 pub fn compare(
     a: &Fs,
     b: &Fs,
-    touched: Option<&RangeSet>,
+    touched: Option<&Touched>,
     show: &mut dyn FnMut(Change) -> ControlFlow<()>,
 ) -> Result<()> {
     compare_sides(a, b, touched, show).map_err(|unread| unread.error)
@@ -97,11 +105,13 @@ pub fn compare(
 pub fn compare_sides(
     a: &Fs,
     b: &Fs,
-    touched: Option<&RangeSet>,
+    touched: Option<&Touched>,
     show: &mut dyn FnMut(Change) -> ControlFlow<()>,
 ) -> Told<()> {
     let (a, b) = (Half { fs: a, side: Side::First }, Half { fs: b, side: Side::Second });
-    let mut comparison = Comparison { a, b, touched, show, seen: HashSet::new() };
+    let places = touched.map(|touched| Places::of(a, b, touched)).transpose()?.flatten();
+    let touched = touched.map(|[_, data]| data);
+    let mut comparison = Comparison { a, b, touched, places, show, seen: HashSet::new() };
     let mut waiting = VecDeque::from([(Vec::new(), a.read(Fs::root)?, b.read(Fs::root)?)]);
     while let Some((path, x, y)) = waiting.pop_front() {
         let walked = match comparison.objects(&path, &x, &y)? {
@@ -137,7 +147,10 @@ impl<'c> Half<'c> {
 struct Comparison<'c> {
     a: Half<'c>,
     b: Half<'c>,
+    /// The keys of the data index in which they may differ, if that is known.
     touched: Option<&'c RangeSet>,
+    /// The places in which they may differ, if that is known.
+    places: Option<Places>,
     show: &'c mut dyn FnMut(Change) -> ControlFlow<()>,
     /// Directories of the first that have been entered: references may go round in circles.
     seen: HashSet<Ino>,
@@ -169,6 +182,10 @@ impl Comparison<'_> {
     ) -> Told<ControlFlow<()>> {
         if !self.seen.insert(x.ino()) {
             return Ok(ControlFlow::Continue(()));
+        }
+        if let Some(places) = self.places.as_ref().filter(|_| x.place() == y.place()) {
+            let names = places.names(&x.place());
+            return self.named(path, (x, y), names, waiting);
         }
         let mut left = Entries::of(self.a, x)?;
         let mut right = Entries::of(self.b, y)?;
@@ -205,6 +222,37 @@ impl Comparison<'_> {
                 (Some(x), None) => self.alone(&path, self.a, x, What::Removed)?,
                 (None, Some(y)) => self.alone(&path, self.b, y, What::Added)?,
                 (None, None) => break,
+            };
+            if walked.is_break() {
+                return Ok(walked);
+            }
+        }
+        both.into_iter().rev().for_each(|directories| waiting.push_front(directories));
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Some entries of a directory of both, whose others are the same.
+    fn named(
+        &mut self,
+        path: &[u8],
+        (x, y): (&Object, &Object),
+        names: BTreeSet<Vec<u8>>,
+        waiting: &mut Waiting,
+    ) -> Told<ControlFlow<()>> {
+        let mut both = Vec::new();
+        for name in names {
+            let path = [path, b"/", &name].concat();
+            let found =
+                (self.a.read(|fs| fs.find(x, &name))?, self.b.read(|fs| fs.find(y, &name))?);
+            let walked = match found {
+                (Some(x), Some(y)) if x.is_directory() && y.is_directory() => {
+                    both.push((path, x, y));
+                    continue;
+                }
+                (Some(x), Some(y)) => self.pair(&path, &x, &y)?,
+                (Some(x), None) => self.below(&path, self.a, x, What::Removed)?,
+                (None, Some(y)) => self.below(&path, self.b, y, What::Added)?,
+                (None, None) => continue,
             };
             if walked.is_break() {
                 return Ok(walked);
@@ -302,26 +350,50 @@ impl Comparison<'_> {
         names.sort();
         names.dedup();
         aspects.extend(names.into_iter().map(Aspect::Xattr));
-        if i.kind == FileType::Regular && j.kind == FileType::Regular && self.may_differ(x, y) {
+        if i.kind == FileType::Regular && j.kind == FileType::Regular {
             aspects.extend(self.contents(x, y)?);
         }
         Ok(aspects)
     }
 
-    /// Whether the contents of a file have to be read.
-    fn may_differ(&self, x: &Object, y: &Object) -> bool {
-        let Some(touched) = self.touched else { return true };
+    /// The numbers of blocks in which the contents of a file may differ.
+    fn blocks_that_may_differ(&self, x: &Object, y: &Object) -> Vec<Range<u64>> {
         let (before, after) = (data_prefix(x), data_prefix(y));
+        let Some(touched) = self.touched.filter(|_| before == after) else {
+            let whole = 0..u64::MAX;
+            return vec![whole];
+        };
         let (lo, hi) = (data_key(&after, 0), data_key(&after, u64::MAX).successor());
-        before != after || !touched.clip(&lo, Some(&hi)).is_empty()
+        let touched = touched.clip(&lo, Some(&hi)).into_iter();
+        let end = x.inode().size.max(y.inode().size).div_ceil(FILE_BLOCK as u64);
+        let block = |key: &[u8]| block_at(&after, key).min(end);
+        touched.map(|range| block(&range.lo)..block(&range.hi)).collect()
     }
 
     fn contents(&self, x: &Object, y: &Object) -> Told<Option<Aspect>> {
-        let (mut left, mut right) = (self.a.fs.blocks(x), self.b.fs.blocks(y));
+        let mut found = None;
+        for blocks in self.blocks_that_may_differ(x, y) {
+            self.blocks(x, y, blocks, &mut found)?;
+        }
+        Ok(found.map(|(first, blocks)| Aspect::Contents { first, blocks }))
+    }
+
+    /// Compares some blocks of a file. Found are the first byte that differs, and the count of blocks that do.
+    fn blocks(
+        &self,
+        x: &Object,
+        y: &Object,
+        blocks: Range<u64>,
+        found: &mut Option<(u64, u64)>,
+    ) -> Told<()> {
+        let of = |half: Half<'_>, object: &Object| match blocks.end - blocks.start <= FEW_BLOCKS {
+            true => half.fs.few_blocks(object, blocks.clone()),
+            false => half.fs.blocks_within(object, blocks.start, blocks.end),
+        };
+        let (mut left, mut right) = (of(self.a, x), of(self.b, y));
         let mut first = || self.a.read(|fs| fs.next_block(&mut left));
         let mut second = || self.b.read(|fs| fs.next_block(&mut right));
         let mut next = (first()?, second()?);
-        let mut found: Option<(u64, u64)> = None;
         loop {
             let at = match &next {
                 (None, None) => break,
@@ -344,8 +416,17 @@ impl Comparison<'_> {
                 next.1 = second()?;
             }
         }
-        Ok(found.map(|(first, blocks)| Aspect::Contents { first, blocks }))
+        Ok(())
     }
+}
+
+/// The least block of a file whose key is not less than another key, which lies within those that the file may have.
+fn block_at(prefix: &[u8], key: &[u8]) -> u64 {
+    let number = key.get(prefix.len()..).unwrap_or_default();
+    let mut bytes = [0; 8];
+    let len = number.len().min(8);
+    bytes[..len].copy_from_slice(&number[..len]);
+    u64::from_be_bytes(bytes).saturating_add(u64::from(number.len() > 8))
 }
 
 /// Where two blocks begin to differ; a value that ends early goes on with zeros.

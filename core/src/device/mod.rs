@@ -1,9 +1,11 @@
 //! Where bytes live: a regular file or block device, memory, an overlay, an overlay that is planned on, a recorder
-//! of reads, a view that goes on where a device has failed, one that holds what there is no room for. Devices that only
+//! of reads, one that remembers what it has read, a view that goes on where a device has failed, one that holds what there is no room for.
+//! Devices that only
 //! tests and the crash explorer need are [`explore::devices`](crate::explore::devices).
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 
+mod cached;
 mod file;
 mod holding;
 mod lenient;
@@ -16,6 +18,7 @@ mod scratch;
 use std::io;
 use std::ops::Range;
 
+pub use cached::CachedDevice;
 pub use file::FileDevice;
 pub use holding::HoldingDevice;
 pub use lenient::LenientDevice;

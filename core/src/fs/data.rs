@@ -5,6 +5,7 @@
 //! becomes a hole. Nothing is read to write: a part of a block is a patch, its end is cut off by a trim. A large
 //! overwrite carries the range delete of what it covers.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -115,9 +116,17 @@ impl Fs {
         }
     }
 
-    pub(super) fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {
+    pub(crate) fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {
         let prefix = data_prefix(object);
         let scan = Scan::new(TreeId::Data, data_key(&prefix, first), Some(data_key(&prefix, end)));
+        Blocks { prefix, scan, size: object.inode().size }
+    }
+
+    /// The same, where these are few: nothing else is read.
+    pub(crate) fn few_blocks(&self, object: &Object, blocks: Range<u64>) -> Blocks {
+        let prefix = data_prefix(object);
+        let (lo, hi) = (data_key(&prefix, blocks.start), data_key(&prefix, blocks.end));
+        let scan = Scan::few(TreeId::Data, lo, Some(hi));
         Blocks { prefix, scan, size: object.inode().size }
     }
 

@@ -25,7 +25,7 @@ use crate::ids::*;
 use crate::log::{LogReader, Region, Scanned, Survey, scan};
 use crate::node::RangeSet;
 use crate::store::CacheBudget;
-use crate::volume::Volume;
+use crate::volume::{Found, Mode, Ring, Volume, read_identity};
 
 pub use key::{KeyDeed, KeyStep, of_key};
 pub use names::Names;
@@ -225,6 +225,24 @@ pub fn touched_between(
         ControlFlow::Continue(())
     })?;
     Ok(touched)
+}
+
+/// The keys of each index that the records touched which a moment has besides its checkpoint, up to the message `end`.
+pub fn touched_since_checkpoint(
+    device: &Arc<dyn Device>,
+    moment: &Found,
+    end: Msn,
+) -> Result<[RangeSet; 2]> {
+    if moment.mode == Mode::Checkpoint {
+        return Ok(Default::default());
+    }
+    let disk = Disk::new(device.clone());
+    let ring = Ring::read(&disk, &read_identity(&disk)?)?;
+    let superblock = ring.choose(Some(moment.slot))?;
+    match superblock.next_msn == end {
+        true => Ok(Default::default()),
+        false => touched_between(device, superblock, superblock.next_msn, end),
+    }
 }
 
 /// What a group binds, in the order of messages.

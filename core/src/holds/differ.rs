@@ -41,9 +41,9 @@ enum Below {
     Root(TableRoot),
 }
 
-/// Tells how the table at `older` differs from that at `younger`, or from none.
+/// Tells how the table at `older` differs from that at `younger`, or from none. Each is on its own disk, which may be the same.
 pub fn differ(
-    disk: &Disk,
+    disks: [&Disk; 2],
     volume: VolumeId,
     older: TableRoot,
     younger: Option<TableRoot>,
@@ -55,11 +55,11 @@ pub fn differ(
         false => Below::Root(root),
     };
     let younger = younger.map_or(Below::Nothing, root);
-    Differ { disk, volume, told }.pages(level, 0, [root(older), younger]);
+    Differ { disks, volume, told }.pages(level, 0, [root(older), younger]);
 }
 
 struct Differ<'d> {
-    disk: &'d Disk,
+    disks: [&'d Disk; 2],
     volume: VolumeId,
     told: &'d mut dyn Differences,
 }
@@ -94,7 +94,8 @@ impl Differ<'_> {
         if !self.told.page(side, level, index, &pointer) {
             return None;
         }
-        match read_page(self.disk, self.volume, &pointer, level, index) {
+        let disk = self.disks[usize::from(side == Side::Younger)];
+        match read_page(disk, self.volume, &pointer, level, index) {
             Ok(page) => Some(page.body),
             Err(error) => {
                 self.told.lost(side, error);
@@ -197,7 +198,7 @@ pub fn difference(
 ) -> Difference {
     let (found, changed) = (Difference::default(), Vec::new());
     let mut collected = Collected { found, changed, enter };
-    differ(disk, volume, older, younger, &mut collected);
+    differ([disk, disk], volume, older, younger, &mut collected);
     let Collected { mut found, changed, .. } = collected;
     for (id, [older, younger]) in changed {
         if older.zip(younger).is_some_and(|(a, b)| a.extent == b.extent) {

@@ -12,7 +12,9 @@ mod ranges;
 mod sorted;
 
 pub use batch::Batch;
-pub use internal::{Child, Deed, Internal, Pending, Run, RunImage, SealedNode, WrittenNode};
+pub use internal::{
+    Child, Deed, Internal, Pending, Run, RunImage, SealedNode, SlicePlace, WrittenNode,
+};
 pub(crate) use leaf::verified_section;
 pub use leaf::{Leaf, LeafImage, SplitLeaf};
 pub use ranges::RangeSet;

@@ -20,6 +20,8 @@ struct Leaves<T> {
     tree: TreeId,
     /// The keys that no leaf was read for; nothing if there are none.
     rest: Option<(Key, Option<Key>)>,
+    /// Whether from the second leaf on the values of several are read at once.
+    read_ahead: bool,
     front: Side<T>,
     back: Side<T>,
 }
@@ -77,9 +79,9 @@ enum End {
 }
 
 impl<T> Leaves<T> {
-    fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> Leaves<T> {
+    fn new(tree: TreeId, lo: Key, hi: Option<Key>, read_ahead: bool) -> Leaves<T> {
         let (front, back) = Default::default();
-        let mut leaves = Leaves { tree, rest: None, front, back };
+        let mut leaves = Leaves { tree, rest: None, read_ahead, front, back };
         leaves.leave(lo, hi);
         leaves
     }
@@ -90,13 +92,11 @@ impl<T> Leaves<T> {
     }
 
     /// The next entry from an end. `stored` reads what a leaf holds of a range, `after` says what becomes of
-    /// it when a pending message is carried out. From the second leaf on, values of several are read at once
-    /// if `read_ahead`.
+    /// it when a pending message is carried out.
     fn next(
         &mut self,
         store: &Store,
         end: End,
-        read_ahead: bool,
         stored: impl Fn(&Leaf, &[u8], Option<&[u8]>) -> Result<Vec<(Key, T)>>,
         after: impl Fn(&Action, Option<&T>) -> Option<T>,
     ) -> Result<Option<(Key, T)>> {
@@ -121,7 +121,7 @@ impl<T> Leaves<T> {
                 End::Front => &mut self.front,
                 End::Back => &mut self.back,
             };
-            if way.leaf.is_some() && read_ahead {
+            if way.leaf.is_some() && self.read_ahead {
                 let known = |ahead: &Bounds| ahead.contains(&way.keys.lo);
                 if side.begun && !side.ahead.as_ref().is_some_and(known) {
                     let group = Group::new(store, way.above.clone(), end, &rest);
@@ -155,7 +155,12 @@ pub struct Scan(Leaves<Bytes>);
 impl Scan {
     /// The entries within `[lo, hi)`; no `hi` means to the end.
     pub fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> Scan {
-        Scan(Leaves::new(tree, lo, hi))
+        Scan(Leaves::new(tree, lo, hi, true))
+    }
+
+    /// The same, where few are wanted: no leaf is read as a whole.
+    pub fn few(tree: TreeId, lo: Key, hi: Option<Key>) -> Scan {
+        Scan(Leaves::new(tree, lo, hi, false))
     }
 
     /// The next entry.
@@ -170,7 +175,7 @@ impl Scan {
 
     fn from(&mut self, store: &Store, end: End) -> Result<Option<(Key, Bytes)>> {
         let stored = |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| leaf.scan(&store.disk, lo, hi);
-        self.0.next(store, end, true, stored, Action::apply)
+        self.0.next(store, end, stored, Action::apply)
     }
 }
 
@@ -180,7 +185,7 @@ pub struct KeyScan(Leaves<usize>);
 impl KeyScan {
     /// The keys within `[lo, hi)`; no `hi` means to the end.
     pub fn new(tree: TreeId, lo: Key, hi: Option<Key>) -> KeyScan {
-        KeyScan(Leaves::new(tree, lo, hi))
+        KeyScan(Leaves::new(tree, lo, hi, false))
     }
 
     /// The next key, and the length of its value.
@@ -188,7 +193,7 @@ impl KeyScan {
         let stored =
             |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| leaf.scan_keys(&store.disk, lo, hi);
         let after = |action: &Action, len: Option<&usize>| action.apply_len(len.copied());
-        self.0.next(store, End::Front, false, stored, after)
+        self.0.next(store, End::Front, stored, after)
     }
 }
 

@@ -1,5 +1,8 @@
 //! `--as-of`: which moment of an image is shown.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use betr_core::device::Device;
@@ -52,6 +55,20 @@ pub fn find(moment: &Moment, device: &Arc<dyn Device>) -> Result<(Found, Vec<Str
         ));
     }
     Ok((found, notes))
+}
+
+/// An image and the snapshot that is meant, of what was given as `IMAGE@SNAPSHOT`. A file that has such a name is meant itself.
+pub fn split_snapshot(path: &Path) -> (PathBuf, Option<Moment>) {
+    let bytes = path.as_os_str().as_bytes();
+    if let Some(at) = bytes.iter().rposition(|byte| *byte == b'@')
+        && let Ok(name) = std::str::from_utf8(&bytes[at + 1..])
+        && is_hold_name(name)
+        && std::fs::symlink_metadata(path).is_err()
+    {
+        let image = PathBuf::from(OsStr::from_bytes(&bytes[..at]));
+        return (image, Some(Moment::Snapshot(name.into())));
+    }
+    (path.to_owned(), None)
 }
 
 /// What a user should know of a replay that ended early.

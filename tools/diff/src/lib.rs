@@ -6,12 +6,14 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use betr_cli::moment::{damage_of, find, note_of, parse_moment};
+use betr_cli::moment::{damage_of, find, note_of, parse_moment, split_snapshot};
 use betr_cli::volume::{clock_now, failure, open_device};
 use betr_cli::{Exit, ExitCodes, Failure, Io, JsonList, changes, image::Access, show};
-use betr_core::compare::{Side as Of, compare_sides};
-use betr_core::device::Device;
+use betr_core::compare::{Side as Of, Touched, compare_sides, touched};
+use betr_core::device::{CachedDevice, Device};
 use betr_core::fs::{Fs, open_as_of};
+use betr_core::history::touched_since_checkpoint;
+use betr_core::ids::Msn;
 use betr_core::volume::{Moment, OpenOptions};
 
 /// The exit codes of diff(1).
@@ -28,20 +30,21 @@ pub const EXIT_CODES: ExitCodes = ExitCodes {
 /// Show what is different between two images
 ///
 /// Files are compared by path: types, permissions, owners, links, sizes, times of modification, devices, targets, extended
-/// attributes and contents. Inode numbers, and how an image came to be, make no difference.
+/// attributes and contents. Inode numbers, and how an image came to be, make no difference. Of two moments of one image only that is read
+/// in which they can differ.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXIT_CODES.to_string())]
 pub struct Args {
-    /// The first image
+    /// The first image, or IMAGE@SNAPSHOT
     a: PathBuf,
     /// The second
     b: PathBuf,
-    /// The moment of the first: checkpoint, now, l:LSN, t:TIME or e:EPOCH
-    #[arg(long, value_name = "MOMENT", value_parser = parse_moment, default_value = "now")]
-    a_as_of: Moment,
+    /// The moment of the first: checkpoint, now, s:SNAPSHOT, l:LSN, t:TIME or e:EPOCH
+    #[arg(long, value_name = "MOMENT", value_parser = parse_moment)]
+    a_as_of: Option<Moment>,
     /// The moment of the second
-    #[arg(long, value_name = "MOMENT", value_parser = parse_moment, default_value = "now")]
-    b_as_of: Moment,
+    #[arg(long, value_name = "MOMENT", value_parser = parse_moment)]
+    b_as_of: Option<Moment>,
     /// Compare superblocks, tables and nodes of the checkpoints instead of files
     #[arg(short, long)]
     structure: bool,
@@ -54,35 +57,51 @@ pub struct Args {
 }
 
 /// One of the images.
-struct Side<'a> {
-    path: &'a Path,
+struct Side {
+    path: PathBuf,
+    moment: Moment,
     device: Arc<dyn Device>,
 }
 
-impl Side<'_> {
-    fn open(path: &Path) -> Result<Side<'_>, Failure> {
-        Ok(Side { path, device: open_device(path, Access::Read)? })
+impl Side {
+    fn open(path: &Path, as_of: Option<&Moment>, structure: bool) -> Result<Side, Failure> {
+        let (path, snapshot) = split_snapshot(path);
+        if structure && (snapshot.is_some() || as_of.is_some()) {
+            let text = "the structure of the newest checkpoint is compared, and of no other moment";
+            return Err(Failure::usage(format!("--structure: {text}")));
+        }
+        if let (Some(Moment::Snapshot(name)), Some(_)) = (&snapshot, as_of) {
+            let (path, name) = (show::path(&path), show::bytes(name.as_bytes()));
+            return Err(Failure::usage(format!("{path}@{name}: that is a moment already")));
+        }
+        let moment = snapshot.or(as_of.cloned()).unwrap_or(Moment::Now);
+        let device = open_device(&path, Access::Read)?;
+        Ok(Side { path, moment, device: Arc::new(CachedDevice::new(device)) })
     }
 
     fn failure(&self, error: &betr_core::Error) -> Failure {
-        failure(self.path, Some(&self.device), error)
+        failure(&self.path, Some(&self.device), error)
     }
 
-    fn files(&self, moment: &Moment, io: &mut Io) -> Result<Fs, Failure> {
+    /// Its files, and the keys that the records of its log have touched.
+    fn files(&self, io: &mut Io) -> Result<(Fs, Touched), Failure> {
         let at_image = |error| self.failure(&error);
-        let (found, mut notes) = find(moment, &self.device).map_err(at_image)?;
+        let (found, mut notes) = find(&self.moment, &self.device).map_err(at_image)?;
         let options = OpenOptions::new(found.mode, Box::new(|| 0));
-        let opened = open_as_of(self.device.clone(), found, options, Box::new(clock_now));
+        let opened = open_as_of(self.device.clone(), found.clone(), options, Box::new(clock_now));
         let (fs, recovery) = opened.map_err(at_image)?;
+        let end = recovery.stopped.as_ref().map(|stopped| Msn(stopped.before.0));
+        let end = end.unwrap_or(fs.volume().next_msn());
+        let logged = touched_since_checkpoint(&self.device, &found, end).map_err(at_image)?;
         notes.extend(note_of(&recovery));
         if let Some(damage) = damage_of(&recovery) {
-            let name = show::path(self.path);
+            let name = show::path(&self.path);
             return Err(Failure::damaged(format!("{name}: {damage}")));
         }
         for note in notes {
-            io.note(&format!("{}: {note}", show::path(self.path)))?;
+            io.note(&format!("{}: {note}", show::path(&self.path)))?;
         }
-        Ok(fs)
+        Ok((fs, logged))
     }
 }
 
@@ -94,7 +113,14 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 }
 
 fn different(args: &Args, io: &mut Io) -> Result<bool, Failure> {
-    let (a, b) = (Side::open(&args.a)?, Side::open(&args.b)?);
+    let a = Side::open(&args.a, args.a_as_of.as_ref(), args.structure)?;
+    let mut b = Side::open(&args.b, args.b_as_of.as_ref(), args.structure)?;
+    let whole = |side: &Side| std::fs::canonicalize(&side.path).ok();
+    let is_one = whole(&a).is_some() && whole(&a) == whole(&b);
+    if is_one {
+        // What both share is read once.
+        b.device = a.device.clone();
+    }
     let mut list = (args.json && !args.quiet).then(|| JsonList::new("betr.diff", 1, "changes"));
     let mut different = false;
     if args.structure {
@@ -107,9 +133,11 @@ fn different(args: &Args, io: &mut Io) -> Result<bool, Failure> {
             }
         }
     } else {
-        let (x, y) = (a.files(&args.a_as_of, io)?, b.files(&args.b_as_of, io)?);
+        let ((x, before), (y, after)) = (a.files(io)?, b.files(io)?);
+        // Of two images that are copies all is read: one of them may be damaged.
+        let touched = is_one.then(|| touched(x.volume(), y.volume(), [before, after])).flatten();
         let mut failed = Ok(());
-        compare_sides(&x, &y, None, &mut |change| {
+        compare_sides(&x, &y, touched.as_ref(), &mut |change| {
             different = true;
             failed = match &mut list {
                 Some(list) => list.push(io, &changes::object(&change)),

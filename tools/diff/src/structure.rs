@@ -66,7 +66,7 @@ fn structure(side: &Side) -> Result<Structure, Failure> {
     fields(&disk, superblock, &ring, &mut structure);
     let ground = Ground::of(&disk, superblock, None);
     if let Some(damage) = ground.damage.first() {
-        let name = betr_cli::show::path(side.path);
+        let name = betr_cli::show::path(&side.path);
         return Err(Failure::damaged(format!(
             "{name}: {damage}\nRun 'betr fsck -fn {name}' to see all damage."
         )));

@@ -6,10 +6,10 @@ use betr_cli::changes;
 use betr_cli::moment::{damage_of, find, note_of, parse_moment};
 use betr_cli::volume::{clock_now, nonces};
 use betr_cli::{Exit, Failure, Io, JsonList, json, show};
-use betr_core::compare::compare;
+use betr_core::compare::{Touched, compare, touched};
 use betr_core::format::Key;
 use betr_core::fs::{Fs, open_as_of};
-use betr_core::history::touched_between;
+use betr_core::history::{touched_between, touched_since_checkpoint};
 use betr_core::ids::{Msn, TreeId};
 use betr_core::node::RangeSet;
 use betr_core::volume::{Moment, OpenOptions};
@@ -56,12 +56,11 @@ impl Args {
                 let touched = touched_between(&log.device, &log.superblock, from.end, to.end);
                 Some(touched.map_err(|error| log.failure(&error))?)
             }
-            false => None,
+            false => touched(a.volume(), b.volume(), [from.logged, to.logged]),
         };
         let mut list = self.json.then(|| JsonList::new("betr.replay.diff", 1, "changes"));
-        let data = touched.as_ref().map(|[_, data]| data);
         let mut failed = Ok(());
-        compare(&a, &b, data, &mut |change| {
+        compare(&a, &b, touched.as_ref(), &mut |change| {
             failed = match &mut list {
                 Some(list) => list.push(io, &changes::object(&change)),
                 None => writeln!(io.out, "{}", changes::line(&change)),
@@ -86,6 +85,8 @@ struct Point {
     /// The slot of its superblock; a snapshot has none.
     slot: Option<u32>,
     end: Msn,
+    /// The keys that the records of the log before that have touched.
+    logged: Touched,
     is_damaged: bool,
 }
 
@@ -93,10 +94,12 @@ fn open(log: &Log, moment: &Moment, io: &mut Io) -> Result<(Fs, Point), Failure>
     let (found, mut notes) = find(moment, &log.device).map_err(|error| log.failure(&error))?;
     let options = OpenOptions::new(found.mode, nonces()?);
     let slot = Some(found.slot).filter(|_| found.snapshot.is_none());
-    let opened = open_as_of(log.device.clone(), found, options, Box::new(clock_now));
+    let opened = open_as_of(log.device.clone(), found.clone(), options, Box::new(clock_now));
     let (fs, recovery) = opened.map_err(|error| log.failure(&error))?;
     let end = recovery.stopped.as_ref().map(|stopped| Msn(stopped.before.0));
     let end = end.unwrap_or(fs.volume().next_msn());
+    let logged = touched_since_checkpoint(&log.device, &found, end);
+    let logged = logged.map_err(|error| log.failure(&error))?;
     notes.extend(note_of(&recovery));
     let damage = damage_of(&recovery);
     let is_damaged = damage.is_some();
@@ -104,7 +107,7 @@ fn open(log: &Log, moment: &Moment, io: &mut Io) -> Result<(Fs, Point), Failure>
     for note in notes {
         io.note(&format!("{}: {note}", log.name()))?;
     }
-    Ok((fs, Point { slot, end, is_damaged }))
+    Ok((fs, Point { slot, end, logged, is_damaged }))
 }
 
 /// Shows the keys of an index that differ; within some ranges, if they are known.

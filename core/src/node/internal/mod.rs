@@ -7,6 +7,7 @@
 
 mod buffers;
 mod compact;
+mod differences;
 mod pending;
 mod rescue;
 mod runs;
@@ -36,6 +37,7 @@ use crate::ids::*;
 use crate::pool;
 use crate::space::{Owner, Retired};
 use crate::tuning::SLICE_TARGET;
+pub use differences::SlicePlace;
 pub use pending::{Deed, Pending};
 pub use runs::Run;
 pub use seal::{RunImage, SealedNode, WrittenNode};

@@ -103,6 +103,14 @@ impl Leaf {
         Leaf { id, tree, bounds, content: Content::Stored(Stored::new(head, extent)) }
     }
 
+    /// The basements of a leaf that is as it is on disk: the keys that each may hold, and the hash of what it holds.
+    pub fn basements(&self) -> Vec<(Bounds, Hash)> {
+        match &self.content {
+            Content::Stored(stored) => stored.basements().collect(),
+            Content::Open { .. } => Vec::new(),
+        }
+    }
+
     /// The value of `key`.
     pub fn get(&self, disk: &Disk, key: &[u8]) -> Result<Option<Bytes>> {
         match &self.content {

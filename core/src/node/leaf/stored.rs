@@ -250,6 +250,12 @@ impl Stored {
         self.head.basements.len()
     }
 
+    /// The keys that each basement may hold, and the hash of its key section, which has those of all values.
+    pub fn basements(&self) -> impl Iterator<Item = (Bounds, Hash)> + '_ {
+        let hash = |at| self.head.basements.get(at).map(|basement| basement.hash);
+        (0..self.len()).filter_map(move |at| Some((self.bounds_of(at), hash(at)?)))
+    }
+
     /// The keys that basement `at` may hold.
     pub fn bounds_of(&self, at: usize) -> Bounds {
         let next = self.head.basements.get(at + 1).map(|next| Key::copied(next.first));

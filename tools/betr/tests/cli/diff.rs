@@ -60,3 +60,41 @@ fn damage_is_told_of_the_image_that_has_it() {
         assert!(!err.contains("small.img"), "{line}: {err}");
     }
 }
+
+#[test]
+fn snapshots_are_named_behind_the_image() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    fs::write(dir.join("new"), "something else\n").unwrap();
+    run("snapshot create IMG one", &image, &dir, 0);
+    run("import IMG DIR/new /sub/new", &image, &dir, 0);
+    run("rm IMG /link", &image, &dir, 0);
+    run("snapshot create IMG two", &image, &dir, 0);
+    run("truncate IMG -s 9999 /sub/inner", &image, &dir, 0);
+    let at = |line: &str, code| run(line, &image, &dir, code);
+    let (out, _) = at("diff DIR/small.img@one DIR/small.img@two", 1);
+    assert_eq!(
+        out,
+        "~ /  modified\n- /link  symbolic link\n~ /sub  modified\n+ /sub/new  regular file\n"
+    );
+    let (out, _) = at("diff DIR/small.img@two IMG", 1);
+    assert_eq!(
+        out,
+        "~ /sub/inner  size 10000 to 9999, modified, contents from byte 9999 on, in 1 blocks\n"
+    );
+    assert_eq!(at("diff DIR/small.img@one DIR/small.img@one", 0).0, "");
+    // The same is told of copies.
+    fs::copy(&image, dir.join("copy.img")).unwrap();
+    let (whole, _) = at("diff DIR/copy.img@one IMG", 1);
+    assert_eq!(whole.lines().count(), 5, "{whole}");
+    let (_, err) = at("diff DIR/small.img@three IMG", 2);
+    assert!(err.contains("there is no snapshot 'three'; there are 'one' and 'two'"), "{err}");
+    let (_, err) = at("diff DIR/small.img@one IMG --a-as-of now", 2);
+    assert!(err.contains("small.img@one: that is a moment already"), "{err}");
+    let (_, err) = at("diff --structure DIR/small.img@one IMG", 2);
+    assert!(err.contains("the structure of the newest checkpoint is compared"), "{err}");
+    // A file of such a name is meant itself.
+    fs::copy(&image, dir.join("small.img@one")).unwrap();
+    let (out, _) = at("diff DIR/small.img@one IMG", 0);
+    assert_eq!(out, "");
+}

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use betr_cli::changes;
 use betr_cli::volume::clock_now;
 use betr_core::address::Address;
-use betr_core::compare::{What, compare};
+use betr_core::compare::{self, What};
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::format::Superblock;
 use betr_core::fs::open_as_of;
-use betr_core::history::touched_between;
+use betr_core::history::{touched_between, touched_since_checkpoint};
 use betr_core::ids::{Msn, TreeId};
 use betr_core::volume::{Moment, OpenOptions, Ring};
 
@@ -54,7 +54,15 @@ pub(super) fn difference(image: &Image, from: Moment, work: &Arc<Work>) -> Resul
     };
     let mut rows = Vec::new();
     let mut count = 0usize;
-    compare(&a, &b, touched.as_ref().map(|touched| &touched[1]), &mut |change| {
+    let narrowed = match &touched {
+        Some(touched) => Some(touched.clone()),
+        None => {
+            let before = touched_since_checkpoint(&device, &from_found, from_end).map_err(text)?;
+            let after = touched_since_checkpoint(&device, &to_found, to_end).map_err(text)?;
+            compare::touched(a.volume(), b.volume(), [before, after])
+        }
+    };
+    compare::compare(&a, &b, narrowed.as_ref(), &mut |change| {
         count += 1;
         if rows.len() < CHANGES_MAX {
             let (mark, role) = match &change.what {

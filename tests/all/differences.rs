@@ -1,0 +1,158 @@
+//! What differs between two states of a volume: the same is told whether all of both is read or only what they do not share.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use betr_core::compare::{Change, Touched, compare, touched};
+use betr_core::device::{CachedDevice, Device, MemoryDevice};
+use betr_core::explore::{Run, Step, Taken, Workload};
+use betr_core::format::{FileType, ZoneSizes};
+use betr_core::fs::{Attributes, Fs, New, Object, open_as_of};
+use betr_core::history::touched_since_checkpoint;
+use betr_core::ids::{Msn, Time};
+use betr_core::volume::{CreateOptions, Moment, OpenOptions, Volume};
+use betr_tests::{Random, nonces, rounds};
+
+/// A state, with the keys that its log has touched.
+fn state(device: &Arc<dyn Device>, moment: &Moment) -> (Fs, Touched) {
+    let found = moment.find(device).unwrap();
+    let options = OpenOptions::new(found.mode, nonces(0));
+    let clock = Box::new(Time::default);
+    let (fs, recovery) = open_as_of(device.clone(), found.clone(), options, clock).unwrap();
+    let end = recovery.stopped.map_or(fs.volume().next_msn(), |stopped| Msn(stopped.before.0));
+    (fs, touched_since_checkpoint(device, &found, end).unwrap())
+}
+
+fn changes(a: &Fs, b: &Fs, touched: Option<&Touched>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let told = compare(a, b, touched, &mut |change| {
+        changes.push(change);
+        ControlFlow::Continue(())
+    });
+    told.unwrap();
+    changes
+}
+
+#[test]
+fn what_two_states_share_need_not_be_read() {
+    let (mut pairs, mut different) = (0, 0);
+    for seed in 0..rounds(2) {
+        for workload in Workload::all() {
+            let mut setup = workload.setup;
+            setup.image_bytes = 16 << 20;
+            let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(setup.image_bytes));
+            setup.format(device.clone(), seed).unwrap();
+            let mut run = Run::start(setup, device.clone(), seed).unwrap();
+            let mut random = Random::new(seed);
+            let mut moments = Vec::new();
+            for (at, step) in workload.steps(seed).iter().enumerate() {
+                if matches!(step, Step::Snapshot(_) | Step::DropSnapshot(_) | Step::RollBack(_)) {
+                    continue;
+                }
+                run.step(step).unwrap();
+                if random.below(20) == 0 {
+                    let name = format!("{at}");
+                    assert_eq!(run.step(&Step::Snapshot(name.clone())), Ok(Taken::Acknowledged));
+                    moments.push(Moment::Snapshot(name.into()));
+                }
+            }
+            run.step(&Step::Sync).unwrap();
+            moments.extend([Moment::Checkpoint, Moment::Now]);
+            let states: Vec<(Fs, Touched)> =
+                moments.iter().map(|moment| state(&device, moment)).collect();
+            for (a, before) in &states {
+                for (b, after) in &states {
+                    let touched = touched(a.volume(), b.volume(), [before.clone(), after.clone()]);
+                    let touched = touched.expect("they are of one volume");
+                    let whole = changes(a, b, None);
+                    let what = format!("{}, seed {seed}", workload.name);
+                    assert_eq!(changes(a, b, Some(&touched)), whole, "{what}");
+                    pairs += 1;
+                    different += usize::from(!whole.is_empty());
+                }
+            }
+        }
+    }
+    println!("{pairs} pairs, {different} of them different");
+    assert!(different > pairs / 2);
+}
+
+/// A tree of directories with files, of which ten are changed between two snapshots; how many blocks a comparison of these reads.
+fn blocks_read(files: u64) -> u64 {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 30));
+    let zones = ZoneSizes::default();
+    let options = CreateOptions { zones, ..CreateOptions::new([7; 16], device.len(), nonces(1)) };
+    let volume = Volume::create(device.clone(), options).unwrap();
+    let mut seconds = 0;
+    let clock = Box::new(move || {
+        seconds += 1;
+        Time { secs: seconds, nanos: 0 }
+    });
+    let attributes = Attributes::at(Time::default());
+    let mut fs = Fs::format(volume, clock, attributes).unwrap();
+    let make = |fs: &mut Fs, directory: &Object, name: &str, kind| {
+        let new = New::of(kind, Attributes::at(Time::default()));
+        fs.make(directory, name.as_bytes(), new).unwrap()
+    };
+    let mut random = Random::new(3);
+    let root = fs.root().unwrap();
+    for number in 0..files / 20 {
+        let above = make(&mut fs, &root, &format!("above-{number}"), FileType::Directory);
+        let directory = make(&mut fs, &above, "directory", FileType::Directory);
+        for file in 0..20 {
+            let object = make(&mut fs, &directory, &format!("file-{file}"), FileType::Regular);
+            let len = 500 + random.below(8000) as usize;
+            fs.write(&object, 0, &random.bytes(len).into()).unwrap();
+        }
+    }
+    fs.checkpoint().unwrap();
+    fs.volume_mut().take_hold("before").unwrap();
+    for number in 0..10 {
+        let at = number * (files / 200);
+        let path = format!("/above-{at}/directory/file-{number}");
+        let object = fs.resolve(path.as_bytes()).unwrap();
+        fs.write(&object, 100, &random.bytes(200).into()).unwrap();
+    }
+    fs.volume_mut().take_hold("after").unwrap();
+    drop(fs);
+    let noting = Arc::new(CountingDevice { base: device, bytes: AtomicU64::new(0) });
+    let shown: Arc<dyn Device> = Arc::new(CachedDevice::new(noting.clone()));
+    let [(a, before), (b, after)] =
+        ["before", "after"].map(|name| state(&shown, &Moment::Snapshot(name.into())));
+    let touched = touched(a.volume(), b.volume(), [before, after]).unwrap();
+    assert_eq!(changes(&a, &b, Some(&touched)).len(), 10);
+    noting.bytes.load(Ordering::Relaxed).div_ceil(4096)
+}
+
+#[test]
+fn a_comparison_reads_what_differs_however_large_both_are() {
+    let counts = [2_000, 20_000].map(blocks_read);
+    println!("{counts:?} blocks");
+    assert!(counts[0] <= 400 && counts[1] <= 400, "{counts:?}");
+}
+
+/// Counts what is read.
+struct CountingDevice {
+    base: Arc<dyn Device>,
+    bytes: AtomicU64,
+}
+
+impl Device for CountingDevice {
+    fn len(&self) -> u64 {
+        self.base.len()
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.base.read_at(at, buf)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.base.write_at(at, bytes)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.base.flush()
+    }
+}

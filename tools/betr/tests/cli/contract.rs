@@ -32,7 +32,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
 }
 
 /// Every tool that works on an image which is there, with the image last or before its operands.
-pub const TOOLS: [Tool; 51] = [
+pub const TOOLS: [Tool; 53] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
     fsck("fsck -n --data --json IMG", false),
@@ -84,6 +84,8 @@ pub const TOOLS: [Tool; 51] = [
     tool("snapshot create IMG monday", true),
     tool("snapshot list IMG", false),
     tool("snapshot list --json IMG", false),
+    tool("snapshot prune -n IMG --keep-daily 7", false),
+    tool("snapshot prune --json IMG --keep-within 7d", false),
 ];
 
 const NAMES: [(&str, i32); 38] = [

@@ -26,6 +26,7 @@ mod probe;
 mod process;
 mod progress;
 mod proof;
+mod prune;
 mod readme;
 mod reproducible;
 mod resize;

@@ -56,11 +56,46 @@ fn a_mounted_image_has_snapshots_taken_and_dropped() {
     assert!(error.contains("read-only"), "{error}");
     mount.unmount();
 
+    mount.mount("ro");
+    let plan = snapshot(&["prune", "-n", "--keep-last", "1"], mount.point(), &[], 0);
+    assert!(plan.contains("1 would be kept, 1 dropped"), "{plan}");
+    let error = snapshot(&["prune", "--keep-last", "1"], mount.point(), &[], 1);
+    assert!(error.contains("read-only"), "{error}");
+    mount.unmount();
+
     mount.mount("");
     assert_eq!(fs::read_dir(mount.at("other")).unwrap().count(), 0);
     let out = snapshot(&["drop"], mount.point(), &["then", "late"], 0);
     assert!(out.contains("dropped 'then', 'late'"), "{out}");
     assert_eq!(snapshot(&["list"], mount.point(), &[], 0), "");
+    mount.settle();
+}
+
+#[test]
+fn a_mounted_image_has_its_snapshots_pruned() {
+    if !betr_only() {
+        return;
+    }
+    let Some(mut mount) = Mounted::sized("", 64 << 20) else { return };
+    for name in ["auto-1", "by-hand", "auto-2", "auto-3"] {
+        fs::write(mount.at("file"), name.repeat(100_000)).unwrap();
+        snapshot(&["create"], mount.point(), &[name], 0);
+    }
+    snapshot(&["keep"], mount.point(), &["auto-1"], 0);
+    let words = ["prune", "--prefix", "auto-", "--keep-last", "1"];
+    let before = snapshot(&["list"], mount.point(), &[], 0);
+    let plan = snapshot(&[&words[..], &["-n"]].concat(), mount.point(), &[], 0);
+    assert_eq!(snapshot(&["list"], mount.point(), &[], 0), before);
+    let done = snapshot(&words, mount.point(), &[], 0);
+    assert!(done.contains("2 kept, 1 dropped, "), "{done}");
+    let rows = |out: &str| -> Vec<String> {
+        out.lines().filter(|line| line.contains("auto-")).map(str::to_owned).collect()
+    };
+    assert_eq!(rows(&plan), rows(&done));
+    let list = snapshot(&["list"], mount.point(), &[], 0);
+    let named = |name: &str| list.lines().any(|line| line.contains(name));
+    assert!(named("auto-1") && named("by-hand") && named("auto-3"), "{list}");
+    assert!(!named("auto-2"), "{list}");
     mount.settle();
 }
 

@@ -1,5 +1,8 @@
 //! `betr snapshot`: checkpoints that are kept under names.
 
+mod policy;
+mod prune;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,6 +112,13 @@ enum Verb {
         #[arg(required = true)]
         names: Vec<String>,
     },
+    /// Drop all snapshots but those that a rule keeps
+    ///
+    /// A snapshot stays if at least one of the --keep options keeps it. They work as those of 'restic forget': hours, days, weeks (as of
+    /// ISO 8601), months and years are those of UTC, one without a snapshot is not counted, and while a rule finds fewer than N of them it
+    /// keeps the oldest snapshot, too. --keep-within counts from the newest snapshot that is not in the future. What 'betr snapshot keep'
+    /// has marked is counted as the others are, and never dropped.
+    Prune(#[command(flatten)] prune::Args),
 }
 
 #[derive(clap::Args, Debug)]
@@ -158,6 +168,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         }
         Verb::List { json, image } => list(image, *json, io),
         Verb::Show { json, image, name } => show_one(image, name, *json, io),
+        Verb::Prune(args) => prune::run(args, io),
     }
 }
 
@@ -225,13 +236,17 @@ fn list(path: &Path, as_json: bool, io: &mut Io) -> Result<Exit, Failure> {
         return Ok(Exit::DONE);
     }
     for hold in answer["snapshots"].as_array().into_iter().flatten() {
-        let (epoch, name) =
-            (hold["epoch"].as_u64().unwrap_or(0), hold["name"].as_str().unwrap_or(""));
         let kept = if hold["kept"] == true { "  kept" } else { "" };
-        let (at, refers, epoch) = (taken(hold), bytes(hold, "refers_bytes"), format!("e:{epoch}"));
-        writeln!(io.out, "{at}  {epoch:>8}  {refers:>10}  {}{kept}", shown(name))?;
+        writeln!(io.out, "{}{kept}", row(hold))?;
     }
     Ok(Exit::DONE)
+}
+
+/// What a listing says of a snapshot.
+fn row(hold: &Value) -> String {
+    let (epoch, name) = (hold["epoch"].as_u64().unwrap_or(0), hold["name"].as_str().unwrap_or(""));
+    let (at, refers, epoch) = (taken(hold), bytes(hold, "refers_bytes"), format!("e:{epoch}"));
+    format!("{at}  {epoch:>8}  {refers:>10}  {}", shown(name))
 }
 
 fn show_one(path: &Path, name: &str, as_json: bool, io: &mut Io) -> Result<Exit, Failure> {

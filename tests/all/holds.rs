@@ -125,6 +125,8 @@ fn snapshots_show_what_there_was_and_give_all_back() {
         let [device, other] = [0, 1].map(|_| Arc::new(MemoryDevice::new(16 << 20)));
         let (mut volume, mut twin) = (made(&device, geometry, 7), made(&other, geometry, 7));
         let (mut model, mut held) = (Model::new(), BTreeMap::<String, Model>::new());
+        // Some are open all the time, beside the volume that changes.
+        let mut open = BTreeMap::<String, Volume>::new();
         for step in 0..120 {
             for _ in 0..random.below(6) {
                 let changes = change(&mut random, &mut model);
@@ -136,11 +138,16 @@ fn snapshots_show_what_there_was_and_give_all_back() {
                     let name = format!("snapshot {step}");
                     volume.take_hold(&name).unwrap();
                     checkpoint(&mut twin);
+                    if random.below(2) == 0 {
+                        let hold = volume.hold(&name).unwrap();
+                        open.insert(name.clone(), volume.open_hold(&hold, tight()).unwrap());
+                    }
                     held.insert(name, model.clone());
                 }
                 4..7 if !held.is_empty() => {
                     let at = random.below(held.len() as u64) as usize;
                     let name = held.keys().nth(at).unwrap().clone();
+                    open.remove(&name);
                     drop_hold(&mut volume, &mut twin, &name);
                     held.remove(&name);
                 }
@@ -160,6 +167,11 @@ fn snapshots_show_what_there_was_and_give_all_back() {
                 sound(&device, &format!("seed {seed}, step {step}"));
                 for (name, model) in &held {
                     assert!(snapshot(&device, name) == *model, "seed {seed}, step {step}: {name}");
+                    let hold = volume.hold(name).unwrap();
+                    let fresh = volume.open_hold(&hold, tight()).unwrap();
+                    for shown in open.get(name).into_iter().chain([&fresh]) {
+                        assert!(all(shown) == *model, "seed {seed}, step {step}: {name}, open");
+                    }
                 }
             }
             assert!(

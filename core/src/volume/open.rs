@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::checkpoint::Continued;
-use super::holds::hold_named;
+use super::holds::{hold_named, superblock_of};
 use super::moment::{Blurred, Rest, Stopped, Until};
 use super::reserve::Claim;
 use super::trees::{Held, Trees};
@@ -22,8 +22,8 @@ use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result, after};
 use crate::format::limits::{LABEL_MAX, SUPERBLOCK_SLOTS};
 use crate::format::{
-    Action, Birth, Features, Group, IDENTITY_AT, Identity, Key, Magic, MsnRange, Op, RecordMessage,
-    Superblock, block_after,
+    Action, Birth, Features, Group, Hold, IDENTITY_AT, Identity, Key, Magic, MsnRange, Op,
+    RecordMessage, Superblock, block_after,
 };
 use crate::holds::Holds;
 use crate::ids::*;
@@ -306,6 +306,16 @@ impl Volume {
         let newest = superblock.birth.epoch;
         let options = OpenOptions { cache, ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0)) };
         Volume::at_checkpoint(disk.clone(), identity, superblock, newest, options, None)
+    }
+
+    /// What a hold of this volume keeps, as a volume of its own over the same device: only to be read, and only as long as the hold is
+    /// there. This one may change meanwhile.
+    pub fn open_hold(&self, hold: &Hold, cache: CacheBudget) -> Result<Volume> {
+        let superblock = superblock_of(&self.superblock, hold);
+        let newest = self.trees.wait().store.birth().epoch;
+        let options = OpenOptions { cache, ..OpenOptions::new(Mode::Checkpoint, Box::new(|| 0)) };
+        let (disk, identity) = (self.disk.clone(), self.identity.clone());
+        Volume::at_checkpoint(disk, identity, superblock, newest, options, None)
     }
 
     /// Puts a volume together of parts that are sound. Nodes may be missing until [`Volume::put_node`] has put them in.

@@ -1,7 +1,7 @@
 //! The requests of the kernel, and the answers to them.
 //!
-//! Everything that a request means is in [`crate::requests`]; here it is taken apart, counted and answered. What changes
-//! something goes through the [`Lane`].
+//! Everything that a request means is in [`crate::requests`]; here it is taken apart, counted and answered. The number of a node says which
+//! tree it is in: the live one, or that of a snapshot ([`crate::snapshots`]). What changes something goes through the [`Lane`].
 
 use std::ffi::OsStr;
 use std::io;
@@ -31,6 +31,7 @@ use crate::lane::Lane;
 use crate::place::CHANGERS;
 use crate::requests::{Caller, Listed, ListedPlus, Make, Room, Set};
 use crate::server::Server;
+use crate::snapshots::{self, At};
 
 /// Nobody but the kernel that asks changes anything: what it knows stays true.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -48,10 +49,6 @@ pub(crate) struct Adapter {
     lane: Lane,
 }
 
-fn ino(ino: INodeNo) -> Ino {
-    Ino(ino.0)
-}
-
 fn caller(request: &Request) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), thread: request.pid() }
 }
@@ -64,12 +61,12 @@ fn count<T>(
     server: &Server,
     kind: Kind,
     bytes: usize,
-    act: impl FnOnce(&Server) -> Answer<T>,
+    act: impl FnOnce() -> Answer<T>,
 ) -> Answer<T> {
     let timed = server.counters.time(kind);
     timed.bytes(bytes);
     let _request = server.requests.read();
-    let done = catch_unwind(AssertUnwindSafe(|| act(server)));
+    let done = catch_unwind(AssertUnwindSafe(act));
     done.unwrap_or_else(|_| Err(server.panicked())).inspect_err(|_| timed.failed())
 }
 
@@ -79,31 +76,36 @@ impl Adapter {
     }
 
     /// Carries out an operation that changes nothing.
-    fn count<T>(&self, kind: Kind, act: impl FnOnce(&Server) -> Answer<T>) -> Answer<T> {
-        count(&self.server, kind, 0, act)
+    fn look<T>(&self, kind: Kind, node: INodeNo, act: impl FnOnce(&At) -> Answer<T>) -> Answer<T> {
+        count(&self.server, kind, 0, || act(&self.server.at(node)?))
     }
 
-    /// Carries out one that changes something, or waits until everything is durable: now, or in another thread.
-    fn change<T: 'static, R: Send + 'static>(
+    /// Carries out one that changes something, or waits until everything is durable: now, or in another thread. `of` is what it is about.
+    fn change<I: Send + 'static, T: 'static, R: Send + 'static>(
         &self,
         kind: Kind,
+        of: Answer<I>,
         reply: R,
         answer: fn(R, Answer<T>),
-        act: impl FnOnce(&Server) -> Answer<T> + Send + 'static,
+        act: impl FnOnce(&Server, I) -> Answer<T> + Send + 'static,
     ) {
-        self.change_bytes(kind, 0, reply, answer, act);
+        self.change_bytes(kind, 0, of, reply, answer, act);
     }
 
-    fn change_bytes<T: 'static, R: Send + 'static>(
+    fn change_bytes<I: Send + 'static, T: 'static, R: Send + 'static>(
         &self,
         kind: Kind,
         bytes: usize,
+        of: Answer<I>,
         reply: R,
         answer: fn(R, Answer<T>),
-        act: impl FnOnce(&Server) -> Answer<T> + Send + 'static,
+        act: impl FnOnce(&Server, I) -> Answer<T> + Send + 'static,
     ) {
         let server = self.server.clone();
-        self.lane.run(move || answer(reply, count(&server, kind, bytes, act)));
+        self.lane.run(move || {
+            let done = count(&server, kind, bytes, || of.and_then(|of| act(&server, of)));
+            answer(reply, done);
+        });
     }
 
     fn make(
@@ -114,9 +116,14 @@ impl Adapter {
         make: Make,
         reply: ReplyEntry,
     ) {
-        let (by, parent, name) = (caller(request), ino(parent), owned(name));
-        let act = move |server: &Server| server.make(by, parent, &name, make);
-        self.change(Kind::Make, reply, entry, act);
+        let (by, parent, name) =
+            (caller(request), self.server.live_name(parent, name), owned(name));
+        let act = move |server: &Server, parent| server.make(by, parent, &name, make);
+        self.change(Kind::Make, parent, reply, entry, act);
+    }
+
+    fn sync(&self, reply: ReplyEmpty) {
+        self.change(Kind::Fsync, Ok(()), reply, empty, |server, ()| server.sync());
     }
 }
 
@@ -202,7 +209,18 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.count(Kind::Lookup, |server| server.lookup(ino(parent), name.as_bytes()));
+        let name = name.as_bytes();
+        if let Some(snapshots) = self.server.looks_above(parent, name) {
+            let look = || snapshots.lookup(&self.server, parent, name);
+            return match count(&self.server, Kind::Lookup, 0, look) {
+                Ok(attr) => reply.entry(&snapshots::TTL, &attr, GENERATION),
+                Err(errno) => reply.error(errno),
+            };
+        }
+        let found = self.look(Kind::Lookup, parent, |at| {
+            let found = at.server.lookup(at.ino, name)?;
+            Ok(found.map(|attr| at.shown(attr)))
+        });
         match found {
             Ok(Some(attr)) => reply.entry(&TTL, &attr, GENERATION),
             // The kernel remembers, too, that there is nothing.
@@ -212,11 +230,16 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
-        self.server.forget(ino(node), lookups);
+        self.server.forget_node(node, lookups);
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(reply, self.count(Kind::Getattr, |server| server.attributes(ino(node))));
+        if let Some(snapshots) = self.server.above(node) {
+            return reply.attr(&TTL, &snapshots.directory(node));
+        }
+        let found =
+            self.look(Kind::Getattr, node, |at| Ok(at.shown(at.server.attributes(at.ino)?)));
+        attributes(reply, found);
     }
 
     fn setattr(
@@ -239,12 +262,12 @@ impl Filesystem for Adapter {
     ) {
         let set = Set { mode, uid, gid, size, accessed, modified };
         let by = caller(request);
-        let act = move |server: &Server| server.set(by, ino(node), set);
-        self.change(Kind::Setattr, reply, attributes, act);
+        let act = move |server: &Server, ino| server.set(by, ino, set);
+        self.change(Kind::Setattr, self.server.live(node), reply, attributes, act);
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
-        data(reply, self.count(Kind::Readlink, |server| server.target(ino(node))));
+        data(reply, self.look(Kind::Readlink, node, |at| at.server.target(at.ino)));
     }
 
     fn mknod(
@@ -291,15 +314,15 @@ impl Filesystem for Adapter {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = owned(name);
-        let act = move |server: &Server| server.unlink(ino(parent), &name);
-        self.change(Kind::Unlink, reply, empty, act);
+        let (parent, name) = (self.server.live_name(parent, name), owned(name));
+        let act = move |server: &Server, parent| server.unlink(parent, &name);
+        self.change(Kind::Unlink, parent, reply, empty, act);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = owned(name);
-        let act = move |server: &Server| server.rmdir(ino(parent), &name);
-        self.change(Kind::Rmdir, reply, empty, act);
+        let (parent, name) = (self.server.live_name(parent, name), owned(name));
+        let act = move |server: &Server, parent| server.rmdir(parent, &name);
+        self.change(Kind::Rmdir, parent, reply, empty, act);
     }
 
     fn rename(
@@ -312,21 +335,25 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let server = &self.server;
+        let (from, to) = (server.live_name(parent, name), server.live_name(new_parent, new_name));
+        let pair = server.live_pair((parent, new_parent), (from, to));
         let (name, new_name) = (owned(name), owned(new_name));
-        let act = move |server: &Server| {
-            server.rename((ino(parent), &name), (ino(new_parent), &new_name), flags)
-        };
-        self.change(Kind::Rename, reply, empty, act);
+        let act =
+            move |server: &Server, (from, to)| server.rename((from, &name), (to, &new_name), flags);
+        self.change(Kind::Rename, pair, reply, empty, act);
     }
 
     fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (ino, directory) = (self.server.live(node), self.server.live_name(parent, name));
+        let pair = self.server.live_pair((node, parent), (ino, directory));
         let name = owned(name);
-        let act = move |server: &Server| server.link(ino(node), ino(parent), &name);
-        self.change(Kind::Link, reply, entry, act);
+        let act = move |server: &Server, (ino, directory)| server.link(ino, directory, &name);
+        self.change(Kind::Link, pair, reply, entry, act);
     }
 
     fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let open = self.count(Kind::Open, |server| server.open(ino(node), flags.0));
+        let open = self.look(Kind::Open, node, |at| at.server.open(at.ino, flags.0));
         match open {
             Ok((handle, true)) => reply.opened(FileHandle(handle), KEPT),
             Ok((handle, false)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
@@ -346,12 +373,14 @@ impl Filesystem for Adapter {
     ) {
         let kind = FileType::Regular;
         let make = Make { kind, mode, umask, device: (0, 0), target: Vec::new() };
-        let (by, name) = (caller(request), owned(name));
-        self.change(Kind::Make, reply, created, move |server| {
-            let attr = server.make(by, ino(parent), &name, make)?;
-            let open = server.open(ino(attr.ino), flags);
+        let (by, parent, name) =
+            (caller(request), self.server.live_name(parent, name), owned(name));
+        self.change(Kind::Make, parent, reply, created, move |server, parent| {
+            let attr = server.make(by, parent, &name, make)?;
+            let made = Ino(attr.ino.0);
+            let open = server.open(made, flags);
             // Then the kernel has not been told of it.
-            let (handle, _) = open.inspect_err(|_| server.forget(ino(attr.ino), 1))?;
+            let (handle, _) = open.inspect_err(|_| server.forget(made, 1))?;
             Ok((attr, handle))
         });
     }
@@ -359,7 +388,7 @@ impl Filesystem for Adapter {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -368,14 +397,14 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let size = size as usize;
-        let read = |server: &Server| server.read_at(handle.0, offset, size);
+        let read = || self.server.at(node)?.server.read_at(handle.0, offset, size);
         data(reply, count(&self.server, Kind::Read, size, read));
     }
 
     fn write(
         &self,
         request: &Request,
-        _: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: u64,
         bytes: &[u8],
@@ -387,7 +416,8 @@ impl Filesystem for Adapter {
         let kills = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let by = kills.then(|| caller(request));
         let bytes = Bytes::copy_from_slice(bytes);
-        self.change_bytes(Kind::Write, bytes.len(), reply, written, move |server| {
+        let of = self.server.live(node);
+        self.change_bytes(Kind::Write, bytes.len(), of, reply, written, move |server, _| {
             server.write_at(handle.0, offset, &bytes, by)?;
             Ok(bytes.len() as u32)
         });
@@ -401,23 +431,29 @@ impl Filesystem for Adapter {
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.server.nodes.close(handle.0);
+        // The directories above snapshots have no handles.
+        if let Ok(at) = self.server.at(node) {
+            at.server.nodes.close(handle.0);
+        }
         reply.ok();
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.change(Kind::Fsync, reply, empty, Server::sync);
+        self.sync(reply);
     }
 
     fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let open = self.count(Kind::Opendir, |server| server.open_directory(ino(node)));
+        if self.server.above(node).is_some() {
+            return reply.opened(FileHandle(0), FopenFlags::empty());
+        }
+        let open = self.look(Kind::Opendir, node, |at| at.server.open_directory(at.ino));
         // The kernel must not keep a listing: a cookie means something to the handle that gave it alone.
         match open {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
@@ -428,17 +464,27 @@ impl Filesystem for Adapter {
     fn readdir(
         &self,
         _: &Request,
-        _: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let done = self.count(Kind::Readdir, |server| {
-            server.list(handle.0, offset, |listed| {
-                let Listed { ino, kind, name, next } = listed;
-                room(reply.add(INodeNo(ino.0), next, kind, OsStr::from_bytes(name)))
-            })
-        });
+        let mut add = |node, kind, name: &[u8], next| {
+            room(reply.add(node, next, kind, OsStr::from_bytes(name)))
+        };
+        let done = match self.server.above(node) {
+            Some(snapshots) => count(&self.server, Kind::Readdir, 0, || {
+                snapshots.list(&self.server, node, offset, |node, name, next| {
+                    add(node, fuser::FileType::Directory, name, next)
+                })
+            }),
+            None => self.look(Kind::Readdir, node, |at| {
+                at.server.list(handle.0, offset, |listed| {
+                    let Listed { ino, kind, name, next } = listed;
+                    add(at.number(ino), kind, name, next)
+                })
+            }),
+        };
         match done {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
@@ -448,18 +494,29 @@ impl Filesystem for Adapter {
     fn readdirplus(
         &self,
         _: &Request,
-        _: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let done = self.count(Kind::Readdir, |server| {
-            server.list_plus(handle.0, offset, |listed| {
-                let ListedPlus { attr, name, next } = listed;
-                let name = OsStr::from_bytes(name);
-                room(reply.add(attr.ino, next, name, &TTL, &attr, GENERATION))
-            })
-        });
+        let mut add = |attr: FileAttr, name: &[u8], next, ttl: &Duration| {
+            let name = OsStr::from_bytes(name);
+            room(reply.add(attr.ino, next, name, ttl, &attr, GENERATION))
+        };
+        let done = match self.server.above(node) {
+            Some(snapshots) => count(&self.server, Kind::Readdir, 0, || {
+                snapshots.list_plus(&self.server, node, offset, |listed| {
+                    let ListedPlus { attr, name, next } = listed;
+                    add(attr, name, next, &snapshots::TTL)
+                })
+            }),
+            None => self.look(Kind::Readdir, node, |at| {
+                at.server.list_plus(handle.0, offset, |listed| {
+                    let ListedPlus { attr, name, next } = listed;
+                    add(at.shown(attr), name, next, &TTL)
+                })
+            }),
+        };
         match done {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
@@ -469,21 +526,24 @@ impl Filesystem for Adapter {
     fn releasedir(
         &self,
         _: &Request,
-        _: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.server.nodes.close(handle.0);
+        // The directories above snapshots have no handles.
+        if let Ok(at) = self.server.at(node) {
+            at.server.nodes.close(handle.0);
+        }
         reply.ok();
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.change(Kind::Fsync, reply, empty, Server::sync);
+        self.sync(reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        match self.count(Kind::Statfs, Server::room) {
+        match count(&self.server, Kind::Statfs, 0, || self.server.room()) {
             Ok(Blocks { total, free, available }) => {
                 let (block, name) = (BLOCK_SIZE as u32, limits::NAME_MAX as u32);
                 // There are as many inodes as there is room for: nobody counts them (as on btrfs).
@@ -504,30 +564,36 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (by, name, value) = (caller(request), owned(name), value.to_vec());
-        let act = move |server: &Server| server.set_xattr(by, ino(node), &name, &value, flags);
-        self.change(Kind::Xattr, reply, empty, act);
+        let act = move |server: &Server, ino| server.set_xattr(by, ino, &name, &value, flags);
+        self.change(Kind::Xattr, self.server.live(node), reply, empty, act);
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if self.server.above(node).is_some() {
+            return reply.error(Errno::ENODATA);
+        }
         let name = name.as_bytes();
-        xattr(reply, size, self.count(Kind::Xattr, |server| server.xattr(ino(node), name)));
+        xattr(reply, size, self.look(Kind::Xattr, node, |at| at.server.xattr(at.ino, name)));
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        if self.server.above(node).is_some() {
+            return xattr(reply, size, Ok(Vec::new()));
+        }
         let by = caller(request);
-        xattr(reply, size, self.count(Kind::Xattr, |server| server.xattrs(by, ino(node))));
+        xattr(reply, size, self.look(Kind::Xattr, node, |at| at.server.xattrs(by, at.ino)));
     }
 
     fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = owned(name);
-        let act = move |server: &Server| server.remove_xattr(ino(node), &name);
-        self.change(Kind::Xattr, reply, empty, act);
+        let act = move |server: &Server, ino| server.remove_xattr(ino, &name);
+        self.change(Kind::Xattr, self.server.live(node), reply, empty, act);
     }
 
     fn fallocate(
         &self,
         request: &Request,
-        _: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: u64,
         len: u64,
@@ -535,14 +601,14 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let by = caller(request);
-        let act = move |server: &Server| server.allocate(by, handle.0, offset, len, mode);
-        self.change(Kind::Allocate, reply, empty, act);
+        let act = move |server: &Server, _| server.allocate(by, handle.0, offset, len, mode);
+        self.change(Kind::Allocate, self.server.live(node), reply, empty, act);
     }
 
     fn lseek(
         &self,
         _: &Request,
-        _: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: i64,
         whence: i32,
@@ -553,7 +619,7 @@ impl Filesystem for Adapter {
             SEEK_HOLE => Seek::Hole,
             _ => return reply.error(Errno::EINVAL),
         };
-        match self.count(Kind::Seek, |server| server.seek(handle.0, offset, what)) {
+        match self.look(Kind::Seek, node, |at| at.server.seek(handle.0, offset, what)) {
             Ok(offset) => reply.offset(offset),
             Err(errno) => reply.error(errno),
         }
@@ -562,10 +628,10 @@ impl Filesystem for Adapter {
     fn copy_file_range(
         &self,
         request: &Request,
-        _: INodeNo,
+        from_node: INodeNo,
         from: FileHandle,
         from_at: u64,
-        _: INodeNo,
+        to_node: INodeNo,
         to: FileHandle,
         to_at: u64,
         len: u64,
@@ -575,7 +641,10 @@ impl Filesystem for Adapter {
         let by = caller(request);
         // The answer has 32 bits.
         let len = len.min(1 << 30);
-        self.change(Kind::Copy, reply, written, move |server| {
+        // Between trees the kernel copies by reading and writing.
+        let numbers = (self.server.live(from_node), self.server.live(to_node));
+        let pair = self.server.live_pair((from_node, to_node), numbers);
+        self.change(Kind::Copy, pair, reply, written, move |server, _| {
             Ok(server.copy(by, (from.0, from_at), (to.0, to_at), len)? as u32)
         });
     }

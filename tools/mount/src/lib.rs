@@ -1,8 +1,8 @@
 //! `betr mount`: an image as a live file system, through FUSE; and `betr status`, what its server says of itself.
 //!
 //! Requests come from the kernel on several threads (`adapter`), mean something (`requests`), and look at or change
-//! the one file system (`server`). Without `-f` the command starts itself a second time in the background
-//! (`background`) and ends when that says that the mount works.
+//! the one file system (`server`). Snapshots that are shown are file systems of their own (`snapshots`). Without `-f` the
+//! command starts itself a second time in the background (`background`) and ends when that says that the mount works.
 
 mod adapter;
 mod attr;
@@ -21,6 +21,7 @@ mod remount;
 mod requests;
 mod rollback;
 mod server;
+mod snapshots;
 pub mod status;
 
 use std::path::{Path, PathBuf};
@@ -60,7 +61,9 @@ pub struct Args {
     #[arg(short = 'f', long)]
     foreground: bool,
     /// Options, separated by commas: ro, norecovery, snapshot=NAME (with ro: what the snapshot keeps; see betr
-    /// snapshot), overlay=PLAN (with ro: the image as the repair in this file leaves it; see betr fsck --overlay),
+    /// snapshot), snapshots (all snapshots are shown, read-only, below .betr/snapshots in the root; .betr is found by its name and listed
+    /// nowhere, so that no copy of the tree takes it along; refused if the root has an entry .betr), overlay=PLAN (with ro: the image as
+    /// the repair in this file leaves it; see betr fsck --overlay),
     /// offset=BYTES, allow_other, noallow_other, uid=ID, gid=ID, sync, noatime,
     /// discard, nodiscard,
     /// errors=continue|remount-ro (whether an error of the image ends all changes, or is only that of who met it; either is

@@ -24,6 +24,7 @@ use crate::log::Log;
 use crate::options::Options;
 use crate::place::{Placed, Unmounter, place};
 use crate::server::Server;
+use crate::snapshots;
 use crate::status::Socket;
 
 /// After a signal, files may stay open for so long before they are taken away.
@@ -52,6 +53,9 @@ pub(crate) fn serve(
     let name = std::ffi::CString::new(image::SERVER).expect("it has no zeros");
     let _ = rustix::thread::set_name(&name);
     let (image, fs) = open(&mut options, io)?;
+    if options.snapshots {
+        snapshots::check(&fs, &options)?;
+    }
     let log = if in_background { Log::System } else { Log::Stderr };
     let not_mounted = |error: std::io::Error| {
         let at = show::path(directory);

@@ -16,6 +16,8 @@ pub(crate) struct Options {
     pub no_recovery: bool,
     /// The snapshot that is shown.
     pub snapshot: Option<String>,
+    /// Show all snapshots below `.betr/snapshots`.
+    pub snapshots: bool,
     /// The plan that is laid over the image.
     pub overlay: Option<PathBuf>,
     /// Where the image begins in its file, in bytes.
@@ -65,7 +67,7 @@ const IGNORED: [(&[&str], &str); 6] = [
 ];
 
 /// The least memory that a cache can do with.
-const CACHE_MIN: u64 = 8 << 20;
+pub(crate) const CACHE_MIN: u64 = 8 << 20;
 
 impl Options {
     /// What the words of `-o` say.
@@ -77,6 +79,7 @@ impl Options {
             read_only: false,
             no_recovery: false,
             snapshot: None,
+            snapshots: false,
             overlay: None,
             offset: 0,
             // Who mounts for all is root, as with other file systems: permissions say who may what.
@@ -117,6 +120,10 @@ impl Options {
                 "-o snapshot={}: {text}",
                 show::bytes(name.as_bytes())
             )));
+        }
+        if options.snapshots && options.snapshot.is_some() {
+            let text = "not with snapshot=: a snapshot has none itself";
+            return Err(Failure::usage(format!("-o snapshots: {text}")));
         }
         if let Some(overlay) = options.overlay.as_ref().filter(|_| !options.read_only) {
             let text = "needs ro: what a plan is laid over can only be read";
@@ -171,6 +178,7 @@ impl Options {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
             "norecovery" | "noload" => self.no_recovery = true,
+            "snapshots" => self.snapshots = true,
             "remount" => self.remount = true,
             "allow_other" => self.allow_other = true,
             "noallow_other" => self.allow_other = false,
@@ -239,12 +247,15 @@ mod tests {
         assert_eq!((options.commit.as_secs(), options.cache), (5, 64 << 20));
         assert!(parse("ro,norecovery").unwrap().no_recovery);
         assert!(parse("errors=remount-ro").unwrap().read_only_after_errors);
+        assert!(parse("snapshots").unwrap().snapshots && !parse("rw").unwrap().snapshots);
         assert!(!parse("errors=continue").unwrap().read_only_after_errors);
         assert_eq!(parse("overlay=a/plan,ro").unwrap().overlay, Some("a/plan".into()));
         for (words, expected) in [
             ("norecovery", "-o norecovery: norecovery needs ro"),
             ("snapshot=monday", "-o snapshot=monday: needs ro"),
             ("ro,snapshot=", "-o snapshot=: the name of a snapshot is missing"),
+            ("ro,snapshots,snapshot=a", "-o snapshots: not with snapshot="),
+            ("snapshots=a", "-o snapshots=a: no such option"),
             ("overlay=plan", "-o overlay=plan: needs ro"),
             ("ro,overlay=", "-o overlay=: the file with the plan is missing"),
             ("commit=0", "-o commit=0: it must be at least 1"),

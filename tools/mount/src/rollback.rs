@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use betr_core::error::{Error, Result};
-use betr_core::fs::Fs;
+use betr_core::fs::{Fs, ROOT_INO};
 use betr_core::volume::HoldChange;
+use fuser::INodeNo;
 
 use crate::server::Server;
 
@@ -45,7 +46,8 @@ impl Server {
         });
         drop(alone);
         // With an entry of the root the kernel forgets all that is below it.
-        names.iter().for_each(|name| self.tell_gone(OsStr::from_bytes(name)));
+        let root = INodeNo(ROOT_INO.0);
+        names.iter().for_each(|name| self.tell_gone(root, OsStr::from_bytes(name)));
         known.into_iter().for_each(|ino| self.tell_stale(ino));
         entered
     }

@@ -7,20 +7,17 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use betr_cli::image::{OpenImage, what_is_mounted_at};
-use betr_cli::snapshots::{Request, Snapshots};
-use betr_cli::volume::clock_now;
 use betr_core::error::{Blame, Place, Refusal};
-use betr_core::fs::{Fs, ROOT_INO, Shared};
+use betr_core::fs::{Fs, Shared};
 use betr_core::ids::{BLOCK_SIZE, Ino, Msn, Time};
-use betr_core::volume::{HoldChange, Volume};
+use betr_core::volume::HoldChange;
 use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex, RwLock};
-use serde_json::{Value, json};
 
 use crate::counters::Counters;
 use crate::errno::{Answer, Errno, of_error};
@@ -28,6 +25,7 @@ use crate::host::{Standing, standing};
 use crate::log::Log;
 use crate::nodes::Nodes;
 use crate::options::Options;
+use crate::snapshots::Snapshots;
 
 /// When so many bytes of files have gone, and one in so many of the image's, a checkpoint gives them back.
 const FREED_MIN: u64 = 16 << 20;
@@ -55,6 +53,10 @@ pub(crate) struct Server {
     /// Held for reading by each request, and for writing where all handles of objects become stale.
     pub requests: RwLock<()>,
     pub options: Options,
+    /// What is shown of snapshots, if that was asked for.
+    pub snapshots: Option<Snapshots>,
+    /// Of a server for a snapshot: that of the mount, which errors are told to, and the name.
+    mount: Option<(Weak<Server>, String)>,
     /// The file of the image, if it has one, and where its path led at the last look.
     image: Option<OpenImage>,
     standing: Mutex<Standing>,
@@ -125,7 +127,9 @@ impl Server {
             nodes: Nodes::default(),
             requests: RwLock::default(),
             read_only: AtomicBool::new(options.read_only),
+            snapshots: options.snapshots.then(|| Snapshots::new(&options)),
             options,
+            mount: None,
             image,
             standing: Mutex::new(Standing::Same),
             directory: directory.to_owned(),
@@ -143,6 +147,13 @@ impl Server {
             wake: Condvar::new(),
             since: Instant::now(),
         }
+    }
+
+    /// A server for a snapshot of a mount.
+    pub fn of_snapshot(live: &Arc<Server>, name: &str, fs: Fs) -> Server {
+        let options = Options { read_only: true, snapshots: false, ..live.options.clone() };
+        let server = Server::new(fs, None, options, &live.directory, live.log.clone());
+        Server { mount: Some((Arc::downgrade(live), name.to_owned())), ..server }
     }
 
     pub fn state(&self) -> State {
@@ -177,12 +188,25 @@ impl Server {
         }
     }
 
-    /// The kernel has to look a name in the root directory up again, and all below it.
-    pub fn tell_gone(&self, name: &OsStr) {
+    /// Invalidates a name in the kernel's cache, with all below it that is not in use. The kernel waits for lookups in the directory first:
+    /// no request may wait for this.
+    pub fn tell_gone(&self, directory: INodeNo, name: &OsStr) {
         if let Some(notifier) = self.notifier.get() {
-            // It may not know the name.
-            let _ = notifier.inval_entry(INodeNo(ROOT_INO.0), name);
+            // It may have forgotten the directory.
+            let _ = notifier.inval_entry(directory, name);
         }
+    }
+
+    /// There is something for [`Server::tend`] to do.
+    pub fn wake_tender(&self) {
+        self.wake.notify_one();
+    }
+
+    /// How many nodes the kernel knows, and how many are open how often.
+    pub fn node_counts(&self) -> (usize, usize) {
+        let (nodes, opens) = self.nodes.counts();
+        let of_snapshots = self.snapshots.as_ref().map_or((0, 0), Snapshots::counts);
+        (nodes + of_snapshots.0, opens + of_snapshots.1)
     }
 
     /// Whether times of access are not to be changed. `mount -o remount` is between the user and the kernel: it is
@@ -256,25 +280,8 @@ impl Server {
         Ok(())
     }
 
-    /// Carries out what is asked of snapshots. Returns what is sent: the answer, or the error.
-    pub fn look_after(&self, request: &Request) -> Value {
-        if !request.only_reads() && self.is_read_only() {
-            return json!({ "error": "the mount is read-only" });
-        }
-        if self.look_at_host().is_err() {
-            return json!({ "error": "the file of the image is not what it was" });
-        }
-        match request.carry_out(&mut OfMount(self)) {
-            Ok(answer) => json!({ "answer": answer }),
-            Err(error) => {
-                self.failed(&error);
-                json!({ "error": error.to_string() })
-            }
-        }
-    }
-
     /// Looks whether the file of the image is still whole, and in its place.
-    fn look_at_host(&self) -> Answer<()> {
+    pub fn look_at_host(&self) -> Answer<()> {
         let Some(image) = &self.image else { return Ok(()) };
         let standing = standing(image);
         let before = std::mem::replace(&mut *self.standing.lock(), standing);
@@ -290,7 +297,7 @@ impl Server {
     }
 
     /// The number of an error; one of the image or its device is reported.
-    fn failed(&self, error: &betr_core::Error) -> Errno {
+    pub fn failed(&self, error: &betr_core::Error) -> Errno {
         if error.is_host_full() && !self.host_full.swap(true, Ordering::Relaxed) {
             let text = "changes wait in memory, and others are refused, until there is room";
             self.log.error(&format!("{}: {error}: {text}", self.options.shown()));
@@ -323,6 +330,10 @@ impl Server {
     /// Tells an error. If it speaks against the image or its device, that is noted in the image. If it `ends` changes the mount
     /// is read-only from now on.
     fn report(&self, text: String, blame: Blame, ends: bool) {
+        if let Some((mount, name)) = &self.mount {
+            let Some(mount) = mount.upgrade() else { return };
+            return mount.report(format!("snapshot '{name}': {text}"), blame, ends);
+        }
         let before = self.errors.fetch_add(1, Ordering::Relaxed);
         if blame == Blame::Image
             && let Err(error) = self.shared.note_error()
@@ -375,6 +386,9 @@ impl Server {
             let checkpoint = checkpoint && self.look(|fs| fs.volume().nears_checkpoint());
             if end {
                 return;
+            }
+            if let Some(snapshots) = &self.snapshots {
+                snapshots.close_some(self);
             }
             if self.options.read_only {
                 continue;
@@ -527,26 +541,6 @@ impl Server {
             while self.shared.tend(reclaim_some)? {}
             self.end_changes()
         })
-    }
-}
-
-/// The snapshots of a mount.
-struct OfMount<'s>(&'s Server);
-
-impl Snapshots for OfMount<'_> {
-    fn look<T>(&self, look: impl FnOnce(&Volume) -> betr_core::Result<T>) -> betr_core::Result<T> {
-        self.0.shared.read(|fs| look(fs.volume()))
-    }
-
-    fn change(&mut self, change: &HoldChange) -> betr_core::Result<()> {
-        self.0.shared.tend(|fs| {
-            fs.volume_mut().note_time(clock_now());
-            Ok(())
-        })?;
-        match change {
-            HoldChange::RollBack { .. } => self.0.roll_back(change),
-            _ => self.0.shared.change_holds(change),
-        }
     }
 }
 

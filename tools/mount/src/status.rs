@@ -295,7 +295,7 @@ fn listen(stream: &mut UnixStream) -> Heard {
 
 fn status(server: &Server, at: &Path) -> Value {
     let state = server.state();
-    let (nodes, open) = server.nodes.counts();
+    let (nodes, open) = server.node_counts();
     let mut said = json!({
         "schema": SCHEMA,
         "version": VERSION,

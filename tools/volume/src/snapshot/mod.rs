@@ -102,7 +102,7 @@ enum Verb {
     },
     /// Give snapshots up, and back to the image what they alone use
     ///
-    /// None is dropped unless there are all of them. A drop that is interrupted goes on with the next command that changes snapshots.
+    /// None is dropped unless there are all of them, and none is in use below .betr/snapshots of a mount. A drop that is interrupted goes on with the next command that changes snapshots.
     Drop {
         #[command(flatten)]
         quiet: Quiet,

@@ -1,0 +1,76 @@
+//! What `betr snapshot` asks of the server of a mount, whether its snapshots are shown or not.
+
+use betr_cli::snapshots::{Request, Snapshots};
+use betr_cli::volume::clock_now;
+use betr_core::volume::{HoldChange, Volume};
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+impl Server {
+    /// Carries out what `betr snapshot` asks for. Returns what is sent: the answer, or the error.
+    pub fn look_after(&self, request: &Request) -> Value {
+        if !request.only_reads() && self.is_read_only() {
+            return json!({ "error": "the mount is read-only" });
+        }
+        if self.look_at_host().is_err() {
+            return json!({ "error": "the file of the image is not what it was" });
+        }
+        let going = match (&self.snapshots, request) {
+            (Some(snapshots), Request::Drop(names)) => snapshots.let_go(self, names).map(Some),
+            (Some(snapshots), Request::RollBack(name, true)) => {
+                let younger = self.look(|fs| younger_than(fs.volume(), name));
+                snapshots.let_go(self, &younger).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let going = match going {
+            Ok(going) => going,
+            Err(in_use) => return json!({ "error": in_use }),
+        };
+        match request.carry_out(&mut OfMount(self)) {
+            Ok(answer) => {
+                if let Some(going) = going {
+                    going.dropped();
+                }
+                // A drop invalidates the new name alone: an entry of the old one would keep the tree in the kernel's cache.
+                if let (Some(snapshots), Request::Rename(old, _)) = (&self.snapshots, request) {
+                    snapshots.tell_gone(self, old);
+                }
+                json!({ "answer": answer })
+            }
+            Err(error) => {
+                self.failed(&error);
+                json!({ "error": error.to_string() })
+            }
+        }
+    }
+}
+
+/// The names of the snapshots that a rollback drops.
+fn younger_than(volume: &Volume, name: &str) -> Vec<String> {
+    // Where they cannot be read the rollback is refused.
+    let holds = volume.holds().unwrap_or_default();
+    let behind = holds.into_iter().map(|hold| hold.name).skip_while(|other| other != name);
+    behind.skip(1).collect()
+}
+
+/// The snapshots of a mount.
+struct OfMount<'s>(&'s Server);
+
+impl Snapshots for OfMount<'_> {
+    fn look<T>(&self, look: impl FnOnce(&Volume) -> betr_core::Result<T>) -> betr_core::Result<T> {
+        self.0.shared.read(|fs| look(fs.volume()))
+    }
+
+    fn change(&mut self, change: &HoldChange) -> betr_core::Result<()> {
+        self.0.shared.tend(|fs| {
+            fs.volume_mut().note_time(clock_now());
+            Ok(())
+        })?;
+        match change {
+            HoldChange::RollBack { .. } => self.0.roll_back(change),
+            _ => self.0.shared.change_holds(change),
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! Both trees are walked in step, in the order of names. Where it is known in which keys two states of one image may differ, since
 //! their trees share nodes or one has come from the other by records of a log, only what these keys are about is read.
 
+mod entries;
 mod places;
 mod touched;
 
@@ -15,6 +16,7 @@ use crate::format::{FileType, data_key};
 use crate::fs::{DirEntry, Fs, Listing, Object, Visit, Walk, data_prefix};
 use crate::ids::Ino;
 use crate::node::RangeSet;
+pub use entries::{Differing, DifferingEntries};
 use places::Places;
 pub use touched::{Touched, touched};
 
@@ -109,7 +111,8 @@ pub fn compare_sides(
     show: &mut dyn FnMut(Change) -> ControlFlow<()>,
 ) -> Told<()> {
     let (a, b) = (Half { fs: a, side: Side::First }, Half { fs: b, side: Side::Second });
-    let places = touched.map(|touched| Places::of(a, b, touched)).transpose()?.flatten();
+    // What cannot be read here the walk may have no need of.
+    let places = touched.and_then(|touched| Places::of(a, b, touched).ok()).flatten();
     let touched = touched.map(|[_, data]| data);
     let mut comparison = Comparison { a, b, touched, places, show, seen: HashSet::new() };
     let mut waiting = VecDeque::from([(Vec::new(), a.read(Fs::root)?, b.read(Fs::root)?)]);

@@ -1,16 +1,15 @@
 //! Where the files are that keys are about, in either of two states of a volume: what a comparison has to look at.
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use super::{Half, Told, Touched};
+use super::{Differing, DifferingEntries, Half, Told, Touched};
 use crate::error::Result;
 use crate::format::{FileType, Key, MetaKey, MetaValue, parse_data_key};
 use crate::fs::{Fs, ORPHAN_ZONE, ROOT_ZONE};
 use crate::ids::*;
-use crate::tree::{KeyScan, Scan};
+use crate::tree::KeyScan;
 
-/// Places that are remembered, at the most: some 50 MiB. Two states that differ in more are walked.
+/// Places that are remembered, at the most: some 50 MiB with usual paths, 256 MiB with the longest. Two states that differ in more are walked.
 const PLACES_MAX: usize = 1 << 18;
 
 /// The keys of all objects that two states may have otherwise, and of the references to zones that lead to them.
@@ -63,47 +62,27 @@ impl Places {
 
     /// Entries of the metadata index that are not the same.
     fn add_entries(&mut self, a: Half<'_>, b: Half<'_>, lo: &Key, hi: &Key) -> Told<()> {
-        let scan = || Scan::new(TreeId::Metadata, lo.clone(), Some(hi.clone()));
-        let (mut left, mut right) = (scan(), scan());
-        let mut first = || a.read(|fs| fs.volume().advance(&mut left));
-        let mut second = || b.read(|fs| fs.volume().advance(&mut right));
-        let mut next = (first()?, second()?);
-        while !self.are_too_many() {
-            let order = match &next {
-                (None, None) => break,
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (Some((x, _)), Some((y, _))) => x.cmp(y),
-            };
-            let (ahead, behind) = (order.is_le(), order.is_ge());
-            if next.0 != next.1 || order.is_ne() {
-                let shown = [(ahead, &next.0), (behind, &next.1)];
-                for (_, entry) in shown.into_iter().filter(|(is_shown, _)| *is_shown) {
-                    entry.iter().for_each(|(key, value)| self.add(key, value));
-                }
-            }
-            if ahead {
-                next.0 = first()?;
-            }
-            if behind {
-                next.1 = second()?;
-            }
+        let volumes = [a.fs.volume(), b.fs.volume()];
+        let mut entries = DifferingEntries::new(volumes, TreeId::Metadata, lo, Some(hi));
+        while !self.are_too_many()
+            && let Some(Differing { key, first, second }) = entries.next_entry()?
+        {
+            first.iter().chain(&second).for_each(|value| self.add(&key, value));
         }
         Ok(())
     }
 
     fn add(&mut self, key: &[u8], value: &[u8]) {
         let Some(place) = MetaKey::decode(key) else { return };
-        if place.zone == ORPHAN_ZONE {
-            return;
-        }
         // A value that does not decode is met by whoever looks at it.
         if place.xattr.is_none()
             && let Ok(MetaValue::Inode(inode)) = MetaValue::decode(value, None)
         {
             self.data_zones.extend(inode.data_zone);
         }
-        self.keys.insert(MetaKey { xattr: None, ..place }.encode());
+        if place.zone != ORPHAN_ZONE {
+            self.keys.insert(MetaKey { xattr: None, ..place }.encode());
+        }
     }
 
     /// Files that have blocks within `[lo, hi)` of the data index. False if one has a zone of its own for them and the same inode in
@@ -117,8 +96,13 @@ impl Places {
             match prefix.try_into().map(u64::from_be_bytes) {
                 Ok(zone) if !self.data_zones.contains(&ZoneId(zone)) => return Ok(false),
                 Ok(_) => {}
-                Err(_) if MetaKey::decode(prefix).is_some_and(|p| p.zone == ORPHAN_ZONE) => {}
-                Err(_) => drop(self.keys.insert(Key::copied(prefix))),
+                Err(_) => {
+                    // No path leads to what is no key of a file.
+                    let place = MetaKey::decode(prefix).filter(|place| place.xattr.is_none());
+                    if place.is_some_and(|place| place.zone != ORPHAN_ZONE) {
+                        self.keys.insert(Key::copied(prefix));
+                    }
+                }
             }
             // Behind the last block that a file may have.
             lo = Key::new([prefix, &[0xff; 9]].concat());

@@ -10,7 +10,7 @@ use std::hash::Hash as Hashed;
 
 use super::Side;
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::KEY_MAX;
 use crate::format::{Entry, Key, PagePointer, RangeDelete};
 use crate::holds::differ::{self, Differences, differ};
@@ -84,9 +84,9 @@ impl<K: Eq + Hashed, P> Balance<K, P> {
         *count += if side == Side::First { 1 } else { -1 };
     }
 
-    fn uneven(self) -> impl Iterator<Item = (K, P)> {
+    fn uneven(self) -> impl Iterator<Item = (K, i64, P)> {
         let uneven = self.0.into_iter().filter(|(_, (count, _))| *count != 0);
-        uneven.map(|(part, (_, place))| (part, place))
+        uneven.map(|(part, (count, place))| (part, count, place))
     }
 }
 
@@ -157,14 +157,25 @@ impl<'d> Parts<'d> {
     fn keys(self) -> Result<Touched> {
         let Parts { disks, basements, ranges, slices, internal } = self;
         let mut messages = Balance(HashMap::new());
-        for (_, (at, place)) in slices.uneven() {
-            let (side, node) = &internal[at];
-            let disk = disks[usize::from(*side == Side::Second)];
-            for (key, message) in node.slice_messages(disk, place)? {
-                messages.count(*side, (node.tree, key, message), ());
-            }
-            if messages.0.len() > PARTS_MAX {
-                return Err(too_many());
+        let mut slices: Vec<(usize, SlicePlace, i64)> =
+            slices.uneven().map(|(_, count, (at, place))| (at, place, count)).collect();
+        slices.sort_unstable();
+        let mut slices = slices.into_iter().peekable();
+        // Node by node: what has been read of one goes with it.
+        for (at, (side, node)) in internal.into_iter().enumerate() {
+            let disk = disks[usize::from(side == Side::Second)];
+            while let Some((_, place, count)) = slices.next_if(|(of, ..)| *of == at) {
+                if count != if side == Side::First { 1 } else { -1 } {
+                    // A sound image has no message twice.
+                    let fault = Fault::Missing("a slice that stands in one place only".into());
+                    return Err(Error::corrupt(Place::Node { id: node.id, byte: None }, fault));
+                }
+                for (key, message) in node.slice_messages(disk, place)? {
+                    messages.count(side, (node.tree, key, message), ());
+                }
+                if messages.0.len() > PARTS_MAX {
+                    return Err(too_many());
+                }
             }
         }
         let mut touched = Touched::default();
@@ -172,14 +183,14 @@ impl<'d> Parts<'d> {
             let of_tree: &mut RangeSet = &mut touched[usize::from(tree == TreeId::Data)];
             of_tree.insert(RangeDelete { lo, hi, msn: Msn(1) });
         };
-        for ((tree, key, _), ()) in messages.uneven() {
+        for ((tree, key, _), ..) in messages.uneven() {
             let end = key.successor();
             touch(tree, key, end);
         }
-        for ((tree, lo, hi, _), ()) in ranges.uneven() {
+        for ((tree, lo, hi, _), ..) in ranges.uneven() {
             touch(tree, lo, hi);
         }
-        for ((tree, _, lo, hi), ()) in basements.uneven() {
+        for ((tree, _, lo, hi), ..) in basements.uneven() {
             touch(tree, lo, hi.unwrap_or_else(|| Key::copied(&[0xff; KEY_MAX + 1])));
         }
         Ok(touched)

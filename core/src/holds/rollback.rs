@@ -4,6 +4,8 @@
 //! born before is either used by the hold or on the list of an older one: records of it on younger lists are about what lives again,
 //! and go. So no record moves, and no list is written.
 
+use std::collections::HashSet;
+
 use super::Holds;
 use super::differ::{Difference, difference};
 use crate::disk::Disk;
@@ -27,6 +29,30 @@ pub struct Abandoned {
     revived: u64,
     /// What the live volume alone uses.
     live: Vec<Dead>,
+}
+
+impl Abandoned {
+    /// An error unless all that is given up is in use, and none of it twice.
+    fn check(&self, space: &Space, disk: &Disk) -> Result<()> {
+        let mut rows = Vec::new();
+        for dead in self.dead.iter().chain(&self.live) {
+            space.check_dead(dead)?;
+            rows.extend(disk.blocks_of(dead.extent)?);
+        }
+        for page in &self.lists {
+            let row = Extent { start: page.block, blocks: 1 };
+            space.check_used(row, Owner::DeadPage)?;
+            rows.push(row);
+        }
+        rows.sort_unstable_by_key(|row| row.start);
+        match rows.windows(2).find(|two| two[0].end() > two[1].start) {
+            None => Ok(()),
+            Some(two) => {
+                let fault = Fault::mismatch("what is given up", "each block once", two[1]);
+                Err(Error::corrupt(Place::Byte(two[1].start.byte()), fault))
+            }
+        }
+    }
 }
 
 impl Holds {
@@ -53,9 +79,14 @@ impl Holds {
             live: Vec::new(),
         };
         let mut revived = Vec::new();
+        let mut seen = HashSet::new();
         for list in lists.into_iter().chain([self.root.dead]) {
             let mut pages = DeadPages::new(disk, volume, list);
             while let Some((at, page)) = pages.next_page()? {
+                if !seen.insert(at.block) {
+                    let text = "a page of a dead list that is on two lists".into();
+                    return Err(Error::corrupt(Place::Byte(at.block.byte()), Fault::Missing(text)));
+                }
                 found.lists.push(at);
                 let (dead, alive): (Vec<Dead>, Vec<Dead>) =
                     page.dead.into_iter().partition(|dead| dead.birth > hold);
@@ -83,8 +114,7 @@ impl Holds {
             let fault = Fault::mismatch("birth of an extent", expected, old.birth);
             return Err(Error::corrupt(Place::Byte(old.extent.start.byte()), fault));
         }
-        found.dead.iter().try_for_each(|dead| space.check_dead(dead))?;
-        found.live.iter().try_for_each(|live| space.check_dead(live))?;
+        found.check(space, disk)?;
         Ok(found)
     }
 

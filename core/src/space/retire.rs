@@ -135,7 +135,7 @@ impl Space {
     }
 
     /// An error unless all these blocks may be of a node, and are in use.
-    fn check_used(&self, part: Extent, owner: Owner) -> Result<()> {
+    pub fn check_used(&self, part: Extent, owner: Owner) -> Result<()> {
         let (start, end) = (part.start.0, part.end().0);
         if self.is_for_nodes(start, end) && (start..end).all(|block| self.used.get(block)) {
             return Ok(());

@@ -462,18 +462,22 @@ impl Store {
         Ok(())
     }
 
-    /// All is as it was when a hold was taken. Nothing is dirty, and what is in memory is of no use any more. The root of the table is
-    /// written anew, with at least so many levels.
-    pub fn begin_anew(&mut self, hold: &Hold, levels: u32) -> Result<()> {
+    /// The table of a hold, whose root is going to be written anew, as one of a table of at least so many levels.
+    pub fn table_of(&self, hold: &Hold, levels: u32) -> Result<Table> {
+        let table = Table::open(self.disk.clone(), self.birth.volume, hold.table);
+        let mut table = table.with_nodes(hold.nodes);
+        table.renew_root(levels)?;
+        Ok(table)
+    }
+
+    /// All is as another table says, with this pending. Nothing is dirty, and what is in memory is of no use any more.
+    pub fn begin_anew(&mut self, table: Table, inflow: Inflow) {
         debug_assert_eq!(self.lock().dirty_bytes(), 0, "a checkpoint has just been made");
         self.coming = None;
         self.strays.clear();
         let lru = Lru::new(self.geometry.basement_size as usize);
         self.cache = Arc::new(Mutex::new(lru));
-        let table = Table::open(self.disk.clone(), self.birth.volume, hold.table);
-        self.table = table.with_nodes(hold.nodes);
-        self.inflow = hold.inflow;
-        self.table.renew_root(levels)
+        (self.table, self.inflow) = (table, inflow);
     }
 
     /// What comes to leaves when all that is pending moves down: they will need room then.

@@ -70,7 +70,9 @@ fn raise(
     let space = Space::load(disk, &superblock).ok();
     superblock.used_blocks = space.as_ref().map_or(0, Space::used_blocks);
     (superblock.table, superblock.holds) = found(disk, &superblock, &layout, space.as_ref());
-    superblock.next_node = next_node(disk, &superblock).unwrap_or(superblock.next_node);
+    // After a rollback nodes may have had greater ids than any that is left.
+    let next = next_node(disk, &superblock).unwrap_or(superblock.next_node);
+    superblock.next_node = superblock.next_node.max(next);
     continue_log(disk, older, &mut superblock);
     // Whoever reads it must find one that could have been written.
     Superblock::decode(&superblock.encode(), None).ok()

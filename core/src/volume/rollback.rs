@@ -3,8 +3,8 @@
 //! The root of the hold's allocation table is written anew, as the youngest page there is, and leads to all that the hold uses. Younger
 //! holds, and all that came after it, are given up in the same checkpoint. Numbers that are given out never go back.
 
-use super::Volume;
 use super::trees::Trees;
+use super::{Pruned, Volume};
 use crate::error::{Error, Result};
 use crate::format::Hold;
 use crate::ids::*;
@@ -16,24 +16,37 @@ impl Volume {
     /// dropped, if they may be. After an error nothing has changed.
     pub(super) fn go_back(&mut self, name: &str, drop_younger: bool) -> Result<()> {
         let hold = self.hold_to_go_back_to(name, drop_younger)?;
-        // What is in memory alone is given up like all that is on disk.
-        self.checkpoint_with(super::Pruned::None)?;
-        let live = self.superblock.table;
-        let (space, volume) = (&self.trees.wait().store.space, self.identity.volume);
-        let abandoned = self.holds.abandoned(&hold, live, space, &self.disk, volume)?;
-        let pages = self.holds.pages_abandoned(&abandoned);
-        // The root of the table, one level above it, and a page of the list of what died since the hold.
-        let need = self.trees.wait().store.checkpoint_need() + Need::of_blocks(pages + 3);
-        if !self.trees.wait().store.space.has(need) {
-            return Err(self.no_space(need.all()));
-        }
+        let abandoned = loop {
+            // What is in memory alone is given up like all that is on disk.
+            self.checkpoint_with(Pruned::None)?;
+            let (live, volume) = (self.superblock.table, self.identity.volume);
+            let store = &self.trees.wait().store;
+            let abandoned = self.holds.abandoned(&hold, live, &store.space, &self.disk, volume)?;
+            let pages = self.holds.pages_abandoned(&abandoned);
+            // Pages of the table besides those that a checkpoint may write anyhow, and one of the list of what died since the hold.
+            let need = store.checkpoint_need() + Need::of_blocks(pages + 3);
+            if store.space.has(need) {
+                break abandoned;
+            }
+            if !self.gains_by_checkpoint() {
+                return Err(self.no_space(need.all()));
+            }
+        };
+        let levels = self.superblock.table.levels;
+        let table = self.trees.wait().store.table_of(&hold, levels)?;
         let Trees { store, balance, owed } = self.trees.wait_mut();
         let birth = store.birth();
         let changed = self.holds.abandon(abandoned, &mut store.space, birth);
-        let begun = changed.and_then(|()| store.begin_anew(&hold, live.levels));
+        store.begin_anew(table, hold.inflow);
         (*balance, *owed) = (Balance::default(), None);
-        (self.drained, self.deletes, self.deletes_passed) = (Msn(0), 0, 0);
-        self.whole(begun)
+        // Which deletes are pending is not known: a drop looks for what they give back.
+        (self.drained, self.deletes, self.deletes_passed) = (Msn(0), 0, hold.nodes);
+        self.whole(changed)?;
+        match self.trees.wait_mut().look_at_roots() {
+            // Whoever needs one of them meets the error.
+            Err(error) if error.is_unreadable() => Ok(()),
+            looked => self.whole(looked),
+        }
     }
 
     fn hold_to_go_back_to(&self, name: &str, drop_younger: bool) -> Result<Hold> {

@@ -10,6 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use super::reserve::Claim;
+use crate::error::Result;
 use crate::store::Store;
 use crate::tree::Balance;
 
@@ -19,6 +20,13 @@ pub(super) struct Trees {
     pub balance: Balance,
     /// Steps are still to be made for which there was no room: what the operation that they are for may use.
     pub owed: Option<Claim>,
+}
+
+impl Trees {
+    /// The roots may be too large.
+    pub fn look_at_roots(&mut self) -> Result<()> {
+        self.balance.look_at_roots(&self.store)
+    }
 }
 
 /// The trees as a volume has them: here, or on their way back.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use betr_core::error::{Error, Result};
@@ -35,8 +36,14 @@ impl Server {
             std::thread::sleep(LOOK);
         };
         let mut names = Names::new();
-        self.shared.read(|fs| add_names(fs, &mut names))?;
-        self.shared.change_holds(change)?;
+        // A root that cannot be read has no names that the kernel could know and would not be told are stale.
+        let _ = self.shared.read(|fs| add_names(fs, &mut names));
+        let done = self.shared.change_holds(change);
+        if matches!(done, Err(Error::Input(_) | Error::NoSpace { .. })) {
+            // It was refused.
+            return done;
+        }
+        // Whether it is durable or not, what there were handles of is not there any more.
         let known = self.nodes.make_stale();
         // Reads of what is not there any more.
         self.accesses.lock().clear();
@@ -44,12 +51,15 @@ impl Server {
             self.nodes.enter(&fs.root()?);
             add_names(fs, &mut names)
         });
+        // Until the kernel has been told, what it has cached of a file is not to be used by those who open it.
+        self.is_telling.store(true, Ordering::SeqCst);
         drop(alone);
         // With an entry of the root the kernel forgets all that is below it.
         let root = INodeNo(ROOT_INO.0);
         names.iter().for_each(|name| self.tell_gone(root, OsStr::from_bytes(name)));
         known.into_iter().for_each(|ino| self.tell_stale(ino));
-        entered
+        self.is_telling.store(false, Ordering::SeqCst);
+        done.and(entered)
     }
 }
 

@@ -52,6 +52,10 @@ pub(crate) struct Server {
     pub nodes: Nodes,
     /// Held for reading by each request, and for writing where all handles of objects become stale.
     pub requests: RwLock<()>,
+    /// The kernel is being told that what it has cached is stale.
+    pub is_telling: AtomicBool,
+    /// Held while snapshots are changed.
+    pub changing_snapshots: Mutex<()>,
     pub options: Options,
     /// What is shown of snapshots, if that was asked for.
     pub snapshots: Option<Snapshots>,
@@ -126,6 +130,8 @@ impl Server {
             shared: Shared::new(fs),
             nodes: Nodes::default(),
             requests: RwLock::default(),
+            is_telling: AtomicBool::new(false),
+            changing_snapshots: Mutex::default(),
             read_only: AtomicBool::new(options.read_only),
             snapshots: options.snapshots.then(|| Snapshots::new(&options)),
             options,

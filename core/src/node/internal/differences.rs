@@ -4,7 +4,7 @@ use super::runs::Run;
 use super::*;
 
 /// Where a slice is among those of the runs of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlicePlace {
     run: usize,
     slice: usize,

@@ -1,5 +1,7 @@
 //! The contents of files.
 
+use std::sync::atomic::Ordering;
+
 use betr_core::error::Result;
 use betr_core::fs::{Allocate, Fs, Seek};
 use betr_core::ids::Ino;
@@ -35,6 +37,7 @@ impl Server {
         let noatime = flags & O_NOATIME != 0;
         // What the kernel has cached it reads without a word, and nobody would note that.
         let keeps = noatime || flags & O_ACCMODE == O_WRONLY || !self.is_access_due(&object);
+        let keeps = keeps && !self.is_telling.load(Ordering::SeqCst);
         drop(object);
         // The first write looks.
         let capable = Mutex::new(writes);

@@ -2,9 +2,13 @@
 
 use betr_cli::snapshots::{Request, Snapshots};
 use betr_cli::volume::clock_now;
+use betr_core::fs::Fs;
+use betr_core::store::CacheBudget;
 use betr_core::volume::{HoldChange, Volume};
 use serde_json::{Value, json};
 
+use super::above;
+use crate::options::CACHE_MIN;
 use crate::server::Server;
 
 impl Server {
@@ -16,8 +20,13 @@ impl Server {
         if self.look_at_host().is_err() {
             return json!({ "error": "the file of the image is not what it was" });
         }
+        // Those that are looked up, let go and dropped are the same.
+        let _changing = (!request.only_reads()).then(|| self.changing_snapshots.lock());
         let going = match (&self.snapshots, request) {
             (Some(snapshots), Request::Drop(names)) => snapshots.let_go(self, names).map(Some),
+            (Some(_), Request::RollBack(name, _)) if self.has_name_in_the_way(name) => {
+                Err("its root has an entry '.betr', which this mount would hide".to_owned())
+            }
             (Some(snapshots), Request::RollBack(name, true)) => {
                 let younger = self.look(|fs| younger_than(fs.volume(), name));
                 snapshots.let_go(self, &younger).map(Some)
@@ -44,6 +53,20 @@ impl Server {
                 json!({ "error": error.to_string() })
             }
         }
+    }
+}
+
+impl Server {
+    /// Whether the root of a snapshot has an entry with the name under which snapshots are shown. One that cannot be read has none: going
+    /// back to it is refused.
+    fn has_name_in_the_way(&self, name: &str) -> bool {
+        let found = self.shared.read(|fs| {
+            let hold = fs.volume().hold(name)?;
+            let cache = CacheBudget::of(CACHE_MIN as usize);
+            let kept = Fs::open(fs.volume().open_hold(&hold, cache)?, Box::new(clock_now));
+            kept.find(&kept.root()?, above::TOP_NAME.as_bytes())
+        });
+        found.is_ok_and(|found| found.is_some())
     }
 }
 

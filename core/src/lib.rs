@@ -42,6 +42,7 @@ pub mod kv;
 pub mod compare;
 pub mod fs;
 pub mod history;
+pub mod transfer;
 
 pub mod check;
 

@@ -5,4 +5,5 @@ pub mod info;
 pub mod probe;
 pub mod resize;
 pub mod snapshot;
+pub mod transfer;
 pub mod tune;

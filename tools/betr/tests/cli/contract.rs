@@ -88,7 +88,7 @@ pub const TOOLS: [Tool; 53] = [
     tool("snapshot prune --json IMG --keep-within 7d", false),
 ];
 
-const NAMES: [(&str, i32); 38] = [
+const NAMES: [(&str, i32); 40] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("undo", 2),
@@ -127,6 +127,8 @@ const NAMES: [(&str, i32); 38] = [
     ("info", 2),
     ("resize", 2),
     ("snapshot", 2),
+    ("send", 2),
+    ("receive", 2),
 ];
 
 #[test]

@@ -38,5 +38,6 @@ mod stopped;
 mod support;
 mod tar;
 mod tar_hostile;
+mod transfer;
 mod tree;
 mod tune;

@@ -12,6 +12,9 @@ use crate::tree::KeyScan;
 /// Places that are remembered, at the most: some 50 MiB with usual paths, 256 MiB with the longest. Two states that differ in more are walked.
 const PLACES_MAX: usize = 1 << 18;
 
+/// 4,194,304 keys are looked at to find references to zones: behind that a walk takes no longer.
+const SCANNED_MAX: u64 = 1 << 22;
+
 /// The keys of all objects that two states may have otherwise, and of the references to zones that lead to them.
 #[derive(Default)]
 pub(super) struct Places {
@@ -37,13 +40,13 @@ impl Places {
             }
         }
         let mut waiting: Vec<ZoneId> = places.zones();
-        let mut seen = BTreeSet::from([ROOT_ZONE]);
+        let (mut seen, mut scanned) = (BTreeSet::from([ROOT_ZONE]), 0);
         while let Some(zone) = waiting.pop().filter(|_| !places.are_too_many()) {
             if !seen.insert(zone) {
                 continue;
             }
             for half in [a, b] {
-                match half.read(|fs| reference_to(fs, zone))? {
+                match half.read(|fs| reference_to(fs, zone, &mut scanned))? {
                     Reference::At(place) => {
                         waiting.push(place.zone);
                         places.keys.insert(place.encode());
@@ -149,8 +152,8 @@ enum Reference {
     None,
 }
 
-/// Its root knows the zone that the reference is in, and its name.
-fn reference_to(fs: &Fs, zone: ZoneId) -> Result<Reference> {
+/// Its root knows the zone that the reference is in, and its name. Counts the keys that are looked at for it.
+fn reference_to(fs: &Fs, zone: ZoneId, scanned: &mut u64) -> Result<Reference> {
     let root = MetaKey::root(zone).encode();
     let Some(value) = fs.volume().get(TreeId::Metadata, &root)? else {
         return Ok(Reference::None);
@@ -163,6 +166,10 @@ fn reference_to(fs: &Fs, zone: ZoneId) -> Result<Reference> {
     let (lo, hi) = MetaKey::root(parent.zone).subtree_range();
     let mut scan = KeyScan::new(TreeId::Metadata, lo, Some(hi));
     while let Some((key, _)) = scan.next(fs.volume().store())? {
+        *scanned += 1;
+        if *scanned > SCANNED_MAX {
+            return Ok(Reference::Anywhere);
+        }
         let Some(place) = MetaKey::decode(&key) else { continue };
         if place.xattr.is_some() || place.path.last() != Some(&parent.name) {
             continue;

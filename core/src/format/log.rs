@@ -439,6 +439,18 @@ impl RecordMessage {
         }
     }
 
+    /// All keys that it is about: the first, and the least that is greater than the last.
+    pub fn bounds(&self) -> (Key, Key) {
+        match self {
+            RecordMessage::Point(_, key, _) => (key.clone(), key.successor()),
+            RecordMessage::RangeDelete(_, lo, hi) => (lo.clone(), hi.clone()),
+            RecordMessage::Unbound(first, count) => {
+                let last = block_after(first, count - 1).unwrap_or_else(|| first.clone());
+                (first.clone(), last.successor())
+            }
+        }
+    }
+
     /// The length of a key or value that is longer than may be.
     pub(crate) fn beyond_limits(&self) -> Option<usize> {
         let (second, second_max) = match self {

@@ -212,18 +212,20 @@ pub fn touched_between(
 ) -> Result<[RangeSet; 2]> {
     let (first, end) = (a.min(b), a.max(b));
     let mut touched = [RangeSet::default(), RangeSet::default()];
-    tell(device, superblock, &mut |event| {
-        let lsn = Msn(event.record.lsn.0);
-        if lsn >= end {
-            return ControlFlow::Break(());
+    let disk = Disk::new(device.clone());
+    let survey = scan(&disk, superblock)?;
+    let mut reader = LogReader::new(&disk, superblock);
+    for _ in 0..survey.groups {
+        let Ok(Scanned { group, .. }) = reader.next()? else { break };
+        let within = |record: &&Record| (first..end).contains(&Msn(record.lsn.0));
+        for message in group.records.iter().filter(within).flat_map(|record| &record.messages) {
+            let (lo, hi) = message.bounds();
+            if lo < hi {
+                let of_tree = &mut touched[usize::from(message.tree() == TreeId::Data)];
+                of_tree.insert(RangeDelete { lo, hi, msn: Msn(1) });
+            }
         }
-        for found in event.touched.iter().filter(|found| lsn >= first && found.lo < found.hi) {
-            let (lo, hi) = (found.lo.clone(), found.hi.clone());
-            let of_tree = &mut touched[usize::from(found.tree == TreeId::Data)];
-            of_tree.insert(RangeDelete { lo, hi, msn: Msn(1) });
-        }
-        ControlFlow::Continue(())
-    })?;
+    }
     Ok(touched)
 }
 
@@ -281,14 +283,7 @@ struct Teller {
 
 impl Teller {
     fn touch(&mut self, msn: Msn, message: &RecordMessage) -> Touched {
-        let (tree, lo) = (message.tree(), message.key().clone());
-        let hi = match message {
-            RecordMessage::Point(..) => lo.successor(),
-            RecordMessage::RangeDelete(_, _, hi) => hi.clone(),
-            RecordMessage::Unbound(first, count) => {
-                block_after(first, count - 1).unwrap_or_else(|| first.clone()).successor()
-            }
-        };
+        let (tree, (lo, hi)) = (message.tree(), message.bounds());
         let (place, act, inode) = match tree {
             TreeId::Metadata => self.metadata(msn, message, &lo),
             TreeId::Data => self.data(message, &lo, &hi),

@@ -7,7 +7,7 @@ use super::{Mode, OpenOptions, Ring, RingSlot, Volume, holds_of, no_such_hold, r
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::format::{Group, Hold, Key, Record, RecordMessage, Superblock, block_after};
+use crate::format::{Group, Hold, Key, Record, Superblock};
 use crate::ids::*;
 use crate::node::RangeSet;
 
@@ -215,14 +215,7 @@ impl Rest {
         let mut keys = RangeSet::default();
         let touched = behind.iter().flat_map(|record| &record.messages);
         for message in touched.filter(|message| message.tree() == TreeId::Data) {
-            let (lo, hi) = match message {
-                RecordMessage::Point(_, key, _) => (key.clone(), key.successor()),
-                RecordMessage::RangeDelete(_, lo, hi) => (lo.clone(), hi.clone()),
-                RecordMessage::Unbound(first, count) => {
-                    let last = block_after(first, count - 1).unwrap_or_else(|| first.clone());
-                    (first.clone(), last.successor())
-                }
-            };
+            let (lo, hi) = message.bounds();
             keys.insert(crate::format::RangeDelete { lo, hi, msn: Msn(1) });
         }
         if keys.is_empty() {

@@ -20,9 +20,9 @@ use betr_core::volume::{
 };
 use betr_tests::{LATE_BYTES, Random, creation, middling, nonces, rounds, tight, tiny};
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn made(device: &Arc<MemoryDevice>, geometry: Geometry, seed: u64) -> Volume {
+pub(crate) fn made(device: &Arc<MemoryDevice>, geometry: Geometry, seed: u64) -> Volume {
     let options = CreateOptions { content: Content::Keys, ..creation(geometry, tight(), seed) };
     let mut volume = Volume::create(device.clone(), options).unwrap();
     volume.checkpoint().unwrap();
@@ -30,7 +30,7 @@ fn made(device: &Arc<MemoryDevice>, geometry: Geometry, seed: u64) -> Volume {
     opened(device, seed + 1)
 }
 
-fn options(mode: Mode, seed: u64) -> OpenOptions {
+pub(crate) fn options(mode: Mode, seed: u64) -> OpenOptions {
     OpenOptions {
         cache: tight(),
         content: None,
@@ -39,17 +39,17 @@ fn options(mode: Mode, seed: u64) -> OpenOptions {
     }
 }
 
-fn opened(device: &Arc<MemoryDevice>, seed: u64) -> Volume {
+pub(crate) fn opened(device: &Arc<MemoryDevice>, seed: u64) -> Volume {
     Volume::open(device.clone(), options(Mode::ReadWrite, seed)).unwrap().0
 }
 
-fn sound(device: &Arc<MemoryDevice>, what: &str) {
+pub(crate) fn sound(device: &Arc<MemoryDevice>, what: &str) {
     let device: Arc<dyn Device> = device.clone();
     let report = check(&device, CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{what}: {:#?}", report.findings);
 }
 
-fn all(volume: &Volume) -> Model {
+pub(crate) fn all(volume: &Volume) -> Model {
     let mut model = Model::new();
     for entry in volume.cursor(TreeId::Data, Key::default(), None) {
         let (key, value) = entry.unwrap();
@@ -59,13 +59,13 @@ fn all(volume: &Volume) -> Model {
 }
 
 /// What a snapshot shows.
-fn snapshot(device: &Arc<MemoryDevice>, name: &str) -> Model {
+pub(crate) fn snapshot(device: &Arc<MemoryDevice>, name: &str) -> Model {
     let options = OpenOptions { hold: Some(name.into()), ..options(Mode::Checkpoint, 0) };
     all(&Volume::open(device.clone(), options).unwrap().0)
 }
 
 /// A few changes, in a volume and in its model.
-fn change(random: &mut Random, model: &mut Model) -> Transaction {
+pub(crate) fn change(random: &mut Random, model: &mut Model) -> Transaction {
     let mut messages = Vec::new();
     for _ in 0..1 + random.below(20) {
         let key = format!("key-{:04}", random.below(400)).into_bytes();
@@ -111,7 +111,7 @@ fn drop_hold(volume: &mut Volume, twin: &mut Volume, name: &str) {
     }
 }
 
-fn checkpoint(twin: &mut Volume) {
+pub(crate) fn checkpoint(twin: &mut Volume) {
     let checkpoint = twin.begin_checkpoint(Pruned::None).unwrap();
     let waited = checkpoint.wait();
     twin.end_checkpoint(checkpoint, waited).unwrap();

@@ -18,6 +18,7 @@ mod format;
 mod full;
 mod growth;
 mod holds;
+mod holds_room;
 mod hostile;
 mod keys;
 mod lenient;

@@ -303,3 +303,91 @@ pub fn no_such_hold(name: &str, held: &[&Hold]) -> Error {
     };
     Error::Input(format!("there is no snapshot '{name}'; {there}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::device::MemoryDevice;
+    use crate::explore::Random;
+    use crate::format::{Action, Key, Op, RecordMessage};
+    use crate::store::Geometry;
+    use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Transaction};
+
+    fn nonces(mut last: u64) -> NonceSource {
+        Box::new(move || {
+            last += 1;
+            last
+        })
+    }
+
+    fn volume() -> Volume {
+        let device = Arc::new(MemoryDevice::new(16 << 20));
+        let options = CreateOptions {
+            geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 },
+            log_bytes: 128 << 10,
+            content: Content::Keys,
+            ..CreateOptions::new(*b"a volume of keys", 16 << 20, nonces(0))
+        };
+        Volume::create(device.clone(), options).unwrap().checkpoint().unwrap();
+        let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces(9)) };
+        Volume::open(device, options).unwrap().0
+    }
+
+    /// Takes all free blocks but those that are set aside for drops.
+    fn leave_what_is_set_aside(volume: &mut Volume) {
+        while volume.gains_by_checkpoint() {
+            volume.checkpoint().unwrap();
+        }
+        let space = &mut volume.trees.wait_mut().store.space;
+        while space.free_blocks() > HOLD_BLOCKS {
+            space.allocate().unwrap();
+        }
+        assert_eq!(space.free_blocks(), HOLD_BLOCKS);
+    }
+
+    #[test]
+    fn what_is_set_aside_is_enough_for_every_drop() {
+        let mut random = Random::new(1);
+        let mut volume = volume();
+        let mut names = Vec::new();
+        // More than the holds of one page, with lists of several pages.
+        for taken in 0..10 {
+            for number in 0..150u64 {
+                let key = Key::copied(&(number * 4 + random.below(4)).to_be_bytes());
+                let action = Action::Insert(random.bytes(1000).into());
+                let messages = vec![RecordMessage::Point(TreeId::Data, key, action)];
+                let wall = Time::default();
+                volume.commit(Transaction { op: Op::Raw, wall, messages }).unwrap();
+            }
+            volume.drain().unwrap();
+            volume.take_hold(&format!("{taken}")).unwrap();
+            names.push(format!("{taken}"));
+        }
+        leave_what_is_set_aside(&mut volume);
+        let (mut least, mut pieces) = (HOLD_BLOCKS, 0);
+        while !names.is_empty() {
+            // Two begin one right after the other.
+            for _ in 0..2.min(names.len()) {
+                let name = names.swap_remove(random.below(names.len() as u64) as usize);
+                volume.change_holds(&HoldChange::Drop(name)).unwrap();
+            }
+            while volume.can_drop() {
+                volume.change_holds(&HoldChange::Piece(1)).unwrap();
+                least = least.min(volume.trees.wait().store.space.free_blocks());
+                pieces += 1;
+                // A name changes in between.
+                if let Some(name) = names.first().filter(|_| pieces % 7 == 0).cloned() {
+                    names[0] = format!("again {pieces}");
+                    volume.rename_hold(&name, &names[0]).unwrap();
+                }
+            }
+            leave_what_is_set_aside(&mut volume);
+        }
+        println!("{pieces} pieces, {least} blocks free at the least");
+        assert!(pieces > 500 && least < HOLD_BLOCKS, "{pieces} pieces, {least} blocks free");
+        assert_eq!(volume.superblock().holds, Default::default());
+        assert!(!volume.has_failed());
+    }
+}

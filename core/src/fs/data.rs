@@ -16,7 +16,7 @@ use crate::error::{Error, Fault, Place, Refusal, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
 use crate::format::*;
 use crate::ids::*;
-use crate::tree::{KeyScan, Scan};
+use crate::tree::{KeyScan, Lies, PlaceScan, Scan};
 
 const BLOCK: u64 = FILE_BLOCK as u64;
 /// The most bytes that one operation writes.
@@ -31,6 +31,17 @@ pub struct Blocks {
     prefix: Vec<u8>,
     scan: Scan,
     size: u64,
+}
+
+/// What the stored blocks of a file take, in bytes, by where they lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// In leaves that a snapshot uses as well.
+    pub shared: u64,
+    /// In leaves that were written after the newest snapshot, or will be.
+    pub alone: u64,
+    /// In buffers, on their way to a leaf.
+    pub pending: u64,
 }
 
 /// The prefix of a file's data keys: its data zone, or without one its own place.
@@ -96,6 +107,22 @@ impl Fs {
         }
         object.set_stored_bytes(blocks * BLOCK);
         Ok(blocks * BLOCK)
+    }
+
+    /// The same by where they lie, counted anew each time: reads the heads and keys of all leaves that have blocks of the file.
+    pub fn stored_where(&self, object: &Object) -> Result<Stored> {
+        let inode = regular(object)?;
+        let (prefix, end) = (data_prefix(object), inode.size.div_ceil(BLOCK));
+        let (lo, hi) = (data_key(&prefix, 0), data_key(&prefix, end));
+        let (mut scan, mut stored) = (PlaceScan::new(TreeId::Data, lo, hi), Stored::default());
+        while let Some((_, lies)) = scan.next(self.volume.store())? {
+            *match lies {
+                Lies::Shared => &mut stored.shared,
+                Lies::Alone => &mut stored.alone,
+                Lies::Pending => &mut stored.pending,
+            } += BLOCK;
+        }
+        Ok(stored)
     }
 
     /// The stored blocks `[first, end)` of a file, without their bytes.

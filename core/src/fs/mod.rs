@@ -39,7 +39,7 @@ pub use allocate::{Allocate, Seek};
 pub use attributes::Changes;
 pub use census::{Zone, ZoneKind, ZonePath, zone_path};
 pub use copy::{Copied, CopyLinks, CopyStopped, CopyTo};
-pub use data::{Blocks, data_prefix};
+pub use data::{Blocks, Stored, data_prefix};
 pub(crate) use draft::whole_blocks;
 use draft::{Delta, Draft};
 pub use make::{Attributes, New};

@@ -392,6 +392,13 @@ impl Store {
         of_node || runs.iter().any(|run| run.reference().birth <= newest)
     }
 
+    /// Whether a hold uses the place of a leaf as well: it was written before the newest one was taken, and has not changed since.
+    pub fn shares_leaf(&self, id: NodeId) -> Result<bool> {
+        let newest = self.space.newest_hold();
+        let entry = self.table.get(id)?.filter(|_| !self.is_dirty(id));
+        Ok(entry.is_some_and(|entry| entry.birth <= newest))
+    }
+
     /// Whether a node is in memory.
     pub fn has(&self, id: NodeId) -> bool {
         self.lock().has(id)

@@ -197,6 +197,42 @@ impl KeyScan {
     }
 }
 
+/// Where the value of a key lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// In a leaf that a hold uses as well.
+    Shared,
+    /// In a leaf that was written after the newest hold, or is in memory alone.
+    Alone,
+    /// In a buffer: it has not come to its leaf.
+    Pending,
+}
+
+/// A scan of keys that tells where their values lie: leaves are read without values.
+pub struct PlaceScan(Leaves<(usize, Lies)>);
+
+impl PlaceScan {
+    /// The keys within `[lo, hi)`.
+    pub fn new(tree: TreeId, lo: Key, hi: Key) -> PlaceScan {
+        PlaceScan(Leaves::new(tree, lo, Some(hi), false))
+    }
+
+    /// The next key, and where its value lies.
+    pub fn next(&mut self, store: &Store) -> Result<Option<(Key, Lies)>> {
+        let stored = |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| {
+            let lies = if store.shares_leaf(leaf.id)? { Lies::Shared } else { Lies::Alone };
+            let keys = leaf.scan_keys(&store.disk, lo, hi)?;
+            Ok(keys.into_iter().map(|(key, len)| (key, (len, lies))).collect())
+        };
+        let after = |action: &Action, before: Option<&(usize, Lies)>| {
+            let len = action.apply_len(before.map(|(len, _)| *len));
+            len.map(|len| (len, Lies::Pending))
+        };
+        let next = self.0.next(store, End::Front, stored, after)?;
+        Ok(next.map(|(key, (_, lies))| (key, lies)))
+    }
+}
+
 /// A scan that borrows the store: an iterator at a cut, from both ends.
 pub struct Cursor<'s> {
     store: &'s Store,

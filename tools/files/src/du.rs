@@ -1,13 +1,14 @@
 //! `betr du`: how much files take, by directory.
 
 use std::collections::HashSet;
+use std::ops::AddAssign;
 use std::path::PathBuf;
 
 use betr_cli::size::human;
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, JsonList, json};
 use betr_core::format::FileType;
-use betr_core::fs::{Fs, LastLink, Object, Visit, Walk};
+use betr_core::fs::{Fs, LastLink, Object, Stored, Visit, Walk};
 use betr_core::ids::Ino;
 use betr_core::text::printable;
 use betr_core::volume::Mode;
@@ -30,6 +31,15 @@ pub struct Args {
     /// Count sizes, in bytes, instead of what is stored
     #[arg(short = 'b', long)]
     bytes: bool,
+    /// Show two columns more: how much of it the present state alone uses, and how much snapshots use too
+    ///
+    /// All are in units of 1024 bytes, rounded up. Blocks of files lie in leaves, which several files share and which are written as a
+    /// whole. A block counts for snapshots if its leaf was written before the newest snapshot and not since, and for the present state if it
+    /// was written later, although the block itself may be older. A block that has not come to a leaf, but waits in a buffer, counts
+    /// in neither column. So the columns do not say what removing the files gives back, nor what dropping a snapshot does: see
+    /// betr snapshot show.
+    #[arg(long, conflicts_with_all = ["bytes", "as_of"])]
+    shared: bool,
     /// Show sizes such as 1.5 MiB
     #[arg(short = 'H', long)]
     human_readable: bool,
@@ -55,32 +65,32 @@ impl Command for Args {
         let fs = session.fs();
         let top = path.shown();
         let mut seen = HashSet::new();
-        let mut sums = vec![0];
+        let mut sums = vec![Sum::default()];
         let mut list = self.json.then(|| JsonList::new("betr.du", 1, "entries"));
         if !start.is_directory() {
-            let bytes = self.bytes_of(fs, &start, &mut seen).map_err(&at_image)?;
-            self.show(&top, bytes, io, &mut list)?;
+            let sum = self.sum_of(fs, &start, &mut seen).map_err(&at_image)?;
+            self.show(&top, sum, io, &mut list)?;
         } else {
             let mut walk = Walk::new(start);
             while let Some(visit) = walk.next(fs).map_err(&at_image)? {
                 match visit {
-                    Visit::Enter(..) => sums.push(0),
+                    Visit::Enter(..) => sums.push(Sum::default()),
                     Visit::Entry(_, entry) => {
                         let object = fs.entry_object(entry).map_err(&at_image)?;
-                        let bytes = self.bytes_of(fs, &object, &mut seen).map_err(&at_image)?;
+                        let of_file = self.sum_of(fs, &object, &mut seen).map_err(&at_image)?;
                         if let Some(sum) = sums.last_mut() {
-                            *sum += bytes;
+                            *sum += of_file;
                         }
                     }
                     Visit::Leave(path, _) => {
-                        let bytes = sums.pop().unwrap_or(0);
+                        let sum = sums.pop().unwrap_or_default();
                         if let Some(above) = sums.last_mut() {
-                            *above += bytes;
+                            *above += sum;
                         }
                         let depth = sums.len() - 1;
                         let max = if self.summarize { Some(0) } else { self.max_depth };
                         if max.is_none_or(|max| depth <= max) {
-                            self.show(&below(&top, &path), bytes, io, &mut list)?;
+                            self.show(&below(&top, &path), sum, io, &mut list)?;
                         }
                     }
                     Visit::Again(path, _) => return Err(crate::below_itself(&path)),
@@ -94,39 +104,67 @@ impl Command for Args {
     }
 }
 
+/// What some files take, in bytes. Files of 8 EiB may be many.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    all: u128,
+    /// Of that, in leaves that no snapshot uses, and in leaves that one does; with `--shared`.
+    alone: u128,
+    shared: u128,
+}
+
+impl AddAssign for Sum {
+    fn add_assign(&mut self, other: Sum) {
+        self.all += other.all;
+        self.alone += other.alone;
+        self.shared += other.shared;
+    }
+}
+
 impl Args {
-    fn bytes_of(
-        &self,
-        fs: &Fs,
-        object: &Object,
-        seen: &mut HashSet<Ino>,
-    ) -> betr_core::Result<u128> {
+    fn sum_of(&self, fs: &Fs, object: &Object, seen: &mut HashSet<Ino>) -> betr_core::Result<Sum> {
         let inode = object.inode();
         if inode.kind != FileType::Regular || (inode.links > 1 && !seen.insert(inode.ino)) {
-            return Ok(0);
+            return Ok(Sum::default());
         }
-        if self.bytes { Ok(inode.size.into()) } else { fs.stored_bytes(object).map(u128::from) }
+        if self.shared {
+            let Stored { shared, alone, pending } = fs.stored_where(object)?;
+            let [alone, shared, pending] = [alone, shared, pending].map(u128::from);
+            return Ok(Sum { all: alone + shared + pending, alone, shared });
+        }
+        let bytes = if self.bytes { inode.size } else { fs.stored_bytes(object)? };
+        Ok(Sum { all: bytes.into(), ..Sum::default() })
     }
 
     fn show(
         &self,
         path: &[u8],
-        bytes: u128,
+        sum: Sum,
         io: &mut Io,
         list: &mut Option<JsonList>,
     ) -> Result<(), Failure> {
         if let Some(list) = list {
-            // Files of 8 EiB may be many.
-            let bytes = u64::try_from(bytes).map_or_else(|_| bytes.to_string().into(), Value::from);
-            let entry = json!({ "path": json::text(path, &printable(path)), "bytes": bytes });
+            let number = |bytes: u128| {
+                u64::try_from(bytes).map_or_else(|_| bytes.to_string().into(), Value::from)
+            };
+            let path = json::text(path, &printable(path));
+            let mut entry = json!({ "path": path, "bytes": number(sum.all) });
+            if self.shared {
+                entry["alone_bytes"] = number(sum.alone);
+                entry["shared_bytes"] = number(sum.shared);
+            }
             return Ok(list.push(io, &entry)?);
         }
-        let size = match (self.human_readable, self.bytes) {
+        let size = |bytes: u128| match (self.human_readable, self.bytes) {
             (true, _) => human(u64::try_from(bytes).unwrap_or(u64::MAX)),
             (false, true) => bytes.to_string(),
             (false, false) => bytes.div_ceil(1024).to_string(),
         };
-        writeln!(io.out, "{size}\t{}", shown(path))?;
+        let mut line = size(sum.all);
+        if self.shared {
+            line = [line, size(sum.alone), size(sum.shared)].join("\t");
+        }
+        writeln!(io.out, "{line}\t{}", shown(path))?;
         Ok(())
     }
 }

@@ -129,3 +129,34 @@ fn what_is_refused_changes_nothing() {
     run("snapshot drop IMG", &image, &dir, 2);
     assert!(fs::read(&image).unwrap() == before, "the image has changed");
 }
+
+#[test]
+fn du_tells_what_snapshots_use_as_well() {
+    let (_guard, dir) = scratch();
+    let image = small_image(&dir);
+    fs::write(dir.join("data"), pattern(100_000)).unwrap();
+    run("import IMG DIR/data /data", &image, &dir, 0);
+    let du = |path: &str| -> Vec<u64> {
+        let (out, _) = run(&format!("du --json --shared -s IMG {path}"), &image, &dir, 0);
+        let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let of_path = &told["entries"][0];
+        ["bytes", "alone_bytes", "shared_bytes"].map(|key| of_path[key].as_u64().unwrap()).to_vec()
+    };
+    assert_eq!(du("/data"), [102_400, 102_400, 0]);
+    run("snapshot create IMG monday", &image, &dir, 0);
+    assert_eq!(du("/data"), [102_400, 0, 102_400]);
+    // It comes to leaves of its own, or waits in a buffer.
+    run("import IMG DIR/data /other", &image, &dir, 0);
+    let (data, other, all) = (du("/data"), du("/other"), du("/"));
+    assert_eq!((other[0], other[2]), (102_400, 0));
+    assert!(data[0] == 102_400 && data[1] + data[2] == data[0], "{data:?}");
+    assert!(all[0] > 204_800 && all[1] + all[2] <= all[0], "{all:?}");
+    let (out, _) = run("du --shared -s IMG /other", &image, &dir, 0);
+    let expected = format!("100\t{}\t0\t/other\n", other[1] / 1024);
+    assert_eq!(out, expected);
+    assert_eq!(run("du -s IMG /other", &image, &dir, 0).0, "100\t/other\n");
+    run("du --shared IMG --as-of s:monday", &image, &dir, 2);
+    run("snapshot drop IMG monday", &image, &dir, 0);
+    let data = du("/data");
+    assert_eq!(data, [102_400, 102_400, 0]);
+}

@@ -208,6 +208,11 @@ impl Space {
         self.held
     }
 
+    /// How many pages of holds and of dead lists have been written.
+    pub fn hold_pages(&self) -> u64 {
+        self.hold_pages
+    }
+
     /// At most how many pages are written for the dead list if `more` extents die.
     pub fn dead_pages_max(&self, more: u64) -> u64 {
         match self.newest_hold {
@@ -237,6 +242,7 @@ impl Space {
         let page = self.allocate()?;
         self.disk.write(page.byte(), block)?;
         self.held += 1;
+        self.hold_pages += 1;
         Ok(PagePointer { block: page, birth: birth.epoch, hash })
     }
 

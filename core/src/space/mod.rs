@@ -50,6 +50,8 @@ pub struct Space {
     dead: DeadStack,
     /// Blocks that are in use by holds alone.
     held: u64,
+    /// Pages of holds and of dead lists that were written.
+    hold_pages: u64,
     /// What the log needs until the checkpoint that is in progress is durable.
     pins: Pins,
     /// Pinned extents that were given up.
@@ -131,6 +133,7 @@ impl Space {
             newest_hold: Epoch(0),
             dead: DeadStack::default(),
             held: 0,
+            hold_pages: 0,
             pins: Pins::default(),
             kept: 0,
             scattered: 0,

@@ -28,6 +28,8 @@ pub struct Counters {
     pub scattered: u64,
     /// Leaves that were dropped unread, because range deletes cover all of their keys.
     pub pruned: u64,
+    /// Pages of snapshots, and of lists of what died and is kept by one.
+    pub hold_pages: u64,
     /// Extents that the log keeps from reuse after their node has moved on.
     pub kept: u64,
     /// Log groups that were written while a transaction was being brought into the trees. No rule of durability needs them.
@@ -43,7 +45,7 @@ impl Counters {
     }
 
     /// Each number with what it counts.
-    pub fn named(&self) -> [(&'static str, u64); 15] {
+    pub fn named(&self) -> [(&'static str, u64); 16] {
         [
             ("checkpoint", self.checkpoints),
             ("fence before the first record", self.fences),
@@ -59,6 +61,7 @@ impl Counters {
             ("everything pending carried out for space", self.drains),
             ("image scattered over free blocks", self.scattered),
             ("leaf dropped unread", self.pruned),
+            ("page written for snapshots", self.hold_pages),
             ("extent pinned after its node moved on", self.kept),
         ]
     }

@@ -197,7 +197,12 @@ impl Volume {
     /// What has been done since the volume was opened.
     pub fn counters(&self) -> Counters {
         let space = &self.trees.wait().store.space;
-        Counters { kept: space.kept(), scattered: space.scattered(), ..self.counters }
+        Counters {
+            kept: space.kept(),
+            scattered: space.scattered(),
+            hold_pages: space.hold_pages(),
+            ..self.counters
+        }
     }
 
     /// What has been asked of the device.

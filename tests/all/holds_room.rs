@@ -254,7 +254,8 @@ fn a_drop_lets_a_full_volume_be_written_again() {
                 }
             };
             println!("{what}: {written} entries after a drop of {freed:?} blocks, then {full}");
-            (all_written, fitted) = (all_written + written, fitted + u32::from(written > 0));
+            (all_written, fitted) =
+                (all_written + written, fitted + u32::from(round > 0 && written > 0));
             let doomed = model.keys().step_by(3).filter(|_| round % 3 == 2).cloned();
             let doomed: Vec<_> = doomed.collect();
             for key in doomed {
@@ -269,8 +270,8 @@ fn a_drop_lets_a_full_volume_be_written_again() {
             volume.drop_hold(&oldest).unwrap();
             assert!(all(&volume) == model, "{what}");
         }
-        // Where deletes have taken from the reserves, the next drop fills these first.
-        assert!(fitted > 6, "{name}: after {fitted} of 11 drops something fits");
+        // Not after each: what is set aside may exceed what is free by more than one drop gives back.
+        assert!(fitted >= 5, "{name}: after {fitted} of 11 drops something fits");
         for oldest in names(&volume) {
             volume.drop_hold(&oldest).unwrap();
         }

@@ -77,7 +77,7 @@ impl Places {
 
     fn add(&mut self, key: &[u8], value: &[u8]) {
         let Some(place) = MetaKey::decode(key) else { return };
-        // A value that does not decode is met by whoever looks at it.
+        // A value that does not decode is an error of the comparison of its path.
         if place.xattr.is_none()
             && let Ok(MetaValue::Inode(inode)) = MetaValue::decode(value, None)
         {

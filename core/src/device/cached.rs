@@ -26,7 +26,7 @@ struct Reads {
 }
 
 impl CachedDevice {
-    /// Remembers what is read of `base`, which nobody changes meanwhile.
+    /// Remembers what is read of `base`, which must not change meanwhile.
     pub fn new(base: Arc<dyn Device>) -> CachedDevice {
         CachedDevice { base, reads: Mutex::default() }
     }

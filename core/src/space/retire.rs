@@ -129,7 +129,7 @@ impl Space {
         Ok(())
     }
 
-    /// So many blocks, which holds alone have kept, are in use by the volume again.
+    /// `blocks` blocks that only holds used are in use by the live volume again: they count as held no more.
     pub fn revive(&mut self, blocks: u64) {
         self.held = self.held.saturating_sub(blocks);
     }

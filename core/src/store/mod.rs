@@ -469,7 +469,7 @@ impl Store {
         Ok(())
     }
 
-    /// The table of a hold, whose root is going to be written anew, as one of a table of at least so many levels.
+    /// The table of a hold, with its root marked to be written anew, at `levels` levels or more.
     pub fn table_of(&self, hold: &Hold, levels: u32) -> Result<Table> {
         let table = Table::open(self.disk.clone(), self.birth.volume, hold.table);
         let mut table = table.with_nodes(hold.nodes);

@@ -189,7 +189,7 @@ impl Table {
         assert!(self.levels <= TABLE_LEVELS_MAX, "node ids are below the table's capacity");
     }
 
-    /// The root is written with the next checkpoint, as one of a table of at least so many levels.
+    /// Marks the root to be written with the next checkpoint; adds levels until there are `levels`.
     pub fn renew_root(&mut self, levels: u32) -> Result<()> {
         while self.levels < levels {
             self.grow();

@@ -43,7 +43,7 @@ impl Volume {
         (self.drained, self.deletes, self.deletes_passed) = (Msn(0), 0, hold.nodes);
         self.whole(changed)?;
         match self.trees.wait_mut().look_at_roots() {
-            // Whoever needs one of them meets the error.
+            // An operation on that tree reads the root again, and fails with this error.
             Err(error) if error.is_unreadable() => Ok(()),
             looked => self.whole(looked),
         }

@@ -11,7 +11,7 @@ use crate::support::*;
 const MONDAY: i64 = 1_704_088_800;
 const HOUR: i64 = 3600;
 
-/// An image with snapshots that were taken so many hours after that Monday.
+/// An image with snapshots, one for each count of hours after that Monday.
 fn image_with(dir: &Path, snapshots: &[(&str, i64)]) -> PathBuf {
     let image = small_image(dir);
     for (name, hours) in snapshots {

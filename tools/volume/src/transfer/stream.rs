@@ -186,7 +186,7 @@ fn chained(before: &[u8], part: &[u8]) -> [u8; HASH_BYTES] {
     hash.finalize().into()
 }
 
-/// Writes a stream. Bytes of it up to some place may be left out: whoever gets it has them.
+/// Writes a stream. Its first `skip` bytes are left out: the receiver has them.
 pub(super) struct StreamWriter<W> {
     out: W,
     skip: u64,

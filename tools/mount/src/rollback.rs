@@ -39,8 +39,9 @@ impl Server {
         // A root that cannot be read has no names that the kernel could know and would not be told are stale.
         let _ = self.shared.read(|fs| add_names(fs, &mut names));
         let done = self.shared.change_holds(change);
-        if matches!(done, Err(Error::Input(_) | Error::NoSpace { .. })) {
-            // It was refused.
+        let is_refusal = matches!(done, Err(Error::Input(_) | Error::NoSpace { .. }));
+        // The checkpoint may meet a lack of space after the trees were switched.
+        if is_refusal && !self.look(|fs| fs.volume().has_failed()) {
             return done;
         }
         // Whether it is durable or not, what there were handles of is not there any more.

@@ -359,9 +359,10 @@ impl Volume {
         options: OpenOptions,
         survey: Option<&Survey>,
     ) -> Result<Volume> {
-        // Pages of the space map that an older checkpoint used have been written over; nothing is allocated for it.
+        // Pages of the space map that an older checkpoint used have been written over. A snapshot's state has no use for the newest
+        // ones either: nothing is allocated for it, and they are 2 blocks for each 125 MiB of the volume.
         let space = match options.mode {
-            Mode::Checkpoint if superblock.birth.epoch < newest => {
+            Mode::Checkpoint if options.hold.is_some() || superblock.birth.epoch < newest => {
                 Space::empty(disk.clone(), &Layout::of(&superblock)?)
             }
             _ => Space::load(&disk, &superblock)?,

@@ -15,7 +15,7 @@ use betr_core::node::Node;
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::tree::KeyScan;
 use betr_core::volume::{Mode, OpenOptions, Volume};
-use betr_tests::{Random, clock, made, nonces, since, tight, tiny};
+use betr_tests::{Random, clock, made, nonces, rounds, since, tight, tiny};
 use bytes::Bytes;
 
 use crate::lookups::scattered_key;
@@ -101,8 +101,10 @@ fn a_sequential_write_is_written_once() {
         file.set_len(len).unwrap();
         Arc::new(FileDevice::new(file, len))
     };
-    let large = sequential(device(5 << 30), 4 << 30, MIB);
-    assert!(large <= 1.02, "4 GiB are written {large} times");
+    // What a checkpoint adds is less, the more is written: 4 GiB, with `BETR_ROUNDS=4`, come to 1.018.
+    let large_bytes = rounds(1) << 30;
+    let large = sequential(device(large_bytes + (1 << 30)), large_bytes, MIB);
+    assert!(large <= 1.02, "{large_bytes} bytes are written {large} times");
     let small = sequential(device(1 << 30), 256 * MIB, 4 * MIB);
     assert!(small <= 1.03, "256 MiB are written {small} times");
 }

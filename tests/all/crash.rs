@@ -23,15 +23,16 @@ fn sound(exploration: &Exploration) {
 
 #[test]
 fn every_state_recovers_to_an_operation_boundary() {
-    let states = 1000 * rounds(1);
+    // A hundred thousand states are `betr dev crash`'s job, which CI runs as well.
+    let states = 500 * rounds(1);
     let explored = explore(&Workload::all(), Options { states, ..Options::default() });
     sound(&explored);
     for (name, tally) in &explored.tallies {
-        assert!(tally.distinct > 800, "{name}: only {} states", tally.distinct);
-        assert!(tally.inside > 100, "{name}: only {} inside recoveries", tally.inside);
-        assert!(tally.groups > 100, "{name}: {tally:?}");
+        assert!(tally.distinct > 400, "{name}: only {} states", tally.distinct);
+        assert!(tally.inside > 50, "{name}: only {} inside recoveries", tally.inside);
+        assert!(tally.groups > 50, "{name}: {tally:?}");
         let spread = tally.rules.get("recovery: entry spread over several nodes");
-        assert!(spread.is_some_and(|count| *count > 10), "{name}: {tally:?}");
+        assert!(spread.is_some_and(|count| *count > 5), "{name}: {tally:?}");
     }
     let count = |rule| explored.tallies.iter().filter_map(|(_, tally)| tally.rules.get(rule)).sum();
     for rule in RULES {

@@ -37,7 +37,7 @@ fn changes(a: &Fs, b: &Fs, touched: Option<&Touched>) -> Vec<Change> {
 #[test]
 fn what_two_states_share_need_not_be_read() {
     let (mut pairs, mut different) = (0, 0);
-    for seed in 0..rounds(2) {
+    for seed in 0..rounds(1) {
         for workload in Workload::all() {
             let mut setup = workload.setup;
             setup.image_bytes = 16 << 20;
@@ -51,7 +51,7 @@ fn what_two_states_share_need_not_be_read() {
                     continue;
                 }
                 run.step(step).unwrap();
-                if random.below(20) == 0 {
+                if random.below(40) == 0 {
                     let name = format!("{at}");
                     assert_eq!(run.step(&Step::Snapshot(name.clone())), Ok(Taken::Acknowledged));
                     moments.push(Moment::Snapshot(name.into()));

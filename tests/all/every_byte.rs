@@ -21,9 +21,9 @@ use bytes::Bytes;
 use crate::hostile::fill;
 use crate::mended::{mended_on, setting};
 
-/// Every 17th byte is damaged: all take a quarter of an hour of processors. Fields begin at multiples of 2, 4 and 8, so each of their bytes
+/// Every 37th byte is damaged: all take a quarter of an hour of processors. Fields begin at multiples of 2, 4 and 8, so each of their bytes
 /// has its turn in some structure.
-const BYTES_APART: usize = 17;
+const BYTES_APART: usize = 37;
 
 /// An image that uses at most 256 KiB, with nodes on two levels, pending messages, range deletes, and groups in the log, one
 /// of which binds a value late.

@@ -1,4 +1,4 @@
-//! The examples of the README, run as they stand there.
+//! The examples of the documents, run as they stand there. `BETR_BLESS=1` writes what they print into the documents.
 
 use std::fs;
 use std::path::Path;
@@ -8,41 +8,53 @@ use betr_cli::skip::need;
 
 use crate::support::scratch;
 
-/// A command of the README, and what stands below it.
+/// A command of a document, and the output below it.
 struct Example {
     command: String,
     output: String,
 }
 
-fn examples(text: &str) -> Vec<Example> {
-    let mut found: Vec<Example> = Vec::new();
+/// A piece of a document.
+enum Piece {
+    /// Lines that are no example.
+    Text(String),
+    Example(Example),
+}
+
+fn pieces(text: &str) -> Vec<Piece> {
+    let mut pieces = vec![Piece::Text(String::new())];
     let mut inside = false;
     for line in text.lines() {
-        match (inside, line.strip_prefix("$ ")) {
-            (false, _) => inside = line == "```console",
-            (true, _) if line == "```" => inside = false,
-            (true, Some(command)) => {
-                found.push(Example { command: command.into(), output: String::new() })
-            }
-            (true, None) => {
-                let example = found.last_mut().expect("a command comes before its output");
-                example.output += line;
-                example.output.push('\n');
-            }
+        inside = match inside {
+            true => line != "```",
+            false => line == "```console",
+        };
+        if let Some(command) = line.strip_prefix("$ ").filter(|_| inside) {
+            pieces.push(Piece::Example(Example { command: command.into(), output: String::new() }));
+            continue;
+        }
+        if matches!(pieces.last(), Some(Piece::Example(_))) && !inside {
+            pieces.push(Piece::Text(String::new()));
+        }
+        if let Some(Piece::Text(text) | Piece::Example(Example { output: text, .. })) =
+            pieces.last_mut()
+        {
+            *text += line;
+            text.push('\n');
         }
     }
-    found
+    pieces
 }
 
 /// Runs all commands in one shell; a line of its own ends the output of each.
-fn run_all(examples: &[Example], dir: &Path) -> Vec<String> {
+fn run_all(examples: &[&mut Example], dir: &Path) -> Vec<String> {
     const END: &str = "=== end of example ===";
     let commands =
         examples.iter().map(|example| format!("{} 2>&1; echo '{END}'\n", example.command));
     let bin = Path::new(env!("CARGO_BIN_EXE_betr")).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let output = Command::new("sh")
-        .args(["-c", &commands.collect::<String>()])
+        .args(["-c", &format!("umask 022\n{}", commands.collect::<String>())])
         .current_dir(dir)
         .env("PATH", path)
         .env_remove("SOURCE_DATE_EPOCH")
@@ -53,23 +65,57 @@ fn run_all(examples: &[Example], dir: &Path) -> Vec<String> {
     text.split(&end).map(str::to_owned).take(examples.len()).collect()
 }
 
+impl Piece {
+    fn example(&mut self) -> Option<&mut Example> {
+        match self {
+            Piece::Example(example) => Some(example),
+            Piece::Text(_) => None,
+        }
+    }
+}
+
 fn can_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists()
 }
 
-#[test]
-fn says_what_happens() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let text = fs::read_to_string(&readme).unwrap();
-    let mut examples = examples(&text);
-    assert!(examples.len() > 10);
+/// Runs the examples of a document, and compares or writes what they print.
+fn check(document: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    let mut pieces = pieces(&fs::read_to_string(&path).unwrap());
+    let mut examples: Vec<&mut Example> = pieces.iter_mut().filter_map(Piece::example).collect();
     let mounted = examples.iter().position(|example| example.command.contains("betr mount"));
-    let mounted = mounted.expect("an example of a mount");
-    if !need("root, and /dev/fuse", can_mount()) {
+    if let Some(mounted) = mounted
+        && !need("root, and /dev/fuse", can_mount())
+    {
         examples.truncate(mounted);
     }
     let (_guard, dir) = scratch();
-    for (example, found) in examples.iter().zip(run_all(&examples, &dir)) {
-        assert_eq!(found, example.output, "$ {}", example.command);
+    let found = run_all(&examples, &dir);
+    if std::env::var_os("BETR_BLESS").is_none() {
+        for (example, found) in examples.iter().zip(found) {
+            assert_eq!(found, example.output, "{document}: $ {}", example.command);
+        }
+        return;
     }
+    examples.iter_mut().zip(found).for_each(|(example, found)| example.output = found);
+    let text = |piece: &Piece| match piece {
+        Piece::Text(text) => text.clone(),
+        Piece::Example(Example { command, output }) => format!("$ {command}\n{output}"),
+    };
+    fs::write(path, pieces.iter().map(text).collect::<String>()).unwrap();
+}
+
+#[test]
+fn the_readme_says_what_happens() {
+    check("README.md");
+}
+
+#[test]
+fn the_tour_says_what_happens() {
+    check("docs/TOUR.md");
+}
+
+#[test]
+fn the_worked_image_has_these_bytes() {
+    check("docs/DATA_FILE.md");
 }

@@ -283,6 +283,13 @@ fn inode(kind: FileType) -> Inode {
 
 #[test]
 fn vectors() {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../../format/vectors");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.bind(all_vectors);
+}
+
+fn all_vectors() {
     let identity = Identity {
         volume: birth().volume,
         uuid: *b"uuid of vectors!",

@@ -22,7 +22,7 @@ const HASHED_AT_ONCE: usize = 8 << 20;
 const ENTRIES_AT_ONCE: usize = 4096;
 const BYTES_AT_ONCE: usize = 4 << 20;
 
-/// The hash of all keys and values (SPEC 18.1). It says nothing of where they are, nor of numbers that are given out next.
+/// The hash of all keys and values (`format/STREAM.md`). It says nothing of where they are, nor of numbers that are given out next.
 pub fn content_hash(volume: &Volume, seen: &mut dyn FnMut(u64)) -> Result<Hash> {
     let mut all = Sha256::new();
     all.update(CONTENT);

@@ -130,7 +130,7 @@ const LEGAL: &[(&str, &str, &str)] = &[
     ),
     ("page of snapshots", "hold, table root, birth epoch", GOING),
     ("page of snapshots", "hold, used blocks", GOING),
-    ("page of snapshots", "hold, flags", "it is for whoever thins out snapshots"),
+    ("page of snapshots", "hold, flags", "it is for tools that prune snapshots"),
     ("page of snapshots", "hold, image blocks", "it is how large the volume was"),
     ("page of snapshots", "hold, name", "it is any"),
     ("page of snapshots", "hold, next MSN", GREATER),

@@ -1,7 +1,7 @@
 //! Plans: the changes of a repair as a file, to be looked at, carried out, and taken back.
 //!
 //! A repair runs on a view of the image ([`PlanningDevice`](crate::device::PlanningDevice)), and what it changed is
-//! written to a plan (`format/SPEC.md`, section 15). A plan can be laid over the image, which stays as it is
+//! written to a plan (`format/PLAN.md`). A plan can be laid over the image, which stays as it is
 //! ([`PlanView`]); it can be applied to exactly that image ([`apply`]); and it can be turned around
 //! ([`Plan::write_inverse`]), which takes back what it did.
 //!

@@ -1,4 +1,4 @@
-//! A pack as a stream of bytes: section 16 of the format. Written in one pass, read in one pass.
+//! A pack as a stream of bytes: `format/PACK.md`. Written in one pass, read in one pass.
 //!
 //! What reads it believes nothing: rows come in order and within the image, so what is written of them is never more
 //! than the image has; memory is bounded by the window of the compression. Only the hash at the end says that all of it is

@@ -1,4 +1,4 @@
-//! A proof as a file: section 17 of the format.
+//! A proof as a file: `format/PROOF.md`.
 //!
 //! Rows of bytes of an image, under their addresses. Nothing in it is trusted: what is read of the rows verifies by the
 //! hashes that lead to it from the root, or fails. Memory is bounded by the index of the rows, which is no longer

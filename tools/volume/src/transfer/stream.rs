@@ -1,4 +1,4 @@
-//! A stream of contents: section 18.2 of the format.
+//! A stream of contents: `format/STREAM.md`.
 //!
 //! A header, then chunks of entries. Each is followed by a hash that covers the hash before it, so a stream that verifies up to some byte is
 //! the one that its header names, up to there: what has come may be kept, and the rest be sent another time. Memory is bounded by a chunk.

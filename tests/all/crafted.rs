@@ -271,7 +271,7 @@ fn look(bytes: &[u8]) {
         let line = [&["explain", image][..], words].concat();
         let args = <ExplainLine as clap::Parser>::try_parse_from(line).unwrap().args;
         let (mut out, mut err) = (Printed(0), Vec::new());
-        let _ = betr_explain::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
+        let _ = betr_dump::explain::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
     }
     let line = ["pack", image, "-"];
     let args = <PackLine as clap::Parser>::try_parse_from(line).unwrap().args;
@@ -281,7 +281,7 @@ fn look(bytes: &[u8]) {
         let line = [&["prove", image][..], words].concat();
         let args = <ProveLine as clap::Parser>::try_parse_from(line).unwrap().args;
         let (mut out, mut err) = (Printed(0), Vec::new());
-        let _ = betr_proof::prove::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
+        let _ = betr_pack::proof::prove::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
     }
     // The inspector says what is wrong as well, and goes no further than that.
     for words in [&["node"][..], &["space"], &["zones"], &["key"], &["log"], &["refs"], &["hex"]] {
@@ -298,7 +298,7 @@ fn look(bytes: &[u8]) {
             let line = [&["diff", a, b][..], words].concat();
             let args = <DiffLine as clap::Parser>::try_parse_from(line).unwrap().args;
             let (mut out, mut err) = (Printed(0), Vec::new());
-            let done = betr_diff::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
+            let done = betr_dump::diff::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
             // What can be read is as it is.
             assert!(a != b || done.is_err() || out.0 == 0, "{words:?}: it differs from itself");
         }
@@ -315,19 +315,19 @@ struct InspectLine {
 #[derive(clap::Parser)]
 struct ProveLine {
     #[command(flatten)]
-    args: betr_proof::prove::Args,
+    args: betr_pack::proof::prove::Args,
 }
 
 #[derive(clap::Parser)]
 struct DiffLine {
     #[command(flatten)]
-    args: betr_diff::Args,
+    args: betr_dump::diff::Args,
 }
 
 #[derive(clap::Parser)]
 struct ExplainLine {
     #[command(flatten)]
-    args: betr_explain::Args,
+    args: betr_dump::explain::Args,
 }
 
 #[derive(clap::Parser)]

@@ -185,7 +185,7 @@ fn what_is_explained_of_a_fixed_image() {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        args: betr_explain::Args,
+        args: betr_dump::explain::Args,
     }
     let image = image("explain");
     for (name, words) in [
@@ -198,7 +198,7 @@ fn what_is_explained_of_a_fixed_image() {
         let words = [&["explain", image.0.to_str().unwrap()], words].concat();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let args = Line::try_parse_from(words).unwrap().args;
-        let exit = betr_explain::run(&args, &mut Io::plain(&mut out, &mut err)).unwrap();
+        let exit = betr_dump::explain::run(&args, &mut Io::plain(&mut out, &mut err)).unwrap();
         assert_eq!((exit.code(), &err[..]), (0, &b""[..]), "{name}");
         insta::assert_snapshot!(format!("explain_{name}"), String::from_utf8(out).unwrap());
     }

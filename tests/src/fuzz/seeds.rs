@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use betr_copy::host::{Kind, Meta};
+use betr_copy::tar::{Segments, Writer};
 use betr_core::anatomy::Kind as Structure;
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::format::*;
 use betr_core::ids::*;
-use betr_host::{Kind, Meta};
-use betr_tar::{Segments, Writer};
 use bytes::Bytes;
 
 use super::image::Sound;
@@ -125,7 +125,7 @@ fn of_action(action: &Action) -> Option<Vec<u8>> {
 
 fn archive() -> Vec<u8> {
     let mut writer = Writer::new(vec![0]);
-    let time = betr_host::Time { secs: 5, nanos: 1 };
+    let time = betr_copy::host::Time { secs: 5, nanos: 1 };
     let meta = |kind| Meta {
         xattrs: vec![(b"user.a".to_vec(), b"b".to_vec())],
         ..Meta::new(kind, 0o640, time)

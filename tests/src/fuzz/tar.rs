@@ -2,8 +2,8 @@
 
 use std::io::Cursor;
 
-use betr_host::{Kind, Meta};
-use betr_tar::{Archive, Input as Source, Member, Segments, TarError, What, Writer};
+use betr_copy::host::{Kind, Meta};
+use betr_copy::tar::{Archive, Input as Source, Member, Segments, TarError, What, Writer};
 
 use super::Input;
 

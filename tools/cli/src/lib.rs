@@ -1,7 +1,7 @@
 //! What the betr tools share that is not about the format.
 //!
 //! Streams, exit codes, sizes, times, opening and creating images safely, and recognising what
-//! else an image may hold. Only [`volume`], [`snapshots`] and [`plan`] know the inside of an image: a mistake in the format
+//! else an image may hold. Only [`volume`], [`snapshots`], [`plan`] and [`trial`] know the inside of an image: a mistake in the format
 //! cannot weaken the checks that keep a tool from destroying somebody's data.
 #![forbid(unsafe_code)]
 
@@ -25,6 +25,7 @@ pub mod size;
 pub mod skip;
 pub mod snapshots;
 pub mod time;
+pub mod trial;
 pub mod view;
 pub mod volume;
 pub mod words;

@@ -3,10 +3,10 @@
 //! What was there before under the name of a member is replaced, as tar does: a directory stays with what is in it, and gets
 //! new attributes.
 
+use crate::host::{Excludes, Kind};
+use crate::tar::{Archive, ArchiveLinks, Member, What};
 use betr_core::fs::{Fs, Object};
 use betr_core::text::Brief;
-use betr_host::{Excludes, Kind};
-use betr_tar::{Archive, ArchiveLinks, Member, What};
 
 use crate::fill::{Clash, Fill, Making};
 use crate::{CopyError, ImportOptions, Imported};

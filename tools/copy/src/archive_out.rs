@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::io::Write;
 
+use crate::host::Excludes;
+use crate::tar::{Segments, Writer};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object, Seek, Visit, Walk};
 use betr_core::ids::Ino;
 use betr_core::text::Brief;
-use betr_host::Excludes;
-use betr_tar::{Segments, Writer};
 
 use crate::meta::meta_of;
 use crate::{CopyError, Exported, tally};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::host::Excludes;
 use betr_core::text::printable;
-use betr_host::Excludes;
 
 use crate::{Numbers, Owners};
 

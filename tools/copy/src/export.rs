@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use crate::host::{Excludes, Target, Warning};
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object, Visit, Walk};
 use betr_core::ids::Ino;
-use betr_host::{Excludes, Target, Warning};
 
 use crate::meta::{kind_of, meta_of};
 use crate::{CopyError, join, tally};

@@ -9,12 +9,12 @@
 
 use std::collections::BTreeSet;
 
+use crate::host::{Kind, Meta};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Changes, Fs, LastLink, New, Object, components};
 use betr_core::ids::{Ino, Time};
 use betr_core::path::Operand;
-use betr_host::{Kind, Meta};
 
 use crate::meta::file_type;
 use crate::put::Put;
@@ -167,7 +167,7 @@ impl<'f> Fill<'f> {
             return Ok(true);
         };
         // Its time is what the layer says of it, or it has changed now.
-        self.enter(parent, betr_host::Time { secs: 0, nanos: 0 })?;
+        self.enter(parent, crate::host::Time { secs: 0, nanos: 0 })?;
         self.last();
         match hidden {
             OPAQUE => self.remove_older(path, &directory)?,
@@ -230,7 +230,7 @@ impl<'f> Fill<'f> {
         &mut self,
         path: &[u8],
         object: &Object,
-        time: betr_host::Time,
+        time: crate::host::Time,
     ) -> Result<(), CopyError> {
         let name = self.enter_parent(path, time)?;
         let directory = self.last().directory.clone();
@@ -290,7 +290,7 @@ impl<'f> Fill<'f> {
     fn enter_parent<'p>(
         &mut self,
         path: &'p [u8],
-        time: betr_host::Time,
+        time: crate::host::Time,
     ) -> Result<&'p [u8], CopyError> {
         let (parent, name) = split(path);
         self.enter(parent, time)?;
@@ -298,7 +298,7 @@ impl<'f> Fill<'f> {
     }
 
     /// Goes to the directory at `path`. What is missing on the way is made, with the time of what calls for it.
-    fn enter(&mut self, path: &[u8], time: betr_host::Time) -> Result<(), CopyError> {
+    fn enter(&mut self, path: &[u8], time: crate::host::Time) -> Result<(), CopyError> {
         let names: Vec<&[u8]> = components(path).collect();
         let stays = |(level, name): &(&Level, &&[u8])| level.name == **name;
         let common = self.open[1..].iter().zip(&names).take_while(stays).count();

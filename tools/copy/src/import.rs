@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
+use crate::host::{Entry, Kind, Links, Meta, Source};
 use betr_core::fs::{CopyTo, Fs, Object};
 use betr_core::ids::Ino;
-use betr_host::{Entry, Kind, Links, Meta, Source};
 
 use crate::fill::{Clash, Fill, Making, NextPiece, empty_directory};
 use crate::{CopyError, ImportOptions, Imported, join};

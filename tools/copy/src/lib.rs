@@ -1,7 +1,7 @@
 //! Trees between the host or a tar archive and an image, in both directions: what `mkfs -d`, `import`,
 //! `export` and `salvage` share.
 //!
-//! It joins `betr-host`, which knows files of the host, and `betr-tar`, which knows archives, with the file system
+//! It joins [`host`], which knows files of the host, and [`tar`], which knows archives, with the file system
 //! of `betr-core`. Whether and when anything becomes durable is the caller's to say.
 
 mod archive_in;
@@ -9,6 +9,7 @@ mod archive_out;
 mod args;
 mod export;
 mod fill;
+pub mod host;
 mod import;
 mod meta;
 mod needs;
@@ -16,6 +17,7 @@ mod options;
 mod put;
 mod salvage;
 pub mod tally;
+pub mod tar;
 
 pub use archive_in::{ArchiveOptions, import_archive};
 pub use archive_out::export_archive;
@@ -33,10 +35,10 @@ pub use salvage::{Salvaged, salvage};
 pub enum CopyError {
     /// The host failed, or a source changed.
     #[error(transparent)]
-    Host(#[from] betr_host::HostError),
+    Host(#[from] crate::host::HostError),
     /// An archive is damaged, or could not be read.
     #[error(transparent)]
-    Archive(#[from] betr_tar::TarError),
+    Archive(#[from] crate::tar::TarError),
     /// The image failed, or is full.
     #[error(transparent)]
     Image(#[from] betr_core::Error),

@@ -1,9 +1,9 @@
 //! Metadata of the host's kind and of an image's kind, one from the other.
 
+use crate::host::{Kind, Meta};
 use betr_core::format::{FileType, Inode};
 use betr_core::fs::{Fs, Object};
 use betr_core::ids::Time;
-use betr_host::{Kind, Meta};
 
 use crate::CopyError;
 
@@ -58,10 +58,10 @@ pub fn file_type(kind: &Kind) -> FileType {
     }
 }
 
-pub(crate) fn time_of(time: betr_host::Time) -> Time {
+pub(crate) fn time_of(time: crate::host::Time) -> Time {
     Time { secs: time.secs, nanos: time.nanos }
 }
 
-fn host_time(time: Time) -> betr_host::Time {
-    betr_host::Time { secs: time.secs, nanos: time.nanos }
+fn host_time(time: Time) -> crate::host::Time {
+    crate::host::Time { secs: time.secs, nanos: time.nanos }
 }

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::host::{Excludes, Kind, Links, Meta, Source};
+use crate::tar::{Archive, ArchiveLinks, Member, What};
 use betr_core::fs::components;
-use betr_host::{Excludes, Kind, Links, Meta, Source};
-use betr_tar::{Archive, ArchiveLinks, Member, What};
 
 use crate::fill::NextPiece;
 use crate::put::trimmed;

@@ -1,8 +1,8 @@
 //! How a tree is taken over into an image, and what became of it.
 
+use crate::host::{Kind, Meta};
 use betr_core::fs::Attributes;
 use betr_core::ids::Time;
-use betr_host::{Kind, Meta};
 
 use crate::CopyError;
 use crate::meta::time_of;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use crate::host::{Kind, Meta};
 use betr_core::fs::{Attributes, Changes, Fs, New, Object};
-use betr_host::{Kind, Meta};
 use bytes::Bytes;
 
 use crate::fill::NextPiece;

@@ -8,11 +8,11 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::Path;
 
+use crate::host::{FileWriter, HostError, Target, Warning};
 use betr_core::format::FileType;
 use betr_core::format::limits::FILE_BLOCK;
 use betr_core::fs::{Fs, Object, Visit, Walk};
 use betr_core::ids::Ino;
-use betr_host::{FileWriter, HostError, Target, Warning};
 
 use crate::export::PIECE;
 use crate::meta::{bare_meta_of, kind_of, meta_of};

@@ -7,6 +7,8 @@
 //! checkpoint, as a replay makes them in memory. The log is shown as it stands on the device, up to the moment.
 
 mod all;
+pub mod diff;
+pub mod explain;
 mod log;
 mod messages;
 mod node;

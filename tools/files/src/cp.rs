@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io, show, time};
+use betr_copy::host::{Excludes, Kind, Source};
 use betr_copy::{CopyError, ExportInto, Exported, ImportLinks, ImportOptions, Owners, import_over};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
 use betr_core::fs::{CopyLinks, CopyStopped, CopyTo, LastLink, Object, Slot};
 use betr_core::path::{Last, Operand};
 use betr_core::volume::Mode;
-use betr_host::{Excludes, Kind, Source};
 
 use crate::session::entry_of;
 use crate::{Command, Session, copy_failure};
@@ -70,7 +70,7 @@ impl Command for Args {
 /// What is copied into an image.
 enum Original {
     Image(Object),
-    Host(Box<Source>, betr_host::Links, Kind),
+    Host(Box<Source>, betr_copy::host::Links, Kind),
 }
 
 /// The destination of one source.
@@ -156,7 +156,7 @@ impl Args {
                 (Original::Image(session.look_up(&path, self.last_link())?.object), path)
             }
             Side::Host(path) => {
-                let host = |error: betr_host::HostError| Failure::failed(error.to_string());
+                let host = |error: betr_copy::host::HostError| Failure::failed(error.to_string());
                 let source = match self.recursive {
                     true => Source::open_link(&path),
                     false => Source::open_followed(&path),

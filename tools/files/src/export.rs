@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use betr_cli::progress::{self, Meter};
 use betr_cli::view::{PastArgs, View};
 use betr_cli::{Exit, Failure, Io};
+use betr_copy::host::{Excludes, HostError};
 use betr_copy::{CopyError, ExcludeArgs, tally};
 use betr_core::fs::{Fs, LastLink, Object, Resolved, components};
 use betr_core::volume::Mode;
-use betr_host::{Excludes, HostError};
 
 use crate::{Command, Session, copy_failure};
 

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use betr_cli::progress::Meter;
 use betr_cli::view::View;
 use betr_cli::{Exit, Failure, Io, time};
+use betr_copy::host::{Excludes, Links, Source};
+use betr_copy::tar::{Archive, ArchiveLinks};
 use betr_copy::{
     ArchiveOptions, CopyError, ExcludeArgs, ImportOptions, OwnerArgs, archive_links,
     empty_directory, import_archive, import_entry, merge_tree, tally,
@@ -12,8 +14,6 @@ use betr_copy::{
 use betr_core::format::FileType;
 use betr_core::fs::{Fs, Object, Slot};
 use betr_core::volume::Mode;
-use betr_host::{Excludes, Links, Source};
-use betr_tar::{Archive, ArchiveLinks};
 
 use crate::{Command, Session, copy_failure};
 
@@ -149,14 +149,14 @@ impl Command for Args {
 
 fn is_directory(source: &Source) -> Result<bool, Failure> {
     let root = source.root().map_err(|error| Failure::failed(error.to_string()))?;
-    Ok(root.kind == betr_host::Kind::Directory)
+    Ok(root.kind == betr_copy::host::Kind::Directory)
 }
 
 fn open(args: &Args) -> Result<Contents, Failure> {
     let excludes = args.excludes.excludes().map_err(Failure::usage)?;
     let is_stdin = args.source == Path::new("-");
     if !is_stdin && !args.tar && !args.oci {
-        let host = |error: betr_host::HostError| Failure::failed(error.to_string());
+        let host = |error: betr_copy::host::HostError| Failure::failed(error.to_string());
         let source = Source::open(&args.source).map_err(host)?;
         let source = source.exclude_caches(args.exclude_caches).exclude(excludes);
         let links = source.links().map_err(host)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use betr_cli::image::Access;
 use betr_cli::plan::{self as sidecar, refused};
+use betr_cli::trial::Explanation;
 use betr_cli::volume::{failure, open_device};
 use betr_cli::{Exit, Failure, Io, show as text};
 use betr_core::Error;
@@ -13,7 +14,7 @@ use betr_core::device::Device;
 use betr_core::format::PlanKind;
 use betr_core::plan::{Plan, Standing, apply, locate};
 
-use crate::plan::{self, Explanation};
+use crate::plan;
 use crate::progress::Meter;
 use crate::show::Applied;
 use crate::{Args, outcome, show};

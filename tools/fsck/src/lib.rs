@@ -11,8 +11,8 @@ mod paths;
 mod plan;
 mod progress;
 mod repair;
+pub mod salvage;
 mod show;
-mod trial;
 pub mod undo;
 
 use std::path::{Path, PathBuf};
@@ -29,9 +29,7 @@ use betr_core::check::{
 use betr_core::disk::Disk;
 use betr_core::volume::read_identity;
 
-pub use plan::Explanation;
 use progress::Meter;
-pub use trial::Trial;
 
 /// How it ends, as fsck(8) says.
 pub const EXIT_CODES: ExitCodes = ExitCodes {

@@ -5,15 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use betr_cli::image::NewImage;
+use betr_cli::trial::{Explanation, Trial};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show as text};
 use betr_core::check::{Repairable, Report};
 use betr_core::device::{Device, Scratch};
 use betr_core::plan::{Plan, Standing};
 
-use crate::plan::Explanation;
 use crate::show::Repaired;
-use crate::trial::Trial;
 use crate::{Args, apply, outcome, plan, show};
 
 /// An error if a file is there already that is to be made: before the work begins.

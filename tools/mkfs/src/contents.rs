@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use betr_cli::Failure;
+use betr_copy::host::{Excludes, Links, Source};
+use betr_copy::tar::{Archive, ArchiveLinks};
 use betr_copy::{
     ArchiveOptions, CopyError, ImportOptions, Imported, Needs, archive_links, import_archive,
     import_tree,
 };
 use betr_core::fs::Fs;
-use betr_host::{Excludes, Links, Source};
-use betr_tar::{Archive, ArchiveLinks};
 
 /// How another program's archive is handed over.
 const PIPED: &str = "betr mkfs IMAGE SIZE -d -";
@@ -31,7 +31,7 @@ impl Contents {
         let is_stdin = path.as_os_str() == "-";
         // What cannot be looked at is reported as a tree that cannot be opened.
         if !is_stdin && meta.as_ref().map_or(true, |meta| meta.is_dir()) {
-            let host = |error: betr_host::HostError| Failure::failed(error.to_string());
+            let host = |error: betr_copy::host::HostError| Failure::failed(error.to_string());
             let source = Source::open(path).map_err(host)?;
             let source = source.exclude_caches(caches).exclude(excludes);
             let links = source.links().map_err(host)?;

@@ -6,6 +6,7 @@
 
 mod file;
 mod list;
+pub mod proof;
 #[cfg(test)]
 mod tests;
 pub mod unpack;

@@ -69,9 +69,9 @@ fn codes(tool: &str) -> ExitCodes {
         "fsck" => betr_fsck::EXIT_CODES,
         "probe" => betr_volume::probe::EXIT_CODES,
         "mount" => betr_mount::EXIT_CODES,
-        "salvage" => betr_salvage::EXIT_CODES,
-        "diff" => betr_diff::EXIT_CODES,
-        "verify" | "verify-proof" => betr_proof::EXIT_CODES,
+        "salvage" => betr_fsck::salvage::EXIT_CODES,
+        "diff" => betr_dump::diff::EXIT_CODES,
+        "verify" | "verify-proof" => betr_pack::proof::EXIT_CODES,
         "" => crate::EXIT_CODES,
         _ => GENERAL,
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use betr_host::{Kind, Meta, Time};
-use betr_tar::Writer;
+use betr_copy::host::{Kind, Meta, Time};
+use betr_copy::tar::Writer;
 
 use crate::support::*;
 

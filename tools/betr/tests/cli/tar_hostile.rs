@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use betr_host::{Kind, Meta, Time};
-use betr_tar::{Segments, Writer};
+use betr_copy::host::{Kind, Meta, Time};
+use betr_copy::tar::{Segments, Writer};
 
 use crate::support::*;
 

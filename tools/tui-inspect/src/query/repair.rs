@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use betr_cli::scratch;
+use betr_cli::trial::Trial;
 use betr_cli::volume::{clock_now, nonces};
 use betr_core::address::Address;
 use betr_core::check::{CheckOptions, Repairable};
 use betr_core::format::Magic;
 use betr_core::mend::MissingPart;
 use betr_core::text::printable;
-use betr_fsck::Trial;
 
 use super::{range, text};
 use crate::image::Image;

@@ -1,0 +1,61 @@
+//! Finding which names of a tree are hard links of each other, before it is read: one pass over all names, without data or
+//! extended attributes. The tree may change afterwards; then a link becomes a file of its own.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{FileType, statat};
+
+use crate::host::error::Result;
+use crate::host::source::{Source, no_follow};
+use crate::host::walk;
+
+/// For each object other than a directory that has more than one name on its file system, by device and number: how many
+/// of them are in a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Links(HashMap<(u64, u64), u64>);
+
+impl Links {
+    /// The objects, and how many names each has in the tree.
+    pub fn iter(&self) -> impl Iterator<Item = ((u64, u64), u64)> + '_ {
+        self.0.iter().map(|(object, names)| (*object, *names))
+    }
+
+    /// Looks at one name. Returns what it names.
+    fn add(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<FileType> {
+        let stat = statat(dir, name, no_follow())?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::Directory && stat.st_nlink > 1 {
+            *self.0.entry((stat.st_dev, stat.st_ino)).or_default() += 1;
+        }
+        Ok(kind)
+    }
+}
+
+/// Looks at the whole of `source`.
+pub(crate) fn find(source: &Source) -> Result<Links> {
+    let mut links = Links::default();
+    if let Some((dir, name)) = source.single() {
+        links.add(dir, name).map_err(|errno| source.io("look at", b"", errno))?;
+        return Ok(links);
+    }
+    // Paths and not open directories, of which a deep tree would take too many.
+    let mut waiting = vec![Vec::new()];
+    while let Some(path) = waiting.pop() {
+        let dir = source.open_directory(&path)?;
+        source.for_each_name(dir.as_fd(), &path, |name, _, kind| {
+            let name = name.to_bytes();
+            let kind = match kind {
+                FileType::Directory => kind,
+                _ => links
+                    .add(dir.as_fd(), name)
+                    .map_err(|errno| source.io("look at", &walk::join(&path, name), errno))?,
+            };
+            if kind == FileType::Directory {
+                waiting.push(walk::join(&path, name));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(links)
+}

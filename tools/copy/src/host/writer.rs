@@ -1,0 +1,64 @@
+//! Writing the data of one regular file, holes included.
+//!
+//! A [`FileWriter`] owns a file that was just made and nobody else has open, so
+//! what is not written reads as zeros and takes no room. It does not wait for
+//! the device (see [`crate::host::Target::sync`]) and knows nothing of metadata.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::{Errno, pwrite};
+
+use crate::host::error::{HostError, Result};
+
+/// A regular file that is being written.
+#[derive(Debug)]
+pub struct FileWriter {
+    fd: OwnedFd,
+    path: Vec<u8>,
+    /// The end of what has been written.
+    end: u64,
+}
+
+impl FileWriter {
+    /// Writes to `fd`, a new and empty file that is called `path` in messages.
+    pub(crate) fn new(fd: OwnedFd, path: Vec<u8>) -> Self {
+        Self { fd, path, end: 0 }
+    }
+
+    /// Writes all of `data` at `offset`. What is never written is a hole.
+    pub fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            match pwrite(&self.fd, rest, at) {
+                Ok(0) => return Err(self.io("write", Errno::IO)),
+                Ok(written) => {
+                    at += written as u64;
+                    rest = &rest[written..];
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.io("write", errno)),
+            }
+        }
+        self.end = self.end.max(at);
+        Ok(())
+    }
+
+    /// Gives the file the size `size`, with a hole behind the last data if
+    /// there are none up to it, and closes it. Data past `size` are an error.
+    pub fn finish(self, size: u64) -> Result<()> {
+        if self.end > size {
+            return Err(HostError::NotSupported {
+                path: self.path,
+                what: "it was given data past its size",
+            });
+        }
+        if self.end < size {
+            rustix::fs::ftruncate(&self.fd, size).map_err(|errno| self.io("extend", errno))?;
+        }
+        Ok(())
+    }
+
+    fn io(&self, op: &'static str, errno: Errno) -> HostError {
+        HostError::io(op, self.path.clone(), errno)
+    }
+}

@@ -105,7 +105,7 @@ fn bytes(digits: &str) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explore::Random;
+    use crate::random::Random;
 
     #[test]
     fn addresses_are_read_as_they_are_printed() {

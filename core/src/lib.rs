@@ -2,10 +2,8 @@
 //!
 //! Imports run downwards in the order of the list below: `format` and `device` know nobody,
 //! `volume` owns the engine, `kv`, `fs` and `check` stand on top of it, `mend` repairs what `check` finds, `plan` is
-//! about repairs that are looked at first, `anatomy` says what every byte is, `redact` copies an image without contents,
-//! `explore` looks at all of it, `damage` spoils
-//! it. There is no global state, no
-//! terminal and no argument parsing here; the device, the clock and every source of randomness are
+//! about repairs that are looked at first, `anatomy` says what every byte is, `redact` copies an image without
+//! contents. There is no global state, no terminal and no argument parsing here; the device, the clock and every source of randomness are
 //! handed in, so that a run can be repeated exactly.
 
 pub mod address;
@@ -14,6 +12,8 @@ pub mod ids;
 pub mod mutation;
 pub mod path;
 mod pool;
+#[cfg(test)]
+mod random;
 pub mod text;
 
 pub mod device;
@@ -55,9 +55,5 @@ mod tuning;
 pub mod anatomy;
 
 pub mod redact;
-
-pub mod explore;
-
-pub mod damage;
 
 pub use error::{Error, Place, Result};

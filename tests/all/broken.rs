@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use betr_core::check::{CATALOG, CheckOptions, Code, Severity, check};
-use betr_core::damage::make_broken;
 use betr_core::device::{Device, MemoryDevice};
+use betr_lab::damage::make_broken;
 
 const ALL: CheckOptions = CheckOptions::ALL;
 

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use betr_core::check::{CATALOG, CheckOptions, Progress, Report, check, memory_needed};
-use betr_core::damage::make_broken;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, New};
 use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_lab::damage::make_broken;
 use betr_tests::{Random, made, tiny};
 use bytes::Bytes;
 

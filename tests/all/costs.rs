@@ -6,7 +6,6 @@ use std::sync::Arc;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, FileDevice, MemoryDevice};
 use betr_core::disk::IoCounts;
-use betr_core::explore::devices::{Event, FaultyDevice, RecordingDevice};
 use betr_core::format::{FileType, Key};
 use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
@@ -15,6 +14,7 @@ use betr_core::node::Node;
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::tree::KeyScan;
 use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_lab::explore::devices::{Event, FaultyDevice, RecordingDevice};
 use betr_tests::{Random, clock, made, nonces, rounds, since, tight, tiny};
 use bytes::Bytes;
 

@@ -1,8 +1,8 @@
 //! Crash exploration: every event of every workload, and many of the states that a power cut may leave
-//! there. What each state must satisfy stands in `betr_core::explore`.
+//! there. What each state must satisfy stands in `betr_lab::explore`.
 
-use betr_core::explore::devices::Fate;
-use betr_core::explore::{
+use betr_lab::explore::devices::Fate;
+use betr_lab::explore::{
     Cut, Exploration, Failure, Fill, Flaw, Options, Setup, State, Step, Story, Workload, explore,
     parse, print,
 };

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use betr_cli::Io;
 use betr_core::check::{CATALOG, Code};
-use betr_core::damage::make_broken;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::Time;
 use betr_core::volume::Mode;
+use betr_lab::damage::make_broken;
 use betr_tests::{clock, create, open, tight, tiny};
 use bytes::Bytes;
 use clap::Parser;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use betr_core::check::{CheckOptions, Code, check};
 use betr_core::device::{Device, FileDevice, HoldingDevice, MemoryDevice};
 use betr_core::disk::Disk;
-use betr_core::explore::devices::{Call, FaultyDevice, Trouble};
 use betr_core::format::{FileType, Superblock};
 use betr_core::fs::{Attributes, Changes, Fs, New};
 use betr_core::ids::{Epoch, Extent, Msn, Time, TreeId};
@@ -16,6 +15,7 @@ use betr_core::node::Node;
 use betr_core::space::slot_block;
 use betr_core::volume::{Mode, read_identity, slots_of};
 use betr_core::{Error, Result};
+use betr_lab::explore::devices::{Call, FaultyDevice, Trouble};
 use betr_tests::{Random, clock, formatted, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 

@@ -7,13 +7,13 @@ use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::error::Refusal;
-use betr_core::explore::{Random, Run, Setup, Step, random_steps};
 use betr_core::format::{FileType, ZoneSizes};
 use betr_core::fs::{Allocate, Attributes, Changes, Fs, New, Object, Over, Seek, zone_path};
 use betr_core::ids::Time;
 use betr_core::mend::repair;
 use betr_core::store::Geometry;
 use betr_core::volume::Mode;
+use betr_lab::explore::{Random, Run, Setup, Step, random_steps};
 use betr_tests::{made, rounds};
 use bytes::Bytes;
 

@@ -10,7 +10,6 @@ use betr_core::anatomy::{Area, Ground, Purpose};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
-use betr_core::explore::devices::ForkDevice;
 use betr_core::format::{Action, Key, Op, RecordMessage};
 use betr_core::ids::{Time, TreeId};
 use betr_core::store::Geometry;
@@ -18,6 +17,7 @@ use betr_core::volume::{
     Content, CreateOptions, HoldChange, Mode, OpenOptions, Pruned, Ring, Transaction, Volume,
     holds_of, read_identity,
 };
+use betr_lab::explore::devices::ForkDevice;
 use betr_tests::{LATE_BYTES, Random, creation, middling, nonces, rounds, tight, tiny};
 
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use betr_core::Error;
 use betr_core::device::{Device, HoldingDevice, MemoryDevice};
 use betr_core::disk::Disk;
-use betr_core::explore::devices::FaultyDevice;
 use betr_core::format::limits::SUPERBLOCK_SLOTS;
 use betr_core::format::{Action, Dead, Hold, Key, Op, RecordMessage};
 use betr_core::ids::{BLOCK_SIZE, BlockNr, Time, TreeId};
 use betr_core::space::{DeadPages, Layout, slot_block};
 use betr_core::store::Geometry;
 use betr_core::volume::{HoldChange, Mode, OpenOptions, Transaction, Volume, slots_of};
+use betr_lab::explore::devices::FaultyDevice;
 use betr_tests::{Random, middling, rounds, tiny};
 
 use crate::holds::{Model, all, change, checkpoint, made, opened, options, snapshot, sound};

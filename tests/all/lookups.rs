@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
-use betr_core::explore::devices::FaultyDevice;
 use betr_core::format::Entry;
 use betr_core::ids::{Height, NodeId, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::node::Node;
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::Mode;
+use betr_lab::explore::devices::FaultyDevice;
 use betr_tests::{Random, nonces};
 
 const MIB: u64 = 1 << 20;

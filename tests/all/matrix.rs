@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 
 use betr_core::anatomy::{Anatomy, Field, Kind, Part};
 use betr_core::check::{CheckOptions, Repairable, Severity, check};
-use betr_core::damage::{Damage, Verb};
 use betr_core::device::Device;
 use betr_core::disk::Disk;
-use betr_core::explore::devices::ForkDevice;
 use betr_core::ids::Time;
 use betr_core::mend::repair_all;
+use betr_lab::damage::{Damage, Verb};
+use betr_lab::explore::devices::ForkDevice;
 use betr_tests::contents::{Contents, all_is_told};
 
 use crate::{crafted, hostile, mended};

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use betr_core::Error;
 use betr_core::device::MemoryDevice;
-use betr_core::explore::{Flaw, Remembered, Story, Workload};
 use betr_core::format::{FileType, Superblock};
 use betr_core::fs::{Attributes, Clock, Fs, New, open_as_of};
 use betr_core::ids::Time;
 use betr_core::store::CacheBudget;
 use betr_core::volume::{Counters, Mode, Moment, OpenOptions, Volume};
+use betr_lab::explore::{Flaw, Remembered, Story, Workload};
 use betr_tests::{create, nonces, rounds, tiny};
 use bytes::Bytes;
 

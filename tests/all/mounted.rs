@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use betr_cli::skip::need;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::explore::devices::{Call, FaultyDevice, ForkDevice, RecordingDevice, Trouble};
-use betr_core::explore::{Broken, Model, Step, Sweep, random_steps};
 use betr_core::fs::{Allocate, Fs};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::store::Geometry;
 use betr_core::volume::{Blocks, Mode};
+use betr_lab::explore::devices::{Call, FaultyDevice, ForkDevice, RecordingDevice, Trouble};
+use betr_lab::explore::{Broken, Model, Step, Sweep, random_steps};
 use betr_mount::Mounted;
 use betr_tests::{Gate, Keeper, Random, clock, formatted, made, open, rounds, tight, tiny};
 

@@ -10,13 +10,13 @@ use betr_core::anatomy::Anatomy;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
-use betr_core::explore::Random;
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{Time, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{CreateOptions, Mode, OpenOptions, Volume};
+use betr_lab::explore::Random;
 use betr_tests::creation;
 use bytes::Bytes;
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use betr_cli::Io;
 use betr_core::check::CATALOG;
-use betr_core::damage::make_broken;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::{FileType, Op};
 use betr_core::fs::{Attributes, Fs, New, Over};
 use betr_core::history::tell;
 use betr_core::ids::Time;
 use betr_core::volume::Mode;
+use betr_lab::damage::make_broken;
 use betr_tests::{clock, create, made, open, tight, tiny};
 use bytes::Bytes;
 use clap::Parser;

@@ -6,14 +6,14 @@ use betr_core::Error;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
-use betr_core::explore::devices::{ForkDevice, RecordingDevice};
-use betr_core::explore::{Broken, Model, Step, Sweep, parse, perform};
 use betr_core::format::Identity;
 use betr_core::fs::Fs;
 use betr_core::ids::{BLOCK_SIZE, Extent, NodeId, Time};
 use betr_core::mend::repair;
 use betr_core::space::slot_block;
 use betr_core::volume::{Mode, OpenOptions, Volume, read_identity, slots_of, write_identity};
+use betr_lab::explore::devices::{ForkDevice, RecordingDevice};
+use betr_lab::explore::{Broken, Model, Step, Sweep, parse, perform};
 use betr_tests::{clock, formatted, nonces, open, tight, tiny};
 
 const IMAGE: u64 = 2 << 20;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::explore::devices::FaultyDevice;
 use betr_core::format::{FileType, Key};
 use betr_core::fs::{Attributes, Fs, New, Object, Over, Visit, Walk, ZoneKind};
 use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
 use betr_core::store::Geometry;
 use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_lab::explore::devices::FaultyDevice;
 use betr_tests::{Random, clock, made, nonces, since};
 use bytes::Bytes;
 

@@ -6,8 +6,8 @@
 
 use std::time::Instant;
 
-use betr_core::explore::{Options, Workload, explore, print};
 use betr_core::mutation::{Mutation, break_rule};
+use betr_lab::explore::{Options, Workload, explore, print};
 
 /// Distinct states of each workload that are looked at, at most. Most rules are missed much sooner.
 const STATES: u64 = 2500;

@@ -15,7 +15,7 @@ use betr_core::ids::Time;
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{CreateOptions, Mode, OpenOptions, Recovery, Volume};
 
-pub use betr_core::explore::Random;
+pub use betr_lab::explore::Random;
 pub use gate::{Gate, Keeper};
 
 /// Tiny nodes: deep trees from little data.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use betr_core::device::MemoryDevice;
-use betr_core::explore::Random;
+use betr_lab::explore::Random;
 use betr_core::format::{Action, Key, Op, RecordMessage};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
 use betr_core::space::Bitmap;

@@ -1,7 +1,7 @@
 //! What a sound image is made of: every structure that the newest superblock leads to, where its bytes are, how
 //! they are verified, and where their hash is said again.
 //!
-//! Whoever looks at bytes asks here what they are; whoever damages them on purpose ([`crate::damage`]) asks which
+//! Whoever looks at bytes asks here what they are; whoever damages them on purpose (`betr_lab::damage`) asks which
 //! hashes speak of them. Names are addresses:
 //!
 //! ```text

@@ -1,7 +1,6 @@
 //! Where bytes live: a regular file or block device, memory, an overlay, an overlay that is planned on, a recorder
 //! of reads, one that remembers what it has read, a view that goes on where a device has failed, one that holds what there is no room for.
-//! Devices that only
-//! tests and the crash explorer need are [`explore::devices`](crate::explore::devices).
+//! Devices that only tests and the crash explorer need are in `betr_lab::explore::devices`.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 
@@ -89,10 +88,7 @@ pub trait Device: Send + Sync {
 
 /// The pieces of `[at, at + len)` that lie in one block each: its number, the range within it, the range
 /// of the whole.
-pub(crate) fn pieces(
-    at: u64,
-    len: usize,
-) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
+pub fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let here = at + done as u64;
@@ -105,7 +101,7 @@ pub(crate) fn pieces(
 }
 
 /// The position past `len` bytes at `at`, if that is within `end`.
-pub(crate) fn checked_end(at: u64, len: usize, end: u64) -> io::Result<u64> {
+pub fn checked_end(at: u64, len: usize, end: u64) -> io::Result<u64> {
     at.checked_add(len as u64)
         .filter(|after| *after <= end)
         .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "past the end of the image"))

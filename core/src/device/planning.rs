@@ -220,17 +220,4 @@ mod tests {
         let parts = view.change(2).unwrap().unwrap();
         assert_eq!((parts.old[4095], parts.new[4095], parts.new[4094]), (10, 12, 10));
     }
-
-    #[test]
-    fn what_cannot_be_read_below_is_an_error() {
-        use crate::explore::devices::FaultyDevice;
-        let faulty = Arc::new(FaultyDevice::new(Arc::new(MemoryDevice::new(8192))));
-        faulty.spoil(0..1);
-        let view = PlanningDevice::new(faulty, scratch());
-        assert!(view.write_at(1, &[1]).is_err());
-        assert_eq!(view.changes(), 0);
-        // As a whole it can be written, but not with its old bytes in a plan.
-        view.write_at(0, &[1; 4096]).unwrap();
-        assert!(view.change(0).is_err());
-    }
 }

@@ -51,9 +51,10 @@ pub use rename::Over;
 pub use resolve::{LastLink, Resolved, Slot};
 pub use shared::Shared;
 pub use walk::{Visit, Walk};
-pub(crate) use xattrs::xattr_bytes;
+pub use xattrs::xattr_bytes;
 use zones::Small;
-pub(crate) use zones::{parse_small, small_name};
+pub(crate) use zones::parse_small;
+pub use zones::small_name;
 
 /// The zone of the root directory.
 pub const ROOT_ZONE: ZoneId = ZoneId(0);

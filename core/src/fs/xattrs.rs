@@ -117,7 +117,7 @@ impl Fs {
 }
 
 /// What an attribute counts.
-pub(crate) fn xattr_bytes(name: &[u8], value: usize) -> usize {
+pub fn xattr_bytes(name: &[u8], value: usize) -> usize {
     1 + name.len() + value
 }
 

@@ -35,7 +35,7 @@ pub(super) type Small = BTreeMap<ZoneId, SmallZone>;
 const SMALL: &[u8] = b"small.";
 
 /// The attribute of the orphan directory that says that a zone is too small.
-pub(crate) fn small_name(zone: ZoneId) -> Vec<u8> {
+pub fn small_name(zone: ZoneId) -> Vec<u8> {
     [SMALL, format!("{:016x}", zone.0).as_bytes()].concat()
 }
 

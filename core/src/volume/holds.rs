@@ -310,8 +310,8 @@ mod tests {
 
     use super::*;
     use crate::device::MemoryDevice;
-    use crate::explore::Random;
     use crate::format::{Action, Key, Op, RecordMessage};
+    use crate::random::Random;
     use crate::store::Geometry;
     use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Transaction};
 

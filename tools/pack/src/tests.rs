@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use betr_core::anatomy::{Anatomy, Kind};
 use betr_core::check::{CATALOG, CheckOptions, Report, check};
-use betr_core::damage::{Damage, Verb, make_broken};
 use betr_core::device::{Device, MemoryDevice, Scratch};
 use betr_core::disk::Disk;
 use betr_core::format::{FileType, Magic, Seal};
@@ -14,6 +13,7 @@ use betr_core::log::Survey;
 use betr_core::redact::Original;
 use betr_core::store::Geometry;
 use betr_core::volume::{CreateOptions, Mode, OpenOptions, Recovery, Volume};
+use betr_lab::damage::{Damage, Verb, make_broken};
 use bytes::Bytes;
 
 use crate::Source;

@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Repairable, Report, check};
 use betr_core::device::Device;
-use betr_core::explore::{parse, perform};
 use betr_core::fs::Fs;
 use betr_core::ids::Time;
 use betr_core::mend::{Mended, repair_all};
 use betr_core::volume::Mode;
 use betr_core::{Error, Result};
+use betr_lab::explore::{parse, perform};
 
 use crate::contents::{all_is_told, contents};
 use crate::{clock, open, tight};

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use betr_core::anatomy::{Anatomy, Part};
-use betr_core::damage::reseal;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
+use betr_lab::damage::reseal;
 
 /// All structures of an image, and where their bytes are.
 pub struct Parts {

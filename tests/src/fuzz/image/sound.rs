@@ -4,13 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::explore::devices::ForkDevice;
-use betr_core::explore::{parse, perform};
 use betr_core::format::ZoneSizes;
 use betr_core::fs::{Attributes, Fs};
 use betr_core::ids::{Epoch, Time};
 use betr_core::log::Survey;
 use betr_core::volume::Mode;
+use betr_lab::explore::devices::ForkDevice;
+use betr_lab::explore::{parse, perform};
 
 use super::parts::Parts;
 use crate::contents::{Contents, contents};

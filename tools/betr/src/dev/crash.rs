@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use betr_cli::{Exit, Failure, Io, show};
-use betr_core::explore::{self, Exploration, Flaw, Options, Tally, Workload};
+use betr_lab::explore::{self, Exploration, Flaw, Options, Tally, Workload};
 use serde_json::{Value, json};
 
 const STEPS: &str = "Steps of a script, one a line: mkdir PATH; create PATH; symlink PATH TARGET; \

@@ -6,8 +6,8 @@ use betr_cli::image::Access;
 use betr_cli::volume::{failure, open_device};
 use betr_cli::{Exit, Failure, Io, json, show};
 use betr_core::anatomy::{Anatomy, Field, Part};
-use betr_core::damage::{Damage, Verb};
 use betr_core::disk::Disk;
+use betr_lab::damage::{Damage, Verb};
 use serde_json::{Value, json};
 
 const STRUCTURES: &str = "Structures: identity; super (the newest superblock, in both of its slots); super:SLOT; \

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::check::{CATALOG, Code};
-use betr_core::damage::make_broken;
+use betr_lab::damage::make_broken;
 
 /// Make the smallest image with exactly one problem
 ///

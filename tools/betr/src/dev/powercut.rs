@@ -11,10 +11,10 @@ use betr_cli::image::Access;
 use betr_cli::volume::{clock_now, failure, nonces, open_device};
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::device::OverlayDevice;
-use betr_core::explore::devices::{Event, Fate, RecordingDevice, cut_power};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::volume::{LATE_BYTES, Mode, OpenOptions, Volume};
+use betr_lab::explore::devices::{Event, Fate, RecordingDevice, cut_power};
 use bytes::Bytes;
 
 /// Where the work happens.

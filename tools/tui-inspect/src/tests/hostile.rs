@@ -4,10 +4,10 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use betr_core::check::CATALOG;
-use betr_core::damage::make_broken;
 use betr_core::fs::Fs;
 use betr_core::ids::Time;
 use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_lab::damage::make_broken;
 
 use super::*;
 

@@ -1,0 +1,452 @@
+//! Taking steps: a file system on a device, and the model beside it.
+//!
+//! A run keeps the model's state at every operation boundary since the last that was acknowledged, and
+//! before: what is dropped without a sync may come back as any of them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::compare::snapshots_of;
+use super::{Model, Random, Rules, Step};
+use betr_core::device::Device;
+use betr_core::error::{Error, Refusal, Result};
+use betr_core::format::{FileType, Op, ZoneSizes, is_hold_name};
+use betr_core::fs::{Attributes, Changes, Clock, Fs, New, Object, Over};
+use betr_core::ids::{Msn, Time};
+use betr_core::store::{CacheBudget, Geometry};
+use betr_core::volume::{
+    CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Recovery, Volume,
+};
+
+/// Trees that take more messages to delete go piece by piece.
+const REMOVE_AT_ONCE: usize = 24;
+
+/// 4 records of a dead list are looked at in each piece of a drop, so that there are several.
+const DROPPED_AT_ONCE: u64 = 4;
+
+/// How the volumes of an exploration are made and opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The size of the image, in bytes.
+    pub image_bytes: u64,
+    /// The length of the log, in bytes.
+    pub log_bytes: u64,
+    /// The sizes that shape the trees.
+    pub geometry: Geometry,
+    /// How large zones are.
+    pub zones: ZoneSizes,
+    /// How much memory the cache may take.
+    pub cache: CacheBudget,
+    /// Writes of so many bytes are bound late.
+    pub late_bytes: usize,
+    /// Whether a recovery makes a checkpoint between any two groups.
+    pub eager_checkpoints: bool,
+    /// Whether every image of several blocks is scattered.
+    pub scatter: bool,
+}
+
+impl Setup {
+    /// Tiny nodes, which make deep trees from little data, a cache that evicts all the time, and the
+    /// smallest log.
+    pub const fn tiny(image_bytes: u64) -> Setup {
+        Setup {
+            image_bytes,
+            log_bytes: 64 << 10,
+            geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 },
+            zones: ZoneSizes::of_max(12 << 10),
+            cache: CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 },
+            late_bytes: 16 << 10,
+            eager_checkpoints: false,
+            scatter: false,
+        }
+    }
+
+    /// Makes a file system on `device`, with one checkpoint.
+    pub fn format(&self, device: Arc<dyn Device>, seed: u64) -> Result<()> {
+        let options = CreateOptions {
+            label: "explore".into(),
+            log_bytes: self.log_bytes,
+            geometry: self.geometry,
+            zones: self.zones,
+            cache: self.cache,
+            ..CreateOptions::new(*b"crash explorer's", self.image_bytes, nonces(seed))
+        };
+        let volume = Volume::create(device, options)?;
+        let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default()))?;
+        fs.checkpoint()
+    }
+
+    /// Opens the file system on `device`.
+    pub fn open(&self, device: Arc<dyn Device>, mode: Mode, seed: u64) -> Result<(Fs, Recovery)> {
+        let Setup { cache, late_bytes, eager_checkpoints, scatter, .. } = *self;
+        let usual = OpenOptions::new(mode, nonces(seed));
+        let punch = true;
+        let options = OpenOptions { cache, late_bytes, eager_checkpoints, scatter, punch, ..usual };
+        let (volume, recovery) = Volume::open(device, options)?;
+        let mut fs = Fs::open(volume, clock(1 << 20));
+        fs.keep_trail();
+        fs.remove_at_once(REMOVE_AT_ONCE);
+        Ok((fs, recovery))
+    }
+}
+
+fn nonces(seed: u64) -> NonceSource {
+    let mut random = Random::new(seed ^ 0xabcd);
+    Box::new(move || random.next())
+}
+
+fn clock(start: i64) -> Clock {
+    let mut secs = start;
+    Box::new(move || {
+        secs += 1;
+        Time { secs, nanos: 0 }
+    })
+}
+
+/// Takes a step of a file system. `Sync` and `Checkpoint` are taken too; handles and opening again are not.
+pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
+    match step {
+        Step::Mkdir(path) => make(fs, path, FileType::Directory, b""),
+        Step::Create(path) => make(fs, path, FileType::Regular, b""),
+        Step::Symlink(path, target) => make(fs, path, FileType::Symlink, target),
+        Step::Mkfifo(path) => make(fs, path, FileType::Fifo, b""),
+        Step::Write { path, offset, len, fill } => {
+            let object = fs.resolve(path)?;
+            fs.write(&object, *offset, &Bytes::from(fill.bytes(*len)))
+        }
+        Step::Truncate(path, size) => {
+            let object = fs.resolve(path)?;
+            fs.truncate(&object, *size)
+        }
+        Step::Unlink(path) => {
+            let (directory, name) = fs.resolve_parent(path)?;
+            fs.unlink(&directory, name)
+        }
+        Step::Rmdir(path) => {
+            let (directory, name) = fs.resolve_parent(path)?;
+            fs.rmdir(&directory, name)
+        }
+        Step::Rename(from, to) => rename(fs, from, to, Over::Replace),
+        Step::RenameNew(from, to) => rename(fs, from, to, Over::Refuse),
+        Step::Exchange(from, to) => rename(fs, from, to, Over::Exchange),
+        Step::RemoveTree(path) => {
+            let (directory, name) = fs.resolve_parent(path)?;
+            fs.remove_tree(&directory, name)
+        }
+        Step::Allocate { path, what, offset, len, keep_size } => {
+            let object = fs.resolve(path)?;
+            fs.allocate(&object, *what, *offset, *len, *keep_size)
+        }
+        Step::Link(from, to) => {
+            let object = fs.resolve(from)?;
+            let (directory, name) = fs.resolve_parent(to)?;
+            fs.link(&object, &directory, name)
+        }
+        Step::SetXattr { path, name, len, fill } => {
+            let object = fs.resolve(path)?;
+            fs.set_xattrs(&object, &[(name.clone(), fill.bytes(*len))])
+        }
+        Step::RemoveXattr(path, name) => {
+            let object = fs.resolve(path)?;
+            fs.remove_xattr(&object, name)
+        }
+        Step::Chmod(path, perm) => {
+            let object = fs.resolve(path)?;
+            let changes = Changes { perm: Some(*perm), ..Changes::default() };
+            fs.set_attributes(&object, changes)
+        }
+        Step::Sync => fs.volume_mut().sync(),
+        Step::Checkpoint => fs.checkpoint(),
+        Step::Snapshot(name) => {
+            finish_drops(fs)?;
+            fs.volume_mut().take_hold(name).map_err(|error| refused(fs, name, error))
+        }
+        Step::DropSnapshot(name) => {
+            finish_drops(fs)?;
+            let begun = fs.volume_mut().change_holds(&HoldChange::Drop(name.clone()));
+            begun.map_err(|error| refused(fs, name, error))?;
+            finish_drops(fs)
+        }
+        Step::RollBack(name) => {
+            let begun = fs.roll_back(name, true);
+            begun.map_err(|error| refused(fs, name, error))
+        }
+        Step::Hold(_) | Step::Release | Step::Reopen | Step::Crash(_) => Ok(()),
+    }
+}
+
+/// What is left of snapshots that are being dropped goes, a few records at a time.
+fn finish_drops(fs: &mut Fs) -> Result<()> {
+    while fs.volume().can_drop() {
+        fs.volume_mut().change_holds(&HoldChange::Piece(DROPPED_AT_ONCE))?;
+    }
+    Ok(())
+}
+
+/// A name that a snapshot cannot have, or that there is not, as a refusal.
+fn refused(fs: &Fs, name: &str, error: Error) -> Error {
+    match error {
+        Error::Input(_) if !is_hold_name(name) => Refusal::Invalid.into(),
+        Error::Input(_) if fs.volume().hold(name).is_ok() => Refusal::Exists.into(),
+        Error::Input(_) => Refusal::NotFound.into(),
+        error => error,
+    }
+}
+
+fn rename(fs: &mut Fs, from: &[u8], to: &[u8], over: Over) -> Result<()> {
+    let (from, name) = fs.resolve_parent(from)?;
+    let (to, new_name) = fs.resolve_parent(to)?;
+    fs.rename(&from, name, &to, new_name, over)
+}
+
+fn make(fs: &mut Fs, path: &[u8], kind: FileType, target: &[u8]) -> Result<()> {
+    let (directory, name) = fs.resolve_parent(path)?;
+    let mut attributes = Attributes::at(Time::default());
+    if kind == FileType::Symlink {
+        attributes.perm = 0o777;
+    }
+    let new = New { target: target.to_vec(), ..New::of(kind, attributes) };
+    fs.make(&directory, name, new).map(drop)
+}
+
+/// The state between two operations.
+pub struct Boundary {
+    /// The MSN that the next message takes.
+    pub msn: Msn,
+    /// What the file system is.
+    pub model: Model,
+}
+
+/// A file system and its model, taking steps together.
+pub struct Run {
+    setup: Setup,
+    device: Arc<dyn Device>,
+    /// None only while it is being opened again.
+    fs: Option<Fs>,
+    opened: u64,
+    seed: u64,
+    boundaries: Vec<Boundary>,
+    /// What volumes did that are closed again.
+    rules: Rules,
+    /// The boundary that the file system is at; after a reopen those behind it are abandoned.
+    now: usize,
+    acknowledged: usize,
+    /// Handles, whatever becomes of their names.
+    held: Vec<Object>,
+}
+
+impl Taken {
+    /// The rule that the step exercised, for the counters of a report.
+    pub(super) fn rule(self) -> Option<&'static str> {
+        match self {
+            Taken::Nothing | Taken::Operation | Taken::Acknowledged => None,
+            Taken::Refused => Some("step refused"),
+            Taken::NoRoom => Some("step without room in the image"),
+            Taken::Reopened => Some("volume opened again on the way"),
+        }
+    }
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Nothing, or nothing that a boundary shows.
+    Nothing,
+    /// It was refused, by the file system and the model alike.
+    Refused,
+    /// The image had no room for it.
+    NoRoom,
+    /// A new boundary was reached.
+    Operation,
+    /// Everything so far was acknowledged.
+    Acknowledged,
+    /// The volume was opened again; the boundaries behind the present one are abandoned.
+    Reopened,
+}
+
+impl Run {
+    /// Starts on a device that [`Setup::format`] has made.
+    pub fn start(setup: Setup, device: Arc<dyn Device>, seed: u64) -> Result<Run> {
+        let (fs, _) = setup.open(device.clone(), Mode::ReadWrite, seed)?;
+        let boundaries = vec![Boundary { msn: fs.volume().next_msn(), model: Model::new() }];
+        let fs = Some(fs);
+        let rules = Rules::new();
+        Ok(Run {
+            setup,
+            device,
+            fs,
+            opened: 0,
+            seed,
+            boundaries,
+            rules,
+            now: 0,
+            acknowledged: 0,
+            held: Vec::new(),
+        })
+    }
+
+    /// The file system.
+    pub fn fs(&self) -> &Fs {
+        self.fs.as_ref().expect("it is open between steps")
+    }
+
+    /// What it must be.
+    pub fn model(&self) -> &Model {
+        &self.boundaries[self.now].model
+    }
+
+    /// All boundaries that there were, abandoned ones too, in the order in which they were reached.
+    pub fn boundaries(&self) -> &[Boundary] {
+        &self.boundaries
+    }
+
+    /// The boundary that the file system is at.
+    pub fn now(&self) -> usize {
+        self.now
+    }
+
+    /// Gives up the file system, and keeps what it must have been, and how often it needed each rule.
+    pub fn finish(mut self) -> (Vec<Boundary>, Rules) {
+        self.close();
+        (self.boundaries, self.rules)
+    }
+
+    fn close(&mut self) {
+        self.held.clear();
+        let Some(fs) = self.fs.take() else { return };
+        for (rule, count) in fs.volume().counters().named() {
+            if count > 0 {
+                *self.rules.entry(rule).or_default() += count;
+            }
+        }
+    }
+
+    /// Takes a step. The error says how the file system went another way than the model. Before a `Crash`
+    /// whoever owns the device takes from it what is lost.
+    pub fn step(&mut self, step: &Step) -> std::result::Result<Taken, String> {
+        if matches!(step, Step::Reopen | Step::Crash(_)) {
+            return self.reopen();
+        }
+        let fs = self.fs.as_mut().expect("it is open between steps");
+        let taken = match step {
+            Step::Hold(path) => fs.resolve(path).map(|object| self.held.push(object)),
+            Step::Release => {
+                self.held.clear();
+                Ok(())
+            }
+            step => perform(fs, step),
+        };
+        let done = match taken {
+            Ok(()) => Ok(()),
+            Err(Error::Refused(refusal)) => Err(refusal),
+            Err(Error::NoSpace { .. }) if !fs.volume().has_failed() => {
+                let trail = fs.take_trail();
+                let model = self.model().clone();
+                self.follow(&trail, model);
+                return Ok(Taken::NoRoom);
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let trail = fs.take_trail();
+        let mut model = self.model().clone();
+        let expected = model.apply(step);
+        if done != expected {
+            let said = |answer: std::result::Result<(), Refusal>| match answer {
+                Ok(()) => "done".into(),
+                Err(refusal) => refusal.to_string(),
+            };
+            return Err(format!("expected: {}, found: {}", said(expected), said(done)));
+        }
+        if matches!(step, Step::Snapshot(_) | Step::DropSnapshot(_) | Step::RollBack(_)) {
+            let before = self.model().clone();
+            self.follow(&trail, before);
+            if done.is_err() {
+                return Ok(Taken::Refused);
+            }
+            // No message marks it: the state before has the same MSN.
+            let msn = self.boundaries[self.now].msn;
+            self.now = self.boundaries.len();
+            self.boundaries.push(Boundary { msn, model });
+            self.acknowledged = self.now;
+            return Ok(Taken::Acknowledged);
+        }
+        let acted = self.follow(&trail, model);
+        if matches!(step, Step::Sync | Step::Checkpoint) {
+            self.acknowledged = self.now;
+            return Ok(Taken::Acknowledged);
+        }
+        Ok(match done {
+            Ok(()) if acted => Taken::Operation,
+            Ok(()) => Taken::Nothing,
+            Err(_) => Taken::Refused,
+        })
+    }
+
+    /// Copies within the file system, and acknowledges it through the trees: many operations, which are not
+    /// looked at one by one. The error says how the file system went another way than the model.
+    pub fn copy(&mut self, from: &[u8], to: &[u8]) -> std::result::Result<(), String> {
+        let fs = self.fs.as_mut().expect("it is open between steps");
+        let copied = fs.resolve(from).and_then(|from| {
+            let (directory, name) = fs.resolve_parent(to)?;
+            fs.copy(&from, &directory, name)
+        });
+        copied.and_then(|_| fs.checkpoint()).map_err(|error| error.to_string())?;
+        let trail = fs.take_trail();
+        let mut model = self.model().clone();
+        model.copy(from, to).map_err(|refusal| format!("expected: {refusal}, found: done"))?;
+        self.follow(&trail, model);
+        self.acknowledged = self.now;
+        self.difference().map_or(Ok(()), Err)
+    }
+
+    /// Keeps the boundaries of transactions, from the first that shows on with what the model is after it.
+    /// Whether there is one.
+    fn follow(&mut self, trail: &[(Op, Msn)], after: Model) -> bool {
+        let mut acted = false;
+        for (op, msn) in trail {
+            acted |= !op.is_hidden();
+            let model = if acted { after.clone() } else { self.model().clone() };
+            self.now = self.boundaries.len();
+            self.boundaries.push(Boundary { msn: *msn, model });
+        }
+        if !acted {
+            // It may know of another handle.
+            self.boundaries[self.now].model = after;
+        }
+        acted
+    }
+
+    fn reopen(&mut self) -> std::result::Result<Taken, String> {
+        self.close();
+        self.opened += 1;
+        let seed = self.seed ^ self.opened << 32;
+        let (fs, _) = self
+            .setup
+            .open(self.device.clone(), Mode::ReadWrite, seed)
+            .map_err(|error| format!("it does not open again: {error}"))?;
+        let msn = fs.volume().next_msn();
+        let names = snapshots_of(&fs).map_err(|error| error.to_string())?;
+        self.fs = Some(fs);
+        // The newest one of that MSN and with those snapshots: those that were abandoned are older.
+        let is_it = |at: &usize| {
+            let Boundary { msn: of, model } = &self.boundaries[*at];
+            *of == msn && model.snapshots().keys().eq(names.iter())
+        };
+        let back = (self.acknowledged..=self.now).rev().find(is_it);
+        self.now = back.ok_or_else(|| format!("it came back with MSN {msn}, half an operation"))?;
+        self.boundaries[self.now].model.release();
+        match self.difference() {
+            None => Ok(Taken::Reopened),
+            Some(what) => Err(format!("opened again, it is not what it was: {what}")),
+        }
+    }
+
+    /// What the file system says otherwise than the model, now.
+    pub fn difference(&self) -> Option<String> {
+        match self.model().difference(self.fs()) {
+            Ok(difference) => difference,
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}

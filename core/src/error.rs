@@ -113,7 +113,7 @@ impl Error {
     }
 
     /// The device failed to read what is there.
-    pub(crate) fn read(at: u64, source: io::Error) -> Error {
+    pub fn read(at: u64, source: io::Error) -> Error {
         Error::Io { op: READ, place: Place::Byte(at), source }
     }
 

@@ -4,14 +4,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use betr_core::compare::{Change, Touched, compare, touched};
-use betr_core::device::{CachedDevice, Device, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::{FileType, ZoneSizes};
 use betr_core::fs::{Attributes, Fs, New, Object, open_as_of};
-use betr_core::history::touched_since_checkpoint;
 use betr_core::ids::{Msn, Time};
 use betr_core::volume::{CreateOptions, Moment, OpenOptions, Volume};
 use betr_lab::explore::{Run, Step, Taken, Workload};
+use betr_offline::compare::{Change, Touched, compare, touched};
+use betr_offline::device::CachedDevice;
+use betr_offline::history::touched_since_checkpoint;
 use betr_tests::{Random, nonces, rounds};
 
 /// A state, with the keys that its log has touched.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::format::{Action, Key};
-use betr_core::history::{KeyDeed, of_key, tell};
 use betr_core::ids::{BLOCK_SIZE, TreeId};
 use betr_core::node::Deed;
 use betr_core::tree::explain;
 use betr_core::volume::{Mode, OpenOptions, Ring, Until, Volume, read_identity};
 use betr_lab::explore::devices::ForkDevice;
 use betr_lab::explore::{Run, Setup, Workload, random_steps};
+use betr_offline::history::{KeyDeed, of_key, tell};
 use betr_tests::{nonces, rounds};
 
 /// How often each kind of message was met.

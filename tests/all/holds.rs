@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::mended;
 use betr_core::Error;
-use betr_core::anatomy::{Area, Ground, Purpose};
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
@@ -18,6 +17,7 @@ use betr_core::volume::{
     holds_of, read_identity,
 };
 use betr_lab::explore::devices::ForkDevice;
+use betr_offline::anatomy::{Area, Ground, Purpose};
 use betr_tests::{LATE_BYTES, Random, creation, middling, nonces, rounds, tight, tiny};
 
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Repairable, check};
-use betr_core::device::{Device, LenientDevice, MemoryDevice, OverlayDevice};
+use betr_core::device::{Device, MemoryDevice, OverlayDevice};
 use betr_core::ids::{BLOCK_SIZE, Time};
 use betr_core::mend::repair;
 use betr_core::volume::stated_bytes;
 use betr_lab::explore::devices::FaultyDevice;
+use betr_offline::device::LenientDevice;
 
 use crate::hostile;
 

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use betr_core::anatomy::{Anatomy, Field, Kind, Part};
 use betr_core::check::{CheckOptions, Repairable, Severity, check};
 use betr_core::device::Device;
 use betr_core::disk::Disk;
@@ -18,6 +17,7 @@ use betr_core::ids::Time;
 use betr_core::mend::repair_all;
 use betr_lab::damage::{Damage, Verb};
 use betr_lab::explore::devices::ForkDevice;
+use betr_offline::anatomy::{Anatomy, Field, Kind, Part};
 use betr_tests::contents::{Contents, all_is_told};
 
 use crate::{crafted, hostile, mended};

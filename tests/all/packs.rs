@@ -6,7 +6,6 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use betr_core::anatomy::Anatomy;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
@@ -17,6 +16,7 @@ use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{CreateOptions, Mode, OpenOptions, Volume};
 use betr_lab::explore::Random;
+use betr_offline::anatomy::Anatomy;
 use betr_tests::creation;
 use bytes::Bytes;
 
@@ -176,12 +176,12 @@ fn no_window_of_contents_is_in_a_pack() {
     for (tree, within) in
         [(1, "/basement:"), (2, "/basement:"), (1, "/slice:"), (2, "/slice:"), (2, "/binding:")]
     {
-        let is_one = |part: &&betr_core::anatomy::Part| {
+        let is_one = |part: &&betr_offline::anatomy::Part| {
             part.name.contains(within) && part.key.as_ref().is_some_and(|key| key.0.code() == tree)
         };
         let mut parts = anatomy.parts().iter().filter(is_one);
         let has =
-            |part: &betr_core::anatomy::Part| written.count(&part.read(&disk, 0).unwrap()) > 0;
+            |part: &betr_offline::anatomy::Part| written.count(&part.read(&disk, 0).unwrap()) > 0;
         assert!(parts.any(has), "tree {tree}, {within}");
     }
     let log = anatomy.parts().iter().filter(|part| part.name.starts_with("log:"));

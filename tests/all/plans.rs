@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Severity, check};
-use betr_core::device::{Device, FileDevice, MemoryDevice, PlanningDevice, SECTOR, Scratch};
+use betr_core::device::{Device, FileDevice, MemoryDevice, SECTOR};
 use betr_core::format::{CHANGE_BYTES, Change, PlanHeader, PlanKind};
 use betr_core::fs::Fs;
 use betr_core::ids::{BLOCK_SIZE, BlockNr, Hash, Time};
 use betr_core::mend::repair;
-use betr_core::plan::{Plan, PlanView, Standing, apply, locate, write_repair};
 use betr_core::volume::Mode;
 use betr_lab::explore::devices::{Call, FaultyDevice, ForkDevice, RecordingDevice, Trouble};
 use betr_lab::explore::{Broken, Sweep, parse, perform};
+use betr_offline::device::{PlanningDevice, Scratch};
+use betr_offline::plan::{Plan, PlanView, Standing, apply, locate, write_repair};
 use betr_tests::{clock, formatted, open, tight, tiny};
 
 const IMAGE: u64 = 3 << 20;

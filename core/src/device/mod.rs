@@ -1,31 +1,21 @@
-//! Where bytes live: a regular file or block device, memory, an overlay, an overlay that is planned on, a recorder
-//! of reads, one that remembers what it has read, a view that goes on where a device has failed, one that holds what there is no room for.
-//! Devices that only tests and the crash explorer need are in `betr_lab::explore::devices`.
+//! Where bytes live: a regular file or block device, memory, an overlay, one that holds what there is no room for.
+//! Devices for offline work are in `betr_offline::device`, those that only tests and the crash explorer need in
+//! `betr_lab::explore::devices`.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
 
-mod cached;
 mod file;
 mod holding;
-mod lenient;
 mod memory;
-mod noting;
 mod overlay;
-mod planning;
-mod scratch;
 
 use std::io;
 use std::ops::Range;
 
-pub use cached::CachedDevice;
 pub use file::FileDevice;
 pub use holding::HoldingDevice;
-pub use lenient::LenientDevice;
 pub use memory::MemoryDevice;
-pub use noting::NotingDevice;
 pub use overlay::OverlayDevice;
-pub use planning::PlanningDevice;
-pub use scratch::Scratch;
 
 use crate::ids::BLOCK_SIZE;
 

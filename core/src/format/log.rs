@@ -452,7 +452,7 @@ impl RecordMessage {
     }
 
     /// The length of a key or value that is longer than may be.
-    pub(crate) fn beyond_limits(&self) -> Option<usize> {
+    pub fn beyond_limits(&self) -> Option<usize> {
         let (second, second_max) = match self {
             RecordMessage::Point(_, _, Action::Update(update)) => match update.fits(VALUE_MAX) {
                 true => (update.bytes().len(), UPDATE_MAX),

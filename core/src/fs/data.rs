@@ -143,14 +143,15 @@ impl Fs {
         }
     }
 
-    pub(crate) fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {
+    /// The stored blocks `[first, end)` of a file, with their bytes.
+    pub fn blocks_within(&self, object: &Object, first: u64, end: u64) -> Blocks {
         let prefix = data_prefix(object);
         let scan = Scan::new(TreeId::Data, data_key(&prefix, first), Some(data_key(&prefix, end)));
         Blocks { prefix, scan, size: object.inode().size }
     }
 
     /// The same, where these are few: nothing else is read.
-    pub(crate) fn few_blocks(&self, object: &Object, blocks: Range<u64>) -> Blocks {
+    pub fn few_blocks(&self, object: &Object, blocks: Range<u64>) -> Blocks {
         let prefix = data_prefix(object);
         let (lo, hi) = (data_key(&prefix, blocks.start), data_key(&prefix, blocks.end));
         let scan = Scan::few(TreeId::Data, lo, Some(hi));

@@ -150,7 +150,7 @@ pub(super) fn map_pages(blocks: u64) -> u64 {
 }
 
 /// Where the two halves of the superblock ring are.
-pub(crate) fn ring_of(image_blocks: u64) -> [BlockNr; 2] {
+pub fn ring_of(image_blocks: u64) -> [BlockNr; 2] {
     [BlockNr(RING_A), BlockNr(image_blocks.saturating_sub(RING_BLOCKS))]
 }
 

@@ -30,7 +30,7 @@ pub use bitmap::Bitmap;
 pub use dead::{DeadPages, DeadStack};
 use free::Free;
 use layout::map_pages;
-pub(crate) use layout::ring_of;
+pub use layout::ring_of;
 pub use layout::{Layout, default_log_bytes, slot_block};
 use retire::Pins;
 pub use retire::{Owner, Retired};

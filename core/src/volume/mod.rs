@@ -233,7 +233,7 @@ impl Volume {
     }
 
     /// These numbers have been given out, and those below them.
-    pub(crate) fn given(&mut self, zone: Option<ZoneId>, ino: Option<Ino>) -> Result<()> {
+    pub fn given(&mut self, zone: Option<ZoneId>, ino: Option<Ino>) -> Result<()> {
         if let Some(zone) = zone {
             self.next_zone = self.next_zone.max(ZoneId(after("next zone id", zone.0)?));
         }
@@ -368,7 +368,7 @@ pub struct Blocks {
 }
 
 /// What the trees of a volume hold.
-pub(crate) fn content_of(superblock: &Superblock) -> Content {
+pub fn content_of(superblock: &Superblock) -> Content {
     match superblock.features.incompatible & Features::KEYS {
         0 => Content::Files,
         _ => Content::Keys,

@@ -297,7 +297,7 @@ impl Volume {
     }
 
     /// The state of a checkpoint, which the caller has chosen and found sound; only to be read.
-    pub(crate) fn of_checkpoint(
+    pub fn of_checkpoint(
         disk: &Disk,
         superblock: Superblock,
         cache: CacheBudget,

@@ -14,13 +14,13 @@ use std::sync::Arc;
 pub use broken::make_broken;
 pub use verb::Verb;
 
-use betr_core::anatomy::{Above, Anatomy, Part, Seals};
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::error::{Error, Result};
 use betr_core::format::Seal;
 use betr_core::ids::Hash;
 use betr_core::space::map::map_hash;
+use betr_offline::anatomy::{Above, Anatomy, Part, Seals};
 
 /// What is done to which bytes.
 #[derive(Clone, Debug)]

@@ -9,14 +9,14 @@ use super::story::Story;
 use super::timeline::{Cut, Timeline};
 use super::{Model, Random};
 use betr_core::check::{CheckOptions, Finding, Severity, check};
-use betr_core::compare::compare;
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::fs::{Fs, open_as_of};
-use betr_core::history::tell;
 use betr_core::ids::*;
 use betr_core::text::Printable;
 use betr_core::volume::{Blurred, Found, Mode, Moment, OpenOptions, Recovery, Ring, read_identity};
+use betr_offline::compare::compare;
+use betr_offline::history::tell;
 
 /// Of so many moments one is made durable, and checked.
 const APPLIED: u64 = 8;

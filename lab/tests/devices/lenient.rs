@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use betr_core::device::{Device, LenientDevice, MemoryDevice};
+use betr_core::device::{Device, MemoryDevice};
 use betr_core::ids::BLOCK_SIZE;
 use betr_lab::explore::devices::FaultyDevice;
+use betr_offline::device::LenientDevice;
 
 fn device(len: usize) -> Arc<FaultyDevice> {
     Arc::new(FaultyDevice::new(Arc::new(MemoryDevice::from(vec![7; len]))))

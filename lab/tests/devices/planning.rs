@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
-use betr_core::device::{Device, MemoryDevice, PlanningDevice, Scratch};
+use betr_core::device::{Device, MemoryDevice};
 use betr_lab::explore::devices::FaultyDevice;
+use betr_offline::device::{PlanningDevice, Scratch};
 
 #[test]
 fn what_cannot_be_read_below_is_an_error() {

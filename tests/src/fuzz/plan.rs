@@ -5,7 +5,7 @@ use std::sync::Arc;
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::*;
 use betr_core::ids::*;
-use betr_core::plan::{Plan, PlanView, Standing, apply, locate};
+use betr_offline::plan::{Plan, PlanView, Standing, apply, locate};
 
 use super::Input;
 use super::structure::sealed;

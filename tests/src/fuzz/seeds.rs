@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use betr_copy::host::{Kind, Meta};
 use betr_copy::tar::{Segments, Writer};
-use betr_core::anatomy::Kind as Structure;
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::format::*;
 use betr_core::ids::*;
+use betr_offline::anatomy::Kind as Structure;
 use bytes::Bytes;
 
 use super::image::Sound;

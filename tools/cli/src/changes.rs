@@ -1,7 +1,7 @@
 //! What is different at a path, as a line and as JSON.
 
-use betr_core::compare::{Aspect, Change, What};
 use betr_core::text::{Printable, printable};
+use betr_offline::compare::{Aspect, Change, What};
 use serde_json::{Value, json};
 
 use crate::json;

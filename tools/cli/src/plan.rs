@@ -8,7 +8,7 @@ use betr_core::Error;
 use betr_core::device::Device;
 use betr_core::format::PlanHeader;
 use betr_core::ids::BLOCK_SIZE;
-use betr_core::plan::{Plan, PlanView};
+use betr_offline::plan::{Plan, PlanView};
 
 use crate::image::{self, NewImage};
 use crate::{Failure, show};

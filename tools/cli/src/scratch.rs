@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use betr_core::device::Scratch;
+use betr_offline::device::Scratch;
 
 use crate::{Failure, show};
 

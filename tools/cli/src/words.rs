@@ -1,10 +1,10 @@
 //! Values, updates, what records did and what blocks are used for, in words.
 
-use betr_core::anatomy::Purpose;
 use betr_core::format::{LinkKind, MetaKey, MetaValue, Stage, Update, ZoneRef};
-use betr_core::history::{Act, Touched};
 use betr_core::ids::{Time, TreeId};
 use betr_core::text::Printable;
+use betr_offline::anatomy::Purpose;
+use betr_offline::history::{Act, Touched};
 
 use crate::{json, time};
 

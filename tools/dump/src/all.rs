@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use betr_cli::{Failure, Io, json, words};
-use betr_core::anatomy::{Ground, Purpose};
 use betr_core::device::Device;
 use betr_core::format::{
     Birth, DeadPage, HoldsPage, IDENTITY_AT, Identity, Magic, MapPage, ScatterMap, Superblock,
     TablePage,
 };
 use betr_core::ids::{BLOCK_SIZE, is_zero};
+use betr_offline::anatomy::{Ground, Purpose};
 use serde_json::json;
 
 use crate::structure::Output;

@@ -2,12 +2,12 @@
 
 use betr_cli::range::{Keys, parse_keys, parse_numbers};
 use betr_cli::{Failure, Io, json, show, words};
-use betr_core::anatomy::{Area, Ground, Purpose};
 use betr_core::format::{
     Action, Entry, InternalHead, Key, Message, RangeDelete, RunRef, SectionRef, SliceRef,
     decode_ranges, decode_slice,
 };
 use betr_core::ids::{Hash, Msn, NodeId, TreeId};
+use betr_offline::anatomy::{Area, Ground, Purpose};
 use bytes::Bytes;
 use serde_json::json;
 

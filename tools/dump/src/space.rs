@@ -2,8 +2,8 @@
 
 use betr_cli::size::human;
 use betr_cli::{Failure, Io, words};
-use betr_core::anatomy::{Area, Ground, Purpose};
 use betr_core::ids::BLOCK_SIZE;
+use betr_offline::anatomy::{Area, Ground, Purpose};
 use serde_json::json;
 
 use crate::Image;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use betr_cli::size::human;
 use betr_cli::{Failure, Io};
-use betr_core::anatomy::{Ground, Purpose};
 use betr_core::ids::{BLOCK_SIZE, TreeId};
+use betr_offline::anatomy::{Ground, Purpose};
 use serde_json::json;
 
 use crate::log::Reach;

@@ -12,7 +12,7 @@ use betr_core::Error;
 use betr_core::check::check;
 use betr_core::device::Device;
 use betr_core::format::PlanKind;
-use betr_core::plan::{Plan, Standing, apply, locate};
+use betr_offline::plan::{Plan, Standing, apply, locate};
 
 use crate::plan;
 use crate::progress::Meter;

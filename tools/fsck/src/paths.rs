@@ -8,11 +8,11 @@ use betr_core::device::Device;
 use betr_core::error::Place;
 use betr_core::format::{Features, MetaKey, Superblock, parse_data_key};
 use betr_core::fs::Fs;
-use betr_core::history::Names;
 use betr_core::ids::TreeId;
 use betr_core::store::CacheBudget;
 use betr_core::text::Brief;
 use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_offline::history::Names;
 
 /// The cache of the volume that names are read from: 32 MiB, in bytes, enough for the heads of its nodes.
 const CACHE: usize = 32 << 20;

@@ -6,7 +6,7 @@ use betr_cli::trial::Explanation;
 use betr_cli::{Failure, Io, JsonList, show};
 use betr_core::format::{Change, IDENTITY_AT, Magic, PlanHeader};
 use betr_core::ids::{BLOCK_SIZE, BlockNr, Hash};
-use betr_core::plan::{Plan, Standing};
+use betr_offline::plan::{Plan, Standing};
 use serde_json::{Map, Value, json};
 
 use crate::undo::found;

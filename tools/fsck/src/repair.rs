@@ -9,8 +9,9 @@ use betr_cli::trial::{Explanation, Trial};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show as text};
 use betr_core::check::{Repairable, Report};
-use betr_core::device::{Device, Scratch};
-use betr_core::plan::{Plan, Standing};
+use betr_core::device::Device;
+use betr_offline::device::Scratch;
+use betr_offline::plan::{Plan, Standing};
 
 use crate::show::Repaired;
 use crate::{Args, apply, outcome, plan, show};

@@ -12,8 +12,8 @@ use betr_core::format::Features;
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::log::{End, Survey};
 use betr_core::mend::{Missing, MissingPart, Repair};
-use betr_core::plan::{Plan, Standing};
 use betr_core::text::Printable;
+use betr_offline::plan::{Plan, Standing};
 use serde_json::{Value, json};
 
 use crate::undo::{found, goes_on};

@@ -7,7 +7,7 @@ use betr_cli::plan::{self as sidecar, extent_of, of_file, refused};
 use betr_cli::volume::open_device;
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::format::PlanKind;
-use betr_core::plan::{Plan, Standing, apply};
+use betr_offline::plan::{Plan, Standing, apply};
 use serde_json::json;
 
 /// Take a repair of an image back

@@ -7,7 +7,7 @@
 use std::io::{self, BufRead, Read, Write};
 
 use betr_core::ids::{BLOCK_SIZE, Hash, is_zero};
-use betr_core::redact::Original;
+use betr_offline::redact::Original;
 use sha2::{Digest, Sha256};
 use zstd::stream::{read::Decoder, write::Encoder};
 

@@ -1,6 +1,6 @@
 //! `betr pack` and `betr unpack`: an image without the contents of its files, as a small file for a report of a problem.
 //!
-//! The image is only read. [`betr_core::redact`] copies it without contents to a temporary file; what of that is not zero is
+//! The image is only read. [`betr_offline::redact`] copies it without contents to a temporary file; what of that is not zero is
 //! written as a pack, block by block: how, is in `file`.
 #![forbid(unsafe_code)]
 
@@ -24,10 +24,11 @@ use betr_cli::size::human;
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::{failure, open_view};
 use betr_cli::{Exit, Failure, Io, scratch, show};
-use betr_core::device::{Device, LenientDevice, Scratch};
+use betr_core::device::Device;
 use betr_core::ids::BLOCK_SIZE;
-use betr_core::redact::{Redacted, redact};
 use betr_core::space::Bitmap;
+use betr_offline::device::{LenientDevice, Scratch};
+use betr_offline::redact::{Redacted, redact};
 
 use file::{Contents, Header, PackWriter};
 use list::List;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 
-use betr_core::redact::Original;
+use betr_offline::redact::Original;
 
 use crate::file::{ORIGINAL_BYTES, encode_original};
 

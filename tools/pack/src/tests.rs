@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use betr_core::anatomy::{Anatomy, Kind};
 use betr_core::check::{CATALOG, CheckOptions, Report, check};
-use betr_core::device::{Device, MemoryDevice, Scratch};
+use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
 use betr_core::format::{FileType, Magic, Seal};
 use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{BLOCK_SIZE, Hash, Time};
 use betr_core::log::Survey;
-use betr_core::redact::Original;
 use betr_core::store::Geometry;
 use betr_core::volume::{CreateOptions, Mode, OpenOptions, Recovery, Volume};
 use betr_lab::damage::{Damage, Verb, make_broken};
+use betr_offline::anatomy::{Anatomy, Kind};
+use betr_offline::device::Scratch;
+use betr_offline::redact::Original;
 use bytes::Bytes;
 
 use crate::Source;

@@ -10,7 +10,7 @@ use betr_cli::image;
 use betr_cli::size::human;
 use betr_cli::{Exit, Failure, Io, show};
 use betr_core::ids::BLOCK_SIZE;
-use betr_core::redact::Original;
+use betr_offline::redact::Original;
 
 use crate::file::{Contents, PackError, PackReader};
 

@@ -16,10 +16,10 @@ use betr_core::format::Superblock;
 use betr_core::format::limits::FILE_BLOCK;
 use betr_core::format::{MetaKey, parse_data_key};
 use betr_core::fs::{Fs, open_as_of};
-use betr_core::history::Names;
 use betr_core::ids::Msn;
 use betr_core::text::{Printable, printable};
 use betr_core::volume::{Blurred, Found, Mode, Moment, OpenOptions, Recovery, Until};
+use betr_offline::history::Names;
 use serde_json::{Value, json};
 
 use crate::Log;

@@ -4,15 +4,15 @@ use std::ops::ControlFlow;
 
 use betr_cli::{Exit, Failure, Io, JsonList, name};
 use betr_core::address::Address;
-use betr_core::anatomy::keys_at;
 use betr_core::disk::Disk;
 use betr_core::format::{Key, Op};
 use betr_core::fs::{Fs, LastLink, Resolved, open_as_of};
-use betr_core::history::{Act, Event};
 use betr_core::ids::{Lsn, Time, TreeId, ZoneId};
 use betr_core::path::Operand;
 use betr_core::text::Printable;
 use betr_core::volume::{Moment, OpenOptions};
+use betr_offline::anatomy::keys_at;
+use betr_offline::history::{Act, Event};
 
 use crate::filter::is_within;
 use crate::{Log, event};

@@ -6,13 +6,13 @@ use betr_cli::changes;
 use betr_cli::moment::{damage_of, find, note_of, parse_moment};
 use betr_cli::volume::{clock_now, nonces};
 use betr_cli::{Exit, Failure, Io, JsonList, json, show};
-use betr_core::compare::{Touched, compare, touched};
 use betr_core::format::Key;
 use betr_core::fs::{Fs, open_as_of};
-use betr_core::history::{touched_between, touched_since_checkpoint};
 use betr_core::ids::{Msn, TreeId};
 use betr_core::node::RangeSet;
 use betr_core::volume::{Moment, OpenOptions};
+use betr_offline::compare::{Touched, compare, touched};
+use betr_offline::history::{touched_between, touched_since_checkpoint};
 use bytes::Bytes;
 use serde_json::json;
 

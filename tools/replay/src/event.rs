@@ -2,8 +2,8 @@
 
 use betr_cli::{json, show, time};
 use betr_core::format::{Bound, RecordMessage};
-use betr_core::history::{BoundPart, Event, Touched};
 use betr_core::text::{Printable, printable};
+use betr_offline::history::{BoundPart, Event, Touched};
 use serde_json::{Value, json};
 
 /// So many paths of a record are shown in its line.

@@ -5,9 +5,9 @@ use betr_cli::name;
 use betr_cli::range::{Keys, parse_keys, parse_numbers};
 use betr_core::address::Address;
 use betr_core::format::{Bound, FileType, Op, RecordMessage};
-use betr_core::history::Event;
 use betr_core::ids::{Time, ZoneId};
 use betr_core::path::Operand;
+use betr_offline::history::Event;
 
 /// Which records; all that every option lets through.
 #[derive(clap::Args, Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 //! `betr replay`: what the log of an image says that happened, and the image as it was at any record of it.
 //!
-//! Nothing is ever written to the image. The history comes from [`betr_core::history`]; states from the replay that a
+//! Nothing is ever written to the image. The history comes from [`betr_offline::history`]; states from the replay that a
 //! recovery makes, stopped where it is asked to.
 
 mod apply;
@@ -24,9 +24,9 @@ use betr_cli::{Exit, Failure, Io};
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::format::Superblock;
-use betr_core::history::{Event, tell};
 use betr_core::log::Survey;
 use betr_core::volume::{Ring, read_identity};
+use betr_offline::history::{Event, tell};
 use clap::Subcommand;
 
 /// Show what the log of an image says that happened, and what the image was at any record of it

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use betr_cli::{Exit, Failure, Io, json, show, words};
 use betr_core::address::Address;
 use betr_core::format::{Action, Record, RecordMessage};
-use betr_core::history::Event;
 use betr_core::ids::Lsn;
 use betr_core::text::Printable;
+use betr_offline::history::Event;
 use serde_json::{Value, json};
 
 use crate::{Log, event};

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use betr_cli::{Exit, Failure, Io, JsonList, time};
 use betr_core::device::Device;
 use betr_core::format::{FileType, Inode, Op};
-use betr_core::history::{Act, Event, Touched};
 use betr_core::text::Printable;
+use betr_offline::history::{Act, Event, Touched};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 

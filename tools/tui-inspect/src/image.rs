@@ -7,7 +7,6 @@ use std::time::SystemTime;
 use betr_cli::volume::clock_now;
 use betr_cli::{Failure, moment, show};
 use betr_core::Error;
-use betr_core::anatomy::{Area, Ground};
 use betr_core::check::Report;
 use betr_core::device::Device;
 use betr_core::disk::Disk;
@@ -20,6 +19,7 @@ use betr_core::table::Table;
 use betr_core::volume::{
     Found, Mode, Moment, OpenOptions, Ring, Volume, identity_again, raised, read_identity,
 };
+use betr_offline::anatomy::{Area, Ground};
 use parking_lot::Mutex;
 
 use crate::work::{Watched, Work};

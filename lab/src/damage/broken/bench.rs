@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::missing;
 use crate::damage::{Damage, Verb, reseal};
 use crate::explore::Random;
-use betr_core::anatomy::{Above, Anatomy, Kind, Part};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
 use betr_core::error::Result;
@@ -18,6 +17,7 @@ use betr_core::space::Bitmap;
 use betr_core::space::map::load_bits;
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::*;
+use betr_offline::anatomy::{Above, Anatomy, Kind, Part};
 
 /// As small as an image can be that there is room to work in.
 const IMAGE_BYTES: u64 = 2 << 20;

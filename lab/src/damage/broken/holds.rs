@@ -1,8 +1,8 @@
 //! Problems of snapshots.
 
 use super::bench::Bench;
-use betr_core::anatomy::Kind;
 use betr_core::error::Result;
+use betr_offline::anatomy::Kind;
 
 /// Two snapshots, and what has changed after each.
 fn with_snapshots(bench: &mut Bench) -> Result<()> {

@@ -1,10 +1,10 @@
 //! Problems of the table and of nodes.
 
 use super::bench::Bench;
-use betr_core::anatomy::Kind;
 use betr_core::error::Result;
 use betr_core::format::{Birth, ScatterMap, Seal};
 use betr_core::ids::*;
+use betr_offline::anatomy::Kind;
 
 pub(super) fn table_page_invalid(bench: &mut Bench) -> Result<()> {
     bench.flip("table:0/0", "index")

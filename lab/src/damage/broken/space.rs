@@ -2,10 +2,10 @@
 
 use super::bench::Bench;
 use super::missing;
-use betr_core::anatomy::Kind;
 use betr_core::error::{Place, Result};
 use betr_core::format::MapPage;
 use betr_core::ids::*;
+use betr_offline::anatomy::Kind;
 
 /// The slot of the page that does not count has a page of another place.
 pub(super) fn map_slot_invalid(bench: &mut Bench) -> Result<()> {

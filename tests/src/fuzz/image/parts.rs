@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use betr_core::anatomy::{Anatomy, Part};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
 use betr_lab::damage::reseal;
+use betr_offline::anatomy::{Anatomy, Part};
 
 /// All structures of an image, and where their bytes are.
 pub struct Parts {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use betr_cli::image::Access;
 use betr_cli::volume::{failure, open_device};
 use betr_cli::{Exit, Failure, Io, json, show};
-use betr_core::anatomy::{Anatomy, Field, Part};
 use betr_core::disk::Disk;
 use betr_lab::damage::{Damage, Verb};
+use betr_offline::anatomy::{Anatomy, Field, Part};
 use serde_json::{Value, json};
 
 const STRUCTURES: &str = "Structures: identity; super (the newest superblock, in both of its slots); super:SLOT; \

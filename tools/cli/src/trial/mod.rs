@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use betr_core::Result;
 use betr_core::check::{CheckOptions, Report};
-use betr_core::device::{Device, PlanningDevice, Scratch};
+use betr_core::device::Device;
 use betr_core::ids::Time;
 use betr_core::mend::{Repair, repair_all};
-use betr_core::plan::write_repair;
 use betr_core::volume::NonceSource;
+use betr_offline::device::{PlanningDevice, Scratch};
+use betr_offline::plan::write_repair;
 
 pub use document::{findings, repair};
 pub use explanation::Explanation;
@@ -45,7 +46,7 @@ impl<'r> Trial<'r> {
 
     /// In what the outcome is worse, if it is.
     pub fn worse(&self) -> Option<String> {
-        betr_core::plan::worse(self.before, &self.after).map(|worse| worse.to_string())
+        betr_offline::plan::worse(self.before, &self.after).map(|worse| worse.to_string())
     }
 
     /// Why the plan is.

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use betr_cli::moment::{damage_of, find, note_of, parse_moment, split_snapshot};
 use betr_cli::volume::{clock_now, failure, open_device};
 use betr_cli::{Exit, ExitCodes, Failure, Io, JsonList, changes, image::Access, show};
-use betr_core::compare::{Side as Of, Touched, compare_sides, touched};
-use betr_core::device::{CachedDevice, Device};
+use betr_core::device::Device;
 use betr_core::fs::{Fs, open_as_of};
-use betr_core::history::touched_since_checkpoint;
 use betr_core::ids::Msn;
 use betr_core::volume::{Moment, OpenOptions};
+use betr_offline::compare::{Side as Of, Touched, compare_sides, touched};
+use betr_offline::device::CachedDevice;
+use betr_offline::history::touched_since_checkpoint;
 
 /// The exit codes of diff(1).
 pub const EXIT_CODES: ExitCodes = ExitCodes {

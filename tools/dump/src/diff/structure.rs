@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use betr_cli::Failure;
-use betr_core::anatomy::{Ground, Purpose};
 use betr_core::disk::Disk;
 use betr_core::format::{Entry, Superblock, Trace};
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::volume::{Ring, read_identity};
+use betr_offline::anatomy::{Ground, Purpose};
 use serde_json::{Value, json};
 
 use crate::diff::Side;

@@ -9,7 +9,7 @@ use betr_cli::volume::{clock_now, failure, nonces, open_view};
 use betr_cli::{Failure, show};
 use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, check};
-use betr_core::device::{Device, LenientDevice, PlanningDevice};
+use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::format::{Bounds, Superblock};
 use betr_core::fs::Fs;
@@ -18,6 +18,7 @@ use betr_core::mend::{Change, Loss, Mended, repair_all};
 use betr_core::space::{Layout, slot_block};
 use betr_core::store::CacheBudget;
 use betr_core::volume::{Mode, OpenOptions, Ring, Volume, read_identity, stated_bytes};
+use betr_offline::device::{LenientDevice, PlanningDevice};
 
 use crate::salvage::Args;
 

@@ -10,11 +10,11 @@ use betr_cli::image;
 use betr_cli::view::ImageArgs;
 use betr_cli::volume::{failure, open_view};
 use betr_cli::{Exit, Failure, Io, show};
-use betr_core::device::NotingDevice;
 use betr_core::disk::Disk;
 use betr_core::error::Refusal;
 use betr_core::path::Operand;
 use betr_core::text::Printable;
+use betr_offline::device::NotingDevice;
 
 use crate::proof::file::{Claim, write};
 use crate::proof::{checkpoint, look};

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use betr_core::Result;
 use betr_core::check::{CheckOptions, check};
-use betr_core::device::{Device, MemoryDevice, NotingDevice};
+use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
 use betr_core::format::{FileType, Inode, PagePointer};
 use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{BlockNr, Hash, Time};
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{CreateOptions, Ring, Volume, read_identity};
+use betr_offline::device::NotingDevice;
 use bytes::Bytes;
 
 use crate::proof::file::{Claim, ProofDevice, write};

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use betr_cli::changes;
 use betr_cli::volume::clock_now;
 use betr_core::address::Address;
-use betr_core::compare::{self, What};
 use betr_core::device::Device;
 use betr_core::disk::Disk;
 use betr_core::format::Superblock;
 use betr_core::fs::open_as_of;
-use betr_core::history::{touched_between, touched_since_checkpoint};
 use betr_core::ids::{Msn, TreeId};
 use betr_core::volume::{Moment, OpenOptions, Ring};
+use betr_offline::compare::{self, What};
+use betr_offline::history::{touched_between, touched_since_checkpoint};
 
 use super::{key_of, text};
 use crate::image::Image;
@@ -122,7 +122,7 @@ fn superblock_in(image: &Image, device: &Arc<dyn Device>, slot: u32) -> Result<S
 
 /// The nodes that were written after an epoch.
 fn rewritten(image: &Image, work: &Arc<Work>, epoch: u64) -> Result<Vec<Row>, String> {
-    use betr_core::anatomy::Purpose;
+    use betr_offline::anatomy::Purpose;
     let ground = image.ground(work)?;
     let newer = ground.areas.iter().filter_map(|area| match area.purpose {
         Purpose::Node(id, entry) if entry.birth.0 > epoch => Some((id, entry)),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use betr_cli::{size, time};
 use betr_core::address::Address;
-use betr_core::anatomy::{Kind, Part, Seals};
 use betr_core::format::{Features, HoldsRoot, PruneRange};
 use betr_core::ids::{BLOCK_SIZE, Epoch, TreeId};
 use betr_core::space::Layout;
 use betr_core::volume::{Ring, SlotState, slots_of};
+use betr_offline::anatomy::{Kind, Part, Seals};
 
 use super::{key_of, text};
 use crate::image::Image;

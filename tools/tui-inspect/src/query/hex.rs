@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use betr_cli::words::use_of;
-use betr_core::anatomy::{Anatomy, Kind, Part, Purpose, Seals};
 use betr_core::disk::Disk;
 use betr_core::format::{Magic, Seal};
 use betr_core::ids::{BLOCK_SIZE, Hash, is_zero};
+use betr_offline::anatomy::{Anatomy, Kind, Part, Purpose, Seals};
 
 use super::text;
 use crate::image::Image;

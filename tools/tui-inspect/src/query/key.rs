@@ -6,13 +6,13 @@ use betr_cli::{json, time, words};
 use betr_core::address::Address;
 use betr_core::format::{Action, FileType, Key, MetaKey, data_key, parse_data_key};
 use betr_core::fs::{Fs, LastLink, Object, Resolved, Slot, data_prefix};
-use betr_core::history::{KeyDeed, of_key};
 use betr_core::ids::{NodeId, TreeId};
 use betr_core::node::Deed;
 use betr_core::path::Operand;
 use betr_core::text::printable;
 use betr_core::tree::explain;
 use betr_core::volume::{Mode, Until};
+use betr_offline::history::{KeyDeed, of_key};
 use bytes::Bytes;
 
 use super::{key_of, range, text};

@@ -7,11 +7,11 @@ use betr_cli::{time, words};
 use betr_core::address::Address;
 use betr_core::disk::Disk;
 use betr_core::format::{Bound, Op, SEAL_BYTES, Seal};
-use betr_core::history::{Event, Touched, tell};
 use betr_core::ids::{Lsn, Time};
 use betr_core::log::{End, Survey, scan};
 use betr_core::text::printable;
 use betr_core::volume::{Found, Mode, Until};
+use betr_offline::history::{Event, Touched, tell};
 
 use super::{key_of, text};
 use crate::image::Image;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use betr_core::anatomy::Purpose;
 use betr_core::format::Entry;
 use betr_core::ids::{NodeId, TreeId};
+use betr_offline::anatomy::Purpose;
 
 use super::node::{Head, live};
 use crate::image::Image;

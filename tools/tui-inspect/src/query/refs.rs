@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use betr_core::address::Address;
-use betr_core::anatomy::Purpose;
 use betr_core::ids::*;
 use betr_core::log::scan;
 use betr_core::volume::holds_of;
+use betr_offline::anatomy::Purpose;
 
 use super::node::{Head, ancestors, entry_of};
 use super::{key_of, text};

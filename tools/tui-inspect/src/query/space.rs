@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use betr_cli::words::use_of;
-use betr_core::anatomy::{Area, Ground, Purpose};
 use betr_core::format::{InternalHead, LeafHead};
 use betr_core::ids::{BLOCK_SIZE, Epoch, NodeId};
+use betr_offline::anatomy::{Area, Ground, Purpose};
 
 use parking_lot::Mutex;
 

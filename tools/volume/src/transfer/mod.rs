@@ -11,8 +11,8 @@ use betr_cli::progress::Meter;
 use betr_cli::size::human;
 use betr_core::Result;
 use betr_core::ids::Hash;
-use betr_core::transfer::content_hash;
 use betr_core::volume::Volume;
+use betr_offline::transfer::content_hash;
 
 /// Bytes that are on their way, as they are shown.
 #[derive(Clone, Default)]

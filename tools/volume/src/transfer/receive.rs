@@ -14,13 +14,13 @@ use betr_cli::image::{self, Access, NewImage};
 use betr_cli::size::{human, parse_size};
 use betr_cli::volume::{failure, nonces};
 use betr_cli::{Exit, Failure, Io, show};
-use betr_core::compare::{Touched, touched};
 use betr_core::device::Device;
 use betr_core::format::Features;
 use betr_core::ids::Hash;
 use betr_core::store::CacheBudget;
-use betr_core::transfer::{Arrival, Changes};
 use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Volume};
+use betr_offline::compare::{Touched, touched};
+use betr_offline::transfer::{Arrival, Changes};
 
 use super::stream::{Header, MAGIC, StreamError, StreamReader};
 use super::{Moved, hash};

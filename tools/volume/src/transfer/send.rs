@@ -9,12 +9,12 @@ use betr_cli::moment::split_snapshot;
 use betr_cli::size::human;
 use betr_cli::volume::{failure, open_device};
 use betr_cli::{Exit, Failure, Io, show};
-use betr_core::compare::{Touched, touched};
 use betr_core::format::is_hold_name;
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::store::CacheBudget;
-use betr_core::transfer::Changes;
 use betr_core::volume::{Mode, Moment, OpenOptions, Volume};
+use betr_offline::compare::{Touched, touched};
+use betr_offline::transfer::Changes;
 
 use super::stream::{Header, StreamWriter};
 use super::{Moved, hash};

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 
 use betr_core::format::{Features, Key, ZoneSizes, is_hold_name};
 use betr_core::ids::{Epoch, Hash, Ino, Time, TreeId, VolumeId, ZoneId};
-use betr_core::transfer::Change;
+use betr_offline::transfer::Change;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 

@@ -1,0 +1,42 @@
+//! The fields of a structure, as its decoder reads them.
+
+use std::fmt;
+use std::ops::Range;
+
+use betr_core::format::Trace;
+
+/// A field of a structure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name behind those of the groups that it stands in, as in errors: `child 3, pivot`.
+    pub name: String,
+    /// Its bytes within the structure.
+    pub bytes: Range<usize>,
+    /// What it holds, as text that is safe to print.
+    pub value: String,
+}
+
+/// Collects the fields that a decoder reads.
+#[derive(Default)]
+pub(super) struct Collector {
+    groups: Vec<String>,
+    pub fields: Vec<Field>,
+}
+
+impl Trace for Collector {
+    fn enter(&mut self, name: &'static str, index: Option<usize>) {
+        self.groups.push(match index {
+            Some(index) => format!("{name} {index}, "),
+            None => format!("{name}, "),
+        });
+    }
+
+    fn leave(&mut self) {
+        self.groups.pop();
+    }
+
+    fn field(&mut self, name: &'static str, bytes: Range<usize>, value: &dyn fmt::Display) {
+        let name = format!("{}{name}", self.groups.concat());
+        self.fields.push(Field { name, bytes, value: value.to_string() });
+    }
+}

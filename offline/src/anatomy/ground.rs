@@ -1,0 +1,452 @@
+//! What every block of an image is used for, as far as that can be told: of a damaged image, too.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use betr_core::address::Address;
+use betr_core::disk::Disk;
+use betr_core::error::Result;
+use betr_core::format::*;
+use betr_core::holds::read_pages;
+use betr_core::ids::*;
+use betr_core::log::scan;
+use betr_core::space::{Bitmap, DeadPages, Layout, Space};
+use betr_core::table::{Table, read_page};
+
+/// Each block may be claimed so often, on the average.
+const CLAIMS_MAX: u64 = 8;
+
+/// What some blocks are used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Nothing of betr's: what comes before the identity block.
+    Boot,
+    /// The identity block, and what is kept free around it.
+    Identity,
+    /// Superblock slots.
+    Ring,
+    /// Kept free between fixed regions.
+    Reserved,
+    /// The log.
+    Log,
+    /// The space map.
+    Map,
+    /// A page of the allocation table: level and index.
+    Table(u8, u64),
+    /// A leaf, or the head of an internal node.
+    Node(NodeId, Entry),
+    /// A run of messages of a node.
+    Run(NodeId, RunSeq),
+    /// A map of an image that lies scattered.
+    ScatterMap,
+    /// A page of snapshots: level and index.
+    Holds(u8, u64),
+    /// A page of a dead list.
+    DeadList,
+    /// What only snapshots use: what it was of, and the epochs that wrote it and that no longer used it.
+    Kept(Dead),
+    /// What a log group has bound values to, and nothing else uses any more.
+    Bound(u64),
+    /// In use, says the space map; nothing that was found says what for.
+    Unknown,
+    /// Free.
+    Free,
+}
+
+/// Blocks in a row of one purpose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// The first block.
+    pub start: u64,
+    /// How many.
+    pub blocks: u64,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// What every block is used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ground {
+    /// In the order of blocks, without gaps, up to the end of the image. Where a damaged image says several things of a
+    /// block, the first that was found counts.
+    pub areas: Vec<Area>,
+    /// What could not be read, so that more may be in use than is known.
+    pub damage: Vec<String>,
+    /// Nodes and runs that have no blocks in common with anything else.
+    owners: HashSet<(NodeId, Option<RunSeq>)>,
+}
+
+impl Ground {
+    /// Looks at all that says what is used for what: table, heads of internal nodes, snapshots, log and space map.
+    ///
+    /// Of a snapshot `live` is the superblock of the volume: what the snapshot does not use is what it is there.
+    pub fn of(disk: &Disk, superblock: &Superblock, live: Option<&Superblock>) -> Ground {
+        let mut survey = Survey::new(disk, live.unwrap_or(superblock));
+        for superblock in [Some(superblock), live].into_iter().flatten() {
+            survey.look(superblock, None);
+        }
+        survey.end(live.unwrap_or(superblock))
+    }
+
+    /// What one block is used for, if it is in the image; and what could not be read of that which says so. Table, heads
+    /// of internal nodes, snapshots, log and space map are each read only where those before say nothing of the block.
+    pub fn of_block(
+        disk: &Disk,
+        superblock: &Superblock,
+        live: Option<&Superblock>,
+        block: u64,
+    ) -> (Option<Area>, Vec<String>) {
+        let mut survey = Survey::new(disk, live.unwrap_or(superblock));
+        for superblock in [Some(superblock), live].into_iter().flatten() {
+            if !survey.knows(block) {
+                survey.look(superblock, Some(block));
+            }
+        }
+        if !survey.knows(block) {
+            let ground = survey.end(live.unwrap_or(superblock));
+            return (ground.at(block).cloned(), ground.damage);
+        }
+        let is_there = |area: &Area| (area.start..area.start + area.blocks).contains(&block);
+        (survey.areas.into_iter().find(is_there), survey.damage)
+    }
+
+    /// Whether a node has its blocks for itself.
+    pub fn owns_node(&self, id: NodeId) -> bool {
+        self.owners.contains(&(id, None))
+    }
+
+    /// Whether a run of a node has its blocks for itself.
+    pub fn owns_run(&self, id: NodeId, seq: RunSeq) -> bool {
+        self.owners.contains(&(id, Some(seq)))
+    }
+
+    /// What a block is used for; nothing past the end.
+    pub fn at(&self, block: u64) -> Option<&Area> {
+        let at = self.areas.partition_point(|area| area.start + area.blocks <= block);
+        self.areas.get(at)
+    }
+}
+
+/// What nothing owns is free, or in use for something unknown.
+fn rest(start: u64, count: u64, used: Option<&Bitmap>, areas: &mut Vec<Area>) {
+    let mut at = start;
+    while at < start + count {
+        let in_use = used.is_none_or(|used| used.get(at));
+        let same = |block: &u64| used.is_none_or(|used| used.get(*block)) == in_use;
+        let blocks = (at..start + count).take_while(same).count() as u64;
+        let purpose = if in_use { Purpose::Unknown } else { Purpose::Free };
+        areas.push(Area { start: at, blocks, purpose });
+        at += blocks;
+    }
+}
+
+struct Survey<'d> {
+    disk: &'d Disk,
+    known: Bitmap,
+    areas: Vec<Area>,
+    damage: Vec<String>,
+    owners: HashSet<(NodeId, Option<RunSeq>)>,
+    /// How many blocks were claimed so far.
+    claimed: u64,
+}
+
+impl<'d> Survey<'d> {
+    fn new(disk: &'d Disk, superblock: &Superblock) -> Survey<'d> {
+        Survey {
+            disk,
+            known: Bitmap::new(superblock.image_blocks),
+            areas: Vec::new(),
+            damage: Vec::new(),
+            owners: HashSet::new(),
+            claimed: 0,
+        }
+    }
+
+    fn knows(&self, block: u64) -> bool {
+        block < self.known.len() && self.known.get(block)
+    }
+
+    /// Looks at what says what blocks are used for, as long as nothing is known of the one that is wanted.
+    fn look(&mut self, superblock: &Superblock, wanted: Option<u64>) {
+        let is_enough = |survey: &Self| wanted.is_some_and(|block| survey.knows(block));
+        self.fixed(superblock);
+        if is_enough(self) {
+            return;
+        }
+        let entries = self.table(superblock);
+        for (id, entry) in &entries {
+            if self.take(entry.extent, || Purpose::Node(*id, *entry)) {
+                self.owners.insert((*id, None));
+            }
+        }
+        if is_enough(self) {
+            return;
+        }
+        // What is another's as well is not read: the work is in proportion to the image, whatever that says.
+        for (id, entry) in entries.iter().filter(|(_, entry)| entry.height > Height(0)) {
+            if self.owners.contains(&(*id, None)) {
+                self.runs(*id, entry);
+            }
+        }
+        if is_enough(self) {
+            return;
+        }
+        self.holds(superblock);
+        if is_enough(self) {
+            return;
+        }
+        match scan(self.disk, superblock) {
+            Ok(log) => {
+                for (group, extent) in &log.pins {
+                    self.take(*extent, || Purpose::Bound(*group));
+                }
+            }
+            Err(error) => self.damage.push(error.to_string()),
+        }
+    }
+
+    /// What is left is in use or free, as the space map says.
+    fn end(self, superblock: &Superblock) -> Ground {
+        let Survey { disk, known, mut areas, mut damage, owners, .. } = self;
+        let space = Space::load(disk, superblock);
+        let used = space.as_ref().ok().map(Space::used);
+        if let Err(error) = &space {
+            damage.push(error.to_string());
+        }
+        for (start, count) in known.clear_runs(0..known.len()) {
+            rest(start, count, used, &mut areas);
+        }
+        areas.sort_by_key(|area| area.start);
+        Ground { areas, damage, owners }
+    }
+
+    /// Blocks have a purpose, as far as they are in the image and have no other. Returns whether that is so for all.
+    fn add(&mut self, start: u64, count: u64, purpose: impl Fn() -> Purpose) -> bool {
+        let mut all = start.saturating_add(count) <= self.known.len();
+        // Blocks may be claimed again and again; whoever comes after too many claims gets none.
+        self.claimed = self.claimed.saturating_add(count);
+        if self.claimed > CLAIMS_MAX.saturating_mul(self.known.len()) {
+            return false;
+        }
+        let end = start.saturating_add(count).min(self.known.len());
+        let mut at = start;
+        while at < end {
+            let taken = self.known.get(at);
+            let same = |block: &u64| self.known.get(*block) == taken;
+            let blocks = (at..end).take_while(same).count() as u64;
+            all &= !taken;
+            if !taken {
+                self.known.set(at, blocks);
+                self.areas.push(Area { start: at, blocks, purpose: purpose() });
+            }
+            at += blocks;
+        }
+        all
+    }
+
+    /// An extent has a purpose; if it is scattered, with its maps. Returns whether all of it is its own.
+    fn take(&mut self, extent: Extent, purpose: impl Fn() -> Purpose) -> bool {
+        let rows = match self.disk.blocks_of(extent) {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.damage.push(error.to_string());
+                return false;
+            }
+        };
+        let mut is_own = true;
+        // Rows of a scattered image are those of its maps first, then its own.
+        let own = u64::from(extent.blocks);
+        let all: u64 = rows.iter().map(|row| u64::from(row.blocks)).sum();
+        let mut maps = all.saturating_sub(own);
+        for row in rows {
+            let (start, blocks) = (row.start.0, u64::from(row.blocks));
+            let of_maps = maps.min(blocks);
+            maps -= of_maps;
+            is_own &= self.add(start, of_maps, || Purpose::ScatterMap);
+            is_own &= self.add(start.saturating_add(of_maps), blocks - of_maps, &purpose);
+        }
+        is_own
+    }
+
+    fn fixed(&mut self, superblock: &Superblock) {
+        let block = BLOCK_SIZE as u64;
+        let Ok(layout) = Layout::of(superblock) else { return };
+        let identity = IDENTITY_AT / block;
+        let [front, back] = layout.ring;
+        let half = layout.image_blocks - back.0;
+        self.add(0, identity, || Purpose::Boot);
+        self.add(identity, front.0 - identity, || Purpose::Identity);
+        self.add(front.0, half, || Purpose::Ring);
+        self.add(back.0, half, || Purpose::Ring);
+        self.add(layout.log_start.0, layout.log_units, || Purpose::Log);
+        for segment in layout.map.iter() {
+            self.add(segment.start.0, segment.blocks(), || Purpose::Map);
+        }
+        // Between the ring and the log.
+        self.add(0, layout.log_start.0, || Purpose::Reserved);
+    }
+
+    /// The pages of the table; returns all entries.
+    fn table(&mut self, superblock: &Superblock) -> Vec<(NodeId, Entry)> {
+        let root = superblock.table;
+        let mut entries = Vec::new();
+        let mut seen = HashSet::new();
+        let mut waiting = vec![(root.levels as u8 - 1, 0, root.page)];
+        while let Some((level, index, pointer)) = waiting.pop() {
+            if !seen.insert(pointer.block) {
+                continue;
+            }
+            self.add(pointer.block.0, 1, || Purpose::Table(level, index));
+            let page = match read_page(self.disk, superblock.birth.volume, &pointer, level, index) {
+                Ok(page) => page,
+                Err(error) => {
+                    self.damage.push(error.to_string());
+                    continue;
+                }
+            };
+            match page.body {
+                PageBody::Entries(found) => {
+                    let first = index.saturating_mul(ENTRIES_PER_PAGE as u64);
+                    let named = found.iter().enumerate();
+                    entries.extend(named.filter_map(|(at, entry)| {
+                        Some((NodeId(first.saturating_add(at as u64)), (*entry)?))
+                    }));
+                }
+                PageBody::Pointers(found) => {
+                    let first = index.saturating_mul(POINTERS_PER_PAGE as u64);
+                    for (at, pointer) in found.iter().enumerate().rev() {
+                        if let Some(pointer) = pointer {
+                            waiting.push((level - 1, first.saturating_add(at as u64), *pointer));
+                        }
+                    }
+                }
+            }
+        }
+        entries
+    }
+
+    /// Pages of snapshots and of dead lists, and what is on these.
+    fn holds(&mut self, superblock: &Superblock) {
+        let volume = superblock.birth.volume;
+        let mut lists = vec![superblock.holds.dead];
+        let mut seen = HashSet::new();
+        let pages =
+            read_pages(self.disk, volume, &superblock.holds, &mut |page| seen.insert(page.block));
+        for found in pages {
+            self.add(found.pointer.block.0, 1, || Purpose::Holds(found.level, found.index));
+            match found.page {
+                Ok(HoldsPage { body: HoldsBody::Holds(holds), .. }) => {
+                    lists.extend(holds.iter().flatten().map(|hold| hold.dead));
+                }
+                Ok(_) => {}
+                Err(error) => self.damage.push(error.to_string()),
+            }
+        }
+        for list in lists {
+            let mut pages = DeadPages::new(self.disk, volume, list);
+            while let Some(place) = pages.next_place() {
+                // A page that something else has as well is not read: this ends every list that leads into another.
+                if !self.add(place.block.0, 1, || Purpose::DeadList) {
+                    break;
+                }
+                match pages.next_page() {
+                    Ok(Some((_, page))) => page.dead.into_iter().for_each(|dead| {
+                        self.take(dead.extent, || Purpose::Kept(dead));
+                    }),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.damage.push(error.to_string());
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn runs(&mut self, id: NodeId, entry: &Entry) {
+        let head = self.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
+        let head = match head.map(|head| InternalHead::decode(&head, None)) {
+            Ok(Ok((_, head))) => head,
+            Ok(Err(error)) => return self.damage.push(format!("{id}: {error}")),
+            Err(error) => return self.damage.push(format!("{id}: {error}")),
+        };
+        for run in head.runs {
+            if self.take(run.extent, || Purpose::Run(id, run.seq)) {
+                self.owners.insert((id, Some(run.seq)));
+            }
+        }
+    }
+}
+
+/// The keys that a node, or the part of a node that a byte is in, is there for. Nothing if it holds none.
+pub fn keys_at(
+    disk: &Disk,
+    superblock: &Superblock,
+    address: &Address,
+) -> Result<Option<(TreeId, Bounds)>> {
+    let volume = superblock.birth.volume;
+    let entry_of = |id: NodeId| Table::open(disk.clone(), volume, superblock.table).get(id);
+    let (entry, byte, run) = match address {
+        Address::Node(id) => (entry_of(*id)?, None, None),
+        Address::Byte(byte) => {
+            let (area, _) = Ground::of_block(disk, superblock, None, byte / BLOCK_SIZE as u64);
+            match area.map(|area| area.purpose) {
+                Some(Purpose::Node(_, entry)) => (Some(entry), Some(*byte), None),
+                Some(Purpose::Run(id, seq)) => (entry_of(id)?, Some(*byte), Some(seq)),
+                _ => return Ok(None),
+            }
+        }
+        _ => return Ok(None),
+    };
+    let Some(entry) = entry else { return Ok(None) };
+    let start = entry.extent.start.byte();
+    let head = Bytes::from(disk.read(start, entry.head_bytes as usize)?);
+    let corrupt = |error| betr_core::Error::corrupt(betr_core::Place::Byte(start), error);
+    if entry.height == Height(0) {
+        let (_, head) = LeafHead::decode(&head, None).map_err(corrupt)?;
+        return Ok(Some((entry.tree, leaf_keys(&head, start, byte))));
+    }
+    let (_, head) = InternalHead::decode(&head, None).map_err(corrupt)?;
+    let slice = run.zip(byte).and_then(|(seq, byte)| slice_keys(&head, seq, byte));
+    Ok(Some((entry.tree, slice.unwrap_or(head.bounds))))
+}
+
+/// The keys of the basement that a byte of a leaf is in; blocks of files are behind all of them.
+fn leaf_keys(head: &LeafHead, start: u64, byte: Option<u64>) -> Bounds {
+    let offset = byte.and_then(|byte| byte.checked_sub(start));
+    let inside = |basement: BasementRef<'_>| {
+        let holds =
+            |place: Range<u32>, offset| (place.start.into()..place.end.into()).contains(&offset);
+        offset.is_some_and(|offset| {
+            holds(basement.keys(), offset) || holds(basement.chunks(), offset)
+        })
+    };
+    match head.basements.iter().position(inside) {
+        Some(at) => Bounds {
+            lo: Key::copied(head.basements.first(at)),
+            hi: head
+                .basements
+                .get(at + 1)
+                .map(|next| Key::copied(next.first))
+                .or(head.bounds.hi.clone()),
+        },
+        None => head.bounds.clone(),
+    }
+}
+
+/// The keys of the child whose slice a byte of a run is in.
+fn slice_keys(head: &InternalHead, seq: RunSeq, byte: u64) -> Option<Bounds> {
+    let run = head.runs.iter().find(|run| run.seq == seq)?;
+    let offset = byte.checked_sub(run.extent.start.byte())?;
+    let inside = |slice: &&SliceRef| {
+        let section = slice.section;
+        (u64::from(section.offset)..u64::from(section.offset) + u64::from(section.bytes))
+            .contains(&offset)
+    };
+    let slice = run.slices.iter().find(inside)?;
+    let at = usize::from(slice.child);
+    let next = head.children.get(at + 1).map(|next| next.pivot.clone());
+    Some(Bounds { lo: head.children[at].pivot.clone(), hi: next.or(head.bounds.hi.clone()) })
+}

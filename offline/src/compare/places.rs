@@ -1,0 +1,186 @@
+//! Where the files are that keys are about, in either of two states of a volume: what a comparison has to look at.
+
+use std::collections::BTreeSet;
+
+use super::{Differing, DifferingEntries, Half, Told, Touched};
+use betr_core::error::Result;
+use betr_core::format::{FileType, Key, MetaKey, MetaValue, parse_data_key};
+use betr_core::fs::{Fs, ORPHAN_ZONE, ROOT_ZONE};
+use betr_core::ids::*;
+use betr_core::tree::KeyScan;
+
+/// Places that are remembered, at the most: some 50 MiB with usual paths, 256 MiB with the longest. Two states that differ in more are walked.
+const PLACES_MAX: usize = 1 << 18;
+
+/// 4,194,304 keys are looked at to find references to zones: behind that a walk takes no longer.
+const SCANNED_MAX: u64 = 1 << 22;
+
+/// The keys of all objects that two states may have otherwise, and of the references to zones that lead to them.
+#[derive(Default)]
+pub(super) struct Places {
+    keys: BTreeSet<Key>,
+    /// Zones that files with other inodes have for their contents.
+    data_zones: BTreeSet<ZoneId>,
+}
+
+impl Places {
+    /// Those that `touched` are about. Nothing if there are too many, or if it cannot be told where one of them is: what a zone of
+    /// links is about may have any names.
+    pub fn of(a: Half<'_>, b: Half<'_>, touched: &Touched) -> Told<Option<Places>> {
+        let mut places = Places::default();
+        let [metadata, data] = touched;
+        for range in metadata.iter() {
+            places.add_entries(a, b, &range.lo, &range.hi)?;
+        }
+        for half in [a, b] {
+            for range in data.iter() {
+                if !half.read(|fs| places.add_files(fs, &range.lo, &range.hi))? {
+                    return Ok(None);
+                }
+            }
+        }
+        let mut waiting: Vec<ZoneId> = places.zones();
+        let (mut seen, mut scanned) = (BTreeSet::from([ROOT_ZONE]), 0);
+        while let Some(zone) = waiting.pop().filter(|_| !places.are_too_many()) {
+            if !seen.insert(zone) {
+                continue;
+            }
+            for half in [a, b] {
+                match half.read(|fs| reference_to(fs, zone, &mut scanned))? {
+                    Reference::At(place) => {
+                        waiting.push(place.zone);
+                        places.keys.insert(place.encode());
+                    }
+                    Reference::Anywhere => return Ok(None),
+                    Reference::None => {}
+                }
+            }
+        }
+        Ok(Some(places).filter(|places| !places.are_too_many()))
+    }
+
+    fn are_too_many(&self) -> bool {
+        self.keys.len() > PLACES_MAX
+    }
+
+    /// Entries of the metadata index that are not the same.
+    fn add_entries(&mut self, a: Half<'_>, b: Half<'_>, lo: &Key, hi: &Key) -> Told<()> {
+        let volumes = [a.fs.volume(), b.fs.volume()];
+        let mut entries = DifferingEntries::new(volumes, TreeId::Metadata, lo, Some(hi));
+        while !self.are_too_many()
+            && let Some(Differing { key, first, second }) = entries.next_entry()?
+        {
+            first.iter().chain(&second).for_each(|value| self.add(&key, value));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        let Some(place) = MetaKey::decode(key) else { return };
+        // A value that does not decode is an error of the comparison of its path.
+        if place.xattr.is_none()
+            && let Ok(MetaValue::Inode(inode)) = MetaValue::decode(value, None)
+        {
+            self.data_zones.extend(inode.data_zone);
+        }
+        if place.zone != ORPHAN_ZONE {
+            self.keys.insert(MetaKey { xattr: None, ..place }.encode());
+        }
+    }
+
+    /// Files that have blocks within `[lo, hi)` of the data index. False if one has a zone of its own for them and the same inode in
+    /// both: then it cannot be told where it is.
+    fn add_files(&mut self, fs: &Fs, lo: &Key, hi: &Key) -> Result<bool> {
+        let mut lo = lo.clone();
+        while !self.are_too_many() {
+            let mut scan = KeyScan::new(TreeId::Data, lo, Some(hi.clone()));
+            let Some((key, _)) = scan.next(fs.volume().store())? else { break };
+            let prefix = parse_data_key(&key).map_or(&key[..], |(prefix, _)| prefix);
+            match prefix.try_into().map(u64::from_be_bytes) {
+                Ok(zone) if !self.data_zones.contains(&ZoneId(zone)) => return Ok(false),
+                Ok(_) => {}
+                Err(_) => {
+                    // No path leads to what is no key of a file.
+                    let place = MetaKey::decode(prefix).filter(|place| place.xattr.is_none());
+                    if place.is_some_and(|place| place.zone != ORPHAN_ZONE) {
+                        self.keys.insert(Key::copied(prefix));
+                    }
+                }
+            }
+            // Behind the last block that a file may have.
+            lo = Key::new([prefix, &[0xff; 9]].concat());
+        }
+        Ok(true)
+    }
+
+    /// The zones that the places are in.
+    fn zones(&self) -> Vec<ZoneId> {
+        let mut zones = Vec::new();
+        let mut at = Key::default();
+        while let Some(key) = self.keys.range(at..).next() {
+            let Some(place) = MetaKey::beginning(key) else { break };
+            zones.push(place.zone);
+            let Some(next) = place.zone.0.checked_add(1) else { break };
+            at = MetaKey::root(ZoneId(next)).encode();
+        }
+        zones
+    }
+
+    /// The names in the directory at a place under which there is one of these places, in order.
+    pub fn names(&self, place: &MetaKey) -> BTreeSet<Vec<u8>> {
+        let (mut at, end) = place.subtree_range();
+        let mut names = BTreeSet::new();
+        while let Some(key) = self.keys.range(at..end.clone()).next() {
+            let Some(mut path) = MetaKey::beginning(key).map(|below| below.path) else { break };
+            let depth = place.path.len();
+            at = match path.len() - depth {
+                1 => key.successor(),
+                _ => place.child(&path[depth]).subtree_range().1,
+            };
+            names.insert(path.swap_remove(depth));
+        }
+        names
+    }
+}
+
+/// Where the reference to a zone is.
+enum Reference {
+    At(MetaKey),
+    /// There may be several.
+    Anywhere,
+    /// There is no such zone.
+    None,
+}
+
+/// Its root knows the zone that the reference is in, and its name. Counts the keys that are looked at for it.
+fn reference_to(fs: &Fs, zone: ZoneId, scanned: &mut u64) -> Result<Reference> {
+    let root = MetaKey::root(zone).encode();
+    let Some(value) = fs.volume().get(TreeId::Metadata, &root)? else {
+        return Ok(Reference::None);
+    };
+    let parent = match MetaValue::decode(&value, None) {
+        Ok(MetaValue::Inode(inode)) if inode.kind == FileType::Directory => inode.parent,
+        _ => None,
+    };
+    let Some(parent) = parent else { return Ok(Reference::Anywhere) };
+    let (lo, hi) = MetaKey::root(parent.zone).subtree_range();
+    let mut scan = KeyScan::new(TreeId::Metadata, lo, Some(hi));
+    while let Some((key, _)) = scan.next(fs.volume().store())? {
+        *scanned += 1;
+        if *scanned > SCANNED_MAX {
+            return Ok(Reference::Anywhere);
+        }
+        let Some(place) = MetaKey::decode(&key) else { continue };
+        if place.xattr.is_some() || place.path.last() != Some(&parent.name) {
+            continue;
+        }
+        let value = fs.volume().get(TreeId::Metadata, &key)?;
+        let value = value.and_then(|value| MetaValue::decode(&value, None).ok());
+        if let Some(MetaValue::ZoneRef(reference)) = value
+            && reference.zone == zone
+        {
+            return Ok(Reference::At(place));
+        }
+    }
+    Ok(Reference::Anywhere)
+}

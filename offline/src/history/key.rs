@@ -1,0 +1,128 @@
+//! What the log did to one key.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::tell;
+use betr_core::device::Device;
+use betr_core::disk::Disk;
+use betr_core::error::Result;
+use betr_core::format::*;
+use betr_core::ids::*;
+use betr_core::log::Values;
+use betr_core::volume::Until;
+
+/// A message of the log that is about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyStep {
+    /// Its record.
+    pub lsn: Lsn,
+    /// What that was.
+    pub op: Op,
+    /// When it happened.
+    pub wall: Time,
+    /// The message.
+    pub msn: Msn,
+    /// What it does.
+    pub deed: KeyDeed,
+    /// The value after it, as far as it is known: of late-bound values only the one at the end of the group was ever
+    /// written.
+    pub after: Option<Option<Bytes>>,
+}
+
+/// What a message of the log does to a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyDeed {
+    /// A message to the key itself.
+    Point(Action),
+    /// A range delete that covers it.
+    RangeDelete(Key, Key),
+    /// An unbound entry whose value is there, as at the end of its group.
+    Bound {
+        /// The node that holds it; nothing if the log does.
+        node: Option<NodeId>,
+        /// Where that begins.
+        byte: u64,
+    },
+    /// An unbound entry whose value was obsolete at once.
+    Null,
+}
+
+/// What the log of a superblock does to a key whose value in the checkpoint is `stored`, record by record.
+pub fn of_key(
+    device: &Arc<dyn Device>,
+    superblock: &Superblock,
+    tree: TreeId,
+    key: &Key,
+    until: Until,
+    stored: Option<Bytes>,
+) -> Result<Vec<KeyStep>> {
+    let disk = Disk::new(device.clone());
+    let mut value = Some(stored);
+    let mut steps = Vec::new();
+    let mut failed = Ok(());
+    tell(device, superblock, &mut |event| {
+        let record = event.record;
+        if !until.includes(record) {
+            return ControlFlow::Break(());
+        }
+        for (touched, message) in event.touched.iter().zip(&record.messages) {
+            if touched.tree != tree || *key < touched.lo || *key >= touched.hi {
+                continue;
+            }
+            let (mut msn, mut found) = (touched.msn, None);
+            let deed = match message {
+                RecordMessage::Point(_, _, action) => KeyDeed::Point(action.clone()),
+                RecordMessage::RangeDelete(_, lo, hi) => {
+                    KeyDeed::RangeDelete(lo.clone(), hi.clone())
+                }
+                RecordMessage::Unbound(first, _) => {
+                    let block = |key: &Key| parse_data_key(key).map_or(0, |(_, block)| block);
+                    msn = Msn(msn.0 + block(key).saturating_sub(block(first)));
+                    let range = MsnRange { first: msn, count: 1 };
+                    let bindings = &event.group.bindings;
+                    let mut values = Values::new(&disk, superblock.birth.volume, bindings);
+                    match values.fetch(key, range) {
+                        Ok(fetched) => found = fetched.into_iter().next().flatten(),
+                        Err(error) => {
+                            failed = Err(error);
+                            return ControlFlow::Break(());
+                        }
+                    }
+                    bound(
+                        event
+                            .bound
+                            .iter()
+                            .find(|part| part.values.first <= msn && msn < part.values.end()),
+                    )
+                }
+            };
+            value = match &deed {
+                KeyDeed::Point(Action::Update(update)) => {
+                    value.take().map(|value| update.apply(value.as_deref()))
+                }
+                KeyDeed::Point(action) => Some(action.apply(None)),
+                KeyDeed::RangeDelete(..) => Some(None),
+                KeyDeed::Bound { .. } => Some(found),
+                KeyDeed::Null => None,
+            };
+            let (lsn, op, wall) = (record.lsn, record.op, record.wall);
+            steps.push(KeyStep { lsn, op, wall, msn, deed, after: value.clone() });
+        }
+        ControlFlow::Continue(())
+    })?;
+    failed.map(|()| steps)
+}
+
+fn bound(part: Option<&super::BoundPart<'_>>) -> KeyDeed {
+    match part.map(|part| part.to) {
+        None | Some(Bound::Null) => KeyDeed::Null,
+        Some(to @ Bound::Leaf(leaf)) => KeyDeed::Bound { node: Some(leaf.node), byte: to.place() },
+        Some(to @ Bound::Slice(slice)) => {
+            KeyDeed::Bound { node: Some(slice.node), byte: to.place() }
+        }
+        Some(Bound::Inline(_)) => KeyDeed::Bound { node: None, byte: 0 },
+    }
+}

@@ -1,0 +1,92 @@
+//! Which bytes of a value are contents, and zeros in their place.
+
+use std::fmt;
+use std::ops::Range;
+
+use betr_core::format::{Kind, MetaKey, MetaValue, Trace, Update};
+use betr_core::ids::*;
+use betr_core::volume::Content;
+
+/// Which values are contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Those of the data index, and of extended attributes.
+    OfFiles,
+    /// All of them.
+    All,
+}
+
+impl Contents {
+    /// In a volume of files, or of keys.
+    pub fn of(content: Content) -> Contents {
+        match content {
+            Content::Files => Contents::OfFiles,
+            Content::Keys => Contents::All,
+        }
+    }
+
+    /// Whether no value of a tree is metadata.
+    pub fn has_all(self, tree: TreeId) -> bool {
+        self == Contents::All || tree == TreeId::Data
+    }
+
+    /// Whether a value of this key describes a file.
+    fn is_metadata(self, tree: TreeId, key: &[u8]) -> bool {
+        !self.has_all(tree) && MetaKey::decode(key).is_some_and(|key| key.xattr.is_none())
+    }
+
+    /// Puts zeros in place of contents into a value, or an update that was verified. Returns how many bytes they had.
+    pub fn blank(self, tree: TreeId, key: &[u8], kind: Kind, value: &mut [u8]) -> u64 {
+        let is_metadata = self.is_metadata(tree, key);
+        match kind {
+            Kind::Delete => 0,
+            Kind::Insert if is_metadata && MetaValue::decode(value, None).is_ok() => 0,
+            Kind::Insert => {
+                value.fill(0);
+                value.len() as u64
+            }
+            Kind::Update if is_metadata => 0,
+            Kind::Update => {
+                let mut parts = Spans::of(&["bytes", "delta"]);
+                if Update::verify(value, Some(&mut parts)).is_err() {
+                    value.fill(0);
+                    return value.len() as u64;
+                }
+                let parts = parts.found;
+                parts.iter().for_each(|(_, part)| value[part.clone()].fill(0));
+                parts.iter().map(|(_, part)| part.len() as u64).sum()
+            }
+        }
+    }
+}
+
+/// Where the fields of some names are, in the order in which a decoder reads them.
+pub(super) struct Spans {
+    wanted: &'static [&'static str],
+    /// Name and bytes of each.
+    pub found: Vec<(&'static str, Range<usize>)>,
+}
+
+impl Spans {
+    /// None yet, of fields with these names.
+    pub fn of(wanted: &'static [&'static str]) -> Spans {
+        Spans { wanted, found: Vec::new() }
+    }
+
+    /// Those of one name.
+    pub fn named(&self, name: &'static str) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.found.iter().filter(move |(found, _)| *found == name).map(|(_, bytes)| bytes.clone())
+    }
+}
+
+impl Trace for Spans {
+    fn enter(&mut self, _: &'static str, _: Option<usize>) {}
+
+    fn leave(&mut self) {}
+
+    fn field(&mut self, name: &'static str, bytes: Range<usize>, _: &dyn fmt::Display) {
+        if self.wanted.contains(&name) {
+            self.found.push((name, bytes));
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The copy: what is written where, and what became of the seals of structures.
+//!
+//! Each block belongs to the first structure that has something in it which verifies. What does not verify has no blocks: they
+//! are free for a structure that does.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use super::contents::Contents;
+use super::{Original, Originals};
+use betr_core::device::Device;
+use betr_core::disk::Disk;
+use betr_core::error::{Error, Place, Result};
+use betr_core::format::{Magic, ScatterMap};
+use betr_core::ids::*;
+use betr_core::space::Bitmap;
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+/// Each block may be read so often, on the average: so work is in proportion to the image, whatever that says.
+const READS_MAX: u64 = 16;
+/// 1 MiB is copied with one read: it bounds the memory for a copy.
+const AT_ONCE: usize = 1 << 20;
+
+/// What became of the hash in a seal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resealed {
+    /// That of the original.
+    pub old: Hash,
+    /// That of the copy.
+    pub new: Hash,
+}
+
+impl Resealed {
+    /// What is to stand above, where `said` stood.
+    pub fn instead_of(resealed: Option<Resealed>, said: Hash) -> Hash {
+        resealed.filter(|resealed| resealed.old == said).map_or(said, |resealed| resealed.new)
+    }
+}
+
+/// Blocks in a row, and which of them a structure has for itself.
+pub(super) struct Claim {
+    /// The first.
+    start: u64,
+    /// Those that it has; nothing if it has all, as what is at fixed places does.
+    mine: Option<Bitmap>,
+    /// What does not verify: addresses and lengths.
+    unverified: Vec<(u64, u64)>,
+    /// Whether it gets no more.
+    is_closed: bool,
+}
+
+impl Claim {
+    /// No blocks yet of an extent, of which the structure takes at most the first `bytes` bytes.
+    fn of(extent: Extent, bytes: u64) -> Claim {
+        let blocks = bytes.min(extent.bytes()).div_ceil(BLOCK);
+        Claim {
+            start: extent.start.0,
+            mine: Some(Bitmap::new(blocks)),
+            unverified: Vec::new(),
+            is_closed: false,
+        }
+    }
+
+    /// How many bytes the blocks have that it may get.
+    pub fn bytes(&self) -> u64 {
+        self.mine.as_ref().map_or(0, |mine| mine.len() * BLOCK)
+    }
+
+    /// All blocks: those at fixed places are nothing else's.
+    pub fn whole() -> Claim {
+        Claim { start: 0, mine: None, unverified: Vec::new(), is_closed: false }
+    }
+}
+
+/// A copy that is being made.
+pub(super) struct Copy<'c> {
+    pub disk: Disk,
+    out: Arc<dyn Device>,
+    /// Blocks that belong to something, or are at fixed places.
+    pub taken: Bitmap,
+    /// Blocks with something in them that does not verify.
+    pub suspect: Bitmap,
+    /// Bytes that may have been read.
+    read: u64,
+    /// By their addresses: structures with seals that were looked at. Nothing if they do not verify.
+    pub sealed: HashMap<u64, Option<Resealed>>,
+    /// By their addresses: runs that another head may lead to as well, and what became of the hashes of their slices.
+    pub runs: HashMap<u64, (Claim, HashMap<u64, Hash>)>,
+    /// Whether there are snapshots, so that heads may share runs.
+    pub has_holds: bool,
+    pub volume: Option<VolumeId>,
+    pub contents: Contents,
+    pub keep_damaged: bool,
+    originals: &'c mut Originals<'c>,
+    pub left_out: u64,
+    pub damaged: u64,
+    pub is_whole: bool,
+}
+
+impl<'c> Copy<'c> {
+    pub fn new(
+        disk: Disk,
+        out: Arc<dyn Device>,
+        blocks: u64,
+        keep_damaged: bool,
+        originals: &'c mut Originals<'c>,
+    ) -> Copy<'c> {
+        Copy {
+            disk,
+            out,
+            taken: Bitmap::new(blocks),
+            suspect: Bitmap::new(blocks),
+            read: 0,
+            sealed: HashMap::new(),
+            runs: HashMap::new(),
+            has_holds: false,
+            volume: None,
+            contents: Contents::All,
+            keep_damaged,
+            originals,
+            left_out: 0,
+            damaged: 0,
+            is_whole: true,
+        }
+    }
+
+    /// Begins with a structure that takes `bytes` bytes of an extent. `None` if the extent's map does not verify, or the limit of
+    /// reads is reached.
+    pub fn claim(&mut self, extent: Extent, bytes: u64) -> Option<Claim> {
+        let is_there = self.disk.blocks_of(extent).is_ok() && self.may_read(bytes);
+        self.is_whole &= is_there;
+        is_there.then(|| Claim::of(extent, bytes))
+    }
+
+    /// Ends a structure: what does not verify of it is copied after all, or may belong to others.
+    pub fn finish(&mut self, mut claim: Claim) -> Result<()> {
+        self.close(&mut claim)
+    }
+
+    /// The same, of a structure that may get more of the blocks that it has.
+    pub fn close(&mut self, claim: &mut Claim) -> Result<()> {
+        claim.is_closed = true;
+        for (at, len) in std::mem::take(&mut claim.unverified) {
+            self.suspect(at, len);
+            if self.keep_damaged {
+                self.keep(claim, at, len)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Something that does not verify is there.
+    pub fn suspect(&mut self, at: u64, len: u64) {
+        let at_most = len.min(self.taken.len().saturating_mul(BLOCK)) as usize;
+        let places = self.disk.places(at, at_most).unwrap_or_default();
+        for (at, len) in places {
+            let end = (at.saturating_add(len as u64)).div_ceil(BLOCK).min(self.suspect.len());
+            let start = (at / BLOCK).min(end);
+            self.suspect.set(start, end - start);
+        }
+    }
+
+    /// Counts `bytes` bytes as read; whether that is within the limit of reads.
+    pub fn may_read(&mut self, bytes: u64) -> bool {
+        self.read = self.read.saturating_add(bytes);
+        self.read / BLOCK <= READS_MAX.saturating_mul(self.taken.len())
+    }
+
+    /// Whether a structure has a block of its own extent, which is a block of the device; it has, if that is nothing else's.
+    fn owns(&mut self, claim: &mut Claim, own: u64, block: u64) -> bool {
+        let Some(mine) = &mut claim.mine else { return true };
+        let Some(own) = own.checked_sub(claim.start).filter(|own| *own < mine.len()) else {
+            return false;
+        };
+        if !claim.is_closed && block < self.taken.len() && !self.taken.get(block) {
+            self.taken.set(block, 1);
+            mine.set(own, 1);
+        }
+        mine.get(own)
+    }
+
+    /// The maps of an extent that is scattered. They have no contents.
+    pub fn maps(&mut self, extent: Extent) -> Result<()> {
+        let mut next = extent.start.map().map(|(map, _)| map);
+        while let Some(block) = next.take() {
+            if block.0 >= self.taken.len() || self.taken.get(block.0) {
+                return Ok(());
+            }
+            let Ok(bytes) = self.disk.read(block.byte(), BLOCK_SIZE) else { return Ok(()) };
+            match ScatterMap::decode(&bytes, None) {
+                Ok((seal, map)) if self.is_ours(seal.birth.volume) => {
+                    let mut claim = Claim::of(Extent { start: block, blocks: 1 }, BLOCK);
+                    self.write(&mut claim, block.byte(), &bytes)?;
+                    next = map.next.map(|(block, _)| block);
+                }
+                _ => {
+                    self.damaged += 1;
+                    self.suspect(block.byte(), BLOCK);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something is of this volume, as far as that is known.
+    pub fn is_ours(&self, volume: VolumeId) -> bool {
+        self.volume.is_none_or(|ours| ours == volume)
+    }
+
+    /// Writes bytes to an address of the image, as far as the structure has the blocks.
+    pub fn write(&mut self, claim: &mut Claim, at: u64, bytes: &[u8]) -> Result<()> {
+        let Ok(places) = self.disk.places(at, bytes.len()) else { return Ok(()) };
+        let (mut own, mut rest) = (at, bytes);
+        for (mut at, len) in places {
+            let (mut row, behind) = rest.split_at(len);
+            rest = behind;
+            while !row.is_empty() {
+                let (piece, left) = row.split_at(row.len().min((BLOCK - at % BLOCK) as usize));
+                if self.owns(claim, own / BLOCK, at / BLOCK) && !is_zero(piece) {
+                    self.put(at, piece)?;
+                }
+                at += piece.len() as u64;
+                own += piece.len() as u64;
+                row = left;
+            }
+        }
+        Ok(())
+    }
+
+    /// The structure has these blocks, in which it has nothing to write.
+    pub fn own(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
+        for from in (0..len).step_by(AT_ONCE) {
+            self.write(claim, at + from, &vec![0; (len - from).min(AT_ONCE as u64) as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes to a place on the device, as far as that reaches.
+    pub fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let inside = (self.out.len().saturating_sub(at)).min(bytes.len() as u64) as usize;
+        let failed =
+            |source: io::Error| Error::Io { op: "write a copy", place: Place::Byte(at), source };
+        self.out.write_at(at, &bytes[..inside]).map_err(failed)
+    }
+
+    /// Something does not verify: zeros stand in its place, which do not verify either, or what is there. `hash` is what its
+    /// hash should be, if that is said elsewhere.
+    pub fn unverified(
+        &mut self,
+        claim: &mut Claim,
+        at: u64,
+        len: u64,
+        hash: Option<Hash>,
+    ) -> Result<()> {
+        self.damaged += 1;
+        claim.unverified.push((at, len));
+        match hash.filter(|_| !self.keep_damaged) {
+            Some(hash) if Hash::of(&vec![0; len as usize]) == hash => self.write(claim, at, &[1]),
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies bytes as they are, as far as the structure has the blocks.
+    pub fn keep(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
+        for from in (0..len).step_by(AT_ONCE) {
+            let count = (len - from).min(AT_ONCE as u64) as usize;
+            if let Ok(bytes) = self.disk.read(at + from, count) {
+                self.write(claim, at + from, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What has to be zero: if it is not, something else that is not zero takes its place.
+    pub fn padding(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
+        if self.is_clear(at, len) {
+            return Ok(());
+        }
+        self.damaged += 1;
+        match self.keep_damaged {
+            true => self.keep(claim, at, len),
+            false => self.write(claim, at, &[0xff]),
+        }
+    }
+
+    /// Whether bytes are zero, or cannot be read.
+    pub fn is_clear(&self, at: u64, len: u64) -> bool {
+        (0..len).step_by(AT_ONCE).all(|from| {
+            let count = (len - from).min(AT_ONCE as u64) as usize;
+            self.disk.read(at + from, count).map_or(true, |bytes| is_zero(&bytes))
+        })
+    }
+
+    /// Tells of a structure whose hash has changed.
+    pub fn changed(&mut self, byte: u64, bytes: usize, hash: Hash) -> Result<()> {
+        let original = Original { byte, bytes: bytes as u32, hash };
+        (self.originals)(original).map_err(|source| Error::Io {
+            op: "list an original",
+            place: Place::Byte(byte),
+            source,
+        })
+    }
+
+    /// Remembers what became of a seal, and tells of it.
+    pub fn resealed(&mut self, byte: u64, bytes: usize, old: Hash, new: Hash) -> Result<Resealed> {
+        let resealed = Resealed { old, new };
+        self.sealed.insert(byte, Some(resealed));
+        if old != new {
+            self.changed(byte, bytes, old)?;
+        }
+        Ok(resealed)
+    }
+
+    /// The kind of structure that begins at an address.
+    pub fn magic_at(&self, at: u64) -> Option<Magic> {
+        Magic::of(&self.disk.read(at, 8).ok()?)
+    }
+}

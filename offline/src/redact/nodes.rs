@@ -1,0 +1,312 @@
+//! Table pages, nodes and their parts: each is sealed afresh once all below it is.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use super::copy::{Claim, Copy, Resealed};
+use betr_core::error::Result;
+use betr_core::format::*;
+use betr_core::ids::*;
+
+/// 1 MiB of a leaf is read with one call: it bounds the memory for a leaf.
+const WINDOW: u32 = 1 << 20;
+
+/// A leaf whose parts are copied: its blocks, what is known of it, and those bytes of it that were read last.
+struct Leaf {
+    claim: Claim,
+    tree: TreeId,
+    start: u64,
+    /// Where its extent ends, in bytes from its start.
+    end: u32,
+    at: u32,
+    bytes: Bytes,
+}
+
+impl Copy<'_> {
+    /// All that the table of a superblock leads to.
+    pub fn table(&mut self, superblock: &Superblock) -> Result<()> {
+        let TableRoot { page, levels } = superblock.table;
+        self.page(&page, levels as u8 - 1).map(drop)
+    }
+
+    /// A page of the table at some level, and what it leads to. Levels fall, so this ends.
+    pub fn page(&mut self, pointer: &PagePointer, level: u8) -> Result<Option<Resealed>> {
+        let at = pointer.block.byte();
+        if let Some(known) = self.sealed.get(&at) {
+            return Ok(*known);
+        }
+        let extent = Extent { start: pointer.block, blocks: 1 };
+        let block = self.disk.read(at, BLOCK_SIZE).unwrap_or_default();
+        let found = TablePage::decode(&block, None).ok();
+        let ours = |(seal, page): &(Seal, TablePage)| {
+            self.is_ours(seal.birth.volume) && page.level == level
+        };
+        let Some((seal, mut page)) = found.filter(ours) else {
+            // Another way may lead to it, if it is at another level.
+            self.is_whole = false;
+            self.damaged += 1;
+            self.suspect(at, BLOCK_SIZE as u64);
+            return Ok(None);
+        };
+        self.is_whole &= seal.hash == pointer.hash;
+        let Some(mut claim) = self.claim(extent, BLOCK_SIZE as u64) else { return Ok(None) };
+        match &mut page.body {
+            PageBody::Pointers(pointers) => {
+                for below in pointers.iter_mut().flatten() {
+                    let found = self.page(below, level - 1)?;
+                    below.hash = Resealed::instead_of(found, below.hash);
+                }
+            }
+            PageBody::Entries(entries) => {
+                for entry in entries.iter_mut().flatten() {
+                    let found = self.node(entry.extent, entry.head_bytes)?;
+                    self.is_whole &= found.is_some_and(|found| found.old == entry.hash);
+                    entry.hash = Resealed::instead_of(found, entry.hash);
+                }
+            }
+        }
+        let (block, new) = page.encode(seal.birth);
+        self.write(&mut claim, at, &block)?;
+        self.resealed(at, BLOCK_SIZE, seal.hash, new).map(Some)
+    }
+
+    /// A node, and its runs or basements.
+    pub fn node(&mut self, extent: Extent, head_bytes: u32) -> Result<Option<Resealed>> {
+        let at = extent.start.byte();
+        if let Some(known) = self.sealed.get(&at) {
+            return Ok(*known);
+        }
+        self.maps(extent)?;
+        let fits = u64::from(head_bytes) <= extent.bytes() && self.may_read(head_bytes.into());
+        let head = fits.then(|| self.disk.read(at, head_bytes as usize).ok()).flatten();
+        let head = head.unwrap_or_default();
+        let ours = |seal: &Seal| self.is_ours(seal.birth.volume);
+        let leaf = LeafHead::decode(&head, None).ok().filter(|(seal, _)| ours(seal));
+        let internal = InternalHead::decode(&head, None).ok().filter(|(seal, _)| ours(seal));
+        let resealed = match (leaf, internal) {
+            (Some((seal, head)), _) => self.leaf(extent, seal, head)?,
+            (None, Some((seal, head))) => self.internal(extent, seal, head)?,
+            (None, None) => None,
+        };
+        if resealed.is_none() {
+            self.sealed.insert(at, None);
+            self.damaged += 1;
+            self.suspect(at, extent.bytes());
+        }
+        Ok(resealed)
+    }
+
+    fn leaf(&mut self, extent: Extent, seal: Seal, mut head: LeafHead) -> Result<Option<Resealed>> {
+        let Some(claim) = self.claim(extent, head.leaf_bytes.into()) else { return Ok(None) };
+        let (start, tree) = (extent.start.byte(), head.tree);
+        // A leaf has less than 4 GiB.
+        let end = claim.bytes() as u32;
+        let mut leaf = Leaf { claim, tree, start, end, at: 0, bytes: Bytes::new() };
+        let (mut basements, mut blocks_at) = (Basements::default(), head.leaf_bytes);
+        for basement in head.basements.iter() {
+            let hash = self.basement(&mut leaf, &basement, head.leaf_bytes, &mut blocks_at)?;
+            basements.push(BasementRef { hash, ..basement });
+        }
+        head.basements = basements;
+        let (bytes, new) = head.encode(seal.birth);
+        let small_end = head.parts_end(bytes.len() as u32);
+        let mut claim = leaf.claim;
+        self.write(&mut claim, start, &bytes)?;
+        for gap in [small_end..blocks_at, head.leaf_bytes..end] {
+            let len = gap.end.saturating_sub(gap.start);
+            self.padding(&mut claim, start + u64::from(gap.start), len.into())?;
+        }
+        self.finish(claim)?;
+        self.resealed(start, bytes.len(), seal.hash, new).map(Some)
+    }
+
+    /// The key section of a basement, and its values. Returns its hash; `blocks_at` is where the first block is.
+    fn basement(
+        &mut self,
+        leaf: &mut Leaf,
+        basement: &BasementRef<'_>,
+        leaf_bytes: u32,
+        blocks_at: &mut u32,
+    ) -> Result<Hash> {
+        let (at, said) = (leaf.start + u64::from(basement.offset), basement.hash);
+        let bytes = self.part(leaf, basement.offset, basement.bytes, said);
+        let found =
+            bytes.and_then(|bytes| KeySection::decode(&bytes, leaf.tree, leaf_bytes, None).ok());
+        let Some(mut section) = found else {
+            self.unverified(&mut leaf.claim, at, basement.bytes.into(), Some(said))?;
+            return Ok(said);
+        };
+        let mut chunks = section.chunks.clone();
+        let mut entries: Vec<Vec<EntryRef<'_>>> = vec![Vec::new(); chunks.len()];
+        if !self.contents.has_all(leaf.tree) {
+            for entry in section.entries().filter(|entry| entry.chunk != NO_CHUNK) {
+                entries[usize::from(entry.chunk)].push(entry);
+            }
+        }
+        for (chunk, entries) in chunks.iter_mut().zip(&entries) {
+            if is_block(leaf.tree, chunk.bytes as usize) {
+                *blocks_at = (*blocks_at).min(chunk.offset);
+            }
+            chunk.hash = self.chunk(leaf, chunk, entries)?;
+        }
+        section.chunks = chunks;
+        let bytes = section.encode();
+        self.write(&mut leaf.claim, at, &bytes)?;
+        self.hashed(at, &bytes, said)
+    }
+
+    /// Values of one hash: those of files, or these entries. Returns the hash.
+    fn chunk(
+        &mut self,
+        leaf: &mut Leaf,
+        chunk: &ChunkRef,
+        entries: &[EntryRef<'_>],
+    ) -> Result<Hash> {
+        let at = leaf.start + u64::from(chunk.offset);
+        let Some(bytes) = self.part(leaf, chunk.offset, chunk.bytes, chunk.hash) else {
+            self.unverified(&mut leaf.claim, at, chunk.bytes.into(), Some(chunk.hash))?;
+            return Ok(chunk.hash);
+        };
+        let mut copy = vec![0; bytes.len()];
+        let mut blank = bytes.len() as u64;
+        for entry in entries {
+            let from = usize::from(entry.offset);
+            let value = from..from + entry.bytes as usize;
+            if let (Some(copy), Some(value)) = (copy.get_mut(value.clone()), bytes.get(value)) {
+                copy.copy_from_slice(value);
+                let contents = self.contents.blank(leaf.tree, entry.key, Kind::Insert, copy);
+                blank -= copy.len() as u64 - contents;
+            }
+        }
+        self.left_out += blank;
+        self.write(&mut leaf.claim, at, &copy)?;
+        self.hashed(at, &copy, chunk.hash)
+    }
+
+    /// A part of a leaf, if it can be read and verifies.
+    fn part(&self, leaf: &mut Leaf, at: u32, len: u32, hash: Hash) -> Option<Bytes> {
+        let end = at.checked_add(len).filter(|end| *end <= leaf.end)?;
+        if at < leaf.at || u64::from(end) > u64::from(leaf.at) + leaf.bytes.len() as u64 {
+            let until = at.saturating_add(WINDOW).clamp(end, leaf.end);
+            let read = |to: u32| self.disk.read(leaf.start + u64::from(at), (to - at) as usize);
+            // What cannot be read is not to stand in the way of what can.
+            leaf.bytes = read(until).or_else(|_| read(end)).unwrap_or_default().into();
+            leaf.at = at;
+        }
+        let from = (at - leaf.at) as usize;
+        let found = leaf.bytes.get(from..from + len as usize)?;
+        (Hash::of(found) == hash).then(|| leaf.bytes.slice(from..from + len as usize))
+    }
+
+    /// The hash of a part as it is in the copy, where the original had another.
+    fn hashed(&mut self, at: u64, copy: &[u8], old: Hash) -> Result<Hash> {
+        let new = Hash::of(copy);
+        if new != old {
+            self.changed(at, copy.len(), old)?;
+        }
+        Ok(new)
+    }
+
+    fn internal(
+        &mut self,
+        extent: Extent,
+        seal: Seal,
+        mut head: InternalHead,
+    ) -> Result<Option<Resealed>> {
+        let (start, len) = (extent.start.byte(), head.encoded_bytes() as u64);
+        let Some(mut claim) = self.claim(extent, len) else { return Ok(None) };
+        for run in &mut head.runs {
+            self.run(head.tree, run)?;
+        }
+        let (bytes, new) = head.encode(seal.birth);
+        self.write(&mut claim, start, &bytes)?;
+        let padding = claim.bytes().saturating_sub(len);
+        self.padding(&mut claim, start + len, padding)?;
+        self.finish(claim)?;
+        self.resealed(start, bytes.len(), seal.hash, new).map(Some)
+    }
+
+    /// The header, slices and range messages of a run. What stands between them means nothing, and is not copied.
+    fn run(&mut self, tree: TreeId, run: &mut RunRef) -> Result<()> {
+        let start = run.extent.start.byte();
+        let known = self.runs.remove(&start);
+        let is_known = known.is_some();
+        let (mut claim, mut slices) = match known {
+            Some(known) => known,
+            None => {
+                self.maps(run.extent)?;
+                let Some(claim) = self.claim(run.extent, run.bytes.into()) else { return Ok(()) };
+                (claim, HashMap::new())
+            }
+        };
+        let all = claim.bytes();
+        if !is_known && self.run_header(&mut claim, start)? {
+            // So what stands between its parts is no contents that nothing is known of.
+            self.own(&mut claim, start, all)?;
+        }
+        let inside =
+            |section: &SectionRef| u64::from(section.offset) + u64::from(section.bytes) <= all;
+        for slice in run.slices.iter_mut().filter(|slice| inside(&slice.section)) {
+            let SectionRef { offset, bytes, count, hash, .. } = slice.section;
+            let at = start + u64::from(offset);
+            slice.section.hash = match slices.get(&at) {
+                Some(hash) => *hash,
+                None => self.slice(&mut claim, tree, (at, bytes, count), hash)?,
+            };
+            slices.insert(at, slice.section.hash);
+        }
+        let ranges = run.ranges;
+        if ranges.count > 0 && inside(&ranges) {
+            let at = start + u64::from(ranges.offset);
+            let bytes = self.disk.read(at, ranges.bytes as usize).unwrap_or_default();
+            match decode_ranges(&bytes, ranges.count as usize, None) {
+                Ok(_) if Hash::of(&bytes) == ranges.hash => self.write(&mut claim, at, &bytes)?,
+                _ => self.unverified(&mut claim, at, ranges.bytes.into(), Some(ranges.hash))?,
+            }
+        }
+        let len = u64::from(run.bytes);
+        if !is_known {
+            self.padding(&mut claim, start + len, all.saturating_sub(len))?;
+        }
+        self.close(&mut claim)?;
+        if self.has_holds {
+            self.runs.insert(start, (claim, slices));
+        }
+        Ok(())
+    }
+
+    /// The header of a run, which has no hash of what follows. Returns whether it verifies.
+    fn run_header(&mut self, claim: &mut Claim, at: u64) -> Result<bool> {
+        let header = self.disk.read(at, RUN_HEADER_BYTES).unwrap_or_default();
+        let is_ours =
+            RunHeader::decode(&header, None).is_ok_and(|(seal, _)| self.is_ours(seal.birth.volume));
+        match is_ours {
+            true => self.write(claim, at, &header)?,
+            false => self.unverified(claim, at, RUN_HEADER_BYTES as u64, None)?,
+        }
+        Ok(is_ours)
+    }
+
+    /// Messages for one child: address, length and number. Returns their hash.
+    pub fn slice(
+        &mut self,
+        claim: &mut Claim,
+        tree: TreeId,
+        (at, len, count): (u64, u32, u32),
+        said: Hash,
+    ) -> Result<Hash> {
+        let bytes = Bytes::from(self.disk.read(at, len as usize).unwrap_or_default());
+        let (contents, mut copy, mut blank) = (self.contents, bytes.to_vec(), 0);
+        let read = read_slice(&bytes, count as usize, None, |key, _, kind, value| {
+            blank += contents.blank(tree, key, kind, &mut copy[value]);
+        });
+        if read.is_err() || Hash::of(&bytes) != said {
+            self.unverified(claim, at, len.into(), Some(said))?;
+            return Ok(said);
+        }
+        self.left_out += blank;
+        self.write(claim, at, &copy)?;
+        self.hashed(at, &copy, said)
+    }
+}

@@ -1,0 +1,187 @@
+//! The contents of a volume without its structure: their hash, how they differ from others, and putting them into another volume.
+//!
+//! Nodes do not travel: they hold addresses. What does are keys and values, so two volumes whose structure has nothing in common can have the
+//! same contents.
+
+use bytes::Bytes;
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use crate::compare::{Differing, DifferingEntries, Side, Touched, Unread};
+use betr_core::error::{Error, Result};
+use betr_core::format::{Action, Key, Op, RecordMessage};
+use betr_core::ids::*;
+use betr_core::tree::Scan;
+use betr_core::volume::{Transaction, Volume};
+
+/// What the content hash begins with.
+const CONTENT: &[u8] = b"betr content 1\n";
+/// 8 MiB of entries are hashed at once, on all cores.
+const HASHED_AT_ONCE: usize = 8 << 20;
+/// 4096 entries, or 4 MiB of them, are put in by one transaction.
+const ENTRIES_AT_ONCE: usize = 4096;
+const BYTES_AT_ONCE: usize = 4 << 20;
+
+/// The hash of all keys and values (`format/STREAM.md`). It says nothing of where they are, nor of numbers that are given out next.
+pub fn content_hash(volume: &Volume, seen: &mut dyn FnMut(u64)) -> Result<Hash> {
+    let mut all = Sha256::new();
+    all.update(CONTENT);
+    for tree in TreeId::ALL {
+        let mut scan = Scan::new(tree, Key::default(), None);
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        loop {
+            let next = volume.advance(&mut scan)?;
+            let is_end = next.is_none();
+            if let Some((key, value)) = next {
+                bytes += key.len() + value.len();
+                entries.push((key, value));
+            }
+            if is_end || bytes >= HASHED_AT_ONCE {
+                let hashes: Vec<[u8; 32]> =
+                    entries.par_iter().map(|(key, value)| entry_hash(tree, key, value)).collect();
+                hashes.iter().for_each(|hash| all.update(hash));
+                seen(bytes as u64);
+                (entries, bytes) = (Vec::new(), 0);
+            }
+            if is_end {
+                break;
+            }
+        }
+    }
+    Ok(Hash(all.finalize().into()))
+}
+
+fn entry_hash(tree: TreeId, key: &[u8], value: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update([tree.code()]);
+    hash.update((key.len() as u32).to_le_bytes());
+    hash.update(key);
+    hash.update(value);
+    hash.finalize().into()
+}
+
+/// What makes the contents of one volume those of another: entries, each with its new value, or none where it goes.
+pub struct Changes<'v> {
+    /// The other volume; none stands for one without entries.
+    base: Option<&'v Volume>,
+    volume: &'v Volume,
+    /// Ranges in which they may differ, the next one last.
+    ranges: Vec<(TreeId, Key, Option<Key>)>,
+    present: Option<(TreeId, Entries<'v>)>,
+}
+
+/// The entries of the present range.
+enum Entries<'v> {
+    All(Box<Scan>),
+    Differing(Box<DifferingEntries<'v>>),
+}
+
+/// An entry that is to be put in, or to be deleted.
+pub type Change = (TreeId, Key, Option<Bytes>);
+
+impl<'v> Changes<'v> {
+    /// All of a volume.
+    pub fn all(volume: &'v Volume) -> Changes<'v> {
+        Changes::new(None, volume, None)
+    }
+
+    /// What makes `base` the same as `volume`; `touched` are the keys in which they may differ, if that is known.
+    pub fn between(base: &'v Volume, volume: &'v Volume, touched: Option<Touched>) -> Changes<'v> {
+        Changes::new(Some(base), volume, touched)
+    }
+
+    fn new(base: Option<&'v Volume>, volume: &'v Volume, touched: Option<Touched>) -> Changes<'v> {
+        let mut ranges = Vec::new();
+        for (at, tree) in TreeId::ALL.into_iter().enumerate() {
+            match &touched {
+                None => ranges.push((tree, Key::default(), None)),
+                Some(touched) => {
+                    let of_tree = touched[at].iter();
+                    ranges.extend(of_tree.map(|range| (tree, range.lo, Some(range.hi))));
+                }
+            }
+        }
+        ranges.reverse();
+        Changes { base, volume, ranges, present: None }
+    }
+
+    /// The next change, in the order of indexes and keys. The error says in which of the two it is.
+    pub fn next_change(&mut self) -> std::result::Result<Option<Change>, Unread> {
+        loop {
+            if let Some((tree, entries)) = &mut self.present {
+                let of_volume = |error| Unread { side: Side::Second, error };
+                let next = match entries {
+                    Entries::All(scan) => {
+                        let next = self.volume.advance(scan).map_err(of_volume)?;
+                        next.map(|(key, value)| (key, Some(value)))
+                    }
+                    Entries::Differing(entries) => {
+                        entries.next_entry()?.map(|Differing { key, second, .. }| (key, second))
+                    }
+                };
+                if let Some((key, value)) = next {
+                    return Ok(Some((*tree, key, value)));
+                }
+            }
+            let Some((tree, lo, hi)) = self.ranges.pop() else { return Ok(None) };
+            let entries = match self.base {
+                None => Entries::All(Box::new(Scan::new(tree, lo, hi))),
+                Some(base) => {
+                    let volumes = [base, self.volume];
+                    let entries = DifferingEntries::new(volumes, tree, &lo, hi.as_ref());
+                    Entries::Differing(Box::new(entries))
+                }
+            };
+            self.present = Some((tree, entries));
+        }
+    }
+}
+
+/// A volume into which entries are put. Nothing of it is durable until a checkpoint is.
+pub struct Arrival<'v> {
+    volume: &'v mut Volume,
+    wall: Time,
+    messages: Vec<RecordMessage>,
+    bytes: usize,
+}
+
+impl<'v> Arrival<'v> {
+    /// Puts entries into a volume, as of a time.
+    pub fn new(volume: &'v mut Volume, wall: Time) -> Result<Arrival<'v>> {
+        volume.stop_logging()?;
+        Ok(Arrival { volume, wall, messages: Vec::new(), bytes: 0 })
+    }
+
+    /// Puts an entry in, or deletes it. An error if no image can have it.
+    pub fn put(&mut self, (tree, key, value): Change) -> Result<()> {
+        self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+        let message = match value {
+            Some(value) => RecordMessage::Point(tree, key, Action::Insert(value)),
+            None => RecordMessage::Point(tree, key, Action::Delete),
+        };
+        if let Some(what) = message.beyond_limits() {
+            return Err(Error::Input(format!("an entry that no image can have: {what}")));
+        }
+        self.messages.push(message);
+        match self.messages.len() >= ENTRIES_AT_ONCE || self.bytes >= BYTES_AT_ONCE {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.bytes = 0;
+        let messages = std::mem::take(&mut self.messages);
+        if messages.is_empty() {
+            return Ok(());
+        }
+        self.volume.commit(Transaction { op: Op::Raw, wall: self.wall, messages }).map(drop)
+    }
+
+    /// All entries have come; zone ids and inode numbers below these have been given out.
+    pub fn end(mut self, next_zone: ZoneId, next_ino: Ino) -> Result<()> {
+        self.flush()?;
+        let last = |next: u64| next.checked_sub(1);
+        self.volume.given(last(next_zone.0).map(ZoneId), last(next_ino.0).map(Ino))
+    }
+}

@@ -9,7 +9,7 @@ use crate::ids::*;
 type Decode<T> = fn(&[u8], Option<&mut dyn Trace>) -> std::result::Result<(Seal, T), FormatError>;
 
 /// What is said where hash, volume or epoch of a page is not what its pointer says.
-pub struct Names {
+pub(crate) struct Names {
     /// Of the hash.
     pub hash: &'static str,
     /// Of the volume.
@@ -19,7 +19,7 @@ pub struct Names {
 }
 
 /// Reads a page and verifies that it is the one that `pointer` means.
-pub fn read<T>(
+pub(crate) fn read<T>(
     disk: &Disk,
     volume: VolumeId,
     pointer: &PagePointer,

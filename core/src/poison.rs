@@ -9,7 +9,7 @@ use crate::error::{Blame, Error, Result};
 
 /// Whether a failure has left anything half done.
 #[derive(Clone, Default)]
-pub struct Poison(Arc<OnceLock<Failure>>);
+pub(crate) struct Poison(Arc<OnceLock<Failure>>);
 
 struct Failure {
     why: String,
@@ -20,16 +20,16 @@ struct Failure {
 
 /// Poisons what is being changed if the thread panics before this is dropped.
 #[must_use]
-pub struct Changing<'p>(&'p Poison);
+pub(crate) struct Changing<'p>(&'p Poison);
 
 impl Poison {
     /// Memory and device are not what they would be after the change. Nothing may be changed any more; memory is whole.
-    pub fn end_changes(&self, error: &Error) {
+    pub(crate) fn end_changes(&self, error: &Error) {
         self.end(error, true);
     }
 
     /// Memory is half changed: nothing may be read any more either.
-    pub fn end_all(&self, error: &Error) {
+    pub(crate) fn end_all(&self, error: &Error) {
         self.end(error, false);
     }
 
@@ -38,7 +38,7 @@ impl Poison {
     }
 
     /// Ends all changes if the result of one is an error, unless that says that the device has no room: then the change waits.
-    pub fn unless_whole<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn unless_whole<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             if !error.is_host_full() {
                 self.end_changes(error);
@@ -47,22 +47,22 @@ impl Poison {
     }
 
     /// A change begins.
-    pub fn changing(&self) -> Changing<'_> {
+    pub(crate) fn changing(&self) -> Changing<'_> {
         Changing(self)
     }
 
     /// Whether there was a failure.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.get().is_some()
     }
 
     /// An error if nothing may be changed.
-    pub fn check_changes(&self) -> Result<()> {
+    pub(crate) fn check_changes(&self) -> Result<()> {
         self.0.get().map_or(Ok(()), |failure| Err(failure.error()))
     }
 
     /// An error if nothing may be read.
-    pub fn check_reads(&self) -> Result<()> {
+    pub(crate) fn check_reads(&self) -> Result<()> {
         self.0.get().filter(|failure| !failure.readable).map_or(Ok(()), |f| Err(f.error()))
     }
 }

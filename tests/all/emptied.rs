@@ -28,7 +28,7 @@ pub(crate) enum Order {
 
 impl Order {
     /// Puts names, which are as they were made, in the order in which they are deleted.
-    pub fn arrange(self, names: &mut [Vec<u8>], random: &mut Random) {
+    pub(crate) fn arrange(self, names: &mut [Vec<u8>], random: &mut Random) {
         match self {
             Order::Made => {}
             Order::Reverse => names.reverse(),

@@ -115,7 +115,7 @@ impl Device for Advised {
     }
 }
 
-pub fn scattered_key(number: u32) -> [u8; 4] {
+pub(crate) fn scattered_key(number: u32) -> [u8; 4] {
     number.wrapping_mul(0x9e37_79b1).to_be_bytes()
 }
 

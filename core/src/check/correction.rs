@@ -41,7 +41,7 @@ impl Correction {
     /// When it is carried out: what comes before may make it unnecessary. Directories first, since nothing can be said
     /// of what is below one that is missing; attributes when their owners have had the time to come back; counts when
     /// nothing else is left.
-    pub fn phase(&self) -> u8 {
+    pub(crate) fn phase(&self) -> u8 {
         match self {
             Correction::Directory(_) | Correction::DropBelow(_) => 0,
             Correction::Unowned(_) => 2,

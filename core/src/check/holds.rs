@@ -53,7 +53,7 @@ struct Younger {
 
 impl Live<'_> {
     /// Checks all holds.
-    pub fn check(self, owners: &mut Owners, options: CheckOptions, report: &mut Report) {
+    pub(super) fn check(self, owners: &mut Owners, options: CheckOptions, report: &mut Report) {
         let Live { disk, superblock, entries, summaries } = self;
         let live = owners.count() - owners.fixed_count();
         let root = &superblock.holds;

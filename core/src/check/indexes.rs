@@ -23,12 +23,12 @@ pub(super) struct Checked<'c, 'e> {
 
 impl<'c, 'e> Checked<'c, 'e> {
     /// Leaves of `pass`, whose blocks are all their own. What is found comes to `nodes`.
-    pub fn new(pass: &'c Pass<'e>, nodes: &'c mut Nodes) -> Checked<'c, 'e> {
+    pub(super) fn new(pass: &'c Pass<'e>, nodes: &'c mut Nodes) -> Checked<'c, 'e> {
         Checked { pass, nodes: Mutex::new(nodes), is_whole: AtomicBool::new(true) }
     }
 
     /// Whether all leaves verified that were asked for.
-    pub fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.is_whole.load(Ordering::Relaxed)
     }
 

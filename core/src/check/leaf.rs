@@ -97,7 +97,7 @@ impl Window<'_> {
 
 impl<'c> Checker<'c> {
     /// Checks a leaf whose blocks are its own.
-    pub fn leaf(self, told: &mut Told<'_>) -> (Checker<'c>, Found) {
+    pub(super) fn leaf(self, told: &mut Told<'_>) -> (Checker<'c>, Found) {
         let mut window = Window { checker: self, at: 0, bytes: Bytes::new() };
         let found = check(&mut window, told);
         (window.checker, found)

@@ -32,23 +32,23 @@ pub fn memory_needed(image_blocks: u64) -> u64 {
 
 impl Memory {
     /// Of so many bytes, for an image of so many blocks; or the least there can be.
-    pub fn new(bytes: u64, image_blocks: u64) -> Memory {
+    pub(super) fn new(bytes: u64, image_blocks: u64) -> Memory {
         let bitmaps = memory_needed(image_blocks) - LEAST;
         Memory { rest: bytes.saturating_sub(bitmaps).max(LEAST) }
     }
 
     /// What the nodes that are checked at the same time may have on disk, in bytes.
-    pub fn nodes(self) -> u64 {
+    pub(super) fn nodes(self) -> u64 {
         self.rest / 4
     }
 
     /// The cache for walking the trees.
-    pub fn cache(self) -> CacheBudget {
+    pub(super) fn cache(self) -> CacheBudget {
         CacheBudget::of(usize::try_from(self.rest / 4).unwrap_or(usize::MAX))
     }
 
     /// How many leaves of so many bytes are taken apart at the same time, of each index.
-    pub fn leaves(self, leaf_bytes: u32) -> usize {
+    pub(super) fn leaves(self, leaf_bytes: u32) -> usize {
         let each = u64::from(leaf_bytes).max(BLOCK_SIZE as u64) * TAKEN_APART;
         (self.rest / 2 / each).clamp(1, LEAVES_MAX) as usize
     }

@@ -44,12 +44,12 @@ pub(super) struct Nodes {
 
 impl Nodes {
     /// Whether what was found is in no way of looking further.
-    pub fn are_passable(&self) -> bool {
+    pub(super) fn are_passable(&self) -> bool {
         self.findings.iter().all(|(_, findings)| findings.iter().all(Finding::is_passable))
     }
 
     /// A node has been checked.
-    pub fn add(&mut self, checker: Checker<'_>, summary: Option<Summary>) {
+    pub(super) fn add(&mut self, checker: Checker<'_>, summary: Option<Summary>) {
         let Checker { id, entry, report, .. } = checker;
         self.checked.insert(id);
         self.summaries.extend(summary.map(|summary| (id, summary)));
@@ -60,7 +60,7 @@ impl Nodes {
     }
 
     /// Tells what was found, in the order of the disk.
-    pub fn tell(&mut self, report: &mut Report) {
+    pub(super) fn tell(&mut self, report: &mut Report) {
         self.findings.sort_by_key(|(extent, _)| *extent);
         report.findings.extend(self.findings.drain(..).flat_map(|(_, findings)| findings));
         report.counts.add_node(std::mem::take(&mut self.counts));
@@ -79,7 +79,7 @@ pub(super) struct Pass<'e> {
 
 impl<'e> Pass<'e> {
     /// Those of `entries`, which are in the order of their ids.
-    pub fn new(
+    pub(super) fn new(
         disk: &'e Disk,
         superblock: &'e Superblock,
         entries: &'e [(NodeId, Entry)],
@@ -95,7 +95,7 @@ impl<'e> Pass<'e> {
 
     /// Takes the blocks of all nodes, and checks the internal ones. Returns the leaves whose blocks are their own, in the
     /// order of the disk.
-    pub fn internals(
+    pub(super) fn internals(
         &self,
         owners: &mut Owners,
         nodes: &mut Nodes,
@@ -143,7 +143,7 @@ impl<'e> Pass<'e> {
     }
 
     /// Checks those of some leaves that have not been, in their order. Their entries are nobody's concern.
-    pub fn leaves(
+    pub(super) fn leaves(
         &self,
         leaves: &[&'e (NodeId, Entry)],
         nodes: &mut Nodes,
@@ -169,7 +169,7 @@ impl<'e> Pass<'e> {
     }
 
     /// Checks a leaf whose blocks are its own, and tells its entries.
-    pub fn check_leaf(
+    pub(super) fn check_leaf(
         &self,
         node: &'e (NodeId, Entry),
         told: &mut Told<'_>,
@@ -182,13 +182,13 @@ impl<'e> Pass<'e> {
     }
 
     /// A node, if the table knows it.
-    pub fn node(&self, id: NodeId) -> Option<&'e (NodeId, Entry)> {
+    pub(super) fn node(&self, id: NodeId) -> Option<&'e (NodeId, Entry)> {
         let at = self.entries.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(&self.entries[at])
     }
 
     /// A leaf will be checked soon.
-    pub fn announce(&self, entry: &Entry) {
+    pub(super) fn announce(&self, entry: &Entry) {
         let mixed = self.is_mixed.load(Ordering::Relaxed);
         let whole = mixed || is_read_whole(entry, self.options.data);
         self.disk.will_read(entry.extent.start.byte(), front(entry, whole));
@@ -330,11 +330,11 @@ impl<'c> Checker<'c> {
         Taken::Internal(self, head, taken)
     }
 
-    pub fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         node_place(self.id, self.entry.extent)
     }
 
-    pub fn part_place(&self, part: u64, byte: u64) -> Place {
+    pub(super) fn part_place(&self, part: u64, byte: u64) -> Place {
         Place::Part { id: self.id, part, byte }
     }
 

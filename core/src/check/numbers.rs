@@ -16,7 +16,7 @@ pub(super) struct Numbers(HashMap<u64, [u64; WORDS]>);
 
 impl Numbers {
     /// These numbers.
-    pub fn of<const N: usize>(numbers: [Ino; N]) -> Numbers {
+    pub(super) fn of<const N: usize>(numbers: [Ino; N]) -> Numbers {
         let mut all = Numbers::default();
         for number in numbers {
             all.insert(number);
@@ -25,7 +25,7 @@ impl Numbers {
     }
 
     /// Adds a number; false if it was there.
-    pub fn insert(&mut self, number: Ino) -> bool {
+    pub(super) fn insert(&mut self, number: Ino) -> bool {
         let row = self.0.entry(number.0 / ROW).or_default();
         let (at, bit) = ((number.0 % ROW / 64) as usize, 1 << (number.0 % 64));
         let is_new = row[at] & bit == 0;

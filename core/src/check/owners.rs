@@ -25,7 +25,7 @@ pub(super) struct Owners {
 
 impl Owners {
     /// Only the fixed regions are owned.
-    pub fn new(disk: &Disk, superblock: &Superblock, report: &mut Report) -> Owners {
+    pub(super) fn new(disk: &Disk, superblock: &Superblock, report: &mut Report) -> Owners {
         let blocks = superblock.image_blocks;
         let mut fixed = Bitmap::new(blocks);
         match Layout::of(superblock) {
@@ -45,37 +45,42 @@ impl Owners {
     }
 
     /// Something cannot be read that says what else is owned: what belongs to nothing may belong to that.
-    pub fn lose_sight(&mut self) {
+    pub(super) fn lose_sight(&mut self) {
         self.incomplete = true;
     }
 
     /// Whether all that is owned is known.
-    pub fn are_known(&self) -> bool {
+    pub(super) fn are_known(&self) -> bool {
         !self.incomplete
     }
 
     /// How many blocks are owned, those of fixed regions included.
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.owned.set_count()
     }
 
     /// How many of them are fixed.
-    pub fn fixed_count(&self) -> u64 {
+    pub(super) fn fixed_count(&self) -> u64 {
         self.fixed.set_count()
     }
 
     /// These extents have been taken, and may be again: two checkpoints share them.
-    pub fn share(&mut self, shared: HashSet<Extent>) {
+    pub(super) fn share(&mut self, shared: HashSet<Extent>) {
         self.shared = shared;
     }
 
     /// What is owned besides the fixed regions.
-    pub fn rows(&self) -> Vec<Extent> {
+    pub(super) fn rows(&self) -> Vec<Extent> {
         difference(&self.owned, &self.fixed)
     }
 
     /// Something at `place` owns `extent`, with its maps if it is scattered. False if it cannot.
-    pub fn take(&mut self, extent: Extent, place: impl Fn() -> Place, report: &mut Report) -> bool {
+    pub(super) fn take(
+        &mut self,
+        extent: Extent,
+        place: impl Fn() -> Place,
+        report: &mut Report,
+    ) -> bool {
         if self.shared.contains(&extent) {
             return true;
         }
@@ -139,7 +144,7 @@ impl Owners {
     }
 
     /// Compares with the space map.
-    pub fn compare(&self, disk: &Disk, superblock: &Superblock, report: &mut Report) {
+    pub(super) fn compare(&self, disk: &Disk, superblock: &Superblock, report: &mut Report) {
         let mut marked = Bitmap::new(superblock.image_blocks);
         let (mut hashes, mut youngest) = (Vec::new(), Epoch(0));
         let mut torn = Vec::new();

@@ -24,23 +24,23 @@ pub(super) struct Block {
 
 impl Block {
     /// Whether so many bytes fill a block, or most of it.
-    pub fn suits(len: usize) -> bool {
+    pub(super) fn suits(len: usize) -> bool {
         (BLOCK_SIZE / 4 * 3..=BLOCK_SIZE).contains(&len)
     }
 
     /// One whose first bytes will be filled.
-    pub fn of(home: &Arc<Buffers>) -> Block {
+    pub(super) fn of(home: &Arc<Buffers>) -> Block {
         let known = locked(&home.blocks).pop();
         Block { memory: known.unwrap_or_else(|| vec![0; BLOCK_SIZE]), home: home.clone() }
     }
 
     /// Its memory.
-    pub fn memory(&mut self) -> &mut [u8] {
+    pub(super) fn memory(&mut self) -> &mut [u8] {
         &mut self.memory
     }
 
     /// Its first `len` bytes, to be shared. It goes home when nobody has them any more.
-    pub fn share(self, len: usize) -> Bytes {
+    pub(super) fn share(self, len: usize) -> Bytes {
         Bytes::from_owner(self).slice(..len)
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Block {
 
 impl Buffers {
     /// A piece of so many bytes, whatever they are.
-    pub fn take(&self, len: usize) -> Vec<u8> {
+    pub(super) fn take(&self, len: usize) -> Vec<u8> {
         // The classes of sizes are few, so that pieces fit again.
         self.used(len).unwrap_or_else(|| {
             let mut fresh = vec![0; if len < BUFFER_LARGE { len } else { class_of(len) }];
@@ -72,7 +72,7 @@ impl Buffers {
     }
 
     /// The same, but no longer than asked for where it is a fresh one.
-    pub fn take_exactly(&self, len: usize) -> Vec<u8> {
+    pub(super) fn take_exactly(&self, len: usize) -> Vec<u8> {
         self.used(len).unwrap_or_else(|| vec![0; len])
     }
 
@@ -94,7 +94,7 @@ impl Buffers {
     }
 
     /// Takes a piece back. Where there are too many, those go that were not wanted for longest.
-    pub fn give(&self, piece: Vec<u8>) {
+    pub(super) fn give(&self, piece: Vec<u8>) {
         if piece.capacity() < BUFFER_LARGE || piece.capacity() > BUFFERS_KEPT_BYTES {
             return;
         }

@@ -393,7 +393,7 @@ pub(super) fn varint(bytes: Input<'_>) -> IResult<Input<'_>, u64> {
 }
 
 /// How many bytes such a number takes.
-pub fn varint_bytes(value: u64) -> usize {
+pub(super) fn varint_bytes(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 

@@ -6,7 +6,7 @@ use super::message::Kind;
 use crate::ids::Height;
 
 /// What an entry takes in a leaf besides its key and value, at the most: 64 bytes for an entry of a key section and a chunk.
-pub const ENTRY_BYTES: u64 = 64;
+pub(super) const ENTRY_BYTES: u64 = 64;
 
 /// Growth of leaves, as messages and as bytes: a message may take a leaf beyond the end of a block, however short it is. Messages
 /// for one leaf do that once.

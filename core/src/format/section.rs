@@ -69,7 +69,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    pub fn new(tree: TreeId) -> Chunks {
+    pub(crate) fn new(tree: TreeId) -> Chunks {
         Chunks { tree, lengths: SmallVec::new(), open: None }
     }
 
@@ -85,7 +85,7 @@ impl Chunks {
     }
 
     /// What a value of so many bytes would take in the key section besides its entry.
-    pub fn cost(&self, len: usize) -> usize {
+    pub(crate) fn cost(&self, len: usize) -> usize {
         match len == 0 || self.takes(len).is_some() {
             true => 0,
             false => CHUNK_BYTES,
@@ -93,7 +93,7 @@ impl Chunks {
     }
 
     /// The chunk and offset of the next value.
-    pub fn place(&mut self, len: usize) -> (u16, u16) {
+    pub(crate) fn place(&mut self, len: usize) -> (u16, u16) {
         if len == 0 {
             return (NO_CHUNK, 0);
         }

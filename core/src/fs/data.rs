@@ -20,7 +20,7 @@ use crate::tree::{KeyScan, Lies, PlaceScan, Scan};
 
 const BLOCK: u64 = FILE_BLOCK as u64;
 /// The most bytes that one operation writes.
-pub const WRITE_MAX: usize = 16 << 20;
+pub(super) const WRITE_MAX: usize = 16 << 20;
 
 /// So many blocks that are overwritten are deleted by one message first: leaves with nothing else in them need
 /// not be read.

@@ -20,26 +20,26 @@ pub(super) struct Delta {
 
 impl Delta {
     /// What an entry counts: its name, and the value under it.
-    pub fn entry(name: &[u8], value: usize) -> Delta {
+    pub(super) fn entry(name: &[u8], value: usize) -> Delta {
         Delta::meta(name.len() + 2 + value)
     }
 
-    pub fn meta(bytes: usize) -> Delta {
+    pub(super) fn meta(bytes: usize) -> Delta {
         Delta { meta: bytes as i128, data: 0 }
     }
 
     /// A file of this size without a zone of its own.
-    pub fn data(size: u64) -> Delta {
+    pub(super) fn data(size: u64) -> Delta {
         Delta { meta: 0, data: whole_blocks(size).into() }
     }
 
     /// The counters after this.
-    pub fn applied(self, sums: Sums) -> Delta {
+    pub(super) fn applied(self, sums: Sums) -> Delta {
         Delta::from(sums) + self
     }
 
     /// Both, if they can be counters.
-    pub fn sums(self) -> Option<Sums> {
+    pub(super) fn sums(self) -> Option<Sums> {
         Some(Sums { meta: self.meta.try_into().ok()?, data: self.data.try_into().ok()? })
     }
 }
@@ -82,7 +82,7 @@ pub(super) struct Counts(Vec<(Object, Delta)>);
 
 impl Counts {
     /// Something below `directory` changes by so much: that counts up to the root of its zone.
-    pub fn add(&mut self, directory: &Object, delta: Delta) {
+    pub(super) fn add(&mut self, directory: &Object, delta: Delta) {
         for object in directory.chain() {
             match self.0.iter_mut().find(|(other, _)| *other == object) {
                 Some((_, sum)) => *sum = *sum + delta,
@@ -91,7 +91,7 @@ impl Counts {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &(Object, Delta)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(Object, Delta)> {
         self.0.iter()
     }
 }
@@ -115,7 +115,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub fn new(now: Time) -> Draft {
+    pub(super) fn new(now: Time) -> Draft {
         Draft {
             now,
             deletes: Vec::new(),
@@ -129,13 +129,13 @@ impl Draft {
     }
 
     /// The inode of an object, to be changed.
-    pub fn inode(&mut self, object: &Object) -> &mut Inode {
+    pub(super) fn inode(&mut self, object: &Object) -> &mut Inode {
         let known = self.inodes.entry(object.ino());
         &mut known.or_insert_with(|| (object.clone(), Inode::clone(&object.inode()))).1
     }
 
     /// A directory's times, and its link count.
-    pub fn touch(&mut self, directory: &Object, links: i64) -> Result<()> {
+    pub(super) fn touch(&mut self, directory: &Object, links: i64) -> Result<()> {
         let now = self.now;
         let inode = self.inode(directory);
         inode.modified = now;
@@ -148,72 +148,72 @@ impl Draft {
     }
 
     /// Something below `directory` changes by so much.
-    pub fn count(&mut self, directory: &Object, delta: Delta) {
+    pub(super) fn count(&mut self, directory: &Object, delta: Delta) {
         self.counts.add(directory, delta);
     }
 
-    pub fn insert(&mut self, place: &MetaKey, value: impl Into<Bytes>) {
+    pub(super) fn insert(&mut self, place: &MetaKey, value: impl Into<Bytes>) {
         self.insert_at(TreeId::Metadata, place.encode(), value.into());
     }
 
-    pub fn insert_inode(&mut self, place: &MetaKey, inode: &Inode) {
+    pub(super) fn insert_inode(&mut self, place: &MetaKey, inode: &Inode) {
         self.insert(place, inode.encode());
     }
 
-    pub fn insert_at(&mut self, tree: TreeId, key: Key, value: Bytes) {
+    pub(super) fn insert_at(&mut self, tree: TreeId, key: Key, value: Bytes) {
         self.inserts.push(RecordMessage::Point(tree, key, Action::Insert(value)));
     }
 
-    pub fn update(&mut self, place: &MetaKey, update: Update) {
+    pub(super) fn update(&mut self, place: &MetaKey, update: Update) {
         let (tree, key) = (TreeId::Metadata, place.encode());
         self.inserts.push(RecordMessage::Point(tree, key, Action::Update(update)));
     }
 
-    pub fn delete(&mut self, place: &MetaKey) {
+    pub(super) fn delete(&mut self, place: &MetaKey) {
         let (tree, key) = (TreeId::Metadata, place.encode());
         self.deletes.push(RecordMessage::Point(tree, key, Action::Delete));
     }
 
-    pub fn delete_range(&mut self, tree: TreeId, (lo, hi): (Key, Key)) {
+    pub(super) fn delete_range(&mut self, tree: TreeId, (lo, hi): (Key, Key)) {
         self.deletes.push(RecordMessage::RangeDelete(tree, lo, hi));
     }
 
     /// One more message for what goes.
-    pub fn append_deletes(&mut self, message: RecordMessage) {
+    pub(super) fn append_deletes(&mut self, message: RecordMessage) {
         self.deletes.push(message);
     }
 
     /// Whether it has been decided already whether a zone is too small.
-    pub fn knows_small(&self, zone: ZoneId) -> bool {
+    pub(super) fn knows_small(&self, zone: ZoneId) -> bool {
         self.small.contains_key(&zone)
     }
 
     /// Messages that come in their order, behind all that goes.
-    pub fn append(&mut self, messages: impl IntoIterator<Item = RecordMessage>) {
+    pub(super) fn append(&mut self, messages: impl IntoIterator<Item = RecordMessage>) {
         self.inserts.extend(messages);
     }
 
     /// Where an object is afterwards.
-    pub fn move_to(&mut self, object: &Object, place: Placed) {
+    pub(super) fn move_to(&mut self, object: &Object, place: Placed) {
         self.moves.insert(object.ino(), (object.clone(), place));
     }
 
     /// An object has no name afterwards.
-    pub fn orphan(&mut self, object: &Object) {
+    pub(super) fn orphan(&mut self, object: &Object) {
         self.orphans.push(object.clone());
     }
 
     /// An object goes: what it was does not matter any more.
-    pub fn forget(&mut self, object: &Object) {
+    pub(super) fn forget(&mut self, object: &Object) {
         self.inodes.remove(&object.ino());
     }
 
     /// What is known of a zone's size afterwards.
-    pub fn small(&mut self, zone: ZoneId, small: Option<SmallZone>) {
+    pub(super) fn small(&mut self, zone: ZoneId, small: Option<SmallZone>) {
         self.small.insert(zone, small);
     }
 
-    pub fn messages(&self) -> usize {
+    pub(super) fn messages(&self) -> usize {
         self.deletes.len() + self.inserts.len()
     }
 }

@@ -52,12 +52,12 @@ pub(super) struct Live {
 
 impl Live {
     /// The handle of an object that has one.
-    pub fn get(&self, ino: Ino) -> Option<Object> {
+    pub(super) fn get(&self, ino: Ino) -> Option<Object> {
         lock(&self.entries).get(&ino).and_then(Weak::upgrade).map(Object)
     }
 
     /// A handle of an object. If it has one already, that counts, and only where it is may be news.
-    pub fn enter(self: &Arc<Live>, inode: Inode, place: Placed) -> Object {
+    pub(super) fn enter(self: &Arc<Live>, inode: Inode, place: Placed) -> Object {
         let (ino, kind) = (inode.ino, inode.kind);
         let mut entries = lock(&self.entries);
         if let Some(entry) = entries.get(&ino).and_then(Weak::upgrade) {
@@ -72,22 +72,22 @@ impl Live {
     }
 
     /// Whether there are orphans whose last handle has gone.
-    pub fn has_gone(&self) -> bool {
+    pub(super) fn has_gone(&self) -> bool {
         !lock(&self.gone).is_empty()
     }
 
     /// Orphans whose last handle has gone.
-    pub fn take_gone(&self) -> Vec<Ino> {
+    pub(super) fn take_gone(&self) -> Vec<Ino> {
         std::mem::take(&mut lock(&self.gone))
     }
 
     /// Orphans that are to be deleted another time.
-    pub fn add_gone(&self, inos: Vec<Ino>) {
+    pub(super) fn add_gone(&self, inos: Vec<Ino>) {
         lock(&self.gone).extend(inos);
     }
 
     /// Everything that has a handle.
-    pub fn all(&self) -> Vec<Object> {
+    pub(super) fn all(&self) -> Vec<Object> {
         lock(&self.entries).values().filter_map(Weak::upgrade).map(Object).collect()
     }
 }

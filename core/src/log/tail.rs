@@ -84,7 +84,7 @@ pub(super) struct Tail {
 
 impl Tail {
     /// Looks at every unit that could hold a group behind the one that the reader stands at.
-    pub fn look(reader: &LogReader<'_>) -> Tail {
+    pub(super) fn look(reader: &LogReader<'_>) -> Tail {
         let mut tail = Tail::default();
         let superblock = reader.superblock;
         let log = (superblock.log_epoch, superblock.log_nonce);
@@ -109,12 +109,12 @@ impl Tail {
     }
 
     /// Whether a later group says that group `number` had been flushed; which.
-    pub fn vouched(&self, number: u64) -> Option<u64> {
+    pub(super) fn vouched(&self, number: u64) -> Option<u64> {
         self.vouched.filter(|(flushed, _)| *flushed >= number).map(|(_, by)| by)
     }
 
     /// Why the log ends where the reader stands: `why` says what is wrong with the group there.
-    pub fn end(&self, reader: &LogReader<'_>, why: &Fault) -> End {
+    pub(super) fn end(&self, reader: &LogReader<'_>, why: &Fault) -> End {
         let byte = reader.region.byte(reader.unit);
         let why = why.to_string();
         if let Some(byte) = self.superseded {

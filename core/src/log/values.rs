@@ -24,7 +24,7 @@ pub(super) enum Bound {
 
 impl Bound {
     /// Loads what a binding leads to; nothing for NULL.
-    pub fn load(disk: &Disk, volume: VolumeId, target: &Target) -> Result<Option<Bound>> {
+    pub(super) fn load(disk: &Disk, volume: VolumeId, target: &Target) -> Result<Option<Bound>> {
         Ok(match target {
             Target::Leaf(bound) => {
                 let leaf = Box::new(load_leaf(disk, volume, bound)?);
@@ -37,12 +37,12 @@ impl Bound {
     }
 
     /// Whether it is a leaf, whose parts are read one by one.
-    pub fn is_leaf(&self) -> bool {
+    pub(super) fn is_leaf(&self) -> bool {
         matches!(self, Bound::Leaf(..))
     }
 
     /// The first key behind the part of a leaf that `key` belongs to; nothing if it is the last.
-    pub fn part_end(&self, key: &Key) -> Option<Key> {
+    pub(super) fn part_end(&self, key: &Key) -> Option<Key> {
         match self {
             Bound::Leaf(leaf, _) => leaf.part_end(key),
             Bound::Slice(..) | Bound::Inline(_) => None,
@@ -50,7 +50,7 @@ impl Bound {
     }
 
     /// Whether that part verifies, but for blocks of files in it.
-    pub fn has_part(&self, disk: &Disk, key: &Key) -> bool {
+    pub(super) fn has_part(&self, disk: &Disk, key: &Key) -> bool {
         match self {
             Bound::Leaf(leaf, _) => leaf.has_part(disk, key),
             Bound::Slice(..) | Bound::Inline(_) => true,
@@ -58,7 +58,7 @@ impl Bound {
     }
 
     /// The value that message `msn` gives to `key`.
-    pub fn value(&self, disk: &Disk, key: &Key, msn: Msn) -> Result<Bytes> {
+    pub(super) fn value(&self, disk: &Disk, key: &Key, msn: Msn) -> Result<Bytes> {
         let (value, at) = match self {
             Bound::Inline(value) => return Ok(value.clone()),
             Bound::Leaf(leaf, at) => (leaf.get(disk, key)?, *at),

@@ -45,7 +45,7 @@ struct Lost {
 
 impl Inventory {
     /// Reads all heads; where the table does not say where they are, they are looked for.
-    pub fn take(disk: &Disk, superblock: &Superblock) -> Result<Inventory> {
+    pub(super) fn take(disk: &Disk, superblock: &Superblock) -> Result<Inventory> {
         let volume = superblock.birth.volume;
         let (mut nodes, mut lost) = (BTreeMap::new(), BTreeMap::new());
         let (mut unseen, mut suspects) = (BTreeSet::new(), BTreeSet::new());
@@ -85,7 +85,7 @@ impl Inventory {
     }
 
     /// A number that no node has.
-    pub fn next_node(&self) -> NodeId {
+    pub(super) fn next_node(&self) -> NodeId {
         let last = self.nodes.keys().chain(self.lost.keys()).max();
         let roots = TreeId::ALL.map(TreeId::root);
         let last = roots.iter().chain(last).max();
@@ -93,14 +93,14 @@ impl Inventory {
     }
 
     /// How high a tree is said to be.
-    pub fn height_of(&self, tree: TreeId) -> Option<Height> {
+    pub(super) fn height_of(&self, tree: TreeId) -> Option<Height> {
         let known = self.nodes.get(&tree.root()).map(|node| (node.tree, node.height));
         let lost = || self.lost.get(&tree.root()).map(|node| (node.tree, node.height));
         known.or_else(lost).filter(|(found, _)| *found == tree).map(|(_, height)| height)
     }
 
     /// Why a node must be made anew.
-    pub fn why(&self, id: NodeId) -> String {
+    pub(super) fn why(&self, id: NodeId) -> String {
         match self.lost.get(&id) {
             Some(lost) => lost.why.clone(),
             None => format!("no node {id} that verifies is where it should be"),

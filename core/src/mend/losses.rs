@@ -65,7 +65,7 @@ pub(super) struct Ranges(Vec<Bounds>);
 
 impl Ranges {
     /// All that is lost of a tree; losses are in the order of their keys.
-    pub fn of(losses: &[Loss], tree: TreeId) -> Ranges {
+    pub(super) fn of(losses: &[Loss], tree: TreeId) -> Ranges {
         let mut ranges: Vec<Bounds> = Vec::new();
         for loss in losses.iter().filter(|loss| loss.tree == tree) {
             match ranges.last_mut() {
@@ -90,7 +90,7 @@ impl Ranges {
     }
 
     /// Whether any key of `[lo, hi)` is in one.
-    pub fn overlap(&self, lo: &Key, hi: Option<&Key>) -> bool {
+    pub(super) fn overlap(&self, lo: &Key, hi: Option<&Key>) -> bool {
         !self.within(lo, hi).is_empty()
     }
 }

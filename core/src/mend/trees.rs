@@ -47,7 +47,7 @@ struct Place {
 
 impl Plan {
     /// Goes through both trees from their roots.
-    pub fn new(
+    pub(super) fn new(
         inventory: &Inventory,
         suspects: &BTreeSet<NodeId>,
         next_node: &mut NodeId,

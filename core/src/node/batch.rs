@@ -187,7 +187,7 @@ impl Batch {
 
 /// Batches that become one, the oldest of them first.
 #[derive(Default)]
-pub struct Gathering {
+pub(super) struct Gathering {
     /// Their point messages, to which those of the batch that was begun last are added in order.
     pub points: sorted::Gathering,
     ranges: RangeSet,
@@ -195,13 +195,13 @@ pub struct Gathering {
 
 impl Gathering {
     /// One with room for `count` point messages whose keys and short values take `bytes` bytes.
-    pub fn with_capacity(count: usize, bytes: usize) -> Gathering {
+    pub(super) fn with_capacity(count: usize, bytes: usize) -> Gathering {
         let points = sorted::Gathering::with_capacity(count, bytes);
         Gathering { points, ranges: RangeSet::default() }
     }
 
     /// Begins the next batch, which has these range messages.
-    pub fn begin(&mut self, ranges: impl Iterator<Item = RangeDelete>) {
+    pub(super) fn begin(&mut self, ranges: impl Iterator<Item = RangeDelete>) {
         for range in ranges {
             self.points.remove_range(&range.lo, &range.hi);
             self.ranges.insert(range);
@@ -210,7 +210,7 @@ impl Gathering {
     }
 
     /// All of them as one. `grows` is told by how many bytes a message becomes longer than those that it is made of.
-    pub fn finish<E>(self, grows: impl FnMut(usize) -> Result<(), E>) -> Result<Batch, E> {
+    pub(super) fn finish<E>(self, grows: impl FnMut(usize) -> Result<(), E>) -> Result<Batch, E> {
         let Gathering { points, ranges } = self;
         let points = points.finish(|item, older| combined(&item, older, &ranges), grows)?;
         Ok(Batch { points: Arc::new(points), ranges })

@@ -252,7 +252,12 @@ pub(crate) enum Head {
 
 impl Head {
     /// The head of node `id`, which must be the one that the allocation table means with `entry`.
-    pub fn verified(bytes: &[u8], volume: VolumeId, id: NodeId, entry: &Entry) -> Result<Head> {
+    pub(crate) fn verified(
+        bytes: &[u8],
+        volume: VolumeId,
+        id: NodeId,
+        entry: &Entry,
+    ) -> Result<Head> {
         let place = || Place::Node { id, byte: Some(entry.extent.start.byte()) };
         let corrupt = |fault: Fault| Error::corrupt(place(), fault);
         let (seal, bytes, head) = if entry.height.0 == 0 {

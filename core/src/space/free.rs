@@ -30,45 +30,45 @@ pub(super) struct Free {
 
 impl Free {
     /// All blocks but the busy ones.
-    pub fn all_but(busy: Bitmap) -> Free {
+    pub(super) fn all_but(busy: Bitmap) -> Free {
         let mut free = Free { busy, regions: Vec::new(), by_longest: BTreeSet::new() };
         free.sum_up(0..free.busy.len());
         free
     }
 
     /// The busy blocks.
-    pub fn busy(&self) -> &Bitmap {
+    pub(super) fn busy(&self) -> &Bitmap {
         &self.busy
     }
 
     /// More blocks, which are free.
-    pub fn grow(&mut self, blocks: u64) {
+    pub(super) fn grow(&mut self, blocks: u64) {
         let before = self.busy.len();
         self.busy.grow(blocks);
         self.sum_up(before.saturating_sub(1)..self.busy.len());
     }
 
     /// How many blocks are free.
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.busy.clear_count()
     }
 
     /// Makes blocks busy.
-    pub fn take(&mut self, start: u64, blocks: u64) {
+    pub(super) fn take(&mut self, start: u64, blocks: u64) {
         if self.busy.set(start, blocks) > 0 {
             self.sum_up(start..start + blocks);
         }
     }
 
     /// Makes blocks free.
-    pub fn give(&mut self, start: u64, blocks: u64) {
+    pub(super) fn give(&mut self, start: u64, blocks: u64) {
         if self.busy.clear(start, blocks) > 0 {
             self.sum_up(start..start + blocks);
         }
     }
 
     /// The first row of `blocks` free blocks at or after `from`.
-    pub fn first_row(&self, from: u64, blocks: u64) -> Option<u64> {
+    pub(super) fn first_row(&self, from: u64, blocks: u64) -> Option<u64> {
         let mut region = from / REGION;
         // Free blocks up to the beginning of the region, in a row.
         let mut before = 0;
@@ -96,7 +96,7 @@ impl Free {
 
     /// A row of at least `blocks` free blocks, and few more: of the regions whose longest row is long enough, the one where that row is
     /// shortest; in it, the shortest row that is long enough.
-    pub fn shortest_row(&self, blocks: u64) -> Option<u64> {
+    pub(super) fn shortest_row(&self, blocks: u64) -> Option<u64> {
         let least = u16::try_from(blocks).ok().filter(|least| u64::from(*least) <= REGION);
         match least.and_then(|least| self.by_longest.range((least, 0)..).next()) {
             Some((_, region)) => {
@@ -123,14 +123,14 @@ impl Free {
     }
 
     /// The longest row of free blocks within one region, and its length; of several the first.
-    pub fn longest_row(&self) -> Option<(u64, u64)> {
+    pub(super) fn longest_row(&self) -> Option<(u64, u64)> {
         let (longest, _) = self.by_longest.last()?;
         let (_, region) = self.by_longest.range((*longest, 0)..).next()?;
         self.rows(u64::from(*region)).max_by_key(|(start, count)| (*count, u64::MAX - start))
     }
 
     /// Panics if the sums are not those of the blocks.
-    pub fn check_invariants(&self) {
+    pub(super) fn check_invariants(&self) {
         self.busy.check_invariants();
         let mut longest = BTreeSet::new();
         for (region, summary) in (0..).zip(&self.regions) {

@@ -206,32 +206,32 @@ impl Kinds {
 
 impl Lru {
     /// Without nodes; they will be written with basements of this size.
-    pub fn new(basement_size: usize) -> Lru {
+    pub(super) fn new(basement_size: usize) -> Lru {
         Lru { basement_size, ..Lru::default() }
     }
 
     /// All nodes that are in memory.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Node>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.slots.values().map(|slot| &slot.node)
     }
 
     /// The weight of all nodes.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.kinds.bytes
     }
 
     /// The weight of dirty nodes, without what was read of them.
-    pub fn dirty_bytes(&self) -> usize {
+    pub(super) fn dirty_bytes(&self) -> usize {
         self.kinds.dirty_bytes
     }
 
     /// What is dirty.
-    pub fn dirty(&self) -> Dirty {
+    pub(super) fn dirty(&self) -> Dirty {
         self.kinds.dirty
     }
 
     /// Panics if what is counted is not what there is.
-    pub fn check_invariants(&self) {
+    pub(super) fn check_invariants(&self) {
         let (mut counted, mut bytes, mut dirty_bytes) = (Kinds::default(), 0, 0);
         for (id, slot) in &self.slots {
             assert_eq!(*id, slot.node.id(), "the name of a node");
@@ -261,7 +261,7 @@ impl Lru {
     }
 
     /// A node, which becomes the youngest.
-    pub fn get(&mut self, id: NodeId, purpose: Use) -> Option<Arc<Node>> {
+    pub(super) fn get(&mut self, id: NodeId, purpose: Use) -> Option<Arc<Node>> {
         let slot = self.slots.get_mut(&id)?;
         self.tick += 1;
         let waits = matches!(slot.kind, Kind::Used | Kind::Head);
@@ -298,7 +298,7 @@ impl Lru {
     }
 
     /// Weighs a node afresh, if it has loaded parts.
-    pub fn weigh(&mut self, id: NodeId) {
+    pub(super) fn weigh(&mut self, id: NodeId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         if slot.loaded == slot.node.loaded() {
             return;
@@ -319,22 +319,22 @@ impl Lru {
     }
 
     /// Whether the node is here.
-    pub fn has(&self, id: NodeId) -> bool {
+    pub(super) fn has(&self, id: NodeId) -> bool {
         self.slots.contains_key(&id)
     }
 
     /// Whether the node is here with parts of it, or as a whole.
-    pub fn has_parts(&self, id: NodeId) -> bool {
+    pub(super) fn has_parts(&self, id: NodeId) -> bool {
         self.slots.get(&id).is_some_and(|slot| slot.loaded > 0 || !slot.node.has_head())
     }
 
     /// Whether the node is here and dirty.
-    pub fn is_dirty(&self, id: NodeId) -> bool {
+    pub(super) fn is_dirty(&self, id: NodeId) -> bool {
         self.slots.get(&id).is_some_and(|slot| slot.part.is_some())
     }
 
     /// Puts a node in, as the youngest.
-    pub fn put(&mut self, node: Arc<Node>, dirty: bool, purpose: Use) {
+    pub(super) fn put(&mut self, node: Arc<Node>, dirty: bool, purpose: Use) {
         let id = node.id();
         self.remove(id);
         self.tick += 1;
@@ -356,17 +356,17 @@ impl Lru {
     }
 
     /// Takes a node out.
-    pub fn remove(&mut self, id: NodeId) -> Option<Arc<Node>> {
+    pub(super) fn remove(&mut self, id: NodeId) -> Option<Arc<Node>> {
         self.take(id).map(|slot| slot.node)
     }
 
     /// What of nodes counts as dirty.
-    pub fn dirty_of(&self, nodes: &[Arc<Node>]) -> usize {
+    pub(super) fn dirty_of(&self, nodes: &[Arc<Node>]) -> usize {
         nodes.iter().filter_map(|node| self.slots.get(&node.id())).map(|slot| slot.own).sum()
     }
 
     /// Nodes are going to be written while they stay as they are.
-    pub fn fly(&mut self, nodes: &[Arc<Node>]) {
+    pub(super) fn fly(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
             self.change(node.id(), |slot| {
                 if slot.part.is_some() {
@@ -377,7 +377,7 @@ impl Lru {
     }
 
     /// The node has been written: it keeps its age and is clean.
-    pub fn cleaned(&mut self, id: NodeId) {
+    pub(super) fn cleaned(&mut self, id: NodeId) {
         self.change(id, |slot| {
             if slot.part.take().is_some() {
                 slot.kind = slot.clean_kind();
@@ -387,7 +387,7 @@ impl Lru {
     }
 
     /// The node is now this one, which says the same; it keeps its age.
-    pub fn replace(&mut self, node: Arc<Node>) {
+    pub(super) fn replace(&mut self, node: Arc<Node>) {
         let id = node.id();
         let basement_size = self.basement_size;
         self.change(id, |slot| {
@@ -398,7 +398,7 @@ impl Lru {
     }
 
     /// Nodes were going to be written, but could not be: they are dirty as before.
-    pub fn turn_back(&mut self, nodes: &[Arc<Node>]) {
+    pub(super) fn turn_back(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
             self.change(node.id(), |slot| {
                 if slot.kind == Kind::InFlight {
@@ -428,7 +428,7 @@ impl Lru {
     /// are about to come to; then the parts of nodes that were not asked for longest. The heads of these stay,
     /// which are short, and without which no part can be read, until there are too many. Of an internal node that is dirty
     /// what was read of its runs is clean.
-    pub fn shrink_to(&mut self, bytes: usize) {
+    pub(super) fn shrink_to(&mut self, bytes: usize) {
         while self.kinds.bytes > bytes {
             self.settle_oldest();
             let Kinds { scanned, used, heads, dirty_read, .. } = &self.kinds;
@@ -464,7 +464,7 @@ impl Lru {
     /// more, or an internal node. A leaf has got what it will get for a while, an internal node is
     /// going to be changed again, but a few leaves may be those that are being filled. The internal node is that which would
     /// take the most memory for the longest time before more messages come to it; of several, the oldest.
-    pub fn next_to_write(&self, bytes: usize, now: u64) -> Vec<Arc<Node>> {
+    pub(super) fn next_to_write(&self, bytes: usize, now: u64) -> Vec<Arc<Node>> {
         let (leaves, internals) = (&self.kinds.dirty_leaves, &self.kinds.dirty_internals);
         if LEAVES_SHARE * leaves.bytes < internals.bytes {
             let cost = |slot: &&Slot| match &*slot.node {
@@ -488,7 +488,7 @@ impl Lru {
     }
 
     /// All dirty nodes, leaves first, and the oldest of each kind; none is in flight.
-    pub fn all_dirty(&self) -> Vec<Arc<Node>> {
+    pub(super) fn all_dirty(&self) -> Vec<Arc<Node>> {
         let ids =
             self.kinds.dirty_leaves.order.values().chain(self.kinds.dirty_internals.order.values());
         ids.filter_map(|id| self.slots.get(id)).map(|slot| slot.node.clone()).collect()

@@ -12,7 +12,7 @@ pub(super) struct Job<T>(Mutex<mpsc::Receiver<T>>);
 
 impl<T: Send + 'static> Job<T> {
     /// Begins to work on something that reads or writes `disk`.
-    pub fn start(disk: &Disk, work: impl FnOnce() -> T + Send + 'static) -> Job<T> {
+    pub(super) fn start(disk: &Disk, work: impl FnOnce() -> T + Send + 'static) -> Job<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Nobody may want to know any more.
         let run = move || drop(sender.send(work()));
@@ -27,7 +27,7 @@ impl<T: Send + 'static> Job<T> {
     }
 
     /// What came of it, when it is done.
-    pub fn wait(self) -> Result<T> {
+    pub(super) fn wait(self) -> Result<T> {
         let receiver = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         receiver.recv().map_err(|_| Error::Bug("work beside the foreground has failed".into()))
     }

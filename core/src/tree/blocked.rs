@@ -27,7 +27,7 @@ struct BlockedNode {
 
 impl Blocked {
     /// What is pending for a node cannot move there. The error comes back if there are too many such nodes.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         tree: TreeId,
         height: Height,
@@ -43,29 +43,29 @@ impl Blocked {
     }
 
     /// Something cannot be read.
-    pub fn meet(&mut self, error: &Error) {
+    pub(super) fn meet(&mut self, error: &Error) {
         self.met.get_or_insert_with(|| error.to_string());
     }
 
     /// The first error that was met.
-    pub fn met(&self) -> Option<&str> {
+    pub(super) fn met(&self) -> Option<&str> {
         self.met.as_deref()
     }
 
     /// Whether the child of this height at this pivot is one of them.
-    pub fn holds(&self, tree: TreeId, height: Height, pivot: &Key) -> bool {
+    pub(super) fn holds(&self, tree: TreeId, height: Height, pivot: &Key) -> bool {
         self.nodes
             .iter()
             .any(|node| (node.tree, node.height) == (tree, height) && node.bounds.lo == *pivot)
     }
 
     /// Forgets the nodes that a range delete covers: they need not be read.
-    pub fn forget_within(&mut self, tree: TreeId, lo: &Key, hi: &Key) {
+    pub(super) fn forget_within(&mut self, tree: TreeId, lo: &Key, hi: &Key) {
         self.nodes.retain(|node| !(node.tree == tree && node.is_covered(lo, hi)));
     }
 
     /// An error if a message is for one of the nodes, and that can still not be read. Returns nodes that can.
-    pub fn refuse(
+    pub(super) fn refuse(
         &mut self,
         store: &Store,
         messages: &[RecordMessage],

@@ -16,22 +16,22 @@ pub(super) struct Descent<'s> {
 
 impl<'s> Descent<'s> {
     /// A walk that begins at the root of a tree.
-    pub fn new(store: &'s Store, tree: TreeId) -> Result<Descent<'s>> {
+    pub(super) fn new(store: &'s Store, tree: TreeId) -> Result<Descent<'s>> {
         Ok(Descent { store, node: store.root(tree)? })
     }
 
     /// The node that it has come to.
-    pub fn node(&self) -> &Arc<Node> {
+    pub(super) fn node(&self) -> &Arc<Node> {
         &self.node
     }
 
     /// The same, if it is above this height.
-    pub fn above(&self, height: Height) -> Option<&Internal> {
+    pub(super) fn above(&self, height: Height) -> Option<&Internal> {
         self.node.internal().filter(|internal| internal.height > height)
     }
 
     /// Goes on to child `at` of an internal node.
-    pub fn enter(&mut self, at: usize, purpose: Use) -> Result<()> {
+    pub(super) fn enter(&mut self, at: usize, purpose: Use) -> Result<()> {
         if let Some(internal) = self.node.internal() {
             self.node = self.store.child_for(internal, at, purpose)?;
         }
@@ -39,7 +39,7 @@ impl<'s> Descent<'s> {
     }
 
     /// Goes on to the node of height `height` on the way to `key`; it stays at the root if the tree is lower.
-    pub fn to(mut self, key: &[u8], height: Height) -> Result<Arc<Node>> {
+    pub(super) fn to(mut self, key: &[u8], height: Height) -> Result<Arc<Node>> {
         while let Some(internal) = self.above(height) {
             let at = internal.child_for(key);
             self.enter(at, Use::Other)?;

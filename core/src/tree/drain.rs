@@ -33,7 +33,7 @@ pub enum Emptied {
 }
 
 /// How far it has come.
-pub struct Drain {
+pub(super) struct Drain {
     what: Emptied,
     /// The nodes of a tree that are of one height, from the one on that is being emptied; all of lesser height are empty.
     row: Row,
@@ -61,7 +61,7 @@ impl Row {
 
 impl Drain {
     /// Panics if what is on its way down is not below the row, or not in order.
-    pub fn check_invariants(&self) {
+    pub(super) fn check_invariants(&self) {
         let Site { tree, height, .. } = self.row.site;
         assert!(height > Height(0), "leaves have no buffers");
         let sites = || self.path.iter().map(|row| &row.site);

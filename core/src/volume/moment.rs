@@ -202,7 +202,7 @@ pub(super) struct Rest {
 impl Rest {
     /// Of the records of a group from the `included`th on. Nothing if they touch no contents, or if no value was bound
     /// late before them.
-    pub fn of(
+    pub(super) fn of(
         group: &Group,
         included: usize,
         device: &Arc<dyn Device>,
@@ -233,12 +233,12 @@ impl Rest {
     }
 
     /// Whether one of the records touches a key.
-    pub fn touches(&self, key: &Key) -> bool {
+    pub(super) fn touches(&self, key: &Key) -> bool {
         self.keys.covering(key).is_some()
     }
 
     /// The value at the end of the group.
-    pub fn value(&self, key: &Key) -> Result<Option<bytes::Bytes>> {
+    pub(super) fn value(&self, key: &Key) -> Result<Option<bytes::Bytes>> {
         self.end.get(TreeId::Data, key)
     }
 }

@@ -28,7 +28,7 @@ use crate::tuning::{CLEANING, FREEING, HOT, KEEPS_MAX, PRUNED_AT_ONCE, RECLAIM_S
 impl Trees {
     /// Brings messages into the trees, of an operation that has been logged, and makes steps until all nodes are within
     /// their sizes, as long as there is room for them. Of what may be dirty `share` may stay so.
-    pub fn carry_out(
+    pub(super) fn carry_out(
         &mut self,
         first: Msn,
         ordered: &Ordered,
@@ -49,7 +49,7 @@ impl Trees {
 
     /// Makes one step. An operation may take many, and come to many leaves: what is written while it does is what goes
     /// beyond the budget by more than a little.
-    pub fn step(&mut self) -> Result<()> {
+    pub(super) fn step(&mut self) -> Result<()> {
         self.balance.step(&mut self.store)?;
         if cfg!(debug_assertions) {
             self.balance.check_invariants();

@@ -24,7 +24,7 @@ pub(super) struct Trees {
 
 impl Trees {
     /// The roots may be too large.
-    pub fn look_at_roots(&mut self) -> Result<()> {
+    pub(super) fn look_at_roots(&mut self) -> Result<()> {
         self.balance.look_at_roots(&self.store)
     }
 }
@@ -46,19 +46,19 @@ type Job = Box<dyn FnOnce() + Send>;
 
 impl Held {
     /// Trees that no step is owed to.
-    pub fn new(store: Store, balance: Balance) -> Held {
+    pub(super) fn new(store: Store, balance: Balance) -> Held {
         let here = OnceLock::from(Box::new(Trees { store, balance, owed: None }));
         Held { here, away: Mutex::new(None), worker: None }
     }
 
     /// Whether whoever wants to look at the trees would have to wait, or would have had to before.
-    pub fn are_away(&self) -> bool {
+    pub(super) fn are_away(&self) -> bool {
         self.here.get().is_none()
     }
 
     /// Sends the trees away, to have something done to them. Where there can be no thread, it is done at once. If it panics the
     /// volume is poisoned. What is not needed any more then is dropped when they are on their way back.
-    pub fn send<T>(&mut self, work: impl FnOnce(&mut Trees) -> T + Send + 'static) {
+    pub(super) fn send<T>(&mut self, work: impl FnOnce(&mut Trees) -> T + Send + 'static) {
         self.wait();
         let Some(mut trees) = self.here.take() else { return };
         let (sender, receiver) = channel();
@@ -86,7 +86,7 @@ impl Held {
     }
 
     /// The trees, once they are back.
-    pub fn wait(&self) -> &Trees {
+    pub(super) fn wait(&self) -> &Trees {
         self.here.get_or_init(|| {
             let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
             let back = away.take().and_then(|receiver| receiver.recv().ok());
@@ -95,7 +95,7 @@ impl Held {
     }
 
     /// The same, to change them.
-    pub fn wait_mut(&mut self) -> &mut Trees {
+    pub(super) fn wait_mut(&mut self) -> &mut Trees {
         self.wait();
         self.here.get_mut().expect("they are back")
     }

@@ -58,23 +58,23 @@ pub(super) struct Judge<'s> {
 
 impl<'s> Judge<'s> {
     /// A judge that knows nothing yet. Without `shortcuts` it really recovers every distinct state.
-    pub fn new(story: &'s Story, shortcuts: bool) -> Judge<'s> {
+    pub(super) fn new(story: &'s Story, shortcuts: bool) -> Judge<'s> {
         let memo = shortcuts.then(Memo::default);
         Judge { story, seen: HashMap::new(), memo, rules: Rules::new() }
     }
 
     /// The verdict on a disk that was judged before.
-    pub fn seen(&self, digest: u128) -> Option<&Arc<Verdict>> {
+    pub(super) fn seen(&self, digest: u128) -> Option<&Arc<Verdict>> {
         self.seen.get(&digest)
     }
 
     /// The digests of all disks that were seen.
-    pub fn digests(&self) -> Vec<u128> {
+    pub(super) fn digests(&self) -> Vec<u128> {
         self.seen.keys().copied().collect()
     }
 
     /// The verdict on a disk that was not seen before.
-    pub fn judge(&mut self, disk: &ForkDevice, digest: u128) -> Judgement {
+    pub(super) fn judge(&mut self, disk: &ForkDevice, digest: u128) -> Judgement {
         if let Some(verdict) = self.memo.as_mut().and_then(|memo| memo.get(disk)) {
             self.seen.insert(digest, verdict.clone());
             return Judgement { verdict, recovered: false, recovery: None };

@@ -27,7 +27,7 @@ struct Known {
 
 impl Memo {
     /// The verdict on a disk, if one is known that agrees with it in all that was read.
-    pub fn get(&mut self, disk: &ForkDevice) -> Option<Arc<Verdict>> {
+    pub(super) fn get(&mut self, disk: &ForkDevice) -> Option<Arc<Verdict>> {
         if self.0.is_empty() {
             return None;
         }
@@ -42,7 +42,7 @@ impl Memo {
     }
 
     /// Remembers the verdict on a disk, of which the blocks in `set` were read.
-    pub fn put(&mut self, disk: &ForkDevice, set: Vec<u64>, verdict: Arc<Verdict>) {
+    pub(super) fn put(&mut self, disk: &ForkDevice, set: Vec<u64>, verdict: Arc<Verdict>) {
         let digest = Contents::of(disk).digest(&set);
         let at = self.0.iter().position(|known| known.set == set).unwrap_or_else(|| {
             self.0.truncate(KEPT_SETS - 1);

@@ -73,12 +73,12 @@ impl Arrival {
 }
 
 impl Timeline {
-    pub fn new(base: ForkDevice, events: Vec<Event>) -> Timeline {
+    pub(super) fn new(base: ForkDevice, events: Vec<Event>) -> Timeline {
         Timeline { base, events: prepare(events) }
     }
 
     /// Where and what was written.
-    pub fn writes(&self) -> impl Iterator<Item = (u64, &Arc<[u8]>)> {
+    pub(super) fn writes(&self) -> impl Iterator<Item = (u64, &Arc<[u8]>)> {
         self.events.iter().filter_map(|event| match event {
             Arrival::Write { at, bytes, .. } => Some((*at, bytes)),
             Arrival::Flush => None,
@@ -86,18 +86,18 @@ impl Timeline {
     }
 
     /// After how many events the last flush before a cut returned.
-    pub fn flushed(&self, events: usize) -> usize {
+    pub(super) fn flushed(&self, events: usize) -> usize {
         let last = self.events[..events].iter().rposition(|e| matches!(e, Arrival::Flush));
         last.map_or(0, |at| at + 1)
     }
 
     /// The writes in doubt at a cut.
-    pub fn in_doubt(&self, events: usize) -> &[Arrival] {
+    pub(super) fn in_doubt(&self, events: usize) -> &[Arrival] {
         &self.events[self.flushed(events)..events]
     }
 
     /// The device that a cut leaves.
-    pub fn state(&self, cut: &Cut) -> ForkDevice {
+    pub(super) fn state(&self, cut: &Cut) -> ForkDevice {
         let device = self.base.fork();
         let flushed = self.flushed(cut.events);
         self.events[..flushed].iter().for_each(|event| event.arrive(&device, &Fate::Whole));
@@ -105,14 +105,14 @@ impl Timeline {
     }
 
     /// The device that a cut leaves; nothing if no such cut is possible.
-    pub fn possible(&self, cut: &Cut) -> Option<ForkDevice> {
+    pub(super) fn possible(&self, cut: &Cut) -> Option<ForkDevice> {
         let within = cut.events <= self.events.len();
         let fits = within && self.in_doubt(cut.events).len() == cut.fates.len();
         fits.then(|| self.state(cut))
     }
 
     /// The device that a cut leaves, from the device as it was at the last flush.
-    pub fn leave(&self, ground: &ForkDevice, cut: &Cut) -> ForkDevice {
+    pub(super) fn leave(&self, ground: &ForkDevice, cut: &Cut) -> ForkDevice {
         let device = ground.fork();
         for (event, fate) in self.in_doubt(cut.events).iter().zip(&cut.fates) {
             event.arrive(&device, fate);
@@ -121,13 +121,13 @@ impl Timeline {
     }
 
     /// Brings the events in a range onto a device.
-    pub fn advance(&self, device: &ForkDevice, events: std::ops::Range<usize>) {
+    pub(super) fn advance(&self, device: &ForkDevice, events: std::ops::Range<usize>) {
         self.events[events].iter().for_each(|event| event.arrive(device, &Fate::Whole));
     }
 
     /// Cuts after so many events, the plainest first: everything arrived; nothing did; every subset, or
     /// random ones; and each write torn in turn, among others that arrived or did not.
-    pub fn cuts(&self, events: usize, random: &mut Random) -> Vec<Cut> {
+    pub(super) fn cuts(&self, events: usize, random: &mut Random) -> Vec<Cut> {
         let doubt = self.in_doubt(events);
         let count = doubt.len();
         let mut fates = vec![vec![Fate::Whole; count]];
@@ -159,7 +159,7 @@ impl Timeline {
     }
 
     /// A random cut after all events.
-    pub fn any_cut(&self, random: &mut Random) -> Cut {
+    pub(super) fn any_cut(&self, random: &mut Random) -> Cut {
         let events = self.events.len();
         let fate = |write: &Arrival| match random.below(4) {
             0 => Fate::Lost,
@@ -170,7 +170,7 @@ impl Timeline {
     }
 
     /// A cut in words: each write in doubt, what it is, and what became of it.
-    pub fn describe(&self, cut: &Cut) -> Vec<String> {
+    pub(super) fn describe(&self, cut: &Cut) -> Vec<String> {
         let doubt = self.in_doubt(cut.events).iter().zip(&cut.fates);
         let line = |(event, fate): (&Arrival, &Fate)| {
             let Arrival::Write { at, bytes, .. } = event else { return "flush".into() };

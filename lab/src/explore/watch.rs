@@ -19,7 +19,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub fn new(disk: ForkDevice) -> Watch {
+    pub(super) fn new(disk: ForkDevice) -> Watch {
         let words = disk.len().div_ceil(64 * BLOCK_SIZE as u64);
         let read = (0..words).map(|_| AtomicU64::new(0)).collect();
         let (touched, events, recovery) = Default::default();
@@ -27,24 +27,24 @@ impl Watch {
     }
 
     /// Whether nothing was written, and nothing flushed.
-    pub fn is_untouched(&self) -> bool {
+    pub(super) fn is_untouched(&self) -> bool {
         !self.touched.load(Ordering::Relaxed)
     }
 
     /// What was written so far was the recovery.
-    pub fn end_recovery(&self) {
+    pub(super) fn end_recovery(&self) {
         let events =
             std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
         *self.recovery.lock().unwrap_or_else(PoisonError::into_inner) = Some(events);
     }
 
     /// The blocks that were read, one bit each.
-    pub fn read_set(&self) -> Vec<u64> {
+    pub(super) fn read_set(&self) -> Vec<u64> {
         self.read.iter().map(|word| word.load(Ordering::Relaxed)).collect()
     }
 
     /// What the recovery wrote, if it came to its end.
-    pub fn take_recovery(&self) -> Option<Vec<Event>> {
+    pub(super) fn take_recovery(&self) -> Option<Vec<Event>> {
         self.recovery.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Places {
 impl Places {
     /// Those that `touched` are about. Nothing if there are too many, or if it cannot be told where one of them is: what a zone of
     /// links is about may have any names.
-    pub fn of(a: Half<'_>, b: Half<'_>, touched: &Touched) -> Told<Option<Places>> {
+    pub(super) fn of(a: Half<'_>, b: Half<'_>, touched: &Touched) -> Told<Option<Places>> {
         let mut places = Places::default();
         let [metadata, data] = touched;
         for range in metadata.iter() {
@@ -127,7 +127,7 @@ impl Places {
     }
 
     /// The names in the directory at a place under which there is one of these places, in order.
-    pub fn names(&self, place: &MetaKey) -> BTreeSet<Vec<u8>> {
+    pub(super) fn names(&self, place: &MetaKey) -> BTreeSet<Vec<u8>> {
         let (mut at, end) = place.subtree_range();
         let mut names = BTreeSet::new();
         while let Some(key) = self.keys.range(at..end.clone()).next() {

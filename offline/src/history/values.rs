@@ -19,12 +19,12 @@ pub(super) struct Values {
 
 impl Values {
     /// Those of a checkpoint, if there is one that can be read.
-    pub fn new(base: Option<Rc<Fs>>) -> Values {
+    pub(super) fn new(base: Option<Rc<Fs>>) -> Values {
         Values { base, known: BTreeMap::new(), removed: RangeSet::default() }
     }
 
     /// The value of a key; nothing, too, where the checkpoint is damaged.
-    pub fn get(&self, key: &Key) -> Option<Bytes> {
+    pub(super) fn get(&self, key: &Key) -> Option<Bytes> {
         if let Some(known) = self.known.get(key) {
             return known.clone();
         }
@@ -33,7 +33,7 @@ impl Values {
     }
 
     /// The inode that a value is, or leads to: what stands in a zone of its own has its inode there.
-    pub fn inode_of(&self, value: MetaValue) -> Option<Inode> {
+    pub(super) fn inode_of(&self, value: MetaValue) -> Option<Inode> {
         let reference = match value {
             MetaValue::Inode(inode) => return Some(inode),
             MetaValue::ZoneRef(reference) => reference,
@@ -45,12 +45,12 @@ impl Values {
         }
     }
 
-    pub fn put(&mut self, key: &Key, value: Option<Bytes>) {
+    pub(super) fn put(&mut self, key: &Key, value: Option<Bytes>) {
         let value = value.map(|value| Bytes::copy_from_slice(&value));
         self.known.insert(Key::copied(key), value);
     }
 
-    pub fn remove_range(&mut self, lo: &Key, hi: &Key) {
+    pub(super) fn remove_range(&mut self, lo: &Key, hi: &Key) {
         if lo >= hi {
             return;
         }

@@ -18,7 +18,7 @@ pub(super) enum Contents {
 
 impl Contents {
     /// In a volume of files, or of keys.
-    pub fn of(content: Content) -> Contents {
+    pub(super) fn of(content: Content) -> Contents {
         match content {
             Content::Files => Contents::OfFiles,
             Content::Keys => Contents::All,
@@ -26,7 +26,7 @@ impl Contents {
     }
 
     /// Whether no value of a tree is metadata.
-    pub fn has_all(self, tree: TreeId) -> bool {
+    pub(super) fn has_all(self, tree: TreeId) -> bool {
         self == Contents::All || tree == TreeId::Data
     }
 
@@ -36,7 +36,7 @@ impl Contents {
     }
 
     /// Puts zeros in place of contents into a value, or an update that was verified. Returns how many bytes they had.
-    pub fn blank(self, tree: TreeId, key: &[u8], kind: Kind, value: &mut [u8]) -> u64 {
+    pub(super) fn blank(self, tree: TreeId, key: &[u8], kind: Kind, value: &mut [u8]) -> u64 {
         let is_metadata = self.is_metadata(tree, key);
         match kind {
             Kind::Delete => 0,
@@ -69,12 +69,12 @@ pub(super) struct Spans {
 
 impl Spans {
     /// None yet, of fields with these names.
-    pub fn of(wanted: &'static [&'static str]) -> Spans {
+    pub(super) fn of(wanted: &'static [&'static str]) -> Spans {
         Spans { wanted, found: Vec::new() }
     }
 
     /// Those of one name.
-    pub fn named(&self, name: &'static str) -> impl Iterator<Item = Range<usize>> + '_ {
+    pub(super) fn named(&self, name: &'static str) -> impl Iterator<Item = Range<usize>> + '_ {
         self.found.iter().filter(move |(found, _)| *found == name).map(|(_, bytes)| bytes.clone())
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Resealed {
 
 impl Resealed {
     /// What is to stand above, where `said` stood.
-    pub fn instead_of(resealed: Option<Resealed>, said: Hash) -> Hash {
+    pub(super) fn instead_of(resealed: Option<Resealed>, said: Hash) -> Hash {
         resealed.filter(|resealed| resealed.old == said).map_or(said, |resealed| resealed.new)
     }
 }
@@ -63,12 +63,12 @@ impl Claim {
     }
 
     /// How many bytes the blocks have that it may get.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.mine.as_ref().map_or(0, |mine| mine.len() * BLOCK)
     }
 
     /// All blocks: those at fixed places are nothing else's.
-    pub fn whole() -> Claim {
+    pub(super) fn whole() -> Claim {
         Claim { start: 0, mine: None, unverified: Vec::new(), is_closed: false }
     }
 }
@@ -99,7 +99,7 @@ pub(super) struct Copy<'c> {
 }
 
 impl<'c> Copy<'c> {
-    pub fn new(
+    pub(super) fn new(
         disk: Disk,
         out: Arc<dyn Device>,
         blocks: u64,
@@ -127,19 +127,19 @@ impl<'c> Copy<'c> {
 
     /// Begins with a structure that takes `bytes` bytes of an extent. `None` if the extent's map does not verify, or the limit of
     /// reads is reached.
-    pub fn claim(&mut self, extent: Extent, bytes: u64) -> Option<Claim> {
+    pub(super) fn claim(&mut self, extent: Extent, bytes: u64) -> Option<Claim> {
         let is_there = self.disk.blocks_of(extent).is_ok() && self.may_read(bytes);
         self.is_whole &= is_there;
         is_there.then(|| Claim::of(extent, bytes))
     }
 
     /// Ends a structure: what does not verify of it is copied after all, or may belong to others.
-    pub fn finish(&mut self, mut claim: Claim) -> Result<()> {
+    pub(super) fn finish(&mut self, mut claim: Claim) -> Result<()> {
         self.close(&mut claim)
     }
 
     /// The same, of a structure that may get more of the blocks that it has.
-    pub fn close(&mut self, claim: &mut Claim) -> Result<()> {
+    pub(super) fn close(&mut self, claim: &mut Claim) -> Result<()> {
         claim.is_closed = true;
         for (at, len) in std::mem::take(&mut claim.unverified) {
             self.suspect(at, len);
@@ -151,7 +151,7 @@ impl<'c> Copy<'c> {
     }
 
     /// Something that does not verify is there.
-    pub fn suspect(&mut self, at: u64, len: u64) {
+    pub(super) fn suspect(&mut self, at: u64, len: u64) {
         let at_most = len.min(self.taken.len().saturating_mul(BLOCK)) as usize;
         let places = self.disk.places(at, at_most).unwrap_or_default();
         for (at, len) in places {
@@ -162,7 +162,7 @@ impl<'c> Copy<'c> {
     }
 
     /// Counts `bytes` bytes as read; whether that is within the limit of reads.
-    pub fn may_read(&mut self, bytes: u64) -> bool {
+    pub(super) fn may_read(&mut self, bytes: u64) -> bool {
         self.read = self.read.saturating_add(bytes);
         self.read / BLOCK <= READS_MAX.saturating_mul(self.taken.len())
     }
@@ -181,7 +181,7 @@ impl<'c> Copy<'c> {
     }
 
     /// The maps of an extent that is scattered. They have no contents.
-    pub fn maps(&mut self, extent: Extent) -> Result<()> {
+    pub(super) fn maps(&mut self, extent: Extent) -> Result<()> {
         let mut next = extent.start.map().map(|(map, _)| map);
         while let Some(block) = next.take() {
             if block.0 >= self.taken.len() || self.taken.get(block.0) {
@@ -204,12 +204,12 @@ impl<'c> Copy<'c> {
     }
 
     /// Whether something is of this volume, as far as that is known.
-    pub fn is_ours(&self, volume: VolumeId) -> bool {
+    pub(super) fn is_ours(&self, volume: VolumeId) -> bool {
         self.volume.is_none_or(|ours| ours == volume)
     }
 
     /// Writes bytes to an address of the image, as far as the structure has the blocks.
-    pub fn write(&mut self, claim: &mut Claim, at: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write(&mut self, claim: &mut Claim, at: u64, bytes: &[u8]) -> Result<()> {
         let Ok(places) = self.disk.places(at, bytes.len()) else { return Ok(()) };
         let (mut own, mut rest) = (at, bytes);
         for (mut at, len) in places {
@@ -229,7 +229,7 @@ impl<'c> Copy<'c> {
     }
 
     /// The structure has these blocks, in which it has nothing to write.
-    pub fn own(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
+    pub(super) fn own(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
         for from in (0..len).step_by(AT_ONCE) {
             self.write(claim, at + from, &vec![0; (len - from).min(AT_ONCE as u64) as usize])?;
         }
@@ -237,7 +237,7 @@ impl<'c> Copy<'c> {
     }
 
     /// Writes bytes to a place on the device, as far as that reaches.
-    pub fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let inside = (self.out.len().saturating_sub(at)).min(bytes.len() as u64) as usize;
         let failed =
             |source: io::Error| Error::Io { op: "write a copy", place: Place::Byte(at), source };
@@ -246,7 +246,7 @@ impl<'c> Copy<'c> {
 
     /// Something does not verify: zeros stand in its place, which do not verify either, or what is there. `hash` is what its
     /// hash should be, if that is said elsewhere.
-    pub fn unverified(
+    pub(super) fn unverified(
         &mut self,
         claim: &mut Claim,
         at: u64,
@@ -262,7 +262,7 @@ impl<'c> Copy<'c> {
     }
 
     /// Copies bytes as they are, as far as the structure has the blocks.
-    pub fn keep(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
+    pub(super) fn keep(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
         for from in (0..len).step_by(AT_ONCE) {
             let count = (len - from).min(AT_ONCE as u64) as usize;
             if let Ok(bytes) = self.disk.read(at + from, count) {
@@ -273,7 +273,7 @@ impl<'c> Copy<'c> {
     }
 
     /// What has to be zero: if it is not, something else that is not zero takes its place.
-    pub fn padding(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
+    pub(super) fn padding(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
         if self.is_clear(at, len) {
             return Ok(());
         }
@@ -285,7 +285,7 @@ impl<'c> Copy<'c> {
     }
 
     /// Whether bytes are zero, or cannot be read.
-    pub fn is_clear(&self, at: u64, len: u64) -> bool {
+    pub(super) fn is_clear(&self, at: u64, len: u64) -> bool {
         (0..len).step_by(AT_ONCE).all(|from| {
             let count = (len - from).min(AT_ONCE as u64) as usize;
             self.disk.read(at + from, count).map_or(true, |bytes| is_zero(&bytes))
@@ -293,7 +293,7 @@ impl<'c> Copy<'c> {
     }
 
     /// Tells of a structure whose hash has changed.
-    pub fn changed(&mut self, byte: u64, bytes: usize, hash: Hash) -> Result<()> {
+    pub(super) fn changed(&mut self, byte: u64, bytes: usize, hash: Hash) -> Result<()> {
         let original = Original { byte, bytes: bytes as u32, hash };
         (self.originals)(original).map_err(|source| Error::Io {
             op: "list an original",
@@ -303,7 +303,13 @@ impl<'c> Copy<'c> {
     }
 
     /// Remembers what became of a seal, and tells of it.
-    pub fn resealed(&mut self, byte: u64, bytes: usize, old: Hash, new: Hash) -> Result<Resealed> {
+    pub(super) fn resealed(
+        &mut self,
+        byte: u64,
+        bytes: usize,
+        old: Hash,
+        new: Hash,
+    ) -> Result<Resealed> {
         let resealed = Resealed { old, new };
         self.sealed.insert(byte, Some(resealed));
         if old != new {
@@ -313,7 +319,7 @@ impl<'c> Copy<'c> {
     }
 
     /// The kind of structure that begins at an address.
-    pub fn magic_at(&self, at: u64) -> Option<Magic> {
+    pub(super) fn magic_at(&self, at: u64) -> Option<Magic> {
         Magic::of(&self.disk.read(at, 8).ok()?)
     }
 }

@@ -10,7 +10,7 @@ use betr_core::space::{Layout, ring_of, slot_block};
 
 impl Copy<'_> {
     /// Nothing else is at fixed places.
-    pub fn take_fixed(&mut self, layout: Option<&Layout>) {
+    pub(super) fn take_fixed(&mut self, layout: Option<&Layout>) {
         let before_log = (BlockNr(0), reserved()[2].end / BLOCK_SIZE as u64);
         for (start, count) in layout.into_iter().flat_map(Layout::fixed).chain([before_log]) {
             let end = (start.0 + count).min(self.taken.len());
@@ -19,7 +19,11 @@ impl Copy<'_> {
     }
 
     /// What stands there; all else has been sealed.
-    pub fn fixed(&mut self, identity: Option<&Identity>, layout: Option<&Layout>) -> Result<()> {
+    pub(super) fn fixed(
+        &mut self,
+        identity: Option<&Identity>,
+        layout: Option<&Layout>,
+    ) -> Result<()> {
         for range in reserved() {
             self.padding(&mut Claim::whole(), range.start, range.end - range.start)?;
         }

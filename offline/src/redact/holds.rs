@@ -9,7 +9,7 @@ use betr_core::space::DeadPages;
 
 impl Copy<'_> {
     /// All that the snapshots of a superblock lead to.
-    pub fn holds(&mut self, superblock: &Superblock) -> Result<()> {
+    pub(super) fn holds(&mut self, superblock: &Superblock) -> Result<()> {
         let volume = superblock.birth.volume;
         let mut seen = std::collections::HashSet::new();
         let disk = self.disk.clone();
@@ -60,7 +60,7 @@ impl Copy<'_> {
     }
 
     /// The hash that a page has in the copy.
-    pub fn hash_of(&self, page: &PagePointer) -> Hash {
+    pub(super) fn hash_of(&self, page: &PagePointer) -> Hash {
         let found = self.sealed.get(&page.block.byte()).copied().flatten();
         Resealed::instead_of(found, page.hash)
     }

@@ -22,7 +22,7 @@ const READ_MAX: u64 = 4;
 
 impl Copy<'_> {
     /// The log of a layout. Only a superblock says which groups are its own.
-    pub fn log(&mut self, layout: &Layout, superblock: Option<&Superblock>) -> Result<()> {
+    pub(super) fn log(&mut self, layout: &Layout, superblock: Option<&Superblock>) -> Result<()> {
         let region = Region { start: layout.log_start, units: layout.log_units };
         let mut covered = Bitmap::new(region.units);
         let mut bad = BTreeSet::new();

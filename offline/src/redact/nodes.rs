@@ -25,13 +25,13 @@ struct Leaf {
 
 impl Copy<'_> {
     /// All that the table of a superblock leads to.
-    pub fn table(&mut self, superblock: &Superblock) -> Result<()> {
+    pub(super) fn table(&mut self, superblock: &Superblock) -> Result<()> {
         let TableRoot { page, levels } = superblock.table;
         self.page(&page, levels as u8 - 1).map(drop)
     }
 
     /// A page of the table at some level, and what it leads to. Levels fall, so this ends.
-    pub fn page(&mut self, pointer: &PagePointer, level: u8) -> Result<Option<Resealed>> {
+    pub(super) fn page(&mut self, pointer: &PagePointer, level: u8) -> Result<Option<Resealed>> {
         let at = pointer.block.byte();
         if let Some(known) = self.sealed.get(&at) {
             return Ok(*known);
@@ -72,7 +72,7 @@ impl Copy<'_> {
     }
 
     /// A node, and its runs or basements.
-    pub fn node(&mut self, extent: Extent, head_bytes: u32) -> Result<Option<Resealed>> {
+    pub(super) fn node(&mut self, extent: Extent, head_bytes: u32) -> Result<Option<Resealed>> {
         let at = extent.start.byte();
         if let Some(known) = self.sealed.get(&at) {
             return Ok(*known);
@@ -289,7 +289,7 @@ impl Copy<'_> {
     }
 
     /// Messages for one child: address, length and number. Returns their hash.
-    pub fn slice(
+    pub(super) fn slice(
         &mut self,
         claim: &mut Claim,
         tree: TreeId,

@@ -16,7 +16,7 @@ const HEAD_BYTES_AT: u64 = 96;
 
 impl Copy<'_> {
     /// Looks at all blocks in use that have not been claimed; all blocks may be, if it is not known which are.
-    pub fn rest(&mut self, used: Option<&Bitmap>) -> Result<()> {
+    pub(super) fn rest(&mut self, used: Option<&Bitmap>) -> Result<()> {
         // Where all verifies that says what is in use, nothing else is.
         if used.is_some() || !self.is_whole {
             self.lone_structures(used)?;

@@ -14,7 +14,7 @@ use betr_tests::{open, tight};
 
 /// A sound image, taken apart.
 #[derive(Clone)]
-pub struct Forge {
+pub(super) struct Forge {
     /// The image.
     pub bytes: Vec<u8>,
     /// The newest superblock.
@@ -29,7 +29,7 @@ pub struct Forge {
 
 impl Forge {
     /// Takes an image apart.
-    pub fn new(bytes: Vec<u8>) -> Forge {
+    pub(super) fn new(bytes: Vec<u8>) -> Forge {
         let device = Arc::new(MemoryDevice::from(bytes.clone()));
         let volume = open(device, Mode::Checkpoint, tight(), 1).unwrap().0;
         let superblock = volume.superblock().clone();
@@ -61,17 +61,17 @@ impl Forge {
     }
 
     /// The bytes of a block.
-    pub fn block(&self, block: BlockNr) -> &[u8] {
+    pub(super) fn block(&self, block: BlockNr) -> &[u8] {
         &self.bytes[block.byte() as usize..][..BLOCK_SIZE]
     }
 
     /// Writes bytes at a block.
-    pub fn write(&mut self, block: BlockNr, bytes: &[u8]) {
+    pub(super) fn write(&mut self, block: BlockNr, bytes: &[u8]) {
         self.bytes[block.byte() as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
     /// All nodes.
-    pub fn nodes(&self) -> Vec<(NodeId, Entry)> {
+    pub(super) fn nodes(&self) -> Vec<(NodeId, Entry)> {
         let mut nodes = Vec::new();
         for ((_, index), (_, page)) in &self.pages {
             if let PageBody::Entries(entries) = &page.body {
@@ -84,7 +84,7 @@ impl Forge {
     }
 
     /// The slot of a node in the table.
-    pub fn slot(&mut self, id: NodeId) -> &mut Option<Entry> {
+    pub(super) fn slot(&mut self, id: NodeId) -> &mut Option<Entry> {
         let per_page = ENTRIES_PER_PAGE as u64;
         let page = self.pages.get_mut(&(0, id.0 / per_page)).unwrap();
         match &mut page.1.body {
@@ -94,7 +94,7 @@ impl Forge {
     }
 
     /// The entry of a node.
-    pub fn entry(&mut self, id: NodeId) -> &mut Entry {
+    pub(super) fn entry(&mut self, id: NodeId) -> &mut Entry {
         self.slot(id).as_mut().unwrap()
     }
 
@@ -104,27 +104,27 @@ impl Forge {
     }
 
     /// The head of an internal node.
-    pub fn internal(&mut self, id: NodeId) -> InternalHead {
+    pub(super) fn internal(&mut self, id: NodeId) -> InternalHead {
         InternalHead::decode(&self.head(id), None).unwrap().1
     }
 
     /// The head of a leaf.
-    pub fn leaf(&mut self, id: NodeId) -> LeafHead {
+    pub(super) fn leaf(&mut self, id: NodeId) -> LeafHead {
         LeafHead::decode(&self.head(id), None).unwrap().1
     }
 
     /// The birth that everything is sealed with.
-    pub fn birth(&self) -> Birth {
+    pub(super) fn birth(&self) -> Birth {
         self.superblock.birth
     }
 
     /// Whether a block is marked as used.
-    pub fn is_used(&self, block: u64) -> bool {
+    pub(super) fn is_used(&self, block: u64) -> bool {
         self.map.bitmap[(block / 8) as usize] >> (block % 8) & 1 == 1
     }
 
     /// Marks blocks as used, or as free.
-    pub fn mark(&mut self, blocks: std::ops::Range<u64>, used: bool) {
+    pub(super) fn mark(&mut self, blocks: std::ops::Range<u64>, used: bool) {
         for block in blocks {
             let byte = &mut self.map.bitmap[(block / 8) as usize];
             *byte = *byte & !(1 << (block % 8)) | u8::from(used) << (block % 8);
@@ -132,7 +132,7 @@ impl Forge {
     }
 
     /// Puts bytes into free blocks, which become used.
-    pub fn put(&mut self, bytes: &[u8]) -> Extent {
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Extent {
         let blocks = bytes.len().div_ceil(BLOCK_SIZE) as u64;
         let mut starts = 0..self.superblock.image_blocks - blocks;
         let free = |start: &u64| (*start..start + blocks).all(|block| !self.is_used(block));
@@ -150,7 +150,7 @@ impl Forge {
     }
 
     /// Puts a head of an internal node in the place of node `id`.
-    pub fn put_internal(&mut self, id: NodeId, head: &InternalHead) {
+    pub(super) fn put_internal(&mut self, id: NodeId, head: &InternalHead) {
         let (bytes, hash) = head.encode(self.birth());
         if let Some(old) = *self.slot(id) {
             self.release(old.extent);
@@ -168,14 +168,14 @@ impl Forge {
     }
 
     /// Changes the head of an internal node.
-    pub fn change(&mut self, id: NodeId, change: impl FnOnce(&mut InternalHead)) {
+    pub(super) fn change(&mut self, id: NodeId, change: impl FnOnce(&mut InternalHead)) {
         let mut head = self.internal(id);
         change(&mut head);
         self.put_internal(id, &head);
     }
 
     /// The keys of basement 0 of a leaf.
-    pub fn keys(&mut self, id: NodeId) -> KeySection {
+    pub(super) fn keys(&mut self, id: NodeId) -> KeySection {
         let (head, start) = (self.leaf(id), self.slot(id).unwrap().extent.start.byte());
         let at = head.basements.at(0).keys();
         let section = &self.bytes[(start + u64::from(at.start)) as usize..][..at.len()];
@@ -184,7 +184,7 @@ impl Forge {
 
     /// Puts a leaf in the place of node `id`: key sections, which say where values are, and the rest.
     /// `sections` is asked where they start.
-    pub fn put_leaf(
+    pub(super) fn put_leaf(
         &mut self,
         id: NodeId,
         tree: TreeId,
@@ -238,7 +238,7 @@ impl Forge {
     }
 
     /// A run with these messages, written to free blocks.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         node: NodeId,
         tree: TreeId,
@@ -290,7 +290,7 @@ impl Forge {
     }
 
     /// Gives a node one run more.
-    pub fn add_run(
+    pub(super) fn add_run(
         &mut self,
         id: NodeId,
         slices: &[(u16, Vec<(Key, Message)>)],
@@ -305,12 +305,12 @@ impl Forge {
     }
 
     /// Seals table, map and superblock.
-    pub fn seal(self) -> Vec<u8> {
+    pub(super) fn seal(self) -> Vec<u8> {
         self.seal_with(|_| {})
     }
 
     /// Seals table and map, changes the superblock, and seals that.
-    pub fn seal_with(mut self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
+    pub(super) fn seal_with(mut self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
         self.seal_pages(|_, _| {});
         self.seal_map();
         self.count();
@@ -329,7 +329,7 @@ impl Forge {
     }
 
     /// Seals the pages of the table from the lowest to the root; `change` may spoil each pointer above.
-    pub fn seal_pages(&mut self, change: impl Fn((u8, u64), &mut PagePointer)) {
+    pub(super) fn seal_pages(&mut self, change: impl Fn((u8, u64), &mut PagePointer)) {
         let birth = self.birth();
         let places: Vec<(u8, u64)> = self.pages.keys().copied().collect();
         for place @ (level, index) in places {
@@ -351,7 +351,7 @@ impl Forge {
     }
 
     /// Seals the space map.
-    pub fn seal_map(&mut self) {
+    pub(super) fn seal_map(&mut self) {
         self.map.next_msn = self.superblock.next_msn;
         let (bytes, hash) = self.map.encode(self.birth());
         let at = self.superblock.map.slot(0, self.map_slot) as usize;
@@ -385,7 +385,7 @@ impl Forge {
     }
 
     /// Writes the superblock to both slots of its epoch.
-    pub fn seal_superblock(&mut self) {
+    pub(super) fn seal_superblock(&mut self) {
         let first = 2 * (self.superblock.birth.epoch.0 % 16) as u32;
         for slot in [first, first + 1] {
             let superblock = Superblock { slot, ..self.superblock.clone() };
@@ -394,22 +394,22 @@ impl Forge {
     }
 
     /// The block of a slot of the ring.
-    pub fn ring_block(&self, slot: u32) -> BlockNr {
+    pub(super) fn ring_block(&self, slot: u32) -> BlockNr {
         slot_block(self.ring, slot)
     }
 
     /// The image as a device.
-    pub fn device(bytes: Vec<u8>) -> Arc<dyn Device> {
+    pub(super) fn device(bytes: Vec<u8>) -> Arc<dyn Device> {
         Arc::new(MemoryDevice::from(bytes))
     }
 
     /// Puts a group with these records at the head of the log, or behind the group before it.
-    pub fn group(&mut self, unit: u64, number: u64, records: &[Record]) -> u64 {
+    pub(super) fn group(&mut self, unit: u64, number: u64, records: &[Record]) -> u64 {
         self.binding_group(unit, number, records, &[])
     }
 
     /// The same with bindings.
-    pub fn binding_group(
+    pub(super) fn binding_group(
         &mut self,
         unit: u64,
         number: u64,
@@ -427,7 +427,7 @@ impl Forge {
     }
 
     /// A record of messages.
-    pub fn record(&self, lsn: u64, messages: Vec<RecordMessage>) -> Record {
+    pub(super) fn record(&self, lsn: u64, messages: Vec<RecordMessage>) -> Record {
         Record {
             lsn: Lsn(lsn),
             op: Op::Raw,
@@ -439,7 +439,7 @@ impl Forge {
     }
 
     /// Puts one group of one record of messages into the log.
-    pub fn log(&mut self, messages: Vec<RecordMessage>) {
+    pub(super) fn log(&mut self, messages: Vec<RecordMessage>) {
         let record = self.record(self.superblock.next_msn.0, messages);
         self.group(self.superblock.log_head, self.superblock.first_group, &[record]);
     }

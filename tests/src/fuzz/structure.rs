@@ -19,7 +19,7 @@ const HEAD_MIN: usize = 107;
 
 /// Decodes a structure that begins with `magic`. Its bytes are the input; or what is hashed of it is the input, and
 /// whatever a fuzzer does not find is made right.
-pub fn sealed<T: Debug + PartialEq>(
+pub(super) fn sealed<T: Debug + PartialEq>(
     input: &Input<'_>,
     magic: Magic,
     decode: impl Fn(&[u8], Option<&mut dyn Trace>) -> Result<T, FormatError>,
@@ -37,7 +37,7 @@ pub fn sealed<T: Debug + PartialEq>(
 }
 
 /// The same for what has no seal: the bytes are as they are.
-pub fn plain<T: Debug + PartialEq>(
+pub(super) fn plain<T: Debug + PartialEq>(
     bytes: &[u8],
     decode: impl Fn(&[u8], Option<&mut dyn Trace>) -> Result<T, FormatError>,
     encode: impl Fn(&T) -> Vec<u8>,

@@ -13,7 +13,7 @@ use crate::dev::powercut;
 
 /// Make an image of a real tree, cut its power, check it, look inside, and compare with the original
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     /// The tree [default: the current directory, without what is tagged as a cache]
     directory: Option<PathBuf>,
 }
@@ -25,7 +25,7 @@ const SHOWN: usize = 24;
 type Betr = fn(&[&str], &mut Io) -> Result<Exit, Failure>;
 
 /// Runs the demo.
-pub fn run(args: &Args, io: &mut Io, betr: Betr) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args, io: &mut Io, betr: Betr) -> Result<Exit, Failure> {
     let tree = args.directory.clone().unwrap_or_else(|| PathBuf::from("."));
     let work = std::env::temp_dir().join(format!("betr-demo-{}", std::process::id()));
     let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", show::path(&work)));

@@ -77,7 +77,12 @@ struct Level {
 
 impl<'f> Fill<'f> {
     /// Begins to fill `root`.
-    pub fn new(fs: &'f mut Fs, root: Object, clash: Clash, options: ImportOptions) -> Fill<'f> {
+    pub(crate) fn new(
+        fs: &'f mut Fs,
+        root: Object,
+        clash: Clash,
+        options: ImportOptions,
+    ) -> Fill<'f> {
         let older_than = fs.volume().next_ino();
         let open = vec![Level { name: Vec::new(), directory: root, times: None, changed: false }];
         let put = Put::new(fs, options);
@@ -85,17 +90,17 @@ impl<'f> Fill<'f> {
     }
 
     /// The directory that is filled.
-    pub fn root(&self) -> &Object {
+    pub(crate) fn root(&self) -> &Object {
         &self.open[0].directory
     }
 
     /// The root has the times that it is to have.
-    pub fn keep_times(&mut self) {
+    pub(crate) fn keep_times(&mut self) {
         self.open[0].times = Some(times_of(self.root()));
     }
 
     /// Gives the root attributes.
-    pub fn set_root(&mut self, meta: &Meta) -> Result<(), CopyError> {
+    pub(crate) fn set_root(&mut self, meta: &Meta) -> Result<(), CopyError> {
         if meta.kind != Kind::Directory {
             return Err(CopyError::unfit(b"", "the root of an archive can only be a directory"));
         }
@@ -107,7 +112,7 @@ impl<'f> Fill<'f> {
     }
 
     /// Gives the root to who is to own what nothing is said of.
-    pub fn own_root(&mut self) -> Result<(), CopyError> {
+    pub(crate) fn own_root(&mut self) -> Result<(), CopyError> {
         let root = self.root().clone();
         let times = times_of(&root);
         let (uid, gid) = self.put.options.owner(b"", 0, 0)?;
@@ -118,7 +123,7 @@ impl<'f> Fill<'f> {
     }
 
     /// Makes an object, or finds the directory that it is merged into. `next` is asked for the contents of a file.
-    pub fn object(
+    pub(crate) fn object(
         &mut self,
         making: Making<'_>,
         next: &mut NextPiece<'_>,
@@ -129,7 +134,7 @@ impl<'f> Fill<'f> {
     }
 
     /// The same for `name` in a directory.
-    pub fn object_in(
+    pub(crate) fn object_in(
         &mut self,
         making: Making<'_>,
         directory: &Object,
@@ -155,7 +160,7 @@ impl<'f> Fill<'f> {
     }
 
     /// Whether `path` is no object but removes what was there before this layer; then that has been done.
-    pub fn is_whiteout(&mut self, path: &[u8]) -> Result<bool, CopyError> {
+    pub(crate) fn is_whiteout(&mut self, path: &[u8]) -> Result<bool, CopyError> {
         let (parent, name) = split(path);
         let Some(hidden) = name.strip_prefix(WHITEOUT) else { return Ok(false) };
         if !matches!(self.clash, Clash::Layer) {
@@ -226,7 +231,7 @@ impl<'f> Fill<'f> {
     }
 
     /// Makes another name of what was made before.
-    pub fn link(
+    pub(crate) fn link(
         &mut self,
         path: &[u8],
         object: &Object,
@@ -238,7 +243,7 @@ impl<'f> Fill<'f> {
     }
 
     /// The same for `name` in a directory.
-    pub fn link_in(
+    pub(crate) fn link_in(
         &mut self,
         path: &[u8],
         object: &Object,
@@ -258,7 +263,7 @@ impl<'f> Fill<'f> {
     }
 
     /// Gives a file new contents, and leaves its times as they are.
-    pub fn rewrite(
+    pub(crate) fn rewrite(
         &mut self,
         path: &[u8],
         size: u64,
@@ -272,7 +277,7 @@ impl<'f> Fill<'f> {
     }
 
     /// What a path below the root leads to, if anything. Symbolic links on the way are followed, the last one is not.
-    pub fn resolve(&self, path: &[u8], to: &[u8]) -> Result<Option<Object>, CopyError> {
+    pub(crate) fn resolve(&self, path: &[u8], to: &[u8]) -> Result<Option<Object>, CopyError> {
         let root = self.root().clone();
         match self.put.fs.look_up_below(root, &Operand::new([b"/", to].concat()), LastLink::Keep) {
             Ok(found) => Ok(Some(found.object)),
@@ -282,7 +287,7 @@ impl<'f> Fill<'f> {
     }
 
     /// Leaves all directories, which get their times.
-    pub fn end(&mut self) -> Result<(), CopyError> {
+    pub(crate) fn end(&mut self) -> Result<(), CopyError> {
         self.leave(0)
     }
 

@@ -23,12 +23,12 @@ pub(crate) struct Put<'p> {
 }
 
 impl<'p> Put<'p> {
-    pub fn new(fs: &'p mut Fs, options: ImportOptions) -> Put<'p> {
+    pub(crate) fn new(fs: &'p mut Fs, options: ImportOptions) -> Put<'p> {
         Put { fs, options, done: Imported::default(), buffer: vec![0; WINDOW as usize] }
     }
 
     /// Makes `name` in `directory`, without its contents. With `zone` it is ready for more names.
-    pub fn make(
+    pub(crate) fn make(
         &mut self,
         path: &[u8],
         meta: &Meta,
@@ -51,7 +51,7 @@ impl<'p> Put<'p> {
 
     /// Gives what is no directory its contents and attributes. `next` fills a buffer with some data of a file and
     /// says where they belong; what is between them is a hole.
-    pub fn finish(
+    pub(crate) fn finish(
         &mut self,
         path: &[u8],
         meta: &Meta,
@@ -71,7 +71,7 @@ impl<'p> Put<'p> {
     /// Writes the contents of an empty file. What is written depends on what the file reads as, and not on where its source has
     /// holes, or in which pieces it comes: one operation for each window that is not all zeros, from the first
     /// block with data to the last byte that is not zero.
-    pub fn contents(
+    pub(crate) fn contents(
         &mut self,
         path: &[u8],
         size: u64,
@@ -104,7 +104,7 @@ impl<'p> Put<'p> {
 
     /// Times, and what goes with a name: extended attributes. Making entries changes the times of a
     /// directory, so its own come last.
-    pub fn attributes(
+    pub(crate) fn attributes(
         &mut self,
         path: &[u8],
         meta: &Meta,
@@ -127,7 +127,12 @@ impl<'p> Put<'p> {
     }
 
     /// Extended attributes alone.
-    pub fn xattrs(&mut self, path: &[u8], meta: &Meta, object: &Object) -> Result<(), CopyError> {
+    pub(crate) fn xattrs(
+        &mut self,
+        path: &[u8],
+        meta: &Meta,
+        object: &Object,
+    ) -> Result<(), CopyError> {
         if meta.xattrs.is_empty() {
             return Ok(());
         }

@@ -29,7 +29,7 @@ pub(crate) struct Reach {
 
 impl Reach {
     /// Goes through the groups, of which `show` gets each with the number of its records that the moment has.
-    pub fn of(
+    pub(crate) fn of(
         source: &Source,
         mut show: impl FnMut(&Scanned, usize) -> Result<(), Failure>,
     ) -> Result<Result<Reach, Error>, Failure> {

@@ -23,7 +23,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// What was read, and how far: the fields lie one after another from the start.
-    pub fn finish(mut self) -> (Vec<Item>, usize) {
+    pub(crate) fn finish(mut self) -> (Vec<Item>, usize) {
         while !self.open.is_empty() {
             self.leave();
         }

@@ -39,23 +39,23 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub fn new(form: Form) -> Output {
+    pub(crate) fn new(form: Form) -> Output {
         let list = (form == Form::Json).then(|| JsonList::new("betr.dump", 1, "structures"));
         Output { form, list, has_begun: false, seen: Vec::new(), damaged: false }
     }
 
     /// Whether it is text for people.
-    pub fn is_text(&self) -> bool {
+    pub(crate) fn is_text(&self) -> bool {
         self.form == Form::Text
     }
 
     /// Ends a document.
-    pub fn end(&mut self, io: &mut Io) -> Result<(), Failure> {
+    pub(crate) fn end(&mut self, io: &mut Io) -> Result<(), Failure> {
         Ok(self.list.take().map_or(Ok(()), |list| list.end(io))?)
     }
 
     /// Bytes of the image have been shown.
-    pub fn has_shown(&mut self, at: u64, bytes: u64) {
+    pub(crate) fn has_shown(&mut self, at: u64, bytes: u64) {
         let end = at.saturating_add(bytes);
         match self.seen.last_mut() {
             Some(last) if last.1 == at => last.1 = end,
@@ -78,7 +78,7 @@ impl Output {
 
     /// Shows a structure: decodes `bytes`, which lie at byte `at` of the image, or nowhere in it, with a recorder
     /// listening. Returns what the decoder gives.
-    pub fn structure<T>(
+    pub(crate) fn structure<T>(
         &mut self,
         io: &mut Io,
         title: &str,
@@ -127,7 +127,7 @@ impl Output {
     }
 
     /// A line of text, or an object of JSON.
-    pub fn line(
+    pub(crate) fn line(
         &mut self,
         io: &mut Io,
         text: impl fmt::Display,
@@ -140,7 +140,7 @@ impl Output {
     }
 
     /// Something that could not be read or does not verify.
-    pub fn damage(
+    pub(crate) fn damage(
         &mut self,
         io: &mut Io,
         title: &str,

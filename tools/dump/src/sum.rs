@@ -23,7 +23,7 @@ pub(crate) struct Held {
 
 impl Held {
     /// Reads the head of a node, and no more.
-    pub fn of(image: &Image, entry: &Entry) -> Result<Held, String> {
+    pub(crate) fn of(image: &Image, entry: &Entry) -> Result<Held, String> {
         let head = image.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
         let head = head.map_err(|error| error.to_string())?;
         match entry.height.0 {
@@ -75,7 +75,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    pub fn add(&mut self, held: &Held) {
+    pub(crate) fn add(&mut self, held: &Held) {
         self.nodes += 1;
         self.bytes += held.bytes;
         self.entries += held.entries;

@@ -32,7 +32,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Opens the image; what a user should know of what it shows goes to standard error.
-    pub fn open(view: View<'_>, mode: Mode, io: &mut Io) -> Result<Session, Failure> {
+    pub(crate) fn open(view: View<'_>, mode: Mode, io: &mut Io) -> Result<Session, Failure> {
         let image = view.image.to_owned();
         let OpenFs { fs, notes, is_damaged } = open_fs(view, mode)?;
         for note in notes {
@@ -43,17 +43,17 @@ impl Session {
     }
 
     /// The image's path.
-    pub fn image(&self) -> &Path {
+    pub(crate) fn image(&self) -> &Path {
         &self.image
     }
 
-    pub fn fs(&self) -> &Fs {
+    pub(crate) fn fs(&self) -> &Fs {
         self.open.as_ref().expect("it is open between commands")
     }
 
     /// Changes the image, all at once: when this returns, either everything is durable, or, with an error or
     /// after a power cut, nothing has changed.
-    pub fn change<T>(
+    pub(crate) fn change<T>(
         &mut self,
         act: impl FnOnce(&mut Fs) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
@@ -95,23 +95,23 @@ impl Session {
     }
 
     /// A path as the user typed it, relative to the root of the image.
-    pub fn operand(&self, path: &Path) -> Operand {
+    pub(crate) fn operand(&self, path: &Path) -> Operand {
         Operand::new(path.as_os_str().as_bytes()).below(&self.directory)
     }
 
     /// Resolves a path.
-    pub fn look_up(&self, path: &Operand, last: LastLink) -> Result<Resolved, Failure> {
+    pub(crate) fn look_up(&self, path: &Operand, last: LastLink) -> Result<Resolved, Failure> {
         self.fs().look_up(path, last).map_err(self.at(path))
     }
 
     /// Resolves a path to an entry that does not exist, and where an object of type `kind` may be made.
-    pub fn vacant(&self, path: &Operand, kind: FileType) -> Result<Slot, Failure> {
+    pub(crate) fn vacant(&self, path: &Operand, kind: FileType) -> Result<Slot, Failure> {
         let slot = self.fs().slot(path);
         slot.and_then(|slot| slot.vacant(kind).map(|()| slot)).map_err(self.at(path))
     }
 
     /// The directory that a path resolves to, if it does: the destination of several sources.
-    pub fn directory_at(&self, path: &Operand) -> Result<Option<Resolved>, Failure> {
+    pub(crate) fn directory_at(&self, path: &Operand) -> Result<Option<Resolved>, Failure> {
         match self.fs().look_up(path, LastLink::Follow) {
             Ok(found) => Ok(Some(found).filter(|found| found.object.is_directory())),
             Err(betr_core::Error::Refused(_)) => Ok(None),
@@ -120,7 +120,7 @@ impl Session {
     }
 
     /// What to say of an error about a path.
-    pub fn at(&self, path: &Operand) -> impl Fn(betr_core::Error) -> Failure + use<> {
+    pub(crate) fn at(&self, path: &Operand) -> impl Fn(betr_core::Error) -> Failure + use<> {
         let (image, mut shown) = (self.image.clone(), path.shown());
         if path.bytes().ends_with(b"/") && shown != b"/" {
             // A message without the slash would name another path.
@@ -131,13 +131,13 @@ impl Session {
     }
 
     /// What to say of an error that is not about a path.
-    pub fn at_image(&self) -> impl Fn(betr_core::Error) -> Failure + use<> {
+    pub(crate) fn at_image(&self) -> impl Fn(betr_core::Error) -> Failure + use<> {
         let image = self.image.clone();
         move |error| failure(&image, None, &error)
     }
 
     /// What to say where something is refused.
-    pub fn refused(&self, path: &Operand, refusal: Refusal) -> Failure {
+    pub(crate) fn refused(&self, path: &Operand, refusal: Refusal) -> Failure {
         self.at(path)(refusal.into())
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Meter {
 impl Meter {
     /// As `-C` says: 0 is the terminal, a negative number silence. Without it, a terminal has the bar if
     /// `for_people`.
-    pub fn new(fd: Option<i32>, image: &Path, for_people: bool) -> Result<Meter, Failure> {
+    pub(crate) fn new(fd: Option<i32>, image: &Path, for_people: bool) -> Result<Meter, Failure> {
         let wants_bar = fd == Some(0) || (fd.is_none() && for_people);
         match fd {
             // Who asks for it sees it at once.

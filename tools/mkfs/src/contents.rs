@@ -25,7 +25,7 @@ pub(crate) enum Contents {
 
 impl Contents {
     /// Opens a directory or an archive; `-` is an archive on standard input.
-    pub fn open(path: &Path, excludes: Excludes, caches: bool) -> Result<Contents, Failure> {
+    pub(crate) fn open(path: &Path, excludes: Excludes, caches: bool) -> Result<Contents, Failure> {
         let failure = |error: CopyError| copy_failure(&error);
         let meta = std::fs::metadata(path);
         let is_stdin = path.as_os_str() == "-";
@@ -53,7 +53,7 @@ impl Contents {
     }
 
     /// What they need of an image. Reads all of them; nothing for a stream, which can be read only once.
-    pub fn needs(&self) -> Result<Option<Needs>, Failure> {
+    pub(crate) fn needs(&self) -> Result<Option<Needs>, Failure> {
         let needs = match self {
             Contents::Tree(source, links) => Needs::of_tree(source, links),
             Contents::File(path, excludes, _) => Archive::open(path)
@@ -65,7 +65,7 @@ impl Contents {
     }
 
     /// Fills the empty file system. `warn` is told what could not be kept.
-    pub fn import(
+    pub(crate) fn import(
         &mut self,
         fs: &mut Fs,
         options: ImportOptions,

@@ -71,7 +71,7 @@ fn count<T>(
 }
 
 impl Adapter {
-    pub fn new(server: Arc<Server>) -> Adapter {
+    pub(crate) fn new(server: Arc<Server>) -> Adapter {
         Adapter { server, lane: Lane::new(CHANGERS) }
     }
 

@@ -79,12 +79,12 @@ pub(crate) struct Timed<'c> {
 
 impl Counters {
     /// An operation begins.
-    pub fn time(&self, kind: Kind) -> Timed<'_> {
+    pub(crate) fn time(&self, kind: Kind) -> Timed<'_> {
         Timed { counter: &self.0[kind as usize], since: Instant::now() }
     }
 
     /// What has been counted, for each operation that there was.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let all = NAMES.iter().zip(&self.0).filter_map(|(name, counter)| {
             let buckets = counter.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
             let count: u64 = buckets.iter().sum();
@@ -109,12 +109,12 @@ impl Counters {
 
 impl Timed<'_> {
     /// It has moved so many bytes.
-    pub fn bytes(&self, bytes: usize) {
+    pub(crate) fn bytes(&self, bytes: usize) {
         self.counter.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// It has failed.
-    pub fn failed(&self) {
+    pub(crate) fn failed(&self) {
         self.counter.errors.fetch_add(1, Relaxed);
     }
 }

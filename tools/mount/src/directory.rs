@@ -29,7 +29,7 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenDirectory {
-    pub fn new() -> OpenDirectory {
+    pub(crate) fn new() -> OpenDirectory {
         OpenDirectory {
             listing: None,
             next: DOTS,
@@ -40,7 +40,7 @@ impl OpenDirectory {
     }
 
     /// Goes to the entry with this ordinal.
-    pub fn seek(&mut self, fs: &Fs, directory: &Object, to: u64) -> Result<()> {
+    pub(crate) fn seek(&mut self, fs: &Fs, directory: &Object, to: u64) -> Result<()> {
         let to = to.max(DOTS);
         if to == self.next && self.listing.is_some() {
             return Ok(());
@@ -73,7 +73,7 @@ impl OpenDirectory {
     }
 
     /// The next entry; it comes again until it has been taken.
-    pub fn read(&mut self, fs: &Fs) -> Result<Option<DirEntry>> {
+    pub(crate) fn read(&mut self, fs: &Fs) -> Result<Option<DirEntry>> {
         if let Some(left) = self.left.take() {
             return Ok(Some(left));
         }
@@ -84,17 +84,17 @@ impl OpenDirectory {
     }
 
     /// The entry that was read last did not fit.
-    pub fn leave(&mut self, entry: DirEntry) {
+    pub(crate) fn leave(&mut self, entry: DirEntry) {
         self.left = Some(entry);
     }
 
     /// The ordinal of the entry that comes next.
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
     /// The entry that was read last has been taken.
-    pub fn took(&mut self, entry: &DirEntry) {
+    pub(crate) fn took(&mut self, entry: &DirEntry) {
         if self.next.is_multiple_of(STEP) {
             self.marks.push((self.next, entry.name.clone()));
         }

@@ -38,7 +38,7 @@ fn is_same(a: &Metadata, b: &Metadata) -> bool {
 
 impl Standing {
     /// What it means for the mount; nothing if the path leads to the open file.
-    pub fn text(self) -> Option<&'static str> {
+    pub(crate) fn text(self) -> Option<&'static str> {
         match self {
             Standing::Same => None,
             Standing::Replaced => Some(

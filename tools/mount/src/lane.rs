@@ -22,12 +22,12 @@ struct Inner {
 }
 
 impl Lane {
-    pub fn new(places: usize) -> Lane {
+    pub(crate) fn new(places: usize) -> Lane {
         Lane { places, inner: Mutex::default() }
     }
 
     /// Does a job, or leaves it to a thread that has a place.
-    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+    pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut inner = self.inner.lock();
         if inner.taken == self.places {
             return inner.waiting.push_back(Box::new(job));

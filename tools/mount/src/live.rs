@@ -87,7 +87,7 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    pub fn new(
+    pub(crate) fn new(
         fs: Fs,
         image: Option<OpenImage>,
         options: Options,
@@ -106,12 +106,12 @@ impl Mount {
     }
 
     /// What unmounts it.
-    pub fn unmounter(&self) -> Unmounter {
+    pub(crate) fn unmounter(&self) -> Unmounter {
         self.placed.unmounter()
     }
 
     /// Answers requests until somebody unmounts it. Then everything is durable.
-    pub fn serve(self) -> std::io::Result<()> {
+    pub(crate) fn serve(self) -> std::io::Result<()> {
         let Mount { server, session, placed } = self;
         let tending = thread::spawn(move || server.tend());
         let served = session.run();

@@ -27,7 +27,7 @@ pub(crate) enum Log {
 
 impl Log {
     /// Reports an error.
-    pub fn error(&self, text: &str) {
+    pub(crate) fn error(&self, text: &str) {
         match self {
             Log::Stderr => eprintln!("betr: {text}"),
             Log::System => {

@@ -63,7 +63,7 @@ pub(crate) enum Known {
 
 impl Nodes {
     /// The kernel is told of an object.
-    pub fn enter(&self, object: &Object) {
+    pub(crate) fn enter(&self, object: &Object) {
         let mut tables = self.0.lock();
         let fresh =
             || Node { state: State::Live(object.clone()), lookups: 0, opens: 0, told: true };
@@ -75,7 +75,7 @@ impl Nodes {
     }
 
     /// The kernel forgets what it was told so often. Returns the object that it does not know any more.
-    pub fn forget(&self, ino: Ino, lookups: u64) -> Option<Object> {
+    pub(crate) fn forget(&self, ino: Ino, lookups: u64) -> Option<Object> {
         let mut tables = self.0.lock();
         let node = tables.nodes.get_mut(&ino)?;
         node.lookups = node.lookups.saturating_sub(lookups);
@@ -89,7 +89,7 @@ impl Nodes {
     }
 
     /// What is known of a node.
-    pub fn known(&self, ino: Ino) -> Answer<Known> {
+    pub(crate) fn known(&self, ino: Ino) -> Answer<Known> {
         match self.0.lock().nodes.get(&ino).map(|node| &node.state) {
             Some(State::Live(object)) => Ok(Known::Object(object.clone())),
             Some(State::Gone(inode)) => Ok(Known::Gone(inode.clone())),
@@ -98,7 +98,7 @@ impl Nodes {
     }
 
     /// The object of a node.
-    pub fn object(&self, ino: Ino) -> Answer<Object> {
+    pub(crate) fn object(&self, ino: Ino) -> Answer<Object> {
         match self.known(ino)? {
             Known::Object(object) => Ok(object),
             Known::Gone(inode) => Err(gone(&inode)),
@@ -106,7 +106,7 @@ impl Nodes {
     }
 
     /// The kernel is going to be told the attributes of a directory.
-    pub fn tells(&self, ino: Ino) {
+    pub(crate) fn tells(&self, ino: Ino) {
         if let Some(node) = self.0.lock().nodes.get_mut(&ino) {
             node.told = true;
         }
@@ -114,14 +114,14 @@ impl Nodes {
 
     /// A directory has changed. Whether the kernel has been told its attributes since it changed last: they may be
     /// on their way still, and it would take them for new.
-    pub fn changed(&self, ino: Ino) -> bool {
+    pub(crate) fn changed(&self, ino: Ino) -> bool {
         let mut tables = self.0.lock();
         tables.nodes.get_mut(&ino).is_some_and(|node| std::mem::take(&mut node.told))
     }
 
     /// An object is going to lose its last name, and nobody has it open: only its attributes stay. Whether that is
     /// so; then [`Nodes::keep`] undoes it.
-    pub fn let_go(&self, object: &Object) -> bool {
+    pub(crate) fn let_go(&self, object: &Object) -> bool {
         let mut tables = self.0.lock();
         let Some(node) = tables.nodes.get_mut(&object.ino()) else { return false };
         if node.opens > 0 {
@@ -135,14 +135,14 @@ impl Nodes {
     }
 
     /// An object has kept its name after all.
-    pub fn keep(&self, object: &Object) {
+    pub(crate) fn keep(&self, object: &Object) {
         if let Some(node) = self.0.lock().nodes.get_mut(&object.ino()) {
             node.state = State::Live(object.clone());
         }
     }
 
     /// Opens a node.
-    pub fn open(&self, ino: Ino, open: impl FnOnce(Object) -> Open) -> Answer<u64> {
+    pub(crate) fn open(&self, ino: Ino, open: impl FnOnce(Object) -> Open) -> Answer<u64> {
         let mut tables = self.0.lock();
         let node = tables.nodes.get_mut(&ino).ok_or(Errno::ESTALE)?;
         let object = match &node.state {
@@ -159,12 +159,12 @@ impl Nodes {
     }
 
     /// What is open under a handle.
-    pub fn opened(&self, handle: u64) -> Answer<Arc<Open>> {
+    pub(crate) fn opened(&self, handle: u64) -> Answer<Arc<Open>> {
         self.0.lock().open.get(&handle).cloned().ok_or(Errno::EBADF)
     }
 
     /// Closes a handle.
-    pub fn close(&self, handle: u64) {
+    pub(crate) fn close(&self, handle: u64) {
         let mut tables = self.0.lock();
         let Some(open) = tables.open.remove(&handle) else { return };
         if let Some(node) = tables.nodes.get_mut(&open.object.ino()) {
@@ -176,14 +176,14 @@ impl Nodes {
     }
 
     /// A file has been given capabilities, or may have been.
-    pub fn capable(&self, ino: Ino) {
+    pub(crate) fn capable(&self, ino: Ino) {
         let tables = self.0.lock();
         let of_file = tables.open.values().filter(|open| open.object.ino() == ino);
         of_file.for_each(|open| *open.capable.lock() = true);
     }
 
     /// The volume has gone back: all that the kernel knows is stale. Returned are the numbers.
-    pub fn make_stale(&self) -> Vec<Ino> {
+    pub(crate) fn make_stale(&self) -> Vec<Ino> {
         let mut tables = self.0.lock();
         let nodes = tables.nodes.values_mut();
         let gone: Vec<State> =
@@ -196,13 +196,13 @@ impl Nodes {
     }
 
     /// Nobody asks any more.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let tables = std::mem::take(&mut *self.0.lock());
         drop(tables);
     }
 
     /// How many nodes there are, and how many of them are open how often.
-    pub fn counts(&self) -> (usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize) {
         let tables = self.0.lock();
         (tables.nodes.len(), tables.open.len())
     }

@@ -73,7 +73,11 @@ impl Options {
     /// What the words of `-o` say.
     ///
     /// What nobody knows is an error, unless that is to be overlooked.
-    pub fn parse(image: PathBuf, words: &[String], sloppy: bool) -> Result<Options, Failure> {
+    pub(crate) fn parse(
+        image: PathBuf,
+        words: &[String],
+        sloppy: bool,
+    ) -> Result<Options, Failure> {
         let mut options = Options {
             image,
             read_only: false,
@@ -222,7 +226,7 @@ impl Options {
     }
 
     /// The image's path, for people.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         show::path(&self.image).to_string()
     }
 }

@@ -40,19 +40,19 @@ impl Placed {
         Placed(Unmounter(Arc::new(Mutex::new(Some(way)))))
     }
 
-    pub fn unmounter(&self) -> Unmounter {
+    pub(crate) fn unmounter(&self) -> Unmounter {
         self.0.clone()
     }
 }
 
 impl Unmounter {
     /// It has been unmounted: what is mounted there from now on is not ours.
-    pub fn let_be(&self) {
+    pub(crate) fn let_be(&self) {
         *self.0.lock() = None;
     }
 
     /// Unmounts it. Whoever has files open keeps them until the server ends.
-    pub fn unmount(&self) -> io::Result<()> {
+    pub(crate) fn unmount(&self) -> io::Result<()> {
         let way = self.0.lock().take();
         match way {
             Some(Way::Unmount { directory, number }) if number_at(&directory) == number => {

@@ -22,7 +22,7 @@ type Names = BTreeSet<Vec<u8>>;
 
 impl Server {
     /// Makes the volume what it was when a snapshot was taken.
-    pub fn roll_back(&self, change: &HoldChange) -> Result<()> {
+    pub(crate) fn roll_back(&self, change: &HoldChange) -> Result<()> {
         let begun = Instant::now();
         let alone = loop {
             let alone = self.requests.write();

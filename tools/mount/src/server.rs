@@ -119,7 +119,7 @@ pub(crate) struct Told {
 }
 
 impl Server {
-    pub fn new(
+    pub(crate) fn new(
         fs: Fs,
         image: Option<OpenImage>,
         options: Options,
@@ -156,13 +156,13 @@ impl Server {
     }
 
     /// A server for a snapshot of a mount.
-    pub fn of_snapshot(live: &Arc<Server>, name: &str, fs: Fs) -> Server {
+    pub(crate) fn of_snapshot(live: &Arc<Server>, name: &str, fs: Fs) -> Server {
         let options = Options { read_only: true, snapshots: false, ..live.options.clone() };
         let server = Server::new(fs, None, options, &live.directory, live.log.clone());
         Server { mount: Some((Arc::downgrade(live), name.to_owned())), ..server }
     }
 
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         State {
             read_only: self.is_read_only(),
             host_full: self.host_full.load(Ordering::Relaxed),
@@ -174,12 +174,12 @@ impl Server {
     }
 
     /// From now on the kernel can be told something.
-    pub fn tells_kernel(&self, notifier: Notifier) {
+    pub(crate) fn tells_kernel(&self, notifier: Notifier) {
         let _ = self.notifier.set(notifier);
     }
 
     /// The kernel has to ask for the attributes of a node again, those of an answer that is on its way included.
-    pub fn tell_changed(&self, ino: Ino) {
+    pub(crate) fn tell_changed(&self, ino: Ino) {
         if let Some(notifier) = self.notifier.get() {
             // It may have forgotten the node.
             let _ = notifier.inval_inode(INodeNo(ino.0), -1, 0);
@@ -187,7 +187,7 @@ impl Server {
     }
 
     /// The kernel has to forget all that it knows of a node, its contents included.
-    pub fn tell_stale(&self, ino: Ino) {
+    pub(crate) fn tell_stale(&self, ino: Ino) {
         if let Some(notifier) = self.notifier.get() {
             // It may have forgotten the node.
             let _ = notifier.inval_inode(INodeNo(ino.0), 0, 0);
@@ -196,7 +196,7 @@ impl Server {
 
     /// Invalidates a name in the kernel's cache, with all below it that is not in use. The kernel waits for lookups in the directory first:
     /// no request may wait for this.
-    pub fn tell_gone(&self, directory: INodeNo, name: &OsStr) {
+    pub(crate) fn tell_gone(&self, directory: INodeNo, name: &OsStr) {
         if let Some(notifier) = self.notifier.get() {
             // It may have forgotten the directory.
             let _ = notifier.inval_entry(directory, name);
@@ -204,12 +204,12 @@ impl Server {
     }
 
     /// There is something for [`Server::tend`] to do.
-    pub fn wake_tender(&self) {
+    pub(crate) fn wake_tender(&self) {
         self.wake.notify_one();
     }
 
     /// How many nodes the kernel knows, and how many are open how often.
-    pub fn node_counts(&self) -> (usize, usize) {
+    pub(crate) fn node_counts(&self) -> (usize, usize) {
         let (nodes, opens) = self.nodes.counts();
         let of_snapshots = self.snapshots.as_ref().map_or((0, 0), Snapshots::counts);
         (nodes + of_snapshots.0, opens + of_snapshots.1)
@@ -217,7 +217,7 @@ impl Server {
 
     /// Whether times of access are not to be changed. `mount -o remount` is between the user and the kernel: it is
     /// seen in the list of mounts.
-    pub fn leaves_accesses(&self) -> bool {
+    pub(crate) fn leaves_accesses(&self) -> bool {
         if self.options.noatime || self.is_read_only() {
             return true;
         }
@@ -231,17 +231,17 @@ impl Server {
         *left
     }
 
-    pub fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
     }
 
     /// Looks at the file system.
-    pub fn read<T>(&self, look: impl FnOnce(&Fs) -> betr_core::Result<T>) -> Answer<T> {
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Fs) -> betr_core::Result<T>) -> Answer<T> {
         self.shared.read(look).map_err(|error| self.failed(&error))
     }
 
     /// Changes it; durably, if that was asked for with each change.
-    pub fn change<T>(&self, act: impl FnOnce(&mut Fs) -> betr_core::Result<T>) -> Answer<T> {
+    pub(crate) fn change<T>(&self, act: impl FnOnce(&mut Fs) -> betr_core::Result<T>) -> Answer<T> {
         if self.is_read_only() {
             return Err(Errno::EROFS);
         }
@@ -271,12 +271,12 @@ impl Server {
     }
 
     /// So many bytes of files have gone: where it is much, they are not left to the next checkpoint.
-    pub fn gives_back(&self, bytes: u64) {
+    pub(crate) fn gives_back(&self, bytes: u64) {
         self.freed.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Makes everything durable.
-    pub fn sync(&self) -> Answer<()> {
+    pub(crate) fn sync(&self) -> Answer<()> {
         if self.options.read_only {
             return Ok(());
         }
@@ -287,7 +287,7 @@ impl Server {
     }
 
     /// Looks whether the file of the image is still whole, and in its place.
-    pub fn look_at_host(&self) -> Answer<()> {
+    pub(crate) fn look_at_host(&self) -> Answer<()> {
         let Some(image) = &self.image else { return Ok(()) };
         let standing = standing(image);
         let before = std::mem::replace(&mut *self.standing.lock(), standing);
@@ -303,7 +303,7 @@ impl Server {
     }
 
     /// The number of an error; one of the image or its device is reported.
-    pub fn failed(&self, error: &betr_core::Error) -> Errno {
+    pub(crate) fn failed(&self, error: &betr_core::Error) -> Errno {
         if error.is_host_full() && !self.host_full.swap(true, Ordering::Relaxed) {
             let text = "changes wait in memory, and others are refused, until there is room";
             self.log.error(&format!("{}: {error}: {text}", self.options.shown()));
@@ -327,7 +327,7 @@ impl Server {
     }
 
     /// A request has panicked: a mistake of ours.
-    pub fn panicked(&self) -> Errno {
+    pub(crate) fn panicked(&self) -> Errno {
         let text = "a request has panicked: please report this";
         self.report(text.into(), Blame::Program, true);
         Errno::EIO
@@ -364,7 +364,7 @@ impl Server {
     }
 
     /// Makes changes durable each second, or as often as was asked for, and checkpoints, until the end.
-    pub fn tend(&self) {
+    pub(crate) fn tend(&self) {
         let (mut last, mut synced) = (Instant::now(), Instant::now());
         let mut quiet = (Msn(0), Instant::now());
         let mut is_told = false;
@@ -489,7 +489,7 @@ impl Server {
     }
 
     /// Looks at numbers, which are there whatever has happened.
-    pub fn look<T: Default>(&self, look: impl FnOnce(&Fs) -> T) -> T {
+    pub(crate) fn look<T: Default>(&self, look: impl FnOnce(&Fs) -> T) -> T {
         self.shared.read(|fs| Ok(look(fs))).unwrap_or_default()
     }
 
@@ -504,13 +504,13 @@ impl Server {
     }
 
     /// Ends while there are still requests: what has been answered is durable, and nothing changes any more.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.ending.store(true, Ordering::Relaxed);
         self.finish();
     }
 
     /// Nobody changes anything any more: makes a checkpoint, and ends what [`Server::tend`] does.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.due.lock().end = true;
         self.wake.notify_one();
         if self.options.read_only {

@@ -180,7 +180,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Listens. Without a place for the socket nobody can ask, and all else works.
-    pub fn open(server: &Arc<Server>, at: &Path) -> Socket {
+    pub(crate) fn open(server: &Arc<Server>, at: &Path) -> Socket {
         let path = what_is_mounted_at(at).map(|mounted| socket_path(mounted.device));
         let listener = path.as_ref().and_then(|path| {
             let mut builder = std::fs::DirBuilder::new();

@@ -116,7 +116,7 @@ impl Header {
     }
 
     /// How many blocks the image has; the last may lie in it in part.
-    pub fn blocks(self) -> u64 {
+    pub(crate) fn blocks(self) -> u64 {
         self.image_bytes.div_ceil(BLOCK_SIZE as u64)
     }
 }
@@ -141,7 +141,7 @@ pub(crate) struct PackWriter<W: Write> {
 
 impl<W: Write> PackWriter<W> {
     /// Begins with the header.
-    pub fn new(mut out: W, header: Header) -> io::Result<PackWriter<W>> {
+    pub(crate) fn new(mut out: W, header: Header) -> io::Result<PackWriter<W>> {
         let bytes = header.encode();
         out.write_all(&bytes)?;
         let mut out = Encoder::new(out, LEVEL)?;
@@ -151,7 +151,7 @@ impl<W: Write> PackWriter<W> {
     }
 
     /// Adds a block behind those before, unless it is zero.
-    pub fn block(&mut self, block: u64, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn block(&mut self, block: u64, bytes: &[u8]) -> io::Result<()> {
         if is_zero(bytes) {
             return Ok(());
         }
@@ -187,7 +187,7 @@ impl<W: Write> PackWriter<W> {
 
     /// Ends the blocks, and adds what is said of so many structures, as [`encode_original`] has it. Ends the pack; returns
     /// how many blocks are in it.
-    pub fn end(mut self, count: u64, mut originals: impl Read) -> io::Result<u64> {
+    pub(crate) fn end(mut self, count: u64, mut originals: impl Read) -> io::Result<u64> {
         self.flush_row()?;
         self.write(&row_header(self.blocks, 0))?;
         self.write(&count.to_le_bytes())?;
@@ -237,7 +237,7 @@ pub(crate) struct PackReader<R: BufRead> {
 
 impl<R: BufRead> PackReader<R> {
     /// Reads the header.
-    pub fn new(mut input: R) -> Result<PackReader<R>, PackError> {
+    pub(crate) fn new(mut input: R) -> Result<PackReader<R>, PackError> {
         let mut found = Vec::with_capacity(HEADER_BYTES);
         input.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut found)?;
         let bytes: [u8; HEADER_BYTES] =
@@ -260,13 +260,13 @@ impl<R: BufRead> PackReader<R> {
     }
 
     /// What the pack says of itself.
-    pub fn header(&self) -> Header {
+    pub(crate) fn header(&self) -> Header {
         self.header
     }
 
     /// The next blocks: the number of the first, and their bytes. Nothing once all have been read; what was sealed afresh
     /// follows.
-    pub fn row(&mut self) -> Result<Option<(u64, &[u8])>, PackError> {
+    pub(crate) fn row(&mut self) -> Result<Option<(u64, &[u8])>, PackError> {
         let at = self.at;
         let mut head = [0; ROW_BYTES];
         self.read(&mut head)?;
@@ -320,7 +320,7 @@ impl<R: BufRead> PackReader<R> {
     }
 
     /// The next structure that was sealed afresh, behind all rows. Nothing once all have been read and all verifies.
-    pub fn original(&mut self) -> Result<Option<Original>, PackError> {
+    pub(crate) fn original(&mut self) -> Result<Option<Original>, PackError> {
         if self.originals == 0 {
             self.end()?;
             return Ok(None);

@@ -22,24 +22,24 @@ pub(crate) struct List<'f> {
 
 impl<'f> List<'f> {
     /// An empty list from byte `start` on.
-    pub fn behind(file: &'f File, start: u64) -> List<'f> {
+    pub(crate) fn behind(file: &'f File, start: u64) -> List<'f> {
         List { file, start, len: 0, written: 0, waiting: Vec::new() }
     }
 
     /// How many structures are in it.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     /// Adds one.
-    pub fn push(&mut self, original: &Original) -> io::Result<()> {
+    pub(crate) fn push(&mut self, original: &Original) -> io::Result<()> {
         self.waiting.extend_from_slice(&encode_original(original));
         self.len += 1;
         if self.waiting.len() >= AT_ONCE { self.flush() } else { Ok(()) }
     }
 
     /// Writes all of it; nothing can be read before.
-    pub fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.file.write_all_at(&self.waiting, self.start + self.written)?;
         self.written += self.waiting.len() as u64;
         self.waiting.clear();
@@ -47,7 +47,7 @@ impl<'f> List<'f> {
     }
 
     /// Its bytes.
-    pub fn reader(&self) -> impl Read {
+    pub(crate) fn reader(&self) -> impl Read {
         let end = self.start + self.len * ORIGINAL_BYTES as u64;
         BufReader::with_capacity(AT_ONCE, Section { file: self.file, at: self.start, end })
     }

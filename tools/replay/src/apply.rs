@@ -55,7 +55,7 @@ fn until(text: &str) -> Result<Until, String> {
 }
 
 impl Args {
-    pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
         self.check_moment(log)?;
         let Some(output) = &self.output else { return self.in_place(log, io) };
         let len = log.device.len();

@@ -43,7 +43,7 @@ enum Wanted {
 }
 
 impl Args {
-    pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
         let wanted = self.wanted(log, io)?;
         let mut list = self.json.then(|| JsonList::new("betr.replay.blame", 1, "records"));
         let mut count = 0;

@@ -43,7 +43,7 @@ fn moments(text: &str) -> Result<(Moment, Moment), String> {
 }
 
 impl Args {
-    pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
         if log.is_older {
             let text = "diff takes the moments themselves: name an older checkpoint as e:EPOCH, without -b";
             return Err(Failure::usage(text));

@@ -64,7 +64,7 @@ fn zone(text: &str) -> Result<ZoneId, String> {
 
 impl Filter {
     /// Whether an event is of interest.
-    pub fn admits(&self, event: &Event<'_>) -> bool {
+    pub(crate) fn admits(&self, event: &Event<'_>) -> bool {
         let record = event.record;
         let first_to_last =
             |(first, last): (u64, u64)| record.lsn.0 <= last && first < record.next_lsn().0;

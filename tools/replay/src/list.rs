@@ -22,7 +22,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
         let mut list = self.json.then(|| JsonList::new("betr.replay.list", 1, "records"));
         let mut counts = (0, 0);
         if self.ndjson {

@@ -34,7 +34,7 @@ fn record(text: &str) -> Result<Lsn, String> {
 }
 
 impl Args {
-    pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
         let mut found = false;
         log.tell(|told| {
             let record = told.record;

@@ -39,7 +39,7 @@ enum Format {
 }
 
 impl Args {
-    pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
         let hash = match self.no_hash {
             true => None,
             false => Some(hash_of(&*log.device).map_err(|error| {

@@ -17,7 +17,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
         let disk = Disk::new(log.device.clone());
         let survey = scan(&disk, &log.superblock).map_err(|error| log.failure(&error))?;
         let (end, why) = why(&survey.end);

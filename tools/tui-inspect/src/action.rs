@@ -156,12 +156,12 @@ table! {
 }
 
 impl Entry {
-    pub fn applies(&self, screen: Screen) -> bool {
+    pub(crate) fn applies(&self, screen: Screen) -> bool {
         self.screens.is_empty() || self.screens.contains(&screen)
     }
 
     /// Its keys as they are written.
-    pub fn keys(&self) -> String {
+    pub(crate) fn keys(&self) -> String {
         let mut names: Vec<String> =
             self.keys.iter().map(|(code, modifiers)| key_name(*code, *modifiers)).collect();
         names.dedup();

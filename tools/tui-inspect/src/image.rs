@@ -76,21 +76,21 @@ type Opened = Result<Image, Failure>;
 
 impl Source {
     /// The image as errors and the header call it.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Source::File { path, .. } => show::path(path),
             Source::Memory { name, .. } => name.clone(),
         }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         match self {
             Source::File { path, .. } => path,
             Source::Memory { name, .. } => Path::new(name),
         }
     }
 
-    pub fn overlay(&self) -> Option<&Path> {
+    pub(crate) fn overlay(&self) -> Option<&Path> {
         match self {
             Source::File { overlay, .. } => overlay.as_deref(),
             Source::Memory { .. } => None,
@@ -114,7 +114,7 @@ impl Source {
 impl Image {
     /// Opens an image: a number of reads that does not depend on what is in it, unless a moment is asked for that takes
     /// a replay. Damage is said, and as much as there is is shown.
-    pub fn open(source: Source, moment: Option<Moment>, work: &Arc<Work>) -> Opened {
+    pub(crate) fn open(source: Source, moment: Option<Moment>, work: &Arc<Work>) -> Opened {
         let gate = Watched::shared(source.device()?);
         gate.serve(Some(work));
         let opened = Image::open_on(gate.clone(), source, moment);
@@ -199,12 +199,12 @@ impl Image {
         Ok(())
     }
 
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.device.len()
     }
 
     /// The superblock, or what is to be said in its place.
-    pub fn superblock(&self) -> Result<&Superblock, String> {
+    pub(crate) fn superblock(&self) -> Result<&Superblock, String> {
         self.superblock.as_ref().ok_or_else(|| {
             let why = self.damage.first().map_or("", String::as_str);
             format!("no superblock leads into this image: {why}; 8 shows what a check finds, betr salvage copies out what is left")
@@ -212,28 +212,28 @@ impl Image {
     }
 
     /// The structures of the moment, read by some work.
-    pub fn disk(&self, work: &Arc<Work>) -> Disk {
+    pub(crate) fn disk(&self, work: &Arc<Work>) -> Disk {
         Disk::new(Watched::by(self.settled.clone(), work))
     }
 
     /// The image as it is, read by some work.
-    pub fn raw(&self, work: &Arc<Work>) -> Arc<dyn Device> {
+    pub(crate) fn raw(&self, work: &Arc<Work>) -> Arc<dyn Device> {
         Watched::by(self.device.clone(), work)
     }
 
     /// The image as it is, read by nobody in particular.
-    pub fn base(&self) -> &Arc<dyn Device> {
+    pub(crate) fn base(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
     /// The table of the moment.
-    pub fn table(&self, work: &Arc<Work>) -> Result<Table, String> {
+    pub(crate) fn table(&self, work: &Arc<Work>) -> Result<Table, String> {
         let superblock = self.superblock()?;
         Ok(Table::open(self.disk(work), superblock.birth.volume, superblock.table))
     }
 
     /// What every block is used for; found out once.
-    pub fn ground(&self, work: &Arc<Work>) -> Result<Arc<Ground>, String> {
+    pub(crate) fn ground(&self, work: &Arc<Work>) -> Result<Arc<Ground>, String> {
         if let Some(ground) = self.ground.get() {
             return Ok(ground.clone());
         }
@@ -246,7 +246,7 @@ impl Image {
 
     /// What a block is used for, and what could not be read for that. Where not everything has been looked at yet, no more
     /// is than that takes.
-    pub fn area(
+    pub(crate) fn area(
         &self,
         block: u64,
         work: &Arc<Work>,
@@ -263,12 +263,12 @@ impl Image {
     }
 
     /// The nodes of the moment as they are shown, without what the log says.
-    pub fn shown(&self, work: &Arc<Work>) -> Result<Volume, String> {
+    pub(crate) fn shown(&self, work: &Arc<Work>) -> Result<Volume, String> {
         self.checkpoint(self.superblock()?.slot, self.disk(work).device().clone())
     }
 
     /// The checkpoint on the device that the moment is, or that a replay begins at.
-    pub fn base_checkpoint(&self, work: &Arc<Work>) -> Result<Volume, String> {
+    pub(crate) fn base_checkpoint(&self, work: &Arc<Work>) -> Result<Volume, String> {
         self.superblock()?;
         let slot = self.origin.as_ref().map_or(0, |origin| origin.slot);
         self.checkpoint(slot, self.raw(work))
@@ -292,7 +292,7 @@ impl Image {
     }
 
     /// Has some work look into the files of the moment, with the log replayed; that is done once.
-    pub fn files<T>(
+    pub(crate) fn files<T>(
         &self,
         work: &Arc<Work>,
         look: impl FnOnce(&Fs) -> Result<T, String>,
@@ -324,7 +324,7 @@ impl Image {
     }
 
     /// Whether somebody has written to the image since it was opened.
-    pub fn has_moved(&self) -> bool {
+    pub(crate) fn has_moved(&self) -> bool {
         let disk = Disk::new(self.device.clone());
         let ring = self.identity.as_ref().and_then(|identity| Ring::read(&disk, identity).ok());
         pulse(&self.source, ring.as_ref()) != self.pulse

@@ -78,7 +78,7 @@ pub(crate) struct Sheet {
 }
 
 impl Cell {
-    pub fn new(role: Role, text: impl ToString) -> Cell {
+    pub(crate) fn new(role: Role, text: impl ToString) -> Cell {
         Cell { text: text.to_string(), role }
     }
 }
@@ -97,23 +97,23 @@ impl From<String> for Cell {
 
 impl Row {
     /// A row that leads nowhere.
-    pub fn of(cells: Vec<Cell>) -> Row {
+    pub(crate) fn of(cells: Vec<Cell>) -> Row {
         Row { cells, spots: Vec::new(), depth: 0 }
     }
 
     /// A line of text in the first column.
-    pub fn line(role: Role, text: impl ToString) -> Row {
+    pub(crate) fn line(role: Role, text: impl ToString) -> Row {
         Row::of(vec![Cell::new(role, text)])
     }
 
     /// The same row, which leads to some spots.
-    pub fn to(mut self, spots: impl IntoIterator<Item = Spot>) -> Row {
+    pub(crate) fn to(mut self, spots: impl IntoIterator<Item = Spot>) -> Row {
         self.spots.extend(spots);
         self
     }
 
     /// All of it as one text, as it is searched and filtered.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let cells: Vec<&str> = self.cells.iter().map(|cell| cell.text.as_str()).collect();
         cells.join(" ")
     }
@@ -136,7 +136,7 @@ pub(crate) const fn rest(name: &'static str) -> Column {
 
 impl Sheet {
     /// A sheet of few rows.
-    pub fn new(title: impl ToString, columns: Vec<Column>, rows: Vec<Row>) -> Sheet {
+    pub(crate) fn new(title: impl ToString, columns: Vec<Column>, rows: Vec<Row>) -> Sheet {
         Sheet {
             title: title.to_string(),
             columns,
@@ -147,28 +147,28 @@ impl Sheet {
     }
 
     /// A sheet of names and values.
-    pub fn facts(title: impl ToString, rows: Vec<Row>) -> Sheet {
+    pub(crate) fn facts(title: impl ToString, rows: Vec<Row>) -> Sheet {
         Sheet::new(title, vec![column("", 18), rest("")], rows)
     }
 
     /// The same sheet with a note above its rows.
-    pub fn note(mut self, role: Role, text: impl ToString) -> Sheet {
+    pub(crate) fn note(mut self, role: Role, text: impl ToString) -> Sheet {
         self.notes.push(Cell::new(role, text));
         self
     }
 
     /// The same sheet, which begins at a row.
-    pub fn at(mut self, start: usize) -> Sheet {
+    pub(crate) fn at(mut self, start: usize) -> Sheet {
         self.start = start;
         self
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// A row as JSON: its cells by the names of their columns, and its first address.
-    pub fn object(&self, at: usize) -> Value {
+    pub(crate) fn object(&self, at: usize) -> Value {
         let row = self.rows.row(at);
         let mut object = Map::new();
         for (index, cell) in row.cells.iter().enumerate() {

@@ -33,16 +33,16 @@ pub(crate) enum Spot {
 }
 
 impl Spot {
-    pub fn node(id: NodeId) -> Spot {
+    pub(crate) fn node(id: NodeId) -> Spot {
         Spot::At(Address::Node(id))
     }
 
-    pub fn byte(at: u64) -> Spot {
+    pub(crate) fn byte(at: u64) -> Spot {
         Spot::At(Address::Byte(at))
     }
 
     /// The node that it is, or is in.
-    pub fn as_node(&self) -> Option<NodeId> {
+    pub(crate) fn as_node(&self) -> Option<NodeId> {
         match self {
             Spot::At(Address::Node(id)) | Spot::Part(id, _) | Spot::Buffer(id, ..) => Some(*id),
             _ => None,
@@ -50,7 +50,7 @@ impl Spot {
     }
 
     /// The byte that it is.
-    pub fn as_byte(&self) -> Option<u64> {
+    pub(crate) fn as_byte(&self) -> Option<u64> {
         match self {
             Spot::At(Address::Byte(at)) => Some(*at),
             _ => None,
@@ -58,12 +58,12 @@ impl Spot {
     }
 
     /// Whether it is a path or a key.
-    pub fn is_key(&self) -> bool {
+    pub(crate) fn is_key(&self) -> bool {
         matches!(self, Spot::At(Address::Path(_) | Address::Key(..)))
     }
 
     /// The screen that shows it best.
-    pub fn screen(&self) -> Screen {
+    pub(crate) fn screen(&self) -> Screen {
         match self {
             Spot::Image => Screen::Overview,
             Spot::At(Address::Node(_)) | Spot::Buffer(..) | Spot::Part(..) => Screen::Node,
@@ -76,7 +76,7 @@ impl Spot {
     }
 
     /// Whether a screen can stand on it.
-    pub fn goes_with(&self, screen: Screen) -> bool {
+    pub(crate) fn goes_with(&self, screen: Screen) -> bool {
         match screen {
             Screen::Refs => !matches!(self, Spot::Finding(..) | Spot::At(Address::Record(_))),
             Screen::Space => self.as_byte().is_some(),
@@ -85,7 +85,7 @@ impl Spot {
     }
 
     /// All spots of the place that an error, or a finding, speaks of; the one to go to first.
-    pub fn of_place(place: &Place) -> Vec<Spot> {
+    pub(crate) fn of_place(place: &Place) -> Vec<Spot> {
         match place {
             Place::Image => Vec::new(),
             Place::Byte(at) => vec![Spot::byte(*at)],

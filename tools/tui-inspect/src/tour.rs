@@ -36,7 +36,7 @@ pub(crate) struct Tour {
 }
 
 impl Tour {
-    pub fn step(&self) -> &Step {
+    pub(crate) fn step(&self) -> &Step {
         &self.steps[self.at]
     }
 }

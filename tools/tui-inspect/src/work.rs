@@ -19,29 +19,29 @@ pub(crate) struct Work {
 
 impl Work {
     /// Gives it up: what it reads fails from now on.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
     /// So much of so much is done.
-    pub fn step(&self, done: u64, total: u64) {
+    pub(crate) fn step(&self, done: u64, total: u64) {
         self.done.store(done, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }
 
     /// Percent of what is known to be all; nothing as long as nobody knows.
-    pub fn percent(&self) -> Option<u64> {
+    pub(crate) fn percent(&self) -> Option<u64> {
         let total = self.total.load(Ordering::Relaxed);
         let done = self.done.load(Ordering::Relaxed);
         done.min(total).saturating_mul(100).checked_div(total)
     }
 
     /// Bytes that were read, and how often.
-    pub fn read(&self) -> (u64, u64) {
+    pub(crate) fn read(&self) -> (u64, u64) {
         (self.read.load(Ordering::Relaxed), self.reads.load(Ordering::Relaxed))
     }
 }
@@ -55,17 +55,17 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// For one piece of work.
-    pub fn by(below: Arc<dyn Device>, work: &Arc<Work>) -> Arc<dyn Device> {
+    pub(crate) fn by(below: Arc<dyn Device>, work: &Arc<Work>) -> Arc<dyn Device> {
         Arc::new(Watched { below, work: Mutex::new(Some(work.clone())) })
     }
 
     /// For work that comes and goes.
-    pub fn shared(below: Arc<dyn Device>) -> Arc<Watched> {
+    pub(crate) fn shared(below: Arc<dyn Device>) -> Arc<Watched> {
         Arc::new(Watched { below, work: Mutex::new(None) })
     }
 
     /// From now on it is this work that reads.
-    pub fn serve(&self, work: Option<&Arc<Work>>) {
+    pub(crate) fn serve(&self, work: Option<&Arc<Work>>) {
         *self.work.lock() = work.cloned();
     }
 }

@@ -75,7 +75,7 @@ struct Reach {
 
 impl Contents {
     /// A file has its contents under this prefix. False if another has.
-    pub fn add_file(&mut self, prefix: Key, stated: Stated) -> bool {
+    pub(super) fn add_file(&mut self, prefix: Key, stated: Stated) -> bool {
         match zone_of(&prefix) {
             Some(zone) => self.stated.insert(zone, stated).is_none(),
             None => {
@@ -96,7 +96,7 @@ impl Contents {
     }
 
     /// The next key of the data index, and the length of its value. All files before it are known.
-    pub fn add_value(&mut self, key: &[u8], len: usize) {
+    pub(super) fn add_value(&mut self, key: &[u8], len: usize) {
         self.blocks += 1;
         let place = parse_data_key(key);
         if let Some((zone, block)) =
@@ -122,7 +122,7 @@ impl Contents {
 
     /// All files are known: looks again at the zones that reach too far. Returns all findings, in the order of
     /// keys.
-    pub fn settle(&mut self, store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
+    pub(super) fn settle(&mut self, store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
         self.end_file();
         let reaches = std::mem::take(&mut self.reaches);
         let holes = self.stated.iter().filter_map(|(zone, stated)| {

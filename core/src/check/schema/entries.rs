@@ -78,7 +78,7 @@ pub(in crate::check) struct Brief {
 
 impl Entry {
     /// Takes an entry apart.
-    pub fn new(key: Key, value: Bytes) -> Entry {
+    pub(crate) fn new(key: Key, value: Bytes) -> Entry {
         let place = MetaPlace::of(&key);
         let said = match place.is_some_and(|place| place.xattr(&key).is_some()) {
             true => Said::Attribute,
@@ -95,7 +95,7 @@ impl Entry {
     }
 
     /// All of an inode.
-    pub fn inode(&self) -> Option<Inode> {
+    pub(crate) fn inode(&self) -> Option<Inode> {
         match MetaValue::decode(&self.value, None) {
             Ok(MetaValue::Inode(inode)) => Some(inode),
             _ => None,

@@ -39,7 +39,7 @@ pub(in crate::check) struct Leaves<'s, T> {
 
 impl<'s, T: Send + 's> Leaves<'s, T> {
     /// All entries of `tree`, so many leaves at once. `read` is asked for each leaf, and `announce` some time before.
-    pub fn new<'env>(
+    pub(super) fn new<'env>(
         scope: &'s Scope<'s, 'env>,
         store: &'env Store,
         tree: TreeId,
@@ -80,12 +80,12 @@ impl<'s, T: Send + 's> Leaves<'s, T> {
     }
 
     /// The next entry, if there is one.
-    pub fn take(&mut self) -> Result<Option<T>> {
+    pub(super) fn take(&mut self) -> Result<Option<T>> {
         self.take_if(|_| true)
     }
 
     /// The next entry, if there is one that is wanted.
-    pub fn take_if(&mut self, is_wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
+    pub(super) fn take_if(&mut self, is_wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
         while self.ready.as_slice().is_empty() {
             let Some(leaf) = self.leaves.next() else { return Ok(None) };
             self.ready = leaf?.into_iter();
@@ -98,7 +98,7 @@ impl<'s, T: Send + 's> Leaves<'s, T> {
     }
 
     /// How many leaves have been asked for.
-    pub fn done(&self) -> u64 {
+    pub(super) fn done(&self) -> u64 {
         self.done
     }
 }

@@ -58,7 +58,7 @@ pub(super) struct Found {
 
 impl Found {
     /// Tells it.
-    pub fn tell(self, report: &mut Report) {
+    pub(super) fn tell(self, report: &mut Report) {
         report.findings.extend(self.findings);
         report.counts.inodes = self.counts.inodes;
         report.counts.directories = self.counts.directories;

@@ -27,7 +27,8 @@ use bytes::Bytes;
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::limits::VALUE_MAX;
 use outline::outlines;
-pub use outline::{carry_out, growth_of, is_anew, is_rewritten, length_after};
+pub use outline::{carry_out, growth_of, is_anew};
+pub(super) use outline::{is_rewritten, length_after};
 pub use stage::Stage;
 use stage::encode_piece;
 

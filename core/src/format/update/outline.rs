@@ -14,12 +14,12 @@ pub(super) struct Outline<'u> {
 }
 
 impl<'u> Outline<'u> {
-    pub fn pieces(&self) -> impl Iterator<Item = (usize, &'u [u8])> + use<'u> {
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (usize, &'u [u8])> + use<'u> {
         let mut rest = self.pieces;
         std::iter::from_fn(move || take_piece(&mut rest))
     }
 
-    pub fn adds(&self) -> impl Iterator<Item = (usize, i64)> + use<'u> {
+    pub(super) fn adds(&self) -> impl Iterator<Item = (usize, i64)> + use<'u> {
         let mut rest = self.adds;
         std::iter::from_fn(move || take_add(&mut rest))
     }
@@ -43,7 +43,7 @@ impl<'u> Outline<'u> {
 }
 
 /// What becomes of the length of a value, or of its absence, when an update that was verified is carried out.
-pub fn length_after(update: &[u8], mut len: Option<usize>) -> Option<usize> {
+pub(crate) fn length_after(update: &[u8], mut len: Option<usize>) -> Option<usize> {
     for stage in outlines(update) {
         len = len.filter(|_| !stage.anew);
         if stage.create {
@@ -81,7 +81,7 @@ pub fn is_anew(update: &[u8]) -> bool {
 
 /// Whether an update does nothing but write one piece, and another, older one wrote it in the same place: then the younger one
 /// says all. So it is where a field is written again and again.
-pub fn is_rewritten(older: &[u8], younger: &[u8]) -> bool {
+pub(crate) fn is_rewritten(older: &[u8], younger: &[u8]) -> bool {
     let mut stages = outlines(younger);
     let Some(stage) = stages.next() else { return false };
     let mut pieces = stage.pieces();

@@ -246,7 +246,7 @@ impl Fetched {
     }
 
     /// Gives the memory back.
-    pub fn give_back(self, disk: &Disk) {
+    pub(super) fn give_back(self, disk: &Disk) {
         self.0.into_iter().for_each(|read| read.give_back(disk));
     }
 }

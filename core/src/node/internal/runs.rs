@@ -39,7 +39,7 @@ pub(super) struct Read {
 
 impl Read {
     /// Gives the memory back, unless somebody keeps some of it.
-    pub fn give_back(self, disk: &Disk) {
+    pub(super) fn give_back(self, disk: &Disk) {
         drop(self.slices);
         let rows = self.rows.into_iter().filter(Bytes::is_unique);
         rows.for_each(|row| disk.recycle(row.into()));

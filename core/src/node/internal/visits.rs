@@ -12,7 +12,7 @@ pub(super) struct Visits {
 
 impl Visits {
     /// Messages come now.
-    pub fn note(&mut self, now: u64) {
+    pub(super) fn note(&mut self, now: u64) {
         if self.last > 0 && now > self.last {
             self.gap = now - self.last;
         }
@@ -21,7 +21,7 @@ impl Visits {
 
     /// About how long it will be until more come: as long as the last time; where they are overdue, as long again as nothing
     /// has come.
-    pub fn until_next(&self, now: u64) -> u64 {
+    pub(super) fn until_next(&self, now: u64) -> u64 {
         let since = now.saturating_sub(self.last);
         match self.gap {
             0 => now,

@@ -109,7 +109,7 @@ pub(super) struct Block {
 
 impl Block {
     /// Its bytes, if they have been read.
-    pub fn value(&self) -> Option<&Bytes> {
+    pub(super) fn value(&self) -> Option<&Bytes> {
         self.value.get()
     }
 }
@@ -123,12 +123,12 @@ pub(super) enum Value<'p> {
 
 impl Part {
     /// How many entries there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.section.entries().len()
     }
 
     /// The entries within `[lo, hi)`, each with its place.
-    pub fn range(
+    pub(super) fn range(
         &self,
         lo: &[u8],
         hi: Option<&[u8]>,
@@ -137,7 +137,7 @@ impl Part {
     }
 
     /// The value of an entry.
-    pub fn value(&self, entry: &EntryRef<'_>) -> Value<'_> {
+    pub(super) fn value(&self, entry: &EntryRef<'_>) -> Value<'_> {
         if entry.chunk == NO_CHUNK {
             return Value::Small(0..0);
         }
@@ -150,12 +150,12 @@ impl Part {
     }
 
     /// A small value.
-    pub fn small(&self, range: Range<usize>) -> &[u8] {
+    pub(super) fn small(&self, range: Range<usize>) -> &[u8] {
         &self.small[range]
     }
 
     /// How many bytes keys and small values have.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.section.key_bytes() + self.small.len()
     }
 
@@ -189,28 +189,28 @@ impl Stretches {
 }
 
 impl Stored {
-    pub fn new(head: LeafHead, extent: Extent) -> Stored {
+    pub(super) fn new(head: LeafHead, extent: Extent) -> Stored {
         let (parts, loaded, keys, memory, announced) = Default::default();
         let together = head.is_together();
         Stored { extent, head, together, parts, loaded, keys, memory, announced }
     }
 
     /// The length of the leaf in bytes.
-    pub fn bytes(&self) -> u32 {
+    pub(super) fn bytes(&self) -> u32 {
         self.head.leaf_bytes
     }
 
     /// How many bytes of its parts have been read.
-    pub fn loaded(&self) -> u64 {
+    pub(super) fn loaded(&self) -> u64 {
         self.loaded.bytes()
     }
 
-    pub fn forget_parts(&mut self) {
+    pub(super) fn forget_parts(&mut self) {
         (self.parts, self.loaded, self.keys, self.memory) = Default::default();
     }
 
     /// Gives back the memory that all of it was read into at once.
-    pub fn recycle(self, disk: &Disk) {
+    pub(super) fn recycle(self, disk: &Disk) {
         let last = self.parts().last().map(|part| part.small.clone());
         drop(self.parts);
         if let Some(memory) = last.filter(Bytes::is_unique) {
@@ -219,7 +219,7 @@ impl Stored {
     }
 
     /// About how much memory it takes.
-    pub fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         let parts = self.parts.memory() + self.memory.bytes() as usize;
         let blocks = match self.head.tree {
             TreeId::Metadata => 0,
@@ -229,7 +229,7 @@ impl Stored {
     }
 
     /// Where the basement begins that is behind that of `key`.
-    pub fn first_behind(&self, key: &[u8]) -> Option<Key> {
+    pub(super) fn first_behind(&self, key: &[u8]) -> Option<Key> {
         self.head.basements.get(self.behind(key)).map(|basement| Key::copied(basement.first))
     }
 
@@ -246,18 +246,18 @@ impl Stored {
     }
 
     /// How many basements there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.head.basements.len()
     }
 
     /// The keys that each basement may hold, and the hash of its key section, which has those of all values.
-    pub fn basements(&self) -> impl Iterator<Item = (Bounds, Hash)> + '_ {
+    pub(super) fn basements(&self) -> impl Iterator<Item = (Bounds, Hash)> + '_ {
         let hash = |at| self.head.basements.get(at).map(|basement| basement.hash);
         (0..self.len()).filter_map(move |at| Some((self.bounds_of(at), hash(at)?)))
     }
 
     /// The keys that basement `at` may hold.
-    pub fn bounds_of(&self, at: usize) -> Bounds {
+    pub(super) fn bounds_of(&self, at: usize) -> Bounds {
         let next = self.head.basements.get(at + 1).map(|next| Key::copied(next.first));
         Bounds {
             lo: Key::copied(self.head.basements.first(at)),
@@ -266,7 +266,7 @@ impl Stored {
     }
 
     /// The value of `key`.
-    pub fn get(&self, disk: &Disk, key: &[u8]) -> Result<Option<Bytes>> {
+    pub(super) fn get(&self, disk: &Disk, key: &[u8]) -> Result<Option<Bytes>> {
         let Some(at) = self.behind(key).checked_sub(1) else { return Ok(None) };
         self.announce_if_warm(disk);
         let part = self.part(disk, at)?;
@@ -289,7 +289,12 @@ impl Stored {
     }
 
     /// The entries within `[lo, hi)`, in key order.
-    pub fn scan(&self, disk: &Disk, lo: &[u8], hi: Option<&[u8]>) -> Result<Vec<(Key, Bytes)>> {
+    pub(super) fn scan(
+        &self,
+        disk: &Disk,
+        lo: &[u8],
+        hi: Option<&[u8]>,
+    ) -> Result<Vec<(Key, Bytes)>> {
         let range = self.within(lo, hi);
         self.load(disk, range.clone())?;
         let parts = range.clone().map(|at| self.part(disk, at)).collect::<Result<Vec<_>>>()?;
@@ -322,7 +327,7 @@ impl Stored {
     }
 
     /// The keys within `[lo, hi)` and the lengths of their values. Values are not read.
-    pub fn scan_keys(
+    pub(super) fn scan_keys(
         &self,
         disk: &Disk,
         lo: &[u8],
@@ -360,12 +365,12 @@ impl Stored {
     }
 
     /// Whether the basement that `key` belongs to can be read.
-    pub fn has_part(&self, disk: &Disk, key: &[u8]) -> bool {
+    pub(super) fn has_part(&self, disk: &Disk, key: &[u8]) -> bool {
         self.behind(key).checked_sub(1).is_none_or(|at| self.part(disk, at).is_ok())
     }
 
     /// Basement `at`, which is read if it has not been.
-    pub fn part(&self, disk: &Disk, at: usize) -> Result<&Arc<Part>> {
+    pub(super) fn part(&self, disk: &Disk, at: usize) -> Result<&Arc<Part>> {
         if self.known(at).is_none() {
             self.load_row(disk, at..at + 1)?;
         }
@@ -373,7 +378,7 @@ impl Stored {
     }
 
     /// All basements that have been read, in order.
-    pub fn parts(&self) -> impl Iterator<Item = &Arc<Part>> {
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Arc<Part>> {
         self.parts.iter()
     }
 
@@ -383,7 +388,7 @@ impl Stored {
     }
 
     /// Reads what has not been read.
-    pub fn read_all(&self, disk: &Disk) -> Result<()> {
+    pub(super) fn read_all(&self, disk: &Disk) -> Result<()> {
         self.load(disk, 0..self.len())?;
         let parts = self.parts().enumerate();
         let blocks: Vec<(usize, &Block)> =
@@ -473,7 +478,7 @@ impl Stored {
     }
 
     /// Reads blocks, each with its basement, that have not been read, those in a row together.
-    pub fn read_blocks(&self, disk: &Disk, blocks: &[(usize, &Block)]) -> Result<()> {
+    pub(super) fn read_blocks(&self, disk: &Disk, blocks: &[(usize, &Block)]) -> Result<()> {
         let missing: Vec<(usize, &Block)> =
             blocks.iter().copied().filter(|(_, block)| block.value.get().is_none()).collect();
         for row in missing.chunk_by(|(_, a), (_, b)| a.offset + FILE_BLOCK as u32 == b.offset) {

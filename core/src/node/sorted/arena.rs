@@ -30,28 +30,28 @@ impl Clone for Arena {
 
 impl Arena {
     /// One for items of so many bytes.
-    pub fn with_capacity(bytes: usize) -> Arena {
+    pub(super) fn with_capacity(bytes: usize) -> Arena {
         let pieces = Vec::with_capacity(bytes.div_ceil(PIECE));
         Arena { pieces, coming: bytes, ..Arena::default() }
     }
 
     /// So many bytes are known to come, or none any more.
-    pub fn expect(&mut self, bytes: usize) {
+    pub(super) fn expect(&mut self, bytes: usize) {
         self.coming = bytes;
     }
 
     /// The bytes of all items.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// How much memory it takes, in bytes.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.capacity + self.pieces.capacity() * size_of::<Vec<u8>>()
     }
 
     /// Puts an item in, of two parts; returned is its address.
-    pub fn push(&mut self, first: &[u8], second: &[u8]) -> u32 {
+    pub(super) fn push(&mut self, first: &[u8], second: &[u8]) -> u32 {
         let bytes = first.len() + second.len();
         debug_assert!(bytes <= PIECE, "no item is longer than a piece");
         if self.pieces.last().is_none_or(|last| last.len() + bytes > PIECE) {
@@ -80,17 +80,17 @@ impl Arena {
     }
 
     /// What stands at an address, and behind it in the same piece.
-    pub fn at(&self, at: u32) -> &[u8] {
+    pub(super) fn at(&self, at: u32) -> &[u8] {
         &self.pieces[(at >> PIECE_BITS) as usize][at as usize % PIECE..]
     }
 
     /// The same, to be changed.
-    pub fn at_mut(&mut self, at: u32) -> &mut [u8] {
+    pub(super) fn at_mut(&mut self, at: u32) -> &mut [u8] {
         &mut self.pieces[(at >> PIECE_BITS) as usize][at as usize % PIECE..]
     }
 
     /// Gives back what was set aside for more.
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.expect(0);
         if let Some(last) = self.pieces.last_mut() {
             self.capacity -= last.capacity();

@@ -6,7 +6,7 @@ use crate::format::Message;
 /// Lists of messages, each in the order of keys, that become one: messages of a list are younger than those for the same keys of
 /// the lists before it. What is put into memory stays where it is; only slots are sorted.
 #[derive(Default)]
-pub struct Gathering {
+pub(crate) struct Gathering {
     list: Sorted,
     /// Where each list begins among the slots.
     starts: Vec<usize>,
@@ -14,48 +14,48 @@ pub struct Gathering {
 
 impl Gathering {
     /// One with room for `count` messages whose keys and short values take `bytes` bytes.
-    pub fn with_capacity(count: usize, bytes: usize) -> Gathering {
+    pub(crate) fn with_capacity(count: usize, bytes: usize) -> Gathering {
         Gathering { list: Sorted::with_capacity(count, bytes), starts: Vec::new() }
     }
 
     /// Begins the next list.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.starts.push(self.list.slots.len());
     }
 
     /// Adds the next message of the list.
-    pub fn add(&mut self, item: Item<'_>) {
+    pub(crate) fn add(&mut self, item: Item<'_>) {
         let slot = self.list.store(&item);
         self.list.push_slot(slot);
     }
 
     /// The same with a value that is copied.
-    pub fn add_copy(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) {
+    pub(crate) fn add_copy(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) {
         with_copy(key, msn, kind, value, |item| self.add(item));
     }
 
     /// How many messages have been added.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.list.slots.len()
     }
 
     /// The key of one of those that have been added.
-    pub fn key(&self, at: usize) -> Option<&[u8]> {
+    pub(crate) fn key(&self, at: usize) -> Option<&[u8]> {
         self.list.slots.get(at).map(|slot| self.list.key_of(slot))
     }
 
     /// By how much the messages may make leaves longer.
-    pub fn leaf_growth(&self) -> Growth {
+    pub(crate) fn leaf_growth(&self) -> Growth {
         self.list.sizes.leaf_growth
     }
 
     /// How many bytes keys and short values take.
-    pub fn arena(&self) -> usize {
+    pub(crate) fn arena(&self) -> usize {
         self.list.arena()
     }
 
     /// Removes every key within `[lo, hi)`.
-    pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) {
+    pub(crate) fn remove_range(&mut self, lo: &[u8], hi: &[u8]) {
         let ends = self.starts.iter().skip(1).copied().chain([self.list.slots.len()]);
         let lists: Vec<Range<usize>> = self.starts.iter().zip(ends).map(|(s, e)| *s..e).collect();
         for range in lists {
@@ -70,7 +70,7 @@ impl Gathering {
     /// All lists as one; `combine` says what becomes of a message and what is left of the older ones for its key, if that is not
     /// the message itself. `grows` is told by how many bytes that is longer than the messages that it is made of, before it is put
     /// into memory.
-    pub fn finish<E>(
+    pub(crate) fn finish<E>(
         self,
         combine: impl Fn(Item<'_>, Option<Item<'_>>) -> Option<Message>,
         mut grows: impl FnMut(usize) -> Result<(), E>,

@@ -23,10 +23,11 @@ use crate::ids::Msn;
 use crate::tuning::{COPIED_MAX, LIST_ROOM_MIN, RECENT_MAX, WASTE_MIN};
 
 use arena::Arena;
-pub use gathering::Gathering;
+pub(super) use gathering::Gathering;
+pub use item::Item;
 use item::Value;
-pub use item::{Item, Items, Sizes};
-pub use joining::Joining;
+pub(super) use item::{Items, Sizes};
+pub(super) use joining::Joining;
 
 /// Keys in order, each with a message.
 #[derive(Clone, Default)]

@@ -66,12 +66,12 @@ enum Written {
 
 impl Flights {
     /// What of that counts as dirty, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Whether a node is in flight.
-    pub fn has(&self, id: NodeId) -> bool {
+    pub(crate) fn has(&self, id: NodeId) -> bool {
         self.flights.iter().any(|flight| flight.nodes.iter().any(|node| node.id() == id))
     }
 }

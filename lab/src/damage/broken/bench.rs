@@ -56,7 +56,7 @@ fn clock(start: i64) -> Clock {
 impl Bench {
     /// The sound image: directories, small and large files, a link, attributes, a FIFO with two names; checkpoints, and
     /// messages that are pending in the nodes above.
-    pub fn new() -> Result<Bench> {
+    pub(super) fn new() -> Result<Bench> {
         let memory = Arc::new(MemoryDevice::new(IMAGE_BYTES));
         let options = CreateOptions {
             label: "broken".into(),
@@ -100,31 +100,31 @@ impl Bench {
     }
 
     /// The image.
-    pub fn finish(self) -> Vec<u8> {
+    pub(super) fn finish(self) -> Vec<u8> {
         let mut bytes = self.memory.snapshot();
         bytes.truncate(self.len);
         bytes
     }
 
     /// The image ends earlier.
-    pub fn truncate(&mut self, by: usize) {
+    pub(super) fn truncate(&mut self, by: usize) {
         self.len -= by;
     }
 
-    pub fn device(&self) -> Arc<dyn Device> {
+    pub(super) fn device(&self) -> Arc<dyn Device> {
         self.memory.clone()
     }
 
-    pub fn disk(&self) -> Disk {
+    pub(super) fn disk(&self) -> Disk {
         Disk::new(self.device())
     }
 
-    pub fn anatomy(&self) -> Result<Anatomy> {
+    pub(super) fn anatomy(&self) -> Result<Anatomy> {
         Anatomy::of(&self.device())
     }
 
     /// The volume, open for changes.
-    pub fn volume(&mut self) -> Result<Volume> {
+    pub(super) fn volume(&mut self) -> Result<Volume> {
         self.nonce += 100;
         let options = OpenOptions {
             cache: CACHE,
@@ -135,27 +135,27 @@ impl Bench {
     }
 
     /// The file system, open for changes.
-    pub fn fs(&mut self) -> Result<Fs> {
+    pub(super) fn fs(&mut self) -> Result<Fs> {
         let start = self.nonce as i64;
         Ok(Fs::open(self.volume()?, clock(start)))
     }
 
     /// Something happens to the files, and is made durable by a checkpoint.
-    pub fn work(&mut self, work: impl FnOnce(&mut Fs) -> Result<()>) -> Result<()> {
+    pub(super) fn work(&mut self, work: impl FnOnce(&mut Fs) -> Result<()>) -> Result<()> {
         let mut fs = self.fs()?;
         work(&mut fs)?;
         fs.checkpoint()
     }
 
     /// Messages that no file system would send.
-    pub fn send(&mut self, messages: Vec<RecordMessage>) -> Result<()> {
+    pub(super) fn send(&mut self, messages: Vec<RecordMessage>) -> Result<()> {
         let mut volume = self.volume()?;
         volume.commit(Transaction { op: Op::Raw, wall: Time::default(), messages })?;
         volume.checkpoint()
     }
 
     /// The value of a key of the metadata index.
-    pub fn get(&mut self, key: &Key) -> Result<Inode> {
+    pub(super) fn get(&mut self, key: &Key) -> Result<Inode> {
         let value = self.volume()?.get(TreeId::Metadata, key)?;
         match value.map(|value| MetaValue::decode(&value, None)) {
             Some(Ok(MetaValue::Inode(inode))) => Ok(inode),
@@ -164,7 +164,7 @@ impl Bench {
     }
 
     /// Flips a bit of a field; no hash is made right.
-    pub fn flip(&self, part: &str, field: &str) -> Result<()> {
+    pub(super) fn flip(&self, part: &str, field: &str) -> Result<()> {
         let anatomy = self.anatomy()?;
         let part = anatomy.find(part)?;
         let bytes = part.fields(&self.disk())?.into_iter().find(|found| found.name == field);
@@ -174,7 +174,12 @@ impl Bench {
     }
 
     /// Writes a number into a field, and makes all hashes right.
-    pub fn set(&self, part: &str, field: &str, number: impl FnOnce(u64) -> u64) -> Result<()> {
+    pub(super) fn set(
+        &self,
+        part: &str,
+        field: &str,
+        number: impl FnOnce(u64) -> u64,
+    ) -> Result<()> {
         let anatomy = self.anatomy()?;
         let part = anatomy.find(part)?;
         let disk = self.disk();
@@ -188,7 +193,13 @@ impl Bench {
     }
 
     /// Writes bytes into all copies of a structure, and makes all hashes right.
-    pub fn write(&self, anatomy: &Anatomy, part: &Part, at: usize, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write(
+        &self,
+        anatomy: &Anatomy,
+        part: &Part,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<()> {
         let disk = self.disk();
         for copy in 0..part.copies.len() {
             let mut all = part.read(&disk, copy)?;
@@ -199,7 +210,7 @@ impl Bench {
     }
 
     /// Marks a block as in use, or as free; nothing else changes but its hashes.
-    pub fn mark(&self, blocks: std::ops::Range<u64>, used: bool) -> Result<()> {
+    pub(super) fn mark(&self, blocks: std::ops::Range<u64>, used: bool) -> Result<()> {
         let anatomy = self.anatomy()?;
         let disk = self.disk();
         let part = anatomy.map().next().ok_or_else(|| missing("space map"))?;
@@ -214,12 +225,12 @@ impl Bench {
     }
 
     /// The superblock says that so many blocks more are in use.
-    pub fn count_used(&self, more: i64) -> Result<()> {
+    pub(super) fn count_used(&self, more: i64) -> Result<()> {
         self.set("super", "used blocks", |used| used.wrapping_add_signed(more))
     }
 
     /// The first free block.
-    pub fn free_block(&self) -> Result<u64> {
+    pub(super) fn free_block(&self) -> Result<u64> {
         let anatomy = self.anatomy()?;
         let part = anatomy.map().next().ok_or_else(|| missing("space map"))?;
         let (_, page) = MapPage::decode(&part.read(&self.disk(), 0)?, None)
@@ -230,7 +241,7 @@ impl Bench {
     }
 
     /// The leaves of the data index that have a sibling to their right, in the order of their numbers.
-    pub fn leaves(&self) -> Result<Vec<Leaf>> {
+    pub(super) fn leaves(&self) -> Result<Vec<Leaf>> {
         let anatomy = self.anatomy()?;
         let mut leaves = Vec::new();
         for part in anatomy.parts().iter().filter(|part| part.kind == Kind::Leaf) {
@@ -249,12 +260,12 @@ impl Bench {
     }
 
     /// The last of them.
-    pub fn leaf(&self) -> Result<Leaf> {
+    pub(super) fn leaf(&self) -> Result<Leaf> {
         self.leaves()?.pop().ok_or_else(|| missing("leaf with a sibling"))
     }
 
     /// The extent that an entry of the table says.
-    pub fn extent(&self, leaf: &Leaf) -> Result<Extent> {
+    pub(super) fn extent(&self, leaf: &Leaf) -> Result<Extent> {
         let anatomy = self.anatomy()?;
         let bytes = anatomy.find(&leaf.page)?.read(&self.disk(), 0)?;
         let start = u64::from_le_bytes(*bytes[leaf.at..].first_chunk().expect("an entry"));
@@ -263,7 +274,7 @@ impl Bench {
     }
 
     /// The name of the first structure that fits.
-    pub fn first(&self, what: &str, fits: impl Fn(&Part) -> bool) -> Result<String> {
+    pub(super) fn first(&self, what: &str, fits: impl Fn(&Part) -> bool) -> Result<String> {
         let anatomy = self.anatomy()?;
         let found = anatomy.parts().iter().find(|part| fits(part));
         found.map(|part| part.name.clone()).ok_or_else(|| missing(what))

@@ -24,7 +24,7 @@ struct Edit {
 
 /// Carries out the edits that `input` says on a copy of the image that `parts` are of; whether there were any, and all
 /// of them raw.
-pub fn carry_out(input: &[u8], parts: &Parts, device: &Arc<dyn Device>) -> (bool, bool) {
+pub(super) fn carry_out(input: &[u8], parts: &Parts, device: &Arc<dyn Device>) -> (bool, bool) {
     let mut rest = input;
     let mut edits = Vec::new();
     while let Some(edit) = next(&mut rest, parts, &**device).filter(|_| edits.len() < EDITS_MAX) {

@@ -9,7 +9,7 @@ use betr_lab::damage::reseal;
 use betr_offline::anatomy::{Anatomy, Part};
 
 /// All structures of an image, and where their bytes are.
-pub struct Parts {
+pub(crate) struct Parts {
     anatomy: Anatomy,
     /// The bytes of every copy of every structure.
     places: Vec<Range<usize>>,
@@ -18,7 +18,7 @@ pub struct Parts {
 
 impl Parts {
     /// Takes an image apart, in which nothing is scattered.
-    pub fn of(image: &[u8]) -> Parts {
+    pub(crate) fn of(image: &[u8]) -> Parts {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.to_vec()));
         let anatomy = Anatomy::of(&device).expect("the image is sound");
         let disk = Disk::new(device);
@@ -38,22 +38,22 @@ impl Parts {
     }
 
     /// All structures.
-    pub fn all(&self) -> &[Part] {
+    pub(crate) fn all(&self) -> &[Part] {
         self.anatomy.parts()
     }
 
     /// The bytes of one of them, whatever number it is asked with.
-    pub fn part(&self, number: usize) -> Range<usize> {
+    pub(crate) fn part(&self, number: usize) -> Range<usize> {
         self.places[number % self.places.len()].clone()
     }
 
     /// The bytes of one of the fields.
-    pub fn field(&self, number: usize) -> Range<usize> {
+    pub(crate) fn field(&self, number: usize) -> Range<usize> {
         self.fields[number % self.fields.len()].clone()
     }
 
     /// Makes the hashes right of all structures that bytes at `changed` belong to, and of all above them.
-    pub fn seal(&self, device: &Arc<dyn Device>, changed: &[usize]) {
+    pub(crate) fn seal(&self, device: &Arc<dyn Device>, changed: &[usize]) {
         let disk = Disk::new(device.clone());
         // What hangs from a structure comes before it.
         for part in self.all().iter().rev() {

@@ -36,7 +36,7 @@ const STORY: [&str; 3] = [
 const ENTRIES: usize = 24;
 
 /// The image, taken apart, and what is in it.
-pub struct Sound {
+pub(crate) struct Sound {
     pub device: ForkDevice,
     pub parts: Parts,
     pub contents: Contents,
@@ -46,7 +46,7 @@ pub struct Sound {
 
 impl Sound {
     /// The image, which is made once.
-    pub fn image() -> &'static Sound {
+    pub(crate) fn image() -> &'static Sound {
         static SOUND: OnceLock<Sound> = OnceLock::new();
         SOUND.get_or_init(Sound::make)
     }

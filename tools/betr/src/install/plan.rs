@@ -35,7 +35,7 @@ pub(super) enum What {
 
 impl What {
     /// A file that is read.
-    pub fn file(bytes: Vec<u8>) -> What {
+    pub(super) fn file(bytes: Vec<u8>) -> What {
         What::File { bytes, executable: false }
     }
 }

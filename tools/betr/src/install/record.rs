@@ -19,7 +19,7 @@ pub(super) struct Record(BTreeMap<PathBuf, String>);
 
 impl Record {
     /// The record of an installation; empty if there is none.
-    pub fn read(path: &Path) -> Record {
+    pub(super) fn read(path: &Path) -> Record {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let line = |line: &str| {
             let (hash, path) = line.split_once("  ")?;
@@ -29,7 +29,7 @@ impl Record {
     }
 
     /// The record of these items.
-    pub fn of(items: &[Item]) -> Record {
+    pub(super) fn of(items: &[Item]) -> Record {
         let line = |item: &Item| match &item.what {
             What::File { bytes, .. } => Some((item.path.clone(), Hash::of(bytes).to_string())),
             What::Link { .. } => None,
@@ -38,12 +38,12 @@ impl Record {
     }
 
     /// Whether this file was installed with this content.
-    pub fn has(&self, path: &Path, hash: Hash) -> bool {
+    pub(super) fn has(&self, path: &Path, hash: Hash) -> bool {
         self.0.get(path).is_some_and(|known| *known == hash.to_string())
     }
 
     /// Its lines.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         self.0.iter().map(|(path, hash)| format!("{hash}  {}\n", path.display())).collect()
     }
 }

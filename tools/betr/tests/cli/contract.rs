@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::*;
 
 /// A tool as it is called, and the codes it ends with.
-pub struct Tool {
+pub(crate) struct Tool {
     /// The command line; see [`words`].
     pub line: &'static str,
     /// When it cannot do what it was asked to do.
@@ -32,7 +32,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
 }
 
 /// Every tool that works on an image which is there, with the image last or before its operands.
-pub const TOOLS: [Tool; 53] = [
+pub(crate) const TOOLS: [Tool; 53] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
     fsck("fsck -n --data --json IMG", false),

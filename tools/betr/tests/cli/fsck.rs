@@ -12,25 +12,25 @@ use serde_json::Value;
 use crate::support::*;
 
 /// The byte of a slot of the superblock ring.
-pub fn slot_at(bytes: &[u8], slot: u32) -> usize {
+pub(crate) fn slot_at(bytes: &[u8], slot: u32) -> usize {
     let blocks = (bytes.len() / BLOCK_SIZE) as u64;
     slot_block([BlockNr(32), BlockNr(blocks - 16)], slot).byte() as usize
 }
 
 /// The block at a byte.
-pub fn block(bytes: &[u8], at: usize) -> &[u8] {
+pub(crate) fn block(bytes: &[u8], at: usize) -> &[u8] {
     &bytes[at..at + BLOCK_SIZE]
 }
 
 /// The superblock in use, and where it is.
-pub fn superblock(bytes: &[u8]) -> (usize, Superblock) {
+pub(crate) fn superblock(bytes: &[u8]) -> (usize, Superblock) {
     let slots = (0..32).map(|slot| slot_at(bytes, slot));
     let valid = slots.filter_map(|at| Some((at, Superblock::decode(block(bytes, at), None).ok()?)));
     valid.max_by_key(|(_, superblock)| superblock.birth.epoch).unwrap()
 }
 
 /// Where the structures of an image are, and the code of each when it does not verify.
-pub fn structures(bytes: &[u8]) -> Vec<(&'static str, usize)> {
+pub(crate) fn structures(bytes: &[u8]) -> Vec<(&'static str, usize)> {
     let (_, superblock) = superblock(bytes);
     // The first of its pair: the second may have been torn when the power went.
     let slot = slot_at(bytes, superblock.slot & !1);

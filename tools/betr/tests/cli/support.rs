@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 /// The binary.
-pub const BETR: &str = env!("CARGO_BIN_EXE_betr");
+pub(crate) const BETR: &str = env!("CARGO_BIN_EXE_betr");
 /// The user and group of nobody in particular.
 const NOBODY: u32 = 65534;
 /// What the environment of whoever runs the tests must not decide.
@@ -25,7 +25,7 @@ const VARIABLES: [&str; 6] =
     ["SOURCE_DATE_EPOCH", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TZ"];
 
 /// The binary with some arguments, ready to run.
-pub fn betr<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+pub(crate) fn betr<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = assert_cmd::cargo::cargo_bin_cmd!("betr");
     for name in VARIABLES {
         command.env_remove(name);
@@ -35,7 +35,7 @@ pub fn betr<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
 }
 
 /// The words of a command line, where `IMG` stands for the image, and `DIR/…` for what is in `dir`.
-pub fn words(line: &str, image: &Path, dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn words(line: &str, image: &Path, dir: &Path) -> Vec<PathBuf> {
     let word = |word: &str| match (word, word.strip_prefix("DIR/")) {
         ("IMG", _) => image.to_owned(),
         (_, Some(name)) => dir.join(name),
@@ -45,7 +45,7 @@ pub fn words(line: &str, image: &Path, dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Runs a command line that must end with `code`; returns both streams.
-pub fn run(line: &str, image: &Path, dir: &Path, code: i32) -> (String, String) {
+pub(crate) fn run(line: &str, image: &Path, dir: &Path, code: i32) -> (String, String) {
     let output = betr(words(line, image, dir)).output().unwrap();
     let streams = text(&output);
     assert_eq!(output.status.code(), Some(code), "betr {line}: {streams:?}");
@@ -53,20 +53,20 @@ pub fn run(line: &str, image: &Path, dir: &Path, code: i32) -> (String, String) 
 }
 
 /// Both streams as text.
-pub fn text(output: &Output) -> (String, String) {
+pub(crate) fn text(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr))
 }
 
 /// A new directory, whose path has no symbolic links.
-pub fn scratch() -> (TempDir, PathBuf) {
+pub(crate) fn scratch() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().canonicalize().unwrap();
     (dir, path)
 }
 
 /// Puts an image of 2 MiB with a few files into `dir`, and a file and a directory of the host beside it.
-pub fn small_image(dir: &Path) -> PathBuf {
+pub(crate) fn small_image(dir: &Path) -> PathBuf {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     let bytes = BYTES.get_or_init(|| {
         let (_guard, dir) = scratch();
@@ -86,25 +86,25 @@ pub fn small_image(dir: &Path) -> PathBuf {
 }
 
 /// Bytes without a zero, that repeat with no small period.
-pub fn pattern(len: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1).collect()
 }
 
 /// The hash of a file and its time of last modification: what must not change where nothing is written.
-pub fn fingerprint(path: &Path) -> (String, SystemTime) {
+pub(crate) fn fingerprint(path: &Path) -> (String, SystemTime) {
     let hash = Sha256::digest(fs::read(path).unwrap());
     let hash = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     (hash, fs::metadata(path).unwrap().modified().unwrap())
 }
 
 /// Sets a time of last modification that no write can give by chance.
-pub fn age(path: &Path) {
+pub(crate) fn age(path: &Path) {
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
 }
 
 /// The names in a directory, sorted.
-pub fn names(dir: &Path) -> Vec<String> {
+pub(crate) fn names(dir: &Path) -> Vec<String> {
     let name = |entry: std::io::Result<fs::DirEntry>| {
         entry.unwrap().file_name().to_string_lossy().into_owned()
     };
@@ -114,12 +114,12 @@ pub fn names(dir: &Path) -> Vec<String> {
 }
 
 /// Whether the tests run as root, whom permissions do not stop.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// The binary as run by somebody whom permissions stop; none, with a note, if that cannot be had.
-pub fn powerless(dir: &Path) -> Option<Process> {
+pub(crate) fn powerless(dir: &Path) -> Option<Process> {
     if !is_root() {
         return Some(Process::new(BETR));
     }
@@ -142,7 +142,7 @@ pub fn powerless(dir: &Path) -> Option<Process> {
 /// Runs a shell script with the binary as `$0`, a file system of its own of so many bytes at `$1`, and `other` as `$2`.
 /// Returns what is in that afterwards, what was said, and the exit code; nothing, with a note, where not just anybody may
 /// mount one.
-pub fn in_tmpfs(
+pub(crate) fn in_tmpfs(
     bytes: u64,
     at: &Path,
     script: &str,
@@ -168,7 +168,7 @@ pub fn in_tmpfs(
 
 /// Runs a command line on a pseudo-terminal with these keys as input: its exit code and output; nothing, with a note, where that
 /// cannot be had.
-pub fn on_terminal(line: &str, keys: &[u8], dir: &Path) -> Option<(i32, String)> {
+pub(crate) fn on_terminal(line: &str, keys: &[u8], dir: &Path) -> Option<(i32, String)> {
     let has_script = Process::new("script").arg("--version").output().is_ok();
     if !need("script(1)", has_script) {
         return None;

@@ -17,7 +17,7 @@ use crate::support::{is_root, pattern};
 
 /// All that a copy must keep of an object.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     kind: fs::FileType,
     mode: u32,
     owner: (u32, u32),
@@ -32,7 +32,7 @@ pub struct Entry {
 }
 
 /// What is in a tree, by path; the root is the empty one.
-pub fn read(root: &Path) -> BTreeMap<Vec<u8>, Entry> {
+pub(crate) fn read(root: &Path) -> BTreeMap<Vec<u8>, Entry> {
     let mut paths = vec![root.to_owned()];
     let mut at = 0;
     while at < paths.len() {
@@ -71,7 +71,7 @@ pub fn read(root: &Path) -> BTreeMap<Vec<u8>, Entry> {
 }
 
 /// Two trees must be the same.
-pub fn assert_same(left: &Path, right: &Path) {
+pub(crate) fn assert_same(left: &Path, right: &Path) {
     let (left, right) = (read(left), read(right));
     for (path, entry) in &left {
         let name = String::from_utf8_lossy(path);
@@ -95,23 +95,23 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// Sets an extended attribute; false where that is not possible.
-pub fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
+pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     lsetxattr(path, name, value, XattrFlags::empty()).is_ok()
 }
 
 /// Sets both times of an object, of a link itself.
-pub fn set_times(path: &Path, secs: i64, nanos: i64) {
+pub(crate) fn set_times(path: &Path, secs: i64, nanos: i64) {
     let time = Timespec { tv_sec: secs, tv_nsec: nanos };
     let times = Timestamps { last_access: time, last_modification: time };
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-pub fn set_mode(path: &Path, mode: u32) {
+pub(crate) fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// Makes a tree with everything that a file system can hold, as far as the host and the user allow.
-pub fn plant(root: &Path) {
+pub(crate) fn plant(root: &Path) {
     let at = |name: &str| root.join(name);
     for dir in ["empty", "sub/deeper", "sticky", "setgid", "private", "kinds", "names"] {
         fs::create_dir_all(at(dir)).unwrap();

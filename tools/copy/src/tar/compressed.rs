@@ -23,7 +23,7 @@ pub(crate) enum Format {
 
 impl Format {
     /// The format of a file with these first bytes, if it is one of them.
-    pub fn of(start: &[u8]) -> Option<Format> {
+    pub(super) fn of(start: &[u8]) -> Option<Format> {
         let magics: [(&[u8], Format); 3] = [
             (b"\x1f\x8b", Format::Gzip),
             (b"\xfd7zXZ\0", Format::Xz),
@@ -33,7 +33,7 @@ impl Format {
     }
 
     /// What is in `packed`.
-    pub fn unpack(self, packed: impl Read + 'static) -> Box<dyn Read> {
+    pub(super) fn unpack(self, packed: impl Read + 'static) -> Box<dyn Read> {
         let packed = BufReader::with_capacity(64 << 10, packed);
         let (name, unpacked): (_, Box<dyn Read>) = match self {
             Format::Gzip => ("gzip", Box::new(flate2::bufread::MultiGzDecoder::new(packed))),

@@ -25,7 +25,7 @@ pub(crate) struct Header([u8; BLOCK]);
 
 impl Header {
     /// A block as a header.
-    pub fn parse(block: [u8; BLOCK]) -> Result<Header, Fault> {
+    pub(super) fn parse(block: [u8; BLOCK]) -> Result<Header, Fault> {
         let stored = number::field(&block[CHECKSUM]);
         let (unsigned, signed) = checksums(&block);
         if stored == Some(unsigned.into()) || stored == Some(signed.into()) {
@@ -36,16 +36,16 @@ impl Header {
     }
 
     /// The letter of its type.
-    pub fn kind(&self) -> u8 {
+    pub(super) fn kind(&self) -> u8 {
         self.0[TYPE]
     }
 
-    pub fn is_gnu(&self) -> bool {
+    pub(super) fn is_gnu(&self) -> bool {
         self.0[257..265] == *GNU
     }
 
     /// The name, with its prefix.
-    pub fn name(&self) -> Vec<u8> {
+    pub(super) fn name(&self) -> Vec<u8> {
         let name = text(&self.0[..NAME]);
         match text(&self.0[345..345 + PREFIX]) {
             prefix if self.is_ustar() && !prefix.is_empty() => [prefix, name].join(&b'/'),
@@ -54,33 +54,33 @@ impl Header {
     }
 
     /// What it is a link to.
-    pub fn link(&self) -> Vec<u8> {
+    pub(super) fn link(&self) -> Vec<u8> {
         text(&self.0[157..257]).to_vec()
     }
 
-    pub fn perm(&self) -> Result<u32, Fault> {
+    pub(super) fn perm(&self) -> Result<u32, Fault> {
         Ok(self.number("mode", 100..108, 0..1 << 33)? as u32 & 0o7777)
     }
 
-    pub fn uid(&self) -> Result<u32, Fault> {
+    pub(super) fn uid(&self) -> Result<u32, Fault> {
         Ok(self.number("owner", 108..116, 0..1 << 32)? as u32)
     }
 
-    pub fn gid(&self) -> Result<u32, Fault> {
+    pub(super) fn gid(&self) -> Result<u32, Fault> {
         Ok(self.number("group", 116..124, 0..1 << 32)? as u32)
     }
 
     /// How many bytes follow.
-    pub fn size(&self) -> Result<u64, Fault> {
+    pub(super) fn size(&self) -> Result<u64, Fault> {
         Ok(self.number("size", 124..136, 0..1 << 63)? as u64)
     }
 
-    pub fn modified(&self) -> Result<Time, Fault> {
+    pub(super) fn modified(&self) -> Result<Time, Fault> {
         self.time("time", 136..148)
     }
 
     /// The time of access, which GNU's format may have.
-    pub fn accessed(&self) -> Result<Option<Time>, Fault> {
+    pub(super) fn accessed(&self) -> Result<Option<Time>, Fault> {
         if !self.is_gnu() || text(&self.0[345..357]).is_empty() {
             return Ok(None);
         }
@@ -88,13 +88,13 @@ impl Header {
     }
 
     /// The major and the minor number.
-    pub fn device(&self) -> Result<(u32, u32), Fault> {
+    pub(super) fn device(&self) -> Result<(u32, u32), Fault> {
         let major = self.number("major number", 329..337, 0..1 << 32)? as u32;
         Ok((major, self.number("minor number", 337..345, 0..1 << 32)? as u32))
     }
 
     /// Of a sparse file in GNU's format: its size, the first segments, and whether more follow.
-    pub fn sparse(&self) -> Result<(u64, Vec<Segment>, bool), Fault> {
+    pub(super) fn sparse(&self) -> Result<(u64, Vec<Segment>, bool), Fault> {
         let size = self.number("size of the sparse file", 483..495, 0..1 << 63)? as u64;
         Ok((size, segments(&self.0[386..482])?, self.0[482] != 0))
     }
@@ -168,7 +168,7 @@ pub(crate) struct Unfit {
 
 impl<'f> Fields<'f> {
     /// Those of an extended header of `size` bytes.
-    pub fn of_extension(name: &'f [u8], size: u64) -> Fields<'f> {
+    pub(super) fn of_extension(name: &'f [u8], size: u64) -> Fields<'f> {
         Fields {
             name,
             kind: b'x',
@@ -183,7 +183,7 @@ impl<'f> Fields<'f> {
     }
 
     /// The block.
-    pub fn encode(&self) -> ([u8; BLOCK], Unfit) {
+    pub(super) fn encode(&self) -> ([u8; BLOCK], Unfit) {
         let mut block = [0; BLOCK];
         let name = split(self.name);
         let (prefix, last) = name.unwrap_or((b"", &self.name[..self.name.len().min(NAME)]));

@@ -60,7 +60,7 @@ pub(crate) struct Sparse {
 
 impl Pax {
     /// Takes the records of a header. A fault comes with the place in `bytes` where it is.
-    pub fn apply(&mut self, bytes: &[u8]) -> Result<(), (usize, Fault)> {
+    pub(super) fn apply(&mut self, bytes: &[u8]) -> Result<(), (usize, Fault)> {
         let mut at = 0;
         while at < bytes.len() {
             let (len, key, value) = record(&bytes[at..]).map_err(|fault| (at, fault))?;
@@ -112,7 +112,7 @@ impl Pax {
     }
 
     /// How many bytes of the records are kept.
-    pub fn kept(&self) -> u64 {
+    pub(super) fn kept(&self) -> u64 {
         let texts =
             [&self.path, &self.link, &self.sparse.name, &self.acl_access, &self.acl_default];
         let texts = texts.into_iter().flatten().map(Vec::len).sum::<usize>();
@@ -123,7 +123,7 @@ impl Pax {
     }
 
     /// The extended attributes, in the order of their names.
-    pub fn xattrs(&self, warnings: &mut Vec<String>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub(super) fn xattrs(&self, warnings: &mut Vec<String>) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut xattrs = self.xattrs.clone();
         let lists = [(ACL_ACCESS, &self.acl_access), (ACL_DEFAULT, &self.acl_default)];
         for (name, list) in lists {
@@ -181,12 +181,12 @@ impl Sparse {
     }
 
     /// Whether anything speaks of a sparse file.
-    pub fn is_any(&self) -> bool {
+    pub(super) fn is_any(&self) -> bool {
         *self != Sparse::default()
     }
 
     /// The map in records, if that is where it is, of as many segments as are announced.
-    pub fn map(&self) -> Result<Option<&[Segment]>, Fault> {
+    pub(super) fn map(&self) -> Result<Option<&[Segment]>, Fault> {
         let Some(map) = &self.map else { return Ok(None) };
         match self.count {
             Some(count) if count != map.len() as u64 => {

@@ -84,7 +84,7 @@ pub(crate) struct MapReader {
 
 impl MapReader {
     /// Takes a block; gives the map back if that was the last one.
-    pub fn take(&mut self, block: &[u8; BLOCK]) -> Result<Option<Vec<Segment>>, Fault> {
+    pub(super) fn take(&mut self, block: &[u8; BLOCK]) -> Result<Option<Vec<Segment>>, Fault> {
         for byte in block {
             if *byte != b'\n' {
                 self.digits.push(*byte);

@@ -11,12 +11,12 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps};
 const BUFFER: usize = 70_001;
 
 /// Says why a test, or a part of it, did not run.
-pub fn skipped(reason: &str) {
+pub(crate) fn skipped(reason: &str) {
     println!("SKIPPED: {reason}");
 }
 
 /// Whether the tests run as root; says so if not.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         skipped("needs root");
@@ -26,7 +26,7 @@ pub fn is_root() -> bool {
 
 /// Sets an extended attribute of a path; false, with the reason, if the file
 /// system or the user cannot.
-pub fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
+pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     let set = rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty());
     if let Err(errno) = set {
         skipped(&format!("extended attribute {name}: {errno}"));
@@ -35,7 +35,7 @@ pub fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
 }
 
 /// Makes a special file; false, with the reason, if the user may not.
-pub fn mknod(path: &Path, kind: FileType, major: u32, minor: u32) -> bool {
+pub(crate) fn mknod(path: &Path, kind: FileType, major: u32, minor: u32) -> bool {
     let dev = rustix::fs::makedev(major, minor);
     let made = rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o640), dev);
     if let Err(errno) = made {
@@ -45,14 +45,14 @@ pub fn mknod(path: &Path, kind: FileType, major: u32, minor: u32) -> bool {
 }
 
 /// Sets the times of access and modification of a path itself.
-pub fn set_times(path: &Path, atime: (i64, i64), mtime: (i64, i64)) {
+pub(crate) fn set_times(path: &Path, atime: (i64, i64), mtime: (i64, i64)) {
     let time = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
     let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
 /// Metadata for something that is made by a test itself.
-pub fn plain_meta(kind: Kind, perm: u32) -> Meta {
+pub(crate) fn plain_meta(kind: Kind, perm: u32) -> Meta {
     let time = Time { secs: 1_000_000_000, nanos: 123_456_789 };
     Meta {
         uid: rustix::process::geteuid().as_raw(),
@@ -62,7 +62,7 @@ pub fn plain_meta(kind: Kind, perm: u32) -> Meta {
 }
 
 /// What a path consists of.
-pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     match dir {
         b"" => name.to_vec(),
         dir => [dir, name].join(&b'/'),
@@ -70,7 +70,7 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// Every path below the root with its metadata, parents first, in order.
-pub fn walk(source: &Source) -> Vec<(Vec<u8>, Meta)> {
+pub(crate) fn walk(source: &Source) -> Vec<(Vec<u8>, Meta)> {
     let mut found = vec![(Vec::new(), source.root().unwrap())];
     if found[0].1.kind != Kind::Directory {
         return found;
@@ -89,7 +89,7 @@ pub fn walk(source: &Source) -> Vec<(Vec<u8>, Meta)> {
 }
 
 /// The data of a file: its pieces, and the file as a whole.
-pub fn data(source: &Source, path: &[u8], meta: &Meta) -> (Vec<(u64, Vec<u8>)>, Vec<u8>) {
+pub(crate) fn data(source: &Source, path: &[u8], meta: &Meta) -> (Vec<(u64, Vec<u8>)>, Vec<u8>) {
     let mut reader = source.reader(path, meta).unwrap();
     let (mut pieces, mut whole) = (Vec::new(), vec![0; meta.size as usize]);
     let mut buffer = vec![0; BUFFER];
@@ -102,7 +102,7 @@ pub fn data(source: &Source, path: &[u8], meta: &Meta) -> (Vec<(u64, Vec<u8>)>, 
 }
 
 /// Copies all of `source` to `target`, hard links as such.
-pub fn copy(source: &Source, target: &mut Target) -> Vec<Warning> {
+pub(crate) fn copy(source: &Source, target: &mut Target) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut first: HashMap<(u64, u64), Vec<u8>> = HashMap::new();
     let all = walk(source);
@@ -137,7 +137,7 @@ pub fn copy(source: &Source, target: &mut Target) -> Vec<Warning> {
 
 /// Makes directories named `name` in each other, `depth` of them, and returns
 /// the innermost, which is too deep to have a path that the kernel takes.
-pub fn make_deep(base: &Path, name: &str, depth: usize) -> OwnedFd {
+pub(crate) fn make_deep(base: &Path, name: &str, depth: usize) -> OwnedFd {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut dir = rustix::fs::openat(CWD, base, flags, Mode::empty()).unwrap();
     for _ in 0..depth {
@@ -149,7 +149,7 @@ pub fn make_deep(base: &Path, name: &str, depth: usize) -> OwnedFd {
 
 /// An access control list: user::rw-, user:77:r--, group::r--, mask::r--,
 /// other::---.
-pub fn acl() -> Vec<u8> {
+pub(crate) fn acl() -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let mut acl = vec![2, 0, 0, 0];
     let entries: [(u16, u16, u32); 5] =

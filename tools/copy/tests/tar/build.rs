@@ -7,10 +7,10 @@ use betr_copy::tar::{Archive, Input, Member, TarError, What};
 
 /// A header with a name, a type and a size, and plain values for the rest.
 #[derive(Clone)]
-pub struct Header(pub [u8; 512]);
+pub(crate) struct Header(pub [u8; 512]);
 
 impl Header {
-    pub fn new(name: &[u8], kind: u8, size: u64) -> Header {
+    pub(crate) fn new(name: &[u8], kind: u8, size: u64) -> Header {
         let mut header = Header([0; 512]);
         header.put(0, name);
         header.put(100, b"0000644\0");
@@ -24,21 +24,21 @@ impl Header {
     }
 
     /// A header in GNU's format.
-    pub fn gnu(name: &[u8], kind: u8, size: u64) -> Header {
+    pub(crate) fn gnu(name: &[u8], kind: u8, size: u64) -> Header {
         Header::new(name, kind, size).with(257, b"ustar  \0")
     }
 
     /// A header of before there was a format with a name.
-    pub fn v7(name: &[u8], kind: u8, size: u64) -> Header {
+    pub(crate) fn v7(name: &[u8], kind: u8, size: u64) -> Header {
         Header::new(name, kind, size).with(257, &[0; 8])
     }
 
-    pub fn with(mut self, at: usize, bytes: &[u8]) -> Header {
+    pub(crate) fn with(mut self, at: usize, bytes: &[u8]) -> Header {
         self.put(at, bytes);
         self
     }
 
-    pub fn link(self, to: &[u8]) -> Header {
+    pub(crate) fn link(self, to: &[u8]) -> Header {
         self.with(157, to)
     }
 
@@ -47,7 +47,7 @@ impl Header {
     }
 
     /// The block, with its checksum.
-    pub fn block(mut self) -> Vec<u8> {
+    pub(crate) fn block(mut self) -> Vec<u8> {
         self.put(148, b"        ");
         let sum: u32 = self.0.iter().map(|byte| u32::from(*byte)).sum();
         self.put(148, format!("{sum:06o}\0 ").as_bytes());
@@ -57,27 +57,27 @@ impl Header {
 
 /// An archive that grows.
 #[derive(Clone, Default)]
-pub struct Tar(pub Vec<u8>);
+pub(crate) struct Tar(pub Vec<u8>);
 
 impl Tar {
-    pub fn header(mut self, header: Header) -> Tar {
+    pub(crate) fn header(mut self, header: Header) -> Tar {
         self.0.extend(header.block());
         self
     }
 
     /// Data, filled up to a whole block.
-    pub fn data(mut self, data: &[u8]) -> Tar {
+    pub(crate) fn data(mut self, data: &[u8]) -> Tar {
         self.0.extend_from_slice(data);
         self.0.resize(self.0.len().next_multiple_of(512), 0);
         self
     }
 
-    pub fn file(self, name: &[u8], data: &[u8]) -> Tar {
+    pub(crate) fn file(self, name: &[u8], data: &[u8]) -> Tar {
         self.header(Header::new(name, b'0', data.len() as u64)).data(data)
     }
 
     /// A header of type `kind` that is about other members, with records.
-    pub fn pax(self, kind: u8, records: &[(&[u8], &[u8])]) -> Tar {
+    pub(crate) fn pax(self, kind: u8, records: &[(&[u8], &[u8])]) -> Tar {
         let mut bytes = Vec::new();
         for (key, value) in records {
             let rest = key.len() + value.len() + 3;
@@ -89,24 +89,24 @@ impl Tar {
     }
 
     /// The archive with its end.
-    pub fn end(mut self) -> Vec<u8> {
+    pub(crate) fn end(mut self) -> Vec<u8> {
         self.0.extend([0; 1024]);
         self.0
     }
 }
 
 /// A member with its contents, holes filled, as far as they are not too large to look at.
-pub type Found = (Member, Vec<u8>);
+pub(crate) type Found = (Member, Vec<u8>);
 
 /// Larger files are not looked into.
 const LARGEST: u64 = 1 << 20;
 
 /// Everything in an archive.
-pub fn read(bytes: &[u8]) -> Result<Vec<Found>, TarError> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Vec<Found>, TarError> {
     read_from(Input::stream("x.tar", Cursor::new(bytes.to_vec())))
 }
 
-pub fn read_from(input: Input) -> Result<Vec<Found>, TarError> {
+pub(crate) fn read_from(input: Input) -> Result<Vec<Found>, TarError> {
     let mut archive = Archive::new(input);
     let mut members = Vec::new();
     let mut piece = vec![0; 1000];
@@ -132,25 +132,25 @@ pub fn read_from(input: Input) -> Result<Vec<Found>, TarError> {
 }
 
 /// The only member of an archive.
-pub fn read_one(tar: Tar) -> Found {
+pub(crate) fn read_one(tar: Tar) -> Found {
     let mut members = read(&tar.end()).unwrap();
     assert_eq!(members.len(), 1, "{members:?}");
     members.pop().unwrap()
 }
 
-pub fn meta(member: &Member) -> &Meta {
+pub(crate) fn meta(member: &Member) -> &Meta {
     match &member.what {
         What::Object(meta) => meta,
         What::Link { .. } => panic!("{member:?} is a link"),
     }
 }
 
-pub fn at(secs: i64, nanos: u32) -> Time {
+pub(crate) fn at(secs: i64, nanos: u32) -> Time {
     Time { secs, nanos }
 }
 
 /// A stream that gives few bytes at a time.
-pub struct Trickle(pub Cursor<Vec<u8>>);
+pub(crate) struct Trickle(pub Cursor<Vec<u8>>);
 
 impl Read for Trickle {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {

@@ -20,7 +20,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    pub fn line(&self) -> String {
+    pub(super) fn line(&self) -> String {
         match (&self.before, &self.after) {
             (None, Some(after)) => format!("+ {}  {after}", self.what),
             (Some(before), None) => format!("- {}  {before}", self.what),
@@ -31,7 +31,7 @@ impl Change {
         }
     }
 
-    pub fn object(&self) -> Value {
+    pub(super) fn object(&self) -> Value {
         json!({ "what": self.what, "before": self.before, "after": self.after })
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Missing {
 
 impl Missing {
     /// These bytes are not there either.
-    pub fn lack(&mut self, bytes: Vec<Range<u64>>) {
+    pub(super) fn lack(&mut self, bytes: Vec<Range<u64>>) {
         self.bytes.extend(bytes);
         join(&mut self.bytes);
     }
@@ -43,14 +43,14 @@ impl Missing {
 
 impl<'l> Losses<'l> {
     /// Losses in the order of trees and keys.
-    pub fn new(losses: &'l [Loss]) -> Losses<'l> {
+    pub(super) fn new(losses: &'l [Loss]) -> Losses<'l> {
         let data = losses.partition_point(|loss| loss.tree == TreeId::Metadata);
         let (metadata, data) = losses.split_at(data);
         Losses { trees: [Tree::new(metadata), Tree::new(data)] }
     }
 
     /// What is missing of an object.
-    pub fn of(&mut self, object: &Object) -> Missing {
+    pub(super) fn of(&mut self, object: &Object) -> Missing {
         let tree = &mut self.trees[usize::from(!object.is_directory())];
         let mut missing = Missing::default();
         for (at, part) in tree.parts(object) {
@@ -73,7 +73,7 @@ impl<'l> Losses<'l> {
 
     /// What stands for files of which nothing is left: all that the metadata index has lost; and, since that may have
     /// held their inodes, what of the data index no object was found to have.
-    pub fn left(&self) -> impl Iterator<Item = &'l Loss> {
+    pub(super) fn left(&self) -> impl Iterator<Item = &'l Loss> {
         let [metadata, data] = &self.trees;
         let unseen = data.losses.iter().zip(&data.seen).filter(|(_, seen)| !**seen);
         let unseen = unseen.map(|(loss, _)| loss).filter(|_| !metadata.losses.is_empty());

@@ -52,12 +52,12 @@ pub(crate) struct Found {
 
 impl Found {
     /// The bytes of the image that are not there, or cannot be read.
-    pub fn missing(&self) -> Vec<Range<u64>> {
+    pub(super) fn missing(&self) -> Vec<Range<u64>> {
         self.image.missing()
     }
 
     /// Whether the image is not what it was.
-    pub fn is_damaged(&self) -> bool {
+    pub(super) fn is_damaged(&self) -> bool {
         self.doubtful
             || !(self.losses.is_empty() && self.changes.is_empty() && self.operations.is_empty())
     }

@@ -45,7 +45,7 @@ struct Counts {
 
 impl<'r, 'i> Reporter<'r, 'i> {
     /// Begins the report with what is to be said of the image as a whole.
-    pub fn new(
+    pub(super) fn new(
         args: &Args,
         top: &[u8],
         found: &'r Found,
@@ -78,7 +78,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
     }
 
     /// Tells what became of something.
-    pub fn tell(&mut self, salvaged: Salvaged<'_>) -> io::Result<()> {
+    pub(super) fn tell(&mut self, salvaged: Salvaged<'_>) -> io::Result<()> {
         match salvaged {
             Salvaged::Directory(path, object) => {
                 let missing = self.losses.of(object);
@@ -181,7 +181,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
     }
 
     /// Ends the report.
-    pub fn end(mut self, found: &Found) -> io::Result<Exit> {
+    pub(super) fn end(mut self, found: &Found) -> io::Result<Exit> {
         let whole = self.top == b"/";
         let left: Vec<&Loss> = self.losses.left().filter(|_| whole).collect();
         for loss in left {

@@ -38,7 +38,7 @@ pub(crate) struct Set {
 
 impl Server {
     /// Sets attributes.
-    pub fn set(&self, by: Caller, ino: Ino, set: Set) -> Answer<FileAttr> {
+    pub(crate) fn set(&self, by: Caller, ino: Ino, set: Set) -> Answer<FileAttr> {
         self.settle_access(ino);
         let object = match self.nodes.known(ino)? {
             Known::Object(object) => object,
@@ -122,7 +122,7 @@ impl Server {
     }
 
     /// Changes all times of access that wait.
-    pub fn settle_accesses(&self) {
+    pub(crate) fn settle_accesses(&self) {
         if self.leaves_accesses() {
             return self.accesses.lock().clear();
         }
@@ -131,14 +131,14 @@ impl Server {
     }
 
     /// An extended attribute.
-    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
+    pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         check_class(name)?;
         let object = self.object(ino)?;
         self.read(|fs| Ok(fs.xattr(&object, name)?.to_vec()))
     }
 
     /// The names of all extended attributes that somebody may see, each with a 0 behind it.
-    pub fn xattrs(&self, by: Caller, ino: Ino) -> Answer<Vec<u8>> {
+    pub(crate) fn xattrs(&self, by: Caller, ino: Ino) -> Answer<Vec<u8>> {
         let object = self.object(ino)?;
         let all = self.read(|fs| fs.xattrs(&object))?;
         let seen = all.into_iter().map(|(name, _)| name);
@@ -150,7 +150,7 @@ impl Server {
     ///
     /// An access control list sets permission bits: with it goes set-group-id of a group that is not the caller's
     /// (chmod(2)).
-    pub fn set_xattr(
+    pub(crate) fn set_xattr(
         &self,
         by: Caller,
         ino: Ino,
@@ -190,7 +190,7 @@ impl Server {
 
     /// Removes an extended attribute. An access control list that is not there is gone already: setting an empty one comes here,
     /// too, and other file systems have them removed again.
-    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
+    pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
         check_class(name)?;
         let object = self.object(ino)?;
         let is_list = [acl::ACCESS, acl::DEFAULT].contains(&name);
@@ -201,14 +201,14 @@ impl Server {
     }
 
     /// The target of a symbolic link.
-    pub fn target(&self, ino: Ino) -> Answer<Vec<u8>> {
+    pub(crate) fn target(&self, ino: Ino) -> Answer<Vec<u8>> {
         let object = self.object(ino)?;
         self.accessed(&object);
         Ok(object.inode().target.clone())
     }
 
     /// How much room there is.
-    pub fn room(&self) -> Answer<Blocks> {
+    pub(crate) fn room(&self) -> Answer<Blocks> {
         self.read(|fs| fs.volume().blocks())
     }
 }

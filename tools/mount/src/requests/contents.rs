@@ -28,7 +28,7 @@ const COPY: u64 = 1 << 20;
 
 impl Server {
     /// Opens a file: its handle, and whether what the kernel has cached of it may be used.
-    pub fn open(&self, ino: Ino, flags: i32) -> Answer<(u64, bool)> {
+    pub(crate) fn open(&self, ino: Ino, flags: i32) -> Answer<(u64, bool)> {
         let writes = flags & O_ACCMODE != O_RDONLY;
         if writes && self.is_read_only() {
             return Err(Errno::EROFS);
@@ -46,7 +46,7 @@ impl Server {
     }
 
     /// Reads from what is open.
-    pub fn read_at(&self, handle: u64, offset: u64, len: usize) -> Answer<Vec<u8>> {
+    pub(crate) fn read_at(&self, handle: u64, offset: u64, len: usize) -> Answer<Vec<u8>> {
         let open = self.nodes.opened(handle)?;
         let bytes = self.read(|fs| fs.read(&open.object, offset, len))?;
         if !open.noatime {
@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// Writes to what is open; `by` is somebody who has no special rights.
-    pub fn write_at(
+    pub(crate) fn write_at(
         &self,
         handle: u64,
         offset: u64,
@@ -88,7 +88,7 @@ impl Server {
     }
 
     /// Reserves or clears a range of what is open.
-    pub fn allocate(
+    pub(crate) fn allocate(
         &self,
         by: Caller,
         handle: u64,
@@ -110,7 +110,7 @@ impl Server {
     }
 
     /// The next place where there is data, or a hole.
-    pub fn seek(&self, handle: u64, offset: i64, what: Seek) -> Answer<i64> {
+    pub(crate) fn seek(&self, handle: u64, offset: i64, what: Seek) -> Answer<i64> {
         let open = self.nodes.opened(handle)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         let found = self.read(|fs| fs.seek(&open.object, offset, what))?;
@@ -118,7 +118,7 @@ impl Server {
     }
 
     /// Copies from what is open to what is open, and returns how much. Holes stay holes where whole blocks do.
-    pub fn copy(
+    pub(crate) fn copy(
         &self,
         by: Caller,
         (from, from_at): (u64, u64),

@@ -36,7 +36,7 @@ pub(crate) enum Room {
 
 impl Server {
     /// Opens a directory.
-    pub fn open_directory(&self, ino: Ino) -> Answer<u64> {
+    pub(crate) fn open_directory(&self, ino: Ino) -> Answer<u64> {
         self.nodes.open(ino, |object| Open {
             object,
             noatime: false,
@@ -46,7 +46,7 @@ impl Server {
     }
 
     /// Lists an open directory from a cookie on, until there is no room.
-    pub fn list(
+    pub(crate) fn list(
         &self,
         handle: u64,
         from: u64,
@@ -65,7 +65,7 @@ impl Server {
     }
 
     /// The same with attributes; the kernel has then looked up each entry but `.` and `..`.
-    pub fn list_plus(
+    pub(crate) fn list_plus(
         &self,
         handle: u64,
         from: u64,

@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// The kernel forgets what it was told so often.
-    pub fn forget(&self, ino: Ino, lookups: u64) {
+    pub(crate) fn forget(&self, ino: Ino, lookups: u64) {
         if let Some(object) = self.nodes.forget(ino, lookups)
             && object.is_orphan()
         {
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// The attributes of a node.
-    pub fn attributes(&self, ino: Ino) -> Answer<FileAttr> {
+    pub(crate) fn attributes(&self, ino: Ino) -> Answer<FileAttr> {
         match self.nodes.known(ino)? {
             Known::Gone(inode) => Ok(attr::attributes(&inode, 0, &self.options)),
             Known::Object(object) => self.read(|fs| self.attributes_of(fs, &object)),

@@ -21,7 +21,7 @@ pub(crate) struct Make {
 
 impl Server {
     /// What a name leads to; nothing if it leads nowhere.
-    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Option<FileAttr>> {
+    pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Option<FileAttr>> {
         let directory = self.object(parent)?;
         self.read(|fs| match fs.find(&directory, name)? {
             Some(object) => self.enter(fs, &object).map(Some),
@@ -30,7 +30,13 @@ impl Server {
     }
 
     /// Makes something.
-    pub fn make(&self, by: Caller, parent: Ino, name: &[u8], make: Make) -> Answer<FileAttr> {
+    pub(crate) fn make(
+        &self,
+        by: Caller,
+        parent: Ino,
+        name: &[u8],
+        make: Make,
+    ) -> Answer<FileAttr> {
         let directory = self.object(parent)?;
         let made = self.change(|fs| {
             let now = fs.now();
@@ -47,7 +53,7 @@ impl Server {
     }
 
     /// Gives something another name.
-    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Answer<FileAttr> {
+    pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Answer<FileAttr> {
         let (object, directory) = (self.object(ino)?, self.object(parent)?);
         let linked = self.change(|fs| {
             fs.link(&object, &directory, name)?;
@@ -58,7 +64,7 @@ impl Server {
     }
 
     /// Removes a name of something that is no directory.
-    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+    pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<()> {
         let directory = self.object(parent)?;
         let done = self.change(|fs| {
             let object = fs.lookup(&directory, name)?;
@@ -74,7 +80,7 @@ impl Server {
     }
 
     /// Removes an empty directory.
-    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+    pub(crate) fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<()> {
         let directory = self.object(parent)?;
         let done = self.change(|fs| {
             let object = fs.lookup(&directory, name)?;
@@ -88,7 +94,7 @@ impl Server {
     }
 
     /// Changes a name.
-    pub fn rename(
+    pub(crate) fn rename(
         &self,
         (parent, name): (Ino, &[u8]),
         (new_parent, new_name): (Ino, &[u8]),

@@ -42,12 +42,12 @@ pub(super) fn snapshots_directory() -> INodeNo {
 
 impl Snapshots {
     /// Whether a name in the live tree is that of `.betr`.
-    pub fn has_name(&self, parent: INodeNo, name: &[u8]) -> bool {
+    pub(crate) fn has_name(&self, parent: INodeNo, name: &[u8]) -> bool {
         Tag::of(parent) == (Tag::LIVE, ROOT_INO) && name == TOP_NAME.as_bytes()
     }
 
     /// What a name leads to.
-    pub fn lookup(&self, live: &Server, parent: INodeNo, name: &[u8]) -> Answer<FileAttr> {
+    pub(crate) fn lookup(&self, live: &Server, parent: INodeNo, name: &[u8]) -> Answer<FileAttr> {
         let node = match Tag::of(parent) {
             _ if self.has_name(parent, name) => Tag::ABOVE.number(TOP),
             (Tag::ABOVE, TOP) if name == SNAPSHOTS_NAME.as_bytes() => snapshots_directory(),
@@ -58,7 +58,7 @@ impl Snapshots {
     }
 
     /// The attributes of one of these directories, or placeholders for those of the root of a snapshot.
-    pub fn directory(&self, node: INodeNo) -> FileAttr {
+    pub(crate) fn directory(&self, node: INodeNo) -> FileAttr {
         let made = attr::system_time(self.made);
         FileAttr {
             ino: node,
@@ -77,7 +77,7 @@ impl Snapshots {
     }
 
     /// Lists a directory from a cookie on, until there is no room: numbers, names, and the cookies behind them.
-    pub fn list(
+    pub(crate) fn list(
         &self,
         live: &Server,
         directory: INodeNo,
@@ -93,7 +93,7 @@ impl Snapshots {
     }
 
     /// The same with attributes; the kernel gets a reference to each entry but `.` and `..`.
-    pub fn list_plus(
+    pub(crate) fn list_plus(
         &self,
         live: &Server,
         directory: INodeNo,

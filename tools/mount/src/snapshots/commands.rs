@@ -13,7 +13,7 @@ use crate::server::Server;
 
 impl Server {
     /// Carries out what `betr snapshot` asks for. Returns what is sent: the answer, or the error.
-    pub fn look_after(&self, request: &Request) -> Value {
+    pub(crate) fn look_after(&self, request: &Request) -> Value {
         if !request.only_reads() && self.is_read_only() {
             return json!({ "error": "the mount is read-only" });
         }

@@ -99,7 +99,7 @@ pub(crate) struct Going<'s> {
 
 impl Going<'_> {
     /// They have been dropped: their tags are free.
-    pub fn dropped(self) {
+    pub(crate) fn dropped(self) {
         let mut known = self.snapshots.known.lock();
         for epoch in &self.epochs {
             if let Some(tag) = known.tags.remove(epoch) {
@@ -136,7 +136,7 @@ pub(crate) fn check(fs: &Fs, options: &Options) -> Result<(), Failure> {
 }
 
 impl Snapshots {
-    pub fn new(options: &Options) -> Snapshots {
+    pub(crate) fn new(options: &Options) -> Snapshots {
         Snapshots {
             made: clock_now(),
             owner: (options.uid.unwrap_or(0), options.gid.unwrap_or(0)),
@@ -192,7 +192,7 @@ impl Snapshots {
     }
 
     /// The kernel drops `lookups` references to an inode.
-    pub fn forget(&self, tag: Tag, ino: Ino, lookups: u64) {
+    pub(crate) fn forget(&self, tag: Tag, ino: Ino, lookups: u64) {
         let mut known = self.known.lock();
         let Some(tree) = known.trees.get_mut(&tag) else { return };
         match &tree.server {
@@ -209,7 +209,7 @@ impl Snapshots {
     }
 
     /// The server of a snapshot, which is opened if it is not open.
-    pub fn server(&self, live: &Arc<Server>, tag: Tag) -> Answer<Arc<Server>> {
+    pub(crate) fn server(&self, live: &Arc<Server>, tag: Tag) -> Answer<Arc<Server>> {
         let open = self.known.lock().open(tag)?;
         if let Some(server) = open {
             return Ok(server);
@@ -239,7 +239,7 @@ impl Snapshots {
 
     /// Closes the least recently used snapshots beyond [`OPEN_MAX`]. One of which the kernel has cached inodes is evicted from its cache, and
     /// closed by the last [`Snapshots::forget`].
-    pub fn close_some(&self, live: &Server) {
+    pub(crate) fn close_some(&self, live: &Server) {
         let mut known = self.known.lock();
         let open = known.trees.iter().filter(|(_, tree)| tree.server.is_some());
         let mut open: Vec<(u64, Tag)> = open.map(|(tag, tree)| (tree.used, *tag)).collect();
@@ -275,7 +275,7 @@ impl Snapshots {
 
     /// Has the kernel forget snapshots that are going to be dropped. Until they are, or one turns out to be in use, none is found by its
     /// name. An error says which one is in use.
-    pub fn let_go(&self, live: &Server, names: &[String]) -> Result<Going<'_>, String> {
+    pub(crate) fn let_go(&self, live: &Server, names: &[String]) -> Result<Going<'_>, String> {
         let holds = self.holds(live).map_err(|_| "the snapshots cannot be read".to_owned())?;
         let named: Vec<&Hold> = holds.iter().filter(|hold| names.contains(&hold.name)).collect();
         let mut going = Going { snapshots: self, epochs: BTreeSet::new() };
@@ -305,12 +305,12 @@ impl Snapshots {
     }
 
     /// Invalidates a name of a snapshot in the kernel's cache, with all cached inodes below that are not in use.
-    pub fn tell_gone(&self, live: &Server, name: &str) {
+    pub(crate) fn tell_gone(&self, live: &Server, name: &str) {
         live.tell_gone(above::snapshots_directory(), OsStr::new(name));
     }
 
     /// References of the kernel: to how many nodes of snapshots, and how many of these are open how often.
-    pub fn counts(&self) -> (usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize) {
         let known = self.known.lock();
         known.trees.values().fold((0, 0), |(nodes, opens), tree| {
             let of_server = tree.server.as_ref().map_or((1, 0), |server| server.nodes.counts());

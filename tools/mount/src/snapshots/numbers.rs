@@ -16,17 +16,17 @@ pub(crate) struct Tag(u16);
 
 impl Tag {
     /// The live tree: its numbers are those of the volume.
-    pub const LIVE: Tag = Tag(0);
+    pub(crate) const LIVE: Tag = Tag(0);
     /// The directories above the snapshots, which are in no volume.
-    pub const ABOVE: Tag = Tag(u16::MAX);
+    pub(crate) const ABOVE: Tag = Tag(u16::MAX);
 
     /// The tree of a node, and its number there.
-    pub fn of(node: INodeNo) -> (Tag, Ino) {
+    pub(crate) fn of(node: INodeNo) -> (Tag, Ino) {
         (Tag((node.0 >> BITS) as u16), Ino(node.0 & (INO_END.0 - 1)))
     }
 
     /// The number that the kernel is told.
-    pub fn number(self, ino: Ino) -> INodeNo {
+    pub(crate) fn number(self, ino: Ino) -> INodeNo {
         match self {
             Tag::LIVE => INodeNo(ino.0),
             // A number that does not fit is damage, and found when its node is asked for.
@@ -35,7 +35,7 @@ impl Tag {
     }
 
     /// The tag for a snapshot that follows: after the last comes the first.
-    pub fn next(self) -> Tag {
+    pub(crate) fn next(self) -> Tag {
         match Tag(self.0.wrapping_add(1)) {
             Tag::LIVE | Tag::ABOVE => Tag(1),
             next => next,

@@ -23,19 +23,19 @@ pub(crate) struct At {
 
 impl At {
     /// The number of an inode of this tree, as the kernel knows it.
-    pub fn number(&self, ino: Ino) -> INodeNo {
+    pub(crate) fn number(&self, ino: Ino) -> INodeNo {
         self.tag.number(ino)
     }
 
     /// Attributes with that number.
-    pub fn shown(&self, attr: FileAttr) -> FileAttr {
+    pub(crate) fn shown(&self, attr: FileAttr) -> FileAttr {
         FileAttr { ino: self.number(Ino(attr.ino.0)), ..attr }
     }
 }
 
 impl Server {
     /// Where a node is that is read, and is no directory above the snapshots.
-    pub fn at(self: &Arc<Server>, node: INodeNo) -> Answer<At> {
+    pub(crate) fn at(self: &Arc<Server>, node: INodeNo) -> Answer<At> {
         let live = |ino| Ok(At { server: self.clone(), ino, tag: Tag::LIVE });
         let Some(snapshots) = &self.snapshots else { return live(Ino(node.0)) };
         match Tag::of(node) {
@@ -46,19 +46,19 @@ impl Server {
     }
 
     /// The snapshots, if a node is a directory above them.
-    pub fn above(&self, node: INodeNo) -> Option<&Snapshots> {
+    pub(crate) fn above(&self, node: INodeNo) -> Option<&Snapshots> {
         self.snapshots.as_ref().filter(|_| Tag::of(node).0 == Tag::ABOVE)
     }
 
     /// The snapshots, if they answer a lookup.
-    pub fn looks_above(&self, parent: INodeNo, name: &[u8]) -> Option<&Snapshots> {
+    pub(crate) fn looks_above(&self, parent: INodeNo, name: &[u8]) -> Option<&Snapshots> {
         let snapshots = self.snapshots.as_ref()?;
         let is_above = Tag::of(parent).0 == Tag::ABOVE || snapshots.has_name(parent, name);
         is_above.then_some(snapshots)
     }
 
     /// The number of a node that is to change: only the live tree does.
-    pub fn live(&self, node: INodeNo) -> Answer<Ino> {
+    pub(crate) fn live(&self, node: INodeNo) -> Answer<Ino> {
         match (&self.snapshots, Tag::of(node)) {
             (None, _) => Ok(Ino(node.0)),
             (Some(_), (Tag::LIVE, ino)) => Ok(ino),
@@ -67,7 +67,7 @@ impl Server {
     }
 
     /// The number of a directory in which a name is to change.
-    pub fn live_name(&self, parent: INodeNo, name: &OsStr) -> Answer<Ino> {
+    pub(crate) fn live_name(&self, parent: INodeNo, name: &OsStr) -> Answer<Ino> {
         match &self.snapshots {
             Some(snapshots) if snapshots.has_name(parent, name.as_bytes()) => Err(Errno::EROFS),
             _ => self.live(parent),
@@ -75,7 +75,7 @@ impl Server {
     }
 
     /// The numbers of two nodes that are to change together: `numbers`, unless one is in another tree than the other.
-    pub fn live_pair(
+    pub(crate) fn live_pair(
         &self,
         nodes: (INodeNo, INodeNo),
         numbers: (Answer<Ino>, Answer<Ino>),
@@ -89,7 +89,7 @@ impl Server {
     }
 
     /// The kernel drops `lookups` references to a node.
-    pub fn forget_node(&self, node: INodeNo, lookups: u64) {
+    pub(crate) fn forget_node(&self, node: INodeNo, lookups: u64) {
         match (&self.snapshots, Tag::of(node)) {
             (None, _) => self.forget(Ino(node.0), lookups),
             (Some(_), (Tag::LIVE, ino)) => self.forget(ino, lookups),

@@ -111,7 +111,7 @@ struct Row {
 
 impl ProofDevice {
     /// Opens a proof, whose form is verified, and nothing of what it says.
-    pub fn open(mut file: File) -> Result<(Claim, ProofDevice), ProofError> {
+    pub(super) fn open(mut file: File) -> Result<(Claim, ProofDevice), ProofError> {
         let file_bytes = file.metadata()?.len();
         if file_bytes < HEADER_BYTES as u64 {
             let expected = format!("{HEADER_BYTES} bytes or more");

@@ -48,7 +48,7 @@ pub(crate) enum Screen {
 }
 
 impl Screen {
-    pub const ALL: [Screen; 9] = [
+    pub(crate) const ALL: [Screen; 9] = [
         Screen::Overview,
         Screen::Space,
         Screen::Zones,
@@ -60,7 +60,7 @@ impl Screen {
         Screen::Hex,
     ];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Screen::Overview => "Overview",
             Screen::Space => "Space",
@@ -75,7 +75,7 @@ impl Screen {
     }
 
     /// Its place among all.
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self as usize
     }
 }
@@ -239,7 +239,7 @@ const CACHE_MAX: usize = 24;
 
 impl Model {
     /// Begins at a spot, or on a screen. What it wants to know first comes with it.
-    pub fn begin(
+    pub(crate) fn begin(
         image: Arc<Image>,
         spot: Option<Spot>,
         screen: Option<Screen>,
@@ -293,7 +293,7 @@ impl Model {
     }
 
     /// Looks at another image.
-    pub fn look_at(&mut self, image: Arc<Image>, screen: Screen, spot: Spot) {
+    pub(crate) fn look_at(&mut self, image: Arc<Image>, screen: Screen, spot: Spot) {
         self.take(image);
         (self.back, self.forward, self.last_spots) = Default::default();
         self.map.per_cell = 0;
@@ -410,12 +410,12 @@ impl Model {
     }
 
     /// The selected row of a pane.
-    pub fn selected(&self, pane: usize) -> Option<Row> {
+    pub(crate) fn selected(&self, pane: usize) -> Option<Row> {
         self.panes.get(pane)?.selected()
     }
 
     /// Where the selection of the focused pane leads; the spot that one stands on, if that leads nowhere.
-    pub fn spots(&self) -> Vec<Spot> {
+    pub(crate) fn spots(&self) -> Vec<Spot> {
         let row = match self.screen {
             Screen::Hex if self.focus == 0 => return vec![Spot::byte(self.byte)],
             Screen::Space if self.focus == 0 => {
@@ -431,7 +431,7 @@ impl Model {
     }
 
     /// What runs: what it is, and how far it has come.
-    pub fn running(&self) -> Vec<(&'static str, &Work)> {
+    pub(crate) fn running(&self) -> Vec<(&'static str, &Work)> {
         let panes = self.panes.iter().filter_map(|pane| {
             let running = pane.running.as_ref().filter(|running| !running.work.is_cancelled())?;
             Some((running.query.title(), &*running.work))
@@ -443,7 +443,7 @@ impl Model {
     }
 
     /// Whether an action makes sense now, so that it is worth a place in the footer.
-    pub fn offers(&self, action: Action) -> bool {
+    pub(crate) fn offers(&self, action: Action) -> bool {
         match action {
             Action::Preview => self.findings.is_some_and(|(errors, notes)| errors + notes > 0),
             Action::Overlay => self.planned.is_some() && self.wants_repair,
@@ -454,12 +454,12 @@ impl Model {
     }
 
     /// Whether anything is still to come.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         !self.running().is_empty()
     }
 
     /// The panes that are shown, and where.
-    pub fn layout(&self) -> Vec<(usize, Rect)> {
+    pub(crate) fn layout(&self) -> Vec<(usize, Rect)> {
         crate::view::layout(self)
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Pane {
 }
 
 impl Pane {
-    pub fn new(query: Query) -> Pane {
+    pub(crate) fn new(query: Query) -> Pane {
         Pane {
             query,
             answer: None,
@@ -42,12 +42,12 @@ impl Pane {
         }
     }
 
-    pub fn content(&self) -> Option<&Content> {
+    pub(crate) fn content(&self) -> Option<&Content> {
         self.answer.as_ref()?.as_ref().ok()
     }
 
     /// The sheet, without a filter.
-    pub fn whole(&self) -> Option<&Arc<Sheet>> {
+    pub(crate) fn whole(&self) -> Option<&Arc<Sheet>> {
         match self.content()? {
             Content::Sheet(sheet) | Content::Repair(_, sheet) => Some(sheet),
             Content::Fields(fields) => Some(&fields.sheet),
@@ -56,22 +56,22 @@ impl Pane {
     }
 
     /// The sheet as it is shown.
-    pub fn sheet(&self) -> Option<&Arc<Sheet>> {
+    pub(crate) fn sheet(&self) -> Option<&Arc<Sheet>> {
         self.filter.as_ref().map(|(_, sheet)| sheet).or_else(|| self.whole())
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sheet().map_or(0, |sheet| sheet.len())
     }
 
     /// The selected row.
-    pub fn selected(&self) -> Option<Row> {
+    pub(crate) fn selected(&self) -> Option<Row> {
         let sheet = self.sheet().filter(|_| self.is_fresh)?;
         (self.cursor < sheet.len()).then(|| sheet.rows.row(self.cursor))
     }
 
     /// The selected row's place in the whole sheet.
-    pub fn real_cursor(&self) -> usize {
+    pub(crate) fn real_cursor(&self) -> usize {
         match &self.filter {
             Some((_, sheet)) => sheet.rows.origin(self.cursor),
             None => self.cursor,
@@ -79,13 +79,13 @@ impl Pane {
     }
 
     /// Moves the cursor; what is shown follows, in a window of so many rows.
-    pub fn go(&mut self, to: usize, height: usize) {
+    pub(crate) fn go(&mut self, to: usize, height: usize) {
         self.cursor = to.min(self.len().saturating_sub(1));
         self.follow(height);
     }
 
     /// Shows the cursor.
-    pub fn follow(&mut self, height: usize) {
+    pub(crate) fn follow(&mut self, height: usize) {
         let height = height.max(1);
         self.top = self.top.min(self.cursor).max((self.cursor + 1).saturating_sub(height));
         let last = self.len().saturating_sub(height);
@@ -93,14 +93,14 @@ impl Pane {
     }
 
     /// Whatever runs is not wanted any more.
-    pub fn cancel(&mut self) {
+    pub(crate) fn cancel(&mut self) {
         if let Some(running) = &self.running {
             running.work.cancel();
         }
     }
 
     /// Gives up what runs, until somebody asks again.
-    pub fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         if self.running.is_some() && !self.is_fresh {
             self.cancel();
             self.answer = Some(Err("given up: Enter asks again".into()));

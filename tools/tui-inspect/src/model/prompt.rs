@@ -45,12 +45,12 @@ pub(crate) enum Typed {
 }
 
 impl Prompt {
-    pub fn new(kind: Kind, text: impl Into<String>) -> Prompt {
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Prompt {
         Prompt { kind, text: text.into(), chosen: 0 }
     }
 
     /// What stands before the line.
-    pub fn title(&self) -> &'static str {
+    pub(crate) fn title(&self) -> &'static str {
         match self.kind {
             Kind::Command => "go to, or do: ",
             Kind::Input => "path or key: ",
@@ -65,7 +65,7 @@ impl Prompt {
     }
 
     /// Takes a text that was pasted: of several lines the first.
-    pub fn paste(&mut self, text: &str) {
+    pub(crate) fn paste(&mut self, text: &str) {
         let line = text.lines().next().unwrap_or_default();
         let room = TEXT_MAX.saturating_sub(self.text.len());
         let mut used = 0;
@@ -76,7 +76,7 @@ impl Prompt {
         self.text.extend(line.chars().filter(|letter| !letter.is_control()).take_while(fits));
     }
 
-    pub fn key(&mut self, key: KeyEvent) -> Typed {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> Typed {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Esc => return Typed::Never,

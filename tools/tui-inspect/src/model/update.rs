@@ -8,7 +8,7 @@ use super::{Effect, Model, Msg};
 
 impl Model {
     /// Takes what has happened; returns what is to be done.
-    pub fn update(&mut self, msg: Msg) -> Vec<Effect> {
+    pub(crate) fn update(&mut self, msg: Msg) -> Vec<Effect> {
         let mut effects = Vec::new();
         match msg {
             Msg::Key(key) if key.kind != KeyEventKind::Release => self.key(key, &mut effects),

@@ -27,7 +27,7 @@ impl Rows for Filtered {
 
 impl Filtered {
     /// The rows of a sheet that hold a text, in any case.
-    pub fn of(base: &Arc<Sheet>, text: &str, work: &Work) -> Sheet {
+    pub(crate) fn of(base: &Arc<Sheet>, text: &str, work: &Work) -> Sheet {
         let wanted = text.to_lowercase();
         let all = base.len();
         let mut rows = Vec::new();

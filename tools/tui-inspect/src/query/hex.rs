@@ -43,7 +43,7 @@ pub(crate) enum Seen {
 }
 
 impl Bytes {
-    pub fn at(&self, byte: u64) -> Seen {
+    pub(crate) fn at(&self, byte: u64) -> Seen {
         let Some(offset) = byte.checked_sub(self.start) else { return Seen::Unknown };
         let (block, rest) = (offset as usize / BLOCK_SIZE, offset as usize % BLOCK_SIZE);
         match self.blocks.get(block) {
@@ -63,12 +63,12 @@ pub(crate) struct FieldList {
 
 impl FieldList {
     /// The row of the smallest field that a byte is in.
-    pub fn row_of(&self, byte: u64) -> Option<usize> {
+    pub(crate) fn row_of(&self, byte: u64) -> Option<usize> {
         self.smallest(byte).map(|(.., row)| row)
     }
 
     /// Its bytes.
-    pub fn range_of(&self, byte: u64) -> Option<(u64, u64)> {
+    pub(crate) fn range_of(&self, byte: u64) -> Option<(u64, u64)> {
         self.smallest(byte).map(|(start, end, _)| (start, end))
     }
 

@@ -103,7 +103,7 @@ impl From<Sheet> for Content {
 
 impl Query {
     /// What it is called while it runs.
-    pub fn title(&self) -> &'static str {
+    pub(crate) fn title(&self) -> &'static str {
         match self {
             Query::Nothing => "nothing",
             Query::Superblocks => "superblocks",
@@ -135,7 +135,7 @@ impl Query {
     }
 
     /// The command that prints the same: a tool, and what stands behind the image.
-    pub fn command(&self) -> Option<(&'static str, Vec<String>)> {
+    pub(crate) fn command(&self) -> Option<(&'static str, Vec<String>)> {
         let words = |tool, words: &[&str]| {
             Some((tool, words.iter().map(|word| word.to_string()).collect()))
         };

@@ -31,7 +31,7 @@ pub(super) struct Live {
 
 impl Head {
     /// The verified head of a node: the one that the table means.
-    pub fn read(disk: &Disk, id: NodeId, entry: &Entry) -> Result<Head, String> {
+    pub(super) fn read(disk: &Disk, id: NodeId, entry: &Entry) -> Result<Head, String> {
         let start = entry.extent.start.byte();
         let wrong = |why: String| format!("{id} (b:{start:#x}): {why}");
         let bytes = disk.read(start, entry.head_bytes as usize).map_err(text)?;

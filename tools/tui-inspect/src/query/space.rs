@@ -29,9 +29,9 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    pub const ALL: [Mode; 4] = [Mode::Owner, Mode::Age, Mode::Fill, Mode::Pending];
+    pub(crate) const ALL: [Mode; 4] = [Mode::Owner, Mode::Age, Mode::Fill, Mode::Pending];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Mode::Owner => "owner",
             Mode::Age => "age",
@@ -41,7 +41,7 @@ impl Mode {
     }
 
     /// Whether it takes the heads of all nodes.
-    pub fn wants_heads(self) -> bool {
+    pub(crate) fn wants_heads(self) -> bool {
         matches!(self, Mode::Fill | Mode::Pending)
     }
 }
@@ -92,7 +92,13 @@ pub(super) fn space(image: &Image, heads: bool, work: &Arc<Work>) -> Result<Spac
 impl Space {
     /// How so many cells are painted from a block on, each of so many blocks: each as what most of it is for; what is wrong
     /// wins. What was painted last is kept: a cursor that moves changes nothing.
-    pub fn paint(&self, first: u64, per_cell: u64, count: usize, mode: Mode) -> Arc<Vec<Paint>> {
+    pub(crate) fn paint(
+        &self,
+        first: u64,
+        per_cell: u64,
+        count: usize,
+        mode: Mode,
+    ) -> Arc<Vec<Paint>> {
         let wanted = (first, per_cell, count, mode);
         let mut last = self.last.lock();
         if let Some((known, cells)) = &*last
@@ -109,7 +115,7 @@ impl Space {
     }
 
     /// How a row of blocks is painted.
-    pub fn cell(&self, start: u64, count: u64, mode: Mode) -> Paint {
+    pub(crate) fn cell(&self, start: u64, count: u64, mode: Mode) -> Paint {
         let end = start.saturating_add(count);
         let first = self.ground.areas.partition_point(|area| area.start + area.blocks <= start);
         let mut sums: Vec<(u64, Paint)> = Vec::new();
@@ -201,7 +207,7 @@ impl Space {
     }
 
     /// What stands beside the map: its signs.
-    pub fn legend(&self, mode: Mode) -> &[Paint] {
+    pub(crate) fn legend(&self, mode: Mode) -> &[Paint] {
         let place = Mode::ALL.iter().position(|known| *known == mode).unwrap_or(0);
         self.legends[place].get_or_init(|| {
             let mut known: Vec<Paint> = Vec::new();
@@ -219,7 +225,7 @@ impl Space {
     }
 
     /// The node whose blocks these are.
-    pub fn node_at(&self, block: u64) -> Option<NodeId> {
+    pub(crate) fn node_at(&self, block: u64) -> Option<NodeId> {
         match self.ground.at(block)?.purpose {
             Purpose::Node(id, _) | Purpose::Run(id, _) => Some(id),
             _ => None,

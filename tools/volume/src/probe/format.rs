@@ -34,12 +34,12 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    pub fn new(format: Format, tags: &[String], json: bool) -> Writer<'_> {
+    pub(super) fn new(format: Format, tags: &[String], json: bool) -> Writer<'_> {
         Writer { format, tags, documents: json.then(Vec::new), devices: 0 }
     }
 
     /// Prints the variables of a device, those that are wanted.
-    pub fn device(
+    pub(super) fn device(
         &mut self,
         device: &Path,
         variables: &[Variable],
@@ -85,7 +85,7 @@ impl Writer<'_> {
     }
 
     /// Prints what is printed as a whole.
-    pub fn finish(self, io: &mut Io) -> Result<(), Failure> {
+    pub(super) fn finish(self, io: &mut Io) -> Result<(), Failure> {
         match self.documents {
             Some(documents) => Ok(io.json("betr.probe", 1, json!({ "devices": documents }))?),
             None => Ok(()),

@@ -54,12 +54,12 @@ pub(super) struct Within {
 
 impl Policy {
     /// Whether no rule keeps anything.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.within.is_none() && self.counts.iter().all(|(_, count)| *count == 0)
     }
 
     /// Why each snapshot is kept: one without a reason is not. `now` tells which snapshots are in the future.
-    pub fn reasons(&self, snapshots: &[Candidate], now: Time) -> Vec<Vec<String>> {
+    pub(super) fn reasons(&self, snapshots: &[Candidate], now: Time) -> Vec<Vec<String>> {
         let mut reasons = vec![Vec::new(); snapshots.len()];
         for (snapshot, reasons) in snapshots.iter().zip(&mut reasons) {
             if snapshot.kept {

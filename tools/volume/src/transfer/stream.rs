@@ -200,7 +200,7 @@ pub(super) struct StreamWriter<W> {
 
 impl<W: Write> StreamWriter<W> {
     /// Begins a stream; its first `skip` bytes are not written.
-    pub fn new(out: W, header: &Header, skip: u64) -> io::Result<StreamWriter<W>> {
+    pub(super) fn new(out: W, header: &Header, skip: u64) -> io::Result<StreamWriter<W>> {
         let (hash, body, last) = ([0; HASH_BYTES], Vec::new(), Key::default());
         let mut writer = StreamWriter { out, skip, bytes: 0, hash, body, entries: 0, last };
         writer.part(&header.encode())?;
@@ -219,7 +219,7 @@ impl<W: Write> StreamWriter<W> {
     }
 
     /// Adds a change.
-    pub fn put(&mut self, (tree, key, value): &Change) -> io::Result<()> {
+    pub(super) fn put(&mut self, (tree, key, value): &Change) -> io::Result<()> {
         let same = self.last.iter().zip(key.iter()).take_while(|(a, b)| a == b).count();
         let shared = if self.entries == 0 { 0 } else { same };
         let kind = tree.code() | if value.is_none() { DELETES } else { 0 };
@@ -244,7 +244,7 @@ impl<W: Write> StreamWriter<W> {
     }
 
     /// Ends the stream, with an empty chunk. Returns its length.
-    pub fn end(mut self) -> io::Result<u64> {
+    pub(super) fn end(mut self) -> io::Result<u64> {
         if self.entries > 0 {
             self.chunk()?;
         }
@@ -274,7 +274,7 @@ pub(super) struct Chunk {
 
 impl<R: Read> StreamReader<R> {
     /// Reads the header; returned are its bytes, too.
-    pub fn open(mut input: R) -> Result<(Header, Vec<u8>, StreamReader<R>), StreamError> {
+    pub(super) fn open(mut input: R) -> Result<(Header, Vec<u8>, StreamReader<R>), StreamError> {
         let mut head = vec![0; FIXED_BYTES];
         fill(&mut input, &mut head)?;
         let names = Header::names_bytes(&head)?;
@@ -287,7 +287,7 @@ impl<R: Read> StreamReader<R> {
     }
 
     /// The same stream goes on in another input.
-    pub fn go_on<S>(self, input: S) -> StreamReader<S> {
+    pub(super) fn go_on<S>(self, input: S) -> StreamReader<S> {
         let StreamReader { hash, bytes, last, .. } = self;
         StreamReader { input, hash, bytes, last }
     }
@@ -305,7 +305,7 @@ impl<R: Read> StreamReader<R> {
     }
 
     /// The next chunk; one without changes is the last.
-    pub fn next_chunk(&mut self) -> Result<Chunk, StreamError> {
+    pub(super) fn next_chunk(&mut self) -> Result<Chunk, StreamError> {
         let mut part = vec![0; CHUNK_HEAD];
         fill(&mut self.input, &mut part)?;
         let len = u32::from_le_bytes(array(&part, 0)) as usize;

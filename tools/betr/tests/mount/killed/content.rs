@@ -8,7 +8,7 @@ enum Change {
 
 /// The bytes of a file, as they were durable for certain, and as they are by now.
 #[derive(Default)]
-pub struct Content {
+pub(super) struct Content {
     durable: Vec<u8>,
     now: Vec<u8>,
     since: Vec<Change>,
@@ -18,28 +18,28 @@ pub struct Content {
 
 impl Content {
     /// A file that is durable with these bytes.
-    pub fn durable(bytes: Vec<u8>) -> Self {
+    pub(super) fn durable(bytes: Vec<u8>) -> Self {
         let lengths = (bytes.len(), bytes.len());
         Self { now: bytes.clone(), durable: bytes, since: Vec::new(), lengths }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.now.len()
     }
 
     /// How many changes are not durable for certain.
-    pub fn pending(&self) -> usize {
+    pub(super) fn pending(&self) -> usize {
         self.since.len()
     }
 
-    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         self.now.resize(self.now.len().max(at + bytes.len()), 0);
         self.now[at..at + bytes.len()].copy_from_slice(bytes);
         self.since.push(Change::Write { at, bytes: bytes.to_vec() });
         self.note_length();
     }
 
-    pub fn resize(&mut self, len: usize) {
+    pub(super) fn resize(&mut self, len: usize) {
         self.now.resize(len, 0);
         self.since.push(Change::Resize);
         self.note_length();
@@ -51,13 +51,13 @@ impl Content {
     }
 
     /// Everything so far is durable.
-    pub fn acknowledge(&mut self) {
+    pub(super) fn acknowledge(&mut self) {
         *self = Self::durable(std::mem::take(&mut self.now));
     }
 
     /// Whether a file may hold this after a crash, or why not. Of each byte that is looked at by itself:
     /// in which order pages reach the disk is nobody's promise.
-    pub fn admits(&self, found: &[u8]) -> Result<(), String> {
+    pub(super) fn admits(&self, found: &[u8]) -> Result<(), String> {
         let (least, greatest) = self.lengths;
         if !(least..=greatest).contains(&found.len()) {
             return Err(format!("{} bytes long, not {least}..={greatest}", found.len()));

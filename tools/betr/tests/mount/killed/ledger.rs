@@ -12,13 +12,13 @@ use super::content::Content;
 
 /// An object of a ledger; a file is known by its number, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub(super) enum Entry {
     Directory,
     File(u64),
 }
 
 /// Paths below the top, and what they name.
-pub type Names = BTreeMap<String, Entry>;
+pub(super) type Names = BTreeMap<String, Entry>;
 
 /// What a path was found to be.
 enum Found {
@@ -27,7 +27,7 @@ enum Found {
 }
 
 /// The tree below one directory. The top itself, "", is always there.
-pub struct Ledger {
+pub(super) struct Ledger {
     /// The states of the names since they were durable for certain, the present one last.
     states: Vec<Names>,
     files: BTreeMap<u64, Content>,
@@ -42,13 +42,13 @@ pub struct Ledger {
 const NOTES: usize = 40;
 
 /// The directory that a path is in.
-pub fn parent(path: &str) -> &str {
+pub(super) fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
 impl Ledger {
     /// Of an empty directory.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let files = BTreeMap::new();
         let (unsynced, notes) = (BTreeSet::new(), VecDeque::new());
         Self { states: vec![Names::new()], files, unsynced, next_file: 0, notes }
@@ -61,11 +61,11 @@ impl Ledger {
         }
     }
 
-    pub fn names(&self) -> &Names {
+    pub(super) fn names(&self) -> &Names {
         self.states.last().unwrap()
     }
 
-    pub fn file(&self, path: &str) -> &Content {
+    pub(super) fn file(&self, path: &str) -> &Content {
         &self.files[&self.number(path)]
     }
 
@@ -74,18 +74,18 @@ impl Ledger {
         self.files.get_mut(&number).unwrap()
     }
 
-    pub fn write(&mut self, path: &str, at: usize, bytes: &[u8]) {
+    pub(super) fn write(&mut self, path: &str, at: usize, bytes: &[u8]) {
         self.note(format!("write {path} {at}+{}", bytes.len()));
         self.file_mut(path).write(at, bytes);
     }
 
-    pub fn resize(&mut self, path: &str, len: usize) {
+    pub(super) fn resize(&mut self, path: &str, len: usize) {
         self.note(format!("resize {path} {len}"));
         self.file_mut(path).resize(len);
     }
 
     /// An fsync of a file has returned.
-    pub fn file_synced(&mut self, path: &str) {
+    pub(super) fn file_synced(&mut self, path: &str) {
         self.note(format!("{path} is synced"));
         self.file_mut(path).acknowledge();
     }
@@ -98,12 +98,12 @@ impl Ledger {
     }
 
     /// How many bytes there are.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let names = self.names().keys();
         names.filter(|path| self.is_file(path)).map(|path| self.file(path).len()).sum()
     }
 
-    pub fn is_file(&self, path: &str) -> bool {
+    pub(super) fn is_file(&self, path: &str) -> bool {
         matches!(self.names().get(path), Some(Entry::File(_)))
     }
 
@@ -115,7 +115,7 @@ impl Ledger {
         self.unsynced.extend(directories.iter().map(|directory| directory.to_string()));
     }
 
-    pub fn create(&mut self, path: &str) {
+    pub(super) fn create(&mut self, path: &str) {
         self.note(format!("create {path}"));
         let number = self.next_file;
         self.next_file += 1;
@@ -125,14 +125,14 @@ impl Ledger {
         });
     }
 
-    pub fn mkdir(&mut self, path: &str) {
+    pub(super) fn mkdir(&mut self, path: &str) {
         self.note(format!("mkdir {path}"));
         self.change(&[parent(path)], |names| {
             names.insert(path.to_owned(), Entry::Directory);
         });
     }
 
-    pub fn remove(&mut self, path: &str) {
+    pub(super) fn remove(&mut self, path: &str) {
         self.note(format!("remove {path}"));
         self.change(&[parent(path)], |names| {
             names.remove(path);
@@ -140,7 +140,7 @@ impl Ledger {
         self.unsynced.remove(path);
     }
 
-    pub fn rename(&mut self, from: &str, to: &str) {
+    pub(super) fn rename(&mut self, from: &str, to: &str) {
         self.note(format!("rename {from} to {to}"));
         self.change(&[parent(from), parent(to)], |names| {
             let entry = names.remove(from).unwrap();
@@ -149,7 +149,7 @@ impl Ledger {
     }
 
     /// An fsync of a directory has returned.
-    pub fn directory_synced(&mut self, path: &str) {
+    pub(super) fn directory_synced(&mut self, path: &str) {
         self.note(format!("directory {path:?} is synced"));
         self.unsynced.remove(path);
         if self.unsynced.is_empty() {
@@ -158,7 +158,7 @@ impl Ledger {
     }
 
     /// A sync of everything has returned.
-    pub fn all_synced(&mut self) {
+    pub(super) fn all_synced(&mut self) {
         self.note("all is synced".into());
         self.unsynced.clear();
         self.forget_states();
@@ -179,7 +179,7 @@ impl Ledger {
     }
 
     /// Compares with what is there after a crash, which from then on is what is durable.
-    pub fn check(&mut self, top: &Path) {
+    pub(super) fn check(&mut self, top: &Path) {
         let found = read(top);
         // The youngest first: the truth is most likely near.
         let troubles: Vec<_> =

@@ -18,7 +18,7 @@ const PENDING: usize = 6;
 
 /// When what was done counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
+pub(super) enum Promise {
     /// When an fsync of it has returned.
     Fsync,
     /// When it has returned itself, as with the option `sync`.
@@ -27,14 +27,14 @@ pub enum Promise {
 
 /// Whether the end has come. What fails before it fails for a reason of its own.
 #[derive(Clone, Default)]
-pub struct End(Arc<AtomicBool>);
+pub(super) struct End(Arc<AtomicBool>);
 
 impl End {
-    pub fn set(&self, come: bool) {
+    pub(super) fn set(&self, come: bool) {
         self.0.store(come, Ordering::SeqCst);
     }
 
-    pub fn has_come(&self) -> bool {
+    pub(super) fn has_come(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
@@ -48,7 +48,7 @@ impl End {
     }
 }
 
-pub struct Worker {
+pub(super) struct Worker {
     top: PathBuf,
     end: End,
     promise: Promise,
@@ -59,14 +59,14 @@ pub struct Worker {
 
 impl Worker {
     /// A worker with a directory of its own, which is made and durable.
-    pub fn new(top: PathBuf, end: End, promise: Promise, random: Random) -> Self {
+    pub(super) fn new(top: PathBuf, end: End, promise: Promise, random: Random) -> Self {
         fs::create_dir(&top).unwrap();
         File::open(top.parent().unwrap()).unwrap().sync_all().unwrap();
         Self { top, end, promise, random, ledger: Ledger::new(), made: 0 }
     }
 
     /// Works until something fails, as everything does after a crash; returns what it was.
-    pub fn work(&mut self) -> io::Error {
+    pub(super) fn work(&mut self) -> io::Error {
         loop {
             if let Err(error) = self.step() {
                 return error;
@@ -75,12 +75,12 @@ impl Worker {
     }
 
     /// Compares the tree with what it may be.
-    pub fn check(&mut self) {
+    pub(super) fn check(&mut self) {
         self.ledger.check(&self.top);
     }
 
     /// How many operations have been done.
-    pub fn made(&self) -> u64 {
+    pub(super) fn made(&self) -> u64 {
         self.made
     }
 
@@ -293,7 +293,7 @@ impl Worker {
 }
 
 /// A log that all workers append to.
-pub struct Log {
+pub(super) struct Log {
     path: PathBuf,
     end: End,
     writer: usize,
@@ -305,14 +305,14 @@ pub struct Log {
 const RECORD: usize = 64;
 
 impl Log {
-    pub fn new(path: &Path, end: End, writer: usize) -> Self {
+    pub(super) fn new(path: &Path, end: End, writer: usize) -> Self {
         File::create(path).unwrap().sync_all().unwrap();
         File::open(path.parent().unwrap()).unwrap().sync_all().unwrap();
         Self { path: path.to_owned(), end, writer, next: 0, acknowledged: 0 }
     }
 
     /// Appends until something fails.
-    pub fn work(&mut self, promise: Promise) -> io::Error {
+    pub(super) fn work(&mut self, promise: Promise) -> io::Error {
         let append = |log: &mut Self| -> io::Result<()> {
             let file = File::options().append(true).open(&log.path)?;
             loop {
@@ -334,7 +334,7 @@ impl Log {
 
     /// Every record that was acknowledged must be there, in order, after a crash. What came later may be
     /// there, whole or not, and is cut off.
-    pub fn check(logs: &mut [Self]) {
+    pub(super) fn check(logs: &mut [Self]) {
         let path = logs[0].path.clone();
         let bytes = fs::read(&path).unwrap();
         let mut counts = vec![0; logs.len()];

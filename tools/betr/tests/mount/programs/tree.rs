@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags}
 use crate::fixture::{Random, program, said};
 
 /// Plants the tree below a directory that is not there yet.
-pub fn plant(root: &Path) {
+pub(super) fn plant(root: &Path) {
     let mut random = Random::new(20, 0);
     fs::create_dir(root).unwrap();
     for dir in 0..12 {

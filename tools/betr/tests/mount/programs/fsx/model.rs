@@ -2,24 +2,24 @@
 
 /// The bytes of a file.
 #[derive(Clone, Debug, Default)]
-pub struct Model(Vec<u8>);
+pub(super) struct Model(Vec<u8>);
 
 impl Model {
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// What a read gives: less than it asks for at the end.
-    pub fn read(&self, at: usize, len: usize) -> &[u8] {
+    pub(super) fn read(&self, at: usize, len: usize) -> &[u8] {
         let end = self.0.len().min(at + len);
         &self.0[at.min(end)..end]
     }
 
-    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -27,23 +27,23 @@ impl Model {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    pub fn resize(&mut self, len: usize) {
+    pub(super) fn resize(&mut self, len: usize) {
         self.0.resize(len, 0);
     }
 
-    pub fn grow(&mut self, len: usize) {
+    pub(super) fn grow(&mut self, len: usize) {
         self.0.resize(len.max(self.0.len()), 0);
     }
 
     /// Zeros what is within the file.
-    pub fn clear(&mut self, at: usize, len: usize) {
+    pub(super) fn clear(&mut self, at: usize, len: usize) {
         let end = self.0.len().min(at + len);
         self.0[at.min(end)..end].fill(0);
     }
 
     /// Panics with the first difference, if there is one.
     #[track_caller]
-    pub fn assert_is(&self, at: usize, expected_len: usize, found: &[u8]) {
+    pub(super) fn assert_is(&self, at: usize, expected_len: usize, found: &[u8]) {
         let expected = self.read(at, expected_len);
         if expected == found {
             return;

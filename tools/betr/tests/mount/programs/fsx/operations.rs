@@ -21,7 +21,7 @@ const SHOWN: usize = 30;
 const BLOCK: usize = 4096;
 
 /// Two models, and where the stream of operations stands.
-pub struct Exerciser {
+pub(super) struct Exerciser {
     random: Random,
     max_len: usize,
     models: [Model; 2],
@@ -59,13 +59,13 @@ impl Files {
 }
 
 impl Exerciser {
-    pub fn new(seed: u64, user: u64, max_len: usize) -> Self {
+    pub(super) fn new(seed: u64, user: u64, max_len: usize) -> Self {
         let history = History { seed, last: VecDeque::new(), count: 0 };
         Self { random: Random::new(seed, user), max_len, models: Default::default(), history }
     }
 
     /// Does so many operations to the files in a directory.
-    pub fn run(&mut self, root: &Path, operations: u64) {
+    pub(super) fn run(&mut self, root: &Path, operations: u64) {
         let mut files = Files::open(root);
         for _ in 0..operations {
             self.history.count += 1;
@@ -78,7 +78,7 @@ impl Exerciser {
     }
 
     /// Compares the files with the models, all of them.
-    pub fn compare(&self, root: &Path) {
+    pub(super) fn compare(&self, root: &Path) {
         for (name, model) in NAMES.iter().zip(&self.models) {
             model.assert_is(0, usize::MAX / 2, &fs::read(root.join(name)).unwrap());
         }

@@ -1,17 +1,17 @@
-//! How much memory nodes may take.
+//! The memory budget of nodes.
 
-/// How much memory the cache may take.
+/// The memory budget of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheBudget {
-    /// For all nodes, and for what a step takes to work with, in bytes.
+    /// For all nodes, and for the work memory of one step, in bytes.
     pub total_bytes: usize,
-    /// For dirty nodes, in bytes; beyond it the oldest are written.
+    /// For dirty nodes, in bytes; above it the oldest are written back.
     pub dirty_bytes: usize,
 }
 
 impl CacheBudget {
-    /// What is left for nodes beside what one step takes to work with: a buffer that moves, of as much as one node holds at the
-    /// most, as it was read and as messages.
+    /// The budget without the work memory of one step. A step moves one buffer, of at most one node size, and holds it
+    /// twice: as it was read, and as messages.
     pub(super) fn without_work(self, node_size: u32) -> CacheBudget {
         let work = (2 * node_size as usize).min(self.total_bytes / 2);
         let share = |bytes: usize| {
@@ -20,8 +20,7 @@ impl CacheBudget {
         CacheBudget { total_bytes: share(self.total_bytes), dirty_bytes: share(self.dirty_bytes) }
     }
 
-    /// `total_bytes`, of which three quarters may be dirty: most of what is worth having in memory are
-    /// buffers that are being filled.
+    /// A budget of `total_bytes`, 3/4 of which may be dirty: buffers that are being filled are worth most in memory.
     pub fn of(total_bytes: usize) -> CacheBudget {
         CacheBudget { total_bytes, dirty_bytes: total_bytes / 4 * 3 }
     }

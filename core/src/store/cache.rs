@@ -1,7 +1,8 @@
-//! Which nodes are in memory, and which of them was asked for longest ago.
+//! The node cache: which nodes are in memory, and which of them was used longest ago.
 //!
-//! A clean node that is asked for becomes younger at once, but changes its place in the order of ages only when it
-//! would be the next to go: so a lookup costs a look at a map for each node, and the order is exact where it is used.
+//! A clean node that is used becomes the youngest at once, but its place in the order of ages is updated lazily, when
+//! it comes up for eviction. So a lookup costs one map access for each node, and the order is exact where eviction uses
+//! it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::node::Node;
 use crate::space::Need;
 use crate::tuning::{CANDIDATES, HEADS_SHARE, LEAVES_SHARE, SCANS_SHARE};
 
-/// Nodes in memory, clean and dirty.
+/// Cached nodes, clean and dirty.
 #[derive(Default)]
 pub(super) struct Lru {
     basement_size: usize,
@@ -22,26 +23,26 @@ pub(super) struct Lru {
     tick: u64,
 }
 
-/// Which nodes are of which kind, and what they weigh.
+/// The nodes of each kind, and their weights.
 #[derive(Default)]
 struct Kinds {
-    /// Leaves that a scan came by: nobody expects to see them again soon.
+    /// Clean leaves that only scans have used: the first to evict.
     scanned: Ages,
-    /// Clean nodes that were wanted for something else.
+    /// Clean nodes with parts that other uses have asked for.
     used: Ages,
-    /// What is left of clean nodes whose parts were dropped: their heads.
+    /// Clean nodes whose parts were evicted: only their heads are left.
     heads: Ages,
     dirty_leaves: Ages,
     dirty_internals: Ages,
-    /// Those of the latter of whose runs something is in memory, which can be read again.
+    /// Dirty internal nodes that have read parts of their runs; those parts can be evicted, and read again.
     dirty_read: Ages,
-    /// What nodes weigh.
+    /// Weight of all nodes, in bytes.
     bytes: usize,
     dirty_bytes: usize,
     dirty: Dirty,
 }
 
-/// Nodes of one kind by age, and their weight together.
+/// Nodes of one kind by age, and their total weight.
 #[derive(Default)]
 struct Ages {
     order: BTreeMap<u64, NodeId>,
@@ -53,13 +54,13 @@ impl Ages {
         self.order.first_key_value().map(|(_, id)| *id)
     }
 
-    /// The age of its oldest.
+    /// The age of the oldest node.
     fn first_age(&self) -> u64 {
         self.order.first_key_value().map_or(u64::MAX, |(age, _)| *age)
     }
 }
 
-/// The kinds.
+/// Kinds of nodes; each has an eviction or write-back order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Scanned,
@@ -67,14 +68,14 @@ enum Kind {
     Head,
     DirtyLeaf,
     DirtyInternal,
-    /// Dirty, but not for long.
+    /// Dirty, and being written.
     InFlight,
 }
 
-/// What a node was asked for.
+/// The purpose of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Use {
-    /// A leaf to be scanned: the first to go.
+    /// A scan of leaves: these are evicted first.
     Scan,
     /// Anything else.
     Other,
@@ -85,34 +86,34 @@ pub enum Use {
 pub struct Dirty {
     /// Nodes.
     pub nodes: u64,
-    /// Those of them that are internal, and may give runs up.
+    /// Internal nodes among them, which may free runs.
     pub internals: u64,
-    /// What writing them takes.
+    /// The space that writing them takes.
     pub need: Need,
 }
 
 struct Slot {
     node: Arc<Node>,
     weight: usize,
-    /// What of that counts as dirty, while it is, or all of it: not what was read of it, so that what is written does
-    /// not depend on what was read.
+    /// The part of the weight that counts as dirty, for a dirty node; all of it for a clean one. Parts that were read
+    /// do not count, so that write-back does not depend on reads.
     own: usize,
-    /// What it had read when it was weighed.
+    /// The node's load counter when it was last weighed.
     loaded: u64,
-    /// What it adds to what is dirty; nothing for a clean one.
+    /// What the node adds to the dirty totals; `None` if clean.
     part: Option<Dirty>,
     kind: Kind,
-    /// What its parts are wanted for.
+    /// The most important use of its parts.
     purpose: Use,
-    /// Whether its head was wanted by others than scans.
+    /// Whether something other than a scan has used its head.
     keeps_head: bool,
     age: u64,
-    /// The age that it has in the order of its kind: that at which it came there, or its own.
+    /// Its key in the order of its kind: its age, or the age at which it entered that order.
     listed: u64,
 }
 
 impl Slot {
-    /// The kind that it is of when it is clean, with its parts.
+    /// The kind of the node when it is clean and has parts.
     fn clean_kind(&self) -> Kind {
         match self.purpose {
             Use::Scan => Kind::Scanned,
@@ -120,14 +121,14 @@ impl Slot {
         }
     }
 
-    /// Whether it has read something that it could read again, though it is dirty.
+    /// Whether it is a dirty internal node with parts that can be read again.
     fn is_dirty_read(&self) -> bool {
         self.kind == Kind::DirtyInternal && self.weight > self.own
     }
 
-    /// Weighs the node as it is now.
+    /// Weighs the node again.
     fn weigh(&mut self) {
-        // What somebody is reading meanwhile is weighed when he has.
+        // A reader may load parts at the same time; it weighs the node again when it is done.
         self.loaded = self.node.loaded();
         self.weight = self.node.weight();
         self.own = if self.part.is_some() { self.node.own_weight() } else { self.weight };
@@ -170,7 +171,7 @@ impl Kinds {
         }
     }
 
-    /// A slot is going to change, or to go: it does not count any more.
+    /// Removes a slot from the totals and orders before it changes or is evicted.
     fn leave(&mut self, slot: &Slot) {
         self.bytes -= slot.weight;
         if let Some(part) = slot.part {
@@ -186,7 +187,7 @@ impl Kinds {
         }
     }
 
-    /// A slot counts as it is now.
+    /// Adds a slot to the totals and orders as it is now.
     fn enter(&mut self, id: NodeId, slot: &mut Slot) {
         slot.listed = slot.age;
         self.bytes += slot.weight;
@@ -205,12 +206,12 @@ impl Kinds {
 }
 
 impl Lru {
-    /// Without nodes; they will be written with basements of this size.
+    /// An empty cache. `basement_size` is the basement size for estimates of encoded nodes.
     pub(super) fn new(basement_size: usize) -> Lru {
         Lru { basement_size, ..Lru::default() }
     }
 
-    /// All nodes that are in memory.
+    /// All cached nodes.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.slots.values().map(|slot| &slot.node)
     }
@@ -225,12 +226,12 @@ impl Lru {
         self.kinds.dirty_bytes
     }
 
-    /// What is dirty.
+    /// Totals of the dirty nodes.
     pub(super) fn dirty(&self) -> Dirty {
         self.kinds.dirty
     }
 
-    /// Panics if what is counted is not what there is.
+    /// Panics if the totals or orders differ from the slots.
     pub(super) fn check_invariants(&self) {
         let (mut counted, mut bytes, mut dirty_bytes) = (Kinds::default(), 0, 0);
         for (id, slot) in &self.slots {
@@ -260,7 +261,7 @@ impl Lru {
         }
     }
 
-    /// A node, which becomes the youngest.
+    /// A cached node, which becomes the youngest.
     pub(super) fn get(&mut self, id: NodeId, purpose: Use) -> Option<Arc<Node>> {
         let slot = self.slots.get_mut(&id)?;
         self.tick += 1;
@@ -270,7 +271,7 @@ impl Lru {
         }
         slot.age = self.tick;
         slot.keeps_head |= purpose != Use::Scan;
-        // What was wanted for something else stays so; but of a head the parts have gone.
+        // The more important use counts. A head has lost its parts, so the use of its next parts counts.
         slot.purpose = if slot.kind == Kind::Head { purpose } else { slot.purpose.max(purpose) };
         if slot.kind == Kind::Scanned {
             slot.kind = slot.clean_kind();
@@ -281,14 +282,14 @@ impl Lru {
         Some(slot.node.clone())
     }
 
-    /// Takes a slot out.
+    /// Removes a slot.
     fn take(&mut self, id: NodeId) -> Option<Slot> {
         let slot = self.slots.remove(&id)?;
         self.kinds.leave(&slot);
         Some(slot)
     }
 
-    /// Changes a slot where it is, which may become one of another kind.
+    /// Changes a slot in place; its kind may change.
     fn change(&mut self, id: NodeId, change: impl FnOnce(&mut Slot)) {
         if let Some(slot) = self.slots.get_mut(&id) {
             self.kinds.leave(slot);
@@ -297,7 +298,7 @@ impl Lru {
         }
     }
 
-    /// Weighs a node afresh, if it has loaded parts.
+    /// Weighs a node again if it has loaded parts.
     pub(super) fn weigh(&mut self, id: NodeId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         if slot.loaded == slot.node.loaded() {
@@ -318,22 +319,22 @@ impl Lru {
         self.kinds.enter(id, slot);
     }
 
-    /// Whether the node is here.
+    /// Whether the node is cached.
     pub(super) fn has(&self, id: NodeId) -> bool {
         self.slots.contains_key(&id)
     }
 
-    /// Whether the node is here with parts of it, or as a whole.
+    /// Whether the node is cached with some or all of its parts.
     pub(super) fn has_parts(&self, id: NodeId) -> bool {
         self.slots.get(&id).is_some_and(|slot| slot.loaded > 0 || !slot.node.has_head())
     }
 
-    /// Whether the node is here and dirty.
+    /// Whether the node is cached and dirty.
     pub(super) fn is_dirty(&self, id: NodeId) -> bool {
         self.slots.get(&id).is_some_and(|slot| slot.part.is_some())
     }
 
-    /// Puts a node in, as the youngest.
+    /// Adds a node as the youngest.
     pub(super) fn put(&mut self, node: Arc<Node>, dirty: bool, purpose: Use) {
         let id = node.id();
         self.remove(id);
@@ -355,17 +356,17 @@ impl Lru {
         self.slots.insert(id, slot);
     }
 
-    /// Takes a node out.
+    /// Removes a node.
     pub(super) fn remove(&mut self, id: NodeId) -> Option<Arc<Node>> {
         self.take(id).map(|slot| slot.node)
     }
 
-    /// What of nodes counts as dirty.
+    /// The bytes of these nodes that count as dirty.
     pub(super) fn dirty_of(&self, nodes: &[Arc<Node>]) -> usize {
         nodes.iter().filter_map(|node| self.slots.get(&node.id())).map(|slot| slot.own).sum()
     }
 
-    /// Nodes are going to be written while they stay as they are.
+    /// Starts the write-back of nodes: they are in flight until it finishes or aborts.
     pub(super) fn fly(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
             self.change(node.id(), |slot| {
@@ -376,7 +377,7 @@ impl Lru {
         }
     }
 
-    /// The node has been written: it keeps its age and is clean.
+    /// The write-back has finished: the node keeps its age and is clean.
     pub(super) fn cleaned(&mut self, id: NodeId) {
         self.change(id, |slot| {
             if slot.part.take().is_some() {
@@ -386,7 +387,7 @@ impl Lru {
         });
     }
 
-    /// The node is now this one, which says the same; it keeps its age.
+    /// Replaces a node by one with the same content; it keeps its age.
     pub(super) fn replace(&mut self, node: Arc<Node>) {
         let id = node.id();
         let basement_size = self.basement_size;
@@ -397,7 +398,7 @@ impl Lru {
         });
     }
 
-    /// Nodes were going to be written, but could not be: they are dirty as before.
+    /// The write-back was aborted: the nodes are dirty as before.
     pub(super) fn turn_back(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
             self.change(node.id(), |slot| {
@@ -409,8 +410,8 @@ impl Lru {
         }
     }
 
-    /// The first in the orders of clean nodes become the oldest of them: others are where they came in, but were asked
-    /// for since.
+    /// Updates the orders of clean nodes until the first of each is really the oldest: nodes that were used since they
+    /// were listed move back.
     fn settle_oldest(&mut self) {
         for ages in [&mut self.kinds.used, &mut self.kinds.heads] {
             while let Some((listed, id)) = ages.order.first_key_value().map(|(age, id)| (*age, *id))
@@ -424,10 +425,10 @@ impl Lru {
         }
     }
 
-    /// Drops what is clean until `bytes` are left or all is dirty: first what scans have read, but for what they
-    /// are about to come to; then the parts of nodes that were not asked for longest. The heads of these stay,
-    /// which are short, and without which no part can be read, until there are too many. Of an internal node that is dirty
-    /// what was read of its runs is clean.
+    /// Evicts clean nodes until at most `bytes` are left or all is dirty. Leaves of scans go first while they exceed
+    /// 1/[`SCANS_SHARE`] of the clean bytes, so that prefetched ones stay. Then the parts of the least recently used
+    /// nodes go. Their heads stay up to [`HEADS_SHARE`] of the clean bytes: they are short, and no part can be read
+    /// without one. Of dirty internal nodes the parts that were read of their runs are evicted.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         while self.kinds.bytes > bytes {
             self.settle_oldest();
@@ -460,10 +461,10 @@ impl Lru {
         }
     }
 
-    /// What is to be written next where memory is short: the oldest leaves, which weigh `bytes` or a little
-    /// more, or an internal node. A leaf has got what it will get for a while, an internal node is
-    /// going to be changed again, but a few leaves may be those that are being filled. The internal node is that which would
-    /// take the most memory for the longest time before more messages come to it; of several, the oldest.
+    /// The next write-back victims where memory is short: the oldest leaves, `bytes` or a little more of them, or one
+    /// internal node. A leaf rarely changes again soon, and an internal node soon does. But if leaves are few
+    /// (1/[`LEAVES_SHARE`] of internal nodes), they may be those being filled, and an internal node is written. It is
+    /// the one with the largest product of weight and expected time until its next messages; of equal ones, the oldest.
     pub(super) fn next_to_write(&self, bytes: usize, now: u64) -> Vec<Arc<Node>> {
         let (leaves, internals) = (&self.kinds.dirty_leaves, &self.kinds.dirty_internals);
         if LEAVES_SHARE * leaves.bytes < internals.bytes {
@@ -471,7 +472,7 @@ impl Lru {
                 Node::Internal(node) => node.until_next(now).saturating_mul(slot.own as u64),
                 Node::Leaf(_) => 0,
             };
-            // The youngest have the longest to wait, but for those that are overdue, which are the oldest.
+            // The youngest nodes have the longest time to wait; the oldest are overdue. So only both ends are compared.
             let ids = internals.order.values();
             let ids = ids.clone().rev().take(CANDIDATES).chain(ids.take(CANDIDATES).rev());
             let all = ids.filter_map(|id| self.slots.get(id));
@@ -487,7 +488,7 @@ impl Lru {
         all.take_while(fits).map(|slot| slot.node.clone()).collect()
     }
 
-    /// All dirty nodes, leaves first, and the oldest of each kind; none is in flight.
+    /// All dirty nodes, leaves first, each kind from the oldest on. No node may be in flight.
     pub(super) fn all_dirty(&self) -> Vec<Arc<Node>> {
         let ids =
             self.kinds.dirty_leaves.order.values().chain(self.kinds.dirty_internals.order.values());
@@ -521,7 +522,7 @@ mod tests {
         )))
     }
 
-    /// Nodes as they come in: id, whether it is dirty, and what it is wanted for.
+    /// A cache of nodes, each given by id, whether it is dirty, and its use.
     fn filled(nodes: &[(u64, bool, Use)]) -> Lru {
         let mut lru = Lru::new(4096);
         for (id, dirty, purpose) in nodes {
@@ -531,7 +532,7 @@ mod tests {
         lru
     }
 
-    /// What is left when there is room for one leaf less, and again, until nothing goes any more.
+    /// The ids left after each eviction, with room for one leaf less each time.
     #[test]
     fn clean_nodes_go_in_order() {
         let (scan, other) = (Use::Scan, Use::Other);

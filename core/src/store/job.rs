@@ -1,4 +1,4 @@
-//! Work beside the foreground.
+//! Jobs of the thread pool.
 
 use std::sync::{Mutex, PoisonError, mpsc};
 
@@ -6,17 +6,16 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::pool;
 
-/// Something that is done beside the foreground, or, over a device that wants one call after the other, at
-/// once.
+/// A job of the thread pool. Over a device that wants one call after the other, it runs at once on the caller's thread.
 pub(super) struct Job<T>(Mutex<mpsc::Receiver<T>>);
 
 impl<T: Send + 'static> Job<T> {
-    /// Begins to work on something that reads or writes `disk`.
+    /// Starts a job that reads or writes `disk`.
     pub(super) fn start(disk: &Disk, work: impl FnOnce() -> T + Send + 'static) -> Job<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        // Nobody may want to know any more.
+        // The receiver may have been dropped; then the result is not needed.
         let run = move || drop(sender.send(work()));
-        // Whoever is one of the pool's threads would wait for itself.
+        // A thread of the pool that waits for a job of the pool could deadlock, so it runs the job itself.
         let can_wait = rayon::current_thread_index().is_none();
         if can_wait && !disk.device().wants_order() {
             pool::spawn(run)
@@ -26,7 +25,7 @@ impl<T: Send + 'static> Job<T> {
         Job(Mutex::new(receiver))
     }
 
-    /// What came of it, when it is done.
+    /// Waits for the job, and returns its result.
     pub(super) fn wait(self) -> Result<T> {
         let receiver = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         receiver.recv().map_err(|_| Error::Bug("work beside the foreground has failed".into()))

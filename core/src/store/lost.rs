@@ -1,39 +1,39 @@
-//! Keys whose values are lost: a damaged log named them, and what it bound is gone. Whoever asks gets an
-//! error, until a later message covers them.
+//! Keys whose values are lost: a damaged log names them, and the values that it binds are gone. Reads of these keys
+//! fail until a later message covers them.
 
 use crate::error::{Damage, Error, Result};
 use crate::format::{Key, RangeDelete};
 use crate::ids::{Msn, TreeId};
 use crate::node::RangeSet;
 
-/// Ranges of keys of the data index, each with what is wrong.
+/// Ranges of lost keys of the data index, each with its damage.
 #[derive(Default)]
 pub struct LostKeys {
-    /// The number of each range is the index of its damage.
+    /// The MSN of each range is an index of `damages`.
     ranges: RangeSet,
     damages: Vec<Damage>,
 }
 
 impl LostKeys {
-    /// Whether there are none.
+    /// Whether no key is lost.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The keys of `[lo, hi)` are lost.
+    /// Marks the keys of `[lo, hi)` as lost.
     pub fn insert(&mut self, lo: Key, hi: Key, damage: Damage) {
         self.ranges.insert(RangeDelete { msn: Msn(self.damages.len() as u64), lo, hi });
         self.damages.push(damage);
     }
 
-    /// The keys of `[lo, hi)` have values again, or are gone for good.
+    /// Marks the keys of `[lo, hi)` as known again: they have new values, or are deleted.
     pub fn forget(&mut self, lo: &Key, hi: &Key) {
         if !self.ranges.is_empty() {
             self.ranges.cut(lo, Some(hi));
         }
     }
 
-    /// Takes out all ranges of keys that are lost still.
+    /// Removes and returns all ranges of lost keys.
     pub fn take(&mut self) -> Vec<(Key, Key)> {
         let lost = std::mem::take(self);
         lost.ranges.iter().map(|range| (range.lo, range.hi)).collect()

@@ -1,10 +1,9 @@
-//! Nodes by name: loading, changing, evicting and writing back, under a budget of bytes.
+//! The node store: loads, changes, evicts and writes back nodes, by node id and under a memory budget.
 //!
-//! The store joins the cache with the allocation table and the allocator. The one writer changes a
-//! node through [`Store::edit`], which makes it dirty. A dirty node is written to a new place, as part
-//! of the epoch in progress, when memory is short or a checkpoint asks; serialising, hashing and
-//! writing run on all cores, but places are given out in one order, so that the result does
-//! not depend on timing.
+//! The store joins the cache, the allocation table and the allocator. The single writer changes a node through
+//! [`Store::edit`], which makes it dirty. A dirty node is written to a new place, as part of the epoch in progress,
+//! when memory is short or at a checkpoint. Serialising, hashing and writing run on all cores. Extents are allocated in
+//! one fixed order, so the image does not depend on timing.
 
 mod budget;
 mod cache;
@@ -44,11 +43,11 @@ pub struct Level {
     pub tree: TreeId,
     /// The height.
     pub height: Height,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u64,
     /// Messages that are pending in them.
     pub messages: u64,
-    /// What these weigh, in bytes.
+    /// Weight of those messages, in bytes.
     pub pending_bytes: u64,
 }
 
@@ -58,33 +57,33 @@ pub struct Store {
     pub disk: Disk,
     /// The allocator.
     pub space: Space,
-    /// Where nodes are.
+    /// The allocation table.
     pub table: Table,
     /// The sizes that shape the trees.
     pub geometry: Geometry,
-    /// The values of the open log group that are to be written with their nodes.
+    /// Late-bound values of the open log group, to be written with their nodes.
     pub late: Late,
-    /// By how much everything that is pending may make leaves longer.
+    /// Upper bound of what the pending messages can add to leaves.
     inflow: Inflow,
-    /// Keys whose values a damaged log has lost. Only a volume that is read may have any.
+    /// Keys whose values a damaged log has lost. Empty unless the volume is open for reading only.
     pub lost: LostKeys,
-    /// Whether no node takes more blocks than it needs when it is written.
+    /// Whether a rewritten node takes no more blocks than it needs (set while space is short).
     thrifty: bool,
-    /// Nodes that lay in a row, and were scattered meanwhile.
+    /// Nodes whose extent was contiguous and was scattered while space was short.
     strays: BTreeSet<NodeId>,
-    /// Whether what the nodes in memory say is to be believed.
+    /// Poisoned after a failure half way: the nodes in memory are then not to be trusted.
     pub(crate) poison: Poison,
     birth: Birth,
     next_node: NodeId,
     write_seq: u64,
-    /// Goes on whenever messages come to a node.
+    /// Advances whenever messages come to a node.
     clock: u64,
-    /// How many nodes have been changed, in debug builds.
+    /// Number of edits so far; counted in debug builds only.
     edits: u64,
     budget: CacheBudget,
     cache: Arc<Mutex<Lru>>,
     flights: Flights,
-    /// A leaf that a buffer is going to be moved down to.
+    /// The leaf that is being read because a buffer will be flushed to it.
     coming: Option<(NodeId, Reading)>,
 }
 
@@ -136,8 +135,8 @@ impl Store {
         Store { inflow, ..self }
     }
 
-    /// What the buffers of a node may weigh before it flushes: what the geometry says, or less, so that the nodes of a step
-    /// fit into the memory that there is.
+    /// The buffer weight above which a node flushes, in bytes. Usually the geometry's; less where the nodes of one step
+    /// would not fit into the cache.
     pub fn buffers_max(&self, node: &Internal) -> usize {
         let Geometry { node_size, leaf_size, .. } = self.geometry;
         let is_between = node.id != node.tree.root() && node.height > Height(1);
@@ -153,7 +152,7 @@ impl Store {
         self.birth
     }
 
-    /// The epoch in progress has become durable; this is the next one.
+    /// Starts the next epoch: the one in progress has become durable.
     pub fn begin_epoch(&mut self, birth: Birth) {
         self.check_invariants();
         self.birth = birth;
@@ -165,7 +164,7 @@ impl Store {
         self.next_node
     }
 
-    /// A fresh node id.
+    /// Allocates a node id. Fails if the table already has an entry for it, or if no id is left.
     pub fn new_id(&mut self) -> Result<NodeId> {
         let id = self.next_node;
         if self.table.get(id)?.is_some() {
@@ -180,19 +179,19 @@ impl Store {
         Ok(id)
     }
 
-    /// A node, from memory or from its place on disk.
+    /// A node, from the cache or read from disk.
     pub fn node(&self, id: NodeId) -> Result<Arc<Node>> {
         let known = self.lock().get(id, Use::Other);
         known.map_or_else(|| self.fetch(id, Use::Other), Ok)
     }
 
-    /// The same of an internal node.
+    /// As [`Store::node`], for an internal node.
     pub fn internal(&self, id: NodeId) -> Result<SharedInternal> {
         SharedInternal::of(self.node(id)?)
             .ok_or_else(|| other_kind(id, "an internal node", "a leaf"))
     }
 
-    /// A node that is not in memory.
+    /// Reads a node that is not in the cache.
     fn fetch(&self, id: NodeId, purpose: Use) -> Result<Arc<Node>> {
         let entry = self.table.get(id)?;
         let missing = || Fault::Missing("the allocation table has no such node".into());
@@ -202,9 +201,9 @@ impl Store {
         Ok(self.enter(Arc::new(node), purpose))
     }
 
-    /// A node that has been read comes in.
+    /// Puts a node that has been read into the cache.
     fn enter(&self, node: Arc<Node>, purpose: Use) -> Arc<Node> {
-        // Only leaves are many.
+        // Scans go through many leaves, but few internal nodes.
         let purpose = if node.height().0 > 0 { Use::Other } else { purpose };
         let mut cache = self.lock();
         cache.put(node.clone(), false, purpose);
@@ -212,7 +211,7 @@ impl Store {
         node
     }
 
-    /// Reads a node: what it loads meanwhile counts.
+    /// Runs `read` on a node, and counts the parts that it loads.
     pub fn reading<T>(&self, node: &Node, read: impl FnOnce() -> Result<T>) -> Result<T> {
         let before = node.loaded();
         let result = read();
@@ -222,7 +221,7 @@ impl Store {
         result
     }
 
-    /// Somebody has read a node: what it has loaded counts.
+    /// Counts the parts that a reader has loaded into a node.
     pub fn has_read(&self, node: &Node) {
         let mut cache = self.lock();
         cache.weigh(node.id());
@@ -241,12 +240,12 @@ impl Store {
         Ok(node)
     }
 
-    /// A child, which must be one lower than its parent, of the same tree.
+    /// A child. It must have its parent's tree, and a height of one less.
     pub fn child(&self, parent: &Internal, at: usize) -> Result<Arc<Node>> {
         self.child_for(parent, at, Use::Other)
     }
 
-    /// The same for a certain use.
+    /// As [`Store::child`], for a given use.
     pub fn child_for(&self, parent: &Internal, at: usize, purpose: Use) -> Result<Arc<Node>> {
         let id = parent.children()[at].id;
         let known = self.lock().get(id, purpose);
@@ -255,7 +254,7 @@ impl Store {
         Ok(node)
     }
 
-    /// A child must be one lower than its parent, of the same tree, and have the keys that the parent says.
+    /// Checks that the child has its parent's tree, a height of one less, and the key bounds that the parent states.
     fn check_child(&self, parent: &Internal, at: usize, node: &Node) -> Result<()> {
         let end = parent.children().get(at + 1).map(|next| &next.pivot);
         let Bounds { lo, hi } = node.bounds();
@@ -281,7 +280,7 @@ impl Store {
         !self.flights.has(id) && self.lock().is_dirty(id)
     }
 
-    /// Changes a node, which becomes dirty. A change that fails leaves the node as it was.
+    /// Changes a node, which becomes dirty. A change that fails must leave the node as it was; it does not become dirty by it.
     pub fn edit<T>(
         &mut self,
         id: NodeId,
@@ -290,7 +289,7 @@ impl Store {
         self.land(id)?;
         self.wait_for(id);
         let mut node = self.node(id)?;
-        // Without the cache's reference the node is ours alone, and changes in place.
+        // Without the cache's reference this `Arc` is the only one, so that the node changes in place.
         let was_dirty = self.is_dirty(id);
         drop(self.lock().remove(id));
         let before = node.inflow();
@@ -301,7 +300,8 @@ impl Store {
         result
     }
 
-    /// In debug builds: panics if what a node knows of its parts is not what they are. Large nodes are looked at now and then.
+    /// In debug builds: panics if a node's cached sums differ from its parts. Large nodes are checked once in
+    /// [`CHECKED_EDITS`] edits.
     fn check_edited(&mut self, node: &Node) {
         if cfg!(debug_assertions) {
             self.edits += 1;
@@ -311,7 +311,7 @@ impl Store {
         }
     }
 
-    /// In debug builds: panics if what is counted is not what there is.
+    /// In debug builds: panics if the counters of the cache or of the allocator are wrong.
     pub fn check_invariants(&self) {
         if cfg!(debug_assertions) {
             self.lock().check_invariants();
@@ -319,7 +319,7 @@ impl Store {
         }
     }
 
-    /// The same for an internal node.
+    /// As [`Store::edit`], for an internal node.
     pub fn edit_internal<T>(
         &mut self,
         id: NodeId,
@@ -331,7 +331,7 @@ impl Store {
         })
     }
 
-    /// The same for a leaf.
+    /// As [`Store::edit`], for a leaf.
     pub fn edit_leaf<T>(
         &mut self,
         id: NodeId,
@@ -343,31 +343,31 @@ impl Store {
         })
     }
 
-    /// Messages are going to come to a node; returned is the time.
+    /// Advances the clock before messages come to a node; returns the new time.
     pub fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
 
-    /// Makes sure that a node stays in memory: it is going to be changed, and that must not fail.
+    /// Pins a node in memory by making it dirty, so that a later change cannot fail by reading it.
     pub fn keep(&mut self, id: NodeId) -> Result<()> {
         self.edit(id, |_, _| Ok(()))
     }
 
-    /// Reads what [`Store::discard`] needs to know.
+    /// Reads whatever [`Store::discard`] needs, so that it cannot fail by reading.
     pub fn prepare_to_discard(&mut self, id: NodeId) -> Result<()> {
         self.keep(id)?;
         self.know_blocks(id)
     }
 
-    /// Puts a new node in; an edge to it comes into being at the same time.
+    /// Adds a new node to the cache, dirty. The caller adds an edge to it at the same time.
     pub fn add(&mut self, node: Node) {
         debug_assert!(matches!(&node, Node::Leaf(leaf) if leaf.is_open()) || node.height().0 > 0);
         self.inflow += node.inflow();
         self.lock().put(Arc::new(node), true, Use::Other);
     }
 
-    /// Forgets a node, with its place on disk.
+    /// Drops a node, and frees its extent and its runs.
     pub fn discard(&mut self, id: NodeId) -> Result<()> {
         self.land(id)?;
         let node = self.node(id)?;
@@ -379,20 +379,21 @@ impl Store {
         self.place(id, None)
     }
 
-    /// Whether a hold keeps some of what a node has on disk.
+    /// Whether a hold keeps an extent of this node.
     pub fn is_held(&self, node: &Node) -> bool {
         let newest = self.space.newest_hold();
         if newest == Epoch(0) {
             return false;
         }
         let runs = node.internal().map_or(&[][..], |internal| internal.runs());
-        // Where the table cannot be read, the step that asks does not begin.
+        // If the table cannot be read, the step that asks does not begin.
         let of_node =
             self.table.get(node.id()).ok().flatten().is_some_and(|entry| entry.birth <= newest);
         of_node || runs.iter().any(|run| run.reference().birth <= newest)
     }
 
-    /// Whether a hold uses the place of a leaf as well: it was written before the newest one was taken, and has not changed since.
+    /// Whether a hold shares the extent of a leaf: the leaf was written before the newest hold, and has not changed
+    /// since.
     pub fn shares_leaf(&self, id: NodeId) -> Result<bool> {
         let newest = self.space.newest_hold();
         let entry = self.table.get(id)?.filter(|_| !self.is_dirty(id));
@@ -404,23 +405,25 @@ impl Store {
         self.lock().has(id)
     }
 
-    /// Puts an empty leaf in the place of one that nobody has to look at any more.
+    /// Replaces a leaf by an empty one, without reading it.
     pub fn empty_leaf(&mut self, id: NodeId, tree: TreeId, bounds: Bounds) -> Result<()> {
         self.expect_leaf(id, tree)?;
         self.add(Node::Leaf(Leaf::empty(id, tree, bounds)));
         Ok(())
     }
 
-    /// Forgets a leaf, with its place on disk, without reading it.
+    /// Drops a leaf without reading it, and frees its extent.
     pub fn discard_leaf(&mut self, id: NodeId, tree: TreeId) -> Result<()> {
         self.expect_leaf(id, tree)?;
         self.lock().remove(id);
         self.place(id, None)
     }
 
-    /// The allocation table must not say that this is anything but a leaf of the tree.
+    /// Checks that the allocation table has this node as a leaf of the tree, or has no entry for a node that is in
+    /// memory.
     pub fn expect_leaf(&mut self, id: NodeId, tree: TreeId) -> Result<()> {
-        // What is about to be dropped is not being written, nor read: nothing can fail any more.
+        // The caller is about to drop the leaf: its write-back and its prefetch must have ended. After this nothing can
+        // fail.
         self.land(id)?;
         self.wait_for(id);
         match self.table.get(id)? {
@@ -437,7 +440,7 @@ impl Store {
         }
     }
 
-    /// Reads what says which blocks a node takes.
+    /// Reads the map of a scattered extent, which names the blocks of a node.
     fn know_blocks(&self, id: NodeId) -> Result<()> {
         match self.table.get(id)? {
             Some(entry) => self.disk.blocks_of(entry.extent).map(|_| ()),
@@ -445,13 +448,13 @@ impl Store {
         }
     }
 
-    /// Extents that nodes do not use any more.
+    /// Retires extents that nodes no longer use.
     fn retire(&mut self, all: impl IntoIterator<Item = Retired>) -> Result<()> {
         let now = self.birth;
         all.into_iter().try_for_each(|retired| self.space.retire(retired, now))
     }
 
-    /// Changes where a node is, and retires the place where it was.
+    /// Changes the table entry of a node, and retires its old extent.
     fn place(&mut self, id: NodeId, entry: Option<Entry>) -> Result<()> {
         let old = match entry {
             Some(entry) => self.table.place(id, entry)?,
@@ -469,7 +472,7 @@ impl Store {
         Ok(())
     }
 
-    /// The table of a hold, with its root marked to be written anew, at `levels` levels or more.
+    /// The allocation table of a hold, with its root marked dirty, with at least `levels` levels.
     pub fn table_of(&self, hold: &Hold, levels: u32) -> Result<Table> {
         let table = Table::open(self.disk.clone(), self.birth.volume, hold.table);
         let mut table = table.with_nodes(hold.nodes);
@@ -477,7 +480,7 @@ impl Store {
         Ok(table)
     }
 
-    /// All is as another table says, with this pending. Nothing is dirty, and what is in memory is of no use any more.
+    /// Replaces the allocation table and the inflow, and empties the cache. No node may be dirty.
     pub fn begin_anew(&mut self, table: Table, inflow: Inflow) {
         debug_assert_eq!(self.lock().dirty_bytes(), 0, "a checkpoint has just been made");
         self.coming = None;
@@ -487,17 +490,17 @@ impl Store {
         (self.table, self.inflow) = (table, inflow);
     }
 
-    /// What comes to leaves when all that is pending moves down: they will need room then.
+    /// Upper bound of what the pending messages add to leaves when all of them are flushed; the reserve must cover it.
     pub fn inflow(&self) -> Inflow {
         self.inflow
     }
 
-    /// At most how many nodes there are.
+    /// Upper bound of the number of nodes.
     pub fn nodes_max(&self) -> u64 {
         self.table.nodes().saturating_add(self.lock().dirty().nodes)
     }
 
-    /// What is in memory, by tree and height, the leaves of each tree first.
+    /// The cached nodes, by tree and height; within each tree the leaves first.
     pub fn levels(&self) -> Vec<Level> {
         let nodes: Vec<Arc<Node>> = self.lock().all().cloned().collect();
         let mut levels = BTreeMap::new();
@@ -514,7 +517,7 @@ impl Store {
         levels.into_values().collect()
     }
 
-    /// What the cache may take.
+    /// The memory budget of the cache.
     pub fn budget(&self) -> CacheBudget {
         self.budget
     }
@@ -524,18 +527,18 @@ impl Store {
         self.lock().bytes()
     }
 
-    /// The weight of nodes that are not on disk as they are in memory, without what was read of them, in bytes.
+    /// The weight of dirty nodes, without parts that were read and can be read again, in bytes.
     pub fn dirty_bytes(&self) -> usize {
         self.lock().dirty_bytes()
     }
 
-    /// What a checkpoint takes now at the most: for nodes that are dirty, and for pages of the allocation
-    /// table.
+    /// The space that a checkpoint takes now at the most: for dirty nodes, pages of the allocation table, and pages of
+    /// dead lists.
     pub fn checkpoint_need(&self) -> Need {
         self.checkpoint_need_with(Dirty::default())
     }
 
-    /// The same if more were dirty.
+    /// As [`Store::checkpoint_need`], if `more` were dirty.
     pub fn checkpoint_need_with(&self, more: Dirty) -> Need {
         let dirty = self.lock().dirty();
         let pages = self.table.blocks_max(dirty.nodes + more.nodes, self.next_node);

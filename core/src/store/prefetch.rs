@@ -1,5 +1,5 @@
-//! Reading beside the foreground what it is about to need, and telling the device what comes behind that. What cannot be read is
-//! met by the foreground.
+//! Prefetch: jobs read parts of nodes before the foreground needs them, and the device is told what comes after those.
+//! Errors of a prefetch are dropped, since the foreground meets them when it reads.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -14,20 +14,21 @@ use crate::ids::*;
 use crate::node::{Internal, Node};
 use crate::tuning::{AHEAD_MAX, AHEAD_SHARE};
 
-/// Parts of nodes are being read. When this is dropped all of them are in memory: nothing is read once a volume has been closed.
+/// A prefetch in flight. Dropping it waits until all parts are in memory, so that nothing is read after a volume is
+/// closed.
 pub struct Reading {
-    /// The cache then learns what these weigh. A node that is going to be changed is weighed when it is.
+    /// Nodes to be weighed in the cache when this is dropped. A node that is going to be changed is weighed by the
+    /// change.
     weighed: Vec<Arc<Node>>,
     job: Option<Job<()>>,
     cache: Arc<Mutex<Lru>>,
-    /// What the cache may take.
+    /// Memory budget of the cache, in bytes.
     bytes: usize,
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        // One of the pool's threads would wait for itself. Without the job, whatever is missing is read when it
-        // is needed.
+        // A thread of the pool would wait for itself. If it skips the wait, missing parts are read on demand.
         if rayon::current_thread_index().is_none() {
             drop(self.job.take().map(Job::wait));
         }
@@ -41,13 +42,13 @@ impl Drop for Reading {
 }
 
 impl Store {
-    /// How many leaves a scan may read at once: few enough to stay in memory until it comes to them.
+    /// How many leaves a scan prefetches at once. They must stay in memory until the scan comes to them.
     pub fn leaves_ahead(&self) -> usize {
         let share = self.budget.total_bytes / AHEAD_SHARE;
         (share / self.geometry.leaf_size as usize).clamp(1, AHEAD_MAX)
     }
 
-    /// Begins to read leaves below `parent` with all their values, and what is pending for them there.
+    /// Starts to prefetch leaves below `parent` with all their values, and the messages pending for them in `parent`.
     pub fn read_ahead(&self, parent: &Arc<Node>, children: Vec<usize>) -> Reading {
         let mut nodes = vec![parent.clone()];
         if let Node::Internal(internal) = &**parent {
@@ -59,8 +60,8 @@ impl Store {
         reading
     }
 
-    /// Begins to read a leaf below node `id`: its buffer is going to be moved down. What is pending for it there will be
-    /// read soon. Nothing is read that may not have to be.
+    /// Starts to prefetch the leaf that a buffer of node `id` will be flushed to, and advises the device of the
+    /// buffer's slices. Skips cases where the flush may not need to read the leaf.
     pub fn read_for_flush(&mut self, id: NodeId, at: usize) {
         let Ok(parent) = self.node(id) else { return };
         let Node::Internal(internal) = &*parent else { return };
@@ -78,12 +79,12 @@ impl Store {
         }
     }
 
-    /// Waits until nobody reads a node beside the foreground that is going to be changed.
+    /// Waits for the prefetch of a node that is going to be changed.
     pub(super) fn wait_for(&mut self, id: NodeId) {
         drop(self.coming.take_if(|(coming, _)| *coming == id));
     }
 
-    /// Begins to read leaves, and of internal nodes what is pending for these children.
+    /// Starts a job that reads leaves, and of internal nodes the messages pending for these children.
     fn read_beside(&self, nodes: Vec<Arc<Node>>, children: Vec<usize>) -> Reading {
         let disk = self.disk.clone();
         let work = move || {
@@ -99,21 +100,21 @@ impl Store {
         Reading { weighed: Vec::new(), job, cache, bytes }
     }
 
-    /// The head of a node will be read soon, unless it is in memory.
+    /// Advises the device that the head of a node will be read, unless the node is cached.
     pub fn will_read_head(&self, id: NodeId) {
         let known = self.lock().has(id);
-        // An error here is met again when the node is read.
+        // The reader of the node meets this error again.
         if !known && let Ok(Some(Entry { extent, head_bytes, .. })) = self.table.get(id) {
             self.disk.will_read(extent.start.byte(), head_bytes.into());
         }
     }
 
-    /// Leaves below `parent`, one beside another, and what is pending for them there, will be read soon.
+    /// Advises the device that consecutive leaves below `parent`, and the messages pending for them, will be read.
     pub fn will_read(&self, parent: &Internal, children: Range<usize>) {
         parent.will_read(&self.disk, children.clone());
         for child in &parent.children()[children] {
             let known = self.lock().has_parts(child.id);
-            // An error here is met again when the node is read.
+            // The reader of the node meets this error again.
             if !known && let Ok(Some(Entry { extent, .. })) = self.table.get(child.id) {
                 self.disk.will_read(extent.start.byte(), extent.bytes());
             }

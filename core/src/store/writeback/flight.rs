@@ -1,13 +1,13 @@
-//! Nodes that are being written beside the foreground.
+//! Nodes in flight: write-back beside the foreground.
 //!
-//! When memory is short dirty nodes take off: some leaves together, those that were changed longest ago, or an internal node
-//! alone, that which will wait the longest for its next messages. A job makes them what they are to be on disk; once that is done they get their places, and another job writes them.
-//! Then they land: the allocation table learns where they are, and they are clean. The steps that the
-//! foreground takes depend on what it is asked to do, never on how far the jobs are: it waits where it must. So
-//! the same operations make the same image.
+//! When memory is short, write-back starts for a batch of dirty nodes: the leaves that were changed longest ago, or the
+//! one internal node with the longest wait for its next messages. A job encodes them. Then their extents are allocated,
+//! and another job writes them. When it finishes, the allocation table gets their entries and they are clean. The
+//! foreground's steps depend on the operations alone, never on the progress of jobs: it waits where it must. So the
+//! same operations make the same image.
 //!
-//! A node in flight does not change: whoever wants to change it waits until it has landed. One that could not be
-//! written is dirty as before.
+//! A node in flight does not change: a change waits until its write-back has finished. If it fails, the node is dirty
+//! as before.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::tuning::{ENCODING_MAX, FLIGHTS_MAX, FLIGHTS_SHARE};
 #[derive(Default)]
 pub(in crate::store) struct Flights {
     flights: VecDeque<Flight>,
-    /// What of all nodes in flight counts as dirty, in bytes.
+    /// Bytes of the nodes in flight that count as dirty.
     bytes: usize,
 }
 
@@ -43,29 +43,29 @@ enum Stage {
     Writing(Job<Result<Written>>),
 }
 
-/// What of an internal node is written.
+/// Which part of an internal node is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum Part {
     /// All of it.
     All,
-    /// The messages that came since it was written last.
+    /// The messages that came since the last write.
     OpenRun,
 }
 
-/// Nodes as they are to be on disk, but for places.
+/// Encoded nodes, before extents are allocated.
 enum Encoded {
     Leaves(Vec<LeafImage>),
     Internal(Box<SealedNode>),
 }
 
-/// What has been written where.
+/// What was written, and where.
 enum Written {
     Leaves(Vec<Entry>),
     Internal(Box<WrittenNode>),
 }
 
 impl Flights {
-    /// What of that counts as dirty, in bytes.
+    /// Bytes of the nodes in flight that count as dirty.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -77,7 +77,7 @@ impl Flights {
 }
 
 impl Drop for Flights {
-    /// Nothing is written once a volume has been closed.
+    /// Waits for all jobs, so that nothing is written after a volume is closed.
     fn drop(&mut self) {
         for flight in self.flights.drain(..) {
             match flight.stage {
@@ -89,7 +89,7 @@ impl Drop for Flights {
 }
 
 impl Store {
-    /// Lets dirty leaves take off, which are open.
+    /// Starts the write-back of dirty leaves; all must be open.
     pub(in crate::store) fn take_off(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
         leaves.iter().try_for_each(|leaf| check_leaf(leaf_of(leaf)))?;
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
@@ -108,7 +108,7 @@ impl Store {
         self.begin(leaves, encode)
     }
 
-    /// Lets a dirty internal node take off, or only its open run: then it is dirty still when it has landed.
+    /// Starts the write-back of a dirty internal node, or of its open run only: then the node stays dirty.
     pub(in crate::store) fn seal_off(&mut self, id: NodeId, part: Part) -> Result<()> {
         self.land(id)?;
         self.wait_for(id);
@@ -138,7 +138,7 @@ impl Store {
         while self.flights.flights.len() >= FLIGHTS_MAX || self.flights.bytes > others {
             self.land_first()?;
         }
-        // What was encoded meanwhile can be written meanwhile.
+        // Older flights have had time to be encoded; their writes can start.
         for at in 0..self.flights.flights.len().saturating_sub(ENCODING_MAX) {
             let Some(flight) = self.flights.flights.remove(at) else { break };
             let (nodes, bytes) = (flight.nodes.clone(), flight.bytes);
@@ -154,7 +154,7 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until all nodes are on disk.
+    /// Finishes all write-backs.
     pub(in crate::store) fn land_all(&mut self) -> Result<()> {
         while !self.flights.flights.is_empty() {
             self.land_first()?;
@@ -162,7 +162,7 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until a node can be changed.
+    /// Finishes write-backs until the node is not in flight.
     pub(in crate::store) fn land(&mut self, id: NodeId) -> Result<()> {
         while self.flights.has(id) {
             self.land_first()?;
@@ -180,14 +180,14 @@ impl Store {
         Ok(())
     }
 
-    /// Nodes could not be written: they are dirty as before.
+    /// Aborts the write-back of nodes: they are dirty as before.
     fn turned_back(&mut self, nodes: &[Arc<Node>], bytes: usize, error: Error) -> Error {
         self.flights.bytes -= bytes;
         self.lock().turn_back(nodes);
         error
     }
 
-    /// Gives the nodes of a flight their places, once they are encoded, and begins to write them.
+    /// Waits until a flight is encoded, allocates its extents, and starts the job that writes it.
     fn write_flight(&mut self, flight: Flight) -> Result<Flight> {
         let Flight { nodes, bytes, stage } = flight;
         let encoded = match stage {
@@ -217,7 +217,7 @@ impl Store {
         Ok(Flight { nodes, bytes, stage: Stage::Writing(job) })
     }
 
-    /// Takes note of where nodes are, once they have been written.
+    /// Waits until a flight is written, enters its nodes in the allocation table, and makes them clean.
     fn arrive(&mut self, flight: Flight) -> Result<()> {
         let Flight { nodes, stage, .. } = flight;
         let Stage::Writing(job) = stage else { return Ok(()) };
@@ -254,7 +254,7 @@ impl Store {
     }
 }
 
-/// A leaf that is to be written must be open, and within its limit.
+/// Checks that a leaf can be written: it is open, and within the size limit.
 fn check_leaf(leaf: &Leaf) -> Result<()> {
     let (id, bytes) = (leaf.id, leaf.bytes());
     if !leaf.is_open() {

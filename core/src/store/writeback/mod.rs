@@ -1,4 +1,4 @@
-//! Writing nodes back, and binding the late-bound values that they hold.
+//! Write-back of nodes, and binding of the late-bound values in them.
 
 mod flight;
 mod strays;
@@ -20,14 +20,14 @@ use crate::tuning::{
 pub(in crate::store) use flight::Flights;
 use flight::Part;
 
-/// Bytes of an inline binding besides its value.
+/// 24 bytes: an inline binding without its value.
 const INLINE_BYTES: usize = 24;
 
 impl Store {
-    /// Keeps the budget: lets the oldest dirty nodes be written, until `share` of what may be dirty is left, and
-    /// drops the oldest clean ones.
+    /// Enforces the memory budget: starts write-backs of the oldest dirty nodes until `share` of the dirty budget is
+    /// left, and evicts the oldest clean nodes.
     pub fn make_room(&mut self, share: f64) -> Result<()> {
-        // What is in memory must not depend on how far reading is.
+        // The content of memory must not depend on how far a prefetch has come.
         self.coming = None;
         let limit = (self.budget.dirty_bytes as f64 * share) as usize;
         while self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit {
@@ -46,15 +46,16 @@ impl Store {
         Ok(())
     }
 
-    /// Whether so much more is dirty than may be that it must not wait for the end of an operation.
+    /// Whether the dirty budget is exceeded by more than an operation may exceed it, so that nodes must be written
+    /// before its end.
     pub fn is_crowded(&self) -> bool {
         let slack = (self.budget.dirty_bytes / CROWDED_SHARE).max(CROWDED_MIN);
         let limit = self.budget.dirty_bytes + slack;
         self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit
     }
 
-    /// Writes the oldest of the dirty nodes. Whether there are more than a batch of them left that a checkpoint
-    /// would have to write.
+    /// Starts the write-back of the oldest dirty nodes, one batch. Returns whether more than a batch is still dirty,
+    /// which a checkpoint would have to write.
     pub fn clean_some(&mut self) -> Result<bool> {
         let batch = self.budget.dirty_bytes / BATCHES;
         let dirty = |store: &Store| store.dirty_bytes().saturating_sub(store.flights.bytes());
@@ -76,7 +77,7 @@ impl Store {
         self.land_all()
     }
 
-    /// Lets leaves take off in batches, so that some are encoded while others are written.
+    /// Starts write-backs of leaves in batches, so that some are encoded while others are written.
     fn write_leaves(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
         let bytes = self.budget.dirty_bytes / FLIGHTS_SHARE / LEAVES_FLIGHTS;
         let mut batch = Vec::new();
@@ -92,8 +93,8 @@ impl Store {
         if batch.is_empty() { Ok(()) } else { self.take_off(batch) }
     }
 
-    /// Binds every value that waits: by writing the node that holds it, or, where that would write much
-    /// more than the values in it and `room` bytes of the log suffice, by taking them into the log.
+    /// Binds every waiting value, by writing the node that holds it. If the node is much longer than its waiting values
+    /// and `room` bytes of the log suffice, the values go into the log instead.
     pub fn bind_waiting(&mut self, mut room: usize) -> Result<()> {
         if !self.late.is_waiting() {
             return Ok(());
@@ -133,7 +134,7 @@ impl Store {
         self.land_all()
     }
 
-    /// Where blocks are short: how many a node has, so that it does not take more.
+    /// The current block count of a node, as the limit for its next write; `None` unless space is short.
     pub(in crate::store) fn blocks_of(&self, id: NodeId) -> Result<Option<u32>> {
         match self.thrifty {
             true => Ok(self.table.get(id)?.map(|entry| entry.extent.blocks)),
@@ -141,14 +142,14 @@ impl Store {
         }
     }
 
-    /// Finds a place for a leaf.
+    /// Allocates the extent of an encoded leaf.
     pub(in crate::store) fn place_leaf(&mut self, leaf: &Leaf, image: &LeafImage) -> Result<Entry> {
         let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
         let extent = self.space.place(blocks, self.birth)?;
         Ok(self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash))
     }
 
-    /// A leaf has its place: the values in it that were waiting are bound to it.
+    /// Binds the waiting values in a leaf to its new extent.
     pub(in crate::store) fn bind_leaf(&mut self, leaf: &Leaf, entry: Entry) -> Result<()> {
         if leaf.tree != TreeId::Data || !self.late.is_waiting() {
             return Ok(());
@@ -166,7 +167,7 @@ impl Store {
         self.space.pin(extent)
     }
 
-    /// A run has its place: the values in its slices that were waiting are bound to them.
+    /// Binds the waiting values in the slices of a run to its extent.
     pub(in crate::store) fn bind_run(
         &mut self,
         node: NodeId,
@@ -202,7 +203,7 @@ impl Store {
     }
 }
 
-/// The values of a node that wait to be bound.
+/// The values in a node that wait to be bound.
 fn waiting_in(node: &Node, late: &Late) -> Vec<(Msn, Bytes)> {
     if node.tree() != TreeId::Data {
         return Vec::new();
@@ -218,7 +219,7 @@ fn waiting_in(node: &Node, late: &Late) -> Vec<(Msn, Bytes)> {
     }
 }
 
-/// Leaves, which are written together, and the names of internal nodes, which are changed for it.
+/// Splits nodes into leaves, which are written together, and ids of internal nodes, which are written one by one.
 fn by_kind(nodes: Vec<Arc<Node>>) -> (Vec<Arc<Node>>, Vec<NodeId>) {
     let (leaves, internals): (Vec<_>, Vec<_>) =
         nodes.into_iter().partition(|node| node.leaf().is_some());

@@ -1,4 +1,4 @@
-//! Nodes that were scattered while blocks were short, and are written into rows again.
+//! Strays: nodes that were scattered while space was short, to be written into contiguous extents again.
 
 use crate::error::Result;
 use crate::ids::*;
@@ -7,26 +7,26 @@ use crate::space::Need;
 use crate::store::{Dirty, Store};
 
 impl Store {
-    /// Whether no node takes more blocks than it needs when it is written: internal nodes keep no runs of which a part is dead,
-    /// and leaves that only became shorter are not longer.
+    /// Sets whether a rewritten node takes no more blocks than it needs. Internal nodes then keep no run that is partly
+    /// dead, and leaves that only shrank do not get longer.
     pub fn be_thrifty(&mut self, thrifty: bool) {
         self.thrifty = thrifty;
     }
 
-    /// Whether it is so.
+    /// Whether nodes are written so.
     pub fn is_thrifty(&self) -> bool {
         self.thrifty
     }
 
-    /// Writes strays again, the longest first, into rows that are free by now, as far as there is room. Whether there are fewer
-    /// afterwards.
+    /// Rewrites strays, the longest first, into free contiguous extents, as far as there is space. Returns whether
+    /// fewer strays are left.
     ///
-    /// When nothing is dirty or held, and no stray is longer than it was, all of them find a row: the rows that they lay in
-    /// are free, and whatever row the longest takes, the one that it lay in fits the stray whose row that was.
+    /// If nothing is dirty or held and no stray has grown, all of them fit: their old contiguous extents are free. If
+    /// the longest stray takes another stray's old extent, that one fits into the longest's.
     pub fn recall_strays(&mut self) -> Result<bool> {
         let mut strays = Vec::new();
         for id in std::mem::take(&mut self.strays) {
-            // It may be gone, or lie in a row again.
+            // It may have been dropped, or be contiguous again.
             if let Some(entry) = self.table.get(id)?.filter(|entry| entry.extent.is_scattered()) {
                 strays.push((entry.extent.blocks, id));
             }
@@ -44,7 +44,7 @@ impl Store {
                 Node::Internal(_) => Ok(()),
             });
             match opened {
-                // It stays where it is.
+                // The node stays where it is.
                 Err(error) if error.is_unreadable() => continue,
                 opened => opened?,
             }
@@ -57,7 +57,7 @@ impl Store {
         Ok(self.strays.len() < before)
     }
 
-    /// Whether there are any.
+    /// Whether any stray is left.
     pub fn has_strays(&self) -> bool {
         !self.strays.is_empty()
     }

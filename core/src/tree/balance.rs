@@ -1,8 +1,8 @@
-//! Keeping nodes within their sizes, step by step.
+//! Balancing: keeps nodes within their size limits, step by step.
 //!
-//! Nodes that have become too large, or have just taken a buffer, wait here. A step moves one buffer down
-//! one level, splits one node, or merges two. None changes what the tree says, so a checkpoint may come
-//! between any two of them; nor does one have to be made at once.
+//! A queue holds sites of nodes that may be too large or too small. A step flushes one buffer by one level, splits one
+//! node, or merges two. No step changes the content of the tree, so a checkpoint may come between any two of them, and
+//! steps may be put off.
 
 use super::blocked::Blocked;
 use super::drain::Drain;
@@ -14,7 +14,7 @@ use crate::ids::*;
 use crate::node::{Internal, Node};
 use crate::store::Store;
 
-/// A node, named by a key that belongs to it and its height: ids change when nodes split and merge.
+/// A node, named by its height and a key that it is responsible for: ids change when nodes split and merge.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Site {
     pub tree: TreeId,
@@ -22,34 +22,34 @@ pub(super) struct Site {
     pub height: Height,
 }
 
-/// The nodes to be looked at, the next one last.
+/// The state of balancing.
 #[derive(Default)]
 pub struct Balance {
     pub(super) waiting: Vec<Site>,
-    /// Where all buffers are being emptied.
+    /// The drain in progress, if any.
     pub(super) draining: Option<Drain>,
-    /// Buffers that have been moved down since that began last.
+    /// Buffers flushed by one level since the last drain began.
     pub(super) emptied: u64,
-    /// Range deletes that may cover whole leaves; the next one last.
+    /// Range deletes that may cover whole leaves; the last one is processed next.
     pub(super) pruning: Vec<Prune>,
     /// Nodes that cannot be read.
     pub(super) blocked: Blocked,
 }
 
 impl Balance {
-    /// Whether no node is known to need a step.
+    /// Whether no site is waiting.
     pub fn is_settled(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Panics if buffers are not emptied from the top of a row down.
+    /// Panics if the drain in progress has its sites out of order.
     pub fn check_invariants(&self) {
         if let Some(drain) = &self.draining {
             drain.check_invariants();
         }
     }
 
-    /// A node may be too large or too small.
+    /// Queues a node that may be too large or too small.
     pub(super) fn look_at(&mut self, tree: TreeId, key: &Key, height: Height) {
         let site = Site { tree, key: key.clone(), height };
         if self.waiting.last() != Some(&site) {
@@ -57,7 +57,7 @@ impl Balance {
         }
     }
 
-    /// The roots may be too large, if they were written when there was no room for steps.
+    /// Queues the roots: they may have been written too large when there was no space for steps.
     pub fn look_at_roots(&mut self, store: &Store) -> Result<()> {
         for tree in TreeId::ALL {
             let height = store.root(tree)?.height();
@@ -66,8 +66,7 @@ impl Balance {
         Ok(())
     }
 
-    /// Whether messages can enter the trees: an error if one of them would have to wait for a node that cannot be read. Nothing
-    /// has changed then.
+    /// Fails if a message would have to wait for a node that cannot be read. Then nothing has changed.
     pub fn ensure_enters(&mut self, store: &mut Store, messages: &[RecordMessage]) -> Result<()> {
         for tree in TreeId::ALL {
             if messages.iter().any(|message| message.tree() == tree) {
@@ -80,12 +79,12 @@ impl Balance {
         Ok(())
     }
 
-    /// The first error in reading that has kept a step from being made, and nothing else from going on.
+    /// The first read error because of which a step was skipped.
     pub fn error_passed_over(&self) -> Option<&str> {
         self.blocked.met()
     }
 
-    /// Passes over what a step could not read: it has changed nothing.
+    /// Turns a read error into `None`, and remembers it. The step that failed has changed nothing.
     pub(super) fn pass_over<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(error) if error.is_unreadable() => {
@@ -105,7 +104,7 @@ impl Balance {
         }
     }
 
-    /// A node stays as it is: there is no room for what it waits for.
+    /// Drops the next site: there is no space for its step.
     pub fn give_up_step(&mut self) {
         self.waiting.pop();
     }
@@ -119,13 +118,13 @@ impl Balance {
             (Action::Nothing, _) => Ok(()),
             (Action::SplitLeaf, _) => {
                 drop(node);
-                // It may be as it was written, when there was no room to divide it.
+                // The leaf may still be too large on disk, from a time without space to split it.
                 let split = shape::split_leaf(store, self, tree, &key);
                 self.pass_over(split).map(drop)
             }
             (Action::Merge, _) => {
                 drop(node);
-                // Where its neighbour cannot be read it stays small.
+                // If its neighbour cannot be read, the node stays small.
                 let merged = shape::merge(store, self, tree, &key, height);
                 self.pass_over(merged).map(drop)
             }
@@ -153,7 +152,7 @@ impl Balance {
         }
     }
 
-    /// What `node`, which is at `site`, waits for.
+    /// The step that `node`, at `site`, needs.
     pub(super) fn action(&self, store: &Store, site: &Site, node: &Node) -> Action {
         let geometry = store.geometry;
         match node {
@@ -162,7 +161,7 @@ impl Balance {
                 Action::Merge
             }
             Node::Leaf(_) => Action::Nothing,
-            // The tree may have become lower since.
+            // The tree may have become lower since the site was queued.
             Node::Internal(internal) if internal.height < site.height => Action::Nothing,
             Node::Internal(internal)
                 if internal.buffered() > store.buffers_max(internal)
@@ -179,7 +178,7 @@ impl Balance {
         }
     }
 
-    /// The child with the heaviest buffer that can move.
+    /// The child with the heaviest buffer that is not blocked.
     fn heaviest(&self, internal: &Internal) -> Option<usize> {
         let below = Height(internal.height.0 - 1);
         let moves = |at: &usize| {
@@ -190,8 +189,8 @@ impl Balance {
         children.rev().filter(moves).max_by_key(|at| internal.pending(*at))
     }
 
-    /// From where a buffer will be moved down to a leaf when that of child `at` has been moved: which node, and
-    /// which child of it. The nodes on the way there are read.
+    /// The flush to a leaf that comes after the flush of child `at`, for prefetch: a node, and an index of its child.
+    /// Reads the nodes on the way there.
     fn next_flush(&self, store: &Store, internal: &Internal, at: usize) -> Option<(NodeId, usize)> {
         let left = internal.buffered() - internal.pending(at);
         let is_full = left > store.buffers_max(internal);
@@ -224,27 +223,27 @@ impl Balance {
     }
 }
 
-/// What a node waits for.
+/// The step that a node needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// It is within its sizes.
+    /// The node is within its limits.
     Nothing,
-    /// It is a leaf that is too large.
+    /// The leaf is too large.
     SplitLeaf,
-    /// It is small.
+    /// The node is small.
     Merge,
-    /// Its buffers are too large: that of this child moves down.
+    /// The buffers are too heavy: the buffer of this child is flushed.
     Flush(usize),
 }
 
-/// A leaf is small below a quarter of what leaves may take, and below half of it where space is short: each leaf takes part of a block
-/// more than its entries.
+/// A leaf is small below 1/4 of the leaf size, and below 1/2 where space is short: each leaf wastes part of its last
+/// block.
 fn small_part(store: &Store) -> usize {
     if store.is_thrifty() { 2 } else { 4 }
 }
 
-/// The child of the child with the heaviest buffer whose own one is the heaviest, if that child will be full. That child is
-/// going to take a buffer itself: it is read, and what cannot be read is met then.
+/// The child with the heaviest buffer, and the heaviest buffer in it, if the flush makes that child full. Reads the
+/// child, which the flush needs anyway; the flush meets any error.
 fn below_heaviest(store: &Store, internal: &Internal) -> Option<(NodeId, usize)> {
     let at = internal.heaviest();
     let child = store.child(internal, at).ok()?;
@@ -322,7 +321,7 @@ mod tests {
     fn a_node_waits_for_what_its_size_calls_for() {
         let mut store = store();
         let balance = Balance::default();
-        // A leaf's value in bytes; what it waits for usually, and where space is short.
+        // A leaf's value in bytes; its step usually, and where space is short.
         let leaves = [
             (0, Action::Merge, Action::Merge),
             (LEAF / 4 + 1, Action::Nothing, Action::Merge),
@@ -338,13 +337,13 @@ mod tests {
             }
         }
         let full = store.geometry.node_size as usize;
-        // Children, and what is pending for the first of them; what the node waits for.
+        // Children, the pending bytes of the first of them, and the node's step.
         let nodes: [(u8, &[usize], Action); 6] = [
             (3, &[], Action::Merge),
             (4, &[], Action::Nothing),
             (4, &[full / 2, 10], Action::Nothing),
             (4, &[10, full], Action::Flush(1)),
-            // Of equal buffers the first; a full node flushes before it merges.
+            // Of equal buffers the first is flushed; a full node flushes before it merges.
             (4, &[10, full, full], Action::Flush(1)),
             (2, &[0, full], Action::Flush(1)),
         ];
@@ -352,7 +351,7 @@ mod tests {
             let found = balance.action(&store, &site(1), &internal(children, pending));
             assert_eq!(found, expected, "{children} children, {pending:?}");
         }
-        // The tree has become lower since: the node is not the one that was meant.
+        // The tree has become lower since: the site names a node that is gone.
         let found = balance.action(&store, &site(2), &internal(4, &[full]));
         assert_eq!(found, Action::Nothing);
     }

@@ -1,8 +1,8 @@
-//! Nodes that cannot be read: what is pending for them stays where it is.
+//! Blocked nodes: nodes that cannot be read, so that their buffers cannot be flushed.
 //!
-//! A buffer that cannot move down keeps the node above from becoming smaller. Its child is remembered here, and the other
-//! buffers of the node go on. From then on operations with messages for the child are refused: what waits for a node that
-//! cannot be read is at most what was on its way there.
+//! Such a buffer would keep its node full. Its child is recorded here, and the other buffers of the node are flushed
+//! instead. From then on operations with messages for the child are refused. So no more messages wait for an unreadable
+//! node than were already on their way to it.
 
 use super::shape;
 use crate::error::{Error, Result};
@@ -11,11 +11,11 @@ use crate::ids::*;
 use crate::store::Store;
 use crate::tuning::BLOCKED_MAX;
 
-/// What could not be read, and what that keeps from changing.
+/// The blocked nodes, and the first error.
 #[derive(Default)]
 pub(super) struct Blocked {
     nodes: Vec<BlockedNode>,
-    /// The first error that was met.
+    /// The first read error.
     met: Option<String>,
 }
 
@@ -26,7 +26,7 @@ struct BlockedNode {
 }
 
 impl Blocked {
-    /// What is pending for a node cannot move there. The error comes back if there are too many such nodes.
+    /// Adds a node. Returns `error` if [`BLOCKED_MAX`] nodes are blocked already.
     pub(super) fn add(
         &mut self,
         tree: TreeId,
@@ -42,29 +42,30 @@ impl Blocked {
         Ok(())
     }
 
-    /// Something cannot be read.
+    /// Remembers an error if it is the first.
     pub(super) fn meet(&mut self, error: &Error) {
         self.met.get_or_insert_with(|| error.to_string());
     }
 
-    /// The first error that was met.
+    /// The first read error.
     pub(super) fn met(&self) -> Option<&str> {
         self.met.as_deref()
     }
 
-    /// Whether the child of this height at this pivot is one of them.
+    /// Whether the child of this height at this pivot is blocked.
     pub(super) fn holds(&self, tree: TreeId, height: Height, pivot: &Key) -> bool {
         self.nodes
             .iter()
             .any(|node| (node.tree, node.height) == (tree, height) && node.bounds.lo == *pivot)
     }
 
-    /// Forgets the nodes that a range delete covers: they need not be read.
+    /// Removes nodes that a range delete covers: they need not be read.
     pub(super) fn forget_within(&mut self, tree: TreeId, lo: &Key, hi: &Key) {
         self.nodes.retain(|node| !(node.tree == tree && node.is_covered(lo, hi)));
     }
 
-    /// An error if a message is for one of the nodes, and that can still not be read. Returns nodes that can.
+    /// Fails if a message is for a blocked node that still cannot be read. Removes and returns nodes that can be read
+    /// again.
     pub(super) fn refuse(
         &mut self,
         store: &Store,
@@ -90,7 +91,8 @@ impl BlockedNode {
         *lo <= self.bounds.lo && self.bounds.hi.as_ref().is_some_and(|end| end <= hi)
     }
 
-    /// Whether a message would have to come to the node itself.
+    /// Whether a message would have to reach the node itself: a point in its bounds, or a range delete that covers only
+    /// part of it.
     fn waits_for(&self, message: &RecordMessage) -> bool {
         let is_within = |lo: &Key, hi: Option<&Key>| {
             self.bounds.hi.as_ref().is_none_or(|end| lo < end)

@@ -1,4 +1,4 @@
-//! Scans in both directions: the entries of a range, leaf by leaf, with everything pending laid over.
+//! Scans in both directions: the entries of a range, leaf by leaf, with pending messages applied.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,27 +13,26 @@ use crate::ids::{Height, TreeId};
 use crate::node::{Batch, Internal, Leaf, Node, SharedInternal};
 use crate::store::{Reading, Store, Use};
 
-/// What is left of a range of keys, and what is ready of the leaves that were read at both of its ends. It
-/// holds no reference to the store, so that it can outlive a borrow; what it yields is that of the moment
-/// when its leaf was read.
+/// A scan of a range: the keys still to be read, and the entries ready at both ends. It holds no reference to the
+/// store, so it can outlive a borrow. An entry is as of the moment when its leaf was read.
 struct Leaves<T> {
     tree: TreeId,
-    /// The keys that no leaf was read for; nothing if there are none.
+    /// The keys of leaves not yet read; `None` at the end.
     rest: Option<(Key, Option<Key>)>,
-    /// Whether from the second leaf on the values of several are read at once.
+    /// Whether several leaves are prefetched at once, from the second one on.
     read_ahead: bool,
     front: Side<T>,
     back: Side<T>,
 }
 
-/// What is known at one end.
+/// The state at one end of a scan.
 struct Side<T> {
     ready: VecDeque<(Key, T)>,
-    /// Whether a leaf was read.
+    /// Whether a leaf has been read.
     begun: bool,
-    /// The keys of the leaves that were read ahead.
+    /// The keys of the prefetched leaves.
     ahead: Option<Bounds>,
-    /// Those that come behind them are being read.
+    /// The prefetch in flight, of the leaves after those.
     coming: Option<Reading>,
 }
 
@@ -44,8 +43,7 @@ impl<T> Default for Side<T> {
 }
 
 impl<T> Side<T> {
-    /// Reads some leaves, if that has not begun yet, and begins to read those behind them; those behind these will be read
-    /// soon.
+    /// Finishes the prefetch of a group, starts that of the next, and advises the device of the one after it.
     fn read_ahead(
         &mut self,
         store: &Store,
@@ -91,8 +89,8 @@ impl<T> Leaves<T> {
         self.rest = some.then_some((lo, hi));
     }
 
-    /// The next entry from an end. `stored` reads what a leaf holds of a range, `after` says what becomes of
-    /// it when a pending message is carried out.
+    /// The next entry from an end. `stored` reads the entries of a leaf in a range; `after` applies a pending message
+    /// to an entry.
     fn next(
         &mut self,
         store: &Store,
@@ -109,7 +107,7 @@ impl<T> Leaves<T> {
                 return Ok(ready);
             }
             let Some((lo, hi)) = self.rest.take() else {
-                // Where both ends meet, one yields what the other has read.
+                // Where both ends meet, each yields what the other has read.
                 return Ok(match end {
                     End::Front => self.back.ready.pop_front(),
                     End::Back => self.front.ready.pop_back(),
@@ -158,7 +156,7 @@ impl Scan {
         Scan(Leaves::new(tree, lo, hi, true))
     }
 
-    /// The same, where few are wanted: no leaf is read as a whole.
+    /// As [`Scan::new`], for a few entries: without prefetch.
     pub fn few(tree: TreeId, lo: Key, hi: Option<Key>) -> Scan {
         Scan(Leaves::new(tree, lo, hi, false))
     }
@@ -179,7 +177,7 @@ impl Scan {
     }
 }
 
-/// A scan of keys alone, with the lengths of their values: leaves are read without values.
+/// A scan of keys and the lengths of their values; values are not read.
 pub struct KeyScan(Leaves<usize>);
 
 impl KeyScan {
@@ -197,18 +195,18 @@ impl KeyScan {
     }
 }
 
-/// Where the value of a key lies.
+/// Where the value of a key is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
-    /// In a leaf that a hold uses as well.
+    /// In a leaf whose extent a hold shares.
     Shared,
-    /// In a leaf that was written after the newest hold, or is in memory alone.
+    /// In a leaf that was written after the newest hold, or is only in memory.
     Alone,
-    /// In a buffer: it has not come to its leaf.
+    /// In a buffer: the message has not reached its leaf.
     Pending,
 }
 
-/// A scan of keys that tells where their values lie: leaves are read without values.
+/// A scan of keys and of where their values are stored; values are not read.
 pub struct PlaceScan(Leaves<(usize, Lies)>);
 
 impl PlaceScan {
@@ -217,7 +215,7 @@ impl PlaceScan {
         PlaceScan(Leaves::new(tree, lo, Some(hi), false))
     }
 
-    /// The next key, and where its value lies.
+    /// The next key, and where its value is stored.
     pub fn next(&mut self, store: &Store) -> Result<Option<(Key, Lies)>> {
         let stored = |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| {
             let lies = if store.shares_leaf(leaf.id)? { Lies::Shared } else { Lies::Alone };
@@ -233,7 +231,7 @@ impl PlaceScan {
     }
 }
 
-/// A scan that borrows the store: an iterator at a cut, from both ends.
+/// A scan that borrows the store: an iterator over one state of it, from both ends.
 pub struct Cursor<'s> {
     store: &'s Store,
     scan: Scan,
@@ -260,20 +258,20 @@ impl DoubleEndedIterator for Cursor<'_> {
     }
 }
 
-/// The way from the root to a leaf: the internal nodes with the child taken, and the leaf. It ends before,
-/// without a leaf, where a range delete is pending for all keys below that are asked for.
+/// The path from the root to a leaf: the internal nodes with the index of the child taken, and the leaf. It ends early,
+/// without a leaf, at a range delete that covers all requested keys below.
 struct Way {
     above: Above,
     leaf: Option<Arc<Node>>,
-    /// The keys that it speaks of.
+    /// The requested keys that the leaf is responsible for.
     keys: Bounds,
 }
 
-/// Internal nodes on a way down from the root, each with the child taken.
+/// The internal nodes of a path from the root, each with the index of the child taken.
 type Above = Vec<(SharedInternal, usize)>;
 
 impl Way {
-    /// The way to the first or last of some keys.
+    /// The path to the first or last of some keys.
     fn down(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<Way> {
         let (above, keys, deleted) = above(store, tree, end, rest)?;
         let leaf = match above.last() {
@@ -288,14 +286,14 @@ impl Way {
         self.leaf.as_deref()?.leaf()
     }
 
-    /// Everything pending for the leaf within `[lo, hi)`.
+    /// The messages pending for the leaf within `[lo, hi)`.
     fn overlay(&self, store: &Store, lo: &[u8], hi: Option<&[u8]>) -> Result<Batch> {
         overlay(store, &self.above, lo, hi)
     }
 }
 
-/// The way to the first or last of some keys, as far as to the node above the leaf, and the keys that the leaf is responsible
-/// for of them. It ends before where these have been deleted, and says so.
+/// The path to the first or last of some keys, down to height 1; the requested keys that the leaf below is responsible
+/// for; and whether the path ended early because these keys have been deleted.
 fn above(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<(Above, Bounds, bool)> {
     let mut above = Above::new();
     let mut keys = rest.clone();
@@ -319,14 +317,14 @@ fn above(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<(Above,
     Ok((above, keys, false))
 }
 
-/// Leaves one beside another below one node, which are read together, and the way there.
+/// Consecutive leaves of one parent that are prefetched together, and the path to them.
 struct Group {
     above: Above,
     leaves: Range<usize>,
 }
 
 impl Group {
-    /// Those with the first or last of some keys, to which this is the way.
+    /// The group with the first or last of some keys, given the path to it.
     fn new(store: &Store, above: Above, end: End, rest: &Bounds) -> Option<Group> {
         let (parent, _) = above.last()?;
         let (first, past) = (parent.child_for(&rest.lo), last_child(parent, rest) + 1);
@@ -342,15 +340,15 @@ impl Group {
         self.above.last().map(|(node, _)| node)
     }
 
-    /// The keys of all of them.
+    /// The keys of all leaves of the group.
     fn keys(&self) -> Option<Bounds> {
         let parent = self.parent()?;
         let (first, last) = (self.leaves.start, self.leaves.end - 1);
         Some(Bounds { lo: parent.child_bounds(first).lo, hi: parent.child_bounds(last).hi })
     }
 
-    /// Those that a scan of some keys comes to behind them, if there are any; below another node, if need be. What cannot be
-    /// read on the way is met by whoever comes there.
+    /// The next group of a scan of some keys, possibly below another parent. Read errors on the way are dropped, since
+    /// the scan meets them again.
     fn next(&self, store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Option<Group> {
         let keys = self.keys()?;
         let rest = match end {
@@ -364,7 +362,7 @@ impl Group {
         Group::new(store, above, end, &rest).filter(|_| !deleted)
     }
 
-    /// Begins to read them, but for those that are deleted.
+    /// Starts the prefetch, without leaves that range deletes cover.
     fn read(&self, store: &Store) -> Result<Option<Reading>> {
         let Some(parent) = self.parent() else { return Ok(None) };
         let above = &self.above[..self.above.len() - 1];
@@ -377,7 +375,7 @@ impl Group {
         Ok(Some(store.read_ahead(parent.node(), wanted)))
     }
 
-    /// They will be read soon.
+    /// Advises the device that the leaves will be read.
     fn will_be_read(&self, store: &Store) {
         if let Some(parent) = self.parent() {
             store.will_read(parent, self.leaves.clone());
@@ -385,7 +383,7 @@ impl Group {
     }
 }
 
-/// Everything pending on a way within `[lo, hi)`, lowest nodes first: those hold the older messages.
+/// The messages pending on a path within `[lo, hi)`. Lower nodes hold the older messages and come first.
 fn overlay(
     store: &Store,
     above: &[(SharedInternal, usize)],
@@ -399,7 +397,7 @@ fn overlay(
     Ok(overlay)
 }
 
-/// Everything pending for a leaf that is responsible for these keys. The leaf is not read.
+/// The messages pending for the leaf that is responsible for `keys`. The leaf is not read.
 pub fn pending(store: &Store, tree: TreeId, keys: &Bounds) -> Result<Batch> {
     let mut above = Above::new();
     let mut way = Descent::new(store, tree)?;
@@ -416,7 +414,7 @@ pub fn pending(store: &Store, tree: TreeId, keys: &Bounds) -> Result<Batch> {
     Ok(pending)
 }
 
-/// The child with the last of some keys.
+/// The index of the child with the last of some keys.
 fn last_child(internal: &Internal, keys: &Bounds) -> usize {
     match &keys.hi {
         Some(hi) => internal.child_before(hi),
@@ -424,7 +422,7 @@ fn last_child(internal: &Internal, keys: &Bounds) -> usize {
     }
 }
 
-/// Whether some keys have been deleted, all of them, by what is pending in a node on the way to them.
+/// Whether a range delete pending on the path covers all of these keys.
 fn has_deleted(store: &Store, above: &[(SharedInternal, usize)], keys: &Bounds) -> Result<bool> {
     for (internal, at) in above {
         if internal.has_deleted(&store.disk, *at, keys)? {
@@ -434,7 +432,7 @@ fn has_deleted(store: &Store, above: &[(SharedInternal, usize)], keys: &Bounds) 
     Ok(false)
 }
 
-/// Entries with younger messages applied; `after` says what becomes of one.
+/// Applies younger messages to entries; `after` applies one message to an entry.
 pub fn lay_over<T>(
     stored: Vec<(Key, T)>,
     overlay: &Batch,

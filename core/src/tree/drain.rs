@@ -1,8 +1,8 @@
-//! Emptying all buffers, where blocks are short.
+//! The drain: flushes all buffers where space is short.
 //!
-//! Buffers are emptied from height 1 up, and each all the way to its leaves before the next one: below the node that is being
-//! emptied nothing is pending but what has just left it. So what a step may dirty is a path from the root to a leaf and what is
-//! beside that, and it is known before the step begins ([`Balance::next_need`]).
+//! It goes from height 1 upwards, and flushes each buffer all the way to its leaves before the next one. So below the
+//! node being drained nothing is pending but the messages that it has just flushed. A step therefore dirties at most a
+//! path from the root to a leaf and its neighbours, and [`Balance::next_need`] knows the space before the step begins.
 
 use std::sync::Arc;
 
@@ -16,33 +16,34 @@ use crate::node::{Internal, Node};
 use crate::space::Need;
 use crate::store::{Dirty, Store, Use};
 
-/// Nodes of one height whose buffers are being emptied, in the order of keys.
+/// Nodes of one height to be drained, in key order.
 struct Row {
     site: Site,
-    /// Where they end.
+    /// End of their keys.
     hi: Option<Key>,
 }
 
-/// Which buffers are emptied.
+/// Which buffers are drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emptied {
-    /// All.
+    /// All buffers.
     All,
-    /// Those that deletes wait in.
+    /// Buffers that hold deletes.
     Deletes,
 }
 
-/// How far it has come.
+/// The progress of a drain.
 pub(super) struct Drain {
     what: Emptied,
-    /// The nodes of a tree that are of one height, from the one on that is being emptied; all of lesser height are empty.
+    /// The nodes of one height of a tree, from the one being drained on. All nodes of lower heights are drained.
     row: Row,
-    /// The nodes below that a buffer is on its way through, the lowest last: more than one of a height if it has been divided.
+    /// The nodes below that a buffer is passing through, the lowest last; more than one of a height if a node has
+    /// split.
     path: Vec<Row>,
-    /// Internal nodes that may be small. They are joined when nothing is pending above them any more: a node that is joined
-    /// takes what is.
+    /// Internal nodes that may be small. They are merged after the drain, since a merge flushes the buffers above both
+    /// nodes.
     small: Vec<Site>,
-    /// Least keys of children that cannot be read, or that there is no room to change: what is pending for them stays where it is.
+    /// Pivots of children that cannot be read, or that there is no space to change: their buffers stay where they are.
     passed: Vec<Key>,
 }
 
@@ -52,7 +53,7 @@ impl Row {
         Row { site: Site { tree, key: Key::default(), height }, hi: None }
     }
 
-    /// Goes on behind a node that ends at `hi`; whether there is another.
+    /// Moves behind a node that ends at `hi`; returns whether another node follows.
     fn next(&mut self, hi: Option<&Key>) -> bool {
         let next = hi.filter(|next| self.hi.as_ref().is_none_or(|end| *next < end));
         next.inspect(|next| self.site.key = (*next).clone()).is_some()
@@ -60,7 +61,7 @@ impl Row {
 }
 
 impl Drain {
-    /// Panics if what is on its way down is not below the row, or not in order.
+    /// Panics if the path is not below the row, or not in descending order.
     pub(super) fn check_invariants(&self) {
         let Site { tree, height, .. } = self.row.site;
         assert!(height > Height(0), "leaves have no buffers");
@@ -70,19 +71,19 @@ impl Drain {
         assert!(sites().is_sorted_by(|a, b| a.height >= b.height), "it goes down");
     }
 
-    /// The node that is looked at next.
+    /// The node that the next step looks at.
     fn lowest(&self) -> &Site {
         &self.path.last().unwrap_or(&self.row).site
     }
 
-    /// The first child whose buffer is to be emptied.
+    /// The first child whose buffer is to be flushed.
     fn next_child(&self, store: &Store, internal: &Internal) -> Result<Option<usize>> {
         let is_passed = |at: usize| self.passed.contains(&internal.children()[at].pivot);
         let pending = |at: &usize| internal.pending(*at) > 0 && !is_passed(*at);
         for at in (0..internal.children().len()).filter(pending) {
             let is_meant = match self.what {
                 Emptied::All => true,
-                // What cannot be read is passed over when it is to be moved.
+                // An unreadable run is passed over when its buffer is to be flushed.
                 Emptied::Deletes => match internal.has_deletes(&store.disk, at) {
                     Err(error) if error.is_unreadable() => true,
                     found => found?,
@@ -95,7 +96,7 @@ impl Drain {
         Ok(None)
     }
 
-    /// Goes on behind a node that ends at `hi`, of which nothing is pending any more. Whether there is another.
+    /// Moves behind a drained node that ends at `hi`. Returns whether another node follows.
     fn advance(&mut self, store: &Store, hi: Option<&Key>) -> Result<bool> {
         if let Some(row) = self.path.last_mut() {
             if !row.next(hi) {
@@ -117,7 +118,8 @@ impl Drain {
 }
 
 impl Balance {
-    /// From now on what is pending moves down to the leaves, so that deletes give back the space of what they cover.
+    /// Starts a drain: buffers are flushed down to the leaves, so that deletes free the space of the entries that they
+    /// cover.
     pub fn drain(&mut self, what: Emptied) {
         self.stop_draining();
         self.emptied = 0;
@@ -130,7 +132,7 @@ impl Balance {
         });
     }
 
-    /// Leaves the buffer that would be emptied next where it is.
+    /// Skips the buffer that would be flushed next.
     pub fn pass_over_buffer(&mut self, store: &Store) -> Result<()> {
         let Some(drain) = &mut self.draining else { return Ok(()) };
         let Site { tree, key, height } = drain.lowest().clone();
@@ -149,29 +151,29 @@ impl Balance {
         Ok(())
     }
 
-    /// How many buffers have been moved down one level since emptying began last.
+    /// Buffers flushed by one level since the last drain began.
     pub fn emptied(&self) -> u64 {
         self.emptied
     }
 
-    /// Leaves it at what has been emptied so far.
+    /// Ends the drain, with the buffers flushed so far.
     pub fn stop_draining(&mut self) {
         if let Some(drain) = self.draining.take() {
             self.waiting.extend(drain.small);
         }
     }
 
-    /// Whether buffers are being emptied.
+    /// Whether a drain is in progress.
     pub fn is_draining(&self) -> bool {
         self.draining.is_some()
     }
 
-    /// Whether buffers are being emptied, and nothing is on its way down to the leaves.
+    /// Whether a drain is in progress and no buffer is on its way down.
     pub fn is_between_buffers(&self) -> bool {
         self.is_settled() && self.draining.as_ref().is_some_and(|drain| drain.path.is_empty())
     }
 
-    /// Moves one buffer down one level.
+    /// Flushes one buffer by one level.
     pub(super) fn drain_step(&mut self, store: &mut Store) -> Result<()> {
         let Some(mut drain) = self.draining.take() else { return Ok(()) };
         let Site { tree, key, height } = drain.lowest().clone();
@@ -193,7 +195,7 @@ impl Balance {
                         drop(node);
                         let height = Height(height.0 - 1);
                         match shape::move_buffer(store, id, at) {
-                            // It has changed nothing.
+                            // The failed flush has changed nothing.
                             Err(error) if error.is_unreadable() => {
                                 self.blocked.meet(&error);
                                 drain.passed.push(lo);
@@ -226,7 +228,7 @@ impl Balance {
         Ok(())
     }
 
-    /// A node of an internal height waits until all buffers are empty.
+    /// Puts off a node above the leaves until the drain ends; returns whether it does.
     pub(super) fn wait_for_drain(&mut self, site: &Site) -> bool {
         let waits = self.waits_for_drain(site);
         if let Some(drain) = self.draining.as_mut().filter(|_| waits) {
@@ -239,9 +241,9 @@ impl Balance {
         self.draining.is_some() && site.height > Height(0)
     }
 
-    /// What the next step may dirty besides what is dirty already, at the most: nothing, if it will pass over what it cannot read.
-    /// And whether some of that stays where it was as well, since a hold keeps it: then two checkpoints do not give back all that
-    /// the step has taken.
+    /// The most that the next step dirties besides nodes that are dirty already; nothing if the step will skip an
+    /// unreadable node. Also whether a hold keeps an old extent of one of these nodes: then two checkpoints do not free
+    /// all the space that the step takes.
     pub fn next_need(&self, store: &Store) -> Result<(Dirty, bool)> {
         match self.need_of_next(store) {
             Err(error) if error.is_unreadable() => Ok((Dirty::default(), false)),
@@ -263,7 +265,7 @@ impl Balance {
                 Action::Flush(at) => touched.child(&node, at)?,
             }
         } else if let Some(drain) = &self.draining {
-            // Where nothing is to be emptied the step only goes on to the next node.
+            // If nothing is to be flushed, the step only moves to the next node.
             let Site { tree, key, height } = drain.lowest();
             let node = store.node(shape::node_at(store, *tree, key, *height)?)?;
             if let Node::Internal(internal) = &*node
@@ -284,16 +286,16 @@ fn node_bytes(node: &Node) -> usize {
     }
 }
 
-/// What a step may dirty.
+/// The nodes that a step may dirty.
 struct Touched<'s> {
     store: &'s Store,
     dirty: Dirty,
-    /// Whether a hold keeps the place that one of them has.
+    /// Whether a hold keeps the extent of one of them.
     is_held: bool,
 }
 
 impl Touched<'_> {
-    /// The nodes on the way to a site, which is returned.
+    /// Adds the nodes on the path to a site; returns the node there.
     fn path(&mut self, site: &Site) -> Result<Arc<Node>> {
         let mut way = Descent::new(self.store, site.tree)?;
         while let Some(internal) = way.above(site.height) {
@@ -305,17 +307,17 @@ impl Touched<'_> {
         Ok(way.node().clone())
     }
 
-    /// The child that takes the buffer that `node` has for it. It may be divided then, and so may all nodes above it.
+    /// Adds the child that takes its buffer from `node`. The child may split then, and so may all nodes above it.
     fn child(&mut self, node: &Node, at: usize) -> Result<()> {
         let Node::Internal(internal) = node else { return Ok(()) };
         let (pending, growth) = (internal.pending(at), internal.growth_for(at).bytes as usize);
         let child = match self.store.child(internal, at) {
-            // Nothing can come to it.
+            // Such a child takes no messages.
             Err(error) if error.is_unreadable() => return Ok(()),
             child => child?,
         };
-        // What is pending in a node that is dirty has been counted there. Another one is written without what comes to the child,
-        // which may be less than all of it.
+        // If the node is dirty, its pending messages are counted already. If not, it is written without the messages
+        // that move to the child, whose count may exceed those that do.
         let is_dirty = self.store.is_dirty(internal.id);
         if !is_dirty {
             let Need { blocks, .. } = &mut self.dirty.need;
@@ -326,7 +328,8 @@ impl Touched<'_> {
         Ok(())
     }
 
-    /// Adds the nodes that a division makes when `taken` bytes come to a leaf ([`Geometry::nodes_of`](crate::store::Geometry::nodes_of)).
+    /// Adds the nodes that splits create when `taken` bytes come to a leaf
+    /// ([`Geometry::nodes_of`](crate::store::Geometry::nodes_of)).
     fn pieces(&mut self, taken: usize) {
         let nodes = self.store.geometry.nodes_of(taken as u64);
         let more = Need { blocks: 2 * nodes, maps: nodes };
@@ -334,7 +337,7 @@ impl Touched<'_> {
         self.dirty.need = self.dirty.need + more;
     }
 
-    /// The nodes beside a small one, one of which may be joined with it, and what is pending for both.
+    /// Adds the neighbours of a small node, one of which may be merged with it, and the messages pending for both.
     fn neighbours(&mut self, site: &Site) -> Result<()> {
         let above = Site { height: Height(site.height.0 + 1), ..site.clone() };
         let parent = shape::node_at(self.store, above.tree, &above.key, above.height)?;
@@ -348,7 +351,7 @@ impl Touched<'_> {
         Ok(())
     }
 
-    /// A node may become dirty, and `more` bytes longer.
+    /// Adds a node that may become dirty, and `more` bytes longer.
     fn add(&mut self, node: &Node, more: usize) {
         if !self.store.is_dirty(node.id()) {
             let need = node.need_when_changed(self.store.geometry.basement_size as usize);

@@ -1,4 +1,4 @@
-//! Why a key has the value that it has: the way from the root to its leaf, and every message on it.
+//! Explains why a key has its value: the path from the root to its leaf, and every message on it.
 
 use bytes::Bytes;
 
@@ -9,42 +9,42 @@ use crate::ids::*;
 use crate::node::{Node, Pending};
 use crate::store::{Store, Use};
 
-/// How a value comes about.
+/// The explanation of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The nodes on the way, the root first.
+    /// The nodes of the path, the root first.
     pub way: Vec<Stop>,
-    /// What the leaf says.
+    /// The value in the leaf.
     pub stored: Option<Bytes>,
-    /// What a read returns.
+    /// The value that a read returns.
     pub value: Option<Bytes>,
 }
 
-/// A node on the way.
+/// A node of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// Its name.
+    /// Its id.
     pub node: NodeId,
     /// Its height.
     pub height: Height,
     /// The keys that it is responsible for.
     pub bounds: Bounds,
-    /// Where it is on the device; nothing if it is in memory only.
+    /// Its table entry; `None` if it is only in memory.
     pub entry: Option<Entry>,
-    /// Of an internal node: which of its children the way goes on to.
+    /// For an internal node, the child that the path takes.
     pub chosen: Option<Chosen>,
-    /// Its messages for the key, the oldest first, each with the value that it leaves.
+    /// Its messages for the key, the oldest first, each with the value after it.
     pub messages: Vec<(Pending, Option<Bytes>)>,
 }
 
 /// The child of a node that is responsible for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Which of them, from 0.
+    /// Its index, from 0.
     pub index: usize,
-    /// Of how many.
+    /// Number of children of the node.
     pub children: usize,
-    /// Its name.
+    /// Its id.
     pub child: NodeId,
     /// The keys between the pivots on either side.
     pub bounds: Bounds,
@@ -82,7 +82,7 @@ pub fn explain(store: &Store, tree: TreeId, key: &[u8]) -> Result<Explanation> {
             }
         }
     };
-    // What is lower is older.
+    // Lower nodes hold older messages.
     let mut value = stored.clone();
     for (message, after) in way.iter_mut().rev().flat_map(|stop| &mut stop.messages) {
         value = message.deed.carried_out(value);

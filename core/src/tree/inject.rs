@@ -1,15 +1,14 @@
-//! Injection: messages enter a tree.
+//! Injection: puts messages into a tree.
 //!
-//! A message goes into the root. It may skip levels where nothing is pending for its path, if the
-//! child is in memory and dirty: then it overtakes nothing older, and dirties nothing new (promotion,
-//! BetrFS 0.2 §2.1). A sequential write so reaches its leaf at once, and is written once. Nodes that
-//! become too large wait in the [`Balance`].
+//! A message goes into the root. It skips a level if nothing is pending there on its path, and if the child is in
+//! memory and dirty. Then it overtakes no older message, and dirties no clean node (promotion, BetrFS 0.2 §2.1). So a
+//! sequential write reaches its leaf at once, and is written once. Nodes that become too large are queued in the
+//! [`Balance`].
 //!
-//! A node that range deletes alone have made too large by a little waits for what comes after them: however
-//! much they cover, they take no time.
+//! A node that is slightly too large because of range deletes alone is not queued until other messages come. So a range
+//! delete takes constant time, however much it covers.
 //!
-//! Messages between two range deletes go in the order of their keys: a node looks at each of its children
-//! once.
+//! Messages between two range deletes are sorted by key, so that each child of a node is looked at once.
 
 use super::{Balance, shape};
 use crate::error::{Error, Result};
@@ -19,12 +18,12 @@ use crate::node::{Internal, Item, Leaf, Node};
 use crate::store::Store;
 use crate::tuning::PAST_ROOT_MIN;
 
-/// A message and its number.
+/// A message and its MSN.
 #[derive(Clone, Copy)]
 struct Numbered<'m> {
     msn: Msn,
     message: &'m RecordMessage,
-    /// The same, if it is for one key.
+    /// The message as an item, if it is for one key.
     point: Option<Item<'m>>,
     /// The first bytes of the key.
     head: u64,
@@ -39,22 +38,23 @@ impl<'m> Numbered<'m> {
         Numbered { msn, message, point, head }
     }
 
-    /// The bytes of the value that it may make, besides its own.
+    /// The bytes of the value that the message may create, besides its own.
     fn growth(&self) -> usize {
         self.point.map_or(0, |item| item.growth())
     }
 }
 
-/// Messages of one operation, and in which order they enter the trees, which can be known before anybody looks at these.
+/// Messages of one operation, and the order in which they enter each tree. The order does not depend on the trees, so
+/// it is made before they are locked.
 pub struct Ordered {
-    /// As they came.
+    /// In their original order.
     pub messages: Vec<RecordMessage>,
-    /// For each tree which they are, with the first bytes of their keys.
+    /// For each tree, its messages as the first bytes of their keys and their indexes, in order.
     orders: [Vec<(u64, u32)>; 2],
 }
 
 impl Ordered {
-    /// Messages as they came, of which there are at most as many as a record may have.
+    /// Takes messages in their original order, at most as many as a record may have.
     pub fn new(messages: Vec<RecordMessage>) -> Ordered {
         let orders = TreeId::ALL.map(|tree| {
             let own = messages.iter().zip(0..).filter(|(message, _)| message.tree() == tree);
@@ -70,7 +70,7 @@ impl Ordered {
     }
 }
 
-/// Injects messages with their values; they have the MSNs from `first` on.
+/// Injects messages with their values, with MSNs from `first` on.
 pub fn inject(
     store: &mut Store,
     balance: &mut Balance,
@@ -102,8 +102,7 @@ pub fn inject(
     Ok(())
 }
 
-/// Puts messages in the order of their keys, those for one key as they came, and none before or behind a
-/// range delete.
+/// Sorts messages by key. Messages for one key keep their order, and no message crosses a range delete.
 fn sort(messages: &mut [Numbered<'_>]) {
     for part in messages.split_mut(|numbered| numbered.message.is_range()) {
         let mut order: Vec<(u64, u32)> = part.iter().map(|m| m.head).zip(0..).collect();
@@ -115,22 +114,22 @@ fn sort(messages: &mut [Numbered<'_>]) {
     }
 }
 
-/// Puts messages, each given by the first bytes of its key and its place, which grows, in the order of their keys. Whether they
-/// were in another.
+/// Sorts messages, each given by the first bytes of its key and its index, by key. Indexes ascend at first. Returns
+/// whether the order changed.
 fn put_in_order<'k>(order: &mut [(u64, u32)], key: impl Fn(u32) -> &'k Key) -> bool {
     let full = |(head, at): &(u64, u32)| (*head, key(*at));
     if order.is_sorted_by_key(full) {
         return false;
     }
     order.sort_unstable();
-    // Few keys begin with the same bytes.
+    // Only few keys share their first bytes.
     for same in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
         same.sort_by_key(|(_, at)| key(*at));
     }
     true
 }
 
-/// Injects messages into a node, and those that may skip it into its children.
+/// Injects messages into a node, or into its children where they may skip it.
 fn inject_into(
     store: &mut Store,
     balance: &mut Balance,
@@ -170,28 +169,28 @@ fn inject_into(
         balance.look_at(tree, &lo, height);
     }
     for (child, mut messages) in plan.passed {
-        // They may have stood before and behind range deletes that are not for this child.
+        // Range deletes for other children may have split these messages into several sorted pieces.
         sort(&mut messages);
         inject_into(store, balance, child, &messages)?;
     }
     Ok(())
 }
 
-/// Where the messages for an internal node go.
+/// The destinations of messages for an internal node.
 #[derive(Default)]
 struct Plan<'a, 'm> {
-    /// Those that stay in the node: points for one child each, or a range delete.
+    /// Messages that stay in the node: points for one child each, or a range delete.
     kept: Vec<(usize, &'a [Numbered<'m>])>,
-    /// Those that go on, each to its child.
+    /// Messages that skip the node, by child.
     passed: Vec<(NodeId, Vec<Numbered<'m>>)>,
 }
 
-/// The way to a child.
+/// The state of one child.
 #[derive(Clone, Copy, Default)]
 struct Way {
-    /// Whether messages may go to it at once, once that has been looked at.
+    /// Whether messages may skip to it; `None` before that has been checked.
     open: Option<bool>,
-    /// Which of those that pass is its, and the bytes of the values that they may make.
+    /// The index in `passed` of its messages.
     passed: Option<usize>,
     growth: usize,
 }
@@ -219,7 +218,7 @@ impl<'a, 'm> Plan<'a, 'm> {
                 }
                 RecordMessage::RangeDelete(_, lo, hi) => {
                     plan.kept.push((0, &rest[..1]));
-                    // What comes after it must not overtake it; what came before is below it.
+                    // Later messages must not overtake it; earlier ones are already below it.
                     for at in internal.children_within(lo, hi) {
                         ways[at].open = Some(false);
                     }
@@ -231,7 +230,7 @@ impl<'a, 'm> Plan<'a, 'm> {
         Ok(plan)
     }
 
-    /// Lets messages for child `at` go on to it; how many of them.
+    /// Lets messages for child `at` skip to it; returns how many do.
     fn pass(
         &mut self,
         store: &Store,
@@ -266,8 +265,8 @@ impl<'a, 'm> Plan<'a, 'm> {
     }
 }
 
-/// Whether there are many messages for a node, but few for each of its children: they are brought down with
-/// more of their kind.
+/// Whether a node would get many messages, but few for each of its children. Such messages stay above, and move down
+/// later in larger batches.
 fn is_scattered(node: &Node, messages: &[Numbered<'_>]) -> bool {
     let (Node::Internal(internal), [first, .., last]) = (node, messages) else { return false };
     let [first, last] = [first, last].map(|m| internal.child_for(m.message.key()));

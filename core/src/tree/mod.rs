@@ -1,5 +1,5 @@
-//! The Bε-tree: messages go in at the root and move down in batches; queries overlay what is pending
-//! on what the leaves hold, and change nothing.
+//! The Bε-tree: messages enter at the root and are flushed in batches. Queries apply pending messages to the entries of
+//! leaves, and change nothing.
 
 mod balance;
 mod blocked;
@@ -35,7 +35,7 @@ pub fn create(store: &mut Store, tree: TreeId) {
 
 /// The value of `key`.
 ///
-/// Walking down, the youngest messages come first: updates gather, and whatever else there is decides.
+/// The descent meets the youngest messages first. It collects updates until a put or a delete decides.
 pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
     store.lost.check_key(tree, key)?;
     let mut way = Descent::new(store, tree)?;

@@ -1,7 +1,7 @@
-//! Dropping leaves that range deletes cover, without reading them (leaf pruning, BetrFS 0.2 §5.2).
+//! Pruning: drops leaves that range deletes cover, without reading them (leaf pruning, BetrFS 0.2 §5.2).
 //!
-//! Each range delete is led down to the leaves in steps that look at one node. What is left of them at a checkpoint stands in
-//! the superblock, since range deletes may wait below nodes that say nothing of them.
+//! Each range delete moves down to the leaves in steps that look at one node. The superblock of a checkpoint lists the
+//! prunes left, since range deletes may be pending in nodes that no later step would look at.
 
 use super::balance::Balance;
 use super::shape;
@@ -13,18 +13,19 @@ use crate::node::Node;
 use crate::store::Store;
 use crate::tuning::PRUNES_WAITING;
 
-/// A range delete on its way down to the leaves that it covers: one level after the other, and each from
-/// the lower end on. When all have been dropped, their parents are merged.
+/// A range delete on its way to the leaves that it covers: level by level, and on each level from the lowest key on.
+/// When all leaves have been dropped, their parents are merged.
 pub(super) struct Prune {
     tree: TreeId,
     lo: Key,
     hi: Key,
-    /// The height and a key of the next node, the root at first; in the end, leaves that are left.
+    /// Height and a key of the next node; at first `None`, for the root. At the end, height and key of leaves that are
+    /// left.
     at: Option<(Height, Key)>,
 }
 
 impl Prune {
-    /// Makes the range hold another as well.
+    /// Extends the range to include another one.
     fn extend(&mut self, lo: &Key, hi: &Key) {
         self.lo = self.lo.clone().min(lo.clone());
         self.hi = self.hi.clone().max(hi.clone());
@@ -33,7 +34,7 @@ impl Prune {
 }
 
 impl Balance {
-    /// The same, with what was left to prune when the superblock was written.
+    /// As the balance, with the prunes that the superblock lists.
     pub fn with_prunes(mut self, ranges: &[PruneRange]) -> Balance {
         for PruneRange { tree, lo, hi } in ranges {
             self.add_prune(*tree, lo, hi, usize::MAX);
@@ -41,13 +42,13 @@ impl Balance {
         self
     }
 
-    /// A range delete has entered the root: it may cover whole leaves.
+    /// Queues a range delete that has entered the root: it may cover whole leaves.
     pub(super) fn prune_within(&mut self, tree: TreeId, lo: &Key, hi: &Key) {
         self.blocked.forget_within(tree, lo, hi);
         self.add_prune(tree, lo, hi, PRUNES_WAITING);
     }
 
-    /// Where `most` wait, the last one of the tree is made to hold this one as well.
+    /// Queues a range. If `most` are queued, the last one of the tree is extended instead.
     fn add_prune(&mut self, tree: TreeId, lo: &Key, hi: &Key, most: usize) {
         let is_full = self.pruning.len() >= most;
         match self.pruning.iter_mut().rfind(|prune| is_full && prune.tree == tree) {
@@ -56,7 +57,7 @@ impl Balance {
         }
     }
 
-    /// The ranges in which leaves may be left that range deletes cover: as they are, or one for each tree.
+    /// The ranges that may hold covered leaves: as queued, or one for each tree if there are more than [`PRUNES_MAX`].
     pub fn prunes_left(&self) -> Vec<PruneRange> {
         let most = if self.pruning.len() > PRUNES_MAX { 1 } else { PRUNES_MAX };
         let mut left = Balance::default();
@@ -66,13 +67,13 @@ impl Balance {
         left.pruning.iter().filter_map(|p| PruneRange::holding(p.tree, &p.lo, &p.hi)).collect()
     }
 
-    /// Whether there may be leaves that can be dropped.
+    /// Whether a prune is queued.
     pub fn can_prune(&self) -> bool {
         !self.pruning.is_empty()
     }
 
-    /// Drops leaves below one node that range deletes cover, or moves range deletes to one node from that
-    /// above it, on their way to such leaves. Returns how many leaves are dropped.
+    /// Drops covered leaves below one node, or flushes range deletes towards such leaves into one node. Returns the
+    /// number of dropped leaves.
     pub fn prune(&mut self, store: &mut Store) -> Result<u64> {
         let Some(prune) = self.pruning.pop() else { return Ok(0) };
         let dropped = self.prune_step(store, prune);

@@ -1,8 +1,8 @@
-//! Splitting, merging, growing and shrinking.
+//! Splits and merges of nodes, and changes of the height of a tree.
 //!
-//! A node is found by a key and a height, from the root: names of parents are not kept, so nothing
-//! goes stale when an ancestor splits on the way. The buffer above a node is empty when it splits, and
-//! the buffers above both are emptied before two nodes merge. The root's id never changes.
+//! Nodes are found by a key and a height, from the root. Ids of parents are not kept, so no reference goes stale when
+//! an ancestor splits meanwhile. The buffer for a node is empty when it splits, and the buffers for both nodes are
+//! emptied before a merge. The root's id never changes.
 
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ pub(crate) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -
     Ok(Descent::new(store, tree)?.to(key, height)?.id())
 }
 
-/// Where the first node ends that cannot be read on the way to one of height `height`; nothing if that is the last one, or if all
-/// can be read.
+/// The end of the first unreadable node on the path to one of height `height`; `None` if that node is the last one. If
+/// all can be read, the end of the node found.
 pub(super) fn unreadable_until(
     store: &Store,
     tree: TreeId,
@@ -54,11 +54,12 @@ fn parent_of(
     Ok(parent.map(|internal| (internal.id, internal.child_for(key))))
 }
 
-/// Takes the buffer of child `at` out of node `id` and applies it to the child. Returns the child and its
-/// pivot. A leaf that a range delete covers as a whole is not read (leaf pruning, BetrFS 0.2 §5.2).
+/// Flushes the buffer for child `at` of node `id` to the child. Returns the child and its pivot. A leaf that a range
+/// delete covers entirely is not read (leaf pruning, BetrFS 0.2 §5.2).
 ///
-/// A leaf takes updates only until they have made values of some leaves: a short patch may make a long
-/// value. What is left waits in the open run; it may do so when the leaf is split, not when it is merged.
+/// A leaf takes updates only until they have created values worth
+/// [`Geometry::growth_at_once`](crate::store::Geometry::growth_at_once) bytes: a short patch may create a long value.
+/// The other messages stay in the open run. They may stay there when the leaf splits, but not when it is merged.
 pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(NodeId, Key)> {
     let internal = store.internal(id)?;
     let (child, pivot) = (internal.children()[at].id, internal.children()[at].pivot.clone());
@@ -68,7 +69,7 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
     }
     let (tree, height, bounds) = (internal.tree, internal.height, internal.child_bounds(at));
     if height == Height(1) && internal.has_ranges(at) {
-        // They may have been written and forgotten since.
+        // They may have been written and evicted since.
         internal.load_ranges(&store.disk)?;
     }
     let pruned = height == Height(1) && internal.is_pruned(at);
@@ -76,8 +77,8 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
         store.child(&internal, at)?;
     }
     drop(internal);
-    // Whatever can fail comes first: a message that is in neither node would be lost. What a pending
-    // message deletes may go before it.
+    // All that can fail comes first: a message that is in neither node would be lost. Entries that a pending message
+    // deletes may go before it.
     match pruned {
         true => store.empty_leaf(child, tree, bounds)?,
         false => open_leaf(store, child)?,
@@ -98,8 +99,8 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
     Ok((child, pivot))
 }
 
-/// Whether what is pending for the node of height `height` on the way to `key` could move to it: an error if something cannot be
-/// read. Nothing changes.
+/// Checks that the buffer for the node of height `height` on the path to `key` could be flushed. Fails if something
+/// cannot be read. Changes nothing.
 pub(super) fn try_flush(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<()> {
     let Some((parent, at)) = parent_of(store, tree, key, height)? else { return Ok(()) };
     let internal = store.internal(parent)?;
@@ -116,7 +117,7 @@ pub(super) fn try_flush(store: &Store, tree: TreeId, key: &[u8], height: Height)
     copy.take_buffer(&store.disk, at, usize::MAX).map(drop)
 }
 
-/// Reads a root that is a leaf: messages come to it at once.
+/// Opens a root that is a leaf: injected messages change it directly.
 pub(super) fn open_root(store: &mut Store, tree: TreeId) -> Result<()> {
     match &*store.root(tree)? {
         Node::Leaf(leaf) if !leaf.is_open() => open_leaf(store, tree.root()),
@@ -124,7 +125,7 @@ pub(super) fn open_root(store: &mut Store, tree: TreeId) -> Result<()> {
     }
 }
 
-/// Whether `[lo, hi)` holds all keys of a leaf. Leaves are not looked at.
+/// Whether `[lo, hi)` covers a leaf entirely. No leaf is read.
 pub(super) fn covers_leaves(store: &Store, tree: TreeId, lo: &Key, hi: &Key) -> Result<bool> {
     let mut way = Descent::new(store, tree)?;
     while let Some(internal) = way.above(Height(0)) {
@@ -137,7 +138,7 @@ pub(super) fn covers_leaves(store: &Store, tree: TreeId, lo: &Key, hi: &Key) -> 
             return Ok(children.into_iter().any(inside));
         }
         if children.len() == 2 {
-            // The leaves at the boundary.
+            // The two leaves at the boundary may be covered.
             return Ok(true);
         }
         way.enter(children.start, Use::Other)?;
@@ -145,22 +146,22 @@ pub(super) fn covers_leaves(store: &Store, tree: TreeId, lo: &Key, hi: &Key) -> 
     Ok(false)
 }
 
-/// Makes one empty leaf of leaves one beside another below node `id`, all of whose keys are deleted: none of
-/// them is read (leaf pruning, BetrFS 0.2 §5.2).
+/// Replaces consecutive leaves below node `id`, all of whose keys are deleted, by one empty leaf. No leaf is read (leaf
+/// pruning, BetrFS 0.2 §5.2).
 pub(super) fn collapse(store: &mut Store, id: NodeId, leaves: Range<usize>) -> Result<()> {
     let internal = store.internal(id)?;
     let (tree, lo) = (internal.tree, internal.children()[leaves.start].pivot.clone());
     let bounds = Bounds { lo, hi: internal.child_bounds(leaves.end - 1).hi };
     let ids: Vec<NodeId> = internal.children()[leaves.clone()].iter().map(|c| c.id).collect();
     drop(internal);
-    // Whatever can fail comes first.
+    // All that can fail comes first.
     ids.iter().try_for_each(|leaf| store.expect_leaf(*leaf, tree))?;
     store.edit_internal(id, |internal, disk| internal.collapse(disk, leaves))?;
     store.empty_leaf(ids[0], tree, bounds)?;
     ids[1..].iter().try_for_each(|leaf| store.discard_leaf(*leaf, tree))
 }
 
-/// Brings all entries of a leaf into memory.
+/// Reads all entries of a leaf.
 fn open_leaf(store: &mut Store, id: NodeId) -> Result<()> {
     store.edit(id, |node, disk| match node {
         Node::Leaf(leaf) => leaf.open(disk),
@@ -168,8 +169,8 @@ fn open_leaf(store: &mut Store, id: NodeId) -> Result<()> {
     })
 }
 
-/// Empties the buffer above the node of this height on the way to `key`, which is going to be split; or at
-/// least the part in sealed runs, where messages are kept by child.
+/// Flushes the buffer for the node of this height on the path to `key`, which is going to split. At least the sealed
+/// runs are emptied, since their messages are stored by child.
 fn empty_above(store: &mut Store, tree: TreeId, key: &[u8], height: Height) -> Result<()> {
     if let Some((parent, at)) = parent_of(store, tree, key, height)? {
         move_buffer(store, parent, at)?;
@@ -177,7 +178,7 @@ fn empty_above(store: &mut Store, tree: TreeId, key: &[u8], height: Height) -> R
     Ok(())
 }
 
-/// Splits the leaf that `key` belongs to if it is too large.
+/// Splits the leaf that is responsible for `key` if it is too large.
 pub(super) fn split_leaf(
     store: &mut Store,
     balance: &mut Balance,
@@ -212,8 +213,8 @@ pub(super) fn split_leaf(
     link(store, balance, tree, &bounds.lo, Height(0), parent, edges)
 }
 
-/// Where new nodes beside one of this height are to be hung in: its parent, which stays in memory, and its
-/// place there; or the name for a node that takes over the root's content.
+/// The place of new edges beside a node of some height: its parent, which stays in memory, and the index there; or, at
+/// the root, an id for the node that takes over the root's content.
 enum Above {
     Parent(NodeId, usize),
     Nothing(NodeId),
@@ -233,7 +234,7 @@ fn parent_to_change(store: &mut Store, tree: TreeId, key: &[u8], height: Height)
     }
 }
 
-/// Hangs new nodes of this height in beside the one that `key` belongs to.
+/// Adds edges to new nodes of this height, beside the node that is responsible for `key`.
 fn link(
     store: &mut Store,
     balance: &mut Balance,
@@ -257,7 +258,7 @@ fn link(
     split_if_wide(store, balance, parent, key)
 }
 
-/// Divides the internal node on the way to `key` if it is too wide. It stays so if its buffers cannot be read.
+/// Splits the internal node on the path to `key` if it is too wide. If its buffers cannot be read, it stays wide.
 fn split_if_wide(store: &mut Store, balance: &mut Balance, id: NodeId, key: &Key) -> Result<()> {
     if !is_wide(store, id)? {
         return Ok(());
@@ -274,8 +275,8 @@ pub(super) fn raise(store: &mut Store, tree: TreeId) -> Result<()> {
     grow(store, tree, Height(0), left, Vec::new())
 }
 
-/// The root's content moves to a new node, `left`, and the root goes up one level; there are more children
-/// if it has been split.
+/// Moves the root's content to a new node, `left`, and raises the root by one level. `edges` are further children, if
+/// the root has split.
 fn grow(
     store: &mut Store,
     tree: TreeId,
@@ -335,7 +336,7 @@ fn split_internal(
     link(store, balance, tree, &lo, height, parent, edges)
 }
 
-/// Brings the messages of sealed runs into memory and frees their places.
+/// Reads the messages of sealed runs into the open run, and frees the extents of those runs.
 fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
     if store.node(id)?.height() == Height(0) {
         return Ok(());
@@ -345,7 +346,7 @@ fn unseal(store: &mut Store, id: NodeId) -> Result<()> {
     freed.into_iter().try_for_each(|retired| store.space.retire(retired, now))
 }
 
-/// Joins the node of this height on the way to `key` with a neighbour, if there is one that fits.
+/// Merges the node of this height on the path to `key` with a neighbour, if a neighbour fits.
 pub(super) fn merge(
     store: &mut Store,
     balance: &mut Balance,
@@ -356,7 +357,7 @@ pub(super) fn merge(
     let Some((parent, at)) = parent_of(store, tree, key, height)? else { return Ok(()) };
     let count = children_of(store, parent)?;
     if count < 2 {
-        // It has no neighbour before its parent finds one.
+        // The parent's merge gives it a neighbour.
         balance.look_at(tree, key, Height(height.0 + 1));
         return shrink(store, balance, tree);
     }
@@ -369,7 +370,7 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// Joins children `left` and `left + 1` of node `parent`.
+/// Merges children `left` and `left + 1` of node `parent`.
 fn join(
     store: &mut Store,
     balance: &mut Balance,
@@ -389,7 +390,7 @@ fn join(
     for id in [left_id, right_id] {
         unseal(store, id)?;
     }
-    // Whatever can fail comes first: entries that are in neither node would be lost.
+    // All that can fail comes first: entries that are in neither node would be lost.
     open_leaf(store, left_id)?;
     open_leaf(store, right_id)?;
     store.prepare_to_discard(right_id)?;
@@ -410,10 +411,10 @@ fn join(
         Ok(())
     })?;
     let lo = store.node(left_id)?.bounds().lo.clone();
-    // Its parent has a child less.
+    // The parent has one child less.
     balance.look_at(tree, &lo, Height(height.0 + 1));
     if let Some(below) = height.0.checked_sub(1) {
-        // A child that had no neighbour may have one now.
+        // A child without a neighbour may have one now.
         balance.look_at(tree, &boundary, Height(below));
         balance.look_at(tree, &lo, Height(below));
         split_if_wide(store, balance, left_id, &lo)?;
@@ -422,11 +423,11 @@ fn join(
     if children_of(store, parent)? == 1 { shrink(store, balance, tree) } else { Ok(()) }
 }
 
-/// Whether children `left` and `left + 1` would make one node of three quarters at the most. One that is
-/// empty fits to any, and so does a node with a single child: both are divided anew.
+/// Whether children `left` and `left + 1` together fill at most 3/4 of a node. An empty one fits any neighbour, and so
+/// does a node with a single child: the merged node may split again.
 fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
     let internal = store.internal(parent)?;
-    // A leaf that range deletes cover is empty once its buffer has come down, and nobody has to read it.
+    // A leaf that range deletes cover is empty once its buffer is flushed, so it is not read.
     let has_ranges = internal.has_ranges(left) || internal.has_ranges(left + 1);
     if internal.height == Height(1) && has_ranges {
         internal.load_ranges(&store.disk)?;
@@ -451,12 +452,13 @@ fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
     })
 }
 
-/// Whether something is pending in node `id` for its child `at`.
+/// Whether messages for child `at` are pending in node `id`.
 fn is_pending(store: &Store, id: NodeId, at: usize) -> Result<bool> {
     Ok(store.internal(id)?.pending(at) > 0)
 }
 
-/// Whether an internal node has more children than it may have, or longer edges to enough of them.
+/// Whether an internal node has too many children, or edges with too many bytes and more than [`CHILDREN_MIN`]
+/// children.
 fn is_wide(store: &Store, id: NodeId) -> Result<bool> {
     let (most, bytes_max) = store.geometry.edges_max();
     let internal = store.internal(id)?;
@@ -468,7 +470,7 @@ fn children_of(store: &Store, id: NodeId) -> Result<usize> {
     Ok(store.node(id)?.internal().map_or(0, |internal| internal.children().len()))
 }
 
-/// A root with one child takes over the child's content, as long as there is only one.
+/// While the root has one child, the root takes over that child's content.
 fn shrink(store: &mut Store, balance: &mut Balance, tree: TreeId) -> Result<()> {
     let root = tree.root();
     while children_of(store, root)? == 1 {
@@ -498,7 +500,7 @@ fn shrink(store: &mut Store, balance: &mut Balance, tree: TreeId) -> Result<()> 
             *root = node;
             Ok(())
         })?;
-        // It may hold more than a root does.
+        // The content may exceed the root's limits.
         balance.look_at(tree, &Key::default(), height);
     }
     Ok(())

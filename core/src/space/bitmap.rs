@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// One bit a block.
+/// A bitmap with one bit for each block.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bitmap {
     words: Vec<u64>,
@@ -11,33 +11,33 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// `len` clear bits.
+    /// A bitmap of `len` clear bits.
     pub fn new(len: u64) -> Bitmap {
         Bitmap { words: vec![0; len.div_ceil(64) as usize], len, set: 0 }
     }
 
-    /// More bits, which are clear.
+    /// Grows the bitmap to `len` bits; the new ones are clear.
     pub fn grow(&mut self, len: u64) {
         self.words.resize(len.div_ceil(64) as usize, 0);
         self.len = self.len.max(len);
     }
 
-    /// How many bits there are.
+    /// Number of bits.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no bits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many bits are set.
+    /// Number of set bits.
     pub fn set_count(&self) -> u64 {
         self.set
     }
 
-    /// Panics if the count is not that of the bits, or a bit behind the last one is set.
+    /// Panics if the count of set bits is wrong, or if a bit past the end is set.
     pub fn check_invariants(&self) {
         let set: u64 = self.words.iter().map(|word| u64::from(word.count_ones())).sum();
         assert_eq!(self.set, set, "bits that are set");
@@ -45,13 +45,13 @@ impl Bitmap {
         assert!(rest.is_none_or(|word| word >> (self.len % 64) == 0), "a bit behind the last one");
     }
 
-    /// Whether all bits that are set here are set in another one of the same length.
+    /// Whether every bit set here is also set in `other`, of the same length.
     pub fn is_within(&self, other: &Bitmap) -> bool {
         let mut words = self.words.iter().zip(&other.words);
         self.len == other.len && words.all(|(own, other)| own & !other == 0)
     }
 
-    /// How many bits are clear.
+    /// Number of clear bits.
     pub fn clear_count(&self) -> u64 {
         self.len - self.set
     }
@@ -97,7 +97,7 @@ impl Bitmap {
         }
     }
 
-    /// The rows of clear bits among these: first bit and length.
+    /// The runs of clear bits in a range: first bit and length.
     pub fn clear_runs(&self, bits: Range<u64>) -> impl Iterator<Item = (u64, u64)> + '_ {
         let Range { start: mut at, end } = bits;
         std::iter::from_fn(move || {
@@ -107,8 +107,8 @@ impl Bitmap {
         })
     }
 
-    /// These bits by words, each shifted so that it begins with the first of them that lies in it: ones where they are clear, and
-    /// zeros behind the last; and how many of them the word has.
+    /// The bits of a range by words: ones where bits are clear, zeros past the range, and the number of bits in the
+    /// word. Each word is shifted so that its lowest bit is the first bit of the range in it.
     pub fn clear_words(&self, bits: Range<u64>) -> impl Iterator<Item = (u64, u32)> + '_ {
         let Range { start: mut at, end } = bits;
         std::iter::from_fn(move || {
@@ -130,7 +130,7 @@ impl Bitmap {
         })
     }
 
-    /// Sets all bits that are set in another bitmap, as far as there are any.
+    /// Sets all bits that are set in `other`, as far as this bitmap reaches.
     pub fn join(&mut self, other: &Bitmap) {
         for (start, count) in other.set_runs() {
             let end = (start + count).min(self.len);
@@ -143,7 +143,7 @@ impl Bitmap {
         self.find(from..self.len, 0)
     }
 
-    /// The first bit among these that is set in the words, or with all ones in `flip` the first that is clear.
+    /// The first set bit of a range; with all ones in `flip`, the first clear one.
     fn find(&self, bits: Range<u64>, flip: u64) -> Option<u64> {
         let mut at = bits.start;
         while at < bits.end {
@@ -157,7 +157,7 @@ impl Bitmap {
         None
     }
 
-    /// The first of `count` clear bits in a row, at or after `from`.
+    /// The first of `count` consecutive clear bits, at or after `from`.
     pub fn find_clear(&self, from: u64, count: u64) -> Option<u64> {
         let mut start = from;
         let mut at = from;

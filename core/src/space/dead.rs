@@ -1,7 +1,7 @@
-//! Dead lists: what holds keep of what nothing younger uses (Backlog §4: From and To, joined).
+//! Dead lists: extents that holds keep, and that nothing younger uses.
 //!
-//! A list is a stack. Records are pushed to its newest page, which is written anew at each checkpoint that has changed it, and popped
-//! from there. Pages of lists are not kept by holds: they are given back like anything else.
+//! A list is a stack of records in pages. Records are pushed to and popped from the newest page. Each checkpoint writes
+//! that page to a new place if it has changed. Holds do not keep pages of dead lists; they are freed like other blocks.
 
 use super::{Owner, Retired, Space};
 use crate::disk::Disk;
@@ -11,47 +11,47 @@ use crate::format::{Birth, Dead, DeadList, DeadPage, PagePointer};
 use crate::ids::*;
 use crate::page;
 
-/// A list that can be changed.
+/// A dead list that can be changed.
 #[derive(Clone, Debug, Default)]
 pub struct DeadStack {
-    /// What it comes to, with what is in memory alone. Its newest page is the one that was written last.
+    /// The totals, including records that are only in memory. `newest` is the page that was written last.
     list: DeadList,
     /// The newest page, if it is in memory.
     open: Option<Open>,
 }
 
-/// The newest page of a list.
+/// The newest page of a list, in memory.
 #[derive(Clone, Debug)]
 struct Open {
     previous: Option<PagePointer>,
     dead: Vec<Dead>,
-    /// Where it was when it was written last.
+    /// Where it was written last.
     was: Option<PagePointer>,
-    /// Whether it has changed since.
+    /// Whether it has changed since then.
     changed: bool,
 }
 
 impl DeadStack {
-    /// A list that is on disk.
+    /// A list that is stored on disk.
     pub fn stored(list: DeadList) -> DeadStack {
         DeadStack { list, open: None }
     }
 
-    /// How many records it has.
+    /// Number of records.
     pub fn records(&self) -> u64 {
         self.list.records
     }
 
-    /// At most how many pages are written for it if `more` records come.
+    /// The most pages that are written for it if `more` records are pushed.
     pub fn pages_max(&self, more: u64) -> u64 {
         match more {
             0 => self.open.as_ref().is_some_and(|open| open.changed).into(),
-            // Those on the newest page may be written again.
+            // The records of the newest page may be written again.
             _ => 1 + more.div_ceil(DEAD_PER_PAGE as u64),
         }
     }
 
-    /// Reads its newest page, if it is not in memory: then [`DeadStack::pop`] does not fail for that.
+    /// Reads the newest page, so that a later [`DeadStack::pop`] does not fail by reading.
     fn open(&mut self, space: &Space, volume: VolumeId) -> Result<()> {
         if self.open.is_none() && self.list.newest.is_some() {
             let mut pages = DeadPages::new(&space.disk, volume, self.list);
@@ -63,9 +63,9 @@ impl DeadStack {
         Ok(())
     }
 
-    /// Adds a record.
+    /// Pushes a record.
     pub fn push(&mut self, space: &mut Space, dead: Dead, now: Birth) -> Result<()> {
-        // A page that cannot be read stays as it is, before the one that is begun.
+        // If the newest page cannot be read, it stays as it is, and a new page is started after it.
         let unreadable = self.open(space, now.volume).is_err();
         let is_full = self.open.as_ref().is_some_and(|open| open.dead.len() == DEAD_PER_PAGE);
         if unreadable || is_full {
@@ -82,13 +82,13 @@ impl DeadStack {
         Ok(())
     }
 
-    /// The youngest record, if there is one. After an error nothing has changed.
+    /// The youngest record. An error changes nothing.
     pub fn peek(&mut self, space: &Space, volume: VolumeId) -> Result<Option<Dead>> {
         self.open(space, volume)?;
         Ok(self.open.as_ref().and_then(|open| open.dead.last().copied()))
     }
 
-    /// Takes the youngest record, if there is one.
+    /// Pops the youngest record.
     pub fn pop(&mut self, space: &mut Space, now: Birth) -> Result<Option<Dead>> {
         self.open(space, now.volume)?;
         let Some(open) = &mut self.open else { return Ok(None) };
@@ -105,7 +105,7 @@ impl DeadStack {
         Ok(Some(dead))
     }
 
-    /// Tells every record, the youngest first.
+    /// Passes every record to `told`, the youngest first.
     pub fn each(&self, disk: &Disk, volume: VolumeId, told: &mut dyn FnMut(&Dead)) -> Result<()> {
         let mut list = self.list;
         if let Some(open) = &self.open {
@@ -121,7 +121,7 @@ impl DeadStack {
         Ok(())
     }
 
-    /// Writes its newest page, if that has changed; returns what there is.
+    /// Writes the newest page, if it has changed; returns the list.
     pub fn seal(&mut self, space: &mut Space, birth: Birth) -> Result<DeadList> {
         self.write(space, birth)?;
         Ok(self.list)
@@ -141,7 +141,7 @@ impl DeadStack {
     }
 }
 
-/// The pages of a list, the newest first. Each says that there are fewer records before it, so there is an end.
+/// The pages of a list, the newest first. Each must have fewer records left than the one before, so the walk ends.
 pub struct DeadPages {
     disk: Disk,
     volume: VolumeId,
@@ -154,12 +154,12 @@ impl DeadPages {
         DeadPages { disk: disk.clone(), volume, left: list }
     }
 
-    /// Where the next page is.
+    /// The pointer to the next page.
     pub fn next_place(&self) -> Option<PagePointer> {
         self.left.newest
     }
 
-    /// The next page; none behind the oldest. After an error there is no other.
+    /// The next page; `None` after the oldest, and after an error.
     pub fn next_page(&mut self) -> Result<Option<(PagePointer, DeadPage)>> {
         let left = std::mem::take(&mut self.left);
         let Some(pointer) = left.newest else { return Ok(None) };
@@ -181,13 +181,13 @@ impl DeadPages {
 }
 
 impl Space {
-    /// What has died since the newest hold, and is kept.
+    /// The dead list since the newest hold.
     pub fn dead(&self) -> &DeadStack {
         &self.dead
     }
 
-    /// From now on what was born up to the epoch `newest` stays in use when it dies, and is noted on this list; `blocks` blocks are
-    /// in use by holds alone.
+    /// Sets the newest hold: extents born in epoch `newest` or before are kept when they die, and are pushed to `dead`.
+    /// `blocks` is the number of blocks that only holds use.
     pub fn hold(&mut self, newest: Epoch, dead: DeadStack, blocks: u64) {
         (self.newest_hold, self.dead, self.held) = (newest, dead, blocks);
     }
@@ -197,23 +197,23 @@ impl Space {
         self.newest_hold
     }
 
-    /// Another hold is the newest one from now on, after which that has died which is on `dead`. Returns the list there was.
+    /// Replaces the newest hold and the dead list since then. Returns the old list.
     pub fn replace_newest_hold(&mut self, newest: Epoch, dead: DeadStack) -> DeadStack {
         self.newest_hold = newest;
         std::mem::replace(&mut self.dead, dead)
     }
 
-    /// Blocks that are in use by holds alone.
+    /// Blocks that only holds use.
     pub fn held_blocks(&self) -> u64 {
         self.held
     }
 
-    /// How many pages of holds and of dead lists have been written.
+    /// Pages of holds and of dead lists written so far.
     pub fn hold_pages(&self) -> u64 {
         self.hold_pages
     }
 
-    /// At most how many pages are written for the dead list if `more` extents die.
+    /// The most pages of the dead list that are written if `more` extents die.
     pub fn dead_pages_max(&self, more: u64) -> u64 {
         match self.newest_hold {
             Epoch(0) => 0,
@@ -221,7 +221,7 @@ impl Space {
         }
     }
 
-    /// Writes what has died since the newest hold, as far as it has not been; returns where it is.
+    /// Writes the dead list since the newest hold, as far as it has changed; returns it.
     pub fn seal_dead(&mut self, birth: Birth) -> Result<DeadList> {
         let mut dead = std::mem::take(&mut self.dead);
         let list = dead.seal(self, birth);
@@ -229,7 +229,7 @@ impl Space {
         list
     }
 
-    /// An extent dies that a hold keeps.
+    /// Adds an extent that a hold keeps to the dead list.
     pub fn bury(&mut self, dead: Dead, now: Birth) -> Result<()> {
         let mut list = std::mem::take(&mut self.dead);
         let result = list.push(self, dead, now);
@@ -237,7 +237,7 @@ impl Space {
         result
     }
 
-    /// Writes a page that holds alone use.
+    /// Writes a page of a hold or of a dead list.
     pub fn write_page(&mut self, block: &[u8], hash: Hash, birth: Birth) -> Result<PagePointer> {
         let page = self.allocate()?;
         self.disk.write(page.byte(), block)?;
@@ -246,7 +246,7 @@ impl Space {
         Ok(PagePointer { block: page, birth: birth.epoch, hash })
     }
 
-    /// Takes back a page that holds alone used.
+    /// Frees a page of a hold or of a dead list.
     pub fn retire_page(&mut self, page: &PagePointer, owner: Owner, now: Birth) -> Result<()> {
         let extent = Extent { start: page.block, blocks: 1 };
         self.retire(Retired { extent, birth: page.birth, owner }, now)?;

@@ -1,35 +1,35 @@
-//! Which blocks are free. What each region of 4,096 blocks has free is summed up, so that a row which is long enough is found
-//! without a look at all blocks, however full the volume is.
+//! Free blocks. A summary of each region of 4,096 blocks makes it possible to find a long enough free extent without a
+//! scan of the bitmap, however full the volume is.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::Bitmap;
 
-/// 4,096 blocks, 16 MiB: a region. Its bits are 512 bytes, and are looked at again after each change.
+/// 4,096 blocks, 16 MiB: a region. Its 512 bytes of bits are scanned again after each change.
 const REGION: u64 = 4096;
 
-/// The free blocks of one region.
+/// Summary of the free blocks of one region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Summary {
-    /// In a row at its beginning.
+    /// Length of the free extent at its start.
     first: u16,
-    /// In the longest row.
+    /// Length of its longest free extent.
     longest: u16,
-    /// In a row at its end.
+    /// Length of the free extent at its end.
     last: u16,
 }
 
-/// The blocks that are free, and those that are not: these are *busy*.
+/// The free blocks; all others are *busy*.
 pub(super) struct Free {
     busy: Bitmap,
     regions: Vec<Summary>,
-    /// The regions that have free blocks, by their longest row.
+    /// The regions with free blocks, by their longest free extent.
     by_longest: BTreeSet<(u16, u32)>,
 }
 
 impl Free {
-    /// All blocks but the busy ones.
+    /// All blocks free except the busy ones.
     pub(super) fn all_but(busy: Bitmap) -> Free {
         let mut free = Free { busy, regions: Vec::new(), by_longest: BTreeSet::new() };
         free.sum_up(0..free.busy.len());
@@ -41,14 +41,14 @@ impl Free {
         &self.busy
     }
 
-    /// More blocks, which are free.
+    /// Grows to `blocks` blocks; the new ones are free.
     pub(super) fn grow(&mut self, blocks: u64) {
         let before = self.busy.len();
         self.busy.grow(blocks);
         self.sum_up(before.saturating_sub(1)..self.busy.len());
     }
 
-    /// How many blocks are free.
+    /// Number of free blocks.
     pub(super) fn count(&self) -> u64 {
         self.busy.clear_count()
     }
@@ -67,10 +67,10 @@ impl Free {
         }
     }
 
-    /// The first row of `blocks` free blocks at or after `from`.
+    /// The first free extent of `blocks` blocks at or after `from`.
     pub(super) fn first_row(&self, from: u64, blocks: u64) -> Option<u64> {
         let mut region = from / REGION;
-        // Free blocks up to the beginning of the region, in a row.
+        // Length of the free extent that ends at the start of the region.
         let mut before = 0;
         let end = self.busy.len();
         while from.max(region * REGION) < end {
@@ -94,8 +94,8 @@ impl Free {
         None
     }
 
-    /// A row of at least `blocks` free blocks, and few more: of the regions whose longest row is long enough, the one where that row is
-    /// shortest; in it, the shortest row that is long enough.
+    /// A free extent of at least `blocks` blocks, and few more. Of the regions whose longest free extent is long
+    /// enough, takes the one where it is shortest; in that region, the shortest extent that is long enough.
     pub(super) fn shortest_row(&self, blocks: u64) -> Option<u64> {
         let least = u16::try_from(blocks).ok().filter(|least| u64::from(*least) <= REGION);
         match least.and_then(|least| self.by_longest.range((least, 0)..).next()) {
@@ -103,13 +103,13 @@ impl Free {
                 let rows = self.rows(u64::from(*region)).filter(|(_, count)| *count >= blocks);
                 rows.min_by_key(|(_, count)| *count).map(|(start, _)| self.beginning(start))
             }
-            // Rows go on from one region to the next.
+            // A free extent may cross regions.
             None => self.first_row(0, blocks),
         }
     }
 
-    /// The first block of the row that a free block is in, which is the first of the row in its region: what is taken leaves the
-    /// rest of a row in one piece.
+    /// The start of the free extent that contains a block, which must be the first of its part in the region.
+    /// Allocating from the start leaves the rest of the extent in one piece.
     fn beginning(&self, block: u64) -> u64 {
         let mut start = block;
         while start > 0 && start.is_multiple_of(REGION) {
@@ -122,14 +122,14 @@ impl Free {
         start
     }
 
-    /// The longest row of free blocks within one region, and its length; of several the first.
+    /// The longest free extent within one region, and its length; of several the first.
     pub(super) fn longest_row(&self) -> Option<(u64, u64)> {
         let (longest, _) = self.by_longest.last()?;
         let (_, region) = self.by_longest.range((*longest, 0)..).next()?;
         self.rows(u64::from(*region)).max_by_key(|(start, count)| (*count, u64::MAX - start))
     }
 
-    /// Panics if the sums are not those of the blocks.
+    /// Panics if the summaries are wrong.
     pub(super) fn check_invariants(&self) {
         self.busy.check_invariants();
         let mut longest = BTreeSet::new();
@@ -151,12 +151,12 @@ impl Free {
         region * REGION..((region + 1) * REGION).min(self.busy.len())
     }
 
-    /// The rows of free blocks of a region, as far as they lie in it: start and length.
+    /// The parts of free extents that lie in a region: start and length.
     fn rows(&self, region: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.busy.clear_runs(self.extent(region))
     }
 
-    /// Sums up the regions in which these blocks lie.
+    /// Updates the summaries of the regions of these blocks.
     fn sum_up(&mut self, blocks: Range<u64>) {
         self.regions.resize(self.busy.len().div_ceil(REGION) as usize, Summary::default());
         if blocks.is_empty() {
@@ -175,7 +175,7 @@ impl Free {
     }
 }
 
-/// The free blocks among these, of which there are at most as many as a region has.
+/// The summary of these blocks, at most one region.
 fn sum_up(busy: &Bitmap, blocks: Range<u64>) -> Summary {
     let (mut row, mut longest, mut first) = (0, 0, None);
     for (free, bits) in busy.clear_words(blocks) {
@@ -192,7 +192,7 @@ fn sum_up(busy: &Bitmap, blocks: Range<u64>) -> Summary {
     Summary { first: of(first.unwrap_or(row)), longest: of(longest.max(row)), last: of(row) }
 }
 
-/// The length of the longest row of ones.
+/// The length of the longest run of ones.
 fn longest_ones(mut word: u64) -> u32 {
     let mut count = 0;
     while word != 0 {

@@ -1,4 +1,4 @@
-//! Where the fixed parts of an image are.
+//! The places of the fixed parts of an image.
 //!
 //! ```text
 //! block 0    boot area, zero
@@ -22,15 +22,15 @@ const LOG_START: u64 = 64;
 /// The fixed parts of an image of a given size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The size of the image.
+    /// Size of the image, in blocks.
     pub image_blocks: u64,
     /// The first block of each half of the superblock ring.
     pub ring: [BlockNr; 2],
     /// The first block of the log.
     pub log_start: BlockNr,
-    /// Its length in units of a block.
+    /// Its length, in units of one block.
     pub log_units: u64,
-    /// Where the space map is.
+    /// The segments of the space map.
     pub map: Segments,
 }
 
@@ -43,7 +43,7 @@ impl Layout {
         Layout::with(bytes, log_bytes, map)
     }
 
-    /// That of a volume whose space map is there.
+    /// The layout of a volume with these segments of the space map.
     fn with(bytes: u64, log_bytes: u64, map: Segments) -> Result<Layout> {
         let image_blocks = bytes / BLOCK_SIZE as u64;
         if !(IMAGE_BLOCKS_MIN..=IMAGE_BLOCKS_MAX).contains(&image_blocks) {
@@ -72,7 +72,7 @@ impl Layout {
         Ok(Layout { image_blocks, ring, log_start: BlockNr(LOG_START), log_units, map })
     }
 
-    /// For tests of parts: nodes from `first` on in an image of any size.
+    /// For unit tests: nodes from block `first` on, in an image of any size.
     #[cfg(test)]
     pub(crate) fn of_nodes(first: u64, image_blocks: u64) -> Layout {
         let (log_start, ring) = (BlockNr(0), [BlockNr(0), BlockNr(image_blocks)]);
@@ -80,13 +80,13 @@ impl Layout {
         Layout { image_blocks, ring, log_start, log_units: 0, map }
     }
 
-    /// The layout that a superblock speaks of.
+    /// The layout that a superblock states.
     pub fn of(superblock: &Superblock) -> Result<Layout> {
         let Superblock { image_blocks, log_units, map, .. } = superblock;
         Layout::of_parts(*image_blocks, *log_units, map)
     }
 
-    /// The layout that an identity block speaks of.
+    /// The layout that an identity block states.
     pub fn named(identity: &Identity) -> Result<Layout> {
         let Identity { image_blocks, log_units, map, .. } = identity;
         Layout::of_parts(*image_blocks, *log_units, map)
@@ -97,15 +97,15 @@ impl Layout {
         Layout::with(bytes(blocks), bytes(units), map.clone())
     }
 
-    /// The layout when the volume has grown to `blocks` blocks: where its map has no room for more pages it gets another segment,
-    /// right behind the blocks that there were.
+    /// The layout after growing to `blocks` blocks. If the space map needs more pages than it has, it gets another
+    /// segment, right behind the old end of the volume.
     pub fn grown(&self, blocks: u64) -> Result<Layout> {
         let (have, wanted) = (self.map.pages(), map_pages(blocks));
         let more = blocks.saturating_sub(self.image_blocks + RING_BLOCKS);
         let mut map = self.map.clone();
         if wanted > have {
-            // Half as many again as there are, so that the list of segments is long enough for all but small steps; but no more
-            // than an eighth of what comes.
+            // Half as many pages as there are, so that the list of segments suffices for all but small steps; at most
+            // 1/8 of the new blocks.
             let pages = (wanted - have).max((have / 2).min(more / 16));
             let segment = Segment { start: BlockNr(self.image_blocks), pages: pages as u32 };
             map = map.and(segment).ok_or_else(|| {
@@ -125,17 +125,17 @@ impl Layout {
         Layout::of_parts(blocks, self.log_units, &map)
     }
 
-    /// How many pages the space map has.
+    /// Number of pages of the space map.
     pub fn map_pages(&self) -> u64 {
         map_pages(self.image_blocks)
     }
 
-    /// The blocks where nodes may be, but for those of later segments of the map.
+    /// The blocks that nodes may use, except the later segments of the space map, which lie within.
     pub fn nodes(&self) -> std::ops::Range<u64> {
         self.map.first_end().0..self.ring[1].0
     }
 
-    /// The fixed regions, which no node may use: first block and length.
+    /// The fixed regions: first block and length. No node may use them.
     pub fn fixed(&self) -> Vec<(BlockNr, u64)> {
         let mut fixed = vec![(BlockNr(0), LOG_START), (self.log_start, self.log_units)];
         fixed.extend(self.map.iter().map(|segment| (segment.start, segment.blocks())));
@@ -144,17 +144,17 @@ impl Layout {
     }
 }
 
-/// How many pages the space map of an image of `blocks` blocks has: one for each 32,000.
+/// Number of pages of the space map of an image of `blocks` blocks: one for each 32,000.
 pub(super) fn map_pages(blocks: u64) -> u64 {
     blocks.div_ceil(BITS_PER_PAGE as u64)
 }
 
-/// Where the two halves of the superblock ring are.
+/// The first blocks of the two halves of the superblock ring.
 pub fn ring_of(image_blocks: u64) -> [BlockNr; 2] {
     [BlockNr(RING_A), BlockNr(image_blocks.saturating_sub(RING_BLOCKS))]
 }
 
-/// The log of an image of `bytes` bytes, unless told otherwise: 1/64, from 128 KiB to 64 MiB.
+/// The default log size of an image of `bytes` bytes: 1/64, between 128 KiB and 64 MiB.
 pub fn default_log_bytes(bytes: u64) -> u64 {
     (bytes / 64).clamp(128 << 10, 64 << 20).next_multiple_of(BLOCK_SIZE as u64)
 }
@@ -168,8 +168,8 @@ pub fn slot_block(ring: [BlockNr; 2], slot: u32) -> BlockNr {
 mod tests {
     use super::*;
 
-    /// From the smallest image to the largest, doubled each time or by a gibibyte a time; and to 1 TiB by 125 MiB, which take
-    /// a page each.
+    /// From the smallest image to the largest, doubled each time or by 1 GiB each time; and to 1 TiB in steps of 125
+    /// MiB, each of which takes a page.
     #[test]
     fn a_map_needs_few_segments() {
         let steps = [

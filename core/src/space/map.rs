@@ -1,6 +1,6 @@
-//! The space map on disk: two slots a page, of which the newest counts that verifies and is not
-//! younger than the superblock. The superblock holds a hash over the current pages' hashes, so a page
-//! that silently fell back to its older slot is noticed.
+//! The space map on disk: each page has two slots. The newest slot counts that verifies and is not younger than the
+//! superblock. The superblock has a hash over the hashes of all current pages, so the fallback of a page to its older
+//! slot is detected.
 
 use sha2::{Digest, Sha256};
 
@@ -12,7 +12,7 @@ use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::space::Layout;
 
-/// What is known of a page's two slots.
+/// The state of a page's two slots.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PageState {
     /// The slot that counts.
@@ -21,9 +21,9 @@ pub(super) struct PageState {
     hash: Hash,
 }
 
-/// Which of a page's slots counts: the newest that verifies and is not younger than the superblock.
-/// Also whether the other slot holds something younger, left by a checkpoint that never became durable,
-/// or something that cannot be read or does not verify: the next checkpoint must write over it.
+/// Chooses the slot of a page that counts: the newest that verifies and is not younger than the superblock. Also
+/// returns whether the next checkpoint must overwrite the other slot, because it is younger (a checkpoint that never
+/// became durable), unreadable, or corrupt.
 pub fn choose_slot(
     disk: &Disk,
     superblock: &Superblock,
@@ -36,7 +36,7 @@ pub fn choose_slot(
     for slot in 0..2 {
         let block = match disk.read(superblock.map.slot(page, slot), BLOCK_SIZE) {
             Ok(block) => block,
-            // The hash over all pages tells whether this was the one that counts.
+            // The hash over all pages shows whether this slot was the one that counts.
             Err(error) => {
                 unreadable = Some(error);
                 continue;
@@ -70,7 +70,8 @@ pub fn choose_slot(
     }
 }
 
-/// Whether a page is one of the volume, at its place; and if it is of the superblock's epoch, of that very one.
+/// Whether a page belongs to the volume and to this place. A page of the superblock's epoch must also have its nonce
+/// and next MSN.
 pub fn is_page(seal: &Seal, map: &MapPage, superblock: &Superblock, page: u64) -> bool {
     let (birth, ours) = (seal.birth, superblock.birth);
     let same = birth == ours && map.next_msn == superblock.next_msn;
@@ -85,7 +86,7 @@ pub fn map_hash(hashes: impl Iterator<Item = Hash>) -> Hash {
 }
 
 impl Space {
-    /// Reads the space map that `superblock` counts on.
+    /// Reads the space map that `superblock` states.
     pub fn load(disk: &Disk, superblock: &Superblock) -> Result<Space> {
         let layout = Layout::of(superblock)?;
         let mut space = Space::empty(disk.clone(), &layout);
@@ -119,15 +120,14 @@ impl Space {
         Ok(space)
     }
 
-    /// The space of an image whose map is not to be believed: only fixed parts are in use, and [`Space::claim`] says
-    /// what else is. If it is to be spared, nothing is placed in blocks that the map of `superblock` has in use: what is
-    /// written destroys nothing.
+    /// The space of an image whose map is not trusted: only fixed parts are in use, and [`Space::claim`] adds the rest.
+    /// With `spare`, blocks that the map of `superblock` has in use are not allocated, so that writes destroy nothing.
     pub fn rebuilt(disk: &Disk, superblock: &Superblock, spare: bool) -> Result<Space> {
         let layout = Layout::of(superblock)?;
         let mut space = Space::empty(disk.clone(), &layout);
         let mut spared = Bitmap::new(layout.image_blocks);
         for page in 0..superblock.map_pages.min(space.pages.len() as u64) {
-            // Without a slot that counts any will do.
+            // If no slot counts, the state of the page does not matter.
             let Ok((slot, map, hash, _)) = choose_slot(disk, superblock, page) else { continue };
             space.pages[page as usize] = PageState { slot, hash };
             if spare {
@@ -139,7 +139,7 @@ impl Space {
         Ok(space)
     }
 
-    /// From now on nothing is placed in these rows, as far as there are such blocks.
+    /// Excludes these extents from allocation, as far as they lie in the image.
     pub fn spare(&mut self, rows: &[Extent]) {
         for row in rows {
             let start = row.start.0.min(self.blocks());
@@ -148,8 +148,8 @@ impl Space {
         }
     }
 
-    /// All claims have been made: what is spared becomes free as if it had been in use until now. What a log is going
-    /// to pin is not.
+    /// Ends the claims: spared blocks that nothing claimed are freed as if they had been in use until now, except the
+    /// extents that a log is going to pin.
     pub fn release_spared(&mut self, pins: &[(u64, Extent)]) {
         let mut pinned = Bitmap::new(self.blocks());
         let rows = pins.iter().filter_map(|(_, extent)| self.disk.blocks_of(*extent).ok());
@@ -170,8 +170,7 @@ impl Space {
         self.leaving.extend(rows);
     }
 
-    /// Somebody owns these rows. False if they cannot: they are not where nodes are, or somebody else owns some of
-    /// them.
+    /// Marks extents as in use. Returns false if they lie outside the blocks of nodes, overlap, or are in use already.
     pub fn claim(&mut self, rows: &[Extent]) -> bool {
         let inside = |row: &Extent| {
             let (start, blocks) = (row.start.0, u64::from(row.blocks));
@@ -187,8 +186,8 @@ impl Space {
         true
     }
 
-    /// Writes the pages that changed into their other slots, or the first, so that a page says which checkpoint is the
-    /// newest, and its next MSN. Returns the hash over all pages.
+    /// Writes the changed pages into their other slots. At least the first page is written, so that a page states the
+    /// newest checkpoint and its next MSN. Returns the hash over all pages.
     pub fn write_map(&mut self, disk: &Disk, birth: Birth, next_msn: Msn) -> Result<Hash> {
         if self.dirty.is_empty() {
             self.dirty.insert(0);
@@ -204,7 +203,7 @@ impl Space {
     }
 }
 
-/// Copies a page's bits; those past the end of the image must be clear.
+/// Copies the bits of a page; those past the end of the image must be clear.
 pub fn load_bits(bits: &mut Bitmap, map: &MapPage) -> std::result::Result<(), Fault> {
     let first = map.page * BITS_PER_PAGE as u64;
     let count = (bits.len() - first).min(BITS_PER_PAGE as u64);

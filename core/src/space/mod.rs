@@ -1,14 +1,13 @@
-//! Where the fixed parts of an image are; which of its blocks are in use, held, or free; and the space map on disk.
+//! Space: the layout of fixed parts, the allocator, and the space map on disk.
 //!
-//! Two bitmaps are kept. `used` is what the next checkpoint uses, and becomes the space map. The busy blocks of `free`
-//! add what that checkpoint no longer uses but must not be overwritten yet: a block that the last
-//! checkpoint used stays busy until the checkpoint after the next is durable, so the newest two
-//! checkpoints are whole at any time. A block that was never part of a checkpoint is free at once, unless
-//! the log has bound values to it: then it is pinned until a checkpoint makes that part of the log
-//! unnecessary.
+//! There are two bitmaps. `used` has the blocks that the next checkpoint uses, and becomes the space map. The busy
+//! blocks of `free` include blocks that the next checkpoint does not use but that must not be overwritten yet. A block
+//! that the last checkpoint used stays busy until the checkpoint after the next is durable, so the newest two
+//! checkpoints are always complete. A block that was never part of a checkpoint is free at once, unless the log has
+//! bound values to it. Then it is pinned, until a checkpoint makes that part of the log unnecessary.
 //!
-//! An image gets a row of blocks where there is one that is long enough. If not, it is scattered over what is
-//! free, and a map says where: whatever has as many free blocks as it needs can be written.
+//! An encoded node gets a contiguous extent if a free one is long enough. If not, it is scattered over several extents,
+//! which a map lists. So a node can be written whenever enough blocks are free, whatever their places.
 
 mod bitmap;
 mod dead;
@@ -40,63 +39,63 @@ pub struct Space {
     disk: Disk,
     used: Bitmap,
     free: Free,
-    /// Freed since the last checkpoint, and used by it.
+    /// Freed in this epoch, but used by the last checkpoint.
     leaving: Vec<Extent>,
     /// Freed in the epoch before.
     left: Vec<Extent>,
     /// The epoch of the newest hold; 0 if there is none.
     newest_hold: Epoch,
-    /// What has died since, and is kept.
+    /// The dead list since the newest hold.
     dead: DeadStack,
-    /// Blocks that are in use by holds alone.
+    /// Blocks that only holds use.
     held: u64,
-    /// Pages of holds and of dead lists that were written.
+    /// Pages of holds and of dead lists written so far.
     hold_pages: u64,
-    /// What the log needs until the checkpoint that is in progress is durable.
+    /// Extents that the log needs until the checkpoint in progress is durable.
     pins: Pins,
-    /// Pinned extents that were given up.
+    /// Extents that were freed while they were pinned.
     kept: u64,
-    /// Images that were scattered.
+    /// Nodes and other data scattered so far.
     scattered: u64,
-    /// The longest row that an image may have.
+    /// The longest contiguous extent for one allocation, in blocks.
     row_max: u64,
-    /// Where the search for a long row of blocks goes on. It begins anew with each checkpoint, so that an image
-    /// stays within as much of its file as it needs.
+    /// The next-fit position for long extents. Each checkpoint resets it to 0, so that a volume uses no more of its
+    /// file than it needs.
     rover: u64,
-    /// No block before this one is free.
+    /// No block below this one is free.
     lowest: u64,
     dirty: BTreeSet<u64>,
     pages: Vec<map::PageState>,
-    /// Where nodes may be, but for later segments of the map.
+    /// The blocks that nodes may use, except later segments of the space map.
     nodes: Range<u64>,
-    /// Where the map is.
+    /// The segments of the space map.
     map: Segments,
-    /// What has become free since somebody asked, if somebody does.
+    /// Extents that became free since the last [`Space::take_released`]; `None` if releases are not recorded.
     released: Option<Vec<Extent>>,
 }
 
-/// What writing something takes at the most, in blocks.
+/// The most blocks that a write takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// For itself.
+    /// Blocks of the data.
     pub blocks: u64,
-    /// For maps, where there are no rows of free blocks.
+    /// Blocks of maps, if there are no contiguous free extents.
     pub maps: u64,
 }
 
 impl Need {
-    /// Of an image of so many bytes.
+    /// The need of an encoded node of `bytes` bytes.
     pub fn of_image(bytes: usize) -> Need {
         let blocks = bytes.div_ceil(BLOCK_SIZE) as u64;
         Need { blocks, maps: if blocks > 1 { blocks.div_ceil(MAP_EXTENTS as u64) } else { 0 } }
     }
 
-    /// Of single blocks.
+    /// The need of single blocks.
     pub fn of_blocks(blocks: u64) -> Need {
         Need { blocks, maps: 0 }
     }
 
-    /// All together.
+    /// Blocks and maps together.
     pub fn all(self) -> u64 {
         self.blocks.saturating_add(self.maps)
     }
@@ -120,7 +119,7 @@ impl Sub for Need {
 }
 
 impl Space {
-    /// The space of a new image of which nothing is used.
+    /// The space of a new image, with nothing in use.
     pub fn empty(disk: Disk, layout: &Layout) -> Space {
         let (blocks, nodes, map) = (layout.image_blocks, layout.nodes(), layout.map.clone());
         let pages = map_pages(blocks);
@@ -155,12 +154,12 @@ impl Space {
         self.touch(start.0, blocks);
     }
 
-    /// From now on nothing is placed in these blocks.
+    /// Excludes blocks from allocation.
     pub fn keep_out(&mut self, blocks: Range<u64>) {
         self.free.take(blocks.start, blocks.end - blocks.start);
     }
 
-    /// The image has grown. What fixed parts have left is free when two checkpoints more are durable.
+    /// Grows the space. Blocks that fixed parts have left become free when two more checkpoints are durable.
     pub fn grow(&mut self, old: &Layout, new: &Layout) {
         self.used.grow(new.image_blocks);
         self.free.grow(new.image_blocks);
@@ -179,13 +178,13 @@ impl Space {
         self.lowest = 0;
     }
 
-    /// Whether nodes may be in these blocks: no fixed part is.
+    /// Whether nodes may use these blocks: no fixed part overlaps them.
     fn is_for_nodes(&self, start: u64, end: u64) -> bool {
         self.nodes.contains(&start) && end <= self.nodes.end && !self.map.touch(start, end)
     }
 
-    /// Takes blocks for an image that is written for the epoch of `birth`: in a row if there is one, and else
-    /// scattered, with a map that is written at once.
+    /// Allocates blocks for the epoch of `birth`: a contiguous extent if one is free, else scattered ones, with a map
+    /// that is written at once.
     pub fn place(&mut self, blocks: u64, birth: Birth) -> Result<Extent> {
         if blocks <= self.row_max
             && let Some(start) = self.find_row(blocks)
@@ -197,19 +196,19 @@ impl Space {
         self.scatter(blocks, birth)
     }
 
-    /// From now on images of several blocks are scattered over single ones, even where there are rows.
+    /// If set, every allocation of several blocks is scattered over single blocks, even if contiguous extents are free.
     pub fn scatter_all(&mut self, scatter: bool) {
         self.row_max = if scatter { 1 } else { u64::MAX };
     }
 
-    /// Takes one block.
+    /// Allocates one block.
     pub fn allocate(&mut self) -> Result<BlockNr> {
         let start = self.find_row(1).ok_or_else(|| self.full(1))?;
         self.take(row(start, 1));
         Ok(BlockNr(start))
     }
 
-    /// Whether so much can be written. It does not matter where: what finds no row is scattered.
+    /// Whether `need` can be written, contiguous or scattered.
     pub fn has(&self, need: Need) -> bool {
         let row =
             || self.row_max == u64::MAX && self.free.first_row(self.rover, need.blocks).is_some();
@@ -221,7 +220,7 @@ impl Space {
         Error::NoSpace { need_blocks: blocks, free_blocks, held_blocks }
     }
 
-    /// A row of free blocks. A few come from the first gap, so that long rows stay whole.
+    /// A free extent. Short ones come from the first gap, so that long extents stay whole.
     fn find_row(&mut self, blocks: u64) -> Option<u64> {
         if blocks <= SMALL_BLOCKS {
             let start = self.free.first_row(self.lowest, blocks)?;
@@ -230,7 +229,7 @@ impl Space {
             }
             return Some(start);
         }
-        // Near the limit a row that is not much longer, so that long ones stay whole.
+        // If little is free, the best fit is taken, so that long extents stay whole.
         let start = if self.free.count() < self.blocks() / TIGHT_SHARE {
             self.free.shortest_row(blocks)?
         } else {
@@ -241,7 +240,7 @@ impl Space {
         Some(start)
     }
 
-    /// Takes the longest rows that are left, and blocks for the maps that name them.
+    /// Allocates the longest free extents, and blocks for the maps that list them.
     fn scatter(&mut self, blocks: u64, birth: Birth) -> Result<Extent> {
         if blocks >= SCATTERED_MAX || self.free_blocks() < blocks {
             return Err(self.full(blocks));
@@ -261,8 +260,8 @@ impl Space {
         Ok(Extent { start: placed?, blocks: blocks as u32 })
     }
 
-    /// Adds rows of `blocks` blocks in all to `taken`, the longest first, and behind them one block for each map; all become busy.
-    /// Returns the number of rows.
+    /// Adds extents of `blocks` blocks in all to `taken`, the longest first, and then one block for each map; all
+    /// become busy. Returns the number of extents.
     fn gather(&mut self, blocks: u64, taken: &mut Vec<Extent>) -> Result<usize> {
         let full = self.full(blocks);
         let mut left = blocks;
@@ -289,12 +288,12 @@ impl Space {
         self.touch(start, blocks);
     }
 
-    /// How many images have been scattered.
+    /// Number of scattered allocations so far.
     pub fn scattered(&self) -> u64 {
         self.scattered
     }
 
-    /// How many blocks there are.
+    /// Size of the image, in blocks.
     pub fn blocks(&self) -> u64 {
         self.used.len()
     }
@@ -304,7 +303,7 @@ impl Space {
         self.free.count()
     }
 
-    /// Panics if what is known of the blocks does not agree.
+    /// Panics if bitmaps, counters and pins contradict each other.
     pub fn check_invariants(&self) {
         self.used.check_invariants();
         self.free.check_invariants();
@@ -321,12 +320,12 @@ impl Space {
         self.used.set_count()
     }
 
-    /// Blocks that two checkpoints would free.
+    /// Blocks that two more checkpoints free.
     pub fn leaving_blocks(&self) -> u64 {
         self.used.clear_count() - self.free.count()
     }
 
-    /// What the next checkpoint uses.
+    /// The bitmap of blocks that the next checkpoint uses.
     pub fn used(&self) -> &Bitmap {
         &self.used
     }
@@ -407,13 +406,13 @@ mod tests {
         let mut space = Space::empty(disk.clone(), &Layout::of_nodes(10, BLOCKS));
         space.reserve(BlockNr(0), 10);
         let birth = Birth { epoch: Epoch(5), ..BIRTH };
-        // Every second block is taken, but for a few at the end.
+        // Every second block is taken, except a few at the end.
         let held: Vec<Extent> = (10..2600).step_by(2).map(|block| row(block, 1)).collect();
         held.iter().for_each(|extent| space.take(*extent));
         let free = space.free_blocks();
         let image = space.place(1000, birth).unwrap();
         assert_eq!(image.start.map().map(|(_, index)| index), Some(0));
-        // The row at the end is one extent; the others are single blocks.
+        // The contiguous blocks at the end are one extent; the others are single blocks.
         assert_eq!(free - space.free_blocks(), 1000 + (1u64 + 1000 - 400).div_ceil(331));
         let bytes: Vec<u8> = (0..image.bytes()).map(|at| (at / 777) as u8).collect();
         disk.write(image.start.byte(), &bytes).unwrap();

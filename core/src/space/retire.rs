@@ -1,9 +1,9 @@
-//! What becomes of an extent that its owner does not use any more, and when its blocks are free again.
+//! Retiring extents: when the blocks of an extent that its owner no longer uses are free again.
 //!
-//! An extent of an earlier epoch is part of a checkpoint: its blocks are free when two checkpoints more are durable. One of the
-//! epoch in progress was never part of any, and is free at once, unless the log binds values to it: it is *pinned* until the
-//! next checkpoint is durable. What a hold uses as well stays in use, and is noted as dead: its blocks are free when the last hold
-//! that uses it has been dropped. Whatever retires an extent does so by [`Space::retire`].
+//! An extent of an earlier epoch is part of a checkpoint: its blocks are free when two more checkpoints are durable.
+//! One of the epoch in progress was never part of a checkpoint, and is free at once. If the log binds values to it, it
+//! is *pinned* until the next checkpoint is durable. An extent that a hold uses stays in use, and gets a dead record:
+//! its blocks are freed when the last hold that uses it is dropped. All extents are retired by [`Space::retire`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,18 +16,18 @@ use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::tuning::RELEASED_MAX;
 
-/// An extent that its owner does not use any more.
+/// An extent that its owner no longer uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired {
-    /// Where it is.
+    /// The extent.
     pub extent: Extent,
-    /// The epoch that it was written for.
+    /// The epoch in which it was written.
     pub birth: Epoch,
-    /// What it belonged to.
+    /// Its owner.
     pub owner: Owner,
 }
 
-/// What an extent belongs to.
+/// The owner of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A leaf, or the head of an internal node.
@@ -43,7 +43,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// What a dead extent belonged to.
+    /// The owner that a dead record names.
     fn of_dead(owner: DeadOwner) -> Owner {
         match owner {
             DeadOwner::Node(id) | DeadOwner::Run(id) => Owner::Node(id),
@@ -51,7 +51,7 @@ impl Owner {
         }
     }
 
-    /// What a dead list says of it; nothing if no hold keeps it.
+    /// The owner as a dead record names it; `None` for pages that holds do not keep.
     fn dead(self) -> Option<DeadOwner> {
         match self {
             Owner::Node(id) => Some(DeadOwner::Node(id)),
@@ -63,7 +63,7 @@ impl Owner {
 }
 
 impl Retired {
-    /// What a dead record is of.
+    /// The extent of a dead record.
     pub fn of(dead: &Dead) -> Retired {
         Retired { extent: dead.extent, birth: dead.birth, owner: Owner::of_dead(dead.owner) }
     }
@@ -84,17 +84,17 @@ impl fmt::Display for Owner {
 /// Extents that the log needs.
 #[derive(Default)]
 pub(super) struct Pins {
-    /// Written for the epoch in progress: block counts by first block.
+    /// Written in the epoch in progress: block counts by first block.
     pub fresh: BTreeMap<BlockNr, u32>,
-    /// Found in the log when the volume was opened, with the number of the group that needs them.
+    /// Bound by the log when the volume was opened, each with the number of the group that needs it.
     pub logged: Vec<(u64, Extent)>,
-    /// The blocks of all of them.
+    /// Blocks of both kinds.
     pub blocks: u64,
 }
 
 impl Space {
-    /// Takes back an extent while the epoch `now` is in progress. An image may name an extent that no node can have, or that
-    /// something else has given up.
+    /// Retires an extent in the epoch `now`. Fails if the extent lies outside the blocks of nodes, or is not in use: a
+    /// corrupt image may name such extents.
     pub fn retire(&mut self, retired: Retired, now: Birth) -> Result<()> {
         let Retired { extent, birth, owner } = retired;
         match owner.dead().filter(|_| birth <= self.newest_hold) {
@@ -115,26 +115,26 @@ impl Space {
         }
     }
 
-    /// An error unless a dead extent can be freed: its maps can be read, and its blocks are in use.
+    /// Checks that a dead extent can be freed: its maps can be read, and its blocks are in use.
     pub fn check_dead(&self, dead: &Dead) -> Result<()> {
         let owner = Owner::of_dead(dead.owner);
         let rows = self.disk.blocks_of(dead.extent)?;
         rows.into_iter().try_for_each(|row| self.check_used(row, owner))
     }
 
-    /// No hold keeps a dead extent any more.
+    /// Frees a dead extent that no hold keeps any more.
     pub fn free_dead(&mut self, dead: &Dead) -> Result<()> {
         self.give_up(dead.extent, Owner::of_dead(dead.owner), false)?;
         self.held = self.held.saturating_sub(dead.blocks());
         Ok(())
     }
 
-    /// `blocks` blocks that only holds used are in use by the live volume again: they count as held no more.
+    /// Takes `blocks` blocks off the count of held blocks: the live volume uses them again.
     pub fn revive(&mut self, blocks: u64) {
         self.held = self.held.saturating_sub(blocks);
     }
 
-    /// An error unless all these blocks may be of a node, and are in use.
+    /// Checks that nodes may use these blocks, and that they are in use.
     pub fn check_used(&self, part: Extent, owner: Owner) -> Result<()> {
         let (start, end) = (part.start.0, part.end().0);
         if self.is_for_nodes(start, end) && (start..end).all(|block| self.used.get(block)) {
@@ -145,7 +145,7 @@ impl Space {
         Err(Error::corrupt(Place::Byte(part.start.byte()), fault))
     }
 
-    /// Nothing uses an extent any more, which was written in the epoch in progress or before.
+    /// Frees an extent that nothing uses. `is_fresh` says that it was written in the epoch in progress.
     fn give_up(&mut self, extent: Extent, owner: Owner, is_fresh: bool) -> Result<()> {
         for part in self.disk.blocks_of(extent)? {
             self.check_used(part, owner)?;
@@ -165,8 +165,8 @@ impl Space {
         Ok(())
     }
 
-    /// The log is going to name an extent that was written for the epoch in progress: it is not reused
-    /// before the next checkpoint is durable, whatever becomes of the node in it.
+    /// Pins an extent of the epoch in progress, because the log is going to name it. It is not reused before the next
+    /// checkpoint is durable, even if its node moves.
     pub fn pin(&mut self, extent: Extent) -> Result<()> {
         if is_broken(Mutation::ExtentUnpinned) {
             return Ok(());
@@ -179,8 +179,8 @@ impl Space {
         Ok(())
     }
 
-    /// Group `group` of the log, which is going to be replayed, needs an extent that the checkpoint knows
-    /// nothing of.
+    /// Pins an extent that group `group` of the log binds. The group is going to be replayed, and the checkpoint does
+    /// not know the extent.
     pub fn pin_logged(&mut self, group: u64, extent: Extent) -> Result<()> {
         for part in self.check_pin(extent)? {
             let (start, end) = (part.start.0, part.end().0);
@@ -194,7 +194,7 @@ impl Space {
         Ok(())
     }
 
-    /// The rows of an extent that a log group binds: nothing else may use them.
+    /// The parts of an extent that a log group binds. Fails if the checkpoint uses one of the blocks.
     pub fn check_pin(&self, extent: Extent) -> Result<Vec<Extent>> {
         let rows = self.disk.blocks_of(extent)?;
         for row in &rows {
@@ -208,21 +208,21 @@ impl Space {
         Ok(rows)
     }
 
-    /// How many extents their nodes have left that the log kept from reuse.
+    /// Extents that were freed while they were pinned.
     pub fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// Blocks that only the log needs, or will need as soon as their node moves.
+    /// Pinned blocks: those that only the log needs, or will need once their node moves.
     pub fn pinned_blocks(&self) -> u64 {
         self.pins.blocks
     }
 
-    /// The checkpoint that was in progress is durable. Groups of the log from `needed` on are not in it.
+    /// Ends the epoch: its checkpoint is durable. Log groups from number `needed` on are not in it.
     pub fn checkpointed(&mut self, needed: u64) {
         self.rover = 0;
         for extent in &self.leaving {
-            // From now on only a damaged checkpoint would bring it back.
+            // From now on only a fallback to the older checkpoint reads it.
             self.disk.wont_read(extent.start.byte(), extent.bytes());
         }
         for extent in std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving)) {
@@ -232,7 +232,7 @@ impl Space {
         let fresh = fresh.into_iter().map(|(start, blocks)| Extent { start, blocks });
         let (needed, gone): (Vec<_>, Vec<_>) =
             logged.into_iter().partition(|(group, _)| *group >= needed);
-        // What is pinned is not given out anew: if it is not used, its node has moved on.
+        // A pinned extent was not allocated again. If it is not in use, its node has moved.
         for extent in fresh.chain(gone.into_iter().map(|(_, extent)| extent)) {
             if !self.used.get(extent.start.0) {
                 self.release(extent);
@@ -242,13 +242,13 @@ impl Space {
         self.pins.logged = needed;
     }
 
-    /// From now on takes note of what becomes free.
+    /// Starts to record extents that become free.
     pub fn keep_released(&mut self) {
         self.released.get_or_insert_default();
     }
 
-    /// What has become free since this was asked last, and still is: rows of blocks, with their numbers. What is
-    /// more than can be noted is left out.
+    /// The extents that became free since the last call and still are, as ranges of block numbers. At most
+    /// `RELEASED_MAX` are recorded; others are left out.
     pub fn take_released(&mut self) -> Vec<Range<u64>> {
         let mut released = self.released.as_mut().map(std::mem::take).unwrap_or_default();
         released.sort_unstable_by_key(|extent| extent.start);

@@ -426,8 +426,8 @@ impl Lru {
     }
 
     /// Evicts clean nodes until at most `bytes` are left or all is dirty. Leaves of scans go first while they exceed
-    /// 1/[`SCANS_SHARE`] of the clean bytes, so that prefetched ones stay. Then the parts of the least recently used
-    /// nodes go. Their heads stay up to [`HEADS_SHARE`] of the clean bytes: they are short, and no part can be read
+    /// 1/`SCANS_SHARE` of the clean bytes, so that prefetched ones stay. Then the parts of the least recently used
+    /// nodes go. Their heads stay up to `HEADS_SHARE` of the clean bytes: they are short, and no part can be read
     /// without one. Of dirty internal nodes the parts that were read of their runs are evicted.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         while self.kinds.bytes > bytes {
@@ -463,7 +463,7 @@ impl Lru {
 
     /// The next write-back victims where memory is short: the oldest leaves, `bytes` or a little more of them, or one
     /// internal node. A leaf rarely changes again soon, and an internal node soon does. But if leaves are few
-    /// (1/[`LEAVES_SHARE`] of internal nodes), they may be those being filled, and an internal node is written. It is
+    /// (1/`LEAVES_SHARE` of internal nodes), they may be those being filled, and an internal node is written. It is
     /// the one with the largest product of weight and expected time until its next messages; of equal ones, the oldest.
     pub(super) fn next_to_write(&self, bytes: usize, now: u64) -> Vec<Arc<Node>> {
         let (leaves, internals) = (&self.kinds.dirty_leaves, &self.kinds.dirty_internals);

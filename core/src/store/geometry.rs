@@ -35,7 +35,7 @@ impl Geometry {
 
     /// The largest buffer weight of a node between the root and height 1, in bytes, in an image of `image_blocks`
     /// blocks. It is twice that of other nodes, because a flush of such a node makes many children write. Images too
-    /// small for [`BETWEEN_NODES_MIN`] nodes get no such increase, and the format's maximum node size bounds it.
+    /// small for `BETWEEN_NODES_MIN` nodes get no such increase, and the format's maximum node size bounds it.
     pub fn between_size(&self, image_blocks: u64) -> u32 {
         let is_wide = image_blocks / BETWEEN_NODES_MIN
             >= u64::from(self.node_size).div_ceil(BLOCK_SIZE as u64);

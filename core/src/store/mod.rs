@@ -301,7 +301,7 @@ impl Store {
     }
 
     /// In debug builds: panics if a node's cached sums differ from its parts. Large nodes are checked once in
-    /// [`CHECKED_EDITS`] edits.
+    /// `CHECKED_EDITS` edits.
     fn check_edited(&mut self, node: &Node) {
         if cfg!(debug_assertions) {
             self.edits += 1;

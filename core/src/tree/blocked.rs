@@ -26,7 +26,7 @@ struct BlockedNode {
 }
 
 impl Blocked {
-    /// Adds a node. Returns `error` if [`BLOCKED_MAX`] nodes are blocked already.
+    /// Adds a node. Returns `error` if `BLOCKED_MAX` nodes are blocked already.
     pub(super) fn add(
         &mut self,
         tree: TreeId,

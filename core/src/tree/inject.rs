@@ -190,7 +190,7 @@ struct Plan<'a, 'm> {
 struct Way {
     /// Whether messages may skip to it; `None` before that has been checked.
     open: Option<bool>,
-    /// The index in `passed` of its messages.
+    /// The index in `passed` of its messages; `growth` is the bytes of the values that they may create.
     passed: Option<usize>,
     growth: usize,
 }

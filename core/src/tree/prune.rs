@@ -57,7 +57,7 @@ impl Balance {
         }
     }
 
-    /// The ranges that may hold covered leaves: as queued, or one for each tree if there are more than [`PRUNES_MAX`].
+    /// The ranges that may hold covered leaves: as queued, or one for each tree if there are more than `PRUNES_MAX`.
     pub fn prunes_left(&self) -> Vec<PruneRange> {
         let most = if self.pruning.len() > PRUNES_MAX { 1 } else { PRUNES_MAX };
         let mut left = Balance::default();

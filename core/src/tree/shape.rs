@@ -457,7 +457,7 @@ fn is_pending(store: &Store, id: NodeId, at: usize) -> Result<bool> {
     Ok(store.internal(id)?.pending(at) > 0)
 }
 
-/// Whether an internal node has too many children, or edges with too many bytes and more than [`CHILDREN_MIN`]
+/// Whether an internal node has too many children, or edges with too many bytes and more than `CHILDREN_MIN`
 /// children.
 fn is_wide(store: &Store, id: NodeId) -> Result<bool> {
     let (most, bytes_max) = store.geometry.edges_max();

@@ -1,8 +1,8 @@
-//! Making things durable: log groups and checkpoints.
+//! Durability: log groups and checkpoints.
 //!
-//! Either is done in three steps, so that whoever shares a volume can let others read meanwhile: one that
-//! changes the volume and writes, one that waits for the device and needs nothing of the volume, and one that
-//! takes note of it. No transaction may come in between.
+//! Each is made in three steps, so that a shared volume can serve readers meanwhile. The first changes the volume and
+//! writes; the second waits for the device and does not use the volume; the third records the result. No transaction
+//! may come in between.
 
 use super::ring::slots_of;
 use super::{Access, Volume};
@@ -18,12 +18,12 @@ use crate::space::{DeadStack, Layout, slot_block};
 use crate::store::Store;
 use crate::tuning::PRUNED_IN_CHECKPOINT;
 
-/// Which log groups continue a checkpoint.
+/// The log groups that continue a checkpoint.
 #[derive(Clone, Copy)]
 pub(super) enum Continued {
-    /// Those that are going to be written, from here on.
+    /// Groups that are yet to be written, from here on.
     Afresh,
-    /// Those of the log that is being replayed, from this unit and number on.
+    /// Groups of the log that is being replayed, from this unit and number on.
     Replay { unit: u64, group: u64 },
 }
 
@@ -32,33 +32,33 @@ pub(super) enum Continued {
 pub enum Pruned {
     /// None.
     None,
-    /// As many as take no longer than others can wait; the rest after it, piece by piece ([`Volume::prune_some`]).
+    /// At most as many as readers can wait for; the rest later, piece by piece ([`Volume::prune_some`]).
     Some,
-    /// All for which there is room.
+    /// All for which there is space.
     All,
 }
 
-/// A checkpoint all of which has been written but its superblock.
+/// A checkpoint that is written except for its superblock.
 pub struct Checkpoint {
     disk: Disk,
     superblock: Superblock,
-    /// That of the volume afterwards.
+    /// The identity of the volume after the checkpoint.
     identity: Identity,
     identify: Identify,
-    /// Whether no log will bring the flush soon that makes the second slot durable.
+    /// Whether no log flush will soon make the second slot durable, so that the checkpoint must flush itself.
     alone: bool,
     continued: Continued,
     next_epoch: Epoch,
 }
 
-/// What becomes of the identity block with a checkpoint.
+/// What a checkpoint does with the identity block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Identify {
-    /// It stays.
+    /// Nothing.
     No,
-    /// It makes the image one, once there is a superblock.
+    /// Writes it for the first time, after the superblock: this makes the device an image.
     First,
-    /// It leads to the second half of the ring of a larger volume.
+    /// Rewrites it, so that it names the second half of the ring of a larger volume.
     Larger,
 }
 
@@ -73,14 +73,14 @@ pub enum Syncing {
 }
 
 impl Syncing {
-    /// An error was met meanwhile: it stays noted in the identity block that a checkpoint writes.
+    /// Sets the error flag in the identity block that the checkpoint in progress writes.
     pub(super) fn note_error(&mut self) {
         if let Syncing::Checkpoint(checkpoint) = self {
             checkpoint.identity.error_met = true;
         }
     }
 
-    /// Waits until it is durable.
+    /// Waits until all is durable.
     pub fn wait(&self) -> Result<()> {
         match self {
             Syncing::Nothing => Ok(()),
@@ -92,7 +92,7 @@ impl Syncing {
 }
 
 impl Checkpoint {
-    /// Makes what has been written durable, then writes the superblock, and makes that durable.
+    /// Flushes what has been written, then writes the superblock and flushes it.
     pub fn wait(&self) -> Result<()> {
         let Checkpoint { disk, identity, superblock, .. } = self;
         if !is_broken(Mutation::SuperblockBeforeFlush) {
@@ -104,15 +104,15 @@ impl Checkpoint {
         };
         let slots = slots_of(superblock.birth.epoch);
         if self.identify == Identify::Larger {
-            // The second half of the ring is where only the new identity leads. Its sizes and the hash are in
+            // The second half of the ring is where only the new identity block points. Its sizes and its hash are in
             // the first sector.
             write_slot(slots[1])?;
             disk.flush()?;
             disk.write(IDENTITY_AT, &identity.encode()[..SECTOR])?;
             disk.flush()?;
         }
-        // The first, durably; then the second, which becomes durable with the next flush, or at once where no
-        // log will bring one soon.
+        // The first slot is flushed before the second is written. The second becomes durable with the next flush, or at
+        // once if no log flush comes soon.
         write_slot(slots[0])?;
         if !is_broken(Mutation::SlotsAtOnce) {
             disk.flush()?;
@@ -144,7 +144,7 @@ impl Volume {
         }
         self.check_writable()?;
         if self.is_logged() && self.log.has_open() && self.trees.are_away() {
-            // They took no value along that is bound late.
+            // The transaction being injected holds no late-bound values.
             self.counters.beside += 1;
             let result = self.write_group(&[]);
             self.whole(result)?;
@@ -158,7 +158,7 @@ impl Volume {
             self.disk.settle()?;
             return Ok(Syncing::Nothing);
         }
-        // What the last records made obsolete takes room in the bindings, too.
+        // Bindings also need log space for values that the last records made obsolete.
         if self.trees.wait().store.late.bytes_max() > self.log.room() {
             self.counters.for_log += 1;
             return self.sync_whole();
@@ -168,8 +168,9 @@ impl Volume {
         Ok(Syncing::Group(self.disk.clone()))
     }
 
-    /// Before the first record after opening: groups that an earlier future has left in the log can never count from then on. Nothing
-    /// has changed yet, so that no more is written than a page of the space map and the superblock, unless a recovery left more.
+    /// Makes the checkpoint before the first record after opening, the fence: from then on, groups of an abandoned
+    /// future in the log cannot become valid. Nothing has changed yet, so it writes one page of the space map and the
+    /// superblock, unless a recovery left more.
     pub(super) fn fence(&mut self) -> Result<()> {
         if !self.needs_fence() {
             return Ok(());
@@ -183,7 +184,7 @@ impl Volume {
         Ok(Syncing::Checkpoint(Box::new(checkpoint)))
     }
 
-    /// The last step of a sync, where waiting had this end.
+    /// The last step of a sync; `waited` is the result of waiting.
     pub fn end_sync(&mut self, syncing: Syncing, waited: Result<()>) -> Result<()> {
         if matches!(&waited, Err(error) if error.is_host_full()) {
             self.unfinished = Some(syncing);
@@ -201,15 +202,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Finishes what the device had no room for before. Waiting again writes the same bytes again.
+    /// Finishes a sync or checkpoint that a full host interrupted. Waiting again writes the same bytes again.
     pub(super) fn finish(&mut self) -> Result<()> {
         let Some(unfinished) = self.unfinished.take() else { return Ok(()) };
         let waited = unfinished.wait();
         self.end_sync(unfinished, waited)
     }
 
-    /// Binds what is bound late and writes the group; the order of these writes does not matter, because
-    /// the group counts only with all that it binds (the transactional checksum of SwimStore).
+    /// Binds the late-bound values and writes the group. The order of these writes does not matter, because the group
+    /// is valid only with everything that it binds (the transactional checksum of SwimStore).
     fn seal_group(&mut self) -> Result<()> {
         let room = self.log.room();
         let used = self.trees.wait().store.late.bytes_max();
@@ -234,14 +235,14 @@ impl Volume {
         self.checkpoint_with(Pruned::All)
     }
 
-    /// The same, but leaves that range deletes cover are dropped as far as is said.
+    /// As [`Volume::checkpoint`], with a given amount of pruning.
     pub(super) fn checkpoint_with(&mut self, pruned: Pruned) -> Result<()> {
         let checkpoint = self.begin_checkpoint(pruned)?;
         let waited = checkpoint.wait();
         self.end_checkpoint(checkpoint, waited)
     }
 
-    /// Writes some of the nodes that a checkpoint would find dirty. Whether there are many more of them.
+    /// Writes some of the dirty nodes ahead of a checkpoint. Returns whether many more are dirty.
     pub fn clean_some(&mut self) -> Result<bool> {
         self.ensure_ready()?;
         let result = self.trees.wait_mut().store.clean_some();
@@ -260,13 +261,13 @@ impl Volume {
         self.whole(result)
     }
 
-    /// The last step of a checkpoint, where waiting had this end.
+    /// The last step of a checkpoint; `waited` is the result of waiting.
     pub fn end_checkpoint(&mut self, checkpoint: Checkpoint, waited: Result<()>) -> Result<()> {
         self.end_sync(Syncing::Checkpoint(Box::new(checkpoint)), waited)
     }
 
-    /// Gives back to the device what neither this checkpoint nor the one before it uses. Where that fails nothing
-    /// is lost but room.
+    /// Punches blocks out of the device that neither this checkpoint nor the one before it uses. An error only costs
+    /// space on the host.
     fn punch(&mut self) {
         for row in self.trees.wait_mut().store.space.take_released() {
             let (at, len) = (BlockNr(row.start).byte(), BlockNr(row.end - row.start).byte());
@@ -283,8 +284,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes everything but the superblock. Callers do not pass the wall time, so that none can pass a stale one: it is the
-    /// latest of the transactions, replayed records and calls of [`Volume::note_time`] since the last checkpoint.
+    /// Writes everything except the superblock. The checkpoint's wall time is the latest of the transactions, replayed
+    /// records and calls of [`Volume::note_time`] since the last checkpoint; callers do not pass one, which could be
+    /// stale.
     pub(super) fn prepare(&mut self, continued: Continued, pruned: Pruned) -> Result<Checkpoint> {
         let birth = self.trees.wait().store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
@@ -353,7 +355,8 @@ impl Volume {
         Ok(Checkpoint { disk, superblock, identity, identify, alone, continued, next_epoch })
     }
 
-    /// The checkpoint whose nodes and table have been written is kept; `dead` has died since the hold before.
+    /// Adds a hold for the checkpoint whose nodes and table have been written. `dead` is the dead list since the hold
+    /// before.
     fn hold_checkpoint(
         &mut self,
         name: String,
@@ -391,7 +394,7 @@ impl Volume {
         Ok(())
     }
 
-    /// A checkpoint is durable: the next epoch begins.
+    /// Starts the next epoch: the checkpoint is durable.
     fn take_note(&mut self, checkpoint: Checkpoint) {
         let Checkpoint { superblock, identity, continued, next_epoch, .. } = checkpoint;
         self.counters.checkpoints += 1;

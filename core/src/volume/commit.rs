@@ -1,5 +1,4 @@
-//! Carrying out transactions: how each becomes durable, room for it in the log, and its way into the log
-//! and the trees.
+//! Transactions: how each becomes durable, log space for it, and its way into the log and the trees.
 
 use super::reserve::{Claim, room_of};
 use super::trees::Trees;
@@ -12,12 +11,12 @@ use crate::log::{LogForm, log_form, outgrows};
 use crate::tree::Ordered;
 use crate::tuning::{BESIDE_MIN, GROUP_BYTES, LATE_LIMIT};
 
-/// A transaction, with what can be known of it before anybody looks at the trees: they may be away still, with the one before.
+/// A transaction with everything that can be computed without the trees, which may still be away with the previous one.
 pub(super) struct Draft {
     pub op: Op,
     wall: Time,
     pub ordered: Ordered,
-    /// What it needs room for.
+    /// What it needs space for.
     pub room: Inflow,
     /// What it may use of the reserve for deletes.
     pub claim: Claim,
@@ -30,7 +29,7 @@ pub(super) enum Way {
     Unlogged,
     /// With the next log group.
     Logged(LogForm),
-    /// Through a checkpoint of its own: the log has no room for it.
+    /// With a checkpoint of its own, since it does not fit into the log.
     Whole,
 }
 
@@ -39,15 +38,15 @@ pub(super) enum Way {
 pub enum Due {
     /// Nothing.
     Nothing,
-    /// Sealing the open group, which is long.
+    /// Sealing the open group, which is nearly full.
     Sync,
-    /// A checkpoint: the log is full, much is bound late, or no group may be written yet.
+    /// A checkpoint: the log is nearly full, many bytes are bound late, or the fence is missing.
     Checkpoint,
 }
 
 impl Volume {
-    /// What a transaction would have to wait for before long. Whoever shares the volume does it before, where it does not keep
-    /// others from reading.
+    /// What a transaction will soon have to wait for. A shared volume can do it earlier, when it does not block
+    /// readers.
     pub fn due(&self) -> Due {
         let (used, size) = self.log.fill();
         let late = self.late_blocks() * BLOCK_SIZE as u64;
@@ -63,13 +62,13 @@ impl Volume {
         }
     }
 
-    /// Whether a checkpoint will be due before long: somebody may make it meanwhile.
+    /// Whether a checkpoint will be due soon, so that it can be made in the background.
     pub fn nears_checkpoint(&self) -> bool {
         let (used, size) = self.log.fill();
         used > size / 2 || self.late_blocks() * BLOCK_SIZE as u64 > LATE_LIMIT / 2
     }
 
-    /// From now on transactions are not logged: durable is what a checkpoint makes so.
+    /// Stops logging: from now on only a checkpoint makes transactions durable.
     pub fn stop_logging(&mut self) -> Result<()> {
         if self.log.has_open() {
             self.sync()?;
@@ -80,20 +79,19 @@ impl Volume {
         Ok(())
     }
 
-    /// Carries out a transaction: all of it, or, if there is an error, nothing that will be durable.
-    /// Returns its LSN.
+    /// Carries out a transaction, atomically: after an error nothing of it becomes durable. Returns its LSN.
     ///
-    /// A large one is brought into the trees beside its caller (`volume::trees`): what goes wrong then is the error of the
-    /// next operation.
+    /// A large transaction is injected by the thread of the trees (`volume::trees`); an error of that is returned by
+    /// the next operation.
     ///
-    /// Consecutive blocks of much data are not logged but bound late. What is too large for the log even
-    /// then is made durable by a checkpoint at once.
+    /// Consecutive blocks of much data are bound late instead of logged. A transaction that is too large for the log
+    /// even so is made durable by a checkpoint at once.
     pub fn commit(&mut self, transaction: Transaction) -> Result<Lsn> {
         let claim = Claim::of(&transaction);
         self.commit_with(transaction, claim)
     }
 
-    /// The same for a repair: it may use all of the reserve for deletes.
+    /// As [`Volume::commit`], for a repair: it may use all of the reserve for deletes.
     pub(crate) fn commit_repair(&mut self, transaction: Transaction) -> Result<Lsn> {
         self.commit_with(transaction, Claim::Frees)
     }
@@ -146,12 +144,12 @@ impl Volume {
         Ok(())
     }
 
-    /// How a transaction of these messages is to become durable, if there is space enough.
+    /// Chooses how a transaction of these messages becomes durable, if there is enough space.
     fn choose(&self, messages: &[RecordMessage]) -> Way {
         let fits = |form: &LogForm| {
             form.bytes() <= self.log.record_max() && form.late_bytes as u64 <= LATE_LIMIT
         };
-        // What is bound has the length of a block at most, also after updates.
+        // A bound value has at most the length of a block, also after updates.
         let grows = messages.iter().any(outgrows);
         let form = log_form(messages, if grows { usize::MAX } else { self.late_bytes });
         let form = if fits(&form) || grows { form } else { log_form(messages, 1) };
@@ -162,7 +160,7 @@ impl Volume {
         let Draft { op, wall, mut ordered, claim, way, .. } = draft;
         let whole = matches!(way, Way::Whole);
         let logged = matches!(way, Way::Logged(_));
-        // What is bound has the length of a block at most: it is bound before it grows.
+        // A bound value has at most the length of a block: it is bound before it grows.
         let late = &self.trees.wait().store.late;
         if !late.is_empty() && ordered.messages.iter().any(|message| late.outgrows(message)) {
             self.sync()?;
@@ -203,7 +201,7 @@ impl Volume {
         if logged && is_large && !is_old && !self.disk.device().wants_order() {
             self.trees.send(move |trees| {
                 let done = trees.carry_out(Msn(lsn.0), &ordered, room);
-                // The next operation meets it.
+                // The next operation returns the error.
                 let _ = trees.store.poison.unless_whole(done);
                 ordered
             });
@@ -211,13 +209,13 @@ impl Volume {
         }
         self.trees.wait_mut().carry_out(Msn(lsn.0), &ordered, room)?;
         match self.follow_up(whole, is_old) {
-            // The transaction is whole, and the checkpoint that found no room holds it: a sync finishes that.
+            // The transaction is complete, and an unfinished checkpoint holds it: the next sync finishes that.
             Err(error) if error.is_host_full() => Ok(lsn),
             done => done.map(|()| lsn),
         }
     }
 
-    /// What comes after a transaction is in the trees.
+    /// Steps owed, checkpoint of its own, and checkpoint for age, once a transaction is in the trees.
     fn follow_up(&mut self, whole: bool, is_old: bool) -> Result<()> {
         self.make_owed_steps()?;
         if whole {
@@ -230,8 +228,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes note of what the record names only by key, and of what it makes obsolete. `messages` are the
-    /// same with their values.
+    /// Enters the late-bound values of a record, and drops those that it makes obsolete. `messages` are its messages
+    /// with their values.
     fn enter_late(&mut self, record: &Record, messages: &[RecordMessage]) {
         let mut rest = messages.iter();
         for (first, logged) in record.numbered() {
@@ -246,7 +244,7 @@ impl Volume {
         }
     }
 
-    /// Seals the open group where it is long enough, and checkpoints where the log is full.
+    /// Seals the open group if it is long enough, and makes a checkpoint if the log is full.
     fn make_log_room(&mut self, form: &LogForm) -> Result<()> {
         let (_, size) = self.log.fill();
         let bytes = form.bytes();
@@ -275,7 +273,7 @@ impl Draft {
 }
 
 impl LogForm {
-    /// At most how many bytes of a group the record and its bindings take, if none is inline.
+    /// The most bytes that the record and its bindings take in a group, if none is inline.
     fn bytes(&self) -> usize {
         self.log_bytes + self.late * BINDING_BYTES_MAX
     }

@@ -1,38 +1,38 @@
-//! What a volume has done since it was opened: how often each rule of durability was needed.
+//! Counters of a volume since it was opened, one for each rule of durability.
 
 use crate::format::Binding;
 use crate::log::BoundCounts;
 
-/// Numbers that only grow.
+/// Monotonic counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Checkpoints of all kinds.
     pub checkpoints: u64,
-    /// Of these, before the first record after opening.
+    /// Checkpoints made as the fence, before the first record after opening.
     pub fences: u64,
-    /// Of these, because the log was full.
+    /// Checkpoints made because the log was full.
     pub for_log: u64,
-    /// Of these, because free blocks were short.
+    /// Checkpoints made because free blocks were short.
     pub for_space: u64,
-    /// Of these, because the last one was long ago.
+    /// Checkpoints made because the last one was too old.
     pub for_time: u64,
     /// Log groups.
     pub groups: u64,
-    /// Where late-bound values have been bound to.
+    /// Where late-bound values were bound.
     pub bound: BoundCounts,
-    /// Transactions that went through a checkpoint of their own.
+    /// Transactions with a checkpoint of their own.
     pub whole: u64,
-    /// Times when everything pending was carried out to free space.
+    /// Drains: times when all buffers were flushed to free space.
     pub drains: u64,
-    /// Node images that found no row of free blocks.
+    /// Encoded nodes that found no contiguous extent.
     pub scattered: u64,
-    /// Leaves that were dropped unread, because range deletes cover all of their keys.
+    /// Leaves dropped unread, because range deletes cover all of their keys.
     pub pruned: u64,
-    /// Pages of snapshots, and of lists of what died and is kept by one.
+    /// Pages of snapshots, and of their dead lists.
     pub hold_pages: u64,
-    /// Extents that the log keeps from reuse after their node has moved on.
+    /// Extents that the log keeps from reuse after their node has moved.
     pub kept: u64,
-    /// Log groups that were written while a transaction was being brought into the trees. No rule of durability needs them.
+    /// Log groups written while a transaction was being injected. No rule of durability needs them.
     pub beside: u64,
 }
 
@@ -44,7 +44,7 @@ impl Counters {
         }
     }
 
-    /// Each number with what it counts.
+    /// Each counter with its label.
     pub fn named(&self) -> [(&'static str, u64); 16] {
         [
             ("checkpoint", self.checkpoints),

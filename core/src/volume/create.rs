@@ -1,4 +1,4 @@
-//! Making a new volume.
+//! Creation of a volume.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::table::Table;
 use crate::tree::{self, Balance};
 use crate::tuning::{LATE_BYTES, ZEROS};
 
-/// What a new volume is to be.
+/// Options for a new volume.
 pub struct CreateOptions {
     /// The UUID; the internal volume id and the first nonce derive from it.
     pub uuid: [u8; 16],
@@ -30,18 +30,18 @@ pub struct CreateOptions {
     pub log_bytes: u64,
     /// The sizes that shape the trees.
     pub geometry: Geometry,
-    /// What its trees are going to hold.
+    /// What the trees hold.
     pub content: Content,
-    /// How large the zones of a file system are, as far as the log allows.
+    /// The zone sizes of a file system, as far as the log allows.
     pub zones: ZoneSizes,
-    /// How much memory the cache may take.
+    /// The memory budget of the cache.
     pub cache: CacheBudget,
-    /// The nonces of later epochs.
+    /// The source of the nonces of later epochs.
     pub nonces: NonceSource,
 }
 
 impl CreateOptions {
-    /// A file system of the usual sizes for an image of `bytes`, without a label.
+    /// A file system with default sizes for an image of `bytes`, without a label.
     pub fn new(uuid: [u8; 16], bytes: u64, nonces: NonceSource) -> CreateOptions {
         CreateOptions {
             uuid,
@@ -57,8 +57,8 @@ impl CreateOptions {
 }
 
 impl Volume {
-    /// Makes an empty volume over `device`, which is overwritten. Nothing is an image until the first
-    /// checkpoint is durable: the identity block is written last. The new volume does not log.
+    /// Creates an empty volume on `device`, which is overwritten. The identity block is written last, so the device is
+    /// no image until the first checkpoint is durable. The new volume does not log.
     pub fn create(device: Arc<dyn Device>, options: CreateOptions) -> Result<Volume> {
         let disk = Disk::new(device);
         if options.label.len() > limits::LABEL_MAX || options.label.contains('\0') {
@@ -130,7 +130,7 @@ impl Volume {
     }
 }
 
-/// What stands for a superblock before the first checkpoint.
+/// A placeholder for the superblock before the first checkpoint.
 pub(super) fn unborn(
     layout: &Layout,
     geometry: Geometry,
@@ -171,7 +171,7 @@ pub(super) fn unborn(
     }
 }
 
-/// Bytes that follow from the UUID and a purpose.
+/// Bytes derived from the UUID and a purpose.
 fn derive<const N: usize>(uuid: &[u8; 16], purpose: &str) -> [u8; N] {
     let hash = Hash::of(&[b"betr ", &uuid[..], purpose.as_bytes()].concat());
     std::array::from_fn(|at| hash.0[at])

@@ -1,9 +1,9 @@
-//! Making a volume larger.
+//! Growing a volume.
 //!
-//! Two of the fixed parts depend on the size: the space map has more pages, for which it may get another segment behind the blocks
-//! that there were, and the second half of the superblock ring is at the new end. The checkpoint of the larger volume touches nothing
-//! that the one before it uses; its superblock stands where only the new identity block leads, which one write that cannot tear
-//! puts in place.
+//! Two fixed parts depend on the size. The space map has more pages, and may get another segment behind the old blocks.
+//! The second half of the superblock ring moves to the new end. The checkpoint of the larger volume overwrites nothing
+//! that the one before it uses. Its superblock lies where only the new identity block points, and one write that cannot
+//! tear puts that block in place.
 
 use super::Volume;
 use crate::error::{Error, Result};
@@ -13,8 +13,8 @@ use crate::ids::*;
 use crate::space::{Layout, slot_block};
 
 impl Volume {
-    /// Makes the volume larger, up to `bytes`, which the device must have. Everything is durable then. After an error or
-    /// a power cut it has the old size, or the new one. Nothing that is there moves.
+    /// Grows the volume to `bytes`, which the device must have, and makes all durable. After an error or a power cut it
+    /// has either the old size or the new one. Nothing moves.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
         self.ensure_ready()?;
         let len = self.trees.wait().store.disk.len();
@@ -24,7 +24,7 @@ impl Volume {
         let (blocks, known) = (bytes / BLOCK_SIZE as u64, Layout::named(&self.identity)?);
         let old = Layout::of(&self.superblock)?;
         if old.image_blocks < known.image_blocks {
-            // A checkpoint of before the last growth has been gone back to.
+            // The volume continues a checkpoint from before the last growth.
             let result = self.grow_to(&old, &known);
             self.whole(result)?;
         }
@@ -37,7 +37,7 @@ impl Volume {
     }
 
     fn grow_to(&mut self, old: &Layout, new: &Layout) -> Result<()> {
-        // What stood there must not be taken for pages of the map, or for slots of the ring.
+        // Old content must not be taken for pages of the map or slots of the ring.
         let pages = old.map_pages()..new.map_pages();
         let pages = pages.flat_map(|page| [0, 1].map(|slot| new.map.slot(page, slot)));
         let is_known = new.ring == self.identity.ring;

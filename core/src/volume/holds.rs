@@ -1,7 +1,7 @@
-//! Keeping checkpoints: taking, naming and dropping holds.
+//! Holds: checkpoints that are kept. Takes, renames and drops them.
 //!
-//! Each of these is a checkpoint. A drop is one that marks the hold, and then pieces, each with one of its own: after any of them the
-//! volume may be closed, and the drop goes on when it is open again.
+//! Each change is a checkpoint. A drop is a checkpoint that marks the hold, and then several pieces, each with a
+//! checkpoint of its own. The volume may be closed after any piece; the drop continues when it is opened again.
 
 use super::Volume;
 use super::checkpoint::{Checkpoint, Continued, Pruned};
@@ -14,82 +14,84 @@ use crate::ids::*;
 use crate::space::{DeadStack, Need};
 use crate::tuning::DROPPED_AT_ONCE;
 
-/// Blocks that are set aside while there are holds: a piece of a drop can always be written. It looks at 98 records at least, and
-/// writes at most 8 pages ([`Holds::pages_max`]) and one of what died last; as many are free again two checkpoints later.
+/// 16 blocks: set aside while there are holds, so that a piece of a drop can always be written. It looks at 98 records
+/// at least, and writes at most 8 pages ([`Holds::pages_max`]) and one of the newest dead list. As many blocks are free
+/// again two checkpoints later.
 pub(super) const HOLD_BLOCKS: u64 = 16;
 
 /// 2 pages are written when a hold is taken: its own, and the one above.
 const TAKE_BLOCKS: u64 = 2;
 
-/// A change of holds. Each is a checkpoint of its own.
+/// A change of holds, which is a checkpoint of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldChange {
-    /// The checkpoint is kept under this name.
+    /// Keeps the checkpoint under this name.
     Take(String),
-    /// The one of the first name gets the second.
+    /// Renames the hold of the first name to the second.
     Rename(String, String),
-    /// Whether its user keeps the one of this name.
+    /// Sets whether the user protects the hold of this name.
     Keep(String, bool),
-    /// From now on there is none of this name; what it kept is still to be freed.
+    /// Drops the hold of this name; its blocks are freed by later pieces.
     Drop(String),
-    /// The volume becomes what it was when the one of this name was taken. Younger ones are dropped, if that is allowed.
+    /// Rolls the volume back to the hold of this name. Younger holds are dropped, if that is allowed.
     RollBack {
         /// The name.
         to: String,
         /// Whether younger ones may be dropped.
         drop_younger: bool,
     },
-    /// A piece of a drop: takes up to this number of records from the list of a hold that is going, and frees what no other hold keeps.
+    /// A piece of a drop: takes up to this number of records from the list of a hold being dropped, and frees extents
+    /// that no other hold keeps.
     Piece(u64),
 }
 
 impl HoldChange {
-    /// A piece of a drop that readers do not wait for longer than for other changes.
+    /// A piece of a drop that blocks readers no longer than other changes do.
     pub const SOME: HoldChange = HoldChange::Piece(DROPPED_AT_ONCE);
 }
 
 impl Volume {
-    /// All checkpoints that are kept, the oldest first.
+    /// All holds, the oldest first.
     pub fn holds(&self) -> Result<Vec<Hold>> {
         holds_of(&self.disk, &self.superblock)
     }
 
-    /// The checkpoint that is kept under a name.
+    /// The hold of a name.
     pub fn hold(&self, name: &str) -> Result<Hold> {
         let holds = self.holds()?;
         let found = holds.iter().find(|hold| hold.name == name).cloned();
         found.ok_or_else(|| no_such_hold(name, &holds.iter().collect::<Vec<_>>()))
     }
 
-    /// Keeps the checkpoint that is made for it under a name: a checkpoint, and two pages.
+    /// Takes a hold of the checkpoint that is made for it: a checkpoint, and two pages.
     pub fn take_hold(&mut self, name: &str) -> Result<()> {
         self.change_holds(&HoldChange::Take(name.into()))
     }
 
-    /// Names a hold anew.
+    /// Renames a hold.
     pub fn rename_hold(&mut self, name: &str, new: &str) -> Result<()> {
         self.change_holds(&HoldChange::Rename(name.into(), new.into()))
     }
 
-    /// Says whether its user keeps a hold: then pruning leaves it.
+    /// Sets whether the user protects a hold: pruning leaves it then.
     pub fn keep_hold(&mut self, name: &str, kept: bool) -> Result<()> {
         self.change_holds(&HoldChange::Keep(name.into(), kept))
     }
 
-    /// Drops a hold; all that it alone has kept is free two checkpoints later.
+    /// Drops a hold. The blocks that only it uses are free two checkpoints later.
     pub fn drop_hold(&mut self, name: &str) -> Result<()> {
         self.change_holds(&HoldChange::Drop(name.into()))?;
         while self.drop_some()? {}
         Ok(())
     }
 
-    /// Makes the volume what it was when a hold was taken, and drops younger ones, if that is allowed. Nothing that was read before is
-    /// true any more.
+    /// Rolls the volume back to a hold, and drops younger holds if that is allowed. All results of earlier reads become
+    /// stale.
     pub fn roll_back(&mut self, to: &str, drop_younger: bool) -> Result<()> {
         self.change_holds(&HoldChange::RollBack { to: to.into(), drop_younger })
     }
 
-    /// Frees some of what holds kept that are being dropped. Whether there is more of it.
+    /// Makes one piece of the drops in progress. Returns whether more is left.
     pub fn drop_some(&mut self) -> Result<bool> {
         if self.can_drop() {
             self.change_holds(&HoldChange::SOME)?;
@@ -97,19 +99,20 @@ impl Volume {
         Ok(self.can_drop())
     }
 
-    /// Whether something is left of holds that are being dropped, and can be looked at.
+    /// Whether a drop is in progress and can continue.
     pub fn can_drop(&self) -> bool {
         self.holds.can_drop()
     }
 
-    /// Changes holds, durably.
+    /// Makes a change of holds, durably.
     pub fn change_holds(&mut self, change: &HoldChange) -> Result<()> {
         let Some(checkpoint) = self.begin_hold_change(change)? else { return Ok(()) };
         let waited = checkpoint.wait();
         self.end_hold_change(checkpoint, waited)
     }
 
-    /// The first step of that, as of any checkpoint ([`Volume::begin_checkpoint`]). None if there is nothing to do.
+    /// The first step of a change, as of any checkpoint ([`Volume::begin_checkpoint`]). `None` if there is nothing to
+    /// do.
     pub fn begin_hold_change(&mut self, change: &HoldChange) -> Result<Option<Checkpoint>> {
         if matches!(change, HoldChange::Piece(_)) && !self.can_drop() {
             return Ok(None);
@@ -159,7 +162,7 @@ impl Volume {
         self.whole(result).map(Some)
     }
 
-    /// The last step, where waiting had this end. An error, too, if something cannot be dropped any further: all else is done.
+    /// The last step; `waited` is the result of waiting. Also fails if a drop cannot continue: then all else is done.
     pub fn end_hold_change(&mut self, checkpoint: Checkpoint, waited: Result<()>) -> Result<()> {
         self.end_checkpoint(checkpoint, waited)?;
         self.drop_blocked.take().map_or(Ok(()), Err)
@@ -171,7 +174,7 @@ impl Volume {
             let text = "there are 8,960 snapshots, and there may be no more; drop some of them";
             return Err(Error::Input(text.into()));
         }
-        // All that is set aside must be left when it has been taken.
+        // All that is set aside must still be free after the hold is taken.
         let need = Need::of_blocks(HOLD_BLOCKS + TAKE_BLOCKS);
         match self.find_room(need, Claim::Takes)? {
             true => Ok(()),
@@ -179,7 +182,7 @@ impl Volume {
         }
     }
 
-    /// At most how many records can be looked at now, up to `records`: one at least.
+    /// The number of records, up to `records`, that a piece has space for: one at least.
     fn ready_to_drop(&mut self, records: u64) -> Result<u64> {
         let mut most = records;
         while !self.has_room_to_drop(most) {
@@ -194,13 +197,14 @@ impl Volume {
         Ok(most)
     }
 
-    /// What no emptying of buffers gave back may come free now.
+    /// Allows drains again: buffers that could not free space before may do so now.
     fn looks_for_room_again(&mut self) {
         self.drained = Msn(0);
         self.deletes += std::mem::take(&mut self.deletes_passed);
     }
 
-    /// Takes over holds that a mender has found, each with what died before it, and what died last. None of their pages is used again.
+    /// Takes over holds found by a repair, each with the dead list before it, and the newest dead list. None of their
+    /// old pages is reused.
     pub(crate) fn adopt_holds(
         &mut self,
         holds: Vec<(Hold, Vec<Dead>)>,
@@ -217,7 +221,7 @@ impl Volume {
         Ok(())
     }
 
-    /// How many blocks dropping a hold gives back: those that it alone uses, with pages of lists and of holds.
+    /// The number of blocks that dropping a hold frees: those that it alone uses, with pages of lists and of holds.
     pub fn dropping_frees(&self, name: &str) -> Result<u64> {
         let mut holds = Holds::of(self.superblock.holds.clone());
         let volume = self.identity.volume;
@@ -252,14 +256,14 @@ impl Volume {
     }
 }
 
-/// All checkpoints that are kept, the oldest first, of a volume that `live` is of.
+/// All holds, the oldest first, of the volume of `live`.
 pub fn holds_of(disk: &Disk, live: &Superblock) -> Result<Vec<Hold>> {
     let mut holds = Holds::of(live.holds.clone());
     holds.know(disk, live.birth.volume)?;
     Ok(holds.held().into_iter().cloned().collect())
 }
 
-/// The superblock of the checkpoint that is kept under a name, of a volume that `live` is of.
+/// The superblock of the hold of a name, of the volume of `live`.
 pub(super) fn hold_named(disk: &Disk, live: &Superblock, name: &str) -> Result<Superblock> {
     let mut holds = Holds::of(live.holds.clone());
     holds.know(disk, live.birth.volume)?;
@@ -267,7 +271,7 @@ pub(super) fn hold_named(disk: &Disk, live: &Superblock, name: &str) -> Result<S
     Ok(superblock_of(live, hold))
 }
 
-/// What a volume is opened with to look at a checkpoint that is kept. Fixed parts, and where they are, are those of `live`.
+/// The superblock to open a hold with. Fixed parts and their places are those of `live`.
 pub fn superblock_of(live: &Superblock, hold: &Hold) -> Superblock {
     Superblock {
         birth: Birth { epoch: hold.epoch, nonce: hold.nonce, ..live.birth },
@@ -288,7 +292,7 @@ pub fn superblock_of(live: &Superblock, hold: &Hold) -> Superblock {
     }
 }
 
-/// The error that there is no hold of a name, with those that there are.
+/// The error that there is no hold of a name; it lists those that exist.
 pub fn no_such_hold(name: &str, held: &[&Hold]) -> Error {
     let names: Vec<&str> = held.iter().map(|hold| &*hold.name).collect();
     let there = match &names[..] {
@@ -335,7 +339,7 @@ mod tests {
         Volume::open(device, options).unwrap().0
     }
 
-    /// Takes all free blocks but those that are set aside for drops.
+    /// Takes all free blocks except those set aside for drops.
     fn leave_what_is_set_aside(volume: &mut Volume) {
         while volume.gains_by_checkpoint() {
             volume.checkpoint().unwrap();
@@ -352,7 +356,7 @@ mod tests {
         let mut random = Random::new(1);
         let mut volume = volume();
         let mut names = Vec::new();
-        // More than the holds of one page, with lists of several pages.
+        // More holds than one page has, with lists of several pages.
         for taken in 0..10 {
             for number in 0..150u64 {
                 let key = Key::copied(&(number * 4 + random.below(4)).to_be_bytes());
@@ -368,7 +372,7 @@ mod tests {
         leave_what_is_set_aside(&mut volume);
         let (mut least, mut pieces) = (HOLD_BLOCKS, 0);
         while !names.is_empty() {
-            // Two begin one right after the other.
+            // Two drops begin one right after the other.
             for _ in 0..2.min(names.len()) {
                 let name = names.swap_remove(random.below(names.len() as u64) as usize);
                 volume.change_holds(&HoldChange::Drop(name)).unwrap();
@@ -377,7 +381,7 @@ mod tests {
                 volume.change_holds(&HoldChange::Piece(1)).unwrap();
                 least = least.min(volume.trees.wait().store.space.free_blocks());
                 pieces += 1;
-                // A name changes in between.
+                // A rename comes in between.
                 if let Some(name) = names.first().filter(|_| pieces % 7 == 0).cloned() {
                     names[0] = format!("again {pieces}");
                     volume.rename_hold(&name, &names[0]).unwrap();

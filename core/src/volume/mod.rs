@@ -1,15 +1,14 @@
-//! The one state machine over the engine: create, open, commit, sync, checkpoint, recover.
+//! The volume: the state machine over the engine. Create, open, commit, sync, checkpoint, recover.
 //!
-//! An operation is one transaction: a record of resolved messages for both trees, logged and injected
-//! together. `sync` makes a prefix of the transactions durable through the log, a checkpoint through
-//! the trees. A volume that is being built, or changed in bulk, does not log; then only a checkpoint
-//! makes anything durable, and all of it at once.
+//! An operation is one transaction: a record of resolved messages for both trees, logged and injected together. `sync`
+//! makes a prefix of the transactions durable through the log, a checkpoint through the trees. A volume that is being
+//! built, or changed in bulk, does not log. Then only a checkpoint makes anything durable, and all of it at once.
 //!
-//! Large writes are bound late: the log names their keys, and when a group is sealed it says where their
-//! values have been written (BetrFS 0.2 §3).
+//! Large writes are bound late: the log names their keys, and a sealed group says where their values have been written
+//! (BetrFS 0.2 §3).
 //!
-//! Before the first record after opening, a checkpoint with a fresh nonce is made durable (the
-//! fence), so that an abandoned future can never become valid again.
+//! Before the first record after opening, a checkpoint with a fresh nonce is made durable (the fence), so that an
+//! abandoned future can never become valid again.
 
 mod checkpoint;
 mod commit;
@@ -59,24 +58,24 @@ pub use ring::{Ring, RingSlot, SlotState, slots_of};
 /// What the trees of a volume hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// The file system that [`crate::fs`] makes.
+    /// The file system of [`crate::fs`].
     Files,
-    /// Keys and values of a program's own, through [`crate::kv`].
+    /// Keys and values of an application, through [`crate::kv`].
     Keys,
 }
 
 /// One operation, ready to be made durable as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// What it is, for people.
+    /// Its kind, for display.
     pub op: Op,
-    /// When it happens.
+    /// Its wall time.
     pub wall: Time,
     /// Its messages, in order; at least one.
     pub messages: Vec<RecordMessage>,
 }
 
-/// Gives out the nonces of epochs: fresh numbers that were never used before.
+/// A source of nonces of epochs: fresh numbers that were never used before.
 pub type NonceSource = Box<dyn FnMut() -> u64 + Send + Sync>;
 
 /// An open volume.
@@ -87,60 +86,62 @@ pub struct Volume {
     superblock: Superblock,
     /// The nonce of the epoch before the superblock's.
     nonce_before: Nonce,
-    /// Written after the first checkpoint of a new image.
+    /// Written with the first checkpoint of a new image.
     identity: Identity,
     unidentified: bool,
     nonces: NonceSource,
-    /// Whether nonces may have been used before: then there must be no log groups.
+    /// Whether nonces may repeat: then no log groups may be written.
     is_reproducible: bool,
     next_msn: Msn,
     next_zone: ZoneId,
     next_ino: Ino,
-    /// From so many bytes of consecutive blocks on, values are written with their nodes, not to the log.
+    /// From this number of bytes of consecutive blocks on, values are bound late: written with their nodes, not to the
+    /// log.
     late_bytes: usize,
-    /// Seconds after which a checkpoint is made, and when the first transaction since the last one happened.
+    /// The age in seconds at which a checkpoint is made, and the time of the first transaction since the last one.
     checkpoint_after: Option<u64>,
     changed: Option<Time>,
-    /// The latest time since the last checkpoint, of transactions, replayed records and `note_time`: that of the next one.
+    /// The wall time of the next checkpoint: the latest of transactions, replayed records and `note_time` since the
+    /// last checkpoint.
     latest: Option<Time>,
-    /// The MSN that was next when everything pending had been moved to the leaves for lack of space.
+    /// The next MSN at the time of the last complete drain for lack of space.
     drained: Msn,
-    /// Messages that can only make leaves shorter, since buffers were emptied of all of them.
+    /// Messages since the last complete drain that can only make leaves shorter.
     deletes: u64,
     access: Access,
     poison: Poison,
     counters: Counters,
-    /// What the volume becomes with the next checkpoint, if it grows.
+    /// The identity with the next checkpoint, if the volume grows.
     larger: Option<Identity>,
-    /// A sync or checkpoint that the device had no room for: it is finished before anything changes.
+    /// A sync or checkpoint that the device had no space for: it is finished before anything changes.
     unfinished: Option<Syncing>,
-    /// The checkpoints that are kept.
+    /// The holds.
     holds: Holds,
-    /// Why a hold that is being dropped cannot be dropped any further, until that is told.
+    /// Why the drop in progress cannot continue; `None` after it has been reported.
     drop_blocked: Option<Error>,
-    /// Deletes that wait in buffers which could not be emptied, since holds keep what is below.
+    /// Pending deletes in buffers that a drain skipped, because holds keep the nodes below.
     deletes_passed: u64,
-    /// The name under which the checkpoint that is being made is kept, if it is.
+    /// The name of the hold that the checkpoint in progress takes.
     taking: Option<String>,
 }
 
-/// What may be done to the volume.
+/// The access mode of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
-    /// Nothing.
+    /// Read-only.
     ReadOnly,
-    /// Anything; `fenced` says that the log may be written, `logged` that it is.
+    /// Read and write. `logged`: operations are logged; `fenced`: the fence has been made, so the log may be written.
     ReadWrite { logged: bool, fenced: bool },
 }
 
 impl Volume {
-    /// Who the volume is.
+    /// The identity of the volume.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Notes in the image, durably and at once, that an error was met: the next check looks at everything. Nothing comes
-    /// of that where the volume is only read, or has no identity block yet. A volume that has failed can be told, too.
+    /// Records in the image, durably and at once, that an error was met: the next check looks at everything. Does
+    /// nothing if the volume is read-only or has no identity block yet. Works for a poisoned volume, too.
     pub fn note_error(&mut self) -> Result<()> {
         if self.access == Access::ReadOnly || self.unidentified || self.identity.error_met {
             return Ok(());
@@ -154,7 +155,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The first error in reading that has kept a step from being made, and nothing else from going on.
+    /// The first read error because of which a step was skipped.
     pub fn error_passed_over(&self) -> Option<&str> {
         self.trees.wait().balance.error_passed_over()
     }
@@ -164,17 +165,17 @@ impl Volume {
         &self.superblock
     }
 
-    /// Whether an operation failed half way, so that nothing more may be written.
+    /// Whether the volume is poisoned: an operation failed half way, and nothing more may be written.
     pub fn has_failed(&self) -> bool {
         self.poison.is_set()
     }
 
-    /// The state that those who share the volume look at without it.
+    /// The poison state, which sharers of the volume read without its lock.
     pub(crate) fn poison(&self) -> &Poison {
         &self.poison
     }
 
-    /// Whether there has been a checkpoint at all.
+    /// Whether there has been a checkpoint.
     pub fn is_formatted(&self) -> bool {
         self.superblock.birth.epoch > Epoch(0)
     }
@@ -184,7 +185,7 @@ impl Volume {
         content_of(&self.superblock)
     }
 
-    /// The nodes, for those who look at structure.
+    /// The nodes, for inspection of the structure.
     pub fn store(&self) -> &Store {
         &self.trees.wait().store
     }
@@ -194,7 +195,7 @@ impl Volume {
         self.next_msn
     }
 
-    /// What has been done since the volume was opened.
+    /// The counters since the volume was opened.
     pub fn counters(&self) -> Counters {
         let space = &self.trees.wait().store.space;
         Counters {
@@ -205,12 +206,12 @@ impl Volume {
         }
     }
 
-    /// What has been asked of the device.
+    /// Counts of device calls.
     pub fn io_counts(&self) -> IoCounts {
         self.disk.counts()
     }
 
-    /// The next free inode number, which is taken.
+    /// Takes the next free inode number.
     pub fn take_ino(&mut self) -> Result<Ino> {
         let next = Ino(after("next inode", self.next_ino.0)?);
         Ok(std::mem::replace(&mut self.next_ino, next))
@@ -226,13 +227,13 @@ impl Volume {
         self.next_ino
     }
 
-    /// The superblock with the numbers that are given out next as they are now.
+    /// The superblock with the current values of the next numbers.
     pub(crate) fn superblock_now(&self) -> Superblock {
         let (next_zone, next_ino, next_msn) = (self.next_zone, self.next_ino, self.next_msn);
         Superblock { next_zone, next_ino, next_msn, ..self.superblock.clone() }
     }
 
-    /// These numbers have been given out, and those below them.
+    /// Marks these numbers, and all below them, as taken.
     pub fn given(&mut self, zone: Option<ZoneId>, ino: Option<Ino>) -> Result<()> {
         if let Some(zone) = zone {
             self.next_zone = self.next_zone.max(ZoneId(after("next zone id", zone.0)?));
@@ -243,7 +244,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The next free zone id, which is taken.
+    /// Takes the next free zone id.
     pub fn take_zone(&mut self) -> Result<ZoneId> {
         let next = ZoneId(after("next zone id", self.next_zone.0)?);
         Ok(std::mem::replace(&mut self.next_zone, next))
@@ -264,9 +265,9 @@ impl Volume {
         scan.next(&self.trees.wait().store)
     }
 
-    /// Each operation begins with this: nothing changes while the device holds something that it has no room for, or
-    /// while a sync or checkpoint waits for room. So what is held is bounded by what one operation writes. The steps that
-    /// are owed come first, too.
+    /// Begins each operation. Nothing changes while the device has unwritten data for lack of space, or while a sync or
+    /// checkpoint is unfinished. So unwritten data is bounded by the writes of one operation. Owed steps also come
+    /// first.
     fn ensure_ready(&mut self) -> Result<()> {
         self.check_writable()?;
         self.disk.settle()?;
@@ -274,7 +275,7 @@ impl Volume {
         self.make_owed_steps()
     }
 
-    /// An error if the volume cannot be changed.
+    /// Fails if the volume cannot be changed.
     fn check_writable(&self) -> Result<()> {
         if self.access == Access::ReadOnly {
             return Err(Error::Misuse("the volume is open for reading only".into()));
@@ -287,15 +288,15 @@ impl Volume {
         matches!(self.access, Access::ReadWrite { logged: true, .. })
     }
 
-    /// Whether a checkpoint has to come before the first record: none has been made since the volume was opened.
+    /// Whether the fence is missing: no checkpoint has been made since the volume was opened for logging.
     pub fn needs_fence(&self) -> bool {
         self.access == (Access::ReadWrite { logged: true, fenced: false })
     }
 
-    /// Makes the steps that an earlier operation had no room for.
+    /// Makes the steps that an earlier operation had no space for.
     fn make_owed_steps(&mut self) -> Result<()> {
         let owed = self.trees.wait_mut().owed.take();
-        // What was done beside the foreground may have failed.
+        // Work of the thread of the trees may have failed.
         self.poison.check_changes()?;
         let Some(claim) = owed else { return Ok(()) };
         let result = self.settle(claim).and_then(|()| self.evict(claim));
@@ -305,18 +306,18 @@ impl Volume {
         self.whole(result)
     }
 
-    /// After an error inside the engine nothing more may be written. Not so where a checkpoint or a sync within an operation
-    /// found no room on the device: it is whole, and goes on where it was.
+    /// Poisons the volume after an error inside the engine. A sync or checkpoint that found no space on the device does
+    /// not poison: it is complete, and is finished later.
     fn whole<T>(&self, result: Result<T>) -> Result<T> {
         self.poison.unless_whole(result)
     }
 
-    /// Whether there is anything that the last checkpoint does not hold.
+    /// Whether something has changed since the last checkpoint.
     pub fn has_changes(&self) -> bool {
         self.log.has_open() || self.log.fill().0 > 0 || self.trees.wait().store.dirty_bytes() > 0
     }
 
-    /// Whether there is anything that would be lost if the power went now.
+    /// Whether a power cut now would lose something.
     pub fn has_unsynced(&self) -> bool {
         match self.access {
             _ if self.unfinished.is_some() => true,
@@ -325,25 +326,25 @@ impl Volume {
         }
     }
 
-    /// How much of the log this epoch uses, and how large the log is, in bytes.
+    /// Bytes of the log that this epoch uses, and the size of the log in bytes.
     pub fn log_fill(&self) -> (u64, u64) {
         self.log.fill()
     }
 
-    /// Blocks that two more checkpoints give back: only the last one and the one before it use them.
+    /// Blocks that two more checkpoints free: only the last one and the one before it use them.
     pub fn leaving_blocks(&self) -> u64 {
         self.trees.wait().store.space.leaving_blocks()
     }
 
-    /// The error that there is no room, with what might make some.
+    /// The error that there is no space, with the free and held blocks.
     fn no_space(&self, need_blocks: u64) -> Error {
         let space = &self.trees.wait().store.space;
         let (free_blocks, held_blocks) = (space.free_blocks(), space.held_blocks());
         Error::NoSpace { need_blocks, free_blocks, held_blocks }
     }
 
-    /// Total, free and available blocks of the image, as statfs shows them. How much is set aside depends on the roots of the trees:
-    /// an error if one cannot be read.
+    /// Total, free and available blocks of the image, as statfs shows them. The reserve depends on the roots of the
+    /// trees: fails if one cannot be read.
     pub fn blocks(&self) -> Result<Blocks> {
         TreeId::ALL
             .into_iter()
@@ -358,12 +359,11 @@ impl Volume {
 /// Counts of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocks {
-    /// All of the image.
+    /// All blocks of the image.
     pub total: u64,
-    /// Those that hold nothing, or only what two more checkpoints give back.
+    /// Free blocks, including those that two more checkpoints free.
     pub free: u64,
-    /// Those that operations may take: the others are set aside so that nothing gets stuck, for moving pending messages to the
-    /// leaves, and for deletes.
+    /// Blocks that operations may take. The others are the reserve, for draining buffers and for deletes.
     pub available: u64,
 }
 

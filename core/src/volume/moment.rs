@@ -1,5 +1,5 @@
-//! The moments that an image remembers: its checkpoints, as long as their blocks last, and the state after each
-//! record of the log.
+//! Moments: states of the past that an image can still show. They are checkpoints, as long as their blocks last, and
+//! the states after each record of the log.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::format::{Group, Hold, Key, Record, Superblock};
 use crate::ids::*;
 use crate::node::RangeSet;
 
-/// A moment, as one names it.
+/// A moment, as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The newest checkpoint, without its log.
@@ -20,15 +20,15 @@ pub enum Moment {
     Now,
     /// Right after a record of the log.
     Record(Lsn),
-    /// Right after everything that had happened at a time.
+    /// Right after everything with a time up to this one.
     Time(Time),
     /// The checkpoint of an epoch.
     Epoch(Epoch),
-    /// The checkpoint that is kept under a name.
+    /// The snapshot of a name.
     Snapshot(Arc<str>),
 }
 
-/// How far a replay goes.
+/// The end of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Until {
     /// To the end of the log.
@@ -40,7 +40,7 @@ pub enum Until {
     Time(Time),
 }
 
-/// Where a moment is to be found.
+/// A moment that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The slot of the superblock to start from.
@@ -49,13 +49,13 @@ pub struct Found {
     pub epoch: Epoch,
     /// Its time.
     pub wall: Time,
-    /// Whether what it uses may have been written over: it is neither the newest checkpoint nor a snapshot.
+    /// Whether its blocks may have been overwritten: it is neither the newest checkpoint nor a snapshot.
     pub may_be_gone: bool,
     /// Whether the log is replayed.
     pub mode: Mode,
-    /// How far.
+    /// The end of the replay.
     pub until: Until,
-    /// The snapshot that is looked at instead of the checkpoint of the slot, by its name.
+    /// The name of the snapshot that is opened instead of the slot's checkpoint.
     pub snapshot: Option<Arc<str>>,
 }
 
@@ -66,21 +66,21 @@ pub struct Stopped {
     pub group: u64,
     /// That record.
     pub before: Lsn,
-    /// Where the group ends.
+    /// The end of that group.
     pub group_end: Lsn,
-    /// Late-bound values that the rest of the group changes. Each is there once, as it is at the group's end: that is what
-    /// is shown.
+    /// Late-bound values that the rest of the group changes. Each is stored once, as at the end of the group, and is
+    /// shown so.
     pub blurred: Vec<Blurred>,
 }
 
-/// Late-bound values of consecutive blocks that are shown as they are at the end of their group.
+/// Late-bound values of consecutive blocks that are shown as at the end of their group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blurred {
     /// The record that wrote them.
     pub lsn: Lsn,
     /// The first key.
     pub key: Key,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
 }
 
@@ -90,12 +90,12 @@ impl Until {
         match self {
             Until::End => true,
             Until::Record(lsn) => record.lsn <= lsn,
-            // What nobody sees may have its place before what it was done for, and a later time.
+            // A hidden operation may precede the operation that it belongs to, with a later time.
             Until::Time(time) => record.wall <= time || record.op.is_hidden(),
         }
     }
 
-    /// An error if a log that ends before the message `end` does not come so far.
+    /// Fails if the log, which ends before message `end`, does not reach this point.
     pub fn within(self, end: Msn) -> Result<()> {
         match self {
             Until::Record(lsn) if lsn.0 >= end.0 => {
@@ -107,11 +107,11 @@ impl Until {
 }
 
 impl Moment {
-    /// Looks up where a moment is; an error, with what there is instead, if the image does not remember it.
+    /// Finds a moment. If the image does not remember it, the error names the moments that it does.
     pub fn find(&self, device: &Arc<dyn Device>) -> Result<Found> {
         let disk = Disk::new(device.clone());
         let ring = Ring::read(&disk, &read_identity(&disk)?)?;
-        // Older epochs can be had even where the newest superblock is lost.
+        // Older epochs can be opened even if the newest superblock is lost.
         let newest = match (self, ring.newest()) {
             (Moment::Epoch(_), Some(newest)) => newest,
             _ => ring.choose(None)?,
@@ -159,9 +159,9 @@ impl Moment {
             Moment::Time(time) => {
                 let before = older().filter(|superblock| superblock.wall <= time);
                 let last = before.map(|superblock| found(superblock, Mode::Checkpoint, Until::End));
-                // Where snapshots cannot be read, there are none for this.
+                // If snapshots cannot be read, none is considered.
                 let holds = holds_of(&disk, newest).unwrap_or_default();
-                // A snapshot is whole, so it goes before the checkpoint that it is of.
+                // A snapshot is complete, so it is preferred to the checkpoint that it keeps.
                 let kept = holds.iter().filter(|hold| hold.wall <= time).map(of_hold);
                 let last = last.chain(kept).max_by_key(|found| found.epoch);
                 last.ok_or_else(|| {
@@ -182,7 +182,7 @@ impl Moment {
     }
 }
 
-/// The epochs that there are, in words.
+/// The list of remembered epochs, as text.
 fn remembered<'s>(superblocks: impl Iterator<Item = &'s Superblock>) -> String {
     let mut epochs: Vec<u64> = superblocks.map(|superblock| superblock.birth.epoch.0).collect();
     epochs.sort_unstable();
@@ -191,17 +191,17 @@ fn remembered<'s>(superblocks: impl Iterator<Item = &'s Superblock>) -> String {
     format!("the ring remembers {}", epochs.join(", "))
 }
 
-/// What the records of a group do that a replay leaves out.
+/// The effects of the records of a group that a replay leaves out.
 pub(super) struct Rest {
     /// The keys of the data index that they touch.
     keys: RangeSet,
-    /// The state at the group's end, where values may have to come from.
+    /// The state at the end of the group, for values that were never written otherwise.
     end: Volume,
 }
 
 impl Rest {
-    /// Of the records of a group from the `included`th on. Nothing if they touch no contents, or if no value was bound
-    /// late before them.
+    /// Looks at the records of a group from number `included` on. `None` if they touch no contents, or if no value was
+    /// bound late before them.
     pub(super) fn of(
         group: &Group,
         included: usize,

@@ -1,11 +1,10 @@
-//! Opening a volume, and recovery in its two passes.
+//! Opening a volume, and recovery in two passes.
 //!
-//! Pass 1 walks the log groups after the checkpoint, verifies them and the extents that they bind, and
-//! pins those; pass 2 injects their records in LSN order. Where space is short, it makes a checkpoint
-//! between two groups, from which the rest of the log goes on. But for slots of the ring that a
-//! power cut has spoiled, nothing is written in place: a crash at any moment leaves what recovery can start
-//! from again. Where the device may not be written, an overlay in
-//! memory takes what the replay writes.
+//! Pass 1 walks the log groups after the checkpoint, verifies them and the extents that they bind, and pins those. Pass
+//! 2 injects their records in LSN order. If space is short, it makes a checkpoint between two groups, from which the
+//! rest of the log continues. Nothing is written in place except slots of the ring that a power cut has torn, so
+//! recovery can start again after a crash at any moment. If the device may not be written, an overlay in memory takes
+//! the writes of the replay.
 
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ use crate::table::Table;
 use crate::tree::{self, Balance, Ordered};
 use crate::tuning::{LATE_BYTES, LEFT_DIRTY, VALUES_AT_ONCE};
 
-/// What an open volume shows, and whether it may change.
+/// Which state an open volume shows, and whether it may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The state of the last checkpoint; the device is only read.
@@ -49,41 +48,41 @@ pub enum Mode {
 
 /// How to open a volume.
 pub struct OpenOptions {
-    /// What it shows.
+    /// The mode.
     pub mode: Mode,
-    /// What its trees must hold; nothing if that does not matter.
+    /// What the trees must hold; `None` accepts any content.
     pub content: Option<Content>,
     /// The slot of the ring to start from, instead of the newest.
     pub slot: Option<u32>,
-    /// The name of a snapshot, which is looked at instead; only in [`Mode::Checkpoint`].
+    /// The name of the snapshot to open; only in [`Mode::Checkpoint`].
     pub hold: Option<String>,
-    /// How far the log is replayed. A volume that may be changed goes on from there: what comes behind is abandoned.
+    /// The end of the replay. A writable volume continues from there, and abandons the rest of the log.
     pub until: Until,
-    /// How much memory the cache may take.
+    /// The memory budget of the cache.
     pub cache: CacheBudget,
-    /// A write of so many bytes of consecutive blocks, or more, is bound late.
+    /// A write of at least this number of bytes of consecutive blocks is bound late.
     pub late_bytes: usize,
-    /// A checkpoint is made when the first transaction that it would make durable is so many seconds old, by the
-    /// wall times of transactions; besides those that the log's end and the lack of space ask for.
+    /// The age in seconds, by wall times, at which the first transaction after a checkpoint causes the next one;
+    /// besides checkpoints for a full log or for lack of space.
     pub checkpoint_after: Option<u64>,
-    /// Whether recovery makes a checkpoint between any two log groups, and not only where space is short:
-    /// what is rare otherwise, for tests.
+    /// Whether recovery makes a checkpoint between any two log groups, not only when space is short. For tests of
+    /// this rare case.
     pub eager_checkpoints: bool,
-    /// Whether every image of several blocks is scattered, as if there were no rows of free blocks: what is
-    /// rare otherwise, for tests.
+    /// Whether every allocation of several blocks is scattered, as if no contiguous extents were free. For tests of
+    /// this rare case.
     pub scatter: bool,
     /// Whether blocks that become free are punched out of the device after a checkpoint.
     pub punch: bool,
-    /// The nonces of later epochs.
+    /// The source of the nonces of later epochs.
     pub nonces: NonceSource,
-    /// Whether these follow from the superblock that is opened, so that the same changes give the same image (SPEC 14). For
-    /// those alone who write no log groups: it is a nonce that was never used before that sets groups apart from what a crash
-    /// left behind. An image whose log holds records gets nonces from the source all the same.
+    /// Whether nonces are derived from the opened superblock, so that the same changes give the same image (SPEC 14).
+    /// No log groups may be written then: only a nonce that was never used before distinguishes groups from those that
+    /// a crash left. If the log holds records, nonces come from the source all the same.
     pub reproducible: bool,
 }
 
 impl OpenOptions {
-    /// The newest superblock of a file system, with the usual sizes.
+    /// The newest superblock of a file system, with default sizes.
     pub fn new(mode: Mode, nonces: NonceSource) -> OpenOptions {
         let (cache, content) = (CacheBudget::default(), Some(Content::Files));
         let (slot, late_bytes, checkpoint_after) = (None, LATE_BYTES, None);
@@ -106,25 +105,25 @@ impl OpenOptions {
     }
 }
 
-/// What a volume is made of.
+/// The parts of a volume.
 pub(crate) struct Parts {
     pub disk: Disk,
     pub identity: Identity,
     pub superblock: Superblock,
-    /// The newest epoch that any slot of the ring speaks of.
+    /// The newest epoch in any slot of the ring.
     pub newest: Epoch,
     pub space: Space,
     pub table: Table,
 }
 
-/// What recovery found and did.
+/// The result of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Pass 1: the groups that count, and why there are no more. All were replayed, unless that was to stop before.
+    /// Pass 1: the valid groups, and why they end. All were replayed, unless the replay was to stop before.
     pub survey: Survey,
-    /// Checkpoints that were made between them, because space was short.
+    /// Checkpoints made between groups, because space was short.
     pub checkpoints: u64,
-    /// Where the replay ended, if that is before the log does.
+    /// Where the replay ended, if it ended before the log.
     pub stopped: Option<Stopped>,
 }
 
@@ -159,7 +158,7 @@ pub fn read_identity(disk: &Disk) -> Result<Identity> {
     Ok(identity)
 }
 
-/// The newest superblock of the first half of the ring, whose place never changes, whatever volume it is of.
+/// The newest superblock of any volume in the first half of the ring, whose place never changes.
 fn newest_in_front(disk: &Disk) -> Option<Superblock> {
     let [first, _] = ring_of(0);
     let slots = (0..u64::from(SUPERBLOCK_SLOTS) / 2).map(|slot| BlockNr(first.0 + slot));
@@ -168,7 +167,7 @@ fn newest_in_front(disk: &Disk) -> Option<Superblock> {
         .max_by_key(|superblock| superblock.birth.epoch)
 }
 
-/// The identity block that the superblocks speak of: UUID and label are what stands there, if the block verifies.
+/// Reconstructs the identity block from the superblocks. UUID and label are taken from the old block, if that verifies.
 pub fn identity_again(disk: &Disk) -> Option<Identity> {
     let superblock = newest_in_front(disk)?;
     let block = disk.read(IDENTITY_AT, BLOCK_SIZE).ok()?;
@@ -184,13 +183,13 @@ pub fn identity_again(disk: &Disk) -> Option<Identity> {
         log_units: superblock.log_units,
         map: superblock.map.clone(),
         incompatible: superblock.features.incompatible,
-        // Why else would anybody ask.
+        // A reconstruction implies that an error was met.
         error_met: true,
     })
 }
 
-/// How many bytes an image says that it has: its identity block, or else the newest superblock of the first half of the
-/// ring. Nothing if neither verifies. There may be fewer.
+/// The size that an image states, in bytes, by its identity block or else by the newest superblock of the first half of
+/// the ring. `None` if neither verifies. The device may be shorter.
 pub fn stated_bytes(device: &Arc<dyn Device>) -> Option<u64> {
     let disk = Disk::new(device.clone());
     let block = disk.read(IDENTITY_AT, BLOCK_SIZE).ok();
@@ -200,10 +199,10 @@ pub fn stated_bytes(device: &Arc<dyn Device>) -> Option<u64> {
     blocks.checked_mul(BLOCK_SIZE as u64)
 }
 
-/// Gives an image that is there another label or UUID, durably; nothing else may differ.
+/// Changes the label or UUID of an existing image, durably; nothing else may differ.
 ///
-/// Both, and the hash of the block, are in its first sector, which alone is written and cannot tear: a power cut
-/// leaves the old block or the new.
+/// Both, and the hash of the block, are in its first sector. Only that sector is written, and it cannot tear: a power
+/// cut leaves the old block or the new.
 pub fn write_identity(disk: &Disk, identity: &Identity) -> Result<()> {
     let before = read_identity(disk)?;
     let named = Identity { uuid: identity.uuid, label: identity.label.clone(), ..before };
@@ -214,7 +213,7 @@ pub fn write_identity(disk: &Disk, identity: &Identity) -> Result<()> {
     put_identity(disk, identity)
 }
 
-/// Notes in an image, durably and at once, that something in it could not be read or did not verify; or that nothing is wrong.
+/// Sets or clears, durably and at once, the flag of an image that something could not be read or did not verify.
 pub fn note_error(disk: &Disk, met: bool) -> Result<()> {
     let before = read_identity(disk)?;
     match before.error_met == met {
@@ -223,7 +222,7 @@ pub fn note_error(disk: &Disk, met: bool) -> Result<()> {
     }
 }
 
-/// What changes in the block of an image that is there is in its first sector, with the hash.
+/// Writes the first sector of the identity block, which holds the hash and everything that can change.
 fn put_identity(disk: &Disk, identity: &Identity) -> Result<()> {
     disk.write(IDENTITY_AT, &identity.encode()[..SECTOR])?;
     disk.flush()?;
@@ -235,7 +234,7 @@ fn put_identity(disk: &Disk, identity: &Identity) -> Result<()> {
 }
 
 impl Volume {
-    /// Opens the volume over `device` and recovers what its log holds.
+    /// Opens the volume on `device` and recovers the records of its log.
     pub fn open(device: Arc<dyn Device>, options: OpenOptions) -> Result<(Volume, Recovery)> {
         let disk = Disk::new(match options.mode {
             Mode::ReadWrite => device.clone(),
@@ -287,7 +286,7 @@ impl Volume {
             }
         };
         until.within(volume.next_msn)?;
-        // What is damaged behind the place where the replay ended is abandoned with the rest.
+        // Damage behind the end of the replay is abandoned with the rest of the log.
         match damage {
             Some(damage) if recovery.stopped.is_none() || !volume.store().lost.is_empty() => {
                 Err(damage)
@@ -296,7 +295,7 @@ impl Volume {
         }
     }
 
-    /// The state of a checkpoint, which the caller has chosen and found sound; only to be read.
+    /// The state of a checkpoint that the caller has chosen and verified; read-only.
     pub fn of_checkpoint(
         disk: &Disk,
         superblock: Superblock,
@@ -308,8 +307,8 @@ impl Volume {
         Volume::at_checkpoint(disk.clone(), identity, superblock, newest, options, None)
     }
 
-    /// What a hold of this volume keeps, as a volume of its own over the same device: only to be read, and only as long as the hold is
-    /// there. This one may change meanwhile.
+    /// Opens a hold of this volume as a read-only volume over the same device. It is valid only while the hold exists.
+    /// This volume may change meanwhile.
     pub fn open_hold(&self, hold: &Hold, cache: CacheBudget) -> Result<Volume> {
         let superblock = superblock_of(&self.superblock, hold);
         let newest = self.trees.wait().store.birth().epoch;
@@ -318,19 +317,19 @@ impl Volume {
         Volume::at_checkpoint(disk, identity, superblock, newest, options, None)
     }
 
-    /// Puts a volume together of parts that are sound. Nodes may be missing until [`Volume::put_node`] has put them in.
+    /// Assembles a volume of verified parts. Nodes may be missing until [`Volume::put_node`] adds them.
     pub(crate) fn assemble(parts: Parts, survey: &Survey, options: OpenOptions) -> Result<Volume> {
         Volume::of_parts(parts, options, Some(survey))
     }
 
-    /// Puts a node in that is not written yet.
+    /// Adds a node that is not written yet.
     pub(crate) fn put_node(&mut self, node: Node) -> Result<()> {
         self.trees.wait_mut().store.add(node);
         self.trees.wait_mut().store.make_room(1.0)
     }
 
-    /// Replays the groups of the log that count. What it has lost is given up: keys of the data index that are holes
-    /// from now on, since what stood there before is not what was acknowledged.
+    /// Replays the valid groups of the log. Its lost values are given up: their keys of the data index become holes,
+    /// since older values are not what was acknowledged.
     pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
         let device = self.trees.wait().store.disk.device().clone();
         let result = self.replay(survey, false, Until::End, &device);
@@ -359,8 +358,8 @@ impl Volume {
         options: OpenOptions,
         survey: Option<&Survey>,
     ) -> Result<Volume> {
-        // Pages of the space map that an older checkpoint used have been written over. A snapshot's state has no use for the newest
-        // ones either: nothing is allocated for it, and they are 2 blocks for each 125 MiB of the volume.
+        // Pages of the space map that an older checkpoint used have been overwritten. A snapshot needs not even the
+        // newest ones, 2 blocks for each 125 MiB of the volume, since nothing is allocated for it.
         let space = match options.mode {
             Mode::Checkpoint if options.hold.is_some() || superblock.birth.epoch < newest => {
                 Space::empty(disk.clone(), &Layout::of(&superblock)?)
@@ -394,7 +393,7 @@ impl Volume {
             basement_size: superblock.basement_size,
             fanout: superblock.fanout,
         };
-        // Whoever starts from an older slot must not be overtaken by the newer ones.
+        // A volume that starts from an older slot must get an epoch above all newer slots.
         let epoch = Epoch(after("epoch", newest.0)?);
         let has_records = |survey: &Survey| survey.records > 0;
         let is_reproducible = options.reproducible && !survey.is_some_and(has_records);
@@ -443,8 +442,8 @@ impl Volume {
         })
     }
 
-    /// Pass 2: injects the records of the groups that pass 1 found sound. Returns how many checkpoints were
-    /// made on the way, and where it ended before the log does.
+    /// Pass 2: injects the records of the groups that pass 1 found valid. Returns the number of checkpoints made on the
+    /// way, and where the replay ended if it ended before the log.
     fn replay(
         &mut self,
         survey: &Survey,
@@ -484,8 +483,8 @@ impl Volume {
         Ok((checkpoints, None))
     }
 
-    /// Whether the space for a group is free. If not, a checkpoint before it helps: what the groups before
-    /// it bound is not needed any more then.
+    /// Whether the space for a group is free. If not, a checkpoint before it helps: afterwards the extents that earlier
+    /// groups bound are not needed.
     fn has_replay_room(&self, bytes: usize, group: &Group) -> bool {
         let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
         let late: u64 = extents.map(|extent| extent.bytes()).sum();
@@ -494,7 +493,8 @@ impl Volume {
         !gain || self.has_room(self.need_of(bytes as u64 + late, u64::MAX), Claim::Frees)
     }
 
-    /// Injects the first records of a group. Returns those of their late-bound values that the rest touches.
+    /// Injects the first records of a group. Returns those of their late-bound values that the rest of the group
+    /// touches.
     fn replay_group(
         &mut self,
         disk: &Disk,
@@ -526,7 +526,7 @@ impl Volume {
         Ok(late.blurred)
     }
 
-    /// Injects the inserts of an unbound entry, a few at a time; those that are lost are noted instead.
+    /// Injects the inserts of an unbound message, a few at a time; lost values are recorded instead.
     fn replay_unbound(
         &mut self,
         waiting: &mut Waiting,
@@ -562,7 +562,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds a message to those that are injected together, which have MSNs without a gap.
+    /// Adds a message to those that are injected together; their MSNs must be consecutive.
     fn inject(&mut self, waiting: &mut Waiting, msn: Msn, message: RecordMessage) -> Result<()> {
         let next = waiting.first.0 + waiting.messages.len() as u64;
         if next != msn.0 || waiting.messages.len() == VALUES_AT_ONCE as usize {
@@ -578,10 +578,10 @@ impl Volume {
         let Trees { store, balance, .. } = self.trees.wait_mut();
         let messages = Ordered::new(std::mem::take(&mut waiting.messages));
         tree::inject(store, balance, first, &messages)?;
-        // Where space is short this waits for a checkpoint, which waits for the end of the group.
+        // If space is short, the steps wait for a checkpoint, which waits for the end of the group.
         while !self.trees.wait().balance.is_settled() && self.has_room_for_step(Claim::Frees) {
             match self.trees.wait_mut().step() {
-                // What cannot be moved down stays where it is: the rest can still be read.
+                // A buffer that cannot be flushed stays where it is: the rest can still be read.
                 Err(error)
                     if self.access == Access::ReadOnly
                         && !matches!(error, Error::NoSpace { .. }) => {}
@@ -591,7 +591,7 @@ impl Volume {
         self.evict(Claim::Takes)
     }
 
-    /// A lost value that a later message covers is missed by nobody.
+    /// Forgets lost values that a later message covers.
     fn forget_lost(&mut self, message: &RecordMessage) {
         let lost = &mut self.trees.wait_mut().store.lost;
         if message.tree() != TreeId::Data {
@@ -611,7 +611,7 @@ impl Volume {
         }
     }
 
-    /// Changes what a replay left, before anybody has seen it; of a volume that is only read, in memory.
+    /// Changes the state after a replay, before it is used; in memory only, if the volume is read-only.
     pub(crate) fn amend(&mut self, messages: Vec<RecordMessage>) -> Result<()> {
         if messages.is_empty() {
             return Ok(());
@@ -624,8 +624,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a recovered state durable in the overlay of a volume that is only read, so that the
-    /// checker can look at it like at any other checkpoint. The device itself is not touched.
+    /// Makes a recovered state durable in the overlay of a read-only volume, so that the checker can read it like any
+    /// other checkpoint. The device itself is not touched.
     pub fn settle_in_memory(&mut self) -> Result<Disk> {
         if self.access == Access::ReadOnly {
             self.access = Access::ReadWrite { logged: false, fenced: true };
@@ -637,7 +637,7 @@ impl Volume {
     }
 }
 
-/// Nonces that follow from a superblock, and from the newest epoch that any superblock speaks of.
+/// Nonces derived from a superblock and from the newest epoch in any superblock.
 fn derived_nonces(superblock: &Superblock, newest: Epoch) -> NonceSource {
     let before = Hash::of(&superblock.encode());
     let Birth { volume, .. } = superblock.birth;
@@ -658,8 +658,8 @@ struct Late<'g> {
 }
 
 impl Late<'_> {
-    /// What is shown of a value that record `lsn` gave to `key`. What became obsolete within the group was never
-    /// written: if that is the work of records that are left out, it is shown as at the group's end.
+    /// The value to show for what record `lsn` gave to `key`. A value that became obsolete within the group was never
+    /// written. If records that are left out made it obsolete, the value at the end of the group is shown.
     fn shown(&mut self, lsn: Lsn, key: &Key, value: Option<Bytes>) -> Result<Option<Bytes>> {
         let Some(rest) = self.rest.filter(|rest| rest.touches(key)) else { return Ok(value) };
         match self.blurred.last_mut() {
@@ -677,13 +677,13 @@ impl Late<'_> {
     }
 }
 
-/// Messages of one record that are injected together, the first of which has this MSN.
+/// Messages that are injected together, and the MSN of the first one.
 struct Waiting {
     first: Lsn,
     messages: Vec<RecordMessage>,
 }
 
-/// Features that this code does not know forbid writing, or everything.
+/// Checks the feature flags: an unknown one forbids writing, or any use.
 fn check_features(superblock: &Superblock, options: &OpenOptions) -> Result<()> {
     let features = superblock.features;
     let unknown = features.incompatible & !Features::KEYS;

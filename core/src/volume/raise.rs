@@ -1,9 +1,9 @@
-//! Raising a superblock again, where neither slot of the newest checkpoint verifies.
+//! Reconstructing a lost superblock, when neither slot of the newest checkpoint verifies.
 //!
-//! All that it leads to is still there, and most of what it said stands elsewhere as well: the pages of the space map, at
-//! fixed places, say epoch, nonce and the next MSN; the root of the allocation table is the highest page that they have in use;
-//! the group of the log that begins with the next MSN continues it; and what does not change is what an older superblock
-//! says, or the identity block. What neither says is counted afresh by the mender.
+//! Everything that it pointed to still exists, and most of its fields are stored elsewhere as well. The pages of the
+//! space map, at fixed places, have epoch, nonce and next MSN. The root of the allocation table is the highest-level
+//! page that they have in use. The log group that begins with the next MSN continues it. Constant fields are taken from
+//! an older superblock or the identity block. The mender counts the remaining fields again.
 
 use std::collections::HashSet;
 
@@ -23,8 +23,8 @@ use crate::store::Geometry;
 use crate::table::read_page;
 use crate::tuning::RAISE_BYTES;
 
-/// What the newest superblock said, if neither of its slots verifies: no slot at all does; or those of younger epochs have
-/// been written over; or the log is younger than any that does.
+/// Reconstructs the newest superblock, if neither of its slots verifies. Signs of that are: no slot verifies at all;
+/// the slots of younger epochs are corrupt; or the log is younger than any valid superblock.
 pub fn raised(disk: &Disk, identity: &Identity, ring: &Ring) -> Option<Superblock> {
     let Some(older) = ring.newest() else { return raise(disk, identity, None, Epoch(u64::MAX)) };
     let last = match ring.last_lost() {
@@ -37,8 +37,8 @@ pub fn raised(disk: &Disk, identity: &Identity, ring: &Ring) -> Option<Superbloc
     raise(disk, identity, Some(older), last)
 }
 
-/// The superblock of the newest checkpoint that the space map knows, up to epoch `last`, if it is younger than `older`; as far
-/// as it can be known. Reads the space map, the log, and the blocks in use.
+/// Reconstructs the superblock of the newest checkpoint in the space map, up to epoch `last`, if it is younger than
+/// `older`. Reads the space map, the log, and the blocks in use.
 fn raise(
     disk: &Disk,
     identity: &Identity,
@@ -70,15 +70,15 @@ fn raise(
     let space = Space::load(disk, &superblock).ok();
     superblock.used_blocks = space.as_ref().map_or(0, Space::used_blocks);
     (superblock.table, superblock.holds) = found(disk, &superblock, &layout, space.as_ref());
-    // After a rollback nodes may have had greater ids than any that is left.
+    // Before a rollback, nodes may have had greater ids than any that is left.
     let next = next_node(disk, &superblock).unwrap_or(superblock.next_node);
     superblock.next_node = superblock.next_node.max(next);
     continue_log(disk, older, &mut superblock);
-    // Whoever reads it must find one that could have been written.
+    // The result must decode like a superblock that was written.
     Superblock::decode(&superblock.encode(), None).ok()
 }
 
-/// What a superblock says of a volume of which nothing else is known.
+/// The superblock of a volume, from the identity block alone.
 fn plain(identity: &Identity, layout: &Layout) -> Superblock {
     let log_bytes = layout.log_units * BLOCK_SIZE as u64;
     let geometry = Geometry::of_image(layout.image_blocks * BLOCK_SIZE as u64);
@@ -100,7 +100,7 @@ fn newest(disk: &Disk, identity: &Identity, layout: &Layout, last: Epoch) -> Opt
     slots.max_by_key(|(birth, _)| birth.epoch)
 }
 
-/// Has `told` look at every block in use where nodes may be; at all if it is not known which are.
+/// Passes every block in use that nodes may use to `told`; every such block if the used ones are unknown.
 pub(crate) fn each_used(
     disk: &Disk,
     layout: &Layout,
@@ -124,18 +124,18 @@ pub(crate) fn each_used(
     }
 }
 
-/// Whether the checkpoint of a superblock may lead to what was born so.
+/// Whether the checkpoint of a superblock may point to something with this birth.
 pub(crate) fn is_known(birth: Birth, superblock: &Superblock) -> bool {
     let ours = superblock.birth;
     let before = birth.epoch < ours.epoch || (birth.epoch, birth.nonce) == (ours.epoch, ours.nonce);
     birth.volume == ours.volume && before
 }
 
-/// What a walk over all blocks in use finds: the root of the allocation table, and what there is of snapshots.
+/// Scans all blocks in use for the root of the allocation table and for snapshots.
 ///
-/// The root is, of the first pages of each level, the youngest, since it is written anew whenever any page is; and of those of one epoch the
-/// highest one. Where there is none that verifies, one that does not stands for it. Snapshots are those that the pages of pointers to them say; what died since the newest is counted
-/// afresh, as all that dead lists say.
+/// The root is the youngest of the first pages of each level, since it is rewritten whenever any page is; of those of
+/// one epoch, the highest. If none verifies, a corrupt one takes its place. Snapshots are those that the pages of
+/// pointers to them list. The dead list of the newest one is counted again, from all dead lists.
 fn found(
     disk: &Disk,
     superblock: &Superblock,
@@ -175,7 +175,7 @@ fn found(
     (best.1, holds(disk, superblock.birth.volume, pages))
 }
 
-/// What the superblock said of the snapshots that these pages lead to.
+/// Restores the superblock's fields on snapshots from these pages.
 fn holds(
     disk: &Disk,
     volume: VolumeId,
@@ -184,7 +184,7 @@ fn holds(
     let mut root = HoldsRoot { pages, ..HoldsRoot::default() };
     let mut seen = HashSet::new();
     for found in read_pages(disk, volume, &root.clone(), &mut |page| seen.insert(page.block)) {
-        // How many blocks they use is counted when the lists are made anew.
+        // Their block counts are computed when the lists are rebuilt.
         root.blocks += 1;
         let Ok(HoldsBody::Holds(holds)) = found.page.map(|page| page.body) else { continue };
         for hold in holds.iter().flatten() {
@@ -200,7 +200,7 @@ fn holds(
     root
 }
 
-/// A number that is greater than those of all nodes in the table.
+/// A node id above all those in the table.
 fn next_node(disk: &Disk, superblock: &Superblock) -> Option<NodeId> {
     let TableRoot { page, levels } = superblock.table;
     let (mut pointer, mut level, mut index) = (page, levels as u8 - 1, 0u64);
@@ -220,8 +220,8 @@ fn next_node(disk: &Disk, superblock: &Superblock) -> Option<NodeId> {
     }
 }
 
-/// Finds the group of the log that begins where the checkpoint ends. It is of the checkpoint's own epoch; or, if that was
-/// made in the middle of a recovery, of the log that was being replayed, which `older` knows.
+/// Finds the log group that begins where the checkpoint ends. It has the checkpoint's own epoch; or, if that checkpoint
+/// was made during a recovery, it belongs to the log that was being replayed, which `older` states.
 fn continue_log(disk: &Disk, older: Option<&Superblock>, superblock: &mut Superblock) {
     let region = Region::of(superblock);
     let own = (superblock.birth.epoch, superblock.birth.nonce);

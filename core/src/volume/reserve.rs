@@ -1,5 +1,5 @@
-//! What is set aside so that nothing gets stuck, and what operations and steps need room for: sums of blocks and maps that follow
-//! from the geometry, the size of the image, and what is pending. ARCHITECTURE.md ("How nothing gets stuck") derives them.
+//! The reserve: space that is set aside so that a volume never gets stuck. Computes needs in blocks and maps from the
+//! geometry, the size of the image, and the pending messages. ARCHITECTURE.md ("How nothing gets stuck") derives them.
 
 use super::Transaction;
 use super::holds::HOLD_BLOCKS;
@@ -12,40 +12,40 @@ use crate::space::Need;
 use crate::store::{Geometry, Store};
 use crate::tuning::{DELETES_MAX, DELETES_SHARE};
 
-/// A message or an entry takes at most 60 bytes besides key and value.
+/// 60 bytes: the most that a message or an entry takes besides key and value.
 pub(super) const ENTRY_BYTES: usize = 60;
-/// Blocks that an operation may take besides its bytes.
+/// 16 blocks: the most that an operation takes besides its bytes.
 pub(super) const OPERATION_BLOCKS: u64 = 16;
-/// A leaf that messages come to may take two blocks more, for a basement that is not full and for a block that is not, and be
-/// divided, and then its second half takes one more; both may be scattered.
+/// A leaf that gets messages may take two more blocks, for a partly filled basement and a partly filled block. It may
+/// then split, and its second half takes one more. Both halves may be scattered.
 const LEAF_NEED: Need = Need { blocks: 3, maps: 2 };
-/// A leaf that steps come to may have 3 times the leaf size: it was not divided for lack of room.
+/// A leaf that gets messages in steps may be 3 times the leaf size, if it could not be split for lack of space.
 const LEAF_SIZES: usize = 3;
 
 /// What an operation may use of the reserve for deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// Nothing: afterwards there are more bytes of entries than before.
+    /// Nothing: it leaves more bytes of entries than before.
     Takes,
-    /// Half of it: there are no more. Its messages need room until buffers are emptied.
+    /// Half of it: it leaves no more bytes of entries. Its messages need space until buffers are drained.
     Keeps,
-    /// All of it: it gives back more than it takes, or changes attributes only.
+    /// All of it: it frees more than it takes, or changes attributes only.
     Frees,
 }
 
-/// Whether a volume of `image_blocks` blocks has room for nodes of this geometry, and for more than what is set aside.
+/// Whether nodes of this geometry and the reserve fit into half of a volume of `image_blocks` blocks.
 pub(super) fn suits(geometry: Geometry, image_blocks: u64) -> bool {
     let steps = path_need(geometry, image_blocks, Height(2));
     (steps + reserve_for_deletes(geometry, image_blocks)).all() <= image_blocks / 2
 }
 
-/// The blocks and maps that leaves take for `entries` entries of `bytes` bytes together.
+/// The need of leaves for `entries` entries of `bytes` bytes in total.
 pub(super) fn need_of(geometry: Geometry, bytes: u64, entries: u64) -> Need {
     let leaves = geometry.leaves_of(bytes).min(entries);
     Need::of_blocks(bytes.div_ceil(BLOCK_SIZE as u64)) + divided_need(geometry, leaves)
 }
 
-/// The blocks and maps that leaves take for `bytes` bytes of a file, written in order: a leaf ends where the next 4 KiB block does not
+/// The need of leaves for `bytes` bytes of a file, written in order. A leaf ends where the next 4 KiB block does not
 /// fit, so it holds at least the leaf size less one block with its entry.
 pub(super) fn need_in_order(geometry: Geometry, bytes: u64) -> Need {
     let blocks = bytes.div_ceil(BLOCK_SIZE as u64);
@@ -54,16 +54,16 @@ pub(super) fn need_in_order(geometry: Geometry, bytes: u64) -> Need {
     Need::of_blocks(blocks) + divided_need(geometry, (bytes / leaf + 1).min(blocks))
 }
 
-/// The blocks and maps that `leaves` new leaves take besides their entries: for each a block (its head and the unused end) and a map,
-/// 2 blocks and a map for each parent, which has at least half the fanout, and the pages of the table.
+/// The need of `leaves` new leaves besides their entries: for each a block (its head and the unused end) and a map, 2
+/// blocks and a map for each parent, which has at least half the fanout, and the pages of the table.
 fn divided_need(geometry: Geometry, leaves: u64) -> Need {
     let parents = 2 * leaves / u64::from(geometry.fanout);
     let pages = leaves / ENTRIES_PER_PAGE as u64;
     Need { blocks: leaves + 2 * parents + pages, maps: leaves + parents }
 }
 
-/// What leaves may take when messages come to them that may make them longer, with nodes above those that are divided, and pages
-/// of the table for the new ones. The blocks that the messages take in buffers become free.
+/// The need of leaves when pending messages make them longer, with their new parents and the pages of the table for new
+/// leaves. The blocks that the messages take in buffers become free.
 pub(super) fn growth_need(store: &Store, inflow: Inflow) -> Need {
     let Inflow { bytes, growth } = inflow;
     if growth == Growth::default() {
@@ -80,8 +80,8 @@ pub(super) fn growth_need(store: &Store, inflow: Inflow) -> Need {
     longer + divided + touched + Need { blocks: 2 * parents + pages, maps: parents }
 }
 
-/// What must stay free when an operation has been carried out: the reserve for steps, the growth of leaves by what is pending, what
-/// its claim leaves of the reserve for deletes, and what dropping a hold takes.
+/// The space that must stay free after an operation: the reserve for steps, the growth of leaves by pending messages,
+/// the part of the reserve for deletes that the claim leaves, and the need of dropping a hold.
 pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
     let heights = TreeId::ALL.map(|tree| store.root(tree).map_or(Height(1), |root| root.height()));
     let height = heights.into_iter().max().unwrap_or_default().max(Height(1));
@@ -96,33 +96,33 @@ pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
     steps + growth_need(store, store.inflow()) + deletes + Need::of_blocks(drops)
 }
 
-/// What a path from a root of this height to a leaf takes where all nodes are written anew, are as large as they may be, and one
-/// of them gives all that is pending in it to the leaf: that takes no more blocks there, but divides the leaf.
+/// The need of a path from a root of this height to a leaf: all nodes are rewritten at their maximum size, and one of
+/// them flushes its entire buffer to the leaf. The bytes take no more blocks there, but split the leaf.
 pub(super) fn path_need(geometry: Geometry, image_blocks: u64, height: Height) -> Need {
     let node = level_need(geometry, image_blocks);
     let leaf = LEAF_SIZES * geometry.leaf_size as usize;
     let taken = 2 * geometry.between_size(image_blocks) as usize;
     let (levels, new) = (u64::from(height.0), geometry.nodes_of((leaf + taken) as u64));
     let nodes = Need { blocks: levels * node.blocks, maps: levels * node.maps };
-    // Two levels of pages, of which there are no more than nodes of one block each fill.
+    // Two levels of table pages, and no more than the nodes of one block each would fill.
     let pages = 2 * (levels + new).min(image_blocks / ENTRIES_PER_PAGE as u64 + 1);
     nodes + Need::of_image(leaf) + Need { blocks: 2 * new + pages, maps: new + 1 }
 }
 
-/// What is set aside for operations that free space: their messages wait in buffers until these are emptied, and what is still
-/// open moves elsewhere when it loses its name. When a tree becomes higher, a level of that becomes reserve for steps.
+/// The reserve for operations that free space: their messages wait in buffers until a drain, and an open file moves
+/// when it loses its name. When a tree grows by a level, one level of this becomes reserve for steps.
 pub(super) fn reserve_for_deletes(geometry: Geometry, image_blocks: u64) -> Need {
     let share = (image_blocks / DELETES_SHARE).min(DELETES_MAX) + 2 * OPERATION_BLOCKS;
     Need::of_blocks(share.max(level_need(geometry, image_blocks).all()))
 }
 
-/// What an internal node takes that is as large as it may be.
+/// The need of an internal node of maximum size.
 fn level_need(geometry: Geometry, image_blocks: u64) -> Need {
     Need::of_image(geometry.internal_bytes_max(image_blocks)) + Need { blocks: 1, maps: 1 }
 }
 
-/// What an ordinary step may dirty: three internal nodes, where two of them join, and a few leaves, which may grow by so many
-/// bytes.
+/// The most that an ordinary step dirties: three internal nodes, two of which merge, and a few leaves, which may grow
+/// by `growth` bytes.
 pub(super) fn step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> Need {
     let growth = growth.min(geometry.growth_at_once() as u64);
     let largest = u64::from(geometry.between_size(image_blocks));
@@ -130,18 +130,18 @@ pub(super) fn step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> N
     need_of(geometry, bytes, u64::MAX) + Need::of_blocks(OPERATION_BLOCKS)
 }
 
-/// What the messages of an operation need room for.
+/// The space that the messages of an operation need.
 pub(super) fn room_of(messages: &[RecordMessage]) -> Inflow {
     let bytes = messages.iter().map(bytes_of).sum();
     let rows = messages.chunk_by(are_neighbours).map(|row| {
         let all: Growth = row.iter().map(growth_of).sum();
-        // Blocks of a file in a row fill the leaves that they come to, but for those at its ends.
+        // Consecutive blocks of a file fill their leaves, except the first and the last leaf.
         Growth { messages: all.messages.min(2), ..all }
     });
     Inflow { bytes, growth: rows.sum() }
 }
 
-/// Whether two messages are for blocks of a file one behind the other.
+/// Whether two messages insert consecutive blocks of a file.
 fn are_neighbours(first: &RecordMessage, second: &RecordMessage) -> bool {
     match (first, second) {
         (
@@ -155,13 +155,13 @@ fn are_neighbours(first: &RecordMessage, second: &RecordMessage) -> bool {
     }
 }
 
-/// By how much a message may make a leaf longer.
+/// How much a message may make a leaf grow.
 fn growth_of(message: &RecordMessage) -> Growth {
     let RecordMessage::Point(_, key, action) = message else { return Growth::default() };
     Item::new(key, Msn(0), action).leaf_growth()
 }
 
-/// At most how many bytes a message takes in a buffer.
+/// The most bytes that a message takes in a buffer.
 fn bytes_of(message: &RecordMessage) -> u64 {
     let bytes = match message {
         RecordMessage::Point(_, key, Action::Update(update)) => key.len() + update.bytes().len(),
@@ -173,7 +173,7 @@ fn bytes_of(message: &RecordMessage) -> u64 {
 }
 
 impl Claim {
-    /// Of a transaction, as far as it is seen without looking into the trees.
+    /// The claim of a transaction, as far as it is known without the trees.
     pub(super) fn of(transaction: &Transaction) -> Claim {
         let frees = match transaction.op {
             Op::Unlink | Op::Rmdir | Op::Truncate | Op::RemoveXattr | Op::SetAttributes => true,
@@ -184,7 +184,7 @@ impl Claim {
     }
 }
 
-/// By how many bytes of entries a message makes a leaf longer where a value of `before` bytes is.
+/// The bytes of entries by which a message makes a leaf grow, if the key has a value of `before` bytes.
 pub(super) fn gain(key: &Key, before: Option<usize>, action: &Action) -> i64 {
     let entry = |value: Option<usize>| value.map_or(0, |value| (key.len() + value) as i64);
     let after = match action {
@@ -214,7 +214,7 @@ mod tests {
             (usual(), 0, 0, (0, 0)),
             (usual(), 1, 1, (1, 0)),
             (usual(), 1 << 20, 1, (256 + 1, 1)),
-            // 32 leaves of half the length, and a parent.
+            // 32 leaves of half the size, and a parent.
             (usual(), 1 << 20, 1000, (256 + 32 + 2, 32 + 1)),
             // Two leaves of a block each, and a parent for two of them.
             (SMALL, 8 << 10, 2, (2 + 2 + 2, 2 + 1)),
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// What is set aside covers what the largest step dirties: a node gives all that it may hold to one leaf.
+    /// The reserve for steps covers the largest step: a node flushes its largest possible buffer to one leaf.
     #[test]
     fn the_reserve_for_steps_covers_the_largest_step() {
         for image_blocks in [1 << 9, 1 << 12, 1 << 18, 1 << 30] {
@@ -247,7 +247,7 @@ mod tests {
                 let node = Need::of_image(geometry.internal_bytes_max(image_blocks));
                 let leaf = Need::of_image(geometry.leaf_size as usize + pending);
                 let new = geometry.nodes_of(pending as u64);
-                // The node is written without what it has given.
+                // The node is written without the buffer that it flushed.
                 let given = (pending / BLOCK_SIZE) as u64;
                 let blocks = u64::from(height) * node.blocks + leaf.blocks - given + 2 * new;
                 let maps = u64::from(height) * node.maps + leaf.maps + new;
@@ -264,7 +264,7 @@ mod tests {
             let key = data_key(&ino.to_be_bytes(), block);
             RecordMessage::Point(TreeId::Data, key, Action::Insert(vec![1; BLOCK_SIZE].into()))
         };
-        // Blocks of files; how many leaves they may make longer.
+        // Blocks of files; the number of leaves that they may make grow.
         let cases: [(&[(u64, u64)], u64); 5] = [
             (&[(1, 0)], 1),
             (&[(1, 0), (1, 1)], 2),

@@ -1,9 +1,9 @@
-//! The superblock ring: 32 slots in two places far apart, two for each of the last 16 epochs.
+//! The ring of superblocks: 32 slots in two places far apart, two for each of the last 16 epochs.
 //!
-//! The superblock of epoch e stands in slots 2·(e mod 16), in the first place, and the one after it, in
-//! the second. A checkpoint writes the first, flushes, and then writes the second. So a first slot that
-//! does not verify beside a second that is older was being written when the power went, and nothing is
-//! lost; if neither verifies where the next epoch belongs, that epoch had been durable.
+//! The superblock of epoch e is in slot 2·(e mod 16), in the first place, and in the next slot, in the second place. A
+//! checkpoint writes the first slot, flushes, and then writes the second. So if only the first slot of the next epoch
+//! does not verify, a power cut tore it, and nothing is lost. If neither slot of the next epoch verifies, that epoch
+//! had been durable, and is lost.
 
 use crate::device::SECTOR;
 use crate::disk::Disk;
@@ -14,26 +14,26 @@ use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::space::{Layout, ring_of, slot_block};
 
-/// Epochs that the ring has room for.
+/// 16 epochs fit into the ring.
 const EPOCHS: u64 = SUPERBLOCK_SLOTS as u64 / 2;
 
 /// A slot of the superblock ring.
 pub struct RingSlot {
     /// Its index.
     pub slot: u32,
-    /// Where it is.
+    /// Its byte address.
     pub byte: u64,
-    /// What it holds.
+    /// Its content.
     pub state: SlotState,
-    /// Whether the device failed to read it: it may hold anything.
+    /// Whether the device failed to read it, so that its content is unknown.
     pub unreadable: bool,
-    /// Whether its seal verifies: then it has been written as a whole.
+    /// Whether its seal verifies: then it was written completely.
     sealed: bool,
 }
 
-/// What a slot of the ring holds.
+/// The content of a slot.
 pub enum SlotState {
-    /// Zeros: it has not been written yet.
+    /// Zeros: never written.
     Empty,
     /// A superblock that verifies.
     Valid(Box<Superblock>),
@@ -53,7 +53,7 @@ pub fn slots_of(epoch: Epoch) -> [u32; 2] {
 }
 
 impl RingSlot {
-    /// The superblock in it, if there is one that verifies.
+    /// The valid superblock in the slot.
     pub fn superblock(&self) -> Option<&Superblock> {
         match &self.state {
             SlotState::Valid(superblock) => Some(superblock),
@@ -69,7 +69,7 @@ impl RingSlot {
         self.is_invalid() && !self.sealed
     }
 
-    /// Whether it has the superblock of this epoch.
+    /// Whether the slot holds the superblock of this epoch.
     fn holds(&self, epoch: Epoch) -> bool {
         self.superblock().is_some_and(|found| found.birth.epoch == epoch)
     }
@@ -94,8 +94,7 @@ impl Ring {
         Ok(Ring { slots })
     }
 
-    /// An error if a slot cannot be read that may hold the newest superblock: a writer must not go on from
-    /// an older one.
+    /// Fails if an unreadable slot may hold the newest superblock: a writer must not continue from an older one.
     pub fn check_readable(&self) -> Result<()> {
         let newest = self.newest().map_or(Epoch(0), |newest| newest.birth.epoch);
         let next = self.next_epoch().unwrap_or(newest);
@@ -124,18 +123,18 @@ impl Ring {
         self.newest()?.birth.epoch.0.checked_add(1).map(Epoch)
     }
 
-    /// The slots where the superblock of the next epoch belongs.
+    /// The two slots of the next epoch.
     fn next_pair(&self) -> Option<[&RingSlot; 2]> {
         Some(slots_of(self.next_epoch()?).map(|slot| &self.slots[slot as usize]))
     }
 
-    /// The epoch of a checkpoint that was durable, and whose superblock does not verify in either slot.
+    /// The epoch of a lost checkpoint: it was durable, and its superblock verifies in neither slot.
     pub fn lost(&self) -> Option<Epoch> {
         let lost = self.next_pair()?.iter().all(|slot| slot.is_invalid());
         self.next_epoch().filter(|_| lost)
     }
 
-    /// Whether a slot is one of a lost checkpoint.
+    /// Whether a slot belongs to a lost checkpoint.
     pub fn is_lost(&self, slot: u32) -> bool {
         let epochs = self.lost().zip(self.last_lost());
         epochs.is_some_and(|(first, last)| {
@@ -143,7 +142,7 @@ impl Ring {
         })
     }
 
-    /// The last epoch in a row of which that holds.
+    /// The last of consecutive epochs that are lost.
     pub fn last_lost(&self) -> Option<Epoch> {
         let pair = |epoch: &u64| slots_of(Epoch(*epoch)).map(|slot| &self.slots[slot as usize]);
         let is_lost = |epoch: &u64| pair(epoch).iter().all(|slot| slot.is_invalid());
@@ -151,8 +150,8 @@ impl Ring {
         (first.0..first.0.saturating_add(EPOCHS - 1)).take_while(is_lost).last().map(Epoch)
     }
 
-    /// The slot of the newest superblock that was being written when the power went, when the other was durable: the second of the
-    /// pair; or the first, if the volume grew with it.
+    /// The slot of the newest superblock that a power cut tore after the other slot was durable: the second of the
+    /// pair; or the first, if the volume grew in that epoch.
     pub fn torn_copy(&self) -> Option<&RingSlot> {
         let newest = self.newest()?;
         let epoch = newest.birth.epoch;
@@ -166,20 +165,23 @@ impl Ring {
         (grew && first.may_be_torn()).then_some(first)
     }
 
-    /// The first slot of the next epoch, if that was being written when the power went.
+    /// The first slot of the next epoch, if a power cut tore it.
     pub fn torn(&self) -> Option<&RingSlot> {
         let [first, second] = self.next_pair()?;
         (first.is_invalid() && !second.is_invalid()).then_some(first)
     }
 
-    /// Puts right what a power cut or rot left, before anything else is written.
+    /// Repairs slots that a power cut or bit rot damaged, before anything else is written.
     ///
-    /// A torn first slot is made useless for good: what its superblock leads to is about to be written
-    /// over, and if the slot is torn once more, sectors of both times must not come together to that
-    /// superblock. One sector is written, which cannot tear. A slot that is bad for another reason is
-    /// written as its pair says: rot of the only one that has the newest superblock would lose it, and a
-    /// bad slot beside one that is torn in a later epoch would look like a loss. Where none has a superblock, or the
-    /// newest is lost, what is bad may be all that there is, and stays.
+    /// A torn first slot is invalidated. The blocks that its superblock points to are about to be overwritten, and if
+    /// the slot were torn again, sectors of both writes must not combine into that superblock. One sector is written,
+    /// which cannot tear.
+    ///
+    /// A slot that is bad for another reason is rewritten from its pair. Otherwise, rot of the only good copy of the
+    /// newest superblock would lose it. And a bad slot beside one that is torn in a later epoch would look like a lost
+    /// checkpoint.
+    ///
+    /// If no slot holds a superblock, or the newest is lost, bad slots stay: they may be all that is left.
     pub fn settle(&self, disk: &Disk) -> Result<()> {
         let Some(newest) = self.newest().filter(|_| !is_broken(Mutation::TornSlotKept)) else {
             return Ok(());
@@ -200,19 +202,19 @@ impl Ring {
         if is_settled { Ok(()) } else { disk.flush() }
     }
 
-    /// Whether the superblock of an epoch belongs into a slot, which has something else.
+    /// Whether the superblock of an epoch belongs into a slot that holds something else.
     fn lacks(slot: &RingSlot, epoch: Epoch) -> bool {
         slots_of(epoch).contains(&slot.slot) && !slot.holds(epoch)
     }
 
-    /// What a bad slot is to hold: a copy of the other slot of its pair, or nothing.
+    /// The new content of a bad slot: a copy of the other slot of its pair, or zeros.
     pub fn fresh(&self, slot: &RingSlot) -> Vec<u8> {
         let twin = self.slots[slot.slot as usize ^ 1].superblock();
         let copy = twin.map(|twin| Superblock { slot: slot.slot, ..twin.clone() }.encode());
         copy.unwrap_or_else(|| vec![0; BLOCK_SIZE])
     }
 
-    /// Writes a superblock to both of its slots, neither of which holds anything.
+    /// Writes a superblock to both of its slots, which hold nothing.
     pub fn write(&self, disk: &Disk, superblock: &Superblock) -> Result<()> {
         for slot in slots_of(superblock.birth.epoch) {
             let copy = Superblock { slot, ..superblock.clone() };
@@ -244,7 +246,7 @@ impl Ring {
     }
 }
 
-/// Two superblocks of one epoch must say the same: else only the one that was written first counts.
+/// Two superblocks of one epoch must be equal. If not, only the first slot counts.
 fn compare(pair: &mut [RingSlot]) {
     let [first, second] = pair else { return };
     if let (SlotState::Valid(a), SlotState::Valid(b)) = (&first.state, &second.state)
@@ -269,8 +271,7 @@ fn state_of(bytes: &[u8], slot: u32, identity: &Identity) -> SlotState {
     }
 }
 
-/// A superblock must be of this volume, in its own slot, and speak of the places that the size of the
-/// image and of the log give.
+/// Checks that a superblock belongs to this volume and slot, and that its places match the sizes of image and log.
 fn misplaced(found: &Superblock, slot: u32, identity: &Identity) -> Option<Fault> {
     if found.birth.volume != identity.volume {
         return Some(Fault::mismatch("volume", identity.volume, found.birth.volume));
@@ -291,7 +292,7 @@ fn misplaced(found: &Superblock, slot: u32, identity: &Identity) -> Option<Fault
             format!("{found:#x}"),
         ));
     }
-    // It may be older than the volume is large.
+    // A superblock may be older than the last growth of the volume.
     if found.image_blocks > identity.image_blocks {
         return Some(Fault::mismatch("image blocks", identity.image_blocks, found.image_blocks));
     }

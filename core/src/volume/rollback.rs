@@ -1,7 +1,7 @@
-//! Going back: the volume becomes again what it was when a hold was taken.
+//! Rollback: the volume returns to the state of a hold.
 //!
-//! The root of the hold's allocation table is written anew, as the youngest page there is, and leads to all that the hold uses. Younger
-//! holds, and all that came after it, are given up in the same checkpoint. Numbers that are given out never go back.
+//! The root of the hold's allocation table is rewritten as the youngest page, and points to everything that the hold
+//! uses. The same checkpoint frees younger holds and everything newer. Numbers given out are never reused.
 
 use super::trees::Trees;
 use super::{Pruned, Volume};
@@ -12,18 +12,18 @@ use crate::space::Need;
 use crate::tree::Balance;
 
 impl Volume {
-    /// The volume becomes what it was when the hold of this name was taken, with the next checkpoint. Holds that are younger are
-    /// dropped, if they may be. After an error nothing has changed.
+    /// Rolls the volume back to a hold with the next checkpoint. Drops younger holds if that is allowed. An error
+    /// before that changes nothing.
     pub(super) fn go_back(&mut self, name: &str, drop_younger: bool) -> Result<()> {
         let hold = self.hold_to_go_back_to(name, drop_younger)?;
         let abandoned = loop {
-            // What is in memory alone is given up like all that is on disk.
+            // Nodes that are only in memory are written first, so that they are freed like all others.
             self.checkpoint_with(Pruned::None)?;
             let (live, volume) = (self.superblock.table, self.identity.volume);
             let store = &self.trees.wait().store;
             let abandoned = self.holds.abandoned(&hold, live, &store.space, &self.disk, volume)?;
             let pages = self.holds.pages_abandoned(&abandoned);
-            // Pages of the table besides those that a checkpoint may write anyhow, and one of the list of what died since the hold.
+            // Table pages beyond those of an ordinary checkpoint, and one page of the dead list since the hold.
             let need = store.checkpoint_need() + Need::of_blocks(pages + 3);
             if store.space.has(need) {
                 break abandoned;
@@ -39,7 +39,7 @@ impl Volume {
         let changed = self.holds.abandon(abandoned, &mut store.space, birth);
         store.begin_anew(table, hold.inflow);
         (*balance, *owed) = (Balance::default(), None);
-        // Which deletes are pending is not known: a drop looks for what they give back.
+        // Which deletes are pending is unknown, so a drain looks for what they free.
         (self.drained, self.deletes, self.deletes_passed) = (Msn(0), 0, hold.nodes);
         self.whole(changed)?;
         match self.trees.wait_mut().look_at_roots() {

@@ -1,18 +1,18 @@
-//! Space on the device: what may be begun, and what is set aside so that nothing gets stuck.
+//! Admission control: which operations and steps may begin, and the space set aside so that a volume never gets stuck.
 //!
-//! Whatever is dirty can be written at any time: an operation, and every step that moves messages down, begins only if the
-//! blocks that it may dirty are free besides, and all that is set aside:
+//! Dirty nodes can be written at any time. An operation or step begins only if the blocks that it may dirty are free,
+//! besides all that is set aside:
 //!
-//! - the *reserve for steps*, which emptying buffers alone may use: one path from a root to a leaf, written anew;
-//! - the *growth* of leaves by everything that is pending;
-//! - what is bound late, once more, because a recovery writes it again beside what the log names;
-//! - the *reserve for deletes*: all of it is left by an operation that takes space, half of it by one that only changes what is
-//!   there, and nothing by one that frees space ([`Claim`]).
+//! - the *reserve for steps*, for draining buffers only: one path from a root to a leaf, rewritten;
+//! - the *growth* of leaves by all pending messages;
+//! - late-bound values, once more, because a recovery writes them again beside those that the log names;
+//! - the *reserve for deletes*: an operation that takes space leaves all of it, one that only changes entries leaves
+//!   half, and one that frees space leaves nothing ([`Claim`]).
 //!
-//! Where that leaves too little, checkpoints come first: two of them free what the last one before has given up. Then all buffers
-//! are emptied: after that nothing is set aside for growth, and what was deleted is free. What a hold keeps does not become free:
-//! where it is to be changed, that takes no more than operations may. ARCHITECTURE.md ("How nothing gets
-//! stuck") says why a step can always begin, and [`super::reserve`] how much everything is.
+//! If too little is left, checkpoints come first: two of them free the extents that the last one before has given up.
+//! Then all buffers are drained: after that no growth is set aside, and deleted entries are freed. Extents that a hold
+//! keeps do not become free; changing them uses only the space that operations may use. ARCHITECTURE.md ("How nothing
+//! gets stuck") says why a step can always begin, and [`super::reserve`] computes all sizes.
 
 use super::Volume;
 use super::commit::{Draft, Way};
@@ -26,8 +26,8 @@ use crate::tree::{self, Emptied, Ordered};
 use crate::tuning::{CLEANING, FREEING, HOT, KEEPS_MAX, PRUNED_AT_ONCE, RECLAIM_SHARE};
 
 impl Trees {
-    /// Brings messages into the trees, of an operation that has been logged, and makes steps until all nodes are within
-    /// their sizes, as long as there is room for them. Of what may be dirty `share` may stay so.
+    /// Injects the messages of a logged operation, and makes steps until all nodes are within their limits, as long as
+    /// there is space. `share` is the part of the dirty budget that may stay in use.
     pub(super) fn carry_out(
         &mut self,
         first: Msn,
@@ -47,8 +47,8 @@ impl Trees {
         self.store.make_room(share)
     }
 
-    /// Makes one step. An operation may take many, and come to many leaves: what is written while it does is what goes
-    /// beyond the budget by more than a little.
+    /// Makes one step. An operation may need many steps on many leaves, so nodes are written meanwhile if the dirty
+    /// budget is exceeded by more than a little.
     pub(super) fn step(&mut self) -> Result<()> {
         self.balance.step(&mut self.store)?;
         if cfg!(debug_assertions) {
@@ -71,11 +71,11 @@ impl Trees {
 }
 
 impl Volume {
-    /// Refuses, before anything has changed, what the volume has no room for. What is bound late and has room only once becomes
-    /// durable through a checkpoint.
+    /// Refuses an operation for which the volume has no space, before anything changes. If its late-bound values have
+    /// space only once, it becomes durable through a checkpoint.
     pub(super) fn admit(&mut self, draft: &mut Draft) -> Result<()> {
         let Inflow { bytes, growth } = draft.room;
-        // What an operation that frees space inserts is an inode that was there before, or moves.
+        // The inode that an operation that frees space inserts existed before, or moves.
         let mut need = match draft.claim {
             Claim::Frees => Need::of_image(bytes as usize),
             Claim::Takes | Claim::Keeps => {
@@ -85,7 +85,8 @@ impl Volume {
         };
         let logged = !matches!(draft.way, Way::Unlogged);
         if logged && bytes > u64::from(self.superblock.node_size) {
-            // It makes the root larger than it should be, and a step moves all of that when it may have been written.
+            // The operation makes the root too large, and a step then moves all of it, possibly after it has been
+            // written.
             need = need + Need::of_image(bytes as usize);
         }
         let again = match &draft.way {
@@ -109,11 +110,11 @@ impl Volume {
         Err(self.no_space(need_blocks))
     }
 
-    /// Makes room for so many bytes of values, as if they were written at once, or says that the volume has none.
+    /// Frees space for a write of this number of bytes, or fails if the volume has none.
     pub fn ensure_room(&mut self, bytes: u64) -> Result<()> {
         self.ensure_ready()?;
         let need = need_in_order(self.trees.wait().store.geometry, bytes);
-        // What no image of this size holds is not worth emptying buffers for.
+        // A write larger than the image is not worth a drain.
         let may_fit = need.all() <= self.superblock.image_blocks;
         if may_fit && self.find_room(need, Claim::Takes)? {
             return Ok(());
@@ -122,7 +123,8 @@ impl Volume {
         Err(self.no_space(need_blocks))
     }
 
-    /// Whether an operation leaves no more bytes of entries than there are now, but for a longer name. Looks up what it changes.
+    /// Whether an operation leaves no more bytes of entries than before, except for a longer name. Reads the entries
+    /// that it changes.
     fn keeps(&self, draft: &Draft) -> Result<bool> {
         if draft.room.bytes > KEEPS_MAX {
             return Ok(false);
@@ -143,7 +145,7 @@ impl Volume {
         Ok(balance <= 0)
     }
 
-    /// How many bytes of entries there are within `[lo, hi)`; if there are more than `most`, some number above that.
+    /// The bytes of entries within `[lo, hi)`; above `most`, some number greater than that.
     fn bytes_within(&self, tree: TreeId, lo: &Key, hi: &Key, most: u64) -> Result<u64> {
         let mut bytes = 0;
         for entry in self.cursor(tree, lo.clone(), Some(hi.clone())) {
@@ -156,15 +158,15 @@ impl Volume {
         Ok(bytes)
     }
 
-    /// Whether there is room for so much, or can be made by checkpoints and by emptying buffers.
+    /// Whether there is space for `need`; frees space by checkpoints and drains if necessary.
     pub(super) fn find_room(&mut self, need: Need, claim: Claim) -> Result<bool> {
         let Trees { store, .. } = self.trees.wait();
         let reserve = reserve_for_deletes(store.geometry, self.superblock.image_blocks).all();
-        // What the next checkpoint writes because of one operation: what is dirty, or a step may dirty.
+        // What the next checkpoint writes for one operation: the dirty nodes, or the most that a step dirties.
         let path = store.checkpoint_need().all().min(self.kept_for(Claim::Frees).all());
         let mut enough = need;
         if !self.has_room(need, claim) {
-            // A quarter of the reserve besides, so that not each operation that follows needs checkpoints.
+            // A quarter of the reserve besides, so that later operations do not each need checkpoints.
             enough = need + Need::of_blocks(path + reserve / 4);
             self.release(enough, claim)?;
         }
@@ -177,7 +179,7 @@ impl Volume {
         if self.trees.wait().balance.is_settled() && self.has_room(enough, claim) {
             return Ok(true);
         }
-        // Half of the reserve, so that not each one that follows has to empty buffers.
+        // Half of the reserve, so that later operations do not each need a drain.
         let goal = need + Need::of_blocks(path + reserve / 2);
         let is_enough = |volume: &Volume| {
             volume.trees.wait().balance.emptied() > 0 && volume.has_room(goal, claim)
@@ -187,15 +189,15 @@ impl Volume {
                 self.drained = self.next_msn;
                 return self.release(need, claim);
             }
-            // What is written then may break up the rows that there was room in.
+            // The writes of these checkpoints may fragment the free extents.
             if self.release(need, claim)? {
                 return Ok(true);
             }
         }
     }
 
-    /// Makes checkpoints until there is room for so much, or nothing comes of it. What is not logged becomes durable all at once, so
-    /// no checkpoint may come in between.
+    /// Makes checkpoints until there is space for `need`, or no checkpoint frees more. An operation that is not logged
+    /// becomes durable as a whole, so it allows no checkpoint.
     fn release(&mut self, need: Need, claim: Claim) -> Result<bool> {
         while !self.has_room(need, claim) {
             if !self.is_logged() || !self.gains_by_checkpoint() {
@@ -207,15 +209,14 @@ impl Volume {
         Ok(true)
     }
 
-    /// Whether blocks come back with the next checkpoints, or what is dirty stops needing room.
+    /// Whether the next checkpoints free blocks, or write dirty nodes.
     pub(super) fn gains_by_checkpoint(&self) -> bool {
         let store = &self.trees.wait().store;
         store.space.leaving_blocks() > 0 || store.dirty_bytes() > 0 || self.can_prune()
     }
 
-    /// Moves everything that is pending down to the leaves, which rewrites each that something is pending for:
-    /// deletes give back the space of what they cover, and nodes that became small are joined. Where space is
-    /// short it stops half way.
+    /// Drains all buffers, which rewrites each leaf with pending messages. Deletes then free the space of the entries
+    /// that they cover, and small nodes are merged. If space is short, the drain ends early.
     pub fn drain(&mut self) -> Result<()> {
         self.ensure_ready()?;
         match self.drain_until(Emptied::All, Ground::Ordinary, |_| false)? {
@@ -224,12 +225,13 @@ impl Volume {
         }
     }
 
-    /// Whether so many deletes may be pending that it is worth looking for them ([`Volume::reclaim`]).
+    /// Whether enough deletes may be pending for a search to be worth while ([`Volume::reclaim`]).
     pub fn can_reclaim(&self) -> bool {
         self.deletes > self.trees.wait().store.table.nodes() / RECLAIM_SHARE
     }
 
-    /// Empties some buffers that deletes wait in, at most so many: what they cover becomes free. Whether there may be more.
+    /// Drains buffers with deletes, at most `buffers` of them, which frees the entries that they cover. Returns whether
+    /// there may be more.
     pub fn reclaim(&mut self, buffers: u64) -> Result<bool> {
         self.ensure_ready()?;
         if !self.can_reclaim() {
@@ -243,9 +245,8 @@ impl Volume {
         Ok(drained == Drained::Partly)
     }
 
-    /// Empties buffers, until `is_enough`: then it stops where nothing is on its way. On ordinary ground it stops as well where
-    /// only the reserve is left, and what it changes is as dirty as what operations change; on the reserve, all is durable
-    /// afterwards.
+    /// Drains buffers until `is_enough`, and then stops between buffers. On ordinary ground it also stops where only
+    /// the reserve is left, and leaves its changes dirty. On the reserve, everything is durable afterwards.
     fn drain_until(
         &mut self,
         what: Emptied,
@@ -274,7 +275,7 @@ impl Volume {
         }
         match result {
             Ok(Drained::Wholly) => (self.deletes, self.deletes_passed) = (0, 0),
-            // They are worth looking for when something has been dropped.
+            // They are worth looking for again when a hold has been dropped.
             Ok(Drained::Passed) => self.deletes_passed += std::mem::take(&mut self.deletes),
             _ => {}
         }
@@ -290,9 +291,9 @@ impl Volume {
         self.whole(result)
     }
 
-    /// Ends a batch of steps that empty buffers: makes it durable, and what it gave up free. Nodes that lay in rows, and were
-    /// scattered because these were still held, are written into rows again before anything else takes them, so that there
-    /// are no more maps than before. False if nothing came of it.
+    /// Ends a batch of drain steps: makes it durable, and frees the extents that it gave up. Then strays, which were
+    /// scattered because their old extents were not free yet, are rewritten into contiguous extents, before other
+    /// writes take these. So there are no more maps than before. Returns false if nothing changed.
     fn end_batch(&mut self) -> Result<bool> {
         let mut some = self.come_clean()?;
         while self.trees.wait().store.has_strays() {
@@ -306,7 +307,7 @@ impl Volume {
         Ok(some)
     }
 
-    /// Makes checkpoints until nothing is dirty, and what was given up is free. Whether it took any.
+    /// Makes checkpoints until nothing is dirty and all freed extents are free. Returns whether it made any.
     fn come_clean(&mut self) -> Result<bool> {
         let mut some = false;
         while self.gains_by_checkpoint() {
@@ -334,7 +335,7 @@ impl Volume {
             let Trees { store, balance, .. } = self.trees.wait();
             let (dirty, is_held) = balance.next_need(store)?;
             let need = store.checkpoint_need_with(dirty);
-            // What does not come back afterwards is not taken from the reserve.
+            // Space that does not come back afterwards is not taken from the reserve.
             let kept = match on_reserve && !is_held {
                 true => Need::default(),
                 false => self.kept_for(Claim::Takes),
@@ -343,11 +344,11 @@ impl Volume {
             if store.space.has(need + kept) {
                 self.trees.wait_mut().step()?;
             } else if on_reserve && logged && self.end_batch()? {
-                // There may be room for it now.
+                // There may be space for the step now.
             } else if !self.trees.wait().balance.is_settled() {
                 self.trees.wait_mut().balance.give_up_step();
             } else if on_reserve && is_held {
-                // Others may give something back.
+                // Other buffers may free something.
                 let Trees { store, balance, .. } = self.trees.wait_mut();
                 balance.pass_over_buffer(store)?;
                 drained = Drained::Passed;
@@ -361,8 +362,8 @@ impl Volume {
         Ok(drained)
     }
 
-    /// Makes steps until all nodes are within their sizes; each followed by a checkpoint where space is
-    /// short. If there is none for another, nodes stay too large for a while.
+    /// Makes steps until all nodes are within their limits, with a checkpoint before each where space is short. If
+    /// there is no space for a step, nodes stay too large for a while.
     pub(super) fn settle(&mut self, claim: Claim) -> Result<()> {
         let logged = self.is_logged();
         while !self.trees.wait().balance.is_settled() {
@@ -378,14 +379,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether range deletes may cover leaves that are still there, and there is room to drop them ([`Volume::prune_some`]).
+    /// Whether range deletes may cover leaves that still exist, and there is space to drop them
+    /// ([`Volume::prune_some`]).
     pub fn can_prune(&self) -> bool {
         let balance = &self.trees.wait().balance;
         balance.can_prune() && !balance.is_draining() && self.has_room_for_prune()
     }
 
-    /// Drops some of the leaves that range deletes cover as a whole: at most 16 nodes are looked at. Whether
-    /// there may be more of them.
+    /// Drops some of the leaves that range deletes cover entirely; looks at no more than 16 nodes. Returns whether
+    /// there may be more.
     pub fn prune_some(&mut self) -> Result<bool> {
         self.ensure_ready()?;
         let thrifty = self.trees.wait().store.is_thrifty();
@@ -395,11 +397,11 @@ impl Volume {
         Ok(self.can_prune())
     }
 
-    /// Drops what pending range deletes cover as a whole, as far as there is room for the steps, and looks at `most` nodes for it
-    /// at the most.
+    /// Drops leaves that range deletes cover entirely, while there is space for the steps; looks at no more than `most`
+    /// nodes.
     pub(super) fn prune(&mut self, most: u64) -> Result<()> {
         if self.trees.wait().balance.is_draining() {
-            // They would come to nodes that are empty already.
+            // The drain would find these nodes drained already.
             return Ok(());
         }
         if self.trees.wait().balance.can_prune() && !self.has_room_for_step(Claim::Frees) {
@@ -417,14 +419,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Keeps the cache within its budget. As the log comes to its end less and less may be dirty, so that the
-    /// checkpoint then finds little to write. What frees space leaves the writing to what comes after it.
+    /// Enforces the memory budget. The dirty budget shrinks as the log fills, so that the next checkpoint has little to
+    /// write. Operations that free space leave write-back to later operations.
     pub(super) fn evict(&mut self, claim: Claim) -> Result<()> {
         let share = self.dirty_share(claim);
         self.trees.wait_mut().store.make_room(share)
     }
 
-    /// How much of what may be dirty may stay so.
+    /// The part of the dirty budget that may be in use.
     pub(super) fn dirty_share(&self, claim: Claim) -> f64 {
         let (used, size) = self.log.fill();
         let left = size.saturating_sub(used) as f64 / size as f64;
@@ -432,16 +434,16 @@ impl Volume {
         (left / CLEANING).clamp(HOT, 1.0) + slack
     }
 
-    /// Whether there is room for what the next step may dirty. Steps may take more blocks than they give
-    /// back: only those of operations that free space may come near the end of what there is.
+    /// Whether there is space for the most that the next step dirties. Steps may take more blocks than they free, so
+    /// only those of operations that free space may come near the limit.
     pub(super) fn has_room_for_step(&self, claim: Claim) -> bool {
         self.trees.wait().has_room_for_step(self.superblock.image_blocks, claim)
     }
 
-    /// The same where leaves are dropped unread, which may use what is set aside for steps.
+    /// As [`Volume::has_room_for_step`], for dropping leaves unread, which may use the reserve for steps.
     fn has_room_for_prune(&self) -> bool {
         if self.trees.wait().store.space.newest_hold() > Epoch(0) {
-            // What it changes may be held, and then it gives nothing back.
+            // The step may change held nodes, and then frees nothing.
             return self.has_room_for_step(Claim::Frees);
         }
         let (store, blocks) = (&self.trees.wait().store, self.superblock.image_blocks);
@@ -449,67 +451,67 @@ impl Volume {
         store.space.has(store.checkpoint_need() + step)
     }
 
-    /// The same, of what exactly the next step may dirty.
+    /// As [`Volume::has_room_for_step`], with the exact nodes that the next step dirties.
     fn has_room_for_next(&self, claim: Claim) -> Result<bool> {
         let Trees { store, balance, .. } = self.trees.wait();
         let (dirty, _) = balance.next_need(store)?;
         Ok(store.space.has(store.checkpoint_need_with(dirty) + self.kept_for(claim)))
     }
 
-    /// Whether an operation that takes so much may begin.
+    /// Whether an operation with this need may begin.
     pub(super) fn has_room(&self, need: Need, claim: Claim) -> bool {
         self.trees.wait().store.space.has(self.needed(need, claim))
     }
 
-    /// What leaves may take for messages that are not pending yet, besides their bytes ([`Volume::need_of`]).
+    /// The need of leaves that grow by messages not yet pending, besides the messages' bytes ([`Volume::need_of`]).
     fn growth_need(&self, growth: Growth) -> Need {
         growth_need(&self.trees.wait().store, Inflow { bytes: 0, growth })
     }
 
-    /// The blocks and maps that leaves take for `entries` entries of `bytes` bytes together.
+    /// The need of leaves for `entries` entries of `bytes` bytes in total.
     pub(super) fn need_of(&self, bytes: u64, entries: u64) -> Need {
         need_of(self.trees.wait().store.geometry, bytes, entries)
     }
 
-    /// What there must be room for before an operation begins.
+    /// The space that must be free before an operation begins.
     pub(super) fn needed(&self, need: Need, claim: Claim) -> Need {
         let late = Need::of_blocks(self.late_blocks() + OPERATION_BLOCKS);
         self.trees.wait().store.checkpoint_need() + late + need + self.kept_for(claim)
     }
 
-    /// Blocks of late-bound values that a recovery would have to leave alone.
+    /// Blocks of late-bound values that a recovery would have to keep.
     pub(super) fn late_blocks(&self) -> u64 {
         let waiting = self.trees.wait().store.late.waiting_bytes().div_ceil(BLOCK_SIZE as u64);
         self.trees.wait().store.space.pinned_blocks() + waiting
     }
 
-    /// What is kept for operations that free space, and for what pending updates may need.
+    /// The reserve for operations that free space, and for the growth by pending messages.
     pub(super) fn reserved_blocks(&self) -> u64 {
         self.kept_for(Claim::Takes).all()
     }
 
-    /// What must stay free when an operation has been carried out.
+    /// The space that must stay free after an operation.
     fn kept_for(&self, claim: Claim) -> Need {
         kept_for(&self.trees.wait().store, self.superblock.image_blocks, claim)
     }
 }
 
-/// Where room for steps that empty buffers comes from.
+/// The space that steps of a drain may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ground {
-    /// What operations may take.
+    /// What operations may use.
     Ordinary,
     /// The reserve for steps as well.
     Reserve,
 }
 
-/// How far buffers have been emptied.
+/// The result of a drain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Drained {
-    /// Nothing is left that there is room for.
+    /// All buffers for which there is space are drained.
     Wholly,
-    /// As far as was asked for, or as ordinary ground went.
+    /// It stopped as requested, or where ordinary ground ended.
     Partly,
-    /// Nothing is left that there is room for, and some buffers were passed over since holds keep what is below them.
+    /// All buffers for which there is space are drained, and some were skipped because holds keep the nodes below.
     Passed,
 }

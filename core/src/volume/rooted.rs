@@ -1,7 +1,7 @@
-//! The state that hangs from the root page of an allocation table, and from nothing else.
+//! A state opened by the root page of an allocation table, and nothing else.
 //!
-//! The hash of that page stands for all keys, values and pending messages of a checkpoint. Whoever knows it needs no
-//! superblock and no space map to look something up, and believes nothing that does not follow from it.
+//! The hash of that page covers all keys, values and pending messages of a checkpoint. A reader that knows it needs no
+//! superblock and no space map for a lookup, and everything it returns is verified by that hash.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::store::{CacheBudget, Geometry};
 use crate::table::Table;
 
 impl Volume {
-    /// Opens the state whose root page is at `block` and has this hash; only to be read. Reads that page, and later
-    /// nothing but what lookups need. The log, and everything else at fixed places, is as if it were not there.
+    /// Opens the state whose root page is at `block` and has this hash; read-only. Reads that page, and later only what
+    /// lookups need. The log and everything else at fixed places is ignored.
     pub fn of_root(
         device: Arc<dyn Device>,
         block: BlockNr,
@@ -44,7 +44,7 @@ impl Volume {
         let pointer = PagePointer { block, birth: seal.birth.epoch, hash };
         let root = TableRoot { page: pointer, levels: u32::from(page.level) + 1 };
         let volume = seal.birth.volume;
-        // Nothing is placed, so the least space does.
+        // Nothing is allocated, so the smallest space suffices.
         let bytes = IMAGE_BLOCKS_MIN * BLOCK_SIZE as u64;
         let layout = Layout::new(bytes, LOG_BYTES_MIN)?;
         let zones = ZoneSizes::default();

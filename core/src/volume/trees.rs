@@ -1,8 +1,8 @@
-//! The trees, and a thread that brings large transactions into them.
+//! The trees, and the thread that injects large transactions into them.
 //!
-//! Once a large transaction is in the log, what is left of it is done beside whoever committed it: it makes the log
-//! durable, and comes with the next transaction, meanwhile. The trees are away as long as that takes, and whoever wants to
-//! look at them waits until they are back. So nothing depends on how long it takes.
+//! Once a large transaction is in the log, this thread does the rest. Meanwhile the committing thread makes the log
+//! durable, and prepares the next transaction. The trees are away during that time, and all other uses of them wait. So
+//! no result depends on how long it takes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,25 +18,25 @@ use crate::tree::Balance;
 pub(super) struct Trees {
     pub store: Store,
     pub balance: Balance,
-    /// Steps are still to be made for which there was no room: what the operation that they are for may use.
+    /// The claim of the operation whose steps are still to be made, because there was no space for them.
     pub owed: Option<Claim>,
 }
 
 impl Trees {
-    /// The roots may be too large.
+    /// Queues the roots, which may be too large.
     pub(super) fn look_at_roots(&mut self) -> Result<()> {
         self.balance.look_at_roots(&self.store)
     }
 }
 
-/// The trees as a volume has them: here, or on their way back.
+/// The trees of a volume: here, or away.
 pub(super) struct Held {
     here: OnceLock<Box<Trees>>,
     away: Mutex<Option<Receiver<Box<Trees>>>>,
     worker: Option<Worker>,
 }
 
-/// The thread, which ends when nobody can send anything to it any more.
+/// The thread of the trees; it ends when its sender is dropped.
 struct Worker {
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
@@ -45,19 +45,19 @@ struct Worker {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Held {
-    /// Trees that no step is owed to.
+    /// Trees without owed steps.
     pub(super) fn new(store: Store, balance: Balance) -> Held {
         let here = OnceLock::from(Box::new(Trees { store, balance, owed: None }));
         Held { here, away: Mutex::new(None), worker: None }
     }
 
-    /// Whether whoever wants to look at the trees would have to wait, or would have had to before.
+    /// Whether the trees have been sent away and were not waited for since.
     pub(super) fn are_away(&self) -> bool {
         self.here.get().is_none()
     }
 
-    /// Sends the trees away, to have something done to them. Where there can be no thread, it is done at once. If it panics the
-    /// volume is poisoned. What is not needed any more then is dropped when they are on their way back.
+    /// Sends the trees away to run `work` on them. Without a thread, it runs at once. If it panics the volume is
+    /// poisoned. The result of `work` is dropped after the trees are sent back.
     pub(super) fn send<T>(&mut self, work: impl FnOnce(&mut Trees) -> T + Send + 'static) {
         self.wait();
         let Some(mut trees) = self.here.take() else { return };
@@ -85,7 +85,7 @@ impl Held {
         }
     }
 
-    /// The trees, once they are back.
+    /// Waits for the trees.
     pub(super) fn wait(&self) -> &Trees {
         self.here.get_or_init(|| {
             let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ impl Held {
         })
     }
 
-    /// The same, to change them.
+    /// As [`Held::wait`], for changes.
     pub(super) fn wait_mut(&mut self) -> &mut Trees {
         self.wait();
         self.here.get_mut().expect("they are back")
@@ -102,7 +102,7 @@ impl Held {
 }
 
 impl Drop for Held {
-    /// Nothing is done to a volume that has been closed.
+    /// Waits for the thread, so that nothing runs after the volume is closed.
     fn drop(&mut self) {
         self.wait();
         if let Some(Worker { jobs, thread }) = self.worker.take() {

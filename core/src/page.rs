@@ -1,4 +1,4 @@
-//! Pages of one block that a pointer leads to: of the allocation table, of holds, of dead lists.
+//! Pages of one block that a pointer with a hash refers to: of the allocation table, of holds, of dead lists.
 
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
@@ -8,17 +8,17 @@ use crate::ids::*;
 /// Decodes a page.
 type Decode<T> = fn(&[u8], Option<&mut dyn Trace>) -> std::result::Result<(Seal, T), FormatError>;
 
-/// What is said where hash, volume or epoch of a page is not what its pointer says.
+/// Field names for errors, when hash, volume or epoch of a page differ from its pointer.
 pub(crate) struct Names {
-    /// Of the hash.
+    /// Name of the hash field.
     pub hash: &'static str,
-    /// Of the volume.
+    /// Name of the volume field.
     pub volume: &'static str,
-    /// Of the epoch.
+    /// Name of the epoch field.
     pub epoch: &'static str,
 }
 
-/// Reads a page and verifies that it is the one that `pointer` means.
+/// Reads a page, and verifies that it matches `pointer`.
 pub(crate) fn read<T>(
     disk: &Disk,
     volume: VolumeId,

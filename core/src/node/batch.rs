@@ -1,9 +1,9 @@
-//! A batch of messages in memory: what the open run of an internal node holds for a child, a buffer on its
-//! way down, the overlay of a query.
+//! A batch of messages in memory: the open run of an internal node for one child, a buffer being flushed, or the
+//! overlay of a query.
 //!
-//! Invariants: at most one point message a key; a point message is younger than any range delete of
-//! the batch that covers its key. Pac-Man follows: a range delete that joins devours the older point
-//! messages that it covers (BetrFS 0.2 §5.3).
+//! Invariants: at most one point message for each key; a point message is younger than any range delete of the batch
+//! that covers its key. So a new range delete removes the older point messages that it covers (Pac-Man, BetrFS 0.2
+//! §5.3).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::sorted::{self, Item, Sorted};
 use crate::format::{Action, Growth, Key, Kind, Message, RangeDelete};
 use crate::tuning::ONE_BY_ONE;
 
-/// What a message weighs besides key and value: no less than it takes in a run, and in a filter.
+/// 21 bytes: the weight of a message without key and value; at least its size in a run and in a filter.
 const MESSAGE_WEIGHT: usize = 21;
 
 /// Messages, sorted by key. Copies share the point messages until one of them changes.
@@ -24,7 +24,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// One of point messages alone.
+    /// A batch of point messages only.
     pub fn of_points(points: Sorted) -> Batch {
         Batch { points: Arc::new(points), ranges: RangeSet::default() }
     }
@@ -39,7 +39,7 @@ impl Batch {
         &self.points
     }
 
-    /// The point messages alone.
+    /// The point messages; drops the ranges.
     pub fn into_points(self) -> Arc<Sorted> {
         self.points
     }
@@ -49,7 +49,7 @@ impl Batch {
         &self.ranges
     }
 
-    /// Adds a point message that is younger than all for its key, and combines with them.
+    /// Adds a point message that is younger than all for its key, and combines it with them.
     pub fn insert(&mut self, item: &Item<'_>) {
         let found = self.points.find(item.key);
         let combined = combined(item, self.points.at(found), &self.ranges);
@@ -66,7 +66,7 @@ impl Batch {
         self.ranges.insert(range);
     }
 
-    /// Adds messages that are younger than all that are here: first the ranges, then the points, in order.
+    /// Adds messages that are younger than all in the batch: first the ranges, then the points, in order.
     pub fn absorb<'m>(
         &mut self,
         points: impl Iterator<Item = Item<'m>>,
@@ -75,8 +75,8 @@ impl Batch {
         let Ok(()) = self.absorb_within(points, ranges, |_| Ok::<(), Infallible>(()));
     }
 
-    /// The same; `grows` is told by how many bytes a message becomes longer than the two that it is made of, before it is put
-    /// into memory.
+    /// As [`Batch::absorb`]. Before a combined message is stored, `grows` gets the number of bytes by which it is
+    /// longer than its two sources.
     pub fn absorb_within<'m, E>(
         &mut self,
         points: impl Iterator<Item = Item<'m>>,
@@ -107,15 +107,14 @@ impl Batch {
         Ok(())
     }
 
-    /// A copy of what lies within `[lo, hi)`.
+    /// A copy of the messages within `[lo, hi)`.
     pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Batch {
         let mut ranges = RangeSet::default();
         self.ranges.clip(lo, hi).into_iter().for_each(|share| ranges.insert(share));
         Batch { points: Arc::new(self.points.within(lo, hi)), ranges }
     }
 
-    /// What becomes of a value when the message of the batch to its key, or the range delete over it, is
-    /// carried out; nothing if there is none.
+    /// The action of the point message for `key`, or of the range delete that covers it; `None` if there is neither.
     pub fn get(&self, key: &[u8]) -> Option<Action> {
         match self.points.get(key) {
             Some(item) => Some(item.action()),
@@ -128,30 +127,30 @@ impl Batch {
         self.points_weight() + MESSAGE_WEIGHT * self.ranges.len() + self.ranges.key_bytes()
     }
 
-    /// Panics if what is known of the messages is not what they are.
+    /// Panics if the cached sums differ from the messages.
     pub fn check_invariants(&self) {
         self.points.check_invariants();
         self.ranges.check_invariants();
     }
 
-    /// The same of point messages alone.
+    /// The weight of the point messages, in bytes.
     pub fn points_weight(&self) -> usize {
         let sizes = self.points.sizes();
         MESSAGE_WEIGHT * sizes.count + sizes.keys + sizes.values
     }
 
-    /// The bytes of the values that its updates may make.
+    /// The bytes of the values that its updates may create.
     pub fn growth(&self) -> usize {
         self.points.sizes().growth
     }
 
-    /// By how much its messages may make leaves longer.
+    /// How much its messages may make leaves grow.
     pub fn leaf_growth(&self) -> Growth {
         self.points.sizes().leaf_growth
     }
 
-    /// Takes out all messages; or the last ones, whose updates make values of not much more than `growth`
-    /// bytes together. That costs what is taken out.
+    /// Takes out all messages; or only the last ones, whose updates create values of not much more than `growth` bytes.
+    /// Takes time in proportion to what is taken out.
     pub fn take_last(&mut self, growth: usize) -> Batch {
         if self.growth() <= growth {
             return std::mem::take(self);
@@ -162,7 +161,7 @@ impl Batch {
         }
     }
 
-    /// Takes out what lies at `key` or behind it.
+    /// Takes out the messages at or after `key`.
     pub fn split_off(&mut self, key: &Key) -> Batch {
         let mut ranges = RangeSet::default();
         self.ranges.clip(key, None).into_iter().for_each(|share| ranges.insert(share));
@@ -170,12 +169,12 @@ impl Batch {
         Batch { points: Arc::new(Arc::make_mut(&mut self.points).split_off(key)), ranges }
     }
 
-    /// How much memory it takes, in bytes.
+    /// Memory, in bytes.
     pub fn memory(&self) -> usize {
         self.points.memory() + 160 * self.ranges.len() + self.ranges.key_bytes()
     }
 
-    /// The lower keys of all messages, in order, each with its message's weight.
+    /// The lower key of each message, in order, with the message's weight.
     pub fn weights(&self) -> Vec<(Key, usize)> {
         let points = self.points.iter().map(|item| (Key::copied(item.key), weight_of(&item)));
         let ranges = self.ranges.iter().map(|range| (range.lo.clone(), range_weight(&range)));
@@ -185,22 +184,22 @@ impl Batch {
     }
 }
 
-/// Batches that become one, the oldest of them first.
+/// Several batches that are joined into one, the oldest first.
 #[derive(Default)]
 pub(super) struct Gathering {
-    /// Their point messages, to which those of the batch that was begun last are added in order.
+    /// Point messages; those of the current batch are added in key order.
     pub points: sorted::Gathering,
     ranges: RangeSet,
 }
 
 impl Gathering {
-    /// One with room for `count` point messages whose keys and short values take `bytes` bytes.
+    /// A gathering with room for `count` point messages whose keys and short values take `bytes` bytes.
     pub(super) fn with_capacity(count: usize, bytes: usize) -> Gathering {
         let points = sorted::Gathering::with_capacity(count, bytes);
         Gathering { points, ranges: RangeSet::default() }
     }
 
-    /// Begins the next batch, which has these range messages.
+    /// Starts the next batch, which has these range messages.
     pub(super) fn begin(&mut self, ranges: impl Iterator<Item = RangeDelete>) {
         for range in ranges {
             self.points.remove_range(&range.lo, &range.hi);
@@ -209,7 +208,7 @@ impl Gathering {
         self.points.begin();
     }
 
-    /// All of them as one. `grows` is told by how many bytes a message becomes longer than those that it is made of.
+    /// Joins all batches. `grows` gets the number of bytes by which a combined message is longer than its sources.
     pub(super) fn finish<E>(self, grows: impl FnMut(usize) -> Result<(), E>) -> Result<Batch, E> {
         let Gathering { points, ranges } = self;
         let points = points.finish(|item, older| combined(&item, older, &ranges), grows)?;
@@ -217,8 +216,8 @@ impl Gathering {
     }
 }
 
-/// What becomes of a message where it meets an older one for its key, or a range delete; nothing if it stays
-/// as it is.
+/// The result of combining a message with an older one for its key, or with a range delete; `None` if it does not
+/// change.
 fn combined(item: &Item<'_>, older: Option<Item<'_>>, ranges: &RangeSet) -> Option<Message> {
     match older {
         Some(older) => item.message().after(&older.message()),
@@ -229,12 +228,12 @@ fn combined(item: &Item<'_>, older: Option<Item<'_>>, ranges: &RangeSet) -> Opti
     }
 }
 
-/// What a range message weighs: about its bytes in a run.
+/// The weight of a range message: about its bytes in a run.
 pub(super) fn range_weight(range: &RangeDelete) -> usize {
     MESSAGE_WEIGHT + range.lo.len() + range.hi.len()
 }
 
-/// What a point message weighs: about its bytes in a run.
+/// The weight of a point message: about its bytes in a run.
 fn weight_of(item: &Item<'_>) -> usize {
     MESSAGE_WEIGHT + item.key.len() + item.value().len()
 }

@@ -1,9 +1,8 @@
 //! Nodes in memory: leaves of entries, internal nodes of children and runs of messages.
 //!
-//! A node is shared behind `Arc` and never changes while anybody else looks at it; the one writer
-//! takes it out of the cache, changes it, and puts it back. Parts that are on disk are read when they
-//! are first asked for, verified against the hash in the head, and then kept. Nodes know how to read
-//! their parts and how to become bytes; where those bytes go is for the cache to say.
+//! A node is shared behind `Arc`, and never changes while it is shared. The single writer takes it out of the cache,
+//! changes it, and puts it back. Parts on disk are read on demand, verified against the hash in the head, and then
+//! kept. Nodes can read their parts and encode themselves; the cache decides where the bytes go.
 
 mod batch;
 mod internal;
@@ -32,7 +31,7 @@ use crate::format::{Bounds, Entry, FormatFault, Inflow, InternalHead, LeafHead, 
 use crate::ids::*;
 use crate::space::Need;
 
-/// A count of bytes that have been read into memory. It grows once they are there.
+/// A count of bytes that were read into memory. It is increased after they are there.
 #[derive(Default)]
 struct Loaded(AtomicU64);
 
@@ -45,7 +44,7 @@ impl Loaded {
         self.0.fetch_add(bytes, Ordering::Release);
     }
 
-    /// A copy that was taken while something was read may know less.
+    /// A copy that was made during a read may count less.
     fn take_off(&mut self, bytes: u64) {
         let count = self.0.get_mut();
         *count = count.saturating_sub(bytes);
@@ -58,17 +57,17 @@ impl Clone for Loaded {
     }
 }
 
-/// An internal node that others may look at, too.
+/// A shared internal node.
 #[derive(Clone)]
 pub struct SharedInternal(Arc<Node>);
 
 impl SharedInternal {
-    /// A node, if it is internal.
+    /// The node, if it is internal.
     pub fn of(node: Arc<Node>) -> Option<SharedInternal> {
         matches!(&*node, Node::Internal(_)).then_some(SharedInternal(node))
     }
 
-    /// As a node of either kind.
+    /// The node as one of either kind.
     pub fn node(&self) -> &Arc<Node> {
         &self.0
     }
@@ -100,7 +99,7 @@ impl Node {
         }
     }
 
-    /// Panics if what the node knows of its parts is not what they are.
+    /// Panics if cached sums of the node differ from its parts.
     pub fn check_invariants(&self) {
         match self {
             Node::Leaf(leaf) => leaf.check_invariants(),
@@ -116,7 +115,7 @@ impl Node {
         }
     }
 
-    /// The node's name.
+    /// The node's id.
     pub fn id(&self) -> NodeId {
         match self {
             Node::Leaf(leaf) => leaf.id,
@@ -148,7 +147,7 @@ impl Node {
         }
     }
 
-    /// About how much memory the node takes, in bytes.
+    /// Approximate memory of the node, in bytes.
     pub fn weight(&self) -> usize {
         match self {
             Node::Leaf(leaf) => leaf.weight(),
@@ -156,7 +155,7 @@ impl Node {
         }
     }
 
-    /// The same without what is in memory of the runs of an internal node, which can be read again.
+    /// As [`Node::weight`], without parts of runs that were read and can be read again.
     pub fn own_weight(&self) -> usize {
         match self {
             Node::Leaf(leaf) => leaf.weight(),
@@ -164,8 +163,7 @@ impl Node {
         }
     }
 
-    /// How many bytes of its parts have been read: while that stays the same, so does the weight of a node
-    /// that nobody changes.
+    /// Bytes of its parts that have been read. While this count is the same, the weight of an unchanged node is, too.
     pub fn loaded(&self) -> u64 {
         match self {
             Node::Leaf(leaf) => leaf.loaded(),
@@ -173,8 +171,8 @@ impl Node {
         }
     }
 
-    /// Whether a node that is on disk as it is consists of a head and parts in memory, too: a leaf that has been
-    /// written is one list of entries.
+    /// Whether the node, once it is clean, consists of a head and parts in memory. A leaf that was open is one list of
+    /// entries instead.
     pub fn has_head(&self) -> bool {
         match self {
             Node::Leaf(leaf) => !leaf.is_open(),
@@ -182,8 +180,7 @@ impl Node {
         }
     }
 
-    /// Forgets the parts that have been read: what is left is the head, and of an internal node what has changed. A leaf must
-    /// be on disk as it is.
+    /// Evicts the parts that were read. The head stays, and the open run of an internal node. A leaf must be clean.
     pub fn forget_parts(&mut self) {
         match self {
             Node::Leaf(leaf) => leaf.forget_parts(),
@@ -202,7 +199,7 @@ impl Node {
         }
     }
 
-    /// What comes from the node to leaves.
+    /// The inflow from the node to leaves.
     pub fn inflow(&self) -> Inflow {
         match self {
             Node::Leaf(_) => Inflow::default(),
@@ -210,7 +207,7 @@ impl Node {
         }
     }
 
-    /// What writing the node takes at the most, with basements of this size.
+    /// The most space that writing the node takes, with basements of this size.
     pub fn need(&self, basement_size: usize) -> Need {
         match self {
             Node::Leaf(leaf) => Need::of_image(leaf.bytes_max(basement_size)),
@@ -221,8 +218,8 @@ impl Node {
         }
     }
 
-    /// The same once it has been changed, by what does not make it longer: a leaf that was not open may be divided into basements
-    /// in another way.
+    /// As [`Node::need`], after changes that do not make the node longer. A leaf that is opened may be divided into
+    /// other basements.
     pub fn need_when_changed(&self, basement_size: usize) -> Need {
         match self {
             Node::Leaf(leaf) if !leaf.is_open() => {
@@ -232,7 +229,7 @@ impl Node {
         }
     }
 
-    /// Reads the head of node `id`, which the allocation table says is at `entry`.
+    /// Reads the head of node `id` at `entry`.
     pub fn load(disk: &Disk, volume: VolumeId, id: NodeId, entry: &Entry) -> Result<Node> {
         let head = disk.read(entry.extent.start.byte(), entry.head_bytes as usize)?;
         Ok(match Head::verified(&head, volume, id, entry)? {
@@ -251,7 +248,7 @@ pub(crate) enum Head {
 }
 
 impl Head {
-    /// The head of node `id`, which must be the one that the allocation table means with `entry`.
+    /// Decodes and verifies the head of node `id`; it must match `entry` of the allocation table.
     pub(crate) fn verified(
         bytes: &[u8],
         volume: VolumeId,
@@ -280,7 +277,7 @@ impl Head {
     }
 }
 
-/// A head must be the one that the allocation table means.
+/// Checks that a head matches the allocation table.
 fn check_head(
     found: (NodeId, TreeId, Height),
     seal: &Seal,

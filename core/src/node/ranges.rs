@@ -1,7 +1,7 @@
-//! Range deletes of one run, kept apart: where two overlap, the younger one has the keys.
+//! The range deletes of one run, made disjoint: where two overlap, the younger one covers the keys.
 //!
-//! A younger range delete leaves nothing for an older one to do where both apply, so a run needs at
-//! most one for any key. Looking up the one for a key costs O(log n).
+//! An older range delete has no effect on keys that a younger one covers, so a run needs at most one for any key.
+//! Finding it costs O(log n).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,21 +9,21 @@ use std::ops::Bound;
 use crate::format::{Bounds, Key, RangeDelete};
 use crate::ids::Msn;
 
-/// Disjoint ranges, each with the MSN of the range delete that it comes from.
+/// Disjoint ranges, each with the MSN of its range delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet {
     ranges: BTreeMap<Key, (Key, Msn)>,
-    /// The bytes of all keys.
+    /// Bytes of all keys.
     keys: usize,
 }
 
 impl RangeSet {
-    /// Whether there are none.
+    /// Whether there are no ranges.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Panics if ranges overlap, or the bytes of their keys are others.
+    /// Panics if ranges overlap, or if the byte count of keys is wrong.
     pub fn check_invariants(&self) {
         let mut end: Option<&Key> = None;
         for (lo, (hi, _)) in &self.ranges {
@@ -34,15 +34,15 @@ impl RangeSet {
         assert_eq!(self.keys, keys, "the bytes of the keys of ranges");
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Adds a range delete that is younger than all that are there.
+    /// Adds a range delete that is younger than all others.
     pub fn insert(&mut self, range: RangeDelete) {
         self.cut(&range.lo, Some(&range.hi));
-        // Of their own: a share of something larger would keep all of it in memory.
+        // The keys are copied: a reference into a larger buffer would keep all of it in memory.
         self.add(Key::copied(&range.lo), Key::copied(&range.hi), range.msn);
     }
 
@@ -63,7 +63,7 @@ impl RangeSet {
         (*key < **hi).then_some(*msn)
     }
 
-    /// Whether the ranges leave out no key within the bounds.
+    /// Whether the ranges together cover all keys within the bounds.
     pub fn covers(&self, bounds: &Bounds) -> bool {
         let Some(hi) = &bounds.hi else { return false };
         let mut at: &[u8] = &bounds.lo;
@@ -77,7 +77,7 @@ impl RangeSet {
         true
     }
 
-    /// The shares of all ranges within `[lo, hi)`, in key order.
+    /// All ranges clipped to `[lo, hi)`, in key order.
     pub fn clip(&self, lo: &[u8], hi: Option<&[u8]>) -> Vec<RangeDelete> {
         let before =
             self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(lo))).next_back();
@@ -99,7 +99,7 @@ impl RangeSet {
         shares
     }
 
-    /// Removes what lies within `[lo, hi)`; a range that sticks out is shortened or split.
+    /// Removes the ranges within `[lo, hi)`; a range that extends beyond is shortened or split.
     pub fn cut(&mut self, lo: &[u8], hi: Option<&[u8]>) {
         let shares = self.clip(lo, hi);
         for share in shares {

@@ -1,4 +1,4 @@
-//! What is pending for children: reading it, and taking it out on its way down.
+//! Buffers of children: reads them, and takes them out for a flush.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::tuning::{EXPECTED_MAX, READ_APART_MIN};
 
 impl Internal {
-    /// Reads what sealed runs hold for child `at`, on all cores if it is much.
+    /// Reads the slices for child `at` from sealed runs; on all cores if there are many.
     pub fn load_pending(&self, disk: &Disk, at: usize) -> Result<()> {
         let read =
             |(run, slices): (&Run, Vec<usize>)| self.load_slices(disk, run, slices.into_iter());
@@ -19,8 +19,8 @@ impl Internal {
         }
     }
 
-    /// Reads what sealed runs hold for some children, which are in order, and what is not in memory; on all cores only if
-    /// that is allowed. It does not come to stay.
+    /// Reads the slices for some children, given in order, that are not in memory; on all cores only if `on_all`. The
+    /// result does not stay in memory with the node.
     pub(super) fn fetch(&self, disk: &Disk, children: &[usize], on_all: bool) -> Result<Fetched> {
         let read = |(run, slices): (&Run, Vec<usize>)| self.read_slices(disk, run, &slices);
         let runs = self.missing(children);
@@ -38,7 +38,7 @@ impl Internal {
         Ok(Fetched(fetched?))
     }
 
-    /// All runs, each with those of its slices for some children that are not in memory.
+    /// For each run, its slices for some children that are not in memory.
     fn missing(&self, children: &[usize]) -> Vec<(&Run, Vec<usize>)> {
         let mut missing: Vec<_> = self.runs.iter().map(|run| (run, Vec::new())).collect();
         for share in children.iter().flat_map(|at| &self.children[*at].shares) {
@@ -48,7 +48,7 @@ impl Internal {
         missing
     }
 
-    /// What sealed runs hold for some children, one beside another, will be read soon.
+    /// Advises the device that the slices for consecutive children will be read.
     pub fn will_read(&self, disk: &Disk, children: Range<usize>) {
         let mut wanted = vec![(u32::MAX, 0); self.runs.len()];
         for share in self.children[children].iter().flat_map(|child| &child.shares) {
@@ -66,13 +66,13 @@ impl Internal {
         }
     }
 
-    /// Reads the range messages of live runs.
+    /// Reads the range messages of all runs.
     pub fn load_ranges(&self, disk: &Disk) -> Result<()> {
         self.runs.iter().try_for_each(|run| self.ranges(disk, run).map(|_| ()))
     }
 
-    /// Takes the buffer of child `at` out of the node; or the last part of it, whose updates make values
-    /// of not much more than `growth` bytes. The rest of it is then in the open run.
+    /// Takes out the buffer of child `at`; or only its last part, whose updates create values of not much more than
+    /// `growth` bytes. The rest is then in the open run.
     pub fn take_buffer(&mut self, disk: &Disk, at: usize, growth: usize) -> Result<Batch> {
         let mut batch = self.gather(disk, at)?;
         self.flushed(at);
@@ -81,8 +81,8 @@ impl Internal {
         Ok(taken)
     }
 
-    /// Children one beside another, the first of them `children.start`, become that one: all their keys are
-    /// deleted, and what is younger than that stays pending.
+    /// Replaces consecutive children by the first of them, `children.start`. All their keys are deleted; messages
+    /// younger than the delete stay pending.
     pub fn collapse(&mut self, disk: &Disk, children: Range<usize>) -> Result<()> {
         let mut younger = Sorted::default();
         for at in children.clone() {
@@ -115,8 +115,8 @@ impl Internal {
         !self.open[at].ranges().is_empty() || { live }.any(|run| run.reference.ranges.count > 0)
     }
 
-    /// Whether a delete is pending for child `at`, or an update that only cuts. Slices are read only where they hold messages that
-    /// make leaves no longer.
+    /// Whether a delete, or an update that only truncates, is pending for child `at`. Reads slices only if they hold
+    /// messages that do not make leaves grow.
     pub fn has_deletes(&self, disk: &Disk, at: usize) -> Result<bool> {
         if self.has_ranges(at) {
             return Ok(true);
@@ -138,8 +138,7 @@ impl Internal {
         Ok(all.points().iter().any(|item| item.frees()))
     }
 
-    /// The first children one beside another all of whose keys a pending range delete covers, as far as is
-    /// known without reading.
+    /// The first consecutive children that pending range deletes cover entirely, as far as is known without reading.
     pub fn covered(&self) -> Option<Range<usize>> {
         let count = self.children.len();
         let first = (0..count).find(|at| self.is_pruned(*at))?;
@@ -147,12 +146,12 @@ impl Internal {
         Some(first..end)
     }
 
-    /// All that is pending for child `at`, in one batch.
+    /// Takes all messages pending for child `at` as one batch.
     pub(super) fn gather(&mut self, disk: &Disk, at: usize) -> Result<Batch> {
         if self.children[at].sealed() == 0 {
             return Ok(std::mem::take(&mut self.open[at]));
         }
-        // It is little, and a thread of the pool may first have much else to do.
+        // One thread: there is little to read, and a thread of the pool may be busy.
         self.will_read(disk, at..at + 1);
         let fetched = self.fetch(disk, &[at], false)?;
         let batch = self.all_pending(disk, at, &fetched, &Loaded::default())?;
@@ -160,8 +159,8 @@ impl Internal {
         Ok(batch)
     }
 
-    /// The same where what is not in memory has been fetched. `gathered` counts what messages take that were taken out of
-    /// runs, for this child and others.
+    /// The messages pending for child `at`, if those not in memory have been fetched. `gathered` counts the bytes of
+    /// messages taken from runs, for this child and others.
     pub(super) fn all_pending(
         &self,
         disk: &Disk,
@@ -202,7 +201,7 @@ impl Internal {
         all.finish(|bytes| if bytes == 0 { Ok(()) } else { count_in(bytes) })
     }
 
-    /// Adds the messages of a slice, which is in memory unless it has been fetched, to others.
+    /// Adds the messages of a slice, fetched or in memory, to a gathering.
     fn gather_slice(
         &self,
         run: &Run,
@@ -216,7 +215,7 @@ impl Internal {
             let lo = first.max(&bounds.lo);
             let hi = next.into_iter().chain(bounds.hi.as_deref()).min();
             let slice = run.slices[at].get().expect("what is not in memory has been fetched");
-            // A list may be that of the next slices too.
+            // The list may be shared with the next slices.
             slice.range(lo, hi).for_each(|item| all.points.add(item));
             return Ok(());
         };
@@ -234,7 +233,7 @@ impl Internal {
     }
 }
 
-/// What of each run was read of what is pending for some children, and not in memory.
+/// The slices for some children that were read because they were not in memory, by run.
 pub(super) struct Fetched(Vec<Read>);
 
 impl Fetched {
@@ -245,7 +244,7 @@ impl Fetched {
         Some(&slices[found].1)
     }
 
-    /// Gives the memory back.
+    /// Returns the memory to the disk's buffers.
     pub(super) fn give_back(self, disk: &Disk) {
         self.0.into_iter().for_each(|read| read.give_back(disk));
     }

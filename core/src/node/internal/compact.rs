@@ -1,17 +1,16 @@
-//! Runs that are flushed, dead, or too many.
+//! Compaction: frees runs that are flushed, and joins runs.
 
 use super::*;
 use crate::tuning::{RUNS_APART, UNSEALED_AT_ONCE};
 
 impl Internal {
-    /// Brings all live messages of sealed runs back into the open run. Returned are the extents that
-    /// the runs lay in.
+    /// Moves all live messages of sealed runs into the open run. Returns the extents of those runs.
     pub fn unseal(&mut self, disk: &Disk) -> Result<Vec<Retired>> {
         if self.runs.is_empty() {
             return Ok(self.drop_runs());
         }
         self.will_read(disk, 0..self.children.len());
-        // Some children at once: if one cannot be read, those before them are as good as they were.
+        // A few children at a time: if one cannot be read, the earlier ones are complete.
         let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed() > 0);
         let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
         let gathered = Loaded::default();
@@ -28,7 +27,7 @@ impl Internal {
         Ok(self.drop_runs())
     }
 
-    /// The same, but for what cannot be read: that stays in its runs.
+    /// As [`Internal::unseal`], but messages that cannot be read stay in their runs.
     pub(super) fn unseal_readable(&mut self, disk: &Disk) -> Result<Vec<Retired>> {
         match self.unseal(disk) {
             Err(error) if error.is_unreadable() => {}
@@ -49,7 +48,7 @@ impl Internal {
         Ok(self.drop_dead_runs())
     }
 
-    /// What sealed runs hold for child `at` is dead, and does not stay in memory.
+    /// Marks the sealed messages for child `at` as flushed, and evicts them.
     pub(super) fn flushed(&mut self, at: usize) {
         let child = &mut self.children[at];
         let flushed = Child::new(child.id, child.pivot.clone(), self.next_run);
@@ -83,31 +82,31 @@ impl Internal {
         dead
     }
 
-    /// Whether the next time that the node is written its runs are joined, but for those that die until then.
+    /// Whether the next write of the node joins its runs, unless some die before.
     pub fn has_many_runs(&self) -> bool {
         self.runs.len() >= RUNS_APART
     }
 
-    /// Whether there are more runs than there would be if all of them could be read.
+    /// Whether there are more runs than there could be if all of them were readable.
     pub fn has_unreadable_runs(&self) -> bool {
         self.runs.len() > 2 * RUNS_APART
     }
 
-    /// Whether more than half of what the sealed runs hold is dead, or there are too many of them, or no
-    /// number is left for another.
+    /// Whether the runs must be joined: more than half of their bytes are dead, there are too many runs, or no run
+    /// number is left.
     pub(super) fn wants_compaction(&self) -> bool {
         let (stored, live) = self.stored_and_live();
         self.runs.len() > RUNS_APART || 2 * live < stored || self.next_run == RunSeq(u64::MAX)
     }
 
-    /// Whether the sealed runs hold anything that is dead, or the node would have another beside them: they take more blocks
-    /// than one run would.
+    /// Whether the node has dead messages in sealed runs, or would have more than one run: then its runs take more
+    /// blocks than one run would.
     pub(super) fn has_dead_parts(&self) -> bool {
         let (stored, live) = self.stored_and_live();
         live < stored || !self.runs.is_empty() && self.has_open() || self.runs.len() > 1
     }
 
-    /// How many bytes the sealed runs hold, and how many of them are live.
+    /// Bytes of the sealed runs, and of their live messages.
     fn stored_and_live(&self) -> (usize, usize) {
         let stored: usize =
             self.runs.iter().map(|run| run.reference.bytes as usize - RUN_HEADER_BYTES).sum();
@@ -116,15 +115,14 @@ impl Internal {
     }
 }
 
-/// Bytes of the messages of a run that have not been flushed to all children which they are for, as far as is known without
-/// reading.
+/// Bytes of the messages of a run that are not yet flushed to all their children, as far as is known without reading.
 fn live_bytes(children: &[Child], run: &Run) -> usize {
     let points: usize = run.live_slices(children).map(|slice| slice.section.bytes as usize).sum();
     points + run.reference.ranges.bytes as usize - dead_range_bytes(children, run)
 }
 
-/// Bytes of the range messages of a run that have been flushed to all children some of whose keys they cover, as far as is
-/// known without reading. A range covers neighbours, so it is dead where neighbours to which the run has been flushed cover it.
+/// Bytes of the range messages of a run that are flushed to all children that they cover a part of, as far as is known
+/// without reading. A range covers consecutive children, so it is dead if the children that took the run cover it.
 fn dead_range_bytes(children: &[Child], run: &Run) -> usize {
     let is_live = |child: &Child| run.reference.seq >= child.first_run;
     let Some(ranges) = run.ranges.get() else {
@@ -136,7 +134,7 @@ fn dead_range_bytes(children: &[Child], run: &Run) -> usize {
     for alike in children.chunk_by(|left, right| is_live(left) == is_live(right)) {
         let behind = at + alike.len();
         if !is_live(&alike[0]) {
-            // Ranges lie in order and apart, so those between the bounds of these children do so as well.
+            // Ranges are ordered and disjoint, so those within these bounds are consecutive.
             let first = match at {
                 0 => 0,
                 _ => ranges.partition_point(|range| range.lo < alike[0].pivot),
@@ -157,7 +155,7 @@ fn dead_range_bytes(children: &[Child], run: &Run) -> usize {
 mod tests {
     use super::*;
 
-    /// Whether a range message counts as dead, for each way in which four children may have taken a run.
+    /// Whether a range message counts as dead, for each subset of four children that has taken a run.
     #[test]
     fn a_range_is_dead_when_all_children_that_it_covers_have_taken_it() {
         let key = |name: &str| Key::copied(name.as_bytes());

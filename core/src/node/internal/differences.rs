@@ -1,9 +1,9 @@
-//! What is pending in a node, told so that two nodes can be compared without reading what both have.
+//! The pending messages of a node, listed by hashes, so that two nodes can be compared without reading common parts.
 
 use super::runs::Run;
 use super::*;
 
-/// Where a slice is among those of the runs of a node.
+/// The place of a slice among the runs of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlicePlace {
     run: usize,
@@ -11,7 +11,7 @@ pub struct SlicePlace {
 }
 
 impl Internal {
-    /// All slices that their children have not taken, each with the hash of its messages.
+    /// All slices that their children have not taken, each with its hash.
     pub fn slices(&self) -> impl Iterator<Item = (SlicePlace, Hash)> + '_ {
         self.runs.iter().enumerate().flat_map(move |(at, run)| {
             let slices = run.reference.slices.iter().enumerate();
@@ -21,7 +21,7 @@ impl Internal {
         })
     }
 
-    /// The messages of a slice: the key of each, and the hash of all else.
+    /// The messages of a slice: the key of each, and a hash of the rest.
     pub fn slice_messages(&self, disk: &Disk, place: SlicePlace) -> Result<Vec<(Key, Hash)>> {
         let messages = self.slice(disk, &self.runs[place.run], place.slice)?;
         let hash = |item: &Item<'_>| {

@@ -1,9 +1,8 @@
 //! An internal node in memory: children, sealed runs on disk, and the open run that takes messages.
 //!
-//! Sealed runs are immutable; the head records, for each child, the first run whose messages for it
-//! are still live. A child's buffer is its live share of all runs, oldest first, and of the open run, which
-//! is kept in one batch a child. What sealed runs hold for a child is known by its weight, so that the
-//! heaviest buffer is found at once.
+//! Sealed runs are immutable. For each child, the head states the first run whose messages for it are still live. A
+//! child's buffer is its live part of all runs, oldest first, and of the open run, which is one batch for each child.
+//! The weight of the sealed part is cached for each child, so that the heaviest buffer is found at once.
 
 mod buffers;
 mod compact;
@@ -43,14 +42,14 @@ pub use runs::Run;
 pub use seal::{RunImage, SealedNode, WrittenNode};
 use visits::Visits;
 
-/// The fixed part of a head, in bytes, rounded up.
+/// 256 bytes: the fixed part of a head, rounded up.
 const HEAD_MIN: usize = 256;
 type Slice = Arc<Sorted>;
 
 /// A node of height 1 or more.
 #[derive(Clone)]
 pub struct Internal {
-    /// The node's name.
+    /// The node's id.
     pub id: NodeId,
     /// The tree that it belongs to.
     pub tree: TreeId,
@@ -70,27 +69,27 @@ pub struct Internal {
 /// An edge to a child.
 #[derive(Clone, Debug)]
 pub struct Child {
-    /// The child's name.
+    /// The child's id.
     pub id: NodeId,
     /// The least key that belongs to it.
     pub pivot: Key,
-    /// The first bytes of that: most comparisons need no more.
+    /// The first bytes of the pivot; they decide most comparisons.
     head: u64,
     first_run: RunSeq,
     /// Bytes of the slices that sealed runs hold for it.
     slices: usize,
-    /// The weight of range deletes that they hold for it.
+    /// The weight of range deletes that sealed runs hold for it.
     ranges: usize,
-    /// By how much that may make leaves longer.
+    /// How much these messages may make leaves grow.
     growth: Growth,
-    /// Which slices that is: of each live run that has any, oldest first.
+    /// The slices for it: by live run, oldest first.
     shares: Vec<Share>,
 }
 
 /// The slices of a run for a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Share {
-    /// The run's place among those of the node.
+    /// The index of the run in the node.
     run: u16,
     start: u16,
     end: u16,
@@ -103,7 +102,7 @@ impl Share {
 }
 
 impl Internal {
-    /// A node over `children`, which are in key order, each with its least key; without messages.
+    /// A node without messages over `children`, given in key order, each with its pivot.
     pub fn new(
         id: NodeId,
         tree: TreeId,
@@ -162,12 +161,12 @@ impl Internal {
         &self.runs
     }
 
-    /// The extents of all sealed runs, of a node that goes.
+    /// The extents of all sealed runs, of a node that is dropped.
     pub fn retired_runs(&self) -> impl Iterator<Item = Retired> {
         self.runs.iter().map(|run| run.retired(self.id))
     }
 
-    /// The index of the child that `key` belongs to.
+    /// The index of the child that is responsible for `key`.
     pub fn child_for(&self, key: &[u8]) -> usize {
         let head = Key::head(key);
         let is_behind =
@@ -175,7 +174,7 @@ impl Internal {
         self.children.partition_point(is_behind).saturating_sub(1)
     }
 
-    /// The index of the last child with keys below `key`, which is not the least of the node.
+    /// The index of the last child with keys below `key`; `key` must not be the node's lower bound.
     pub fn child_before(&self, key: &[u8]) -> usize {
         self.children.partition_point(|child| *child.pivot < *key).saturating_sub(1)
     }
@@ -186,7 +185,7 @@ impl Internal {
         Bounds { lo: self.children[at].pivot.clone(), hi: hi.or_else(|| self.bounds.hi.clone()) }
     }
 
-    /// The weight of child `at`'s buffer; 0 means that nothing is pending for it.
+    /// The weight of child `at`'s buffer; 0 means that it is empty.
     pub fn pending(&self, at: usize) -> usize {
         debug_assert!(
             self.children[at].sealed() > 0 || !self.is_sealed_for(at),
@@ -195,7 +194,7 @@ impl Internal {
         self.children[at].sealed() + self.open[at].weight()
     }
 
-    /// Whether a sealed run has a message for child `at`, as far as is known.
+    /// Whether a sealed run is known to have a message for child `at`.
     fn is_sealed_for(&self, at: usize) -> bool {
         let bounds = self.child_bounds(at);
         let (child, hi) = (&self.children[at], bounds.hi.as_deref());
@@ -215,7 +214,7 @@ impl Internal {
         (0..self.children.len()).map(|at| self.pending(at)).sum()
     }
 
-    /// How many messages are pending; what a run holds for a child that has taken it already does not count.
+    /// Number of pending messages, without those that a child has taken from its run.
     pub fn messages(&self) -> u64 {
         let open = |batch: &Batch| (batch.points().len() + batch.ranges().len()) as u64;
         let live = |run: &Run| {
@@ -226,7 +225,7 @@ impl Internal {
         self.open.iter().map(open).sum::<u64>() + self.runs.iter().map(live).sum::<u64>()
     }
 
-    /// What comes to leaves from all buffers. Above leaves it is known how many leaves that are.
+    /// The inflow of leaves from all buffers. At height 1 the number of leaves that grow is known.
     pub fn inflow(&self) -> Inflow {
         let of = |at: usize| Inflow {
             bytes: (self.children[at].slices + self.open[at].points_weight()) as u64,
@@ -235,7 +234,7 @@ impl Internal {
         (0..self.children.len()).map(of).sum()
     }
 
-    /// By how much what is pending for child `at` may make leaves longer.
+    /// How much the messages pending for child `at` may make leaves grow.
     pub fn growth_for(&self, at: usize) -> Growth {
         self.children[at].growth + self.open[at].leaf_growth()
     }
@@ -245,12 +244,12 @@ impl Internal {
         (0..self.children.len()).rev().max_by_key(|at| self.pending(*at)).unwrap_or(0)
     }
 
-    /// Messages come to the node, at a time by the clock of all nodes.
+    /// Notes that messages come to the node at clock time `now`.
     pub fn visited(&mut self, now: u64) {
         self.visits.note(now);
     }
 
-    /// About how long it will be until more come.
+    /// The expected time until more messages come.
     pub fn until_next(&self, now: u64) -> u64 {
         self.visits.until_next(now)
     }
@@ -260,48 +259,49 @@ impl Internal {
         self.loaded = Loaded::default();
     }
 
-    /// How many bytes of its runs have been read.
+    /// Bytes of its runs that have been read.
     pub(super) fn loaded(&self) -> u64 {
         self.loaded.bytes()
     }
 
-    /// About how much memory the node takes.
+    /// Approximate memory of the node.
     pub fn weight(&self) -> usize {
         self.own_weight() + self.runs.iter().map(Run::read_memory).sum::<usize>()
     }
 
-    /// The same without what is in memory of runs.
+    /// As [`Internal::weight`], without parts of runs that were read.
     pub(super) fn own_weight(&self) -> usize {
         let open: usize = self.open.iter().map(Batch::memory).sum();
         1024 + self.children.len() * 320 + open + self.runs.iter().map(Run::memory).sum::<usize>()
     }
 
-    /// At most how many bytes writing the head, and all buffers as one run, takes.
+    /// The most bytes that writing the head, and all buffers as one run, takes.
     pub fn bytes_max(&self) -> usize {
         let edges = self.edge_bytes();
         let slices = self.runs.iter().flat_map(|run| &run.reference.slices);
         let slices: usize = slices.map(|s| SLICE_COST + s.first.len()).sum();
         let filters: usize = self.runs.iter().map(|run| run.reference.filters.len()).sum();
         let (open, all) = (self.open_weight(), self.buffered());
-        // Sealed runs stay, or become one with the open run.
+        // Sealed runs stay, or are joined with the open run.
         let stay = slices + filters + self.runs.len() * RUN_BYTES + fresh_slices(open);
         let bounds = self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| hi.len());
         let head = HEAD_MIN + bounds + edges + self.children.len() * SLICE_COST + RUN_BYTES;
         head + stay.max(fresh_slices(all)) + RUN_HEADER_BYTES + all
     }
 
-    /// Upper bound of the same for a node with one run: `buffers` and `edges` in bytes, `children` as a count.
+    /// Upper bound of [`Internal::bytes_max`] for a node with one run: `buffers` and `edges` in bytes, `children` as a
+    /// count.
     pub fn bytes_with(buffers: usize, children: usize, edges: usize) -> usize {
         let head = HEAD_MIN + 2 * KEY_MAX + edges + children * SLICE_COST + RUN_BYTES;
         head + fresh_slices(buffers) + RUN_HEADER_BYTES + buffers
     }
 
-    /// What the edges to children take in the head.
+    /// Bytes of the edges to children in the head.
     pub fn edge_bytes(&self) -> usize {
         self.children.iter().map(|child| CHILD_BYTES + child.pivot.len()).sum()
     }
 
-    /// Adds messages for child `at`, in the order of their keys, to the open run.
+    /// Adds messages for child `at`, in key order, to the open run.
     pub fn insert<'m>(&mut self, at: usize, points: impl Iterator<Item = Item<'m>>) {
         self.open[at].absorb(points, std::iter::empty());
     }
@@ -311,7 +311,7 @@ impl Internal {
         self.child_for(lo)..self.child_before(hi) + 1
     }
 
-    /// Adds a range delete to the open run: to each child its share.
+    /// Adds a range delete to the open run, clipped to each child.
     pub fn insert_range(&mut self, range: &RangeDelete) {
         for at in self.children_within(&range.lo, &range.hi) {
             let bounds = self.child_bounds(at);
@@ -326,7 +326,8 @@ impl Internal {
         let Ok(()) = self.absorb_within(batch, |_| Ok::<(), Infallible>(()));
     }
 
-    /// The same; `grows` is told by how many bytes messages become longer than those that they are made of.
+    /// As [`Internal::absorb`]. `grows` gets the number of bytes by which a combined message is longer than its
+    /// sources.
     fn absorb_within<E>(
         &mut self,
         batch: Batch,
@@ -341,8 +342,8 @@ impl Internal {
         Ok(())
     }
 
-    /// What the node's messages do to `key`, on top of what is pending above; no further than to what says
-    /// everything. A range delete is a delete here.
+    /// Combines the node's messages for `key` with the action from above. Stops at a message that decides the value. A
+    /// range delete counts as a delete.
     pub fn lookup(
         &self,
         disk: &Disk,
@@ -387,7 +388,7 @@ impl Internal {
         Ok(above)
     }
 
-    /// Adds what is pending for child `at` within `[lo, hi)` to `overlay`, which holds older messages.
+    /// Adds the messages pending for child `at` within `[lo, hi)` to `overlay`, which holds older messages.
     pub fn overlay(
         &self,
         disk: &Disk,
@@ -413,7 +414,7 @@ impl Internal {
                     overlay.points().sizes().keys + overlay.points().sizes().values + bytes;
                 self.check_messages(all)?;
                 let points = slices.iter().flat_map(|(at, slice)| {
-                    // A list may be that of the next slices too.
+                    // The list may be shared with the next slices.
                     let (first, next) = run.keys_of(*at);
                     let end = next.into_iter().chain(hi).min();
                     slice.range(lo.max(first), end)
@@ -431,14 +432,12 @@ impl Internal {
         Ok(())
     }
 
-    /// Whether range deletes that are pending for child `at` cover all of its keys, as far as they are in
-    /// memory.
+    /// Whether the pending range deletes that are in memory cover all keys of child `at`.
     pub fn is_pruned(&self, at: usize) -> bool {
         self.deletes(at, &self.child_bounds(at))
     }
 
-    /// Whether range deletes that are pending for child `at` cover all of some keys of it, as far as they
-    /// are in memory.
+    /// Whether the pending range deletes that are in memory cover all of `bounds`, which are keys of child `at`.
     fn deletes(&self, at: usize, bounds: &Bounds) -> bool {
         let first = self.children[at].first_run;
         let live = self.runs.iter().filter(|run| run.reference.seq >= first);
@@ -453,8 +452,7 @@ impl Internal {
         all.covers(bounds)
     }
 
-    /// Whether nothing of what lies below in some keys of child `at` is left: pending range deletes cover
-    /// them.
+    /// Whether pending range deletes cover all of `bounds`, which are keys of child `at`.
     pub fn has_deleted(&self, disk: &Disk, at: usize, bounds: &Bounds) -> Result<bool> {
         if !self.has_ranges(at) {
             return Ok(false);
@@ -463,7 +461,8 @@ impl Internal {
         Ok(self.deletes(at, bounds))
     }
 
-    /// Replaces child `at`, for which no sealed run has a message, by itself and `more` to its right.
+    /// Adds children `more` to the right of child `at`, which takes over part of its keys. No sealed run may have a
+    /// message for it.
     pub fn add_children(&mut self, at: usize, more: Vec<(NodeId, Key)>) {
         debug_assert_eq!(self.children[at].sealed(), 0, "a child is flushed before it is split");
         let first_run = self.next_run;
@@ -479,7 +478,7 @@ impl Internal {
         }
     }
 
-    /// Removes child `at + 1`, whose keys child `at` has taken over; both buffers are empty.
+    /// Removes child `at + 1`, whose keys child `at` has taken over; both buffers must be empty.
     pub fn remove_right_of(&mut self, at: usize) {
         debug_assert_eq!(self.pending(at) + self.pending(at + 1), 0);
         self.renumber(|other| if other > at { other - 1 } else { other });
@@ -489,8 +488,8 @@ impl Internal {
         *child = Child::new(child.id, child.pivot.clone(), self.next_run);
     }
 
-    /// Which child is to be the first of the right part when a node is divided about `at`: where pivots have
-    /// least in common, no further from there than an eighth of `size` children.
+    /// The index of the first child of the right part when a node splits near `at`: where the pivots share the shortest
+    /// prefix, at most 1/8 of `size` children away.
     pub fn boundary_near(&self, at: usize, size: usize) -> usize {
         let slack = size / 8;
         let near = at.saturating_sub(slack).max(1)..=(at + slack).min(self.children.len() - 1);
@@ -499,7 +498,7 @@ impl Internal {
         near.min_by_key(|other| (common(other), other.abs_diff(at))).unwrap_or(at)
     }
 
-    /// Moves the right part of a node without sealed runs into a new node named `id`.
+    /// Moves the right part of a node without sealed runs into a new node `id`.
     pub fn split_off(&mut self, at: usize, id: NodeId) -> Internal {
         assert!(self.runs.is_empty(), "a node is unsealed before it is split");
         let children = self.children.split_off(at);
@@ -522,7 +521,7 @@ impl Internal {
         }
     }
 
-    /// Joins a right neighbour; neither has sealed runs.
+    /// Merges the right neighbour into this node; neither may have sealed runs.
     pub fn merge(&mut self, right: Internal) {
         assert!(
             self.runs.is_empty() && right.runs.is_empty(),
@@ -548,16 +547,16 @@ impl Internal {
         self.open.iter().any(|batch| !batch.is_empty())
     }
 
-    /// Slices are those of other children from now on, whose places follow from the old ones. Those of a child that goes become
-    /// slices of one for which all that is sealed is dead.
+    /// Changes the child indexes of slices after children were added or removed. Slices of a removed child get one for
+    /// which all sealed messages are dead.
     fn renumber(&mut self, place: impl Fn(usize) -> usize) {
         for slice in self.runs.iter_mut().flat_map(|run| &mut run.reference.slices) {
             slice.child = place(slice.child.into()) as u16;
         }
     }
 
-    /// Panics if edges, shares of runs, weights and growth do not agree with one another, or with the messages. What range messages
-    /// weigh is known by and by, as they are read.
+    /// Panics if edges, shares of runs, weights and growth contradict each other or the messages. The weight of range
+    /// messages becomes exact only as they are read.
     pub fn check_invariants(&self) {
         let Bounds { lo, hi } = &self.bounds;
         assert_eq!(self.children.len(), self.open.len(), "an open buffer for each child");
@@ -587,7 +586,7 @@ impl Internal {
         }
     }
 
-    /// Finds out afresh which slices are whose, in one pass over them.
+    /// Computes again which slices belong to which child, in one pass.
     fn find_shares(&mut self) {
         self.children.iter_mut().for_each(|child| child.shares.clear());
         for (run, number) in self.runs.iter().zip(0u16..) {
@@ -602,7 +601,7 @@ impl Internal {
         }
     }
 
-    /// Computes all weights afresh.
+    /// Computes all weights again.
     fn weigh(&mut self) {
         for at in 0..self.children.len() {
             let shares = self.children[at].shares.iter();
@@ -624,7 +623,7 @@ impl Internal {
         let child = &self.children[at];
         let live = self.runs.iter().filter(|run| run.reference.seq >= child.first_run);
         live.map(|run| match run.ranges.get() {
-            // A range section speaks for all children; until it is read, each must reckon with it.
+            // A range section is for all children. Until it is read, each child counts an equal share.
             None => (run.reference.ranges.bytes as usize).div_ceil(self.children.len()),
             Some(ranges) => {
                 let hi = bounds.hi.as_deref();
@@ -635,7 +634,7 @@ impl Internal {
     }
 }
 
-/// Bytes of a head for the slices of `bytes` bytes of messages, without the last slice of each child.
+/// Bytes in a head for the slices of `bytes` bytes of messages, without the last slice of each child.
 fn fresh_slices(bytes: usize) -> usize {
     bytes / SLICE_TARGET * (SLICE_COST + KEY_MAX)
 }
@@ -656,18 +655,18 @@ impl Child {
         }
     }
 
-    /// The weight of what sealed runs hold for it.
+    /// The weight of its messages in sealed runs.
     fn sealed(&self) -> usize {
         self.slices + self.ranges
     }
 
-    /// The slices for it in run number `run` of the node.
+    /// Its slices in run number `run` of the node.
     fn share_of(&self, run: usize) -> Option<&Share> {
         self.shares.iter().find(|share| usize::from(share.run) == run)
     }
 }
 
-/// The shares within `[lo, hi)` of range deletes that are in order and apart. Costs O(log n) for those outside.
+/// Range deletes, which are ordered and disjoint, clipped to `[lo, hi)`. Skips those outside in O(log n).
 fn shares<'r>(
     ranges: &'r [RangeDelete],
     lo: &'r [u8],
@@ -679,7 +678,7 @@ fn shares<'r>(
     within.filter_map(move |range| clip(range, lo, hi))
 }
 
-/// The share of a range delete within `[lo, hi)`.
+/// A range delete clipped to `[lo, hi)`.
 fn clip(range: &RangeDelete, lo: &[u8], hi: Option<&[u8]>) -> Option<RangeDelete> {
     let start = if *range.lo < *lo { Key::copied(lo) } else { range.lo.clone() };
     let end = match hi {

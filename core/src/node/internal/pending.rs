@@ -1,33 +1,33 @@
-//! All messages of a node for one key, one by one: for those who want to see why a value is what it is.
+//! All messages of a node for one key, one by one, to explain a value.
 
 use bytes::Bytes;
 
 use super::*;
 
-/// A message of an internal node that is about a key.
+/// A pending message for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Its number.
+    /// Its MSN.
     pub msn: Msn,
-    /// The run that it stands in; nothing if it is in memory only.
+    /// The run that it is in; `None` if it is only in memory.
     pub run: Option<RunSeq>,
-    /// The byte where its part of the run begins.
+    /// The byte address of its slice or range section.
     pub byte: Option<u64>,
-    /// What it does.
+    /// Its effect.
     pub deed: Deed,
 }
 
-/// What a message does to a key.
+/// The effect of a message on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// A message to the key itself.
     Point(Action),
-    /// A range delete that covers it; of it, what is clipped to the child.
+    /// A range delete that covers the key, clipped to the child.
     RangeDelete(Key, Key),
 }
 
 impl Deed {
-    /// The value after the message, if this is the one before.
+    /// The value after the message, given the value before.
     pub fn carried_out(&self, value: Option<Bytes>) -> Option<Bytes> {
         match self {
             Deed::Point(action) => action.apply(value.as_ref()),
@@ -37,7 +37,7 @@ impl Deed {
 }
 
 impl Internal {
-    /// The messages that are pending here for a key, the youngest first.
+    /// The messages pending here for a key, the youngest first.
     pub fn pending_for(&self, disk: &Disk, key: &[u8]) -> Result<Vec<Pending>> {
         let (at, end) = (self.child_for(key), Key::copied(key).successor());
         let mut found = Vec::new();

@@ -1,11 +1,11 @@
-//! What is left of a damaged node.
+//! Rescue: what can be read of a damaged node.
 
 use super::*;
 
 impl Internal {
-    /// A node of all messages within `bounds` that can be read, over the same children or others. Messages that cannot
-    /// be read, or mean nothing, are told by the keys that they may be for; numbers that have not been given out become
-    /// the last one that has, and those of messages that a younger range delete covers become its own.
+    /// Builds a node of all readable messages within `bounds`, over the same children or others. `lost` gets the key
+    /// bounds of messages that cannot be read or are invalid. MSNs that were never given out become the last one that
+    /// was. MSNs of messages that a younger range delete covers become its MSN.
     pub fn rescue(
         &self,
         disk: &Disk,
@@ -79,7 +79,7 @@ impl Internal {
         node
     }
 
-    /// What a range delete of a run still does to children.
+    /// A range delete of a run, clipped to the children that have not taken it.
     fn live_shares(&self, run: &Run, range: &RangeDelete) -> impl Iterator<Item = RangeDelete> {
         let live = self.children.iter().enumerate();
         let live = live.filter(|(_, child)| child.first_run <= run.reference.seq);

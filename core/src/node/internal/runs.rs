@@ -1,4 +1,4 @@
-//! Sealed runs: what of them is in memory, and reading the rest.
+//! Sealed runs: reads slices and range messages, and keeps them in memory.
 
 use bytes::Bytes;
 
@@ -9,36 +9,36 @@ use crate::tuning::GAP_MAX;
 #[derive(Clone)]
 pub struct Run {
     pub(super) reference: RunRef,
-    /// What a lookup needs to know of the slices.
+    /// The slice index of lookups.
     index: Vec<Spot>,
-    /// What has been read. Slices of one child that were written from one list share it.
+    /// Slices that have been read. Slices of one child that were written from one list share it.
     pub(super) slices: Vec<OnceLock<Slice>>,
     pub(super) ranges: OnceLock<Arc<Vec<RangeDelete>>>,
-    /// The keys and values of slices that are in memory, and what these take.
+    /// Bytes of keys and values of the slices in memory, and their total memory.
     arena: Loaded,
     memory: Loaded,
 }
 
-/// What of a slice says whether it may have a message for a key.
+/// The index entry of a slice: whether it may have a message for a key.
 #[derive(Clone, Copy)]
 struct Spot {
-    /// The first bytes of its first key.
+    /// The first bytes of the slice's first key.
     head: u64,
-    /// Where its filter is among those of the run.
+    /// The range of its filter in the run's filters.
     filter: (u32, u32),
 }
 
-/// Slices as they were read, verified by their hashes.
+/// Slices as they were read, with verified hashes.
 #[derive(Default)]
 pub(super) struct Read {
-    /// Each with its place in the run, in order.
+    /// Each with its index in the run, in order.
     pub slices: Vec<(usize, Bytes)>,
-    /// What was read at once.
+    /// The buffers that were read, each for one or more slices.
     rows: Vec<Bytes>,
 }
 
 impl Read {
-    /// Gives the memory back, unless somebody keeps some of it.
+    /// Returns the memory to the disk's buffers, unless parts of it are still used.
     pub(super) fn give_back(self, disk: &Disk) {
         drop(self.slices);
         let rows = self.rows.into_iter().filter(Bytes::is_unique);
@@ -46,16 +46,16 @@ impl Read {
     }
 }
 
-/// How many messages a slice has at the most: its count is what an image says, each has its length at least.
+/// The most messages that a slice can have, by its stated count and by its bytes: a corrupt image may state any count.
 pub(super) fn messages_max(section: &SectionRef) -> usize {
     (section.count as usize).min(section.bytes as usize / MESSAGE_BYTES)
 }
 
-/// What a slice of which nothing was read takes in memory, besides its filter.
+/// 160 bytes: the memory of a slice of which nothing was read, besides its filter.
 const SLICE_MEMORY: usize = 160;
 
 impl Internal {
-    /// Slice `at` of a run, which is read if it has not been.
+    /// Slice `at` of a run; reads it if necessary.
     pub(super) fn slice<'r>(&self, disk: &Disk, run: &'r Run, at: usize) -> Result<&'r Slice> {
         if let Some(slice) = run.slices[at].get() {
             return Ok(slice);
@@ -67,7 +67,7 @@ impl Internal {
         Ok(slice)
     }
 
-    /// Reads slices of a run that have not been read, in their order: those that lie near one another at once.
+    /// Reads the missing ones of some slices of a run, given in order. Slices near one another are read at once.
     pub(super) fn load_slices(
         &self,
         disk: &Disk,
@@ -85,8 +85,7 @@ impl Internal {
         Ok(())
     }
 
-    /// The bytes of slices of a run, which are given in their order and have been verified by their hashes: those that lie
-    /// near one another are read at once.
+    /// The bytes of slices of a run, given in order, with verified hashes. Slices near one another are read at once.
     pub(super) fn read_slices(&self, disk: &Disk, run: &Run, slices: &[usize]) -> Result<Read> {
         let section = |at: usize| &run.reference.slices[at].section;
         let end = |at: usize| section(at).offset.saturating_add(section(at).bytes);
@@ -100,7 +99,7 @@ impl Internal {
             let len = end(row[row.len() - 1]) - start;
             let place = run.reference.extent.start.byte() + u64::from(start);
             let Ok(bytes) = disk.read(place, len as usize) else {
-                // What lies between them need not be readable.
+                // The gap between slices need not be readable.
                 for at in row {
                     read.slices.push((*at, self.part(disk, run, section(*at))?));
                 }
@@ -118,7 +117,7 @@ impl Internal {
         Ok(read)
     }
 
-    /// Slice `at` of a run, whose bytes have been verified.
+    /// Decodes slice `at` of a run, whose hash has been verified.
     fn take_apart<'r>(&self, run: &'r Run, at: usize, bytes: Bytes) -> Result<&'r Slice> {
         let section = &run.reference.slices[at].section;
         let mut messages = Sorted::with_capacity(messages_max(section), section.bytes as usize);
@@ -139,8 +138,8 @@ impl Internal {
         }))
     }
 
-    /// A slice must have its keys, of which these are the first and the last, all of them keys of its child, and updates that
-    /// make as many bytes as the head says.
+    /// Checks a decoded slice: its first and last keys lie within its keys and those of its child, and its growth is as
+    /// the head states.
     pub(super) fn check_slice(
         &self,
         run: &Run,
@@ -173,7 +172,7 @@ impl Internal {
         }
     }
 
-    /// Keys may share most of their bytes on disk; in memory they do not.
+    /// Limits the memory of messages: on disk their keys may share most of their bytes, in memory they do not.
     pub(super) fn check_messages(&self, bytes: usize) -> Result<()> {
         if bytes <= MESSAGES_MAX {
             return Ok(());
@@ -210,13 +209,13 @@ impl Internal {
 }
 
 impl Internal {
-    /// Of which runs the range messages are in memory, and which slices.
+    /// For each run, whether its range messages and which of its slices are in memory.
     pub fn known(&self) -> Vec<(bool, Vec<bool>)> {
         let slices = |run: &Run| run.slices.iter().map(|slice| slice.get().is_some()).collect();
         self.runs.iter().map(|run| (run.ranges.get().is_some(), slices(run))).collect()
     }
 
-    /// The node without anything else of its runs, which somebody may have read since.
+    /// The node without parts of runs that were read since `known` was taken.
     pub fn without_others(mut self, known: &[(bool, Vec<bool>)]) -> Internal {
         for (run, (ranges, known)) in self.runs.iter_mut().zip(known) {
             if !ranges {
@@ -231,13 +230,13 @@ impl Internal {
 }
 
 impl Run {
-    /// Its extent, which node `id` does not use any more.
+    /// Its extent, to be retired by node `id`.
     pub(super) fn retired(&self, id: NodeId) -> Retired {
         let RunRef { extent, birth, seq, .. } = self.reference;
         Retired { extent, birth, owner: Owner::Run(id, seq) }
     }
 
-    /// A run with what of it is in memory.
+    /// A run with the parts of it that are in memory.
     pub(super) fn new(
         reference: RunRef,
         slices: Vec<OnceLock<Slice>>,
@@ -257,7 +256,7 @@ impl Run {
         run
     }
 
-    /// Some slices do not stay in memory.
+    /// Evicts some slices.
     pub(super) fn forget(&mut self, slices: Range<usize>) {
         let gone: Vec<Slice> = self.slices[slices].iter_mut().filter_map(OnceLock::take).collect();
         self.gone(&gone);
@@ -270,19 +269,19 @@ impl Run {
         }
     }
 
-    /// Nothing that was read of it stays in memory.
+    /// Evicts everything that was read.
     pub(super) fn forget_all(&mut self) {
         self.slices.iter_mut().for_each(|slice| drop(slice.take()));
         (self.arena, self.memory) = Default::default();
         self.ranges.take();
     }
 
-    /// Where and what the run is.
+    /// The reference in the head: place and shape of the run.
     pub fn reference(&self) -> &RunRef {
         &self.reference
     }
 
-    /// Those slices of a child that may have messages within `[lo, hi)`.
+    /// The slices of a child that may have messages within `[lo, hi)`.
     pub(super) fn slices_within(
         &self,
         share: &Share,
@@ -295,11 +294,11 @@ impl Run {
         start..(share.slices().start + end).max(start)
     }
 
-    /// The slice of a child that may have a message for a key, which begins with `head`.
+    /// The slice of a child that may have a message for a key; `head` are the key's first bytes.
     pub(super) fn slice_of(&self, share: &Share, head: u64, key: &[u8]) -> Option<usize> {
         let all = share.slices();
         if all.len() == 1 {
-            // The first slice begins where the child does.
+            // The first slice covers the keys from the child's pivot on.
             return Some(all.start);
         }
         let index = &self.index[all.clone()];
@@ -313,31 +312,31 @@ impl Run {
         end.checked_sub(1).filter(|at| *at >= all.start)
     }
 
-    /// Whether slice `at` may have a message for a key.
+    /// Whether slice `at` may have a message for a key, by its filter.
     pub(super) fn may_have(&self, at: usize, key: Probe) -> bool {
         let (start, end) = self.index[at].filter;
         key.may_be_in(&self.reference.filters[start as usize..end as usize])
     }
 
-    /// The keys of slice `at`: from the first one to the second; without that, to the child's end.
+    /// The keys of slice `at`: from the first to the second; without a second, to the child's end.
     pub(super) fn keys_of(&self, at: usize) -> (&[u8], Option<&[u8]>) {
         let slices = &self.reference.slices;
         let next = slices.get(at + 1).filter(|next| next.child == slices[at].child);
         (&slices[at].first, next.map(|next| &*next.first))
     }
 
-    /// How much memory it takes without what is in memory of it.
+    /// Its memory, without parts that were read.
     pub(super) fn memory(&self) -> usize {
         256 + self.slices.len() * SLICE_MEMORY + self.reference.filters.len()
     }
 
-    /// How much memory that takes: slices and range messages.
+    /// The memory of parts that were read: slices and range messages.
     pub(super) fn read_memory(&self) -> usize {
         let ranges = self.ranges.get().map_or(0, |ranges| ranges.len() * 128);
         self.memory.bytes() as usize + ranges
     }
 
-    /// The slices that have not been flushed to these children of the node.
+    /// The slices that have not been flushed to their children.
     pub(super) fn live_slices<'r>(
         &'r self,
         children: &[Child],
@@ -348,7 +347,7 @@ impl Run {
     }
 }
 
-/// Neighbours that share a list, once.
+/// Skips neighbours that share a list.
 pub(super) fn each_once<'s>(
     slices: impl Iterator<Item = &'s Slice>,
 ) -> impl Iterator<Item = &'s Slice> {

@@ -1,10 +1,10 @@
-//! Sealing: the open run becomes bytes, and a sealed run; and the head, which says where all are.
+//! Sealing: encodes the open run as a sealed run, and the head that refers to all runs.
 
 use super::*;
 use crate::format::limits;
 use crate::tuning::SLICE_TARGET;
 
-/// A run as bytes, ready to be written.
+/// An encoded run.
 pub struct RunImage {
     /// Header, slices and range section, padded to whole blocks.
     pub bytes: Vec<u8>,
@@ -15,51 +15,51 @@ pub struct RunImage {
 }
 
 impl RunImage {
-    /// Where each slice is in the run, and which inserts it holds.
+    /// The section of each slice, and the MSNs of its inserts.
     pub fn slices(&self) -> impl Iterator<Item = (&SectionRef, &[Msn])> {
         let slices = self.reference.slices.iter().zip(&self.inserts);
         slices.map(|(reference, inserts)| (&reference.section, inserts.as_slice()))
     }
 
-    /// How much room it takes, nowhere yet.
+    /// The size of its extent; it has no place yet.
     fn extent(&self) -> Extent {
         self.reference.extent
     }
 }
 
-/// A node of which runs, and its head, are to be written, as it will be then, but for places.
+/// An internal node with its encoded runs, before extents are allocated.
 pub struct SealedNode {
     /// The node.
     node: Internal,
-    /// Its youngest runs, the oldest of them first.
+    /// The runs to be written, which are the node's youngest, the oldest of them first.
     runs: Vec<RunImage>,
-    /// Where runs lie that it does not need any more.
+    /// Extents of runs that it no longer needs.
     freed: Vec<Retired>,
     birth: Birth,
-    /// The write sequence number of the head and its length in bytes; nothing where the head is not written.
+    /// The write sequence number of the head and its length in bytes; `None` if the head is not written.
     head: Option<(u64, usize)>,
 }
 
 /// A node that has been written.
 pub struct WrittenNode {
-    /// The node as it is on disk.
+    /// The node with its new runs.
     pub node: Internal,
-    /// Where its head is, how many bytes it has, and their hash; nothing where it was not written.
+    /// Extent, length in bytes, and hash of the head; `None` if the head was not written.
     pub head: Option<(Extent, u32, Hash)>,
-    /// The runs that were written, without their bytes, each with its place.
+    /// The written runs, without their bytes, each with its extent.
     pub runs: Vec<(RunImage, Extent)>,
-    /// Where runs lie that it does not need any more.
+    /// Extents of runs that it no longer needs.
     pub freed: Vec<Retired>,
 }
 
 impl SealedNode {
-    /// How many blocks its runs take, and its head.
+    /// Block counts of its runs, and then of its head.
     pub fn blocks(&self) -> impl Iterator<Item = u64> {
         let runs = self.runs.iter().map(|run| u64::from(run.extent().blocks));
         runs.chain(self.head.map(|(_, bytes)| bytes.div_ceil(BLOCK_SIZE) as u64))
     }
 
-    /// Writes it to these places, which are as many, and as long.
+    /// Writes it to these extents, whose block counts must match [`SealedNode::blocks`].
     pub fn write(mut self, disk: &Disk, places: &[Extent]) -> Result<WrittenNode> {
         let first = self.node.runs.len() - self.runs.len();
         for (run, place) in self.node.runs[first..].iter_mut().zip(places) {
@@ -84,8 +84,8 @@ impl SealedNode {
 }
 
 impl Internal {
-    /// Where the open run is to be cut so that what comes before takes about `bytes` bytes: a key behind
-    /// that of the first message. Nothing if there is no need, or only one key.
+    /// The key at which to cut the open run so that the part before takes about `bytes` bytes. It is greater than the
+    /// first message's key. `None` if no cut is needed, or if there is only one key.
     fn end_of_piece(&self, bytes: usize) -> Option<Key> {
         if self.open_weight() <= bytes {
             return None;
@@ -102,7 +102,7 @@ impl Internal {
         None
     }
 
-    /// The open run, or what of it lies before `end`, as bytes of a sealed one, in memory of the disk's.
+    /// Encodes the open run, or the part of it before `end`, into one of the disk's buffers.
     pub(super) fn seal_image(&self, disk: &Disk, birth: Birth, end: Option<&Key>) -> RunImage {
         let seq = self.next_run;
         let mut buffer = disk.buffer(RUN_HEADER_BYTES + self.open_weight() + BLOCK_SIZE);
@@ -118,7 +118,7 @@ impl Internal {
             }
             for share in open.ranges().clip(&[], end.map(|end| &**end)) {
                 match ranges.last_mut() {
-                    // Shares of one range delete.
+                    // Neighbouring parts of one range delete are joined again.
                     Some(last) if (last.msn, &last.hi) == (share.msn, &share.lo) => {
                         last.hi = share.hi;
                     }
@@ -155,7 +155,7 @@ impl Internal {
                 SectionRef { hash, ..section(&w, start, ranges.len(), greatest) }
             }
         };
-        // Hashing is most of the work.
+        // Hashing takes most of the time.
         slices.par_iter_mut().for_each(|slice| {
             let from = slice.section.offset as usize;
             slice.section.hash = Hash::of(&w.as_slice()[from..from + slice.section.bytes as usize]);
@@ -180,9 +180,8 @@ impl Internal {
         RunImage { bytes: image, reference, ranges: Arc::new(ranges), inserts }
     }
 
-    /// Makes the node what it is to be on disk, but for the places of its runs and its own: runs that are needed
-    /// no more are left out, too many become one as far as they can be read, and the open run is sealed. A `thrifty` one keeps no run of which a part is
-    /// dead.
+    /// Prepares the node for writing: drops dead runs, joins runs if there are too many (as far as they are readable),
+    /// and seals the open run. A `thrifty` node keeps no run that is partly dead.
     pub fn seal(
         mut self,
         disk: &Disk,
@@ -199,14 +198,13 @@ impl Internal {
         Ok(SealedNode { node: self, runs, freed, birth, head })
     }
 
-    /// Makes the open run what it is to be on disk, but for its place. The head is not written: values that a log group binds
-    /// are in the run.
+    /// Prepares the open run for writing, without the head: a log group binds values in the run.
     pub fn seal_open(mut self, disk: &Disk, birth: Birth) -> Result<SealedNode> {
         let runs = self.seal_runs(disk, birth)?;
         Ok(SealedNode { node: self, runs, freed: Vec::new(), birth, head: None })
     }
 
-    /// Seals the open run; in several, where it is longer than one may be.
+    /// Seals the open run; as several runs if it is longer than one may be.
     fn seal_runs(&mut self, disk: &Disk, birth: Birth) -> Result<Vec<RunImage>> {
         let mut runs = Vec::new();
         while self.has_open() {
@@ -219,7 +217,7 @@ impl Internal {
         Ok(runs)
     }
 
-    /// There must be room for another run.
+    /// Checks that the node can have another run.
     fn check_runs(&self) -> Result<()> {
         match self.runs.len() >= limits::RUNS_MAX {
             true => {
@@ -231,8 +229,7 @@ impl Internal {
         }
     }
 
-    /// What of the open run lies before `end` has been written to `extent`: it becomes a sealed run, still
-    /// in memory.
+    /// Turns the part of the open run before `end`, which has an extent, into a sealed run that is still in memory.
     pub(super) fn sealed(&mut self, image: &RunImage, extent: Extent, end: Option<&Key>) {
         let reference = RunRef { extent, ..image.reference.clone() };
         let run = self.runs.len() as u16;
@@ -269,7 +266,7 @@ impl Internal {
         self.next_run = RunSeq(self.next_run.0 + 1);
     }
 
-    /// The head, which leaves flushed slices out.
+    /// The head, without flushed slices.
     pub fn head(&self, write_seq: u64) -> InternalHead {
         let children = self.children.iter();
         let live = |run: &Run| RunRef {
@@ -295,7 +292,7 @@ impl Internal {
     }
 }
 
-/// The messages for a child, cut so that a lookup reads no more than it needs.
+/// The messages for a child, cut into slices of about `SLICE_TARGET` bytes, so that a lookup reads little.
 fn pieces<'p, 'm>(mut points: &'p [Item<'m>]) -> impl Iterator<Item = &'p [Item<'m>]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -310,7 +307,7 @@ fn pieces<'p, 'm>(mut points: &'p [Item<'m>]) -> impl Iterator<Item = &'p [Item<
     })
 }
 
-/// What was written from `start` on, without its hash.
+/// A section from `start` to the end of what was written, without its hash.
 fn section(w: &Writer, start: usize, count: usize, greatest: Option<Msn>) -> SectionRef {
     SectionRef {
         offset: start as u32,

@@ -1,17 +1,17 @@
-//! When messages come to a node.
+//! Visits: the times when messages come to a node.
 
-/// When messages have come to a node, by a clock that goes on whenever messages come to any. A node that is written before
-/// more come to it is written once more for them.
+/// The times of visits, by a clock that advances with each visit of any node. They predict the next visit: a node that
+/// is written before it must be written again after it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Visits {
-    /// The last time; 0 is before the node was in memory.
+    /// The time of the last visit; 0 if there was none.
     last: u64,
-    /// How long before that was the time before, if that is known.
+    /// The time between the last two visits; 0 if unknown.
     gap: u64,
 }
 
 impl Visits {
-    /// Messages come now.
+    /// Notes a visit.
     pub(super) fn note(&mut self, now: u64) {
         if self.last > 0 && now > self.last {
             self.gap = now - self.last;
@@ -19,8 +19,8 @@ impl Visits {
         self.last = now;
     }
 
-    /// About how long it will be until more come: as long as the last time; where they are overdue, as long again as nothing
-    /// has come.
+    /// The expected time until the next visit: as long as the last gap; if the visit is overdue, as long again as the
+    /// time since the last one.
     pub(super) fn until_next(&self, now: u64) -> u64 {
         let since = now.saturating_sub(self.last);
         match self.gap {

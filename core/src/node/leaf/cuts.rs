@@ -1,11 +1,11 @@
-//! Where a leaf that has become too large is divided.
+//! Where a leaf that is too large is split.
 
 use super::*;
 
 impl Leaf {
-    /// Where to divide an open leaf that is larger than `limit`: the first keys of all pieces but the
-    /// first. A leaf that is filled in order is split where it grows; any other into pieces of about one size,
-    /// where keys have least in common: between directories rather than within one, and between files.
+    /// The first keys of the pieces, except the first, of an open leaf that is larger than `limit`. A leaf that is
+    /// filled in order is split at its insertion point. Any other leaf is split into pieces of about one size, where
+    /// neighbouring keys share the shortest prefix: between directories rather than within one, and between files.
     pub fn cuts(&self, limit: usize) -> Vec<Key> {
         let Content::Open { entries, filling } = &self.content else { return Vec::new() };
         if self.bytes() <= limit || entries.len() < 2 {
@@ -17,7 +17,7 @@ impl Leaf {
         }
     }
 
-    /// Pieces as long as they may be, one of which ends with `point`.
+    /// Pieces as long as possible, one of which ends with `point`.
     fn cuts_at(&self, entries: &Sorted, limit: usize, point: Option<&[u8]>) -> Vec<Key> {
         let mut cuts = Vec::new();
         let mut piece = 0;
@@ -36,10 +36,10 @@ impl Leaf {
 
     fn cuts_between(&self, entries: &Sorted, limit: usize) -> Vec<Key> {
         let bytes = self.bytes();
-        // An end of a piece may be so far from where it should be.
+        // A cut may be this far from its ideal place.
         let pieces = (5 * bytes).div_ceil(4 * limit);
         let (size, slack) = (bytes / pieces, bytes / pieces / 8);
-        // The keys that have least in common with those before them.
+        // For each cut, the key that shares the shortest prefix with the key before it.
         let mut best: Vec<Option<(usize, &[u8])>> = vec![None; pieces - 1];
         let mut at = 0;
         let mut before: &[u8] = &[];
@@ -56,7 +56,7 @@ impl Leaf {
         }
         let cuts: Option<Vec<Key>> =
             best.into_iter().map(|cut| cut.map(|(_, key)| Key::copied(key))).collect();
-        // Entries may be as long as pieces.
+        // Single entries may be as long as pieces.
         cuts.unwrap_or_else(|| self.cuts_at(entries, bytes.div_ceil(bytes.div_ceil(limit)), None))
     }
 }

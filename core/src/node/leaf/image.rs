@@ -1,13 +1,13 @@
-//! A leaf as bytes: how its entries are divided into basements, and where each part lies.
+//! Encoding of a leaf: divides its entries into basements, and places all parts.
 
 use super::*;
 
-/// Larger basements are not tried: 64 MiB, half of the longest part that there may be.
+/// 64 MiB: the largest basement that is tried, half of the longest possible part.
 const BASEMENT_WHOLE: usize = 64 << 20;
-/// How much longer a head is guessed to become than it had to be the time before, time after time.
+/// Bytes of slack in successive guesses of the head's length, over the length needed the time before.
 const HEAD_SLACK: [usize; 4] = [0, 48, 96, HEAD_PADDING_MAX];
 
-/// A leaf as bytes, ready to be written.
+/// An encoded leaf.
 pub struct LeafImage {
     /// Head, keys and values, padded to whole blocks.
     pub bytes: Vec<u8>,
@@ -18,8 +18,8 @@ pub struct LeafImage {
 }
 
 impl Leaf {
-    /// The leaf as bytes, in memory of the disk's. It must be open. If basements of the usual size make it longer than `most`
-    /// blocks, they become larger. So a leaf from which entries were only removed never takes more blocks than before.
+    /// Encodes the leaf, which must be open, into one of the disk's buffers. If basements of the usual size need more
+    /// than `most` blocks, larger ones are used. So a leaf that only lost entries never takes more blocks than before.
     pub fn image(
         &self,
         disk: &Disk,
@@ -46,10 +46,10 @@ impl Leaf {
     }
 }
 
-/// How an open leaf will lie on disk: basements, and where everything starts.
+/// The layout of an encoded leaf: its basements, and the offsets of all parts.
 struct Plan<'l> {
     basements: Vec<BasementPlan<'l>>,
-    /// The length of the head, and how much of it is padding.
+    /// The length of the head, including its padding, and the padding.
     head_bytes: usize,
     head_padding: usize,
     blocks_at: usize,
@@ -58,21 +58,21 @@ struct Plan<'l> {
 
 struct BasementPlan<'l> {
     entries: &'l [Item<'l>],
-    /// The shortest key that is greater than all those of the basements before; for the first, the leaf's lower bound.
+    /// The shortest key greater than all keys of the basements before; for the first basement, the leaf's lower bound.
     first: &'l [u8],
     places: Vec<(u16, u16)>,
     chunks: Vec<usize>,
-    /// The length of the key section, and how much of it is padding.
+    /// The length of the key section, and its padding.
     bytes: usize,
     padding: usize,
-    /// The bytes of small chunks, and of blocks of files.
+    /// The bytes of small chunks, and of file blocks.
     small: usize,
     blocks: usize,
 }
 
 impl<'l> Plan<'l> {
-    /// The plan with the smallest basements that needs at most `most` blocks; if none does, at most one block more than the
-    /// shortest plan. A single basement is the shortest plan, and is no longer without some of its entries.
+    /// The plan with the smallest basements that needs at most `most` blocks. If there is none, a plan at most one
+    /// block longer than the shortest, which has a single basement. Removing entries never makes that one longer.
     fn within(
         leaf: &'l Leaf,
         entries: &'l [Item<'l>],
@@ -94,13 +94,13 @@ impl<'l> Plan<'l> {
 
     fn new(leaf: &'l Leaf, entries: &'l [Item<'l>], basement_size: usize) -> Plan<'l> {
         let costs = costs(entries);
-        // How long the head is follows from the basements, and where blocks end in these from the head: it is made as long as
-        // was guessed.
+        // The basements determine the length of the head, and the head's length determines where blocks end in the
+        // basements. So the length is guessed, and the head is padded to the guess.
         let aligns = basement_size >= BLOCK_SIZE;
         let (mut guess, mut cuts, mut needed) = (0, Vec::new(), 0);
         for slack in HEAD_SLACK {
             guess = match aligns && cuts.len() > 1 {
-                // None of it for a block more.
+                // The slack must not cost another block.
                 true => (needed + slack).min(needed.next_multiple_of(BLOCK_SIZE)),
                 false => needed,
             };
@@ -128,7 +128,7 @@ impl<'l> Plan<'l> {
         Plan { basements, head_bytes, head_padding, blocks_at, end }
     }
 
-    /// Where key sections and small chunks stand.
+    /// The offsets of key sections and small chunks.
     fn places(&self) -> Places {
         let lengths =
             self.basements.iter().map(|basement| (basement.bytes as u32, basement.small as u32));
@@ -228,9 +228,9 @@ impl<'l> BasementPlan<'l> {
     }
 }
 
-/// What an entry takes.
+/// The bytes of an entry.
 struct Cost {
-    /// In the key section, behind another entry; and as the first.
+    /// In the key section, after another entry; and as the first one.
     behind: usize,
     first: usize,
     /// The length of its value.
@@ -253,12 +253,12 @@ fn costs(entries: &[Item<'_>]) -> Vec<Cost> {
     entries.iter().zip(before).map(cost).collect()
 }
 
-/// A basement to be.
+/// A planned basement.
 struct Cut {
-    /// Its first entry, and the one behind its last.
+    /// Index of its first entry, and the index after its last.
     start: usize,
     end: usize,
-    /// The length of its key section, and zeros behind that, so that it ends where a block does.
+    /// The length of its key section, and of the zeros after it that make the basement end at a block boundary.
     keys: usize,
     padding: usize,
     /// The length of its small chunks.
@@ -266,7 +266,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// From where on it has keys.
+    /// The lower bound of its keys.
     fn first<'l>(&self, leaf: &'l Leaf, entries: &[Item<'l>]) -> &'l [u8] {
         match self.start.checked_sub(1) {
             None => &leaf.bounds.lo,
@@ -275,9 +275,9 @@ impl Cut {
     }
 }
 
-/// Divides entries into basements of about `size` bytes, none of them empty, the first of which begins `at` so many bytes from
-/// the start of a leaf. Basements end where blocks do, if they can, so that each is read with as few blocks as possible. Blocks
-/// of files lie elsewhere: they are read one by one.
+/// Divides entries into non-empty basements of about `size` bytes, from offset `at` in the leaf. Basements end at block
+/// boundaries where possible, so that each is read with as few blocks as possible. File blocks are stored elsewhere:
+/// they are read one by one.
 fn divide(tree: TreeId, costs: &[Cost], size: usize, mut at: usize) -> Vec<Cut> {
     let mut cuts = Vec::new();
     let mut start = 0;
@@ -312,8 +312,8 @@ fn divide(tree: TreeId, costs: &[Cost], size: usize, mut at: usize) -> Vec<Cut> 
     cuts
 }
 
-/// How long a basement may become that begins `at` so many bytes from the start of a leaf: to where a block ends, if that is
-/// about `size`. The first one, behind the head, may be shorter than others.
+/// The most bytes of a basement at offset `at`: up to a block boundary, if that is about `size`. The first basement,
+/// after the head, may be shorter than others.
 fn limit_at(at: usize, size: usize, is_first: bool) -> usize {
     if size < BLOCK_SIZE {
         return size;
@@ -327,13 +327,13 @@ fn limit_at(at: usize, size: usize, is_first: bool) -> usize {
     }
 }
 
-/// Basements behind the first may always become so long at least.
+/// The least value of `limit_at` for basements after the first.
 fn least_limit(size: usize) -> usize {
     if size < BLOCK_SIZE { size } else { size / 4 * 3 }
 }
 
-/// At most how many basements there are, and how much padding, where keys and small values take so many bytes: two basements in a
-/// row are longer than the first of them may be, and what is padded ends where a block does.
+/// The most basements and the most padding, for `bytes` bytes of keys and small values. Any two consecutive basements
+/// exceed the limit of the first, and padding ends at block boundaries.
 pub(super) fn basements_max(bytes: usize, size: usize) -> (usize, usize) {
     let overhead = 2 * (SECTION_BYTES + CHUNK_BYTES);
     let count = 2 * bytes / (least_limit(size) - overhead) + 3;
@@ -347,8 +347,8 @@ mod tests {
     use super::*;
     use crate::device::MemoryDevice;
 
-    /// The head of a leaf of these keys and lengths of values, which is no longer than reckoned, and whose basements are read
-    /// back as they were.
+    /// Encodes and decodes the head of a leaf of these keys and lengths of values; checks that it is within the
+    /// estimate, and returns it with its length.
     fn head_of(
         tree: TreeId,
         entries: &[(Vec<u8>, usize)],
@@ -382,7 +382,7 @@ mod tests {
         let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().repeat(2);
         let mut entries: Vec<(Vec<u8>, usize)> = (0..3000).map(|n| (key(n), 100)).collect();
         entries.sort_unstable();
-        // Its head is in one block where a leaf has the usual size.
+        // The head of a leaf of the usual size is one block.
         let (_, head_bytes) = head_of(TreeId::Metadata, &entries[..2100], BLOCK_SIZE);
         assert!(head_bytes as usize <= BLOCK_SIZE, "{head_bytes}");
         let (head, _) = head_of(TreeId::Metadata, &entries, BLOCK_SIZE);
@@ -393,7 +393,7 @@ mod tests {
         let split = (1..head.basements.len()).filter(|at| !blocks(*at).is_empty()).count();
         assert_eq!(split, 0, "of {} basements", head.basements.len());
         assert!(blocks(0).len() <= 1);
-        // What is padded is little.
+        // There is little padding.
         let all: u32 = head.basements.iter().map(|basement| basement.bytes + basement.small).sum();
         assert!(all < 3000 * 122, "{all} bytes");
     }

@@ -1,8 +1,7 @@
 //! A leaf in memory.
 //!
-//! A leaf that was read holds its head, and each basement once somebody asked for it. A leaf that is
-//! changed holds all of its entries in one list, which is divided into basements when it is
-//! written. Layout: `format/SPEC.md`, "Leaf".
+//! A leaf that was read holds its head, and each basement that was used. A leaf that is changed holds all of its
+//! entries in one list, which is divided into basements when it is written. Layout: `format/SPEC.md`, "Leaf".
 
 mod cuts;
 mod image;
@@ -30,17 +29,17 @@ pub use image::LeafImage;
 pub(crate) use stored::verified_section;
 use stored::{Stored, Value};
 
-/// What an entry takes on disk besides key and value, at the most.
+/// 7 bytes: the most that an entry takes on disk besides key and value.
 const ENTRY_COST: usize = 7;
-/// What a block of a file takes in the key section besides its entry.
+/// The bytes of a file block in the key section besides its entry.
 const BLOCK_COST: usize = CHUNK_BYTES;
-/// What a basement takes besides its entries and first key, with its first small chunk.
+/// The bytes of a basement besides its entries and first key, with its first small chunk.
 const BASEMENT_COST: usize = BASEMENT_MAX + SECTION_BYTES + CHUNK_BYTES;
 
 /// A node of height 0.
 #[derive(Clone)]
 pub struct Leaf {
-    /// The leaf's name.
+    /// The leaf's id.
     pub id: NodeId,
     /// The tree that it belongs to.
     pub tree: TreeId,
@@ -51,29 +50,29 @@ pub struct Leaf {
 
 #[derive(Clone)]
 enum Content {
-    /// As it is on disk: its head, and the basements that were asked for.
+    /// As on disk: the head, and the basements that were used.
     Stored(Stored),
-    /// All entries, as inserts (of message 0 where they were read), and where they grow.
+    /// All entries, as inserts (with MSN 0 if they were read), and where they grow.
     Open { entries: Sorted, filling: Filling },
 }
 
-/// Where new entries come: a leaf that is filled in the order of keys is split where it grows, so that
-/// what is left behind stays full.
+/// Where new entries come. A leaf that is filled in key order is split at its insertion point, so that the piece before
+/// it stays full.
 #[derive(Clone, Default)]
 struct Filling {
     /// The last new entry.
     last: Vec<u8>,
-    /// How many came one behind the other.
+    /// The number of consecutive new entries.
     run: usize,
 }
 
 impl Filling {
-    /// A new entry comes between `before` and, if there are any, greater ones.
+    /// Notes a new entry, given the key before it and whether greater keys exist.
     fn grew(&mut self, key: &[u8], (before, more): (Option<&[u8]>, bool)) {
         if self.run > 0 && before == Some(&*self.last) {
             self.run += 1;
         } else if !more && self.run > 1 {
-            // Making a directory puts the root of its zone behind everything, beside its entry.
+            // Making a directory inserts its entry, and the root of its zone at the end. The latter is ignored.
             return;
         } else {
             self.run = 1;
@@ -82,7 +81,7 @@ impl Filling {
         self.last.extend_from_slice(key);
     }
 
-    /// Behind which key the leaf is to be split, if it is filled in order.
+    /// The key after which the leaf is to be split, if it is filled in order.
     fn point(&self) -> Option<&[u8]> {
         (self.run > 1).then_some(&*self.last)
     }
@@ -103,7 +102,7 @@ impl Leaf {
         Leaf { id, tree, bounds, content: Content::Stored(Stored::new(head, extent)) }
     }
 
-    /// The basements of a leaf that is as it is on disk: the keys that each may hold, and the hash of what it holds.
+    /// The basements of a leaf that is not open: the key bounds of each, and the hash of its content.
     pub fn basements(&self) -> Vec<(Bounds, Hash)> {
         match &self.content {
             Content::Stored(stored) => stored.basements().collect(),
@@ -143,7 +142,7 @@ impl Leaf {
         }
     }
 
-    /// Reads what has not been read.
+    /// Reads all parts that have not been read.
     pub fn read_all(&self, disk: &Disk) -> Result<()> {
         match &self.content {
             Content::Open { .. } => Ok(()),
@@ -151,13 +150,13 @@ impl Leaf {
         }
     }
 
-    /// Brings all entries into one list, which can be changed.
+    /// Reads all entries into one list that can be changed.
     pub fn open(&mut self, disk: &Disk) -> Result<()> {
         let Content::Stored(stored) = &self.content else { return Ok(()) };
         stored.read_all(disk)?;
         let count: usize = stored.parts().map(|part| part.len()).sum();
         let arena = stored.parts().map(|part| part.bytes()).sum();
-        // It is opened to be changed, and is going to have some more.
+        // Reserves room for the changes to come.
         let mut entries = Sorted::with_capacity(count + count / SPARE_SHARE, arena);
         for part in stored.parts() {
             for (_, entry) in part.range(&[], None) {
@@ -179,7 +178,7 @@ impl Leaf {
         Ok(())
     }
 
-    /// A leaf of all entries within `bounds` that can be read. Those that cannot are told.
+    /// Builds a leaf of all readable entries within `bounds`. `lost` gets the bounds of the others.
     pub fn rescue(
         &self,
         disk: &Disk,
@@ -254,13 +253,13 @@ impl Leaf {
         entries.remove_range(lo, Some(hi));
     }
 
-    /// Forgets all entries, without reading them.
+    /// Drops all entries, without reading them.
     pub fn clear(&mut self) {
         let (id, tree, bounds) = (self.id, self.tree, self.bounds.clone());
         *self = Leaf::empty(id, tree, bounds);
     }
 
-    /// Applies the messages of a buffer, which are younger than everything here, to an open leaf.
+    /// Applies the messages of a buffer, which are younger than all entries, to an open leaf.
     pub fn apply_batch(&mut self, batch: &Batch) {
         let (entries, filling) = self.opened();
         for range in batch.ranges().iter() {
@@ -268,7 +267,7 @@ impl Leaf {
         }
         let points = batch.points();
         let mut scratch = Vec::new();
-        // Updates of what is there, for the most part, move nothing.
+        // Updates of existing entries move few others.
         let moving = points.iter().filter(|item| item.kind != Kind::Update).count();
         if moving < entries.len() / APPLIED_SHARE {
             for item in points.iter() {
@@ -298,7 +297,7 @@ impl Leaf {
         }
     }
 
-    /// Values that messages gave since the leaf was opened, with the MSNs of those messages.
+    /// Entries changed by messages since the leaf was opened, with the MSNs of those messages.
     pub fn fresh(&self) -> impl Iterator<Item = Item<'_>> {
         let entries = match &self.content {
             Content::Open { entries, .. } => Some(entries),
@@ -314,7 +313,7 @@ impl Leaf {
         }
     }
 
-    /// Whether the basement that `key` belongs to can be read, but for values that are blocks of their own.
+    /// Whether the basement of `key` can be read, except for values that are file blocks.
     pub fn has_part(&self, disk: &Disk, key: &[u8]) -> bool {
         match &self.content {
             Content::Open { .. } => true,
@@ -322,14 +321,13 @@ impl Leaf {
         }
     }
 
-    /// The first key of the basement behind that of `key`; nothing if there is none, or if no part has to be
-    /// read.
+    /// The first key of the basement after that of `key`; `None` if there is none, or if the leaf is open.
     pub fn part_end(&self, key: &[u8]) -> Option<Key> {
         let Content::Stored(stored) = &self.content else { return None };
         stored.first_behind(key)
     }
 
-    /// Whether all entries are in memory, in a list that can be changed.
+    /// Whether the leaf is open: all entries are in a list that can be changed.
     pub fn is_open(&self) -> bool {
         matches!(self.content, Content::Open { .. })
     }
@@ -342,7 +340,7 @@ impl Leaf {
         }
     }
 
-    /// Panics if an entry lies outside of the bounds, or what is known of all entries is not what they take.
+    /// Panics if an entry lies outside the bounds, or if the cached sizes differ from the entries.
     pub fn check_invariants(&self) {
         let Bounds { lo, hi } = &self.bounds;
         assert!(hi.as_ref().is_none_or(|hi| lo < hi), "bounds");
@@ -355,7 +353,7 @@ impl Leaf {
         }
     }
 
-    /// About how many bytes the leaf takes on disk.
+    /// Approximate size on disk, in bytes.
     pub fn bytes(&self) -> usize {
         match &self.content {
             Content::Open { entries, .. } => cost(self.tree, entries.sizes()),
@@ -363,8 +361,8 @@ impl Leaf {
         }
     }
 
-    /// At most how many bytes the leaf takes on disk, with basements of this size: two small chunks in a row are longer than a
-    /// block of a file.
+    /// The most bytes that the leaf takes on disk, with basements of this size: any two consecutive small chunks are
+    /// longer than a file block.
     pub(super) fn bytes_max(&self, basement_size: usize) -> usize {
         let Content::Open { entries, .. } = &self.content else { return self.bytes() };
         let blocks = if self.tree == TreeId::Data { entries.sizes().blocks } else { 0 };
@@ -379,7 +377,7 @@ impl Leaf {
             + self.bytes()
     }
 
-    /// How many bytes of its parts have been read.
+    /// Bytes of its parts that have been read.
     pub(super) fn loaded(&self) -> u64 {
         match &self.content {
             Content::Open { .. } => 0,
@@ -393,7 +391,7 @@ impl Leaf {
         }
     }
 
-    /// About how much memory the leaf takes.
+    /// Approximate memory of the leaf.
     pub fn weight(&self) -> usize {
         match &self.content {
             Content::Open { entries, .. } => 512 + entries.memory(),
@@ -401,8 +399,7 @@ impl Leaf {
         }
     }
 
-    /// Divides an open leaf. What stays is the first piece; returned are the others, each with its first
-    /// key.
+    /// Splits an open leaf. It keeps the first piece; the others are returned, each with its first key.
     pub fn split(&mut self, cuts: Vec<Key>) -> Vec<(Key, SplitLeaf)> {
         let (entries, filling) = self.opened();
         *filling = Filling::default();
@@ -416,12 +413,12 @@ impl Leaf {
         parts.collect()
     }
 
-    /// Gives a piece of a split its name and bounds.
+    /// Makes a leaf of a piece of a split.
     pub fn from_split(id: NodeId, tree: TreeId, bounds: Bounds, part: SplitLeaf) -> Leaf {
         Leaf::with_entries(id, tree, bounds, part.0)
     }
 
-    /// Appends the entries of the leaf to the right, both open, and takes over its keys.
+    /// Merges the right neighbour into this leaf, both open, and takes over its keys.
     pub fn merge(&mut self, right: Leaf) {
         let Content::Open { entries: more, .. } = right.content else {
             panic!("a leaf is opened before it is merged");
@@ -433,16 +430,16 @@ impl Leaf {
     }
 }
 
-/// The entries of a piece of a leaf that was split.
+/// The entries of a piece of a split leaf.
 pub struct SplitLeaf(Sorted);
 
-/// What entries take on disk, at the most.
+/// The most bytes that entries take on disk.
 fn cost(tree: TreeId, sizes: Sizes) -> usize {
     let blocks = if tree == TreeId::Data { BLOCK_COST * sizes.blocks } else { 0 };
     ENTRY_COST * sizes.count + sizes.keys + sizes.values + blocks
 }
 
-/// What an entry with a key and a value of so many bytes takes.
+/// The bytes of an entry with a key and a value of these lengths.
 fn entry_cost(tree: TreeId, keys: usize, values: usize) -> usize {
     let blocks = usize::from(values == FILE_BLOCK);
     cost(tree, Sizes { count: 1, keys, values, blocks, ..Sizes::default() })

@@ -1,4 +1,4 @@
-//! A leaf as it is on disk: its head, and the basements that were asked for.
+//! A leaf as stored on disk: its head, and the basements that were read.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,36 +8,36 @@ use super::*;
 use crate::error::Place;
 use crate::tuning::WARM_SHARE;
 
-/// What is known of a leaf on disk.
+/// A leaf that is not open.
 #[derive(Clone)]
 pub(super) struct Stored {
     extent: Extent,
     head: LeafHead,
-    /// Whether all key sections stand together, which the lengths in the head say.
+    /// Whether all key sections are stored together, by the lengths in the head.
     together: bool,
     parts: Parts,
-    /// Bytes of parts: blocks that several basements name must not take more memory than the leaf has
+    /// Bytes of parts that were read. Blocks that several basements name must not take more memory than the leaf has
     /// bytes.
     loaded: Loaded,
     /// Bytes of keys and small values in memory.
     keys: Loaded,
-    /// What basements that have been read take, without blocks of files.
+    /// Memory of the basements that were read, without file blocks.
     memory: Loaded,
-    /// Set once all of it has been announced to the device.
+    /// Set once the device has been advised of the whole leaf.
     announced: OnceLock<()>,
 }
 
-/// The basements that have been read. Most lookups are the only one in their leaf for long: where one basement was read alone
-/// there is no list.
+/// The basements that were read. Most lookups are the only one in their leaf for a long time, so a single basement
+/// needs no list.
 #[derive(Default)]
 struct Parts {
     one: OnceLock<(usize, Arc<Part>)>,
     others: OnceLock<Box<[Slot]>>,
-    /// Whoever puts one in holds this.
+    /// Held while a basement is added.
     filling: Mutex<()>,
 }
 
-/// What a basement holds, if it has been read.
+/// The place of a basement; empty if it has not been read.
 type Slot = OnceLock<Arc<Part>>;
 
 impl Clone for Parts {
@@ -60,14 +60,14 @@ impl Parts {
         }
     }
 
-    /// All, in order.
+    /// All basements that were read, in order.
     fn iter(&self) -> impl Iterator<Item = &Arc<Part>> {
         let slots = self.others.get().map_or(0, |others| others.len());
         let one = if slots == 0 { self.one.get().map(|(_, part)| part) } else { None };
         one.into_iter().chain((0..slots).filter_map(|at| self.get(at)))
     }
 
-    /// Puts basement `at` of `count` in, of which `alone` says whether it was read by itself. Whether it was not here.
+    /// Adds basement `at` of `count`; `alone` says whether it was read by itself. Returns false if it is there already.
     fn put(&self, at: usize, count: usize, alone: bool, part: Arc<Part>) -> bool {
         let _filling = self.lock();
         if self.get(at).is_some() {
@@ -83,7 +83,7 @@ impl Parts {
         self.others.get_or_init(|| vec![Slot::new(); count].into())[at].set(part).is_ok()
     }
 
-    /// What the list takes.
+    /// Memory of the list.
     fn memory(&self) -> usize {
         self.others.get().map_or(0, |others| size_of_val(&**others))
     }
@@ -92,16 +92,16 @@ impl Parts {
 /// A basement in memory.
 pub(super) struct Part {
     section: KeySection,
-    /// Its small chunks, which have been verified, and where they stand in the leaf.
+    /// Its verified small chunks, and their offset in the leaf.
     small: Bytes,
     small_at: u32,
-    /// The blocks of files, each with the number of its chunk, in order.
+    /// File blocks, each with the number of its chunk, in order.
     blocks: Vec<(u16, Block)>,
 }
 
-/// A block of a file, which is read when it is asked for.
+/// A file block, which is read on demand.
 pub(super) struct Block {
-    /// Where it is, in bytes from the start of the leaf.
+    /// Byte offset in the leaf.
     offset: u32,
     hash: Hash,
     value: OnceLock<Bytes>,
@@ -116,18 +116,18 @@ impl Block {
 
 /// A value of a basement.
 pub(super) enum Value<'p> {
-    /// A small one: where it is among the small chunks.
+    /// A small value: its range in the small chunks.
     Small(Range<usize>),
     Block(&'p Block),
 }
 
 impl Part {
-    /// How many entries there are.
+    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.section.entries().len()
     }
 
-    /// The entries within `[lo, hi)`, each with its place.
+    /// The entries within `[lo, hi)`, each with its index.
     pub(super) fn range(
         &self,
         lo: &[u8],
@@ -154,29 +154,29 @@ impl Part {
         &self.small[range]
     }
 
-    /// How many bytes keys and small values have.
+    /// Bytes of keys and small values.
     pub(super) fn bytes(&self) -> usize {
         self.section.key_bytes() + self.small.len()
     }
 
-    /// What it takes without values of blocks.
+    /// Memory, without file blocks.
     fn memory(&self) -> usize {
         let blocks = self.blocks.len() * size_of::<(u16, Block)>();
         size_of::<Part>() + self.section.memory() + self.small.len() + blocks
     }
 
-    /// What values of blocks take that have been read.
+    /// Memory of the file blocks that were read.
     fn blocks_memory(&self) -> usize {
         let read = self.blocks.iter().filter(|(_, block)| block.value.get().is_some()).count();
         read * FILE_BLOCK
     }
 }
 
-/// Bytes of a leaf that were read at once: one stretch, or one of key sections and one of small chunks.
+/// Parts of a leaf that were read: one stretch; or one of key sections and one of small chunks.
 struct Stretches(SmallVec<[(u32, Bytes); 2]>);
 
 impl Stretches {
-    /// What stands at a place, which one of them holds.
+    /// The bytes of a range that one of the stretches contains.
     fn bytes(&self, place: Range<u32>) -> Bytes {
         let holds = |(start, bytes): &&(u32, Bytes)| {
             *start <= place.start && u64::from(place.end) <= u64::from(*start) + bytes.len() as u64
@@ -200,7 +200,7 @@ impl Stored {
         self.head.leaf_bytes
     }
 
-    /// How many bytes of its parts have been read.
+    /// Bytes of its parts that have been read.
     pub(super) fn loaded(&self) -> u64 {
         self.loaded.bytes()
     }
@@ -209,7 +209,7 @@ impl Stored {
         (self.parts, self.loaded, self.keys, self.memory) = Default::default();
     }
 
-    /// Gives back the memory that all of it was read into at once.
+    /// Returns memory to the disk's buffers, if the whole leaf was read into it at once.
     pub(super) fn recycle(self, disk: &Disk) {
         let last = self.parts().last().map(|part| part.small.clone());
         drop(self.parts);
@@ -218,7 +218,7 @@ impl Stored {
         }
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory.
     pub(super) fn weight(&self) -> usize {
         let parts = self.parts.memory() + self.memory.bytes() as usize;
         let blocks = match self.head.tree {
@@ -228,12 +228,12 @@ impl Stored {
         512 + self.head.basements.memory() + parts + blocks
     }
 
-    /// Where the basement begins that is behind that of `key`.
+    /// The first key of the basement after that of `key`.
     pub(super) fn first_behind(&self, key: &[u8]) -> Option<Key> {
         self.head.basements.get(self.behind(key)).map(|basement| Key::copied(basement.first))
     }
 
-    /// How many basements begin with `key` or before it.
+    /// Number of basements whose first key is `key` or less.
     fn behind(&self, key: &[u8]) -> usize {
         self.head.basements.before(key, true)
     }
@@ -245,12 +245,12 @@ impl Stored {
         first..end.max(first)
     }
 
-    /// How many basements there are.
+    /// Number of basements.
     pub(super) fn len(&self) -> usize {
         self.head.basements.len()
     }
 
-    /// The keys that each basement may hold, and the hash of its key section, which has those of all values.
+    /// The key bounds of each basement, and the hash of its key section, which contains the hashes of all values.
     pub(super) fn basements(&self) -> impl Iterator<Item = (Bounds, Hash)> + '_ {
         let hash = |at| self.head.basements.get(at).map(|basement| basement.hash);
         (0..self.len()).filter_map(move |at| Some((self.bounds_of(at), hash(at)?)))
@@ -280,8 +280,8 @@ impl Stored {
         }
     }
 
-    /// Where lookups have come to a leaf again and again they will come to all of it: the device is told once. By then
-    /// waiting for its parts has taken as long as reading what is left will.
+    /// Advises the device once of the whole leaf, when lookups have read `1/WARM_SHARE` of it piece by piece: later
+    /// lookups will need the rest, and by then waiting has cost as much as reading all of it.
     fn announce_if_warm(&self, disk: &Disk) {
         if self.loaded() * WARM_SHARE >= u64::from(self.bytes()) && self.announced.set(()).is_ok() {
             disk.will_read(self.extent.start.byte(), self.extent.bytes());
@@ -299,10 +299,10 @@ impl Stored {
         self.load(disk, range.clone())?;
         let parts = range.clone().map(|at| self.part(disk, at)).collect::<Result<Vec<_>>>()?;
         let mut found = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
-        // Blocks of files, each with its basement, and the entries that they belong to.
+        // File blocks, each with its basement, and the indexes of their entries.
         let (mut blocks, mut owners) = (Vec::new(), Vec::new());
         for (at, part) in range.clone().zip(parts) {
-            // Only at its ends the range may leave something out.
+            // Only the first and last basements may have entries outside the range.
             let lo = if at == range.start { lo } else { &[] };
             let hi = if at + 1 == range.end { hi } else { None };
             for (place, entry) in part.range(lo, hi) {
@@ -364,12 +364,12 @@ impl Stored {
         Ok(found)
     }
 
-    /// Whether the basement that `key` belongs to can be read.
+    /// Whether the basement of `key` can be read.
     pub(super) fn has_part(&self, disk: &Disk, key: &[u8]) -> bool {
         self.behind(key).checked_sub(1).is_none_or(|at| self.part(disk, at).is_ok())
     }
 
-    /// Basement `at`, which is read if it has not been.
+    /// Basement `at`; reads it if necessary.
     pub(super) fn part(&self, disk: &Disk, at: usize) -> Result<&Arc<Part>> {
         if self.known(at).is_none() {
             self.load_row(disk, at..at + 1)?;
@@ -387,7 +387,7 @@ impl Stored {
         self.parts.get(at)
     }
 
-    /// Reads what has not been read.
+    /// Reads everything that has not been read.
     pub(super) fn read_all(&self, disk: &Disk) -> Result<()> {
         self.load(disk, 0..self.len())?;
         let parts = self.parts().enumerate();
@@ -396,12 +396,12 @@ impl Stored {
         self.read_blocks(disk, &blocks)
     }
 
-    /// Those of some basements that have not been read.
+    /// The basements of a range that have not been read.
     fn missing(&self, range: Range<usize>) -> Vec<usize> {
         range.filter(|at| self.known(*at).is_none()).collect()
     }
 
-    /// Reads basements that have not been, those in a row together.
+    /// Reads missing basements; consecutive ones together.
     fn load(&self, disk: &Disk, range: Range<usize>) -> Result<()> {
         let missing = self.missing(range);
         let mut rows = missing.chunk_by(|a, b| a + 1 == *b);
@@ -414,11 +414,11 @@ impl Stored {
         for at in row {
             let part = Arc::new(self.parse(at, &stretches)?);
             let (bytes, memory) = (part.bytes() as u64, part.memory() as u64);
-            // Several may have read it at the same time; one of them is kept, and counts.
+            // Several threads may read it at the same time; the first result is kept and counted.
             if self.parts.put(at, count, alone, part) {
                 let basement = self.head.basements.at(at);
                 self.keys.add(bytes);
-                // Keys as they were read stay with the values behind them.
+                // The buffer of the key section stays in memory together with the values behind it.
                 self.memory.add(memory + u64::from(basement.bytes));
                 self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
             }
@@ -426,7 +426,7 @@ impl Stored {
         Ok(())
     }
 
-    /// Reads key sections and small chunks of basements in a row.
+    /// Reads key sections and small chunks of consecutive basements.
     fn read_row(&self, disk: &Disk, row: Range<usize>) -> Result<Stretches> {
         let basements = &self.head.basements;
         let (first, last) = (basements.at(row.start), basements.at(row.end - 1));
@@ -434,14 +434,14 @@ impl Stored {
             return Ok(Stretches(smallvec![self.read(disk, first.offset..last.chunks().end)?]));
         }
         let chunks = first.small_at..last.chunks().end;
-        // Both are on their way at the same time.
+        // So that both are read at the same time.
         let at = self.extent.start.byte() + u64::from(chunks.start);
         disk.will_read(at, chunks.len() as u64);
         let keys = self.read(disk, first.offset..last.keys().end)?;
         Ok(Stretches(smallvec![keys, self.read(disk, chunks)?]))
     }
 
-    /// Reads a piece of the leaf, and says where it starts.
+    /// Reads a piece of the leaf; returns it with its offset.
     fn read(&self, disk: &Disk, piece: Range<u32>) -> Result<(u32, Bytes)> {
         let at = self.extent.start.byte() + u64::from(piece.start);
         Ok((piece.start, disk.read_shared(at, piece.len())?))
@@ -452,7 +452,7 @@ impl Stored {
         Place::Part { id: self.head.id, part: part as u64, byte }
     }
 
-    /// Takes basement `at` apart, and verifies it.
+    /// Decodes and verifies basement `at`.
     fn parse(&self, at: usize, stretches: &Stretches) -> Result<Part> {
         let tree = self.head.tree;
         let basement = self.head.basements.at(at);
@@ -469,7 +469,7 @@ impl Stored {
         }
         let small = stretches.bytes(basement.chunks());
         let part = Part { section, small, small_at: basement.small_at, blocks };
-        // Keys may share most of their bytes on disk, but a leaf is as long as they are without that.
+        // On disk keys may share most of their bytes; in memory they must not exceed the longest leaf.
         if self.keys.bytes() + part.bytes() as u64 > LEAF_MAX as u64 {
             let fault = Fault::mismatch("keys of a leaf", format!("{LEAF_MAX} bytes"), "more");
             return Err(Error::corrupt(self.place(at, basement.offset), fault));
@@ -477,7 +477,7 @@ impl Stored {
         Ok(part)
     }
 
-    /// Reads blocks, each with its basement, that have not been read, those in a row together.
+    /// Reads the missing ones of some blocks, each given with its basement; consecutive ones together.
     pub(super) fn read_blocks(&self, disk: &Disk, blocks: &[(usize, &Block)]) -> Result<()> {
         let missing: Vec<(usize, &Block)> =
             blocks.iter().copied().filter(|(_, block)| block.value.get().is_none()).collect();
@@ -501,14 +501,14 @@ impl Stored {
         Ok(())
     }
 
-    /// Takes the key section of basement `at` apart, and verifies it.
+    /// Decodes and verifies the key section of basement `at`.
     fn section(&self, at: usize, section: &[u8]) -> Result<KeySection> {
         let place = || self.place(at, self.head.basements.at(at).offset);
         verified_section(&self.head, at, section, place)
     }
 }
 
-/// Takes the key section of basement `at` of a leaf apart, and verifies it.
+/// Decodes and verifies the key section of basement `at` of a leaf.
 pub(crate) fn verified_section(
     head: &LeafHead,
     at: usize,
@@ -523,8 +523,8 @@ pub(crate) fn verified_section(
     Ok(section)
 }
 
-/// A key section must agree with the directory in the head, and stay within its bounds; its small chunks
-/// fill the place that the head names, and its blocks come behind all small chunks.
+/// Checks that a key section matches the directory in the head and stays within its bounds. Its small chunks must fill
+/// the place that the head names, and its blocks must lie behind all small chunks.
 fn check_section(
     section: &KeySection,
     head: &LeafHead,

@@ -1,22 +1,22 @@
-//! Memory for keys and short values, one behind another, in pieces of one size: a list that grows moves nothing that it
-//! holds, and what it gives back fits any other.
+//! Memory for keys and short values in pieces of one size. A growing list moves none of its items, and freed pieces fit
+//! any other list.
 
 use crate::disk::class_of;
 use crate::tuning::{PIECE_BITS, PIECE_MIN};
 
-/// A piece has so many bytes, and no item more.
+/// 8 KiB: the size of a piece, and the largest item.
 const PIECE: usize = 1 << PIECE_BITS;
 const BEGINS_WITH: usize = PIECE / 4;
 
-/// Items, each in one piece.
+/// Items, each within one piece.
 #[derive(Default)]
 pub(super) struct Arena {
     pieces: Vec<Vec<u8>>,
-    /// The bytes of all items.
+    /// Bytes of all items.
     len: usize,
-    /// The bytes of all pieces.
+    /// Bytes of all pieces.
     capacity: usize,
-    /// So many bytes are known to come.
+    /// Bytes of items that are known to come.
     coming: usize,
 }
 
@@ -29,28 +29,28 @@ impl Clone for Arena {
 }
 
 impl Arena {
-    /// One for items of so many bytes.
+    /// An arena for items of `bytes` bytes in all.
     pub(super) fn with_capacity(bytes: usize) -> Arena {
         let pieces = Vec::with_capacity(bytes.div_ceil(PIECE));
         Arena { pieces, coming: bytes, ..Arena::default() }
     }
 
-    /// So many bytes are known to come, or none any more.
+    /// Sets the number of bytes that are known to come.
     pub(super) fn expect(&mut self, bytes: usize) {
         self.coming = bytes;
     }
 
-    /// The bytes of all items.
+    /// Bytes of all items.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// How much memory it takes, in bytes.
+    /// Memory, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.capacity + self.pieces.capacity() * size_of::<Vec<u8>>()
     }
 
-    /// Puts an item in, of two parts; returned is its address.
+    /// Adds an item of two parts; returns its address.
     pub(super) fn push(&mut self, first: &[u8], second: &[u8]) -> u32 {
         let bytes = first.len() + second.len();
         debug_assert!(bytes <= PIECE, "no item is longer than a piece");
@@ -79,17 +79,17 @@ impl Arena {
         u32::try_from(at << PIECE_BITS | start).expect("an arena has less than 4 GiB")
     }
 
-    /// What stands at an address, and behind it in the same piece.
+    /// The bytes from an address to the end of its piece.
     pub(super) fn at(&self, at: u32) -> &[u8] {
         &self.pieces[(at >> PIECE_BITS) as usize][at as usize % PIECE..]
     }
 
-    /// The same, to be changed.
+    /// As [`Arena::at`], for changes.
     pub(super) fn at_mut(&mut self, at: u32) -> &mut [u8] {
         &mut self.pieces[(at >> PIECE_BITS) as usize][at as usize % PIECE..]
     }
 
-    /// Gives back what was set aside for more.
+    /// Frees unused capacity.
     pub(super) fn shrink(&mut self) {
         self.expect(0);
         if let Some(last) = self.pieces.last_mut() {

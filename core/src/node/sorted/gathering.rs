@@ -1,60 +1,60 @@
-//! Lists that become one.
+//! Joins several sorted lists into one.
 
 use super::*;
 use crate::format::Message;
 
-/// Lists of messages, each in the order of keys, that become one: messages of a list are younger than those for the same keys of
-/// the lists before it. What is put into memory stays where it is; only slots are sorted.
+/// Several lists of messages, each in key order, that are joined into one. Messages of a list are younger than those of
+/// the lists before it. Keys and values are stored once and stay in place; only slots are sorted.
 #[derive(Default)]
 pub(crate) struct Gathering {
     list: Sorted,
-    /// Where each list begins among the slots.
+    /// The index of each list's first slot.
     starts: Vec<usize>,
 }
 
 impl Gathering {
-    /// One with room for `count` messages whose keys and short values take `bytes` bytes.
+    /// A gathering with room for `count` messages whose keys and short values take `bytes` bytes.
     pub(crate) fn with_capacity(count: usize, bytes: usize) -> Gathering {
         Gathering { list: Sorted::with_capacity(count, bytes), starts: Vec::new() }
     }
 
-    /// Begins the next list.
+    /// Starts the next list.
     pub(crate) fn begin(&mut self) {
         self.starts.push(self.list.slots.len());
     }
 
-    /// Adds the next message of the list.
+    /// Adds a message to the current list, in key order.
     pub(crate) fn add(&mut self, item: Item<'_>) {
         let slot = self.list.store(&item);
         self.list.push_slot(slot);
     }
 
-    /// The same with a value that is copied.
+    /// As [`Gathering::add`], with a copied value.
     pub(crate) fn add_copy(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) {
         with_copy(key, msn, kind, value, |item| self.add(item));
     }
 
-    /// How many messages have been added.
+    /// Number of messages added.
     pub(crate) fn len(&self) -> usize {
         self.list.slots.len()
     }
 
-    /// The key of one of those that have been added.
+    /// The key of an added message.
     pub(crate) fn key(&self, at: usize) -> Option<&[u8]> {
         self.list.slots.get(at).map(|slot| self.list.key_of(slot))
     }
 
-    /// By how much the messages may make leaves longer.
+    /// How much the messages may make leaves grow.
     pub(crate) fn leaf_growth(&self) -> Growth {
         self.list.sizes.leaf_growth
     }
 
-    /// How many bytes keys and short values take.
+    /// Bytes of keys and short values.
     pub(crate) fn arena(&self) -> usize {
         self.list.arena()
     }
 
-    /// Removes every key within `[lo, hi)`.
+    /// Removes all keys within `[lo, hi)`.
     pub(crate) fn remove_range(&mut self, lo: &[u8], hi: &[u8]) {
         let ends = self.starts.iter().skip(1).copied().chain([self.list.slots.len()]);
         let lists: Vec<Range<usize>> = self.starts.iter().zip(ends).map(|(s, e)| *s..e).collect();
@@ -67,9 +67,9 @@ impl Gathering {
         }
     }
 
-    /// All lists as one; `combine` says what becomes of a message and what is left of the older ones for its key, if that is not
-    /// the message itself. `grows` is told by how many bytes that is longer than the messages that it is made of, before it is put
-    /// into memory.
+    /// Joins all lists. `combine` returns the result of a message and the combined older ones for its key; `None` if
+    /// the message stays as it is. Before a combined message is stored, `grows` gets the number of bytes by which it is
+    /// longer than its sources.
     pub(crate) fn finish<E>(
         self,
         combine: impl Fn(Item<'_>, Option<Item<'_>>) -> Option<Message>,
@@ -79,7 +79,7 @@ impl Gathering {
         list.settle();
         let mut slots = std::mem::take(&mut list.slots);
         if starts.len() > 1 {
-            // Those for one key stay in the order of their lists.
+            // A stable sort keeps messages for one key in the order of their lists.
             slots.sort_by(|a, b| list.compare(a, b.head, list.key_of(b)));
         }
         let (mut kept, mut next) = (0, 0);
@@ -97,14 +97,14 @@ impl Gathering {
 }
 
 impl Sorted {
-    /// Makes one of all messages for a key, of which there are some, the oldest first.
+    /// Combines all messages for a key, at least one, the oldest first.
     fn combined<E>(
         &mut self,
         slots: &[Slot],
         combine: impl Fn(Item<'_>, Option<Item<'_>>) -> Option<Message>,
         grows: &mut impl FnMut(usize) -> Result<(), E>,
     ) -> Result<Slot, E> {
-        // What the messages so far come to: the one in the last slot, or another.
+        // The result so far: the message in the last slot, or a combined one.
         let (mut last, mut made): (Option<&Slot>, Option<Message>) = (None, None);
         for slot in slots {
             let item = self.item(slot).expect("those that are gone have left");
@@ -129,7 +129,7 @@ impl Sorted {
     }
 }
 
-/// The bytes of a key and what it carries.
+/// The bytes of a key and its value or update.
 fn size(item: Item<'_>) -> usize {
     item.key.len() + item.value().len()
 }
@@ -138,7 +138,7 @@ fn size(item: Item<'_>) -> usize {
 mod tests {
     use super::*;
 
-    /// As if each of many lists had a little more of a value for each of some keys.
+    /// Joins many lists, each of which makes the values of some keys a little longer.
     fn growing(lists: usize, keys: u16, most: usize) -> Result<Sorted, usize> {
         let mut gathering = Gathering::default();
         for list in 0..lists {
@@ -164,7 +164,7 @@ mod tests {
         list.check_invariants();
         assert_eq!(list.len(), 500);
         assert!(list.iter().all(|item| item.value().len() == 950));
-        // What came in, and what it has become, once.
+        // The bytes of the messages added, and of each result once.
         let bytes = 500 * (48 * 12 + 952);
         assert!(list.arena.len() <= bytes, "{} for {bytes}", list.arena.len());
     }

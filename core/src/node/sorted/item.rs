@@ -1,4 +1,4 @@
-//! A key with its message, and what keys and messages take.
+//! A key with its message, and the sizes of keys and messages.
 
 use super::*;
 use crate::tuning::COPIED_MAX;
@@ -8,12 +8,12 @@ use crate::tuning::COPIED_MAX;
 pub struct Item<'s> {
     /// The key.
     pub key: &'s [u8],
-    /// The message's number.
+    /// The message's MSN.
     pub msn: Msn,
-    /// What it does.
+    /// The kind of the message.
     pub kind: Kind,
     pub(super) value: Value<'s>,
-    /// The bytes of the value that an update may make.
+    /// The bytes of the value that an update may create.
     pub(super) growth: u32,
 }
 
@@ -40,7 +40,7 @@ impl<'s> Item<'s> {
         Item::with(key, msn, kind, value)
     }
 
-    /// The same with the nearest number within these.
+    /// The message with its MSN clamped to these limits.
     pub fn numbered_within(self, least: Msn, greatest: Msn) -> Item<'s> {
         Item { msn: self.msn.clamp(least, greatest), ..self }
     }
@@ -62,7 +62,7 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// The same in memory that can be kept.
+    /// The value or update as owned bytes.
     pub fn bytes(&self) -> Bytes {
         match self.value {
             Value::Short(value) => Bytes::copy_from_slice(value),
@@ -70,12 +70,12 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// The bytes that it takes in an arena.
+    /// The bytes of the item in an arena.
     pub(super) fn in_arena(&self) -> usize {
         self.key.len() + if let Value::Short(value) = self.value { value.len() } else { 0 }
     }
 
-    /// What the message does, in memory that can be kept.
+    /// The action, as owned data.
     pub fn action(&self) -> Action {
         match self.kind {
             Kind::Insert => Action::Insert(self.bytes()),
@@ -84,12 +84,12 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// The bytes of the value that an update may make.
+    /// The bytes of the value that an update may create.
     pub fn growth(&self) -> usize {
         self.growth as usize
     }
 
-    /// Whether it can only make a leaf shorter.
+    /// Whether the message can only make a leaf shorter.
     pub fn frees(&self) -> bool {
         match self.kind {
             Kind::Insert => false,
@@ -98,18 +98,18 @@ impl<'s> Item<'s> {
         }
     }
 
-    /// By how much it may make a leaf longer.
+    /// How much the message may make a leaf grow.
     pub fn leaf_growth(&self) -> Growth {
         Growth::of(self.kind, self.key.len(), self.value().len(), self.growth())
     }
 
-    /// As it is written.
+    /// The message as it is encoded.
     pub fn message(&self) -> MessageRef<'s> {
         MessageRef { key: self.key, msn: self.msn, kind: self.kind, value: self.value() }
     }
 }
 
-/// Keys in order, each with its message.
+/// An iterator over messages, in key order.
 pub struct Items<'s> {
     pub(super) list: &'s Sorted,
     pub(super) slots: Range<usize>,
@@ -140,22 +140,22 @@ impl<'s> Iterator for Items<'s> {
     }
 }
 
-/// What the keys and values take together.
+/// Total sizes of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// How many keys there are.
+    /// Number of keys.
     pub count: usize,
     /// The bytes of all keys.
     pub keys: usize,
     /// The bytes of all values and updates.
     pub values: usize,
-    /// How many values are as long as a block of a file.
+    /// Number of values of the length of a file block.
     pub blocks: usize,
     /// The bytes of values that are shared.
     pub shared: usize,
-    /// The bytes of the values that updates may make, where there are none or short ones.
+    /// The bytes of the values that updates may create, if there is no value or a short one.
     pub growth: usize,
-    /// By how much all messages may make leaves longer.
+    /// How much all messages may make leaves grow.
     pub leaf_growth: Growth,
 }
 

@@ -1,17 +1,16 @@
-//! Messages that join a list in the order of their keys.
+//! Adds messages to a list in key order.
 
 use super::*;
 use crate::tuning::NEAR;
 
-/// Messages that are joining a list in the order of their keys: where the next one belongs is looked for
-/// from the last one's place on, and slots are moved once.
+/// Adds messages to a list in key order. The search for a place starts at the last one, and slots are moved once.
 pub struct Joining<'s> {
     pub(super) list: &'s mut Sorted,
     pub(super) at: usize,
 }
 
 impl Joining<'_> {
-    /// Sets memory aside for `count` messages, which are much like this one.
+    /// Reserves memory for `count` messages similar to `first`.
     pub fn expecting(self, count: usize, first: &Item<'_>) -> Self {
         let head = Key::head(first.key);
         let is_behind = |last: &Slot| self.list.compare(last, head, first.key).is_lt();
@@ -23,7 +22,7 @@ impl Joining<'_> {
         self
     }
 
-    /// Where a key is, or belongs, that is not less than any before.
+    /// The place of a key; keys must be asked for in ascending order.
     pub fn find(&mut self, key: &[u8]) -> Found {
         let list = &*self.list;
         let head = Key::head(key);
@@ -59,17 +58,17 @@ impl Joining<'_> {
         self.list.at(found)
     }
 
-    /// Gives the key that was looked for last a message in place of the one that it may have.
+    /// Sets the message of the key that was found last.
     pub fn put(&mut self, found: Found, item: &Item<'_>) {
         self.list.set(found, item);
     }
 
-    /// Removes the key that was looked for last.
+    /// Removes the key that was found last.
     pub fn remove(&mut self, found: Found) {
         self.list.clear(found);
     }
 
-    /// Carries out an update of the value of the key that was looked for last.
+    /// Applies an update to the value of the key that was found last.
     pub fn update(&mut self, found: Found, update: &Item<'_>, scratch: &mut Vec<u8>) {
         if let Some((msn, value)) = self.list.change(found, update, scratch) {
             let item = Item::with(update.key, msn, Kind::Insert, Value::of(&value));

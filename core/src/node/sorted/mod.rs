@@ -1,10 +1,9 @@
-//! Keys in order, each with what is to become of it, in one piece of memory: the messages of a buffer, the
-//! entries of a leaf.
+//! A sorted list of keys with a message for each, in few allocations: the messages of a buffer, or the entries of a
+//! leaf.
 //!
-//! Keys and short values lie one behind another in an arena, long values are shared. A slot of 32 bytes a
-//! key says where; slots are sorted. A new key goes to a short list of its own first, which joins the slots
-//! when it has become long enough, so that most insertions move few bytes. There is no allocation for a
-//! single key or value.
+//! Keys and short values are stored in an arena; long values are shared. A slot of 32 bytes for each key has its
+//! address, and slots are sorted. A new key first goes to a short list, which is merged into the slots when it is long
+//! enough. So most insertions move few bytes. No key or value has an allocation of its own, except long values.
 
 mod arena;
 mod gathering;
@@ -29,33 +28,33 @@ use item::Value;
 pub(super) use item::{Items, Sizes};
 pub(super) use joining::Joining;
 
-/// Keys in order, each with a message.
+/// Sorted keys, each with a message.
 #[derive(Clone, Default)]
 pub struct Sorted {
     slots: Vec<Slot>,
-    /// Keys that are not among the slots, in order, each with its place among them.
+    /// Recently added keys in order, each with its place among the slots.
     recent: Vec<(Slot, usize)>,
     arena: Arena,
     large: Vec<Bytes>,
-    /// Slots whose key is gone.
+    /// Slots of removed keys.
     gone: usize,
     /// Bytes of the arena that nothing refers to.
     waste: usize,
     sizes: Sizes,
-    /// No key is longer.
+    /// Upper bound of the length of all keys.
     longest: usize,
 }
 
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The first bytes of the key: most comparisons need no more.
+    /// The first bytes of the key; they decide most comparisons.
     head: u64,
     msn: Msn,
-    /// Where the key stands in the arena; a short value follows it.
+    /// The address of the key in the arena; a short value follows it.
     at: u32,
     key: u16,
     kind: SlotKind,
-    /// The length of a short value, or the place of one that is shared.
+    /// The length of a short value, or the index of a shared one.
     value: u32,
     /// The bytes of the value that an update may make.
     growth: u32,
@@ -68,25 +67,25 @@ enum SlotKind {
     Gone,
 }
 
-/// Where a key is, or belongs; until something changes.
+/// The place of a key; valid until the next change.
 #[derive(Clone, Copy)]
 pub enum Found {
-    /// Among the slots.
+    /// In the slots.
     Slot(usize),
-    /// Among the recent ones.
+    /// In the recent list.
     Recent(usize),
-    /// Nowhere: it would come so far among the recent ones, and among the slots.
+    /// Absent: its places in the recent list and in the slots.
     Nowhere(usize, usize),
 }
 
 impl Sorted {
-    /// One with room for `count` keys whose keys and short values take `bytes` bytes.
+    /// A list with room for `count` keys whose keys and short values take `bytes` bytes.
     pub fn with_capacity(count: usize, bytes: usize) -> Sorted {
         let (slots, arena) = (Vec::with_capacity(count), Arena::with_capacity(bytes));
         Sorted { slots, arena, ..Sorted::default() }
     }
 
-    /// Gives back memory that was set aside for more.
+    /// Frees unused capacity.
     pub fn shrink(&mut self) {
         self.slots.shrink_to_fit();
         self.arena.shrink();
@@ -97,17 +96,17 @@ impl Sorted {
         self.sizes.count == 0
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.sizes.count
     }
 
-    /// What keys and values take.
+    /// The sizes of keys and values.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// Panics if keys are not in order, or what is known of all of them is not what they take.
+    /// Panics if keys are not in order, or if the counters are wrong.
     pub fn check_invariants(&self) {
         let mut sizes = Sizes::default();
         let mut before: Option<&[u8]> = None;
@@ -122,17 +121,17 @@ impl Sorted {
         assert_eq!(self.gone, gone, "slots whose key is gone");
     }
 
-    /// No key is longer; there may have been one of this length.
+    /// Upper bound of the length of all keys; a removed key may have had this length.
     pub fn longest(&self) -> usize {
         self.longest
     }
 
-    /// How many bytes keys and short values take.
+    /// Bytes of keys and short values.
     pub fn arena(&self) -> usize {
         self.arena.len().saturating_sub(self.waste)
     }
 
-    /// How much memory it takes, in bytes.
+    /// Memory, in bytes.
     pub fn memory(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<Slot>();
         let recent = self.recent.capacity() * size_of::<(Slot, usize)>();
@@ -140,7 +139,7 @@ impl Sorted {
         slots + recent + large + self.arena.memory() + self.sizes.shared
     }
 
-    /// Whether `key` is there.
+    /// Whether the list has `key`.
     pub fn contains(&self, key: &[u8]) -> bool {
         match self.find(key) {
             Found::Slot(at) => self.slots[at].kind != SlotKind::Gone,
@@ -163,7 +162,7 @@ impl Sorted {
         }
     }
 
-    /// Gives a key a message in place of the one that it may have. It is known where the key belongs.
+    /// Sets the message of a key, whose place must be given.
     pub fn put(&mut self, found: Found, item: &Item<'_>) {
         self.set(found, item);
         if self.recent.len() >= RECENT_MAX {
@@ -172,7 +171,7 @@ impl Sorted {
         self.shed();
     }
 
-    /// The same, however many have come since the list was settled.
+    /// As [`Sorted::put`], without settling the recent list.
     fn set(&mut self, found: Found, item: &Item<'_>) {
         match found {
             Found::Slot(at) => {
@@ -193,21 +192,20 @@ impl Sorted {
         }
     }
 
-    /// Gives the arena's waste back, if it is much.
+    /// Copies the list if it wastes much of its arena.
     fn shed(&mut self) {
         if self.waste > WASTE_MIN.max(self.arena.len() / 2) {
             *self = self.within(&[], None);
         }
     }
 
-    /// Begins to add messages in the order of their keys.
+    /// Starts to add messages in key order.
     pub fn join(&mut self) -> Joining<'_> {
         self.settle();
         Joining { list: self, at: 0 }
     }
 
-    /// Changes the value at a place, which is short and there, to one of the same length: where it is, if it
-    /// can be.
+    /// Replaces a short value by one of the same length, in place if possible.
     fn overwrite(&mut self, found: Found, value: &[u8]) -> bool {
         let slot = match found {
             Found::Slot(at) => self.slots[at],
@@ -221,9 +219,8 @@ impl Sorted {
         fits
     }
 
-    /// Carries out an update of the value at a place, which is made there, where the update says so. A value
-    /// stays that of the message that gave it; `scratch` is memory to work in. Returned is the message of a
-    /// value that does not fit where the old one is.
+    /// Applies an update to the value at a place; in place if possible. The value keeps its MSN, unless the update
+    /// starts a new value. `scratch` is work memory. Returns MSN and value if the value does not fit in place.
     fn change(
         &mut self,
         found: Found,
@@ -239,7 +236,7 @@ impl Sorted {
         (changed && !self.overwrite(found, scratch)).then(|| (msn, Bytes::copy_from_slice(scratch)))
     }
 
-    /// Carries out an update of the value of its key.
+    /// Applies an update to the value of its key.
     pub fn update(&mut self, update: &Item<'_>, scratch: &mut Vec<u8>) {
         let found = self.find(update.key);
         if let Some((msn, value)) = self.change(found, update, scratch) {
@@ -267,13 +264,12 @@ impl Sorted {
         self.slots.push(slot);
     }
 
-    /// Adds a key that is greater than all others, with a value that is shared if it is long.
+    /// Adds a key that is greater than all others; a long value is shared.
     pub fn push_value(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &Bytes) {
         self.push(Item::with(key, msn, kind, Value::of(value)));
     }
 
-    /// Adds a key that is greater than all others, with a value that is copied: what it is a part of is not
-    /// kept.
+    /// Adds a key that is greater than all others. The value is copied, so that the buffer it belongs to is not kept.
     pub fn push_copy(&mut self, key: &[u8], msn: Msn, kind: Kind, value: &[u8]) {
         with_copy(key, msn, kind, value, |item| self.push(item));
     }
@@ -302,7 +298,7 @@ impl Sorted {
         }
     }
 
-    /// Removes every key within `[lo, hi)`.
+    /// Removes all keys within `[lo, hi)`.
     pub fn remove_range(&mut self, lo: &[u8], hi: Option<&[u8]>) {
         let (range, recent) = (self.slots_within(lo, hi), self.recent_within(lo, hi));
         if range.len() == self.slots.len() && recent.len() == self.recent.len() {
@@ -320,12 +316,12 @@ impl Sorted {
             self.gone -= usize::from(self.slots[at].kind == SlotKind::Gone);
             self.release(self.slots[at]);
         }
-        // The waste goes with the next change: however much is deleted, it takes no time.
+        // The next change frees the arena's waste, so a range delete takes no time for it.
         self.slots.drain(range);
     }
 
-    /// Where the last messages begin whose updates make values of not much more than `growth` bytes together;
-    /// nothing if all do.
+    /// The first key of the last messages whose updates create values of not much more than `growth` bytes; `None` if
+    /// all messages fit.
     pub fn last_of_growth(&mut self, growth: usize) -> Option<Key> {
         if self.sizes.growth <= growth {
             return None;
@@ -339,7 +335,7 @@ impl Sorted {
         last.next().map(|slot| Key::copied(self.key_of(slot)))
     }
 
-    /// Takes out the keys from `key` on.
+    /// Moves the keys from `key` on to a new list.
     pub fn split_off(&mut self, key: &[u8]) -> Sorted {
         self.settle();
         let from = self.slots_within(key, None).start;
@@ -358,18 +354,18 @@ impl Sorted {
         part
     }
 
-    /// The keys in order, each with its message.
+    /// All messages, in key order.
     pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
         self.range(&[], None)
     }
 
-    /// The keys within `[lo, hi)` in order, each with its message.
+    /// The messages within `[lo, hi)`, in key order.
     pub fn range(&self, lo: &[u8], hi: Option<&[u8]>) -> Items<'_> {
         let slots = self.slots_within(lo, hi);
         Items { list: self, slots, recent: &self.recent[self.recent_within(lo, hi)] }
     }
 
-    /// The keys within `[lo, hi)` as one of their own.
+    /// A copy of the list within `[lo, hi)`.
     pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Sorted {
         let mut part = Sorted::default();
         let range = self.range(lo, hi);
@@ -382,13 +378,12 @@ impl Sorted {
         part
     }
 
-    /// Copies of the values within `[lo, hi)` of a list without other messages, which share a piece of
-    /// memory.
+    /// Copies of the keys and values within `[lo, hi)`, in one allocation. The list must have inserts only.
     pub fn export(&self, lo: &[u8], hi: Option<&[u8]>) -> Vec<(Key, Bytes)> {
         self.copies(lo, hi, |key, _, value| (key, value))
     }
 
-    /// Copies of all messages, which share a piece of memory.
+    /// Copies of all messages, in one allocation.
     pub fn actions(&self) -> Vec<(Key, Action)> {
         self.copies(&[], None, |key, kind, value| match kind {
             Kind::Insert => (key, Action::Insert(value)),
@@ -426,7 +421,7 @@ impl Sorted {
         places.into_iter().map(copy).collect()
     }
 
-    /// The greatest key below the place where one belongs that is not there, and whether any is greater.
+    /// The greatest key below the place of an absent key, and whether a greater key exists.
     pub fn neighbours(&self, found: Found) -> (Option<&[u8]>, bool) {
         let Found::Nowhere(recent, at) = found else { return (None, false) };
         let before = [
@@ -446,7 +441,7 @@ impl Sorted {
         first..hi.map_or(self.slots.len(), below).max(first)
     }
 
-    /// The same among the recent ones.
+    /// As `slots_within`, for the recent list.
     fn recent_within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
         let below = |key: &[u8]| {
             let head = Key::head(key);
@@ -456,11 +451,11 @@ impl Sorted {
         first..hi.map_or(self.recent.len(), below).max(first)
     }
 
-    /// Where `key` is, or belongs.
+    /// The place of `key`.
     pub fn find(&self, key: &[u8]) -> Found {
         let head = Key::head(key);
         let place = match self.slots.last() {
-            // In the order of keys.
+            // Keys often come in order.
             Some(last) if self.compare(last, head, key).is_lt() => self.slots.len(),
             _ => match self.slots.binary_search_by(|slot| self.compare(slot, head, key)) {
                 Ok(at) => return Found::Slot(at),
@@ -491,7 +486,7 @@ impl Sorted {
         Some(Item { key, msn: slot.msn, kind, value, growth: slot.growth })
     }
 
-    /// Puts a key and its message into memory.
+    /// Stores a key and its message in memory.
     fn store(&mut self, item: &Item<'_>) -> Slot {
         self.longest = self.longest.max(item.key.len());
         let short = if let Value::Short(value) = item.value { value } else { &[] };
@@ -516,7 +511,7 @@ impl Sorted {
         }
     }
 
-    /// A slot is going to be replaced or removed.
+    /// Subtracts a slot from the counters before it is replaced or removed.
     fn release(&mut self, slot: Slot) {
         let key = usize::from(slot.key);
         let (kind, value, is_shared) = match slot.kind {
@@ -524,14 +519,14 @@ impl Sorted {
             SlotKind::Shared(kind) => {
                 (kind, std::mem::take(&mut self.large[slot.value as usize]).len(), true)
             }
-            // It was counted when it went.
+            // It was subtracted when its key was removed.
             SlotKind::Gone => return,
         };
         self.sizes.take_off(Sizes::of(kind, key, value, is_shared, slot.growth as usize));
         self.waste += key + if is_shared { size_of::<Bytes>() } else { value };
     }
 
-    /// The recent keys join the others, and slots whose keys are gone leave.
+    /// Merges the recent keys into the slots, and drops slots of removed keys.
     pub fn settle(&mut self) {
         let mut end = self.slots.len();
         if let Some((first, _)) = self.recent.first() {
@@ -551,7 +546,7 @@ impl Sorted {
     }
 }
 
-/// Hands over a message with a value that is copied.
+/// Passes a message with a copied value to `take`.
 fn with_copy(key: &[u8], msn: Msn, kind: Kind, value: &[u8], take: impl FnOnce(Item<'_>)) {
     if value.len() > COPIED_MAX {
         let value = Bytes::copy_from_slice(value);
@@ -560,7 +555,7 @@ fn with_copy(key: &[u8], msn: Msn, kind: Kind, value: &[u8], take: impl FnOnce(I
     take(Item::with(key, msn, kind, Value::Short(value)));
 }
 
-/// Room for `more` elements. A list that is full grows by a quarter: what is set aside counts as memory.
+/// Reserves room for `more` elements. A full list grows by a quarter, since reserved capacity counts as memory.
 fn make_room<T>(list: &mut Vec<T>, more: usize) {
     if list.capacity() - list.len() < more {
         let wanted = list.len() + more.max(list.len() / 4);
@@ -597,7 +592,7 @@ mod tests {
         );
     }
 
-    /// What a map holds, and what the list says of itself, is the same.
+    /// Checks that the list and its counters equal a map.
     fn same(list: &Sorted, map: &BTreeMap<Vec<u8>, Bytes>, random: &mut dyn FnMut(u64) -> u64) {
         list.check_invariants();
         assert_eq!(list.len(), map.len());

@@ -1,4 +1,4 @@
-//! How two allocation tables differ: pages that both have are passed over with all below them.
+//! Compares two allocation tables; a page that both share is skipped with everything below it.
 
 use std::collections::HashSet;
 
@@ -12,28 +12,28 @@ use crate::ids::*;
 use crate::node::{Head, Internal};
 use crate::table::read_page;
 
-/// Which of the two tables.
+/// One of the two tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// That of the older checkpoint.
+    /// The table of the older checkpoint.
     Older,
-    /// That of the younger one.
+    /// The table of the younger one.
     Younger,
 }
 
-/// Is told how two tables differ.
+/// Receives the differences of two tables.
 pub trait Differences {
-    /// One of them has a page that the other has not, of this level and index. Whether it is to be read.
+    /// A page that only one of them has, with its level and index. Returns whether to read it.
     fn page(&mut self, side: Side, level: u8, index: u64, pointer: &PagePointer) -> bool;
 
-    /// A page cannot be read, or does not verify: what is below it is not told.
+    /// A page that cannot be read or does not verify; nothing below it is reported.
     fn lost(&mut self, side: Side, error: Error);
 
-    /// They have other entries for a node, or one of them has none.
+    /// A node whose entries differ, or that only one of them has.
     fn entry(&mut self, id: NodeId, older: Option<&Entry>, younger: Option<&Entry>);
 }
 
-/// A page, or what stands for one above the root of a table that has fewer levels.
+/// A page, or the place of one above the root of a table with fewer levels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Below {
     Nothing,
@@ -41,7 +41,7 @@ enum Below {
     Root(TableRoot),
 }
 
-/// Tells how the table at `older` differs from that at `younger`, or from none. Each is on its own disk, which may be the same.
+/// Reports how the table at `older` differs from that at `younger`, or from an empty one. Their disks may be the same.
 pub fn differ(
     disks: [&Disk; 2],
     volume: VolumeId,
@@ -65,7 +65,7 @@ struct Differ<'d> {
 }
 
 impl Differ<'_> {
-    /// Pages of the same level and index.
+    /// Compares pages of the same level and index.
     fn pages(&mut self, level: u8, index: u64, [older, younger]: [Below; 2]) {
         if older == younger {
             return;
@@ -141,34 +141,34 @@ impl Differ<'_> {
     }
 }
 
-/// What one checkpoint uses and a younger one does not, or the other way round.
+/// The extents that one of two checkpoints uses and the other does not.
 #[derive(Default)]
 pub struct Part {
     /// Pages of its table, with level and index.
     pub pages: Vec<(u8, u64, PagePointer)>,
-    /// Nodes, at other places than those that the other one has.
+    /// Nodes whose extents differ from those in the other one.
     pub nodes: Vec<(NodeId, Entry)>,
-    /// Runs of nodes that the other one has not: node, place and birth.
+    /// Runs that the other one does not use: node, extent and birth.
     pub runs: Vec<(NodeId, Extent, Epoch)>,
-    /// What is pending in these nodes.
+    /// The inflow of these nodes.
     pub inflow: Inflow,
-    /// What cannot be read, or does not verify.
+    /// Errors of parts that cannot be read or do not verify.
     pub errors: Vec<Error>,
 }
 
-/// How two checkpoints differ.
+/// The differences of two checkpoints.
 #[derive(Default)]
 pub struct Difference {
-    /// What the older one alone uses.
+    /// The extents that only the older one uses.
     pub older: Part,
-    /// What the younger one alone uses.
+    /// The extents that only the younger one uses.
     pub younger: Part,
-    /// Runs that both use, in heads that are not at the same place.
+    /// Runs that both use, under heads that differ.
     pub shared: HashSet<Extent>,
 }
 
 impl Part {
-    /// All extents, with births and owners, in order; `died` is said of all.
+    /// All extents as dead records, in order; `died` is the epoch of death of all.
     pub fn dead(&self, disk: &Disk, died: Epoch) -> Result<Vec<Dead>> {
         let pages = self.pages.iter().map(|(level, index, pointer)| {
             let extent = Extent { start: pointer.block, blocks: 1 };
@@ -188,7 +188,8 @@ impl Part {
     }
 }
 
-/// Compares two checkpoints by their tables, or one with nothing. `enter` is asked before a page of the older one is read that the younger one has not.
+/// Compares two checkpoints by their tables, or one with an empty one. `enter` decides whether a page is read that only
+/// the older one has.
 pub fn difference(
     disk: &Disk,
     volume: VolumeId,

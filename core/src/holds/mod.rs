@@ -1,12 +1,13 @@
-//! Holds: the checkpoints that are kept, and how two of them differ.
+//! Holds: records of kept checkpoints, and the differences between two of them.
 //!
-//! A hold keeps what its allocation table leads to from reuse. It is a record on a page, with the list of what died between the hold
-//! before and it: so taking one writes that page and the one above it, and no older hold changes. What died since the newest hold
-//! is on the superblock's list.
+//! A hold keeps everything that its allocation table points to from reuse. It is a record on a page, with the dead list
+//! of the time between the previous hold and itself. So taking a hold writes its page and the page above; no older hold
+//! changes. The dead list since the newest hold is in the superblock.
 //!
-//! A hold that is dropped is *going* first. It gives its list to the next younger one and takes the list of that one, which has
-//! what died right after it: what was born after the hold before is kept by nothing else, and becomes free; the rest moves to the list
-//! of the next younger one. That goes in pieces, between any two of which the volume may be closed.
+//! A hold that is dropped is *going* first. It gives its own dead list to the next younger hold, and takes that one's
+//! list, which has the extents that died right after it. Records born after the previous hold are kept by no other
+//! hold: their extents become free. The others move to the next younger hold's list. This is done in pieces, between
+//! any two of which the volume may be closed.
 
 pub mod differ;
 mod rollback;
@@ -31,19 +32,19 @@ const NAMES: page::Names = page::Names {
     epoch: "epoch of a page of holds",
 };
 
-/// A page of holds as it was found: where, its level and index, and what is on it.
+/// A page of holds that was read: pointer, level, index, and content.
 pub struct FoundPage {
-    /// Where it is.
+    /// The pointer to it.
     pub pointer: PagePointer,
     /// Its level.
     pub level: u8,
-    /// Its place among the pages of its level.
+    /// Its index among the pages of its level.
     pub index: u64,
-    /// What is on it.
+    /// Its content.
     pub page: Result<HoldsPage>,
 }
 
-/// Reads the pages of holds that a superblock leads to, each before those below it. `enter` is asked before one is read.
+/// Reads the pages of holds of a superblock, each before those below it. `enter` decides whether a page is read.
 pub fn read_pages(
     disk: &Disk,
     volume: VolumeId,
@@ -90,29 +91,29 @@ fn read_page(
 /// All holds of a volume.
 #[derive(Default)]
 pub struct Holds {
-    /// What the superblock says, until they have been read.
+    /// The superblock's fields, until the holds have been read.
     root: HoldsRoot,
-    /// Whether they have been read.
+    /// Whether the holds have been read.
     known: bool,
-    /// By their places: seven to a page.
+    /// Holds by place: seven to a page.
     places: BTreeMap<u64, Hold>,
-    /// Where pages of level 0 are.
+    /// Pointers to the pages of level 0, by index.
     pages: BTreeMap<u64, PagePointer>,
-    /// Lists of holds that are being changed, by the epochs of the holds.
+    /// Dead lists that are being changed, by the epochs of their holds.
     lists: BTreeMap<Epoch, DeadStack>,
     /// Pages of level 0 that have changed.
     changed: BTreeSet<u64>,
-    /// Those that are going whose lists cannot be looked at.
+    /// Going holds whose lists cannot be processed.
     blocked: BTreeSet<Epoch>,
 }
 
 impl Holds {
-    /// Those that a superblock leads to; none has been read.
+    /// The holds of a superblock; none is read yet.
     pub fn of(root: HoldsRoot) -> Holds {
         Holds { root, ..Holds::default() }
     }
 
-    /// Those that were found in a damaged volume, each with what died before it. All are written anew.
+    /// Holds that were found in a damaged volume, each with the dead list before it. All pages are written again.
     pub fn anew(found: Vec<(Hold, Vec<Dead>)>, space: &mut Space, now: Birth) -> Result<Holds> {
         let mut holds = Holds { known: true, ..Holds::default() };
         for (hold, dead) in found {
@@ -124,7 +125,7 @@ impl Holds {
         Ok(holds)
     }
 
-    /// Reads them all, if they have not been read.
+    /// Reads all holds, if they have not been read.
     pub fn know(&mut self, disk: &Disk, volume: VolumeId) -> Result<()> {
         if self.known {
             return Ok(());
@@ -165,7 +166,7 @@ impl Holds {
         (held, self.places.len() as u32 - held)
     }
 
-    /// All that are held, the oldest first.
+    /// The holds in state held, the oldest first.
     pub fn held(&self) -> Vec<&Hold> {
         let mut held: Vec<&Hold> =
             self.places.values().filter(|hold| hold.state == HoldState::Held).collect();
@@ -173,22 +174,22 @@ impl Holds {
         held
     }
 
-    /// Whether any is being dropped of which more can be looked at.
+    /// Whether a drop is in progress and can continue.
     pub fn can_drop(&self) -> bool {
         if self.known { self.first_going().is_some() } else { self.root.going > 0 }
     }
 
-    /// The youngest that is held.
+    /// The youngest held hold.
     pub fn newest(&self) -> Option<&Hold> {
         self.held().pop()
     }
 
-    /// The one of this name.
+    /// The held hold of this name.
     pub fn named(&self, name: &str) -> Option<&Hold> {
         self.places.values().find(|hold| hold.state == HoldState::Held && hold.name == name)
     }
 
-    /// The youngest that is held and older than this epoch, and the oldest that is younger.
+    /// The youngest held hold that is older than this epoch, and the oldest that is younger.
     pub fn beside(&self, epoch: Epoch) -> (Option<&Hold>, Option<&Hold>) {
         let held = self.held();
         let at = held.partition_point(|hold| hold.epoch < epoch);
@@ -196,19 +197,19 @@ impl Holds {
         (held[..at].last().copied(), held.get(after).copied())
     }
 
-    /// Whether there may be another one.
+    /// Whether another hold can be taken.
     pub fn has_place(&self) -> bool {
         self.places.len() < HOLDS_MAX
     }
 
-    /// Puts one into the first place that is free.
+    /// Adds a hold at the first free place.
     pub fn put(&mut self, hold: Hold) {
         let place = (0..).find(|place| !self.places.contains_key(place)).unwrap_or_default();
         self.places.insert(place, hold);
         self.changed.insert(place / HOLDS_PER_PAGE as u64);
     }
 
-    /// Changes the one of this epoch.
+    /// Changes the hold of this epoch.
     pub fn change(&mut self, epoch: Epoch, change: impl FnOnce(&mut Hold)) {
         let of_epoch = self.places.iter_mut().find(|(_, hold)| hold.epoch == epoch);
         if let Some((place, hold)) = of_epoch {
@@ -226,7 +227,8 @@ impl Holds {
         }
     }
 
-    /// How many blocks become free if the one of this epoch is dropped: those that it alone uses, with pages of lists and of holds.
+    /// The number of blocks that dropping the hold of this epoch frees: those that it alone uses, with pages of lists
+    /// and of holds.
     pub fn freed_by(
         &self,
         epoch: Epoch,
@@ -249,7 +251,7 @@ impl Holds {
         let place =
             self.places.iter().find(|(_, hold)| hold.epoch == epoch).map(|(place, _)| *place);
         let place = place.unwrap_or_default();
-        // Whether there is another hold on the page, and on those that the page above has pointers to.
+        // Whether this is the only hold on its page, and below the page above.
         let per_page = HOLDS_PER_PAGE as u64;
         let alone = |width: u64| {
             let first = place / width * width;
@@ -265,7 +267,8 @@ impl Holds {
         DeadStack::stored(hold.map_or(DeadList::default(), |hold| hold.dead))
     }
 
-    /// Begins to drop the one of this epoch: it holds nothing any more, and its list becomes that of what died right after it.
+    /// Starts to drop the hold of this epoch. It keeps nothing from now on, and its list becomes that of extents that
+    /// died right after it.
     pub fn begin_drop(&mut self, epoch: Epoch, space: &mut Space) {
         let (before, after) = self.beside(epoch);
         let (before, after) =
@@ -287,12 +290,12 @@ impl Holds {
         self.end_drop(epoch);
     }
 
-    /// The list of a hold, which is going to be changed or to be another's.
+    /// Takes the list of a hold out, to change it or to give it to another hold.
     fn take_list(&mut self, epoch: Epoch) -> DeadStack {
         self.lists.remove(&epoch).unwrap_or_else(|| self.list(epoch))
     }
 
-    /// A hold of which nothing is left to be looked at is no more.
+    /// Removes a going hold whose list is empty.
     fn end_drop(&mut self, epoch: Epoch) {
         if self.lists.get(&epoch).is_some_and(|rest| rest.records() == 0) {
             self.lists.remove(&epoch);
@@ -305,8 +308,8 @@ impl Holds {
         going.map(|hold| hold.epoch).find(|epoch| !self.blocked.contains(epoch))
     }
 
-    /// Looks at up to `most` records of what died right after a hold that is going: what no other hold keeps becomes free. Returned
-    /// is an error that keeps the rest of that hold from being looked at: it stays until a repair, and nothing else is concerned.
+    /// Processes up to `most` records of extents that died right after a going hold, and frees those that no other hold
+    /// keeps. Returns an error because of which this drop cannot continue until a repair; nothing else is affected.
     pub fn drop_some(&mut self, space: &mut Space, most: u64, now: Birth) -> Result<Option<Error>> {
         let Some(epoch) = self.first_going() else { return Ok(None) };
         let (before, after) = self.beside(epoch);
@@ -348,13 +351,13 @@ impl Holds {
         Ok(blocked)
     }
 
-    /// At most how many pages are written when `most` records have been looked at, besides that of what died last.
+    /// The most pages that are written after `most` records were processed, without the newest dead list.
     pub fn pages_max(most: u64) -> u64 {
-        // Two lists, of which one may be begun anew, and two holds with the pages above them.
+        // Two lists, one of which may start a new page, and two holds with the pages above them.
         2 * DeadStack::default().pages_max(most) + 4
     }
 
-    /// Writes the pages that have changed, and those above them; `dead` has died since the newest hold.
+    /// Writes the changed pages, and those above them; `dead` is the dead list since the newest hold.
     pub fn write(&mut self, space: &mut Space, dead: DeadList, birth: Birth) -> Result<HoldsRoot> {
         for (epoch, mut list) in std::mem::take(&mut self.lists) {
             let list = list.seal(space, birth)?;
@@ -393,7 +396,7 @@ impl Holds {
     }
 }
 
-/// Writes a page in place of another one; one without anything is not written.
+/// Writes a page in place of another one; an empty page is not written.
 fn replace(
     space: &mut Space,
     page: &HoldsPage,

@@ -1,8 +1,8 @@
-//! What a volume gives up when it becomes again what it was when a hold was taken.
+//! The extents that a rollback to a hold gives up.
 //!
-//! What was born after that hold is used by younger holds or by the live volume, and by nothing else: all of it becomes free. What was
-//! born before is either used by the hold or on the list of an older one: records of it on younger lists are about what lives again,
-//! and go. So no record moves, and no list is written.
+//! Extents born after that hold are used only by younger holds or by the live volume: all become free. Extents born
+//! before it are used by the hold, or are on the list of an older hold. Records of the former on younger lists are
+//! dropped, since their extents live again. So no record moves, and no list is written.
 
 use std::collections::HashSet;
 
@@ -16,23 +16,23 @@ use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::space::{DeadPages, DeadStack, Owner, Retired, Space};
 
-/// What is given up when a volume goes back to a hold.
+/// The extents that a rollback gives up.
 pub struct Abandoned {
     hold: Epoch,
-    /// The younger holds, those that are going among them.
+    /// The younger holds, including those that are going.
     holds: Vec<Epoch>,
-    /// Pages of their lists, and of what died last.
+    /// Pages of their lists, and of the newest dead list.
     lists: Vec<PagePointer>,
-    /// What younger holds alone kept.
+    /// Extents that only younger holds kept.
     dead: Vec<Dead>,
-    /// Blocks that are on younger lists and live again.
+    /// Blocks on younger lists that live again.
     revived: u64,
-    /// What the live volume alone uses.
+    /// Extents that only the live volume uses.
     live: Vec<Dead>,
 }
 
 impl Abandoned {
-    /// An error unless all that is given up is in use, and none of it twice.
+    /// Checks that all given-up extents are in use, and disjoint.
     fn check(&self, space: &Space, disk: &Disk) -> Result<()> {
         let mut rows = Vec::new();
         for dead in self.dead.iter().chain(&self.live) {
@@ -56,8 +56,8 @@ impl Abandoned {
 }
 
 impl Holds {
-    /// What is given up when a volume with the table at `live` goes back to a hold. All has been written. Reads the lists of younger
-    /// holds, and what differs of the two tables; changes nothing.
+    /// Collects the extents that a rollback to a hold gives up; `live` is the live table, which must be written
+    /// completely. Reads the lists of younger holds, and compares the two tables; changes nothing.
     pub fn abandoned(
         &self,
         hold: &Hold,
@@ -118,7 +118,7 @@ impl Holds {
         Ok(found)
     }
 
-    /// Gives all that up.
+    /// Gives up the collected extents.
     pub fn abandon(&mut self, abandoned: Abandoned, space: &mut Space, now: Birth) -> Result<()> {
         let Abandoned { hold, holds, lists, dead, revived, live } = abandoned;
         space.replace_newest_hold(hold, DeadStack::default());
@@ -133,7 +133,7 @@ impl Holds {
         live.iter().try_for_each(|live| space.retire(Retired::of(live), now))
     }
 
-    /// How many pages of holds are written for that at the most.
+    /// The most pages of holds that are written for a rollback.
     pub fn pages_abandoned(&self, abandoned: &Abandoned) -> u64 {
         let pages = self.places.iter().filter(|(_, hold)| hold.epoch > abandoned.hold);
         let mut pages: Vec<u64> = pages.map(|(place, _)| place / HOLDS_PER_PAGE as u64).collect();

@@ -1,8 +1,8 @@
-//! Late binding: which values of the open group the log names only by key, and where each of them has
-//! been written (BetrFS 0.2 §3).
+//! Late binding: values of the open group that the log names only by key, and where each has been written (BetrFS 0.2
+//! §3).
 //!
-//! A value is *waiting* until a node that holds it is written, or until the group is sealed and takes it
-//! in. One that a later operation of the group makes obsolete is bound to NULL, wherever it is then.
+//! A value is *waiting* until a node that holds it is written, or until it is taken into the group at its seal. A value
+//! that a later operation of the group makes obsolete is bound to NULL, even if it was written.
 
 use std::collections::BTreeMap;
 use std::ops::Bound as End;
@@ -15,7 +15,7 @@ use crate::format::{
 use crate::ids::{Msn, TreeId};
 use crate::mutation::{Mutation, is_broken};
 
-/// Bytes of one more range of MSNs in a binding.
+/// 12 bytes: one more range of MSNs in a binding.
 const RANGE_BYTES: usize = 12;
 
 /// The late-bound values of the open group.
@@ -24,18 +24,18 @@ pub struct Late {
     /// The youngest unbound entry of each key, as long as nothing younger covers the key.
     current: BTreeMap<Key, Msn>,
     values: BTreeMap<Msn, Fate>,
-    /// What values are bound to.
+    /// The places that values are bound to.
     places: Vec<Bound>,
     waiting: usize,
     waiting_bytes: u64,
-    /// At most how long the bindings of what is no longer waiting are.
+    /// The most bytes of the bindings of values that no longer wait.
     bound_bytes: usize,
 }
 
 enum Fate {
-    /// In memory only; so many bytes.
+    /// In memory only, with this number of bytes.
     Waiting(usize),
-    /// Bound to this place.
+    /// Bound to the place of this index.
     At(usize),
     /// Obsolete.
     Null,
@@ -47,7 +47,7 @@ impl Late {
         self.values.is_empty()
     }
 
-    /// Whether a message makes a value that waits to be bound longer than a binding may lead to.
+    /// Whether a message makes a waiting value longer than a binding can refer to.
     pub fn outgrows(&self, message: &RecordMessage) -> bool {
         match message {
             RecordMessage::Point(_, key, _) => outgrows(message) && self.current.contains_key(key),
@@ -55,7 +55,7 @@ impl Late {
         }
     }
 
-    /// How many unbound entries the open group has.
+    /// Number of unbound entries of the open group.
     pub fn len(&self) -> usize {
         self.values.len()
     }
@@ -70,23 +70,23 @@ impl Late {
         self.waiting > 0
     }
 
-    /// Whether the value of this message is in memory only, and still wanted.
+    /// Whether the value of this message waits to be bound.
     pub fn waits(&self, msn: Msn) -> bool {
         matches!(self.values.get(&msn), Some(Fate::Waiting(_)))
     }
 
-    /// At most how many bytes the bindings of the group take, if none of those waiting becomes inline.
+    /// The most bytes of the group's bindings, if no waiting value becomes inline.
     pub fn bytes_max(&self) -> usize {
         self.bound_bytes + self.waiting * BINDING_BYTES_MAX
     }
 
-    /// A message joins the group: what it covers is obsolete.
+    /// Makes values obsolete that a new message of the group covers.
     pub fn supersede(&mut self, message: &RecordMessage) {
         if self.current.is_empty() || message.tree() != TreeId::Data {
             return;
         }
         match message {
-            // The value is bound as it is then; a recovery updates it again, which changes nothing.
+            // The value is bound as it is when written; a recovery repeats the update, which has no effect then.
             RecordMessage::Point(_, _, Action::Update(_)) => {}
             RecordMessage::Point(_, key, _) => {
                 if let Some(msn) = self.current.remove(key) {
@@ -107,7 +107,7 @@ impl Late {
         }
     }
 
-    /// An insert of `bytes` bytes has been logged without its value.
+    /// Adds an insert of `bytes` bytes that was logged without its value.
     pub fn enter(&mut self, key: Key, msn: Msn, bytes: usize) {
         self.current.insert(key, msn);
         self.values.insert(msn, Fate::Waiting(bytes));
@@ -122,11 +122,11 @@ impl Late {
             self.waiting_bytes -= *bytes as u64;
         }
         *fate = Fate::Null;
-        // It may leave a gap in a range of a place, and be a NULL binding on its own.
+        // It may split a range of MSNs, and needs a NULL binding of its own.
         self.bound_bytes += 2 * RANGE_BYTES + BINDING_BYTES_MAX;
     }
 
-    /// Waiting values, in the order of their MSNs, have been written to, or taken into, `place`.
+    /// Binds waiting values, in the order of their MSNs, to `place`.
     pub fn bind(&mut self, place: Bound, values: &[Msn]) {
         let mut ranges = Vec::new();
         for msn in values {
@@ -142,7 +142,7 @@ impl Late {
         self.places.push(place);
     }
 
-    /// The bindings of all values; the group is sealed with them.
+    /// The bindings of all values, for the seal of the group.
     pub fn seal(&mut self) -> Result<Vec<Binding>> {
         if self.waiting > 0 {
             return Err(Error::Bug(format!("{} values were never written", self.waiting)));
@@ -162,13 +162,13 @@ impl Late {
         Ok(bindings.filter(|b| !b.values.is_empty() && !skipped(&b.to)).collect())
     }
 
-    /// A checkpoint has made the group unnecessary.
+    /// Drops everything: a checkpoint has made the group unnecessary.
     pub fn clear(&mut self) {
         *self = Late::default();
     }
 }
 
-/// Whether a message may make a value of the data index longer than a binding may lead to.
+/// Whether a message may make a value of the data index longer than a binding can refer to.
 pub fn outgrows(message: &RecordMessage) -> bool {
     match message {
         RecordMessage::Point(TreeId::Data, _, Action::Update(update)) => !update.fits(FILE_BLOCK),
@@ -179,8 +179,8 @@ pub fn outgrows(message: &RecordMessage) -> bool {
     }
 }
 
-/// How a record of `messages` stands in the log: inserts to consecutive blocks of the data index whose
-/// values have `late_bytes` bytes together, or more, become unbound entries.
+/// The form of `messages` in the log. Inserts to consecutive blocks of the data index whose values have `late_bytes`
+/// bytes or more in total become unbound entries.
 pub fn log_form(messages: &[RecordMessage], late_bytes: usize) -> LogForm {
     let as_they_are = |log_bytes| LogForm { messages: None, log_bytes, late: 0, late_bytes: 0 };
     let values = messages.iter().map(|message| match message {
@@ -214,20 +214,19 @@ pub fn log_form(messages: &[RecordMessage], late_bytes: usize) -> LogForm {
     }
 }
 
-/// A record as it stands in the log.
+/// The form of a record in the log.
 pub struct LogForm {
-    /// Its messages, some of them without their values; nothing if they all have them.
+    /// Its messages, some without their values; `None` if all have them.
     pub messages: Option<Vec<RecordMessage>>,
     /// The length of the record.
     pub log_bytes: usize,
-    /// How many values are left out.
+    /// Number of values left out.
     pub late: usize,
     /// Their bytes.
     pub late_bytes: usize,
 }
 
-/// How many of the messages, from the first on, are inserts to consecutive blocks; and the bytes of their
-/// values.
+/// The number of inserts to consecutive blocks at the start of `messages`, and the bytes of their values.
 fn blocks_in_a_row(messages: &[RecordMessage]) -> (usize, usize) {
     let (mut count, mut bytes) = (0, 0);
     let mut expected: Option<Key> = None;

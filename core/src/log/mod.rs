@@ -1,8 +1,8 @@
-//! The log: records gather in an open group in memory; a sync seals the group, writes it and flushes.
+//! The log: records gather in an open group in memory. A sync seals the group, writes it and flushes.
 //!
-//! Groups follow one another around a circular region. Those that count continue the superblock:
-//! they carry its epoch and nonce, and numbers without a gap from its first group on. A group binds what
-//! its records name only by key; it counts only if that is there too.
+//! Groups follow one another in a circular region. A valid group continues the superblock: it has the superblock's
+//! epoch and nonce, and its number follows without a gap from the superblock's first group. A group binds the values
+//! that its records name only by key, and is valid only if these values are there too.
 
 mod late;
 mod reader;
@@ -23,7 +23,7 @@ use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::tuning::GROUP_KEPT_MAX;
 
-/// The circular region.
+/// The circular region of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Its first block.
@@ -53,7 +53,7 @@ impl Region {
         Ok(bytes)
     }
 
-    /// Where `len` bytes from `unit` on are: one row of bytes, or two around the end.
+    /// The byte ranges of `len` bytes from `unit` on: one, or two around the end of the region.
     pub fn rows(&self, unit: u64, len: usize) -> Vec<(u64, usize)> {
         let until_end = (self.units - unit % self.units) as usize * BLOCK_SIZE;
         let mut rows = vec![(self.byte(unit), len.min(until_end))];
@@ -99,24 +99,24 @@ impl Log {
         self.next_group
     }
 
-    /// Whether there are records that no group holds yet.
+    /// Whether the open group has records.
     pub fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// How much of the region this epoch uses, and how large it is, in bytes.
+    /// The bytes of the region that this epoch uses, and its size in bytes.
     pub fn fill(&self) -> (u64, u64) {
         ((self.head - self.start) * BLOCK_SIZE as u64, self.region.units * BLOCK_SIZE as u64)
     }
 
-    /// How many bytes more the open group may take.
+    /// The number of bytes that the open group may still grow by.
     pub fn room(&self) -> usize {
         let used = if is_broken(Mutation::LogOverrun) { 0 } else { self.head - self.start };
         let units = self.region.units - used;
         (units as usize * BLOCK_SIZE).saturating_sub(self.open.bytes())
     }
 
-    /// The longest record that an empty log has room for, in bytes.
+    /// The longest record that fits into an empty log, in bytes.
     pub fn record_max(&self) -> usize {
         (self.region.units as usize * BLOCK_SIZE) - crate::format::GROUP_HEADER_BYTES
     }
@@ -126,13 +126,13 @@ impl Log {
         self.open.bytes()
     }
 
-    /// Adds a record to the open group; the caller has asked whether it fits.
+    /// Adds a record to the open group; the caller must have checked that it fits.
     pub fn append(&mut self, record: &Record) {
         self.open.push(record);
     }
 
-    /// Writes the open group, with what its bindings lead to: one write, or two around the region's end. It is
-    /// durable with the next flush of the device.
+    /// Writes the open group with its bindings: one write, or two around the region's end. It is durable with the next
+    /// flush of the device.
     pub fn write(
         &mut self,
         disk: &Disk,
@@ -160,12 +160,12 @@ impl Log {
         Ok(())
     }
 
-    /// The device has been flushed since the last group was written.
+    /// Notes that the device has been flushed since the last group was written.
     pub fn flushed(&mut self) {
         self.flushed = self.next_group - 1;
     }
 
-    /// A checkpoint has made every record unnecessary: its epoch's first group comes next.
+    /// Starts the log afresh, after a checkpoint has made all records unnecessary.
     pub fn checkpointed(&mut self) {
         self.open = GroupWriter::default();
         self.start = self.head;

@@ -1,4 +1,4 @@
-//! Reading the groups that continue a superblock, one after the other.
+//! Reads the groups that continue a superblock, one after the other.
 
 use std::ops::Range;
 
@@ -11,17 +11,17 @@ use crate::format::{Group, Superblock, group_length};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 
-/// A group that counts, and where it is.
+/// A valid group, and its place.
 pub struct Scanned {
     /// The unit where it starts.
     pub unit: u64,
     /// Its bytes, header and records.
     pub bytes: Bytes,
-    /// What they say.
+    /// The decoded group.
     pub group: Group,
-    /// Where on the device what fills up its last unit is.
+    /// The byte range of the padding of its last unit.
     pub padding: Range<u64>,
-    /// Whether that is zero. The group counts in any case: nothing is there.
+    /// Whether the padding is zero. The group is valid in any case.
     pub is_padded: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct LogReader<'d> {
     pub(super) region: Region,
     /// The unit where the next group starts; not wrapped.
     pub(super) unit: u64,
-    /// Units that the groups before it take.
+    /// Number of units of the groups before it.
     pub(super) used: u64,
     /// Its number.
     pub(super) number: u64,
@@ -55,12 +55,12 @@ impl<'d> LogReader<'d> {
         }
     }
 
-    /// The unit where the next group starts, and its number.
+    /// The unit and the number of the next group.
     pub fn next_group(&self) -> (u64, u64) {
         (self.unit % self.region.units, self.number)
     }
 
-    /// The next group; or, if there is none that counts, why what stands there does not.
+    /// The next group; or, if there is no valid one, the reason.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<std::result::Result<Scanned, Fault>> {
         let left = (self.region.units - self.used) as usize * BLOCK_SIZE;

@@ -1,8 +1,7 @@
-//! Pass 1 of recovery: which groups count, and what they bind.
+//! Pass 1 of recovery: finds the valid groups and their bindings.
 //!
-//! A group counts if it verifies and everything that it binds does. Each extent that is bound belongs to one
-//! binding (or, as the slices of a run, to bindings of one group), so nothing is read twice, whatever an
-//! image says.
+//! A group is valid if it verifies and all values that it binds do. Each bound extent belongs to one binding (or, for
+//! slices of a run, to bindings of one group). So nothing is read twice, even in a corrupt image.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,59 +17,57 @@ use crate::format::{
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 
-/// What pass 1 found: how many groups and records count, and where the next group belongs.
+/// The result of pass 1: the valid groups and records, and the place of the next group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// Groups that count.
+    /// Number of valid groups.
     pub groups: u64,
-    /// Their records.
+    /// Number of their records.
     pub records: u64,
-    /// How many records there are of each operation.
+    /// Number of records of each operation.
     pub operations: BTreeMap<Op, u64>,
-    /// Unbound entries in them; each stands for one or more values.
+    /// Number of unbound entries; each stands for one or more values.
     pub unbound: u64,
-    /// Binding entries.
+    /// Number of bindings.
     pub bindings: u64,
     /// Unbound entries whose values are in several places.
     pub spread: u64,
     /// Places that hold values of several unbound entries.
     pub shared: u64,
-    /// Where the values are bound to.
+    /// Values by the kind of place that they are bound to.
     pub bound: BoundCounts,
-    /// The extents that must not be written before their group is unnecessary, each once, with the group's
-    /// number.
+    /// The extents that must not be overwritten while their group is needed: each once, with the group's number.
     pub pins: Vec<(u64, Extent)>,
-    /// Acknowledged values that are lost, in the order of their messages.
+    /// Lost values of acknowledged messages, in the order of the messages.
     pub lost: Vec<Lost>,
-    /// Records that were acknowledged and cannot be replayed: those of a group that is damaged, as far as they can be read,
-    /// and those of later groups.
+    /// Acknowledged records that cannot be replayed: readable ones of a damaged group, and those of later groups.
     pub beyond: Vec<LostRecord>,
-    /// Where nothing can be read of such records.
+    /// LSN ranges of such records of which nothing can be read.
     pub illegible: Vec<Range<Lsn>>,
-    /// Groups that count and whose padding is not zero.
+    /// Valid groups whose padding is not zero.
     pub unpadded: Vec<Unpadded>,
-    /// Why there are no more groups.
+    /// Why the log ends.
     pub end: End,
-    /// Where the log ends, in bytes.
+    /// The byte address where the log ends.
     pub end_byte: u64,
     /// The unit after the last group.
     pub next_unit: u64,
-    /// The number after the last group's.
+    /// The number of the next group.
     pub next_group: u64,
 }
 
-/// A group that counts and whose padding is not zero.
+/// A valid group whose padding is not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unpadded {
     /// Its number.
     pub group: u64,
-    /// Where its padding starts.
+    /// The byte address of its padding.
     pub byte: u64,
-    /// Whether a later group says that it had been flushed, and so its padding.
+    /// Whether a later group says that it, with its padding, had been flushed.
     pub is_vouched: bool,
 }
 
-/// How many late-bound values were found where.
+/// Number of late-bound values by the kind of their place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoundCounts {
     /// In leaves.
@@ -79,12 +76,12 @@ pub struct BoundCounts {
     pub in_runs: u64,
     /// In the log itself.
     pub inline: u64,
-    /// Nowhere: obsolete at once.
+    /// Bound to NULL: obsolete when the group was sealed.
     pub null: u64,
 }
 
 impl BoundCounts {
-    /// All of them.
+    /// The sum of all.
     pub fn total(&self) -> u64 {
         self.in_leaves + self.in_runs + self.inline + self.null
     }
@@ -99,17 +96,16 @@ impl BoundCounts {
     }
 }
 
-/// Acknowledged values of consecutive blocks that do not verify, or cannot be read, where their binding
-/// says.
+/// Acknowledged values of consecutive blocks that do not verify, or cannot be read, at their bound place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Their messages.
     pub messages: MsnRange,
     /// The first of their keys in the data index.
     pub key: Key,
-    /// Where they should be, and why they do not count.
+    /// Their bound place, and the fault there.
     pub damage: Damage,
-    /// Whether the device failed to read them: they may be whole.
+    /// Whether the device failed to read them, so that they may be intact.
     pub unreadable: bool,
 }
 
@@ -121,7 +117,7 @@ impl Lost {
     }
 }
 
-/// Pass 1: walks the groups after the checkpoint and verifies each, and what it binds.
+/// Pass 1: walks the groups after the checkpoint, and verifies each with its bindings.
 pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
     let mut reader = LogReader::new(disk, superblock);
     let mut survey = Survey::default();
@@ -147,7 +143,7 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
         }
         let entries = entries(&group);
         let lost = verify(disk, superblock.birth.volume, &group, &entries)?;
-        // What merely cannot be read now says nothing against the group.
+        // A read error does not invalidate the group.
         if let Some(first) = lost.iter().find(|lost| !lost.unreadable) {
             let tail = tail.get_or_insert_with(|| Tail::look(&reader));
             if tail.vouched(group.number).is_none() {
@@ -171,18 +167,18 @@ pub fn scan(disk: &Disk, superblock: &Superblock) -> Result<Survey> {
     Ok(survey)
 }
 
-/// The extents that are bound so far.
+/// The extents bound so far.
 #[derive(Default)]
 struct Extents {
-    /// By first block: the block after, and the group.
+    /// By first block: the block after the extent, and the group.
     known: BTreeMap<BlockNr, (BlockNr, u64)>,
-    /// The blocks of all of them.
+    /// Number of their blocks.
     blocks: u64,
 }
 
 impl Extents {
-    /// Adds those of a group: none may be bound already, or lie across another; no byte may be bound twice;
-    /// and all together are no more than the image.
+    /// Adds the extents of a group. None may be bound already or overlap another, no byte may be bound twice, and the
+    /// total must not exceed the image.
     fn take(&mut self, group: &Group, image_blocks: u64) -> std::result::Result<(), Fault> {
         let mut places: Vec<(u64, u64)> = Vec::new();
         for binding in &group.bindings {
@@ -207,7 +203,7 @@ impl Extents {
             };
             places.push((binding.to.place(), bytes));
         }
-        // Maps might name the same blocks again and again.
+        // Corrupt maps could name the same blocks repeatedly.
         if self.blocks > image_blocks {
             let found = format!("{} blocks", self.blocks);
             return Err(Fault::mismatch("extents that are bound", "no more than the image", found));
@@ -273,8 +269,8 @@ fn verify_binding(
             return Ok(());
         }
     };
-    // What made the last value fail, and up to which key everything fails for the same reason: a part of a
-    // leaf is read as a whole, and only once.
+    // Why the last value failed, and the key up to which all values fail for the same reason: a part of a leaf is read
+    // only once, as a whole.
     let mut failed: Option<(Damage, bool, Option<Key>)> = None;
     for (range, first) in pieces(binding, entries) {
         let mut run: Option<Lost> = None;
@@ -293,7 +289,7 @@ fn verify_binding(
                         continue;
                     };
                     let (damage, unreadable) = damage_of(error)?;
-                    // Where the part verifies, it is the block of this value alone that does not.
+                    // If the part verifies, only the block of this value is damaged.
                     failed = match bound.has_part(disk, &key) {
                         true => None,
                         false => Some((damage.clone(), unreadable, bound.part_end(&key))),
@@ -314,7 +310,7 @@ fn verify_binding(
     Ok(())
 }
 
-/// The values of a binding by unbound entry: MSNs in a row, and the first key.
+/// The values of a binding, by unbound entry: consecutive MSNs, and the first key.
 fn pieces(binding: &Binding, entries: &[(MsnRange, &Key)]) -> Vec<(MsnRange, Key)> {
     let mut pieces = Vec::new();
     for range in &binding.values {
@@ -333,7 +329,7 @@ fn pieces(binding: &Binding, entries: &[(MsnRange, &Key)]) -> Vec<(MsnRange, Key
     pieces
 }
 
-/// What is wrong with a value; and whether that is only that the device failed.
+/// The damage of a value, and whether it is only a read error.
 fn damage_of(error: Error) -> Result<(Damage, bool)> {
     match error {
         Error::Corrupt(damage) => Ok((*damage, false)),
@@ -380,33 +376,33 @@ impl Survey {
         self.lost.extend(lost);
     }
 
-    /// How many values are lost.
+    /// Number of lost values.
     pub fn lost_values(&self) -> u64 {
         self.lost.iter().map(|lost| u64::from(lost.messages.count)).sum()
     }
 
-    /// The units of the log that its groups take, after this superblock.
+    /// Number of units that the groups after this superblock take.
     pub fn units(&self, superblock: &Superblock) -> u64 {
         let (units, head) = (superblock.log_units, superblock.log_head);
         match self.groups {
             0 => 0,
-            // A log that is full ends where it begins.
+            // A full log ends where it begins.
             _ => (self.next_unit + units - head - 1) % units + 1,
         }
     }
 
-    /// What was lost with message `msn`, if it was.
+    /// The lost values that include message `msn`.
     pub fn lost_at(&self, msn: Msn) -> Option<&Lost> {
         let at = self.lost.partition_point(|lost| lost.messages.end() <= msn);
         self.lost.get(at).filter(|lost| lost.messages.first <= msn)
     }
 
-    /// What was lost next after message `msn`.
+    /// The first lost values after message `msn`.
     pub fn lost_after(&self, msn: Msn) -> Option<&Lost> {
         self.lost.get(self.lost.partition_point(|lost| lost.messages.first <= msn))
     }
 
-    /// What was acknowledged and is lost, or cannot be read, as an error.
+    /// The loss of acknowledged data, as an error.
     pub fn damage(&self) -> Option<Error> {
         let lost = self.lost.first().map(|lost| Error::Corrupt(Box::new(lost.damage.clone())));
         self.end.damage().or(lost)

@@ -1,9 +1,9 @@
-//! Why the log ends where it does.
+//! The tail: why the log ends where it does.
 //!
-//! A group that does not verify, or that binds something which does not, ends the log. It is a torn tail
-//! if no later group of the epoch says that it had been flushed; otherwise it is damage: something
-//! acknowledged is lost. A group of the next epoch, which carries the superblock's nonce as the one before
-//! its own, means that a superblock is lost. The very last acknowledged group cannot be told from a tail.
+//! A group that does not verify, or that binds a value that does not, ends the log. It is a torn tail if no later group
+//! of the epoch says that it had been flushed. Otherwise it is damage, and acknowledged data is lost. A group of the
+//! next epoch whose previous nonce is the superblock's nonce means that a superblock is lost. Damage of the very last
+//! acknowledged group looks like a torn tail.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,23 +21,23 @@ pub enum End {
     /// What follows is not of this epoch.
     #[default]
     Clean,
-    /// The next group was being written when the power went: it was never acknowledged.
+    /// A power cut tore the next group, which was never acknowledged.
     Torn {
         /// Where it starts.
         byte: u64,
-        /// Why it does not count.
+        /// Why it is invalid.
         why: String,
     },
     /// A group that had been acknowledged does not verify.
     Damaged {
         /// Where it should start.
         byte: u64,
-        /// Why it does not count.
+        /// Why it is invalid.
         why: String,
         /// The number of the later group that vouches for it.
         vouched_by: u64,
     },
-    /// The place where the next group would stand cannot be read: nobody can say whether one does.
+    /// The place of the next group cannot be read, so whether a group follows is unknown.
     Unreadable {
         /// Where it should start.
         byte: u64,
@@ -58,32 +58,32 @@ pub enum End {
 pub struct LostRecord {
     /// The MSN of its first message.
     pub lsn: Lsn,
-    /// What it was.
+    /// Its operation.
     pub op: Op,
     /// The tree of its first message.
     pub tree: TreeId,
     /// The key of its first message.
     pub key: Key,
-    /// Whether its group verifies. Otherwise this is what its bytes say now.
+    /// Whether its group verifies. If not, its current bytes were decoded without verification.
     pub verifies: bool,
 }
 
-/// What stands in the log behind the groups that count. Looked at once, for the first group that fails,
-/// it answers for all that come after.
+/// The groups in the log after the valid ones. It is scanned once, at the first group that fails, and serves for all
+/// later ones.
 #[derive(Default)]
 pub(super) struct Tail {
     /// Where a group of the next epoch starts.
     superseded: Option<u64>,
-    /// The greatest number that a group of this epoch calls flushed, and the number of that group.
+    /// The greatest group number of this epoch that a group says is flushed, and the number of that group.
     vouched: Option<(u64, u64)>,
     /// The greatest number of a group of this epoch.
     greatest: Option<u64>,
-    /// Something that could not be read; it might have been any of these.
+    /// A place that could not be read, and so might hold any of these.
     unreadable: Option<(u64, String)>,
 }
 
 impl Tail {
-    /// Looks at every unit that could hold a group behind the one that the reader stands at.
+    /// Scans every unit after the reader's position that could hold a group.
     pub(super) fn look(reader: &LogReader<'_>) -> Tail {
         let mut tail = Tail::default();
         let superblock = reader.superblock;
@@ -91,7 +91,8 @@ impl Tail {
         let mut budget = budget(reader);
         let unreadable = each_header(reader, |unit, later| {
             let same = (later.epoch, later.nonce) == log;
-            // Contents of files stand in the log too: only who wrote the volume knows its nonces.
+            // File contents are in the log too, and could imitate a header; but only the volume's writer knows its
+            // nonces.
             let newer = later.epoch.0.checked_sub(1) == Some(superblock.birth.epoch.0)
                 && later.nonce_before == superblock.birth.nonce;
             if !newer && !same || group_at(reader, unit, &mut budget).is_none() {
@@ -108,12 +109,12 @@ impl Tail {
         tail
     }
 
-    /// Whether a later group says that group `number` had been flushed; which.
+    /// The number of a later group that says that group `number` had been flushed.
     pub(super) fn vouched(&self, number: u64) -> Option<u64> {
         self.vouched.filter(|(flushed, _)| *flushed >= number).map(|(_, by)| by)
     }
 
-    /// Why the log ends where the reader stands: `why` says what is wrong with the group there.
+    /// Why the log ends at the reader's position; `why` is the fault of the group there.
     pub(super) fn end(&self, reader: &LogReader<'_>, why: &Fault) -> End {
         let byte = reader.region.byte(reader.unit);
         let why = why.to_string();
@@ -134,7 +135,7 @@ impl Tail {
     }
 }
 
-/// Whether a header of this epoch stands where the reader does.
+/// Whether a header of this epoch is at the reader's position.
 fn starts_here(reader: &LogReader<'_>) -> bool {
     let superblock = reader.superblock;
     let log = (superblock.log_epoch, superblock.log_nonce);
@@ -148,23 +149,23 @@ fn starts_here(reader: &LogReader<'_>) -> bool {
     })
 }
 
-/// A group of this epoch from the one on that the reader stands at.
+/// A group of this epoch at or after the reader's position.
 struct Beyond {
     /// Where it starts.
     unit: u64,
-    /// The LSNs of its first record, and behind the last, if it verifies.
+    /// The LSNs of its first record and after its last, if it verifies.
     lsns: Option<Range<Lsn>>,
     /// Its records, if it verifies.
     records: Vec<LostRecord>,
 }
 
-/// The records of the groups of this epoch from the one on that the reader stands at; and between which LSNs none could be
-/// read.
+/// The records of the groups of this epoch from the reader's position on, and the LSN ranges of which no record could
+/// be read.
 pub(super) fn beyond(reader: &LogReader<'_>) -> (Vec<LostRecord>, Vec<Range<Lsn>>) {
     let superblock = reader.superblock;
     let log = (superblock.log_epoch, superblock.log_nonce);
     let mut budget = budget(reader);
-    // Its header may be gone.
+    // Its header may be unreadable.
     let first = Beyond { unit: reader.unit % reader.region.units, lsns: None, records: Vec::new() };
     let mut groups = BTreeMap::from([(reader.number, first)]);
     each_header(reader, |unit, later| {
@@ -183,7 +184,7 @@ pub(super) fn beyond(reader: &LogReader<'_>) -> (Vec<LostRecord>, Vec<Range<Lsn>
     let mut groups = groups.into_values().peekable();
     while let Some(group) = groups.next() {
         let Some(lsns) = group.lsns else {
-            // What cannot be verified ends where the next group begins, or the next one that verifies.
+            // An unverified group ends where the next group begins, and its LSNs before the next group that verifies.
             let end = groups.peek().map(|group| group.unit);
             let limit = groups.peek().and_then(|group| Some(group.lsns.as_ref()?.start));
             let bytes = unverified(reader, group.unit, end, &mut budget);
@@ -206,7 +207,7 @@ pub(super) fn beyond(reader: &LogReader<'_>) -> (Vec<LostRecord>, Vec<Range<Lsn>
     (records, illegible)
 }
 
-/// The bytes of a group that starts at `unit` and does not verify: no more than up to the unit `end`.
+/// The bytes of a group at `unit` that does not verify; at most up to the unit `end`.
 fn unverified(reader: &LogReader<'_>, unit: u64, end: Option<u64>, budget: &mut u64) -> Bytes {
     let region = reader.region;
     let all =
@@ -225,14 +226,13 @@ fn lost(record: &Record, verifies: bool) -> Option<LostRecord> {
     Some(LostRecord { lsn: record.lsn, op: record.op, tree, key, verifies })
 }
 
-/// How many bytes are read to look at groups out of order: they do not overlap, so honest ones fit
-/// into the region.
+/// The most bytes that are read to scan groups out of order. Valid groups do not overlap, so they fit into the region.
 fn budget(reader: &LogReader<'_>) -> u64 {
     4 * reader.region.units * BLOCK_SIZE as u64
 }
 
-/// Shows every unit that looks like the start of a group of this volume and does not belong to a group
-/// that counts. Returns the first place that could not be read.
+/// Passes the header of every unit that looks like the start of a group of this volume, outside the valid groups.
+/// Returns the first place that could not be read.
 fn each_header(reader: &LogReader<'_>, mut show: impl FnMut(u64, Header)) -> Option<(u64, String)> {
     const AT_ONCE: u64 = 256;
     let (region, units) = (reader.region, reader.region.units);
@@ -255,7 +255,7 @@ fn each_header(reader: &LogReader<'_>, mut show: impl FnMut(u64, Header)) -> Opt
                 done += count;
                 step = AT_ONCE;
             }
-            // Block by block, so that the others are seen.
+            // Block by block, so that the readable ones are seen.
             Err(_) if count > 1 => step = 1,
             Err(error) => {
                 unreadable.get_or_insert((region.byte(unit), error.to_string()));
@@ -266,7 +266,7 @@ fn each_header(reader: &LogReader<'_>, mut show: impl FnMut(u64, Header)) -> Opt
     unreadable
 }
 
-/// The group that starts at `unit`, if it is whole.
+/// The group at `unit`, if it verifies.
 fn group_at(reader: &LogReader<'_>, unit: u64, budget: &mut u64) -> Option<Group> {
     let region = reader.region;
     let header = region.read(reader.disk, unit, BLOCK_SIZE).ok()?;
@@ -277,7 +277,7 @@ fn group_at(reader: &LogReader<'_>, unit: u64, budget: &mut u64) -> Option<Group
     Group::decode(&bytes, None).ok().map(|(_, group)| group)
 }
 
-/// The fields of a group's header that say where it belongs, before anything is verified.
+/// The fields of a group's header that identify it, before anything is verified.
 struct Header {
     volume: VolumeId,
     epoch: Epoch,

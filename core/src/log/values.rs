@@ -1,4 +1,4 @@
-//! Reading the values that bindings lead to: each is verified by the hash that its binding carries.
+//! Reads bound values, and verifies each by the hash in its binding.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::ids::*;
 use crate::node::{Leaf, Node, read_part};
 use crate::tuning::OPEN_LEAVES_MAX;
 
-/// Something that holds bound values, loaded and verified as far as it has been looked at.
+/// A place of bound values, loaded and verified as far as it has been read.
 pub(super) enum Bound {
     Leaf(Box<Leaf>, u64),
     Slice(Vec<(Key, Message)>, u64),
@@ -23,7 +23,7 @@ pub(super) enum Bound {
 }
 
 impl Bound {
-    /// Loads what a binding leads to; nothing for NULL.
+    /// Loads the place of a binding; `None` for NULL.
     pub(super) fn load(disk: &Disk, volume: VolumeId, target: &Target) -> Result<Option<Bound>> {
         Ok(match target {
             Target::Leaf(bound) => {
@@ -41,7 +41,7 @@ impl Bound {
         matches!(self, Bound::Leaf(..))
     }
 
-    /// The first key behind the part of a leaf that `key` belongs to; nothing if it is the last.
+    /// The first key after the leaf part of `key`; `None` if that is the last part.
     pub(super) fn part_end(&self, key: &Key) -> Option<Key> {
         match self {
             Bound::Leaf(leaf, _) => leaf.part_end(key),
@@ -49,7 +49,7 @@ impl Bound {
         }
     }
 
-    /// Whether that part verifies, but for blocks of files in it.
+    /// Whether that part verifies, except for file blocks in it.
     pub(super) fn has_part(&self, disk: &Disk, key: &Key) -> bool {
         match self {
             Bound::Leaf(leaf, _) => leaf.has_part(disk, key),
@@ -113,16 +113,16 @@ pub struct Values<'g> {
     disk: &'g Disk,
     volume: VolumeId,
     targets: Vec<(MsnRange, &'g Target)>,
-    /// The leaves that the last values came from, the latest last: the next ones may, too.
+    /// The leaves of recently fetched values, the latest last: the next values may be there, too.
     leaves: Vec<(u64, Bound)>,
-    /// The slices that have been read: each is, once.
+    /// The slices that have been read; each is read once.
     slices: HashSet<u64>,
-    /// What was bound in them and has not been fetched yet.
+    /// Bound values of those slices that have not been fetched yet.
     kept: HashMap<Msn, (Key, Bytes)>,
 }
 
 impl<'g> Values<'g> {
-    /// Those that `bindings` bind.
+    /// The values that `bindings` bind.
     pub fn new(disk: &'g Disk, volume: VolumeId, bindings: &'g [Binding]) -> Values<'g> {
         let of = |binding: &'g Binding| binding.values.iter().map(|range| (*range, &binding.to));
         let mut targets: Vec<_> = bindings.iter().flat_map(of).collect();
@@ -131,8 +131,8 @@ impl<'g> Values<'g> {
         Values { disk, volume, targets, leaves, slices, kept }
     }
 
-    /// The values of consecutive blocks from `key` on, whose messages are `messages`: nothing where they
-    /// were obsolete at once. Each may be fetched once.
+    /// The values of consecutive blocks from `key` on, with the MSNs `messages`; `None` for values that are bound to
+    /// NULL. Each may be fetched once.
     pub fn fetch(&mut self, key: &Key, messages: MsnRange) -> Result<Vec<Option<Bytes>>> {
         let mut values = vec![None; messages.count as usize];
         let first = self.targets.partition_point(|(range, _)| range.end() <= messages.first);
@@ -173,7 +173,7 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// Brings a leaf to the end of what is loaded, where it was not needed a moment ago from the disk.
+    /// Moves a leaf to the end of `leaves`; loads it if it is not there.
     fn load_leaf(&mut self, bound: &BoundLeaf, place: u64) -> Result<()> {
         match self.leaves.iter().position(|(known, _)| *known == place) {
             Some(at) => self.leaves[at..].rotate_left(1),
@@ -188,8 +188,8 @@ impl<'g> Values<'g> {
         Ok(())
     }
 
-    /// Reads a slice, unless it has been, and keeps what is bound in it: files that were written in turns
-    /// have their values in many, but together those are no more than a group may bind.
+    /// Reads a slice, if it has not been read, and keeps its bound values. Files written in turns have their values in
+    /// many slices, but their total is limited to what a group may bind.
     fn load_slice(&mut self, bound: &BoundSlice, place: u64) -> Result<()> {
         if !self.slices.insert(place) {
             return Ok(());

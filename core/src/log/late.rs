@@ -21,7 +21,7 @@ const RANGE_BYTES: usize = 12;
 /// The late-bound values of the open group.
 #[derive(Default)]
 pub struct Late {
-    /// The youngest unbound entry of each key, as long as nothing younger covers the key.
+    /// The youngest unbound entry of each key, unless a younger message covers the key.
     current: BTreeMap<Key, Msn>,
     values: BTreeMap<Msn, Fate>,
     /// The places that values are bound to.

@@ -43,7 +43,7 @@ impl Region {
         BlockNr(self.start.0 + unit % self.units).byte()
     }
 
-    /// Reads `len` bytes from `unit` on, around the end.
+    /// Reads `len` bytes from `unit` on; wraps at the end of the region.
     pub fn read(&self, disk: &Disk, unit: u64, len: usize) -> Result<Vec<u8>> {
         let until_end = (self.units - unit % self.units) as usize * BLOCK_SIZE;
         let mut bytes = disk.read(self.byte(unit), len.min(until_end))?;

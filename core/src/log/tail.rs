@@ -34,7 +34,7 @@ pub enum End {
         byte: u64,
         /// Why it is invalid.
         why: String,
-        /// The number of the later group that vouches for it.
+        /// The number of the later group that says it had been flushed.
         vouched_by: u64,
     },
     /// The place of the next group cannot be read, so whether a group follows is unknown.
@@ -302,7 +302,7 @@ impl Header {
 }
 
 impl End {
-    /// The end as an error, if it means that something acknowledged is lost.
+    /// The end as an error, if it means that acknowledged data is lost.
     pub fn damage(&self) -> Option<Error> {
         match self {
             End::Clean | End::Torn { .. } => None,

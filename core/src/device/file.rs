@@ -1,4 +1,4 @@
-//! A regular file or block device, through positional reads and writes.
+//! A regular file or block device, accessed by positional reads and writes.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use crate::tuning::FETCH_BYTES;
 #[derive(Debug)]
 pub struct FileDevice {
     file: Arc<File>,
-    /// Where the device begins in it.
+    /// Byte offset of the device in the file.
     start: u64,
     len: u64,
     /// Whether it is a regular file that had all of these bytes when it was opened.
@@ -29,17 +29,17 @@ impl FileDevice {
         FileDevice::within(file, 0, len)
     }
 
-    /// `len` bytes of `file` from `start` on.
+    /// The `len` bytes of `file` from `start` on.
     pub fn within(file: impl Into<Arc<File>>, start: u64, len: u64) -> FileDevice {
         let file = file.into();
-        // Nothing that is read says what comes next: only the tree knows, and says so. Where the advice is not
-        // taken, more is read than is needed.
+        // The kernel cannot predict reads from access patterns; the tree advises it instead. If the kernel ignores this
+        // advice, it only reads too much.
         let _ = fadvise(&file, 0, None, Advice::Random);
         let whole = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() >= start + len);
         FileDevice { file, start, len, whole }
     }
 
-    /// An error if the file has become shorter since it was opened: a write past its end would hide that.
+    /// Fails if the file has become shorter since it was opened: a write past its end would hide that.
     pub fn check_len(&self) -> io::Result<()> {
         let (had, has) = (self.start + self.len, self.file.metadata()?.len());
         match self.whole && has < had {
@@ -66,7 +66,7 @@ impl Device for FileDevice {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         super::checked_end(at, buf.len(), self.len)?;
         self.file.read_exact_at(buf, self.start + at).map_err(|error| match error.kind() {
-            // Not the end of the image, but of what is left of it.
+            // This is not the end of the image, but of a truncated file.
             io::ErrorKind::UnexpectedEof => io::Error::other("the file has become shorter"),
             _ => error,
         })
@@ -87,7 +87,7 @@ impl Device for FileDevice {
         let found = match seek(&self.file, SeekFrom::Data(self.start + at)) {
             Ok(found) => found - self.start,
             Err(Errno::NXIO) => return Ok(None),
-            // It does not know of holes.
+            // This file system does not know of holes.
             Err(Errno::INVAL) => at,
             Err(error) => return Err(error.into()),
         };
@@ -139,7 +139,7 @@ mod tests {
         file.write_all_at(b"x", 50 << 20).unwrap();
         let found = device.next_data(0).unwrap();
         assert!(found.is_some_and(|at| (1..=40 << 20).contains(&at)), "{found:?}");
-        // Before and behind the device, data of the file is not its own.
+        // The bytes of the file before and after the device do not belong to it.
         let before = FileDevice::new(file.clone(), 10 << 20);
         let behind = FileDevice::within(file, 60 << 20, 10 << 20);
         assert_eq!((before.next_data(0).unwrap(), behind.next_data(0).unwrap()), (None, None));

@@ -1,8 +1,9 @@
-//! A device over one that may have no room for a while: a sparse file on a file system that is full.
+//! A device over one that may be out of space for a while, such as a sparse file on a full file system.
 //!
-//! A write that the device below refuses for lack of room succeeds here, and its blocks are held in memory until
-//! [`Device::settle`] has written them. Reads see them. Nothing that is held is durable, so a flush settles first, and
-//! is refused as long as there is no room: like a disk's volatile write cache, which may write in any order between
+//! A write that the base refuses for lack of space succeeds here, and its blocks are held in memory until
+//! [`Device::settle`] writes them. Reads see them. Held data is not durable, so a flush settles first, and fails while
+//! there is no space. This is like the volatile write cache of a disk, which may write in any order between two
+//! flushes. Errors of other kinds pass through.
 //! two flushes. Errors of any other kind pass through.
 
 use std::collections::BTreeMap;
@@ -14,27 +15,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Device, pieces};
 use crate::ids::BLOCK_SIZE;
 
-/// The contents of blocks, by their numbers.
+/// Contents of blocks, by number.
 type Blocks = BTreeMap<u64, Box<[u8]>>;
 
-/// A device below, and the blocks that it has no room for.
+/// A base device, and the blocks that it has no space for.
 pub struct HoldingDevice {
     base: Arc<dyn Device>,
     held: Mutex<Blocks>,
-    /// How many blocks are held, for those who need not look at them.
+    /// Number of held blocks, readable without the lock.
     count: AtomicUsize,
-    /// The most blocks that are held.
+    /// Limit of held blocks.
     most: usize,
 }
 
 impl HoldingDevice {
-    /// A view of `base` that holds at most `bytes` bytes; what is beyond them fails as it does below.
+    /// A view of `base` that holds at most `bytes` bytes; writes beyond that fail as on the base.
     pub fn new(base: Arc<dyn Device>, bytes: usize) -> HoldingDevice {
         let most = bytes / BLOCK_SIZE;
         HoldingDevice { base, held: Mutex::default(), count: AtomicUsize::new(0), most }
     }
 
-    /// How many bytes are held.
+    /// Bytes held.
     pub fn held_bytes(&self) -> usize {
         self.count.load(Ordering::Acquire) * BLOCK_SIZE
     }
@@ -47,7 +48,7 @@ impl HoldingDevice {
         self.count.store(held.len(), Ordering::Release);
     }
 
-    /// Holds a write; `refused` is why the device below did not take it.
+    /// Holds a write; `refused` is the base's error.
     fn hold(&self, held: &mut Blocks, at: u64, bytes: &[u8], refused: io::Error) -> io::Result<()> {
         let fresh = pieces(at, bytes.len()).filter(|(block, ..)| !held.contains_key(block)).count();
         if held.len() + fresh > self.most {
@@ -70,7 +71,7 @@ impl HoldingDevice {
         Ok(())
     }
 
-    /// The last block of a device may be a part of one.
+    /// Reads a block; the last block of a device may be partial.
     fn read_base_block(&self, block: u64, memory: &mut [u8]) -> io::Result<()> {
         let at = block * BLOCK_SIZE as u64;
         let len = (self.len() - at).min(BLOCK_SIZE as u64) as usize;
@@ -78,7 +79,7 @@ impl HoldingDevice {
     }
 }
 
-/// Whether an error says that there is no room.
+/// Whether an error means lack of space.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
@@ -111,7 +112,7 @@ impl Device for HoldingDevice {
             };
         }
         let mut held = self.lock();
-        // What is held of these blocks is older: it must not be written over this later.
+        // Older held content of these blocks must not overwrite this write later.
         let is_held = pieces(at, bytes.len()).any(|(block, ..)| held.contains_key(&block));
         let full = || io::Error::from(ErrorKind::StorageFull);
         match is_held {
@@ -155,7 +156,7 @@ impl Device for HoldingDevice {
     }
 
     fn punch(&self, at: u64, len: u64) -> io::Result<bool> {
-        // Held blocks stay until they are written: reading them must not depend on who needs them.
+        // Held blocks stay until they are written, so that reads do not depend on what was punched.
         self.base.punch(at, len)
     }
 
@@ -163,3 +164,4 @@ impl Device for HoldingDevice {
         self.base.wants_order()
     }
 }
+        // The youngest write counts, also if it comes when there is space again.

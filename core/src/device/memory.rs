@@ -11,7 +11,7 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// `len` zero bytes.
+    /// A device of `len` zero bytes.
     pub fn new(len: u64) -> MemoryDevice {
         MemoryDevice::from(vec![0; len as usize])
     }

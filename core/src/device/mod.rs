@@ -1,8 +1,8 @@
-//! Where bytes live: a regular file or block device, memory, an overlay, one that holds what there is no room for.
-//! Devices for offline work are in `betr_offline::device`, those that only tests and the crash explorer need in
-//! `betr_lab::explore::devices`.
+//! Devices: files and block devices, memory, and layers over other devices. The layers are an overlay, an overlay that
+//! records a plan, a recorder of reads, a read cache, a lenient view of a failing device, and one that holds writes
+//! while there is no space. [`explore::devices`](crate::explore::devices) has those for tests and the crash explorer.
 //!
-//! A device reads and writes at byte positions and can be flushed. It knows nothing of formats.
+//! A device reads and writes at byte positions and can be flushed. It knows no formats.
 
 mod file;
 mod holding;
@@ -19,65 +19,64 @@ pub use overlay::OverlayDevice;
 
 use crate::ids::BLOCK_SIZE;
 
-/// The unit that a device writes as a whole, in bytes.
+/// 512 bytes: a device writes a sector atomically.
 pub const SECTOR: usize = 512;
 
-/// Bytes at positions.
+/// Random-access storage of bytes.
 pub trait Device: Send + Sync {
-    /// How many bytes there are.
+    /// Size in bytes.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// Whether the size is zero.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Fills `buf` from position `at`; past the end is an error.
+    /// Fills `buf` from position `at`; fails past the end.
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()>;
 
-    /// Fills several buffers, each from its position. After an error it is not known what is in them.
+    /// Fills several buffers, each from its position. After an error their contents are undefined.
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
         reads.iter_mut().try_for_each(|(at, buf)| self.read_at(*at, buf))
     }
 
-    /// Writes `bytes` at position `at`; past the end is an error.
+    /// Writes `bytes` at position `at`; fails past the end.
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Writes what was held in memory because there was no room for it. An error of kind `StorageFull` or
-    /// `QuotaExceeded` says that there still is none.
+    /// Writes data that was held in memory for lack of space. An error of kind `StorageFull` or `QuotaExceeded` means
+    /// that there still is none.
     fn settle(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Returns when everything written before is durable.
+    /// Returns when all earlier writes are durable.
     fn flush(&self) -> io::Result<()>;
 
-    /// The first position from `at` on that may hold a byte other than zero; none if all are known to be zeros.
+    /// The first position from `at` on that may hold a byte other than zero; `None` if all are known to be zeros.
     fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
         Ok(Some(at).filter(|at| *at < self.len()))
     }
 
-    /// These bytes will be read soon: they may be fetched meanwhile.
+    /// Advises that these bytes will be read soon, so that they can be prefetched.
     fn will_read(&self, _at: u64, _len: u64) {}
 
-    /// Nobody will read these bytes soon: memory that holds a copy of them can be had for others.
+    /// Advises that these bytes will not be read soon, so that caches can drop them.
     fn wont_read(&self, _at: u64, _len: u64) {}
 
-    /// Nobody needs these bytes any more: they may take no room from now on, and read as zeros. Whether that
-    /// was possible.
+    /// Discards bytes that are not needed any more: they may free space, and read as zeros. Returns whether that was
+    /// possible.
     fn punch(&self, _at: u64, _len: u64) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// Whether calls must come one after another in an order that can be repeated: what is recorded, or made to
-    /// fail at a certain call. Otherwise writes may come beside one another.
+    /// Whether calls must come one after another in a reproducible order, because they are recorded, or fail at a
+    /// certain call. If not, writes may be concurrent.
     fn wants_order(&self) -> bool {
         true
     }
 }
 
-/// The pieces of `[at, at + len)` that lie in one block each: its number, the range within it, the range
-/// of the whole.
+/// Splits `[at, at + len)` by blocks: the block number, the range within the block, and the range within the whole.
 pub fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -90,7 +89,7 @@ pub fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, R
     })
 }
 
-/// The position past `len` bytes at `at`, if that is within `end`.
+/// The position past `len` bytes at `at`; fails if it exceeds `end`.
 pub fn checked_end(at: u64, len: usize, end: u64) -> io::Result<u64> {
     at.checked_add(len as u64)
         .filter(|after| *after <= end)

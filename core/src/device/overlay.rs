@@ -1,6 +1,6 @@
-//! A copy-on-write view: writes stay in memory, the device below is never touched.
+//! A copy-on-write view: writes stay in memory, and the base device is never written.
 //!
-//! It lets a log be replayed, and a repair be tried, on an image that is only read.
+//! It allows a log to be replayed, or a repair to be tried, on a read-only image.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +11,7 @@ use crate::ids::BLOCK_SIZE;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// A device below, and the blocks that differ from it.
+/// A base device, and the blocks that differ from it.
 pub struct OverlayDevice {
     base: Arc<dyn Device>,
     blocks: RwLock<HashMap<u64, Box<[u8; BLOCK_SIZE]>>>,
@@ -23,7 +23,7 @@ impl OverlayDevice {
         OverlayDevice { base, blocks: RwLock::default() }
     }
 
-    /// The block as the base has it; zeros past its end.
+    /// A block of the base; zeros past its end.
     fn base_block(&self, block: u64) -> io::Result<Box<[u8; BLOCK_SIZE]>> {
         let mut bytes = Box::new([0; BLOCK_SIZE]);
         let len = BLOCK.min(self.base.len().saturating_sub(block * BLOCK)) as usize;

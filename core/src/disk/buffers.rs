@@ -1,5 +1,5 @@
-//! Memory for what is read and written, used again instead of being allocated afresh: large pieces of changing
-//! sizes would leave an allocator with holes, and blocks come and go with each lookup.
+//! Reused memory for reads and writes. Allocating large buffers of changing sizes would fragment the heap, and each
+//! lookup needs blocks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,38 +8,38 @@ use bytes::Bytes;
 use crate::ids::BLOCK_SIZE;
 use crate::tuning::{BLOCKS_KEPT, BUFFER_LARGE, BUFFERS_KEPT, BUFFERS_KEPT_BYTES};
 
-/// Pieces of memory that nobody uses.
+/// Free buffers.
 #[derive(Default)]
 pub(super) struct Buffers {
     large: Mutex<Vec<Vec<u8>>>,
-    /// As long as a block each.
+    /// Buffers of one block each.
     blocks: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A block of memory that is used, and where it belongs.
+/// A block buffer in use, and the pool that it returns to.
 pub(super) struct Block {
     memory: Vec<u8>,
     home: Arc<Buffers>,
 }
 
 impl Block {
-    /// Whether so many bytes fill a block, or most of it.
+    /// Whether `len` bytes fill at least 3/4 of a block.
     pub(super) fn suits(len: usize) -> bool {
         (BLOCK_SIZE / 4 * 3..=BLOCK_SIZE).contains(&len)
     }
 
-    /// One whose first bytes will be filled.
+    /// Takes a block buffer with arbitrary content.
     pub(super) fn of(home: &Arc<Buffers>) -> Block {
         let known = locked(&home.blocks).pop();
         Block { memory: known.unwrap_or_else(|| vec![0; BLOCK_SIZE]), home: home.clone() }
     }
 
-    /// Its memory.
+    /// The buffer.
     pub(super) fn memory(&mut self) -> &mut [u8] {
         &mut self.memory
     }
 
-    /// Its first `len` bytes, to be shared. It goes home when nobody has them any more.
+    /// Shares its first `len` bytes. The buffer returns to its pool when the last reference is dropped.
     pub(super) fn share(self, len: usize) -> Bytes {
         Bytes::from_owner(self).slice(..len)
     }
@@ -61,9 +61,9 @@ impl Drop for Block {
 }
 
 impl Buffers {
-    /// A piece of so many bytes, whatever they are.
+    /// A buffer of `len` bytes with arbitrary content.
     pub(super) fn take(&self, len: usize) -> Vec<u8> {
-        // The classes of sizes are few, so that pieces fit again.
+        // There are few size classes, so that buffers can be reused.
         self.used(len).unwrap_or_else(|| {
             let mut fresh = vec![0; if len < BUFFER_LARGE { len } else { class_of(len) }];
             fresh.truncate(len);
@@ -71,12 +71,12 @@ impl Buffers {
         })
     }
 
-    /// The same, but no longer than asked for where it is a fresh one.
+    /// As [`Buffers::take`], but a new buffer is no longer than `len`.
     pub(super) fn take_exactly(&self, len: usize) -> Vec<u8> {
         self.used(len).unwrap_or_else(|| vec![0; len])
     }
 
-    /// One that was given back.
+    /// A reused buffer.
     fn used(&self, len: usize) -> Option<Vec<u8>> {
         let mut buffer = if len < BUFFER_LARGE { None } else { self.find(len) }?;
         buffer.truncate(len);
@@ -84,7 +84,7 @@ impl Buffers {
         Some(buffer)
     }
 
-    /// The smallest piece that has room, and not much more.
+    /// The smallest free buffer with room for `len` bytes, of at most twice the size.
     fn find(&self, len: usize) -> Option<Vec<u8>> {
         let mut pieces = locked(&self.large);
         let fits = |piece: &Vec<u8>| piece.capacity() >= len && piece.capacity() <= 2 * len;
@@ -93,7 +93,7 @@ impl Buffers {
         Some(pieces.remove(at))
     }
 
-    /// Takes a piece back. Where there are too many, those go that were not wanted for longest.
+    /// Returns a buffer. If there are too many, the oldest are freed.
     pub(super) fn give(&self, piece: Vec<u8>) {
         if piece.capacity() < BUFFER_LARGE || piece.capacity() > BUFFERS_KEPT_BYTES {
             return;
@@ -111,7 +111,7 @@ fn locked(pieces: &Mutex<Vec<Vec<u8>>>) -> MutexGuard<'_, Vec<Vec<u8>>> {
     pieces.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The least of four sizes between a power of two and the next that is not smaller.
+/// Rounds up to one of four sizes between two powers of two.
 pub(crate) fn class_of(bytes: usize) -> usize {
     let step = (bytes.max(4).next_power_of_two() / 8).max(1);
     bytes.next_multiple_of(step)

@@ -1,4 +1,4 @@
-//! A device with its counters, whose errors name a place; and images that lie scattered over it.
+//! A device with counters, whose errors name a place; and scattered extents on it.
 
 mod buffers;
 mod scattered;
@@ -19,7 +19,7 @@ use buffers::{Block, Buffers};
 use scattered::Known;
 pub use scattered::Scattered;
 
-/// What has been asked of a device since it was opened.
+/// Counts of calls to a device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
     /// Calls to read.
@@ -43,13 +43,13 @@ struct Counters {
     flushes: AtomicU64,
 }
 
-/// Positions and lengths, in their order.
+/// Positions and lengths, in order.
 type Places = SmallVec<[(u64, usize); 1]>;
 
-/// A device, its counters, and errors that name a place. Clones share all of it.
+/// A device with counters, whose errors name a place. Clones share all state.
 ///
-/// Addresses from [`SCATTERED`] blocks on are those of images that lie scattered: their maps say where each
-/// block is, and they are read and written like all others.
+/// Addresses from [`SCATTERED`] blocks on are those of scattered extents. Their maps have the place of each block, and
+/// they are read and written like all others.
 #[derive(Clone)]
 pub struct Disk {
     device: Arc<dyn Device>,
@@ -65,12 +65,12 @@ impl Disk {
         Disk { device, counters, known, buffers }
     }
 
-    /// Memory of so many bytes, whatever they are, to be read into or written from.
+    /// A buffer of `len` bytes with arbitrary content, to read into or write from.
     pub fn buffer(&self, len: usize) -> Vec<u8> {
         self.buffers.take(len)
     }
 
-    /// Takes memory back.
+    /// Returns a buffer for reuse.
     pub fn recycle(&self, buffer: Vec<u8>) {
         self.buffers.give(buffer);
     }
@@ -80,26 +80,26 @@ impl Disk {
         &self.device
     }
 
-    /// How many bytes there are.
+    /// Size of the device, in bytes.
     pub fn len(&self) -> u64 {
         self.device.len()
     }
 
-    /// Whether there are none.
+    /// Whether the size is zero.
     pub fn is_empty(&self) -> bool {
         self.device.is_empty()
     }
 
-    /// Reads `len` bytes at `at`. The caller has compared `len` with its limit.
+    /// Reads `len` bytes at `at`. The caller must have compared `len` with its limit.
     pub fn read(&self, at: u64, len: usize) -> Result<Vec<u8>> {
         let places = self.places_to_read(at, len)?;
-        // Only what can be there is worth memory.
+        // Memory is allocated only for bytes within the device.
         let mut memory = self.buffers.take_exactly(len);
         self.read_places(at, places, &mut memory)?;
         Ok(memory)
     }
 
-    /// The same into memory of the disk's.
+    /// As [`Disk::read`], into a reused buffer.
     pub fn read_buffer(&self, at: u64, len: usize) -> Result<Vec<u8>> {
         let places = self.places_to_read(at, len)?;
         let mut memory = self.buffer(len);
@@ -107,7 +107,7 @@ impl Disk {
         Ok(memory)
     }
 
-    /// The same, to be shared.
+    /// As [`Disk::read`], into shared bytes.
     pub fn read_shared(&self, at: u64, len: usize) -> Result<Bytes> {
         if !Block::suits(len) {
             return Ok(self.read(at, len)?.into());
@@ -118,7 +118,7 @@ impl Disk {
         Ok(block.share(len))
     }
 
-    /// Where bytes are that are all there.
+    /// The places of `len` bytes, all of which must be within the device.
     fn places_to_read(&self, at: u64, len: usize) -> Result<Places> {
         let places = self.places(at, len)?;
         let is_there = |(at, len): &(u64, usize)| {
@@ -144,8 +144,8 @@ impl Disk {
         tried(|| self.device.read_many(&mut reads)).map_err(failed)
     }
 
-    /// `len` bytes at `at`, or those of them that there are, will be read soon. Where they lie scattered this says
-    /// nothing.
+    /// Advises the device that `len` bytes at `at`, as far as they exist, will be read. Does nothing for scattered
+    /// extents.
     pub fn will_read(&self, at: u64, len: u64) {
         let len = len.min(FETCH_MAX).min(self.len().saturating_sub(at));
         if len > 0 && BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
@@ -153,8 +153,8 @@ impl Disk {
         }
     }
 
-    /// Nobody will read the `len` bytes at `at` soon, or those of them that there are. Where they lie scattered this says
-    /// nothing.
+    /// Advises the device that `len` bytes at `at`, as far as they exist, will not be read soon. Does nothing for
+    /// scattered extents.
     pub fn wont_read(&self, at: u64, len: u64) {
         let len = len.min(self.len().saturating_sub(at));
         if len > 0 && BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
@@ -176,7 +176,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes what the device holds for lack of room: [`Error::HostFull`] where there still is none.
+    /// Writes the data that the device holds for lack of space; [`Error::HostFull`] if there still is none.
     pub fn settle(&self) -> Result<()> {
         self.device.settle().map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::HostFull { source },
@@ -184,7 +184,7 @@ impl Disk {
         })
     }
 
-    /// Makes everything written before durable. After [`Error::HostFull`] nothing is lost, and the call may be repeated.
+    /// Makes all earlier writes durable. After [`Error::HostFull`] nothing is lost, and the call may be repeated.
     pub fn flush(&self) -> Result<()> {
         self.settle()?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl Disk {
     }
 }
 
-/// Tries a call of the device again while its error is transient, up to [`TRIES`] times in all. A flush is never repeated: the
+/// Retries a device call while its error is transient, up to [`TRIES`] times in all. A flush is never retried: the
 /// kernel reports a failed write-back once, and forgets it.
 fn tried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
@@ -217,3 +217,4 @@ fn tried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     }
     call()
 }
+                // Counts calls of the caller, not retries.

@@ -1,5 +1,4 @@
-//! Images that lie scattered: where there was no row of free blocks, maps of a block each say where the blocks of an image
-//! are (SPEC 1.4).
+//! Scattered extents: if no contiguous extent was free, maps of one block each list the blocks (SPEC 1.4).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,26 +11,26 @@ use crate::format::{Birth, MAP_EXTENTS, ScatterMap};
 use crate::ids::*;
 use crate::tuning::SCATTERED_KNOWN;
 
-/// Where a scattered image lies.
+/// The places of a scattered extent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scattered {
     /// The hash in the seal of its first map.
     pub hash: Hash,
     /// The blocks of its maps.
     pub maps: Vec<BlockNr>,
-    /// Its own blocks, in their order.
+    /// Its data extents, in order.
     pub extents: Vec<Extent>,
 }
 
-/// Scattered images whose maps have been read or written.
+/// Scattered extents whose maps have been read or written.
 #[derive(Default)]
 pub(super) struct Known(Mutex<Images>);
 
-/// Scattered images by the blocks of their first maps.
+/// Scattered extents by the blocks of their first maps.
 #[derive(Default)]
 struct Images {
     images: HashMap<BlockNr, Arc<Scattered>>,
-    /// The extents of all of them.
+    /// Number of extents in all of them.
     extents: usize,
 }
 
@@ -57,14 +56,15 @@ impl Known {
 }
 
 impl Disk {
-    /// Writes the maps of an image that is going to lie in `extents`, a block of `maps` for each, and returns where it begins.
+    /// Writes the maps of a scattered extent with data in `extents`, one block of `maps` for each map. Returns its
+    /// start.
     pub(crate) fn scatter(
         &self,
         extents: &[Extent],
         maps: &[BlockNr],
         birth: Birth,
     ) -> Result<BlockNr> {
-        // From the last to the first, which name one another by their hashes.
+        // From the last to the first, since each map has the hash of the next.
         let mut next = None;
         for (block, extents) in maps.iter().zip(extents.chunks(MAP_EXTENTS)).rev() {
             let (map, hash) = ScatterMap { next, extents: extents.to_vec() }.encode(birth);
@@ -77,12 +77,12 @@ impl Disk {
         Ok(BlockNr::scattered(first))
     }
 
-    /// The image of this map is not used any more.
+    /// Forgets a scattered extent, which is not used any more.
     pub(crate) fn forget_scattered(&self, map: BlockNr) {
         self.known.lock().remove(map);
     }
 
-    /// The blocks of the device that an image takes, those of its maps included.
+    /// The device blocks of an extent, including its maps.
     pub fn blocks_of(&self, extent: Extent) -> Result<Vec<Extent>> {
         let Some((map, _)) = extent.start.map() else { return Ok(vec![extent]) };
         let scattered = self.scattered(map)?;
@@ -95,7 +95,7 @@ impl Disk {
         Ok(maps.chain(scattered.extents.iter().copied()).collect())
     }
 
-    /// How many blocks of the device an image takes, those of its maps included.
+    /// Number of device blocks of an extent, including its maps.
     pub fn blocks_in(&self, extent: Extent) -> Result<u64> {
         match extent.is_scattered() {
             false => Ok(extent.blocks.into()),
@@ -103,7 +103,7 @@ impl Disk {
         }
     }
 
-    /// The hash that a scattered image's first map must have; zero for any other image.
+    /// The hash of the first map of a scattered extent; zero for a contiguous one.
     pub fn map_hash(&self, extent: Extent) -> Result<Hash> {
         match extent.start.map() {
             Some((map, _)) => Ok(self.scattered(map)?.hash),
@@ -111,7 +111,8 @@ impl Disk {
         }
     }
 
-    /// Whether the map of a scattered image is the one of this hash, and speaks of as many blocks.
+    /// Checks that the first map of a scattered extent has this hash, and that the maps list as many blocks as the
+    /// extent has.
     pub fn verify_map(&self, extent: Extent, hash: Hash) -> Result<()> {
         self.blocks_of(extent)?;
         match self.map_hash(extent)? {
@@ -123,7 +124,7 @@ impl Disk {
         }
     }
 
-    /// The places of `[at, at + len)` on the device: positions and lengths, in their order.
+    /// The places of `[at, at + len)` on the device: positions and lengths, in order.
     pub fn places(&self, at: u64, len: usize) -> Result<Places> {
         let block = BlockNr(at / BLOCK_SIZE as u64);
         let Some((map, index)) = block.map() else { return Ok(smallvec![(at, len)]) };
@@ -178,7 +179,7 @@ impl Disk {
             found.extents.extend(map.extents);
             next = map.next.map(|(block, hash)| (block, Some(hash)));
         }
-        // A map that was written or read meanwhile is younger than this one, and stays.
+        // A map that another thread entered meanwhile is younger, and stays.
         let mut known = self.known.lock();
         if let Some(known) = known.images.get(&first) {
             return Ok(known.clone());

@@ -1,8 +1,8 @@
-//! The allocation table: node id → where the node is.
+//! The allocation table: maps node ids to extents.
 //!
-//! On disk it is a copy-on-write radix tree of pages; a page pointer carries the hash of its page, so
-//! the root's hash stands for everything below. In memory pages are loaded as they are asked for.
-//! Changes gather in dirty pages until a checkpoint writes those and their ancestors to new places.
+//! On disk it is a copy-on-write radix tree of pages. A page pointer has the hash of its page, so the root's hash
+//! covers the whole table. In memory, pages are loaded on demand. Changes collect in dirty pages, until a checkpoint
+//! writes those and their ancestors to new places.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,14 +24,14 @@ pub struct Table {
     volume: VolumeId,
     root: Option<PagePointer>,
     levels: u32,
-    /// Entries.
+    /// Number of entries.
     nodes: u64,
-    /// Pages that differ from what is on disk.
+    /// Number of dirty pages.
     dirty: u64,
     pages: Mutex<Pages>,
 }
 
-/// Pages in memory, by level and index. Only what changes the table drops any.
+/// Pages in memory, by level and index. Only changes of the table evict pages.
 type Pages = BTreeMap<(u8, u64), Slot>;
 
 struct Slot {
@@ -47,24 +47,24 @@ impl Table {
         Table { disk, volume, root: None, levels: 1, nodes: 0, dirty: 1, pages }
     }
 
-    /// The table that begins at `root`.
+    /// Opens the table at `root`.
     pub fn open(disk: Disk, volume: VolumeId, root: TableRoot) -> Table {
         let pages = Mutex::default();
         let (root, levels) = (Some(root.page), root.levels);
         Table { disk, volume, root, levels, nodes: 0, dirty: 0, pages }
     }
 
-    /// The table, which holds `nodes` entries: changes are counted from there.
+    /// Sets the number of entries, which later changes count from.
     pub fn with_nodes(self, nodes: u64) -> Table {
         Table { nodes, ..self }
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn nodes(&self) -> u64 {
         self.nodes
     }
 
-    /// Where node `id` is; nothing if there is no such node.
+    /// The entry of node `id`; `None` if there is none.
     pub fn get(&self, id: NodeId) -> Result<Option<Entry>> {
         if id.0 / ENTRIES_PER_PAGE as u64 >= capacity(self.levels) {
             return Ok(None);
@@ -80,13 +80,13 @@ impl Table {
         entry.map(|entry| alone(id, entry)).transpose()
     }
 
-    /// Says where node `id` is from now on, to which an edge leads; returns where it was.
+    /// Sets the entry of node `id`, to which an edge refers; returns the old one.
     pub fn place(&mut self, id: NodeId, entry: Entry) -> Result<Option<Entry>> {
         let entry = alone(id, entry)?;
         self.set(id, Some(entry))
     }
 
-    /// An edge to node `id` goes. It is the only one, so there is no such node any more; returns where it was.
+    /// Removes the entry of node `id`, whose only edge was removed; returns it.
     pub fn release(&mut self, id: NodeId) -> Result<Option<Entry>> {
         self.set(id, None)
     }
@@ -108,17 +108,17 @@ impl Table {
         };
         let old = std::mem::replace(&mut entries[at], entry);
         self.dirty += fresh;
-        // An image may state another number than there are, which the checker finds.
+        // A corrupt image may state a wrong number, which the checker finds.
         self.nodes = self.nodes.saturating_add(u64::from(entry.is_some()));
         self.nodes = self.nodes.saturating_sub(u64::from(old.is_some()));
         Ok(old)
     }
 
-    /// At most how many pages are written if `more` nodes move, none of them named `end` or beyond.
+    /// The most pages that are written if `more` nodes move, all with ids below `end`.
     pub fn blocks_max(&self, more: u64, end: NodeId) -> u64 {
         let mut pages = end.0.div_ceil(ENTRIES_PER_PAGE as u64);
         let mut all = 0;
-        // One page of each level may come into being.
+        // Each level may get one new page.
         for _ in 0..=self.levels {
             all += pages.min(self.dirty + more) + 1;
             pages = pages.div_ceil(POINTERS_PER_PAGE as u64);
@@ -142,8 +142,7 @@ impl Table {
         Ok(TableRoot { page, levels: self.levels })
     }
 
-    /// Writes a page to a new place. One without entries, or without pages below it, goes instead: ids are not
-    /// given out again.
+    /// Writes a page to a new place. An empty page other than the root is removed instead: ids are not reused.
     fn write_page(&mut self, space: &mut Space, birth: Birth, level: u8, index: u64) -> Result<()> {
         let is_root = u32::from(level) + 1 == self.levels;
         let pages = own(&mut self.pages);
@@ -176,7 +175,7 @@ impl Table {
         Ok(())
     }
 
-    /// One level more: the old root becomes the first page below a new one.
+    /// Adds a level: the old root becomes the first page below a new one.
     fn grow(&mut self) {
         let level = self.levels as u8;
         let mut page = TablePage::empty(level, 0);
@@ -189,7 +188,7 @@ impl Table {
         assert!(self.levels <= TABLE_LEVELS_MAX, "node ids are below the table's capacity");
     }
 
-    /// Marks the root to be written with the next checkpoint; adds levels until there are `levels`.
+    /// Marks the root as dirty; first adds levels until there are `levels`.
     pub fn renew_root(&mut self, levels: u32) -> Result<()> {
         while self.levels < levels {
             self.grow();
@@ -200,7 +199,7 @@ impl Table {
         Ok(())
     }
 
-    /// Brings a page into memory; false if it does not exist. It is read without the lock, so that others who look something up do
+    /// Loads a page; returns false if it does not exist. It is read without the lock, so that lookups of other pages do
     /// not wait for the device.
     fn load(&self, level: u8, index: u64) -> Result<bool> {
         if self.lock().contains_key(&(level, index)) {
@@ -220,12 +219,12 @@ impl Table {
         };
         let Some(pointer) = pointer else { return Ok(false) };
         let page = read_page(&self.disk, self.volume, &pointer, level, index)?;
-        // Another one may have read it meanwhile.
+        // Another thread may have read it meanwhile.
         self.lock().entry((level, index)).or_insert(Slot { page, dirty: false });
         Ok(true)
     }
 
-    /// A page, which is to be changed; an empty one where there was none.
+    /// A page to be changed; an empty one if it did not exist.
     fn slot(&mut self, level: u8, index: u64) -> Result<&mut Slot> {
         self.load(level, index)?;
         let empty = || Slot { page: TablePage::empty(level, index), dirty: false };
@@ -250,7 +249,7 @@ const NAMES: page::Names = page::Names {
     epoch: "epoch of a table page",
 };
 
-/// Reads a page and verifies that it is the one that `pointer` means.
+/// Reads a page, and verifies that it matches `pointer`.
 pub fn read_page(
     disk: &Disk,
     volume: VolumeId,
@@ -267,7 +266,7 @@ pub fn read_page(
     Err(Error::corrupt(Place::Byte(pointer.block.byte()), fault))
 }
 
-/// Refuses a node to which not exactly one edge leads (SPEC 6): what belongs to several parents cannot be changed for one of them.
+/// Refuses a node that does not have exactly one edge (SPEC 6): a shared node cannot be changed for one of its parents.
 fn alone(id: NodeId, entry: Entry) -> Result<Entry> {
     match entry.references {
         1 => Ok(entry),
@@ -278,7 +277,7 @@ fn alone(id: NodeId, entry: Entry) -> Result<Entry> {
     }
 }
 
-/// How many pages of entries a table of so many levels has room for.
+/// The number of entry pages that a table of `levels` levels can have.
 pub fn capacity(levels: u32) -> u64 {
     (POINTERS_PER_PAGE as u64).saturating_pow(levels - 1)
 }
@@ -288,18 +287,18 @@ fn place_of(id: NodeId) -> (u64, usize) {
     (id.0 / per_page, (id.0 % per_page) as usize)
 }
 
-/// The page above another one, and the place of its pointer there.
+/// The page above another one, and the index of its pointer there.
 fn parent_of(level: u8, index: u64) -> ((u8, u64), usize) {
     let per_page = POINTERS_PER_PAGE as u64;
     ((level + 1, index / per_page), (index % per_page) as usize)
 }
 
-/// A page that has been loaded.
+/// A loaded page.
 fn page_of(pages: &Pages, place: (u8, u64)) -> &TablePage {
     &pages.get(&place).expect("pages stay while the table is only read").page
 }
 
-/// The pages, where nothing else looks at them.
+/// The pages, for exclusive access.
 fn own(pages: &mut Mutex<Pages>) -> &mut Pages {
     pages.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
@@ -369,7 +368,7 @@ mod tests {
                 assert_eq!(again.get(NodeId(id + 1)).unwrap(), None, "{ids:?}");
             }
             assert_eq!(again.get(NodeId(u64::MAX)).unwrap(), None);
-            // Pages of which nothing is left go.
+            // Empty pages are removed.
             for id in ids {
                 assert_eq!(table.release(NodeId(*id)).unwrap(), Some(entry(*id)));
             }
@@ -388,7 +387,7 @@ mod tests {
         };
         refused(table.place(NodeId(1), shared).unwrap_err());
         assert_eq!(table.get(NodeId(1)).unwrap(), Some(entry(1)));
-        // It may be on disk all the same.
+        // Such an entry may still be on disk.
         let slot = own(&mut table.pages).get_mut(&(0, 0)).unwrap();
         if let PageBody::Entries(entries) = &mut slot.page.body {
             entries[place_of(NodeId(1)).1] = Some(shared);
@@ -403,7 +402,7 @@ mod tests {
         assert_eq!(again.release(NodeId(2)).unwrap(), Some(entry(2)));
     }
 
-    /// A device that holds back the reads of one block.
+    /// A device that delays the reads of one block.
     struct Slow {
         device: MemoryDevice,
         block: Mutex<Option<u64>>,

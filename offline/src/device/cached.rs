@@ -1,4 +1,4 @@
-//! A device that is only read, and remembers what was read last: for those who look at one image several times at once.
+//! A read-only device with a cache, for several concurrent readers of one image.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use betr_core::device::Device;
 
-/// 16 MiB are remembered: heads and basements on the way to some thousand files.
+/// 16 MiB of cache: the heads and basements on the paths to a few thousand files.
 const REMEMBERED: usize = 16 << 20;
-/// What is longer than 256 KiB is contents of a file, or a scan: that is read once.
+/// 256 KiB: longer reads are file contents or scans, which are read once, so they are not cached.
 const LONGEST: usize = 256 << 10;
 
-/// A device below, and what was read of it last.
+/// A base device, and a cache of its recent reads.
 pub struct CachedDevice {
     base: Arc<dyn Device>,
     reads: Mutex<Reads>,
 }
 
-/// By position and length, and in the order in which they were read first.
+/// Cached reads by position and length, and their insertion order.
 #[derive(Default)]
 struct Reads {
     known: HashMap<(u64, usize), Arc<[u8]>>,
@@ -26,7 +26,7 @@ struct Reads {
 }
 
 impl CachedDevice {
-    /// Remembers what is read of `base`, which must not change meanwhile.
+    /// Caches reads of `base`, which must not change meanwhile.
     pub fn new(base: Arc<dyn Device>) -> CachedDevice {
         CachedDevice { base, reads: Mutex::default() }
     }
@@ -102,12 +102,12 @@ mod tests {
         let mut buf = [0; 4];
         device.read_at(4096, &mut buf).unwrap();
         assert_eq!(&buf, b"text");
-        // It is not looked for below any more.
+        // The base is not read again.
         base.write_at(4096, b"next").unwrap();
         device.read_at(4096, &mut buf).unwrap();
         assert_eq!(&buf, b"text");
         assert!(device.write_at(4096, b"more").is_err());
-        // What was read long ago is.
+        // The oldest reads are evicted.
         (0..65).for_each(|at| device.read_at(at << 18, &mut vec![0; LONGEST]).unwrap());
         device.read_at(4096, &mut buf).unwrap();
         assert_eq!(&buf, b"next");

@@ -1,7 +1,7 @@
-//! A view of a device that is no longer whole: what cannot be read reads as zeros, and it is remembered where.
+//! A view of a damaged device: unreadable ranges read as zeros, and are recorded.
 //!
-//! Everything in an image verifies by hashes, so zeros are never taken for contents; but whoever asks what there is
-//! must ask [`LenientDevice::missing`] as well. It cannot be written to.
+//! Everything in an image is verified by hashes, so zeros are never taken for contents. But a search for what exists
+//! must ask [`LenientDevice::missing`] as well. The view is read-only.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,11 +13,11 @@ use betr_core::ids::BLOCK_SIZE;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// A device below, of which the end may be missing, and of which blocks may not be readable.
+/// A base device whose end may be missing, and some of whose blocks may be unreadable.
 pub struct LenientDevice {
     base: Arc<dyn Device>,
     len: u64,
-    /// What could not be read: the first byte of each range, and its end. They neither touch nor overlap.
+    /// Unreadable ranges: the first byte of each, and its end. They neither touch nor overlap.
     missing: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -29,12 +29,12 @@ impl LenientDevice {
         LenientDevice { base, len, missing: Mutex::new(missing) }
     }
 
-    /// What could not be read so far, in order: the end that is not there, and blocks that somebody has tried.
+    /// The unreadable ranges so far, in order: the missing end, and blocks whose reads failed.
     pub fn missing(&self) -> Vec<Range<u64>> {
         self.lock().iter().map(|(start, end)| *start..*end).collect()
     }
 
-    /// Whether a part of these bytes could not be read.
+    /// Whether a part of these bytes is unreadable.
     pub fn misses(&self, bytes: &Range<u64>) -> bool {
         let missing = self.lock();
         missing.range(..bytes.end).next_back().is_some_and(|(_, end)| *end > bytes.start)
@@ -56,13 +56,13 @@ impl LenientDevice {
         missing.insert(bytes.start, bytes.end);
     }
 
-    /// Reads what lies in one block.
+    /// Reads a range within one block.
     fn read_piece(&self, at: u64, buf: &mut [u8]) {
         let there = self.base.len().saturating_sub(at).min(buf.len() as u64) as usize;
         let (there, beyond) = buf.split_at_mut(there);
         beyond.fill(0);
         let range = at..at + there.len() as u64;
-        // What has failed once is not tried again: a failing disk takes its time.
+        // A failed read is not repeated: a failing disk is slow.
         let failed = there.is_empty() || self.misses(&range);
         if failed || self.base.read_at(at, there).is_err() {
             there.fill(0);

@@ -1,4 +1,4 @@
-//! A device that remembers which bytes were read.
+//! A device that records which bytes were read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use betr_core::device::Device;
 
-/// A device below, and what was read of it so far.
+/// A base device, and the ranges read so far.
 pub struct NotingDevice {
     base: Arc<dyn Device>,
     /// The first byte of each range, and its end. They neither touch nor overlap.
@@ -15,12 +15,12 @@ pub struct NotingDevice {
 }
 
 impl NotingDevice {
-    /// Takes note of what is read of `base`.
+    /// Records reads of `base`.
     pub fn new(base: Arc<dyn Device>) -> NotingDevice {
         NotingDevice { base, read: Mutex::default() }
     }
 
-    /// What was read so far, in order.
+    /// The ranges read so far, in order.
     pub fn read(&self) -> Vec<Range<u64>> {
         self.lock().iter().map(|(start, end)| *start..*end).collect()
     }

@@ -1,8 +1,8 @@
-//! A copy-on-write view that remembers in which order it was written: what is tried on it becomes a plan.
+//! A copy-on-write view that records the order of writes: a repair that is tried on it becomes a plan.
 //!
-//! New blocks go to a file, so that memory holds little more than a number for each. Blocks that are written
-//! between two flushes are a *group*: those of one group may reach a device in any order, those of the next only
-//! after all of them. Within a group the last write of a block counts; in a later group it is another change.
+//! New blocks go to a file, so that memory holds little more than a number for each. Blocks written between two flushes
+//! are a *group*. Those of one group may reach a device in any order, those of the next only after all of them. Within
+//! a group the last write of a block counts; in a later group it is another change.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,22 +15,22 @@ use betr_core::ids::{BLOCK_SIZE, BlockNr};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// A device below, which is never written to, and the changes of its blocks.
+/// A base device, which is never written, and the changes of its blocks.
 pub struct PlanningDevice {
     base: Arc<dyn Device>,
     len: u64,
-    /// The new blocks, one behind another.
+    /// The new blocks, in order of their numbers.
     scratch: Scratch,
     state: RwLock<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// In the order of their places in the scratch file.
+    /// In the order of the scratch file.
     written: Vec<Written>,
-    /// The place of the newest bytes of a block.
+    /// The number of the newest content of a block.
     newest: HashMap<u64, u32>,
-    /// How many groups have ended.
+    /// Number of complete groups.
     flushed: u32,
 }
 
@@ -39,28 +39,28 @@ struct State {
 struct Written {
     block: u64,
     group: u32,
-    /// The place of the bytes that it replaces; none for those of the base.
+    /// The number of the content that it replaces; `None` for the base's.
     before: Option<u32>,
 }
 
 impl PlanningDevice {
-    /// A view of the whole blocks of `base` without differences.
+    /// A view of the whole blocks of `base`, without differences.
     pub fn new(base: Arc<dyn Device>, scratch: Scratch) -> PlanningDevice {
         let len = base.len() / BLOCK * BLOCK;
         PlanningDevice { base, len, scratch, state: RwLock::default() }
     }
 
-    /// The device below.
+    /// The base device.
     pub fn base(&self) -> &Arc<dyn Device> {
         &self.base
     }
 
-    /// How many changes there are, those to the same bytes included.
+    /// Number of changes, including those that write the same bytes.
     pub fn changes(&self) -> usize {
         self.state().written.len()
     }
 
-    /// A change, in the order of groups; nothing if it writes what is there already.
+    /// A change, in the order of groups; `None` if it writes the bytes that were there.
     pub fn change(&self, number: usize) -> io::Result<Option<Change>> {
         let state = self.state();
         let Written { block, group, before } = state.written[number];
@@ -95,7 +95,7 @@ impl PlanningDevice {
 }
 
 impl State {
-    /// The place for a block that is written now, and that of its bytes until then.
+    /// The number for a block that is written now, and that of its content before.
     fn place(&mut self, block: u64) -> io::Result<(u32, Option<u32>)> {
         let newest = self.newest.get(&block).copied();
         if let Some(place) = newest
@@ -108,7 +108,7 @@ impl State {
         Ok((place, newest))
     }
 
-    /// The block has been written to its place.
+    /// Records that the block has been written to the scratch file.
     fn note(&mut self, block: u64, place: u32, before: Option<u32>) {
         if place as usize == self.written.len() {
             self.written.push(Written { block, group: self.flushed, before });
@@ -182,7 +182,7 @@ mod tests {
         (base.clone(), PlanningDevice::new(base, scratch()))
     }
 
-    /// Group, block, and the first byte before and afterwards.
+    /// Group, block, and the first byte before and after the change.
     fn changes(view: &PlanningDevice) -> Vec<(u32, u64, u8, u8)> {
         let all = (0..view.changes()).filter_map(|number| view.change(number).unwrap());
         all.map(|change| (change.group, change.block.0, change.old[0], change.new[0])).collect()
@@ -193,11 +193,11 @@ mod tests {
         let (base, view) = view((0..20_000u32).map(|at| (at / 4096) as u8 + 1).collect());
         let before = base.snapshot();
         view.write_at(4096, &[10; 8192]).unwrap();
-        // Of one group, the last write of a block counts.
+        // Within a group, the last write of a block counts.
         view.write_at(4096, &[11; 4096]).unwrap();
         view.flush().unwrap();
         view.flush().unwrap();
-        // A part of a block, and a block of two groups.
+        // A part of a block, and a block in two groups.
         view.write_at(12_287, &[12; 2]).unwrap();
         view.write_at(4096, &[13; 1]).unwrap();
         view.flush().unwrap();
@@ -212,7 +212,7 @@ mod tests {
         expected[12_287..12_289].fill(12);
         assert_eq!(all, expected);
         assert_eq!(base.snapshot(), before);
-        // What is written as it is already is no change.
+        // Writing the same bytes is no change.
         assert_eq!(view.changes(), 6);
         assert_eq!(
             changes(&view),
@@ -221,4 +221,5 @@ mod tests {
         let parts = view.change(2).unwrap().unwrap();
         assert_eq!((parts.old[4095], parts.new[4095], parts.new[4094]), (10, 12, 10));
     }
+        // It can be written completely, but a plan cannot hold its old bytes.
 }

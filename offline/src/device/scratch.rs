@@ -1,4 +1,4 @@
-//! A file without a name, for what is tried before it is done.
+//! A file without a name, for temporary data.
 
 use std::fs::File;
 use std::io;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use betr_core::device::{Device, FileDevice};
 
-/// An empty file that goes when nobody has it open, and where it takes room: its errors say so.
+/// An empty file that is deleted when it is closed. Errors name its directory.
 pub struct Scratch {
     file: Arc<File>,
     place: String,
 }
 
 impl Scratch {
-    /// `file` is empty, and nobody else's; `place` is its directory, as errors call it.
+    /// `file` must be empty and unshared; `place` is its directory, for errors.
     pub fn new(file: File, place: String) -> Scratch {
         Scratch { file: file.into(), place }
     }
@@ -24,7 +24,7 @@ impl Scratch {
         &self.file
     }
 
-    /// The file, made `len` bytes long, as a device.
+    /// The file as a device of `len` bytes.
     pub fn device(&self, len: u64) -> io::Result<Arc<dyn Device>> {
         self.file.set_len(len)?;
         Ok(Arc::new(FileDevice::new(self.file.clone(), len)))

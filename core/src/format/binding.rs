@@ -1,6 +1,7 @@
-//! Binding entries: where the values are that a log group names only by key (BetrFS 0.2 §3).
+//! Bindings: the places of values that a log group names only by key (BetrFS 0.2 §3).
 //!
-//! They follow the records of a group. Each binds one or more ranges of MSNs, which are those of the
+//! They follow the records of a group. Each binds one or more ranges of MSNs, which are those of the group's unbound
+//! entries:
 //! group's unbound entries:
 //!
 //! ```text
@@ -35,8 +36,8 @@
 //! 64  map hash     32   of the extent's map, if it is scattered; else zero
 //! ```
 //!
-//! for an inline binding, of one MSN, length 4 and the value. A NULL binding has nothing more: an
-//! operation of the same group made the value obsolete.
+//! for an inline binding, of one MSN, length 4 and the value. A NULL binding has no more fields: an operation of the
+//! same group made the value obsolete.
 
 use bytes::Bytes;
 
@@ -48,7 +49,7 @@ const LEAF: u8 = 17;
 const SLICE: u8 = 18;
 const INLINE: u8 = 19;
 const NULL: u8 = 20;
-/// Bytes of a binding besides its ranges.
+/// Bytes of a binding before its ranges.
 const HEADER: usize = 8;
 const RANGE: usize = 12;
 const PLACE: usize = 96;
@@ -56,12 +57,12 @@ const PLACE: usize = 96;
 /// The most bytes that binding one value takes, if the value is not inline.
 pub const BINDING_BYTES_MAX: usize = HEADER + RANGE + PLACE;
 
-/// MSNs in a row.
+/// Consecutive MSNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MsnRange {
-    /// The first.
+    /// The first MSN.
     pub first: Msn,
-    /// How many; at least 1.
+    /// Number of MSNs; at least 1.
     pub count: u32,
 }
 
@@ -76,7 +77,7 @@ impl MsnRange {
         (self.first.0..self.end().0).map(Msn)
     }
 
-    /// Adds `msn` to ranges that grow in order.
+    /// Adds `msn` to ranges in ascending order; `msn` must be greater than all of them.
     pub fn extend(ranges: &mut Vec<MsnRange>, msn: Msn) {
         match ranges.last_mut() {
             Some(last) if last.end() == msn && last.count < u32::MAX => last.count += 1,
@@ -85,12 +86,12 @@ impl MsnRange {
     }
 }
 
-/// A leaf that was written: what its entry in the allocation table would say.
+/// A written leaf, with the fields of its table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundLeaf {
-    /// The leaf's name.
+    /// The leaf's id.
     pub node: NodeId,
-    /// Where it was written.
+    /// Its extent.
     pub extent: Extent,
     /// The length of its head.
     pub head_bytes: u32,
@@ -98,53 +99,53 @@ pub struct BoundLeaf {
     pub birth: Epoch,
     /// The hash of its head.
     pub hash: Hash,
-    /// The hash of the map, if it is scattered; zero otherwise.
+    /// The hash of the first map, if the extent is scattered; zero otherwise.
     pub map: Hash,
 }
 
-/// A slice of a run that was written.
+/// A slice of a written run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundSlice {
     /// The node that the run was written for.
     pub node: NodeId,
-    /// Where the run was written.
+    /// The extent of the run.
     pub extent: Extent,
-    /// Where the slice starts in the extent.
+    /// Byte offset of the slice in the extent.
     pub offset: u32,
     /// The length of the slice.
     pub bytes: u32,
-    /// How many messages it holds.
+    /// Number of messages.
     pub count: u32,
     /// Its hash.
     pub hash: Hash,
-    /// The hash of the map, if the run is scattered; zero otherwise.
+    /// The hash of the first map, if the run is scattered; zero otherwise.
     pub map: Hash,
 }
 
-/// Where values are.
+/// The place of bound values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// In a leaf, under their keys.
     Leaf(BoundLeaf),
     /// In a slice of a run, as messages of their MSNs.
     Slice(BoundSlice),
-    /// Here.
+    /// In the binding itself.
     Inline(Bytes),
-    /// Nowhere: an operation of the same group made them obsolete.
+    /// NULL: an operation of the same group made the values obsolete.
     Null,
 }
 
-/// A binding entry.
+/// A binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The unbound entries that it binds, by MSN, in order.
     pub values: Vec<MsnRange>,
-    /// Where their values are.
+    /// The place of their values.
     pub to: Bound,
 }
 
 impl Bound {
-    /// The extent that must not be reused as long as the log is needed.
+    /// The extent that must not be reused while the log needs it.
     pub fn extent(&self) -> Option<Extent> {
         match self {
             Bound::Leaf(leaf) => Some(leaf.extent),
@@ -153,7 +154,7 @@ impl Bound {
         }
     }
 
-    /// The hash of the map of the extent, if that is scattered.
+    /// The hash of the extent's first map, if it is scattered.
     pub fn map(&self) -> Option<Hash> {
         let (extent, map) = match self {
             Bound::Leaf(leaf) => (leaf.extent, leaf.map),
@@ -163,7 +164,7 @@ impl Bound {
         extent.start.map().map(|_| map)
     }
 
-    /// The byte address of what is bound; 0 if it is nowhere outside the log.
+    /// The byte address of the place; 0 for inline and NULL.
     pub fn place(&self) -> u64 {
         match self {
             Bound::Leaf(leaf) => leaf.extent.start.byte(),
@@ -172,7 +173,7 @@ impl Bound {
         }
     }
 
-    /// The length of a binding of so many ranges.
+    /// The length of a binding of `ranges` ranges.
     pub fn encoded_bytes(&self, ranges: usize) -> usize {
         let place = match self {
             Bound::Leaf(_) | Bound::Slice(_) => PLACE,
@@ -262,7 +263,7 @@ fn decode_extent(f: &mut Fields<'_, '_>) -> Result<Extent, FormatError> {
     Ok(extent)
 }
 
-/// The hash of an extent's map; only a scattered one has any.
+/// Reads the hash of an extent's map; it must be zero unless the extent is scattered.
 fn decode_map(f: &mut Fields<'_, '_>, extent: Extent) -> Result<Hash, FormatError> {
     let map = f.hash("map hash")?;
     if extent.start.map().is_none() && map != Hash::default() {
@@ -320,7 +321,7 @@ impl BoundSlice {
     }
 }
 
-/// Whether the bindings bind every one of `unbound`, which are in order, exactly once.
+/// Whether the bindings bind every MSN of `unbound`, which is in order, exactly once.
 pub(super) fn bind_all(bindings: &[Binding], unbound: &[MsnRange]) -> bool {
     let mut bound: Vec<MsnRange> = bindings.iter().flat_map(|b| b.values.iter().copied()).collect();
     bound.sort_unstable();
@@ -328,7 +329,7 @@ pub(super) fn bind_all(bindings: &[Binding], unbound: &[MsnRange]) -> bool {
     apart && join(&bound) == join(unbound)
 }
 
-/// Ranges in order, as intervals that do not touch.
+/// Ordered ranges, joined into intervals that do not touch.
 fn join(ranges: &[MsnRange]) -> Vec<(Msn, Msn)> {
     let mut joined: Vec<(Msn, Msn)> = Vec::new();
     for range in ranges {

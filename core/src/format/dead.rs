@@ -35,7 +35,7 @@ const RECORDS_AT: usize = 144;
 
 const _: () = assert!(RECORDS_AT + DEAD_PER_PAGE * RECORD_BYTES <= BLOCK_SIZE);
 
-/// What an extent belonged to.
+/// The owner of a dead extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeadOwner {
     /// A leaf, or the head of an internal node.
@@ -56,27 +56,27 @@ impl fmt::Display for DeadOwner {
     }
 }
 
-/// An extent that died while a hold kept it.
+/// A dead record: an extent that died while a hold kept it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dead {
-    /// Where it is.
+    /// The extent.
     pub extent: Extent,
     /// The epoch that it was written for.
     pub birth: Epoch,
     /// The first epoch that does not use it.
     pub died: Epoch,
-    /// What it belonged to.
+    /// Its owner.
     pub owner: DeadOwner,
-    /// The blocks of its maps, if it is scattered.
+    /// The number of its map blocks, if it is scattered.
     pub maps: u16,
 }
 
-/// Where a dead list begins, and what it comes to.
+/// The newest page of a dead list, and its totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeadList {
-    /// Its newest page; none if the list is empty.
+    /// The newest page; `None` if the list is empty.
     pub newest: Option<PagePointer>,
-    /// Its records.
+    /// Number of records.
     pub records: u64,
     /// The blocks of their extents, with the maps of scattered ones.
     pub blocks: u64,
@@ -96,7 +96,7 @@ pub struct DeadPage {
 }
 
 impl DeadPage {
-    /// What the pages before it come to.
+    /// The list without this page.
     pub fn before(&self) -> DeadList {
         let here: u64 = self.dead.iter().map(Dead::blocks).sum();
         let (newest, records) = (self.previous, self.records - self.dead.len() as u64);
@@ -163,7 +163,7 @@ impl DeadPage {
 }
 
 impl Dead {
-    /// How many blocks it takes, with its maps.
+    /// Number of blocks of the extent, with its maps.
     pub fn blocks(&self) -> u64 {
         u64::from(self.extent.blocks) + u64::from(self.maps)
     }

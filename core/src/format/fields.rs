@@ -1,4 +1,4 @@
-//! The cursor over named fields that all decoders read through, and the writer beside it.
+//! The cursor over named fields that all decoders use, and the writer of the encoders.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,29 +11,29 @@ use nom::number::complete::{le_i64, le_u8, le_u16, le_u32, le_u64};
 use crate::ids::{BLOCK_SIZE, Hash, is_zero};
 use crate::text::Printable;
 
-/// Listens to a decoder: which field lies where, and what it holds.
+/// Receives the fields of a decoder: their places and values.
 pub trait Trace {
-    /// A group of fields begins: its name, and its index where there are several.
+    /// Starts a group of fields: its name, and its index if there are several.
     fn enter(&mut self, name: &'static str, index: Option<usize>);
-    /// The innermost group ends.
+    /// Ends the innermost group.
     fn leave(&mut self);
     /// A field: its bytes within the structure, and its value as text that is safe to print.
     fn field(&mut self, name: &'static str, bytes: Range<usize>, value: &dyn fmt::Display);
 }
 
-/// Where a structure stopped making sense, and why.
+/// A decoding error: its place in the structure, and the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatError {
     /// Byte offset within the structure.
     pub at: usize,
-    /// The path of names to the field.
+    /// The names of groups and field.
     pub field: String,
-    /// What is wrong with it.
+    /// The fault of the field.
     pub fault: FormatFault,
 }
 
 impl FormatError {
-    /// The same error, of a structure that lies at offset `at` of a larger one.
+    /// The error of a structure that lies at offset `at` of a larger one.
     pub fn within(self, at: usize) -> FormatError {
         FormatError { at: self.at + at, ..self }
     }
@@ -47,7 +47,7 @@ impl fmt::Display for FormatError {
 
 impl std::error::Error for FormatError {}
 
-/// What is wrong with a field.
+/// The fault of a field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatFault {
     /// The structure ends too soon.
@@ -58,12 +58,12 @@ pub enum FormatFault {
         /// Bytes there.
         left: usize,
     },
-    /// A value that cannot be.
+    /// A value that is not allowed.
     #[error("expected {expected}, found {found}")]
     Value {
-        /// What may stand there.
+        /// What is allowed.
         expected: String,
-        /// What does.
+        /// What was found.
         found: String,
     },
     /// A number beyond its limit.
@@ -80,19 +80,19 @@ pub enum FormatFault {
     /// Bytes follow the end of the structure.
     #[error("{0} bytes too many")]
     Trailing(usize),
-    /// The bytes are not those that the writer hashed.
+    /// The bytes do not match their hash.
     #[error("hash does not match: expected {expected}, computed {computed}")]
     Hash {
-        /// What the structure, or its parent, says.
+        /// The hash that the structure or its parent states.
         expected: Hash,
-        /// What its bytes give.
+        /// The hash of the bytes.
         computed: Hash,
     },
 }
 
 type Input<'a> = &'a [u8];
 
-/// Groups of fields that may nest.
+/// 4: the deepest nesting of groups.
 const DEPTH: usize = 4;
 
 /// A cursor over the fields of one structure.
@@ -105,7 +105,7 @@ pub struct Fields<'a, 't> {
 }
 
 impl<'a, 't> Fields<'a, 't> {
-    /// A cursor at the start of `bytes`, which nobody listens to.
+    /// A cursor at the start of `bytes`, without a trace.
     pub fn new(bytes: &'a [u8]) -> Self {
         Fields { bytes, at: 0, groups: [("", None); DEPTH], depth: 0, trace: None }
     }
@@ -125,12 +125,12 @@ impl<'a, 't> Fields<'a, 't> {
         self.at
     }
 
-    /// How many bytes are left.
+    /// Number of bytes left.
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// Begins a group of fields.
+    /// Starts a group of fields.
     pub fn enter(&mut self, name: &'static str, index: Option<usize>) {
         if self.depth < DEPTH {
             self.groups[self.depth] = (name, index);
@@ -163,7 +163,7 @@ impl<'a, 't> Fields<'a, 't> {
         FormatError { at, field, fault }
     }
 
-    /// The error that the field just read holds what it must not.
+    /// The error that the field just read has a value that is not allowed.
     pub fn wrong(
         &self,
         name: &str,
@@ -235,8 +235,7 @@ impl<'a, 't> Fields<'a, 't> {
         self.number(name, le_i64)
     }
 
-    /// A number of as few bytes as it needs: seven bits in each, the lowest first, and the eighth in all but
-    /// the last.
+    /// A variable-length number: seven bits in each byte, the lowest first; the eighth bit is set in all but the last.
     pub fn varint(&mut self, name: &'static str) -> Result<u64, FormatError> {
         let start = self.at;
         match varint(&self.bytes[start..]) {
@@ -253,7 +252,7 @@ impl<'a, 't> Fields<'a, 't> {
         }
     }
 
-    /// A count or length, as such a number, that may be `limit` at the most.
+    /// A count or length as a variable-length number, of at most `limit`.
     pub fn length(&mut self, name: &'static str, limit: usize) -> Result<usize, FormatError> {
         let at = self.at;
         let found = self.varint(name)?;
@@ -261,7 +260,7 @@ impl<'a, 't> Fields<'a, 't> {
         Ok(found as usize)
     }
 
-    /// A count or length of four bytes that may be `limit` at the most.
+    /// A count or length of four bytes, of at most `limit`.
     pub fn limited(&mut self, name: &'static str, limit: usize) -> Result<usize, FormatError> {
         let at = self.at;
         let found = self.u32(name)? as usize;
@@ -269,7 +268,7 @@ impl<'a, 't> Fields<'a, 't> {
         Ok(found)
     }
 
-    /// A number of one byte that may be `limit` at the most.
+    /// A number of one byte, of at most `limit`.
     pub fn limited8(&mut self, name: &'static str, limit: u8) -> Result<u8, FormatError> {
         let at = self.at;
         let found = self.u8(name)?;
@@ -277,7 +276,7 @@ impl<'a, 't> Fields<'a, 't> {
         Ok(found)
     }
 
-    /// A length of two bytes that may be `limit` at the most.
+    /// A length of two bytes, of at most `limit`.
     pub fn short_limited(
         &mut self,
         name: &'static str,
@@ -289,7 +288,7 @@ impl<'a, 't> Fields<'a, 't> {
         Ok(found)
     }
 
-    /// A count of things of at least `each` bytes that follow: also limited by the bytes left.
+    /// A count of items of at least `each` bytes that follow; it is limited by the bytes left, too.
     pub fn count(
         &mut self,
         name: &'static str,
@@ -302,7 +301,7 @@ impl<'a, 't> Fields<'a, 't> {
         Ok(count)
     }
 
-    /// Refuses a number beyond its limit.
+    /// Fails if a number exceeds its limit.
     pub fn within(&self, at: usize, name: &str, found: u64, limit: u64) -> Result<(), FormatError> {
         if found <= limit {
             return Ok(());
@@ -365,7 +364,7 @@ impl<'a, 't> Fields<'a, 't> {
         self.zeros_to_end()
     }
 
-    /// The end of the structure: nothing may follow.
+    /// Fails if bytes are left.
     pub fn end(&self) -> Result<(), FormatError> {
         match self.left() {
             0 => Ok(()),
@@ -374,7 +373,7 @@ impl<'a, 't> Fields<'a, 't> {
     }
 }
 
-/// Takes a number of as few bytes as it needs from the front.
+/// Takes a variable-length number from the front.
 pub(super) fn varint(bytes: Input<'_>) -> IResult<Input<'_>, u64> {
     let wrong = || nom::Err::Error(Error::new(bytes, ErrorKind::TooLarge));
     let mut value = 0;
@@ -392,7 +391,7 @@ pub(super) fn varint(bytes: Input<'_>) -> IResult<Input<'_>, u64> {
     Err(if bytes.len() < 10 { nom::Err::Incomplete(nom::Needed::new(1)) } else { wrong() })
 }
 
-/// How many bytes such a number takes.
+/// Bytes of a number as a variable-length number.
 pub(super) fn varint_bytes(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
@@ -406,14 +405,14 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// Appends fields to a buffer; the encoders' side of [`Fields`].
+/// Appends fields to a buffer; the counterpart of [`Fields`] for encoders.
 #[derive(Default)]
 pub struct Writer {
     bytes: Vec<u8>,
 }
 
 impl From<Vec<u8>> for Writer {
-    /// Appends to what is there.
+    /// Appends to existing bytes.
     fn from(bytes: Vec<u8>) -> Writer {
         Writer { bytes }
     }
@@ -425,7 +424,7 @@ impl Writer {
         Writer { bytes: Vec::with_capacity(capacity) }
     }
 
-    /// How much has been written.
+    /// Number of bytes written.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -450,12 +449,12 @@ impl Writer {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// A length or count in two bytes; the caller has kept it below its limit.
+    /// A length or count in two bytes; the caller must have checked its limit.
     pub fn len16(&mut self, value: usize) {
         self.u16(u16::try_from(value).expect("a length within its limit"));
     }
 
-    /// A length or count in four bytes; the caller has kept it below its limit.
+    /// A length or count in four bytes; the caller must have checked its limit.
     pub fn len32(&mut self, value: usize) {
         self.u32(u32::try_from(value).expect("a length within its limit"));
     }
@@ -470,7 +469,7 @@ impl Writer {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// A number in as few bytes as it needs.
+    /// A variable-length number.
     pub fn varint(&mut self, value: u64) {
         let mut rest = value;
         while rest >= 0x80 {
@@ -485,7 +484,7 @@ impl Writer {
         self.bytes.extend_from_slice(&value.0);
     }
 
-    /// Bytes as they are.
+    /// Raw bytes.
     pub fn bytes(&mut self, value: &[u8]) {
         self.bytes.extend_from_slice(value);
     }
@@ -496,17 +495,17 @@ impl Writer {
         self.bytes.resize(to, 0);
     }
 
-    /// Replaces what stands at `at`.
+    /// Replaces the bytes at `at`.
     pub fn patch(&mut self, at: usize, value: &[u8]) {
         self.bytes[at..at + value.len()].copy_from_slice(value);
     }
 
-    /// What has been written.
+    /// The bytes written so far.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The buffer.
+    /// The bytes written.
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }

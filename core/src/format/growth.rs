@@ -1,27 +1,28 @@
-//! By how much leaves may grow when pending messages come to them: room that must be free until then.
+//! How much leaves may grow when pending messages reach them: space that must be free until then.
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
 use super::message::Kind;
 use crate::ids::Height;
 
-/// What an entry takes in a leaf besides its key and value, at the most: 64 bytes for an entry of a key section and a chunk.
+/// 64 bytes: the most that an entry takes in a leaf besides its key and value, for its entry in a key section and a
+/// chunk.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// Growth of leaves, as messages and as bytes: a message may take a leaf beyond the end of a block, however short it is. Messages
-/// for one leaf do that once.
+/// Growth of leaves, as a number of messages and of bytes. Each message may extend a leaf into another block, however
+/// short it is; messages for one leaf do so together at most once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Growth {
-    /// Messages that may need room in a leaf.
+    /// Messages that may make a leaf grow.
     pub messages: u64,
-    /// How many bytes more than in buffers they may take there.
+    /// Bytes that they may take there beyond their bytes in buffers.
     pub bytes: u64,
 }
 
 impl Growth {
-    /// Growth by one message: `key` and `value` are the bytes of its key and of its value or update, `made` the greatest length
-    /// to which an update fills a value up. A value leaves the room that it took in a buffer. A delete makes leaves no longer, nor does an update that only cuts
-    /// and adds.
+    /// Growth by one message: `key` and `value` are the bytes of its key and of its value or update; `made` is the
+    /// greatest length to which an update extends a value. A value frees its bytes in a buffer. A delete makes no leaf
+    /// grow, nor does an update that only trims and adds.
     pub fn of(kind: Kind, key: usize, value: usize, made: usize) -> Growth {
         let more = match kind {
             Kind::Insert => 0,
@@ -31,19 +32,19 @@ impl Growth {
         Growth { messages: 1, bytes: ENTRY_BYTES + (key + more) as u64 }
     }
 
-    /// Of messages for one child of a node of this height: at height 1 they come to one leaf.
+    /// The growth by messages for one child of a node of this height: at height 1 they reach a single leaf.
     pub fn at(self, height: Height) -> Growth {
         let most = if height == Height(1) { 1 } else { u64::MAX };
         Growth { messages: self.messages.min(most), ..self }
     }
 }
 
-/// What comes to leaves when all that is pending moves down, as far as they need room for it.
+/// The inflow: what leaves need when all pending messages are flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inflow {
-    /// Bytes of slices, or of messages that are not sealed yet. They divide leaves, which wastes parts of blocks.
+    /// Bytes of slices and of messages in open runs. They split leaves, which wastes parts of blocks.
     pub bytes: u64,
-    /// By how much leaves may grow.
+    /// How much leaves may grow.
     pub growth: Growth,
 }
 
@@ -96,7 +97,7 @@ impl Sub for Growth {
     type Output = Growth;
 
     fn sub(self, other: Growth) -> Growth {
-        // An image may state less than there is, which the checker finds.
+        // A corrupt image may state less than there is, which the checker finds.
         let messages = self.messages.saturating_sub(other.messages);
         Growth { messages, bytes: self.bytes.saturating_sub(other.bytes) }
     }

@@ -1,7 +1,7 @@
-//! Holds: checkpoints that are kept, each with the list of what died before it and after the hold before.
+//! Holds: kept checkpoints, each with the dead list between the previous hold and itself.
 //!
-//! The superblock has pointers to 16 pages of level 1, each of these to 80 of level 0, and each of these has 7 holds. A hold is put
-//! into the first place that is free; in what order holds were taken, their epochs say.
+//! The superblock has pointers to 16 pages of level 1. Each of these has pointers to 80 pages of level 0, and each of
+//! these has 7 holds. A new hold takes the first free place; the order of holds is that of their epochs.
 //!
 //! ```text
 //! of the superblock, 920 bytes
@@ -63,44 +63,44 @@ const KEPT: usize = 1;
 
 const _: () = assert!(BODY_AT + HOLDS_PER_PAGE * HOLD_BYTES <= BLOCK_SIZE);
 
-/// What the superblock says of holds.
+/// The superblock's fields on holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HoldsRoot {
-    /// How many are held.
+    /// Number of holds in state held.
     pub held: u32,
-    /// How many are being dropped.
+    /// Number of holds being dropped.
     pub going: u32,
-    /// The epoch of the newest one that is held; 0 if none is.
+    /// The epoch of the newest held one; 0 if there is none.
     pub newest: Epoch,
-    /// Blocks that are in use by holds alone.
+    /// Blocks that only holds use.
     pub blocks: u64,
-    /// What died since the newest hold, and is kept by one.
+    /// The dead list since the newest hold.
     pub dead: DeadList,
-    /// Pages of level 1.
+    /// Pointers to pages of level 1.
     pub pages: [Option<PagePointer>; HOLD_ROOTS],
 }
 
-/// What becomes of a hold.
+/// The state of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldState {
-    /// It keeps all that its checkpoint uses.
+    /// It keeps everything that its checkpoint uses.
     Held,
-    /// It is being dropped: it keeps nothing but what is on its list.
+    /// It is being dropped: it keeps only the extents on its list.
     Going,
 }
 
-/// A checkpoint that is kept.
+/// A kept checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// Whether it is being dropped.
     pub state: HoldState,
-    /// Whether its user keeps it: pruning leaves it.
+    /// Whether the user protects it: pruning leaves it then.
     pub kept: bool,
-    /// The number of the checkpoint.
+    /// The epoch of the checkpoint.
     pub epoch: Epoch,
     /// Its nonce.
     pub nonce: Nonce,
-    /// Its time.
+    /// Its wall time.
     pub wall: Time,
     /// Its allocation table.
     pub table: TableRoot,
@@ -112,21 +112,22 @@ pub struct Hold {
     pub next_ino: Ino,
     /// The MSN of the next message.
     pub next_msn: Msn,
-    /// What comes to leaves when all that is pending moves down.
+    /// The inflow of its pending messages.
     pub inflow: Inflow,
-    /// How many nodes it has.
+    /// Number of nodes.
     pub nodes: u64,
-    /// How large the volume was.
+    /// The size of the volume then, in blocks.
     pub image_blocks: u64,
-    /// How many blocks its trees and its table use.
+    /// Blocks of its nodes and of its allocation table.
     pub used_blocks: u64,
-    /// What died since the hold before; of one that is going, what is left to be looked at.
+    /// The dead list between the previous hold and this one. For a hold being dropped, the records still to be
+    /// processed.
     pub dead: DeadList,
-    /// Its name; empty if it is going.
+    /// Its name; empty while it is being dropped.
     pub name: String,
 }
 
-/// What a page has.
+/// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldsBody {
     /// Level 0.
@@ -138,13 +139,13 @@ pub enum HoldsBody {
 /// A page of holds, or of pointers to such pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldsPage {
-    /// Its place among the pages of its level.
+    /// Its index among the pages of its level.
     pub index: u64,
     /// Holds or pointers.
     pub body: HoldsBody,
 }
 
-/// Whether a hold may have this name: some UTF-8 without '/', '@' and control characters.
+/// Whether a hold may have this name: UTF-8 without '/', '@' and control characters, and not '.' or '..'.
 pub fn is_hold_name(name: &str) -> bool {
     let is_plain = |c: char| !c.is_control() && c != '/' && c != '@';
     (1..=NAME_BYTES).contains(&name.len())
@@ -186,7 +187,7 @@ impl HoldsRoot {
 }
 
 impl HoldsPage {
-    /// A page without anything.
+    /// An empty page.
     pub fn empty(level: u8, index: u64) -> HoldsPage {
         let body = match level {
             0 => HoldsBody::Holds(Default::default()),
@@ -200,7 +201,7 @@ impl HoldsPage {
         u8::from(matches!(self.body, HoldsBody::Pointers(_)))
     }
 
-    /// Whether there is nothing on it.
+    /// Whether the page is empty.
     pub fn is_empty(&self) -> bool {
         match &self.body {
             HoldsBody::Holds(holds) => holds.iter().all(Option::is_none),

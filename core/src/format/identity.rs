@@ -1,5 +1,5 @@
-//! The identity block: what a prober reads, at a fixed place, rewritten only when it is tuned, or says
-//! that an error was met.
+//! The identity block: found by probers at a fixed place. It is rewritten only to change label, UUID or size, or to set
+//! or clear the error flag.
 //!
 //! ```text
 //!   0  seal            72   epoch 0, nonce 0
@@ -28,7 +28,7 @@ use crate::ids::{BLOCK_SIZE, BlockNr, Epoch, Nonce, VolumeId};
 pub const IDENTITY_AT: u64 = 64 << 10;
 const ERROR_MET: u32 = 1;
 
-/// Who an image is, and where its superblocks are.
+/// The identity of an image, and the places of its superblocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The internal volume id.
@@ -45,9 +45,9 @@ pub struct Identity {
     pub log_units: u64,
     /// The incompatible features.
     pub incompatible: u64,
-    /// Where the space map is.
+    /// The segments of the space map.
     pub map: Segments,
-    /// Whether a read failed, or bytes did not verify, since the last check that found nothing wrong.
+    /// Whether a read failed, or bytes did not verify, since the last check without findings.
     pub error_met: bool,
 }
 

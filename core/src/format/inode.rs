@@ -41,15 +41,15 @@ const TRAILER_PARENT: u8 = 2;
 const PERMISSIONS: u32 = 0o7777;
 /// The flag of a file that may have holes.
 pub const SPARSE: u32 = 1;
-/// Where the flags stand in an inode.
+/// Offset of the flags in an inode.
 pub const FLAGS_AT: usize = 20;
-/// Where the link count stands in an inode.
+/// Offset of the link count in an inode.
 pub const LINKS_AT: usize = 16;
-/// Where the size stands.
+/// Offset of the size in an inode.
 pub const SIZE_AT: usize = 24;
-/// Where the counters of a directory stand in its inode.
+/// Offset of the metadata sum of a directory in its inode.
 pub const META_SUM_AT: usize = 104;
-/// The second of them.
+/// Offset of the data sum of a directory in its inode.
 pub const DATA_SUM_AT: usize = 112;
 /// Bytes of a zone reference.
 pub const ZONE_REF_BYTES: usize = 24;
@@ -123,10 +123,10 @@ impl FileType {
     }
 }
 
-/// Where the reference to a directory's zone stands.
+/// The place of the reference to a directory's zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// The zone that holds the reference.
+    /// The zone that has the reference.
     pub zone: ZoneId,
     /// The directory's name there.
     pub name: Vec<u8>,
@@ -135,7 +135,7 @@ pub struct Parent {
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// What it is.
+    /// Its type.
     pub kind: FileType,
     /// The permission bits, 07777.
     pub perm: u32,
@@ -143,13 +143,13 @@ pub struct Inode {
     pub uid: u32,
     /// The owning group.
     pub gid: u32,
-    /// How many names lead to it; for a directory 2 and its subdirectories.
+    /// Number of names; for a directory 2 and its subdirectories.
     pub links: u32,
-    /// The length of a file or of a link's target, in bytes; 0 for all others.
+    /// The length of a file or of a symbolic link's target, in bytes; 0 for all others.
     pub size: u64,
-    /// Its number.
+    /// Its inode number.
     pub ino: Ino,
-    /// The zone of a file's blocks.
+    /// The zone of a file's blocks, if it has one.
     pub data_zone: Option<ZoneId>,
     /// Last read.
     pub accessed: Time,
@@ -163,27 +163,27 @@ pub struct Inode {
     pub device: (u32, u32),
     /// The target of a symbolic link; empty for all others.
     pub target: Vec<u8>,
-    /// For the root of a directory's zone: where the reference to the zone is.
+    /// For the root of a directory's zone, the place of the reference to the zone.
     pub parent: Option<Parent>,
     /// Whether a regular file may have holes.
     pub sparse: bool,
-    /// What stands below a directory in its zone.
+    /// The sums of everything below a directory in its zone.
     pub sums: Sums,
 }
 
-/// Whether a zone reference may have siblings.
+/// Whether a zone may have several references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
     /// The only reference to its zone.
     Own,
-    /// One of several, on purpose: a hard link.
+    /// One of several references: a hard link.
     Link,
 }
 
-/// The entry that points to a zone.
+/// A reference to a zone, as an entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneRef {
-    /// Whether it may have siblings.
+    /// Whether the zone may have several references.
     pub link: LinkKind,
     /// The type of the zone's root.
     pub kind: FileType,
@@ -196,9 +196,9 @@ pub struct ZoneRef {
 /// A value of the metadata index under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaValue {
-    /// An inode that stands here.
+    /// An inode stored here.
     Inode(Inode),
-    /// A reference to a zone whose root is the inode.
+    /// A reference to a zone whose root has the inode.
     ZoneRef(ZoneRef),
 }
 
@@ -305,7 +305,7 @@ impl Inode {
         })
     }
 
-    /// The length of its value.
+    /// The length of its encoding.
     pub fn encoded_len(&self) -> usize {
         let parent = self.parent.as_ref().map_or(0, |parent| 8 + parent.name.len());
         INODE_BYTES + parent + self.target.len()

@@ -1,4 +1,4 @@
-//! The head of an internal node: its children, and where the messages for them are.
+//! The head of an internal node: its children, and the places of the messages for them.
 //!
 //! ```text
 //!   0  seal            72
@@ -57,25 +57,25 @@ use super::run::{MESSAGE_BYTES, RUN_HEADER_BYTES, SLICE_HEADER};
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
-/// Bytes of one in the head, besides its key.
+/// Bytes of a child in the head, besides its pivot.
 pub(crate) const CHILD_BYTES: usize = 30;
 const SECTION_BYTES: usize = 52;
 /// Everything before the bounds.
 const HEAD_BYTES: usize = 112;
-/// The least that a slice takes in the head, and the most besides its first key and its filter: its step, gap, length,
-/// messages, MSN, growing messages and bytes, its hash, and the length of the key.
+/// The least and the most bytes of a slice in the head, besides its first key and its filter: step, gap, length,
+/// messages, MSN, growing messages and bytes, hash, and the length of the key.
 const SLICE_MIN: usize = 7 + 32 + 2;
 const SLICE_MAX: usize = 2 + 4 + 4 + 4 + 9 + 4 + 7 + 32 + 2;
-/// What a slice takes in the head and the run, besides its first key, and what its messages take there.
+/// Bytes of a slice in head and run, besides its first key, its filter and its messages.
 pub(crate) const SLICE_COST: usize = SLICE_MAX + SLICE_HEADER;
-/// Bytes of one in the head.
+/// Bytes of a run in the head, without its slices.
 pub(crate) const RUN_BYTES: usize = 64 + SECTION_BYTES + 8;
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
 
 /// An edge to a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildRef {
-    /// The child's name.
+    /// The child's id.
     pub id: NodeId,
     /// Messages for the child in runs before this one have been flushed.
     pub first_run: RunSeq,
@@ -83,14 +83,14 @@ pub struct ChildRef {
     pub pivot: Key,
 }
 
-/// Where messages are within a run.
+/// A section of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SectionRef {
     /// Offset from the start of the run; 0 if there are no messages.
     pub offset: u32,
     /// Length in bytes.
     pub bytes: u32,
-    /// How many messages.
+    /// Number of messages.
     pub count: u32,
     /// The greatest MSN among them.
     pub greatest: Msn,
@@ -98,23 +98,22 @@ pub struct SectionRef {
     pub hash: Hash,
 }
 
-/// Messages of a run for one child: all of them, or a part.
+/// A slice: some or all messages of a run for one child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceRef {
-    /// The place of its child among those of the node.
+    /// The index of its child in the node.
     pub child: u16,
-    /// No message in it has a lesser key, none of the slice before it a key that is not; empty for the first
-    /// slice of the child.
+    /// A lower bound of its keys, above all keys of the slice before it; empty for the first slice of the child.
     pub first: Key,
-    /// By how much they may make leaves longer.
+    /// How much its messages may make leaves grow.
     pub growth: Growth,
-    /// Where they are.
+    /// Its section.
     pub section: SectionRef,
-    /// Where among the filters of the run it stands which keys they may be for.
+    /// The range of its filter in the run's filters.
     pub filter: Range<u32>,
 }
 
-/// Slices of a run, one behind another, whose first keys and filters are in memory that they share.
+/// Slices of a run in order. First keys share one allocation, and filters another.
 #[derive(Default)]
 pub struct SliceList {
     slices: Vec<SliceRef>,
@@ -124,12 +123,12 @@ pub struct SliceList {
     filters: Vec<u8>,
 }
 
-/// A run of the node.
+/// A run, as the head lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRef {
     /// Its sequence number; greater is younger.
     pub seq: RunSeq,
-    /// Where it is.
+    /// Its extent.
     pub extent: Extent,
     /// Its length in bytes.
     pub bytes: u32,
@@ -139,16 +138,16 @@ pub struct RunRef {
     pub header_hash: Hash,
     /// Its range messages.
     pub ranges: SectionRef,
-    /// Its point messages, in the order of children, those for one child in the order of keys.
+    /// Its slices of point messages, in the order of children, and for each child in key order.
     pub slices: Vec<SliceRef>,
-    /// The filters of all of them.
+    /// The filters of all slices.
     pub filters: Bytes,
 }
 
 /// The head of an internal node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InternalHead {
-    /// The node's name.
+    /// The node's id.
     pub id: NodeId,
     /// The tree that it belongs to.
     pub tree: TreeId,
@@ -217,7 +216,7 @@ impl InternalHead {
         Ok((seal, InternalHead { id, tree, height, write_seq, next_run, bounds, children, runs }))
     }
 
-    /// How many bytes it takes; places count as many wherever they are.
+    /// Bytes of the head; they do not depend on the places of runs.
     pub fn encoded_bytes(&self) -> usize {
         let bounds =
             3 + self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| 2 + hi.len());
@@ -234,7 +233,7 @@ impl InternalHead {
 
     /// The head's bytes, and the hash in its seal.
     pub fn encode(&self, birth: Birth) -> (Vec<u8>, Hash) {
-        // It is going to be padded to whole blocks.
+        // The capacity leaves room for padding to whole blocks.
         let mut w = Writer::with_capacity(self.encoded_bytes().next_multiple_of(BLOCK_SIZE));
         Seal::open(&mut w, Magic::Internal, birth);
         w.u64(self.id.0);
@@ -308,7 +307,7 @@ fn decode_children(
 }
 
 impl SliceList {
-    /// Adds a slice, whose filter `filter` appends to those before it.
+    /// Adds a slice; `filter` appends its filter to those of earlier slices.
     pub fn push(
         &mut self,
         child: u16,
@@ -446,7 +445,8 @@ impl RunRef {
         let mut before = None;
         self.slices.iter().map(move |slice| {
             let SectionRef { offset, bytes, count, greatest, hash } = &slice.section;
-            // Children never go back: an encoder that lists one in front writes step 0, and the checker finds keys of another child.
+            // Children are in order. If an encoder listed them in another order, it would write step 0, and the checker
+            // finds keys of another child.
             let step = u64::from(slice.child.saturating_sub(before.unwrap_or(0)));
             let gap = u64::from(offset.saturating_sub(end));
             end = offset.saturating_add(*bytes);
@@ -492,7 +492,8 @@ impl SectionRef {
         Ok(section)
     }
 
-    /// What stands in a run of `run_bytes` bytes some bytes behind byte `end`; its hash comes later.
+    /// Reads a section whose offset is given as a gap after byte `end` of a run of `run_bytes` bytes. Its hash is read
+    /// later.
     fn decode_short(
         f: &mut Fields<'_, '_>,
         end: u64,

@@ -8,8 +8,7 @@ use bytes::Bytes;
 use super::fields::{Fields, FormatError, Writer};
 use super::limits::KEY_MAX;
 
-/// A key of a tree, cheap to clone. What stands in a tree has at most [`KEY_MAX`] bytes; one that is asked
-/// for may be longer.
+/// A key of a tree, cheap to clone. Stored keys have at most [`KEY_MAX`] bytes; keys that are looked up may be longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Bytes);
 
@@ -24,7 +23,7 @@ impl Key {
         Key::new(Bytes::copy_from_slice(bytes))
     }
 
-    /// Its first bytes as a number that is ordered as keys are.
+    /// The first eight bytes as a number with the same order as keys.
     pub fn head(key: &[u8]) -> u64 {
         match key.first_chunk() {
             Some(first) => u64::from_be_bytes(*first),
@@ -45,7 +44,7 @@ impl Key {
         Ok(Key::copied(Key::decode_bytes(f, name)?))
     }
 
-    /// The same without a copy.
+    /// As `decode`, without a copy.
     pub(super) fn decode_bytes<'f>(
         f: &mut Fields<'f, '_>,
         name: &'static str,
@@ -76,7 +75,7 @@ impl Borrow<[u8]> for Key {
 /// The keys that a node is responsible for: `[lo, hi)`. No `hi` means no end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The least key that may stand in the node.
+    /// The least key that may be in the node.
     pub lo: Key,
     /// The least key beyond it.
     pub hi: Option<Key>,
@@ -93,7 +92,7 @@ impl Bounds {
         self.hi.as_ref().is_none_or(|hi| *key < **hi)
     }
 
-    /// The keys that lie in both, if there are any.
+    /// The intersection of both, which may be empty.
     pub fn within(&self, other: &Bounds) -> Bounds {
         let hi = self.hi.iter().chain(&other.hi).min();
         Bounds { lo: self.lo.clone().max(other.lo.clone()), hi: hi.cloned() }
@@ -124,11 +123,11 @@ impl Bounds {
     }
 }
 
-/// What is expected of a key that [`is_greater`].
+/// The text of errors for keys that are not [`is_greater`].
 pub(super) const GREATER_KEY: &str = "a greater key, with its prefix shared";
 
-/// Whether a key of the first `shared` bytes of the one before it and `suffix` is greater, and shares as much
-/// as it can.
+/// Whether the key of the first `shared` bytes of `before` and `suffix` is greater than `before`, and shares the
+/// longest possible prefix with it.
 pub(super) fn is_greater(before: &[u8], shared: usize, suffix: &[u8]) -> bool {
     match (before.get(shared), suffix.first()) {
         (Some(before), Some(now)) => now > before,

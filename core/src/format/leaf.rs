@@ -30,9 +30,9 @@
 //! first key      its length, a short number, and the key; not for the first basement
 //! ```
 //!
-//! Where parts stand follows from their lengths, and first keys are cut short: heads of leaves are what most cold lookups read,
-//! and should take a block. The padding lets a writer know how long the head will be before it knows what is in it, so that it can
-//! make basements end where blocks do.
+//! The offsets of parts follow from their lengths, and first keys are shortened: heads of leaves are most of what cold
+//! lookups read, and should take one block. With the padding, a writer can fix the length of the head before its
+//! content is known, so that it can make basements end at block boundaries.
 
 use std::ops::Range;
 
@@ -42,50 +42,51 @@ use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
-/// Bytes of a basement in the head besides its first key, at the least and at the most.
+/// The least and the most bytes of a basement in the head, besides its first key.
 const BASEMENT_MIN: usize = 35;
 pub(crate) const BASEMENT_MAX: usize = 46;
-/// The most zeros behind the basements.
+/// The most zeros after the basements.
 pub const HEAD_PADDING_MAX: usize = 255;
 
 /// One basement in the directory of a leaf's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BasementRef<'h> {
-    /// Where its key section starts, in bytes from the start of the leaf.
+    /// Byte offset of its key section in the leaf.
     pub offset: u32,
     /// The length of its key section.
     pub bytes: u32,
-    /// Where its small chunks start, in bytes from the start of the leaf.
+    /// Byte offset of its small chunks in the leaf.
     pub small_at: u32,
     /// The length of its small chunks.
     pub small: u32,
-    /// How many entries it holds.
+    /// Number of entries.
     pub entries: u32,
     /// The hash of its key section.
     pub hash: Hash,
-    /// No key in it is less, and all keys of the basement before it are; for the first basement, the leaf's lower bound.
+    /// A lower bound of its keys, above all keys of the basement before it; for the first basement, the leaf's lower
+    /// bound.
     pub first: &'h [u8],
 }
 
 impl BasementRef<'_> {
-    /// Where its key section is, in bytes from the start of the leaf.
+    /// The byte range of its key section in the leaf.
     pub fn keys(&self) -> Range<u32> {
         self.offset..self.offset + self.bytes
     }
 
-    /// Where its small chunks are, in bytes from the start of the leaf.
+    /// The byte range of its small chunks in the leaf.
     pub fn chunks(&self) -> Range<u32> {
         self.small_at..self.small_at + self.small
     }
 }
 
-/// The directory of a leaf's head: its basements, in key order. There are many, and most of what a cache holds of leaves: what
-/// is of fixed length stands in one piece of memory, and all first keys in another.
+/// The directory of a leaf's head: its basements, in key order. Directories are most of what the cache holds of leaves.
+/// So fields of fixed length are in one allocation, and all first keys in another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Basements {
     fixed: Vec<Fixed>,
     firsts: Vec<u8>,
-    /// Where each first key ends, which begins where the one before it ends.
+    /// The end of each first key; the next one begins there.
     ends: Vec<u32>,
 }
 
@@ -101,23 +102,23 @@ struct Fixed {
 }
 
 impl Basements {
-    /// None, with room for so many, whose first keys have so many bytes together.
+    /// An empty directory with room for `count` basements, whose first keys have `firsts` bytes in total.
     pub fn with_capacity(count: usize, firsts: usize) -> Basements {
         let (fixed, ends) = (Vec::with_capacity(count), Vec::with_capacity(count));
         Basements { fixed, firsts: Vec::with_capacity(firsts), ends }
     }
 
-    /// How many there are.
+    /// Number of basements.
     pub fn len(&self) -> usize {
         self.fixed.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no basements.
     pub fn is_empty(&self) -> bool {
         self.fixed.is_empty()
     }
 
-    /// Adds one behind all others.
+    /// Appends a basement.
     pub fn push(&mut self, basement: BasementRef<'_>) {
         let BasementRef { offset, bytes, small_at, small, entries, hash, first } = basement;
         self.firsts.extend_from_slice(first);
@@ -126,37 +127,37 @@ impl Basements {
         self.fixed.push(Fixed { offset, bytes, small_at, small, entries, hash });
     }
 
-    /// The first key of basement `at`, which there is.
+    /// The first key of basement `at`; panics if there is none.
     pub fn first(&self, at: usize) -> &[u8] {
         let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.firsts[start as usize..self.ends[at] as usize]
     }
 
-    /// Basement `at`, if there is one.
+    /// Basement `at`, if it exists.
     pub fn get(&self, at: usize) -> Option<BasementRef<'_>> {
         let Fixed { offset, bytes, small_at, small, entries, hash } = *self.fixed.get(at)?;
         let first = self.first(at);
         Some(BasementRef { offset, bytes, small_at, small, entries, hash, first })
     }
 
-    /// Basement `at`, which there is.
+    /// Basement `at`; panics if there is none.
     pub fn at(&self, at: usize) -> BasementRef<'_> {
         self.get(at).expect("a basement that there is")
     }
 
-    /// The last one.
+    /// The last basement.
     pub fn last(&self) -> Option<BasementRef<'_>> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// All of them, in order.
+    /// All basements, in order.
     pub fn iter(
         &self,
     ) -> impl DoubleEndedIterator<Item = BasementRef<'_>> + ExactSizeIterator + Clone {
         (0..self.len()).map(|at| self.at(at))
     }
 
-    /// How many begin before `key`, or with it where that `counts`.
+    /// Number of basements whose first key is less than `key`; if `counts`, or equal to it.
     pub fn before(&self, key: &[u8], counts: bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -170,7 +171,7 @@ impl Basements {
         low
     }
 
-    /// How many bytes of memory they take.
+    /// Memory, in bytes.
     pub fn memory(&self) -> usize {
         self.fixed.capacity() * size_of::<Fixed>()
             + self.firsts.capacity()
@@ -186,13 +187,13 @@ impl<'h> FromIterator<BasementRef<'h>> for Basements {
     }
 }
 
-/// Whether so many bytes of key sections stand together in front of so many bytes of small chunks. A lookup
-/// then reads twice, but a scan of keys passes over what is more than sixteen times as much.
+/// Whether all key sections, of `keys` bytes, are stored together before all small chunks, of `small` bytes. A lookup
+/// then reads twice, but a scan of keys skips more than sixteen times as many bytes.
 pub fn stand_together(keys: u64, small: u64) -> bool {
     16 * keys < small
 }
 
-/// Where key sections and small chunks stand, one basement after another.
+/// The offsets of key sections and small chunks, one basement after another.
 pub struct Places {
     keys_at: u32,
     small_at: u32,
@@ -200,8 +201,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// Behind a head of so many bytes; each basement has a length of its key section, and one of its small chunks. There
-    /// are none if they reached too far.
+    /// Offsets after a head of `head_bytes` bytes. Each basement is given by the lengths of its key section and of its
+    /// small chunks. `None` if an offset would exceed 32 bits.
     pub fn behind(head_bytes: u32, basements: impl Iterator<Item = (u32, u32)>) -> Option<Places> {
         let add = |(keys, small), (of_keys, of_small)| {
             (keys + u64::from(of_keys), small + u64::from(of_small))
@@ -212,12 +213,12 @@ impl Places {
         Some(Places { keys_at: head_bytes, small_at, together: stand_together(keys, small) })
     }
 
-    /// Whether all key sections stand together.
+    /// Whether all key sections are stored together.
     pub fn are_together(&self) -> bool {
         self.together
     }
 
-    /// Where the key section and the small chunks of the next basement start.
+    /// The offsets of the key section and of the small chunks of the next basement.
     pub fn next(&mut self, keys: u32, small: u32) -> (u32, u32) {
         if self.together {
             let places = (self.keys_at, self.small_at);
@@ -231,22 +232,21 @@ impl Places {
     }
 }
 
-/// What decides how long a basement is in the head: the lengths of its key section, of its small chunks, and of its first
-/// key, and its entries.
+/// The values that determine the length of a basement in the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BasementSize {
     /// The length of its key section.
     pub bytes: u32,
     /// The length of its small chunks.
     pub small: u32,
-    /// How many entries it holds.
+    /// Number of entries.
     pub entries: u32,
     /// The length of its first key.
     pub first: usize,
 }
 
 impl BasementSize {
-    /// How long it is in the head.
+    /// The length of the basement in the head.
     fn encoded_bytes(&self, is_first: bool) -> usize {
         let BasementSize { bytes, small, entries, first } = *self;
         let numbers: usize = [bytes, small, entries].map(|n| varint_bytes(n.into())).iter().sum();
@@ -258,7 +258,7 @@ impl BasementSize {
 /// The head of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafHead {
-    /// The leaf's name.
+    /// The leaf's id.
     pub id: NodeId,
     /// The tree that it belongs to.
     pub tree: TreeId,
@@ -270,17 +270,17 @@ pub struct LeafHead {
     pub bounds: Bounds,
     /// Its basements, in key order.
     pub basements: Basements,
-    /// Zeros behind them.
+    /// Number of zeros after the basements.
     pub padding: u8,
 }
 
 impl LeafHead {
-    /// Where the last small chunk ends, in bytes from the start of the leaf.
+    /// Byte offset of the end of the last small chunk in the leaf.
     pub fn parts_end(&self, head_bytes: u32) -> u32 {
         self.basements.last().map_or(head_bytes, |last| last.chunks().end)
     }
 
-    /// Whether all key sections stand together behind the head.
+    /// Whether all key sections are stored together after the head.
     pub fn is_together(&self) -> bool {
         let sum =
             |of: fn(&Fixed) -> u32| self.basements.fixed.iter().map(|at| u64::from(of(at))).sum();
@@ -308,7 +308,7 @@ impl LeafHead {
         }
         let leaf_bytes = f.limited("leaf length", LEAF_MAX)? as u32;
         let bounds = Bounds::decode(&mut f)?;
-        // All that is left are basements.
+        // The rest of the head are basements.
         let firsts = bounds.lo.len() + f.left().saturating_sub(count * BASEMENT_MIN);
         let mut basements = Basements::with_capacity(count, firsts);
         let mut at = u64::from(head_bytes);
@@ -364,7 +364,7 @@ impl LeafHead {
         Ok((seal, LeafHead { id, tree, write_seq, leaf_bytes, bounds, basements, padding }))
     }
 
-    /// How long the head will be, without padding.
+    /// The length of the head without padding.
     pub fn encoded_bytes(bounds: &Bounds, basements: impl Iterator<Item = BasementSize>) -> usize {
         let hi = bounds.hi.as_ref().map_or(0, |hi| 2 + hi.len());
         let basements = basements.enumerate();

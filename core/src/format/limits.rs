@@ -1,12 +1,12 @@
-//! Every limit of the format, in one place. A reader refuses what lies beyond.
+//! All limits of the format. A reader refuses what exceeds them.
 
 use crate::ids::{Ino, ZoneId};
 
 /// The version of the format that this code reads and writes.
 pub const FORMAT_VERSION: u32 = 20;
-/// The first zone id that may be given out: below it are the zones of the root and of the orphans.
+/// The first zone id for allocation; lower ids are the zones of the root and of the orphans.
 pub const FIRST_ZONE: ZoneId = ZoneId(2);
-/// The first inode number that may be given out: below it are those of the root and of the orphan directory.
+/// The first inode number for allocation; lower ones are those of the root and of the orphan directory.
 pub const FIRST_INO: Ino = Ino(3);
 /// The longest key of either tree, in bytes.
 pub const KEY_MAX: usize = 1024;
@@ -14,7 +14,7 @@ pub const KEY_MAX: usize = 1024;
 pub const VALUE_MAX: usize = 64 * 1024;
 /// The longest update in a log record, in bytes.
 pub const UPDATE_MAX: usize = 1 << 20;
-/// The bytes of a block of a file: the longest value of the data index.
+/// The bytes of a file block: the longest value of the data index.
 pub const FILE_BLOCK: usize = 4096;
 /// Small values share chunks of at most this many bytes.
 pub const SMALL_CHUNK_MAX: usize = 16 * 1024;
@@ -22,10 +22,9 @@ pub const SMALL_CHUNK_MAX: usize = 16 * 1024;
 pub const NAME_MAX: usize = 255;
 /// The longest name of an extended attribute, in bytes.
 pub const XATTR_NAME_MAX: usize = 255;
-/// The most bytes that the names of an object's extended attributes take, with a zero behind each, as they are
-/// listed.
+/// The most bytes of the names of an object's extended attributes in a listing, each followed by a zero byte.
 pub const XATTR_NAMES_MAX: usize = 64 * 1024;
-/// The most bytes that an object's extended attributes take, names and values.
+/// The most bytes of an object's extended attributes, names and values.
 pub const XATTRS_MAX: usize = 16 << 20;
 /// The longest target of a symbolic link, in bytes.
 pub const SYMLINK_MAX: usize = 4095;
@@ -33,25 +32,25 @@ pub const SYMLINK_MAX: usize = 4095;
 pub const FILE_MAX: u64 = i64::MAX as u64;
 /// The longest volume label, in bytes.
 pub const LABEL_MAX: usize = 64;
-/// Superblock slots in the ring: half of them in each of two places.
+/// 32 slots in the superblock ring: half of them in each of two places.
 pub const SUPERBLOCK_SLOTS: u32 = 32;
-/// Pages of holds that a superblock names: they have pointers to pages of holds.
+/// 16 pages of level 1 that a superblock refers to; they have pointers to pages of holds.
 pub const HOLD_ROOTS: usize = 16;
 /// Holds on a page.
 pub const HOLDS_PER_PAGE: usize = 7;
-/// The most holds: those of 80 pages for each that the superblock names.
+/// The most holds: 80 pages for each page of level 1.
 pub const HOLDS_MAX: usize = HOLD_ROOTS * 80 * HOLDS_PER_PAGE;
 /// The most records on a page of a dead list.
 pub const DEAD_PER_PAGE: usize = 98;
 /// The most segments of a space map.
 pub const SEGMENTS_MAX: usize = 32;
-/// The most ranges that a superblock names to be pruned.
+/// The most prune ranges in a superblock.
 pub const PRUNES_MAX: usize = 8;
-/// The longest bound of such a range, in bytes.
+/// The longest bound of a prune range, in bytes.
 pub const PRUNE_KEY_MAX: usize = 64;
 /// The smallest and greatest node size, in bytes.
 pub const NODE_SIZE: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
-/// The most bytes that keys, with their prefixes, and small values of all messages of a node take.
+/// The most bytes of keys (with their prefixes) and small values in all messages of a node.
 pub const MESSAGES_MAX: usize = 3 << 29;
 /// The smallest and greatest leaf size, in bytes.
 pub const LEAF_SIZE: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
@@ -65,9 +64,9 @@ pub const RUNS_MAX: usize = 64;
 pub const SLICES_MAX: usize = u16::MAX as usize;
 /// The longest head of a node, in bytes.
 pub const HEAD_MAX: usize = 64 << 20;
-/// The longest leaf, in bytes: a leaf of the greatest size and one batch of messages more.
+/// The longest leaf, in bytes: a leaf of the greatest size and one more batch of messages.
 pub const LEAF_MAX: usize = 256 << 20;
-/// The most bytes that the keys of one part of a node take, with their prefixes.
+/// The most bytes of the keys of one part of a node, with their prefixes.
 pub const KEYS_MAX: usize = 128 << 20;
 /// The longest part of a node (key section, slice, range section), in bytes.
 pub const PART_MAX: usize = 128 << 20;
@@ -87,7 +86,7 @@ pub const LOG_BYTES_MIN: u64 = 64 << 10;
 pub const NODES_END: u64 = 1 << 48;
 /// Zone ids, inode numbers, MSNs, epochs and the numbers of log groups are less than this.
 pub const NUMBERS_END: u64 = 1 << 62;
-/// The most pending messages that may need room in leaves, and the most bytes that they may need there.
+/// The limit of pending messages that may make leaves grow, and of the bytes of that growth.
 pub const INFLOW_MAX: u64 = 1 << 60;
 /// The most messages in one log record.
 pub const RECORD_MESSAGES_MAX: u32 = 1 << 20;
@@ -99,7 +98,7 @@ pub const PLAN_VERSION: u32 = 1;
 pub const PLAN_TEXT_MAX: usize = 16 << 20;
 /// The most changes of a plan.
 pub const PLAN_CHANGES_MAX: u64 = 1 << 30;
-/// The most fixed places that the hashes of a plan are taken of, and the most blocks that they have together.
+/// The most fixed places that a plan hashes.
 pub const PLAN_PLACES_MAX: usize = 4;
-/// See above.
+/// The most blocks in these places together.
 pub const PLAN_PLACES_BLOCKS_MAX: u64 = 1 << 21;

@@ -29,10 +29,11 @@
 //! 48  messages             each: tree 1, kind 1, key length 2, second length 4, key, second
 //! ```
 //!
-//! The second part is the value of an insert, nothing for a delete, the upper bound of a range delete, an
-//! update (which adds to nothing in the data index: there it may be carried out twice), and for an unbound entry how many inserts it stands for, as four bytes: one to its key and to each of
-//! the keys that follow when the last eight bytes count up. Their values are where the bindings say.
-//! Messages take MSNs from the LSN on: an unbound entry as many as it stands for, any other one.
+//! The second part is the value of an insert; empty for a delete; the upper bound of a range delete; or an update. (An
+//! update of the data index has no adds: a recovery may apply it twice.) For an unbound entry, it is the number of its
+//! inserts, as four bytes. They are to the entry's key and to the following keys, whose last eight bytes count up. The
+//! bindings have the places of their values. Messages take MSNs from the LSN on: an unbound entry takes as many as it
+//! has inserts, any other message takes one.
 
 use std::ops::Range;
 
@@ -54,7 +55,7 @@ const LENGTH_AT: usize = 92;
 const RECORD_HEADER: usize = 48;
 const MESSAGE_HEADER: usize = 8;
 
-/// What an operation was, for people; replay needs only its messages.
+/// The operation of a record, for display; replay needs only the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -111,7 +112,7 @@ impl Op {
         self as u16 + 1
     }
 
-    /// Whether nothing that one could see changes.
+    /// Whether the operation changes nothing that users see.
     pub fn is_hidden(self) -> bool {
         matches!(self, Op::Reap | Op::SplitZone | Op::MergeZone)
     }
@@ -144,25 +145,25 @@ impl Op {
     }
 }
 
-/// A message of a record, as it stood before injection.
+/// A message of a record, as it was before injection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordMessage {
-    /// To one key.
+    /// A message to one key.
     Point(TreeId, Key, Action),
     /// A range delete of `[lo, hi)`.
     RangeDelete(TreeId, Key, Key),
-    /// Unbound inserts to so many consecutive blocks of the data index, of which this is the first.
+    /// Unbound inserts to this number of consecutive blocks of the data index, from this key on.
     Unbound(Key, u32),
 }
 
-/// One operation: all of it, or nothing.
+/// One operation, replayed atomically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The MSN of its first message.
     pub lsn: Lsn,
-    /// What it was.
+    /// Its operation.
     pub op: Op,
-    /// When it happened.
+    /// Its wall time.
     pub wall: Time,
     /// The next free zone id after it.
     pub next_zone: ZoneId,
@@ -172,15 +173,15 @@ pub struct Record {
     pub messages: Vec<RecordMessage>,
 }
 
-/// Records that become durable together, or not at all.
+/// Records that become durable together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Its number; one more than that of the group before it.
     pub number: u64,
-    /// The last group whose flush had returned when this one was written.
+    /// The number of the last group whose flush had returned when this one was written.
     pub flushed: u64,
-    /// The nonce of the epoch before: proof, to whoever has only that epoch's superblock, that the
-    /// group is what it seems and not a user's data.
+    /// The nonce of the previous epoch. It proves to a reader that has only that epoch's superblock that this is a
+    /// group, and not a user's data.
     pub nonce_before: Nonce,
     /// The LSN of its first record.
     pub first_lsn: Lsn,
@@ -188,12 +189,12 @@ pub struct Group {
     pub next_lsn: Lsn,
     /// Its records, oldest first.
     pub records: Vec<Record>,
-    /// Where the values of their unbound entries are.
+    /// The places of the values of their unbound entries.
     pub bindings: Vec<Binding>,
 }
 
-/// The length of the group that begins with these bytes, if they look like the start of one.
-/// Nothing is verified: the caller reads as many bytes and decodes them.
+/// The length of the group that starts with these bytes, if they look like a group's header. Nothing is verified: the
+/// caller reads that many bytes and decodes them.
 pub fn group_length(header: &[u8]) -> Option<usize> {
     let length = header.get(LENGTH_AT..LENGTH_AT + 4)?.try_into().ok()?;
     let length = u32::from_le_bytes(length) as usize;
@@ -253,7 +254,7 @@ impl Group {
     }
 }
 
-/// Parses the bindings; they must bind every unbound entry of the records, and nothing else.
+/// Reads the bindings; they must bind every unbound entry of the records, and nothing else.
 fn decode_bindings(
     f: &mut Fields<'_, '_>,
     group: &Bytes,
@@ -281,7 +282,7 @@ impl Record {
         Lsn(self.lsn.0.wrapping_add(self.width()))
     }
 
-    /// How many MSNs its messages take.
+    /// Number of MSNs of its messages.
     pub fn width(&self) -> u64 {
         self.messages.iter().map(RecordMessage::width).sum()
     }
@@ -310,20 +311,20 @@ impl Record {
         RECORD_HEADER + lengths.sum::<usize>()
     }
 
-    /// What looks like records in a group that does not verify. One that cannot be parsed is skipped, if its length leads to
-    /// another place in the group.
+    /// Decodes records of a group that does not verify. A record that cannot be decoded is skipped, if its length leads
+    /// to a later place in the group.
     pub fn legible(group: &Bytes) -> impl Iterator<Item = Record> {
         Record::pieces(group)
             .filter_map(|piece| Record::decode_alone(&group.slice(piece), None).ok())
     }
 
-    /// Where records are in a group that may not verify, as far as one's length leads to the next.
+    /// The byte ranges of records in a group that may not verify, as far as the lengths lead from one to the next.
     pub fn pieces(group: &Bytes) -> impl Iterator<Item = Range<usize>> {
         let mut at = GROUP_HEADER_BYTES;
         std::iter::from_fn(move || {
             let length = group.get(at..at + 4)?.try_into().expect("four bytes");
             let length = u32::from_le_bytes(length) as usize;
-            // No byte is looked at twice, whatever a record says that it holds.
+            // Ranges do not overlap, whatever length a record states.
             let end = group.len().min(at + length);
             let piece = (length >= RECORD_HEADER).then_some(at..end);
             at = end;
@@ -331,7 +332,7 @@ impl Record {
         })
     }
 
-    /// Parses bytes that begin with a record.
+    /// Decodes a record at the start of some bytes.
     pub fn decode_alone(
         bytes: &Bytes,
         trace: Option<&mut dyn Trace>,
@@ -403,7 +404,7 @@ impl RecordMessage {
         matches!(self, RecordMessage::RangeDelete(..))
     }
 
-    /// Whether it can only make leaves shorter: it deletes, or only cuts.
+    /// Whether it can only make leaves shorter: a delete, or an update that only trims.
     pub fn frees(&self) -> bool {
         match self {
             RecordMessage::RangeDelete(..) | RecordMessage::Point(_, _, Action::Delete) => true,
@@ -412,7 +413,7 @@ impl RecordMessage {
         }
     }
 
-    /// How many MSNs it takes.
+    /// Number of MSNs that it takes.
     pub fn width(&self) -> u64 {
         match self {
             RecordMessage::Unbound(_, count) => (*count).into(),
@@ -439,7 +440,7 @@ impl RecordMessage {
         }
     }
 
-    /// All keys that it is about: the first, and the least that is greater than the last.
+    /// The bounds of its keys: the first key, and the successor of the last.
     pub fn bounds(&self) -> (Key, Key) {
         match self {
             RecordMessage::Point(_, key, _) => (key.clone(), key.successor()),
@@ -451,7 +452,7 @@ impl RecordMessage {
         }
     }
 
-    /// The length of a key or value that is longer than may be.
+    /// The length of a key or value that exceeds its limit, if any.
     pub fn beyond_limits(&self) -> Option<usize> {
         let (second, second_max) = match self {
             RecordMessage::Point(_, _, Action::Update(update)) => match update.fits(VALUE_MAX) {
@@ -530,13 +531,13 @@ impl RecordMessage {
     }
 }
 
-/// The key of the data index that is `blocks` blocks behind `key`.
+/// The key of the data index that is `blocks` blocks after `key`.
 pub fn block_after(key: &[u8], blocks: u32) -> Option<Key> {
     let (prefix, first) = parse_data_key(key)?;
     Some(data_key(prefix, first.checked_add(blocks.into())?))
 }
 
-/// Builds a group in memory, record by record.
+/// Builds an encoded group in memory, record by record.
 pub struct GroupWriter {
     w: Writer,
     records: u32,
@@ -551,7 +552,7 @@ impl Default for GroupWriter {
 }
 
 impl GroupWriter {
-    /// An empty one, in memory that was used before.
+    /// An empty group in reused memory.
     pub fn within(mut memory: Vec<u8>) -> GroupWriter {
         memory.clear();
         let mut w = Writer::from(memory);
@@ -567,7 +568,7 @@ impl GroupWriter {
         self.next = record.next_lsn();
     }
 
-    /// Whether there is no record.
+    /// Whether it has no records.
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
@@ -630,14 +631,14 @@ mod tests {
         let group = group_of(&records);
         assert!(Record::legible(&Bytes::from(group.clone())).eq(records.clone()));
         let second = GROUP_HEADER_BYTES + Record::encoded_bytes(&records[0].messages);
-        // Its operation, the tree of its message.
+        // The record's operation, and the tree of its message.
         for at in [second + 4, second + RECORD_HEADER] {
             let mut group = group.clone();
             group[at] = 77;
             let found: Vec<_> = Record::legible(&Bytes::from(group)).collect();
             assert_eq!(found, [records[0].clone(), records[2].clone()]);
         }
-        // Where it says that it is shorter, or longer, nobody knows where the next one begins.
+        // If it states another length, the start of the next record is unknown.
         for length in [0, 47, 48, 60, u32::MAX] {
             let mut group = group.clone();
             group[second..second + 4].copy_from_slice(&length.to_le_bytes());
@@ -647,7 +648,7 @@ mod tests {
         }
     }
 
-    /// Records each of which says that the others are its messages: that would be ten billion of them.
+    /// Records each of which claims the others as its messages, ten billion in total.
     #[test]
     fn records_within_records_are_looked_at_once() {
         let mut group = vec![0; GROUP_HEADER_BYTES];

@@ -1,6 +1,7 @@
 //! Messages: changes on their way to a leaf.
 //!
-//! Kinds on disk: 1 insert, 2 delete, 3 range delete, 4 update. Reserved: 7 range clone. Only in the log: 16 unbound entry, and 17 to 20 for what binds it.
+//! Kinds on disk: 1 insert, 2 delete, 3 range delete, 4 update. Reserved: 7 range clone. Only in the log: 16 unbound
+//! entry, and 17 to 20 for its bindings.
 //!
 //! What a new kind needs, in this order; matches over [`Kind`], [`Action`] and
 //! [`RecordMessage`](super::RecordMessage) name every kind, so that the compiler finds the places:
@@ -26,7 +27,7 @@ use crate::ids::Msn;
 pub(super) const RANGE_DELETE: u8 = 3;
 pub(super) const UNBOUND: u8 = 16;
 
-/// What kinds of messages there are to a key.
+/// The kinds of messages to one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Gives the key a value.
@@ -44,27 +45,27 @@ impl Kind {
     }
 }
 
-/// A message to one key, wherever it is kept.
+/// A message to one key, borrowed from any store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRef<'m> {
     /// The key.
     pub key: &'m [u8],
-    /// When it was injected.
+    /// Its MSN.
     pub msn: Msn,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
     /// The value or update; empty for a delete.
     pub value: &'m [u8],
 }
 
 impl<'m> MessageRef<'m> {
-    /// Of a message that is kept with its key.
+    /// A message that is stored with its key.
     pub fn of(key: &'m Key, message: &'m Message) -> MessageRef<'m> {
         let Message { msn, action } = message;
         MessageRef { key, msn: *msn, kind: action.kind(), value: action.value() }
     }
 
-    /// The one message that does what `older` did to the same key, and then this one; nothing if this one says all.
+    /// Combines this message with an `older` one for the same key. `None` if this one alone has the same effect.
     pub fn after(&self, older: &MessageRef<'_>) -> Option<Message> {
         match older.kind {
             _ if self.kind != Kind::Update => None,
@@ -78,7 +79,7 @@ impl<'m> MessageRef<'m> {
         }
     }
 
-    /// The same in memory of its own.
+    /// An owned copy.
     pub fn owned(&self) -> Message {
         let value = || Bytes::copy_from_slice(self.value);
         let action = match self.kind {
@@ -90,25 +91,25 @@ impl<'m> MessageRef<'m> {
     }
 }
 
-/// Whether an update makes a short value a long one, which stays short on its way.
+/// Whether an update makes a short value a long one, so that it is stored as an update on its way.
 fn grows_much(update: &[u8], value: &[u8]) -> bool {
     let len = length_after(update, Some(value.len()));
     len.is_some_and(|len| len > FILE_BLOCK.max(2 * value.len()))
 }
 
-/// What a message does to its key.
+/// The effect of a message on its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Gives the key this value.
     Insert(Bytes),
     /// Removes the key.
     Delete,
-    /// Changes its value, whatever that is.
+    /// Changes its value.
     Update(Update),
 }
 
 impl Action {
-    /// What the action carries besides the key: a value, or an update; empty for a delete.
+    /// The value or update of the action; empty for a delete.
     pub fn value(&self) -> &[u8] {
         match self {
             Action::Insert(value) => value,
@@ -117,7 +118,7 @@ impl Action {
         }
     }
 
-    /// What becomes of a value, or of its absence.
+    /// The value after the action; `None` for no value.
     pub fn apply(&self, value: Option<&Bytes>) -> Option<Bytes> {
         match self {
             Action::Insert(value) => Some(value.clone()),
@@ -126,7 +127,7 @@ impl Action {
         }
     }
 
-    /// Whether it does not matter what was there before.
+    /// Whether the result does not depend on the old value.
     pub fn decides(&self) -> bool {
         match self {
             Action::Insert(_) | Action::Delete => true,
@@ -134,7 +135,7 @@ impl Action {
         }
     }
 
-    /// What becomes of the length of a value, or of its absence.
+    /// The length of the value after the action; `None` for no value.
     pub fn apply_len(&self, len: Option<usize>) -> Option<usize> {
         match self {
             Action::Insert(value) => Some(value.len()),
@@ -143,13 +144,13 @@ impl Action {
         }
     }
 
-    /// What gives a key this value, or removes it.
+    /// The action that sets a key to this value, or removes it.
     pub fn to(value: Option<Bytes>) -> Action {
         value.map_or(Action::Delete, Action::Insert)
     }
 
-    /// The message that a value comes from when the action of message `msn` has been applied to one that
-    /// came from `older`: an update leaves a value that of the message that gave it.
+    /// The MSN of a value after the action of message `msn`, given the MSN of the old value. An update keeps the MSN of
+    /// the message that gave the value.
     pub fn msn_over(&self, older: Option<Msn>, msn: Msn) -> Msn {
         match self {
             Action::Update(update) if !update.is_anew() => older.unwrap_or(msn),
@@ -157,7 +158,7 @@ impl Action {
         }
     }
 
-    /// The one action that does what `older` does, and then this one.
+    /// Combines this action with an `older` one.
     pub fn after(self, older: &Action) -> Action {
         match (&self, older) {
             (Action::Insert(_) | Action::Delete, _) => self,
@@ -177,7 +178,7 @@ impl Action {
         }
     }
 
-    /// Which kind it is.
+    /// The kind of the action.
     pub fn kind(&self) -> Kind {
         match self {
             Action::Insert(_) => Kind::Insert,
@@ -190,16 +191,15 @@ impl Action {
 /// A message to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// When it was injected.
+    /// Its MSN.
     pub msn: Msn,
-    /// What it does.
+    /// Its action.
     pub action: Action,
 }
 
 impl Message {
-    /// The one message that does what `older` did to the key, and then this one. Where a value was
-    /// given and then updated, it stays that of the message that gave it: a recovery looks for it under
-    /// that name, and updates it again.
+    /// Combines this message with an `older` one. A value that was inserted and then updated keeps the MSN of the
+    /// insert: a recovery looks for it by that MSN, and applies the update again.
     pub fn after(self, older: &Message) -> Message {
         let (msn, updates) = (self.msn, matches!(&self.action, Action::Update(_)));
         let action = self.action.after(&older.action);
@@ -207,16 +207,16 @@ impl Message {
         Message { msn: if updates && gave { older.msn } else { msn }, action }
     }
 
-    /// The same, where a range delete has removed the key before.
+    /// The message combined with a range delete that removed the key before.
     pub fn after_range(self) -> Message {
         Message { action: self.action.after(&Action::Delete), ..self }
     }
 }
 
-/// A message to every key of `[lo, hi)`: all are removed (BetrFS 0.2 §5).
+/// A range delete: removes every key of `[lo, hi)` (BetrFS 0.2 §5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeDelete {
-    /// When it was injected.
+    /// Its MSN.
     pub msn: Msn,
     /// The first key.
     pub lo: Key,
@@ -225,7 +225,7 @@ pub struct RangeDelete {
 }
 
 impl RangeDelete {
-    /// How many bytes it takes in a range section: kind, zeros and MSN, and two keys with their lengths.
+    /// Its bytes in a range section: kind, zeros and MSN, and two keys with their lengths.
     pub fn encoded_bytes(&self) -> usize {
         16 + 2 + self.lo.len() + 2 + self.hi.len()
     }
@@ -245,7 +245,7 @@ mod tests {
         let mut short = 0;
         for round in 0..20_000 {
             let mut any = || {
-                // Short values, and far from them.
+                // Short values, and much longer ones.
                 let len = random(60) as usize + if random(4) == 0 { 5000 } else { 0 };
                 match random(9) {
                     0 => Action::Delete,

@@ -1,11 +1,10 @@
-//! What bytes mean: encoders and decoders of every structure of an image; pure, no I/O.
+//! The on-disk format: encoders and decoders of every structure of an image; pure, no I/O.
 //!
-//! Layouts are those of `format/SPEC.md`, written by hand and little-endian. Each structure's
-//! decoder and encoder stand in one file, in the order of the bytes. A decoder reads named fields
-//! from a [`Fields`] cursor, which can report each field to a [`Trace`]: the same decoder serves the
-//! engine, the checker, the dump and error messages. Decoders accept exactly what encoders write:
-//! counts are compared with their limit and with the bytes left before use, padding must be zero,
-//! nothing may trail.
+//! Layouts are those of `format/SPEC.md`, written by hand and little-endian. Decoder and encoder of a structure are in
+//! one file, in the order of its bytes. A decoder reads named fields from a [`Fields`] cursor, which can report each
+//! field to a [`Trace`]. So one decoder serves the engine, the checker, the dump and error messages. Decoders accept
+//! exactly what encoders write: counts are compared with their limit and with the bytes left before use, padding must
+//! be zero, and no bytes may follow.
 
 mod binding;
 mod dead;

@@ -15,14 +15,14 @@ const XATTR: u8 = 0;
 const LAST: u8 = 1;
 const INNER: u8 = 2;
 
-/// A key of the metadata index, taken apart.
+/// A decoded key of the metadata index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MetaKey {
     /// The zone.
     pub zone: ZoneId,
     /// The path within the zone; empty for its root.
     pub path: Vec<Vec<u8>>,
-    /// The name of an extended attribute, if it is one.
+    /// The name of the extended attribute, for the key of one.
     pub xattr: Option<Vec<u8>>,
 }
 
@@ -39,12 +39,12 @@ impl MetaKey {
         MetaKey { zone: self.zone, path, xattr: None }
     }
 
-    /// The key of an extended attribute of what is at this key.
+    /// The key of an extended attribute of the object at this key.
     pub fn with_xattr(&self, name: &[u8]) -> MetaKey {
         MetaKey { xattr: Some(name.to_vec()), ..self.clone() }
     }
 
-    /// The bytes.
+    /// The encoded key.
     pub fn encode(&self) -> Key {
         let mut bytes = self.prefix(LAST);
         if let Some(name) = &self.xattr {
@@ -54,7 +54,7 @@ impl MetaKey {
         Key::new(bytes)
     }
 
-    /// The range of the keys of all extended attributes of what is at this key.
+    /// The range of the keys of all extended attributes of the object at this key.
     pub fn xattr_range(&self) -> (Key, Key) {
         let mut lo = self.prefix(LAST);
         let mut hi = lo.clone();
@@ -63,7 +63,7 @@ impl MetaKey {
         (Key::new(lo), Key::new(hi))
     }
 
-    /// The range of the keys of all entries of the directory at this key, without what is below them.
+    /// The range of the keys of all entries of the directory at this key, without those below them.
     pub fn entry_range(&self) -> (Key, Key) {
         let mut lo = self.prefix(INNER);
         let mut hi = lo.clone();
@@ -72,13 +72,13 @@ impl MetaKey {
         (Key::new(lo), Key::new(hi))
     }
 
-    /// What the keys of all that is below the directory at this key begin with.
+    /// The common prefix of the keys of everything below the directory at this key.
     pub fn below(&self) -> Key {
         Key::new(self.prefix(INNER))
     }
 
-    /// The range of the keys of everything below the directory at this key: entries, with their attributes,
-    /// directories in it and what is below them. In the data index, that of the contents of files there.
+    /// The range of the keys of everything below the directory at this key: entries and their attributes, and
+    /// subdirectories with their content. In the data index, the contents of the files there.
     pub fn subtree_range(&self) -> (Key, Key) {
         let mut lo = self.prefix(INNER);
         let mut hi = lo.clone();
@@ -87,13 +87,12 @@ impl MetaKey {
         (Key::new(lo), Key::new(hi))
     }
 
-    /// The length of the longest key that may be needed for what is at this key: that of an attribute with
-    /// the longest name.
+    /// The length of the longest key that the object at this key may need: that of an attribute with the longest name.
     pub fn reach(&self) -> usize {
         8 + self.path.iter().map(|name| name.len() + 2).sum::<usize>() + 1 + XATTR_NAME_MAX
     }
 
-    /// Zone and path, with this tag for the last component.
+    /// The encoded zone and path, with this tag for the last component.
     fn prefix(&self, last: u8) -> Vec<u8> {
         let mut bytes = self.zone.0.to_be_bytes().to_vec();
         for (index, name) in self.path.iter().enumerate() {
@@ -104,8 +103,8 @@ impl MetaKey {
         bytes
     }
 
-    /// The place that a key, or the bound of a range of keys, begins with: as many names as are whole. Nothing if there
-    /// is no zone.
+    /// The longest path at the start of a key, or of a bound of a key range: the zone and all complete names. `None`
+    /// without a complete zone id.
     pub fn beginning(key: &[u8]) -> Option<MetaKey> {
         let (zone, mut rest) = key.split_first_chunk::<8>()?;
         let mut path = Vec::new();
@@ -119,7 +118,7 @@ impl MetaKey {
         Some(MetaKey { zone: ZoneId(u64::from_be_bytes(*zone)), path, xattr: None })
     }
 
-    /// Takes a key apart; nothing if it cannot be a metadata key.
+    /// Decodes a key; `None` if it is no metadata key.
     pub fn decode(key: &[u8]) -> Option<MetaKey> {
         let place = MetaPlace::of(key)?;
         let MetaKey { zone, path, .. } = MetaKey::beginning(&key[..place.path])?;
@@ -127,20 +126,20 @@ impl MetaKey {
     }
 }
 
-/// Where the parts of a metadata key end, for who looks at many keys: it takes no memory.
+/// The parts of a metadata key by offset, for scans of many keys: decoding allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaPlace {
     /// The zone.
     pub zone: ZoneId,
-    /// The length of what stands before the last component of the path: what the keys of everything below that directory
-    /// begin with.
+    /// The length of the prefix before the last component of the path: the common prefix of the keys of everything
+    /// below that directory.
     directory: usize,
     /// The length of zone and path.
     path: usize,
 }
 
 impl MetaPlace {
-    /// Takes a key apart; nothing if it cannot be a metadata key.
+    /// Decodes a key; `None` if it is no metadata key.
     pub fn of(key: &[u8]) -> Option<MetaPlace> {
         let (zone, _) = key.split_first_chunk::<8>()?;
         let zone = ZoneId(u64::from_be_bytes(*zone));
@@ -162,17 +161,18 @@ impl MetaPlace {
         (ended || at == 8).then_some(MetaPlace { zone, directory, path: at })
     }
 
-    /// Whether it is the root of the zone, or an attribute of that.
+    /// Whether it is the zone's root, or an attribute of the root.
     pub fn is_root(&self) -> bool {
         self.path == 8
     }
 
-    /// Whether what it is stands directly in the root of the zone.
+    /// Whether the object is a direct entry of the zone's root.
     pub fn is_in_root(&self) -> bool {
         self.directory == 8 && !self.is_root()
     }
 
-    /// What the keys of everything below the directory begin with that it stands in. A zone's root stands in none.
+    /// The common prefix of the keys of everything below the object's directory. `None` for a zone's root, which is in
+    /// no directory.
     pub fn directory<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         (!self.is_root()).then(|| &key[..self.directory])
     }
@@ -182,17 +182,17 @@ impl MetaPlace {
         if self.is_root() { &[] } else { &key[self.directory + 1..self.path - 1] }
     }
 
-    /// The key of what it is, or is an attribute of.
+    /// The key of the object, or of the object of the attribute.
     pub fn owner<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         &key[..self.path]
     }
 
-    /// The name of the attribute, if it is one.
+    /// The name of the attribute, for the key of one.
     pub fn xattr<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         key.get(self.path + 1..).filter(|name| !name.is_empty())
     }
 
-    /// What the keys of everything below it begin with.
+    /// The common prefix of the keys of everything below the object.
     pub fn below(&self, key: &[u8]) -> Vec<u8> {
         let mut below = self.owner(key).to_vec();
         if !self.is_root() {
@@ -211,13 +211,13 @@ pub fn is_name(name: &[u8]) -> bool {
         && name != b".."
 }
 
-/// The key of a block of a file whose blocks stand under `prefix`: the id of its data zone, or for a
-/// file without one its own metadata key.
+/// The key of a block of a file whose blocks have the prefix `prefix`: the id of its data zone, or its own metadata key
+/// for a file without one.
 pub fn data_key(prefix: &[u8], block: u64) -> Key {
     Key::new([prefix, &block.to_be_bytes()].concat())
 }
 
-/// Takes a data key apart into prefix and block number; nothing if it cannot be one.
+/// Splits a data key into prefix and block number; `None` if it is no data key.
 pub fn parse_data_key(key: &[u8]) -> Option<(&[u8], u64)> {
     let (prefix, block) = key.split_last_chunk::<8>()?;
     (prefix.len() >= 8).then_some((prefix, u64::from_be_bytes(*block)))

@@ -1,4 +1,4 @@
-//! A plan: changes of blocks of an image, in groups, kept in a file beside it.
+//! Repair plans: changes of blocks of an image, in groups, stored in a separate file.
 //!
 //! ```text
 //! header, one block
@@ -34,58 +34,58 @@ use crate::ids::*;
 
 /// Bytes of a change.
 pub const CHANGE_BYTES: usize = 16 + 2 * BLOCK_SIZE;
-/// The fixed places begin with so many blocks, whatever else they are.
+/// 64 blocks: the fixed places begin with at least these.
 const FRONT_BLOCKS: u32 = 64;
 
 /// The bytes of a block.
 pub type BlockBytes = Box<[u8; BLOCK_SIZE]>;
 
-/// What a plan is for.
+/// The purpose of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanKind {
     /// It repairs an image.
     Repair,
-    /// It takes a repair back.
+    /// It reverts a repair.
     Undo,
 }
 
 /// The first block of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanHeader {
-    /// Of the superblock that the changes begin with; all zero if there is none.
+    /// The seal of the superblock that the changes begin with; all zero if there is none.
     pub birth: Birth,
-    /// What it is for.
+    /// Its purpose.
     pub kind: PlanKind,
-    /// How many blocks the image has.
+    /// Size of the image, in blocks.
     pub image_blocks: u64,
     /// The hash of the fixed places before the first change.
     pub base: Hash,
     /// The hash of the fixed places after the last change.
     pub result: Hash,
-    /// The hash of everything behind the header.
+    /// The hash of everything after the header.
     pub body: Hash,
     /// The length of the explanation, without its padding.
     pub explanation_bytes: usize,
-    /// How many groups there are: what is in one is durable before anything of the next is written.
+    /// Number of groups. All changes of a group are durable before any of the next is written.
     pub groups: u32,
-    /// How many changes there are.
+    /// Number of changes.
     pub changes: u64,
-    /// What the hashes of the image are taken of.
+    /// The fixed places, which the hashes are taken of.
     pub fixed: Vec<Extent>,
-    /// Whether a repair corrects errors; otherwise there were only notes, such as a log to be replayed.
+    /// Whether the repair corrects errors. If not, there were only notes, such as a log to be replayed.
     pub corrects: bool,
 }
 
-/// A block that changes.
+/// A change of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which.
+    /// The block.
     pub block: BlockNr,
-    /// The group that it belongs to, from 1.
+    /// Its group, from 1.
     pub group: u32,
-    /// What stands there before.
+    /// The bytes before.
     pub old: BlockBytes,
-    /// What stands there afterwards.
+    /// The bytes after.
     pub new: BlockBytes,
 }
 
@@ -185,23 +185,23 @@ impl PlanHeader {
         block
     }
 
-    /// Where the changes begin, in bytes.
+    /// The byte offset of the first change.
     pub fn changes_at(&self) -> u64 {
         (BLOCK_SIZE + self.explanation_bytes.next_multiple_of(BLOCK_SIZE)) as u64
     }
 
-    /// Where a change stands, in bytes.
+    /// The byte offset of a change.
     pub fn change_at(&self, number: u64) -> u64 {
         self.changes_at() + number * CHANGE_BYTES as u64
     }
 
-    /// How long the whole plan is, in bytes.
+    /// The length of the plan, in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.change_at(self.changes)
     }
 }
 
-/// Whether these can be the fixed places of an image.
+/// Whether these are valid fixed places of an image.
 fn are_places(fixed: &[Extent], image_blocks: u64) -> bool {
     let first = fixed.first().is_some_and(|place| place.start == BlockNr(0));
     let front = fixed.first().is_some_and(|place| place.blocks >= FRONT_BLOCKS);
@@ -244,7 +244,7 @@ impl Change {
     }
 }
 
-/// A block on its own; `bytes` are as many.
+/// A copy of a block's bytes.
 fn block_bytes(bytes: &[u8]) -> BlockBytes {
     let mut block = Box::new([0; BLOCK_SIZE]);
     block.copy_from_slice(bytes);

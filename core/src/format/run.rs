@@ -1,7 +1,7 @@
 //! Runs: immutable, sorted batches of messages in an internal node.
 //!
-//! A run is one extent: a header, a slice of point messages for each child that has any, a section
-//! of range messages, zeros to the extent's end. Where the slices are stands in the head of the node.
+//! A run is one extent: a header, slices of point messages by child, a section of range messages, and zeros to the
+//! extent's end. The head of the node has the offsets of the slices.
 //!
 //! ```text
 //!   0  seal          72   hashes the header alone
@@ -13,8 +13,8 @@
 //!  96  zero          32
 //! ```
 //!
-//! A slice is the greatest MSN of its messages, 8 bytes, and these in the order of keys, one a key; numbers
-//! are short ones:
+//! A slice is the greatest MSN of its messages, 8 bytes, and then the messages in key order, one for each key. Numbers
+//! are variable-length:
 //!
 //! ```text
 //! kind           1 byte: 1 insert, 2 delete, 4 update
@@ -25,7 +25,7 @@
 //! suffix, value or update
 //! ```
 //!
-//! A range message, in the order of keys and apart from one another:
+//! A range message; they are in key order and disjoint:
 //!
 //! ```text
 //!  0  kind           1   3 range delete
@@ -50,7 +50,7 @@ use crate::ids::*;
 pub const RUN_HEADER_BYTES: usize = 128;
 /// The shortest message of a slice, in bytes.
 pub(crate) const MESSAGE_BYTES: usize = 5;
-/// What a slice takes besides its messages.
+/// Bytes of a slice besides its messages.
 pub(crate) const SLICE_HEADER: usize = 8;
 
 /// The header of a run.
@@ -58,7 +58,7 @@ pub(crate) const SLICE_HEADER: usize = 8;
 pub struct RunHeader {
     /// The node that the run was written for.
     pub node: NodeId,
-    /// Its place among the runs of that node.
+    /// Its sequence number in that node.
     pub seq: RunSeq,
     /// The tree that it belongs to.
     pub tree: TreeId,
@@ -119,8 +119,8 @@ pub fn decode_slice(
     Ok(messages)
 }
 
-/// Parses a slice of `count` messages, and shows each: its key, number and kind, and where in the slice its
-/// value or update is.
+/// Decodes a slice of `count` messages, and passes each to `show`: its key, MSN and kind, and the range of its value or
+/// update in the slice.
 pub fn read_slice(
     slice: &Bytes,
     count: usize,
@@ -224,7 +224,7 @@ pub fn decode_ranges(
     Ok(ranges)
 }
 
-/// Appends a section of range messages, which are in key order and apart.
+/// Appends a section of range messages, which must be in key order and disjoint.
 pub fn encode_ranges<'m>(w: &mut Writer, ranges: impl Iterator<Item = &'m RangeDelete>) {
     for range in ranges {
         w.u8(RANGE_DELETE);

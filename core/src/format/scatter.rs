@@ -1,8 +1,7 @@
-//! A scatter map: where an image lies that found no row of free blocks long enough.
+//! Scatter maps: the places of an extent for which no contiguous free extent was long enough.
 //!
-//! An extent whose first block is [`SCATTERED`] or more is not a place on the device, but the name of one or
-//! more maps: (number − 2^51) / 2^18 is the block of the first. Its blocks are those of the maps' extents, one
-//! after the other.
+//! An extent whose first block is [`SCATTERED`] or more is not a place on the device. It refers to one or more maps:
+//! (number − 2^51) / 2^18 is the block of the first. Its blocks are those of the maps' extents, in order.
 //!
 //! ```text
 //!  0  seal           72
@@ -20,15 +19,15 @@ use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
 const EXTENT_BYTES: usize = 12;
-/// Extents of one map.
+/// The most extents of one map.
 pub const MAP_EXTENTS: usize = (BLOCK_SIZE - 120) / EXTENT_BYTES;
 
-/// One block of the list of extents of an image.
+/// One block of the extent list of a scattered extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScatterMap {
-    /// The block of the next one, and the hash in its seal.
+    /// The block of the next map, and the hash in its seal.
     pub next: Option<(BlockNr, Hash)>,
-    /// Where the next blocks of the image are; at least one.
+    /// The extents of the next blocks; at least one.
     pub extents: Vec<Extent>,
 }
 
@@ -86,7 +85,7 @@ impl ScatterMap {
 }
 
 impl Extent {
-    /// Whether an image could be there: in blocks of the device, or scattered over them.
+    /// Whether this is a valid extent: blocks of the device, or a scattered extent.
     pub(crate) fn is_place(self) -> bool {
         match self.start.map() {
             None => self.start.0 > 0 && self.blocks > 0 && self.end().0 <= SCATTERED,

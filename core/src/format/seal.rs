@@ -1,4 +1,4 @@
-//! The seal: the first 72 bytes of every structure that stands on its own.
+//! The seal: the first 72 bytes of every separately hashed structure.
 //!
 //! ```text
 //!  0  magic       8   which structure this is
@@ -17,7 +17,7 @@ pub const SEAL_BYTES: usize = 72;
 const HASH_AT: usize = 8;
 const HASHED_FROM: usize = 40;
 
-/// Which structure it is.
+/// The kinds of structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magic {
     /// The identity block.
@@ -42,7 +42,7 @@ pub enum Magic {
     HoldsPage,
     /// A page of a dead list.
     DeadPage,
-    /// The header of a plan, which stands in a file of its own.
+    /// The header of a plan, which is a separate file.
     Plan,
 }
 
@@ -63,8 +63,8 @@ impl Magic {
         Magic::Plan,
     ];
 
-    /// The bytes on disk. The first is outside ASCII and the last is a line end, so that a transfer
-    /// as text shows.
+    /// The bytes on disk. The first is not ASCII and the last is a line end, so that a transfer in text mode is
+    /// detected.
     pub fn bytes(self) -> &'static [u8; 8] {
         match self {
             Magic::Identity => b"\xbeBETRid\n",
@@ -88,7 +88,7 @@ impl Magic {
     }
 }
 
-/// When a structure was written: the epoch, and its nonce.
+/// The origin of a structure: volume, epoch and nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Birth {
     /// The volume that it belongs to.
@@ -102,7 +102,7 @@ pub struct Birth {
 /// The first 72 bytes of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// The hash of everything behind it in the structure.
+    /// The hash of the rest of the structure.
     pub hash: Hash,
     /// Volume, epoch and nonce.
     pub birth: Birth,
@@ -131,7 +131,7 @@ impl Seal {
         Ok(Seal { hash, birth: Birth { volume, epoch, nonce } })
     }
 
-    /// What a seal says of its birth, without a look at what it seals.
+    /// The birth that a seal states, without verification.
     pub fn birth_of(sealed: &[u8]) -> Option<Birth> {
         let number = |at: usize| Some(u64::from_le_bytes(*sealed.get(at..)?.first_chunk()?));
         let volume = VolumeId(*sealed.get(HASHED_FROM..)?.first_chunk()?);
@@ -139,7 +139,7 @@ impl Seal {
         Some(Birth { volume, epoch: Epoch(number(at)?), nonce: Nonce(number(at + 8)?) })
     }
 
-    /// The hash that a seal says, without a look at what it seals.
+    /// The hash that a seal states, without verification.
     pub fn hash_of(sealed: &[u8]) -> Option<Hash> {
         Some(Hash(*sealed.get(HASH_AT..)?.first_chunk()?))
     }
@@ -154,7 +154,7 @@ impl Seal {
         writer.u64(birth.nonce.0);
     }
 
-    /// Makes the hash in a seal another, so that the structure does not verify.
+    /// Changes the hash in a seal, so that the structure does not verify.
     pub fn spoil(bytes: &mut [u8]) {
         bytes[HASH_AT] ^= 1;
     }

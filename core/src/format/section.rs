@@ -1,4 +1,4 @@
-//! The key section of a basement: its keys, and in which chunks their values are.
+//! The key section of a basement: its keys, and the chunks of their values.
 //!
 //! ```text
 //!  0  entry count      4
@@ -8,11 +8,11 @@
 //!     entries             each, short numbers: shared, suffix length, value length; and the suffix
 //! ```
 //!
-//! A key is the first `shared` bytes of the key before it, and the suffix. Values are put into chunks in key
-//! order by one rule ([`chunks_of`]), so where each is follows from the lengths.
+//! A key is the first `shared` bytes of the key before it, and the suffix. Values are put into chunks in key order by
+//! one rule ([`chunks_of`]), so their places follow from their lengths.
 //!
-//! Behind the entries up to 255 zeros may stand: a writer makes a basement end where a block does, so that the next one is in
-//! one block and not in two.
+//! Up to 255 zeros may follow the entries: a writer makes a basement end at a block boundary, so that the next one is
+//! in one block and not in two.
 
 use std::ops::Range;
 
@@ -28,19 +28,19 @@ use crate::ids::*;
 const ENTRY_BYTES: usize = 3;
 /// Bytes of a chunk in a key section.
 pub(crate) const CHUNK_BYTES: usize = 44;
-/// Bytes of a key section besides its entries and chunks.
+/// Bytes of a key section before its chunks and entries.
 pub(crate) const SECTION_BYTES: usize = 8;
 /// The chunk number of an empty value.
 pub const NO_CHUNK: u16 = u16::MAX;
-/// The most zeros behind the entries.
+/// The most zeros after the entries.
 pub const SECTION_PADDING_MAX: usize = 255;
 
 /// One chunk of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRef {
-    /// Where it starts, in bytes from the start of the leaf.
+    /// Byte offset in the leaf.
     pub offset: u32,
-    /// How long it is.
+    /// Its length.
     pub bytes: u32,
     /// The hash of its bytes.
     pub hash: Hash,
@@ -64,7 +64,7 @@ pub fn chunks_of(
 pub(crate) struct Chunks {
     tree: TreeId,
     lengths: SmallVec<[usize; 4]>,
-    /// The one that takes more.
+    /// The chunk that takes more small values.
     open: Option<usize>,
 }
 
@@ -73,7 +73,7 @@ impl Chunks {
         Chunks { tree, lengths: SmallVec::new(), open: None }
     }
 
-    /// The chunk that takes a value of so many bytes; nothing if it begins another.
+    /// The chunk that a value of `len` bytes is added to; `None` if it starts a new one.
     fn takes(&self, len: usize) -> Option<usize> {
         let alone = self.is_alone(len);
         let fits = |all: usize| !alone && all <= SMALL_CHUNK_MAX && !is_block(self.tree, all);
@@ -84,7 +84,7 @@ impl Chunks {
         is_block(self.tree, len) || len > SMALL_CHUNK_MAX
     }
 
-    /// What a value of so many bytes would take in the key section besides its entry.
+    /// The bytes that a value of `len` bytes takes in the key section besides its entry.
     pub(crate) fn cost(&self, len: usize) -> usize {
         match len == 0 || self.takes(len).is_some() {
             true => 0,
@@ -110,48 +110,48 @@ impl Chunks {
     }
 }
 
-/// Whether a chunk is a whole block of a file, which is aligned to 4096 bytes.
+/// Whether a chunk is a whole file block, which is aligned to 4096 bytes.
 pub fn is_block(tree: TreeId, bytes: usize) -> bool {
     tree == TreeId::Data && bytes == FILE_BLOCK
 }
 
-/// The keys of a basement, and where their values are.
+/// The keys of a basement, and the places of their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySection {
-    /// The chunks that hold its values.
+    /// The chunks of its values.
     pub chunks: Vec<ChunkRef>,
-    /// All keys, one behind another.
+    /// All keys, concatenated.
     keys: Bytes,
     entries: Vec<StoredEntry>,
-    /// Zeros behind the entries.
+    /// Number of zeros after the entries.
     padding: u8,
 }
 
 /// An entry of a key section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StoredEntry {
-    /// Where the key stands among all keys.
+    /// The range of the key in `keys`.
     key: Range<u32>,
     chunk: u16,
     offset: u16,
     bytes: u32,
 }
 
-/// One key of a basement, and where its value is.
+/// A key of a basement, and the place of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryRef<'e> {
     /// The key.
     pub key: &'e [u8],
-    /// The chunk that holds the value; [`NO_CHUNK`] if it is empty.
+    /// The chunk of the value; [`NO_CHUNK`] if it is empty.
     pub chunk: u16,
-    /// Where in the chunk the value starts.
+    /// Offset of the value in the chunk.
     pub offset: u16,
-    /// How long the value is.
+    /// Length of the value.
     pub bytes: u32,
 }
 
 impl KeySection {
-    /// The section of keys with values of these lengths, which stand in `chunks`.
+    /// The section of keys with values of these lengths in `chunks`.
     pub fn new<'k>(
         tree: TreeId,
         chunks: Vec<ChunkRef>,
@@ -185,7 +185,7 @@ impl KeySection {
         }
     }
 
-    /// The key of an entry, in memory that all of them share.
+    /// The key of an entry; all keys share one allocation.
     pub fn key(&self, at: usize) -> Key {
         let Range { start, end } = self.entries[at].key;
         Key::new(self.keys.slice(start as usize..end as usize))
@@ -196,13 +196,13 @@ impl KeySection {
         (0..self.entries.len()).map(|at| (self.key(at), self.entries[at].bytes as usize))
     }
 
-    /// The entry of `key`, if there is one.
+    /// The index of `key`, if it is in the section.
     pub fn find(&self, key: &[u8]) -> Option<usize> {
         let of = |entry: &StoredEntry| &self.keys[entry.key.start as usize..entry.key.end as usize];
         self.entries.binary_search_by(|entry| of(entry).cmp(key)).ok()
     }
 
-    /// The entries within `[lo, hi)`.
+    /// The indexes of the entries within `[lo, hi)`.
     pub fn within(&self, lo: &[u8], hi: Option<&[u8]>) -> Range<usize> {
         let of = |entry: &StoredEntry| &self.keys[entry.key.start as usize..entry.key.end as usize];
         let below_lo = |entry: &StoredEntry| of(entry) < lo;
@@ -212,13 +212,13 @@ impl KeySection {
         start..end.max(start)
     }
 
-    /// How much memory it takes, in bytes.
+    /// Memory, in bytes.
     pub fn memory(&self) -> usize {
         let chunks = self.chunks.len() * size_of::<ChunkRef>();
         self.keys.len() + self.entries.len() * size_of::<StoredEntry>() + chunks
     }
 
-    /// How many bytes all keys have.
+    /// Bytes of all keys.
     pub fn key_bytes(&self) -> usize {
         self.keys.len()
     }
@@ -278,14 +278,14 @@ impl KeySection {
     }
 }
 
-/// How many bytes an entry takes whose key has `key` bytes, the first `shared` of them in common with the key before it, and
-/// its value `value`.
+/// Bytes of an entry whose key has `key` bytes and shares the first `shared` with the key before it, and whose value
+/// has `value` bytes.
 pub fn section_entry_bytes(shared: usize, key: usize, value: usize) -> usize {
     let numbers = [shared, key - shared, value].map(|number| varint_bytes(number as u64));
     numbers.iter().sum::<usize>() + key - shared
 }
 
-/// The chunks must be as long as the rule says, and stand one behind another.
+/// Checks that chunks have the lengths of the rule, and are contiguous.
 fn check_chunks(
     f: &Fields<'_, '_>,
     tree: TreeId,
@@ -306,7 +306,7 @@ fn check_chunks(
     Ok(())
 }
 
-/// Writes the key section of these chunks, and keys with values of these lengths, without padding.
+/// Writes a key section without padding, with these chunks, and keys with values of these lengths.
 pub fn encode_section<'e>(
     w: &mut Writer,
     chunks: &[ChunkRef],

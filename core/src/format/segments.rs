@@ -1,4 +1,4 @@
-//! Where the space map is: in segments, of which each growth of the volume may add one.
+//! The segments of the space map; each growth of the volume may add one.
 //!
 //! ```text
 //! count                  4   at least 1, at most 32
@@ -12,28 +12,28 @@ use super::fields::{Fields, FormatError, Writer};
 use super::limits::SEGMENTS_MAX;
 use crate::ids::BlockNr;
 
-/// Pages of the space map one behind the other, each of two slots.
+/// Consecutive pages of the space map, each with two slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The first slot of its first page.
     pub start: BlockNr,
-    /// How many pages there is room for.
+    /// Number of pages that fit into it.
     pub pages: u32,
 }
 
 impl Segment {
-    /// How many blocks it takes.
+    /// Number of blocks.
     pub fn blocks(self) -> u64 {
         2 * u64::from(self.pages)
     }
 
-    /// The first block behind it.
+    /// The first block after it.
     pub fn end(self) -> BlockNr {
         BlockNr(self.start.0 + self.blocks())
     }
 }
 
-/// All segments of a space map, in the order of their blocks and of their pages; one at least.
+/// All segments of a space map, in the order of their blocks and pages; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segments(Vec<Segment>);
 
@@ -53,53 +53,53 @@ impl Segments {
         Segments(vec![Segment { start, pages }])
     }
 
-    /// The same and one more behind it; none if there may be no more.
+    /// These segments and one more; `None` if the limit is reached, or if it does not lie behind them.
     pub fn and(&self, segment: Segment) -> Option<Segments> {
         let all = Segments(self.0.iter().copied().chain([segment]).collect());
         (all.0.len() <= SEGMENTS_MAX && self.end() <= segment.start).then_some(all)
     }
 
-    /// Each of them.
+    /// All segments.
     pub fn iter(&self) -> impl Iterator<Item = Segment> + '_ {
         self.0.iter().copied()
     }
 
-    /// How many pages there is room for.
+    /// Number of pages that fit into them.
     pub fn pages(&self) -> u64 {
         self.iter().map(|segment| u64::from(segment.pages)).sum()
     }
 
-    /// How many blocks they take.
+    /// Number of blocks.
     pub fn blocks(&self) -> u64 {
         2 * self.pages()
     }
 
-    /// The first block of all.
+    /// The first block of the first segment.
     pub fn start(&self) -> BlockNr {
         self.0[0].start
     }
 
-    /// The first block behind the first one, where nodes begin.
+    /// The first block after the first segment, where nodes begin.
     pub fn first_end(&self) -> BlockNr {
         self.0[0].end()
     }
 
-    /// The first block behind the last one.
+    /// The first block after the last segment.
     pub fn end(&self) -> BlockNr {
         self.0[self.0.len() - 1].end()
     }
 
-    /// Whether one of them has one of these blocks.
+    /// Whether a segment overlaps these blocks.
     pub fn touch(&self, start: u64, end: u64) -> bool {
         self.iter().any(|segment| segment.start.0 < end && start < segment.end().0)
     }
 
-    /// Whether the first of them are those of a smaller volume.
+    /// Whether the segments begin with those of a smaller volume.
     pub fn begin_with(&self, smaller: &Segments) -> bool {
         self.0.starts_with(&smaller.0)
     }
 
-    /// The address of a slot of a page; that of the first one for a page that there is no room for.
+    /// The byte address of a slot of a page. For a page that does not fit, that of the first page.
     pub fn slot(&self, page: u64, slot: u8) -> u64 {
         let mut before = 0;
         let with = self.iter().find(|segment| {

@@ -13,7 +13,7 @@ use super::fields::{Fields, FormatError, Trace, Writer};
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::{BLOCK_SIZE, Hash, Msn};
 
-/// Blocks that one page speaks of.
+/// 32,000 blocks are covered by one page.
 pub const BITS_PER_PAGE: usize = 32_000;
 const BITMAP_BYTES: usize = BITS_PER_PAGE / 8;
 
@@ -51,7 +51,7 @@ impl MapPage {
         Ok((seal, map))
     }
 
-    /// How many blocks are in use.
+    /// Number of blocks in use.
     pub fn used(&self) -> u32 {
         self.bitmap.iter().map(|byte| byte.count_ones()).sum()
     }

@@ -76,11 +76,11 @@ pub struct Features {
 }
 
 impl Features {
-    /// Incompatible: the trees hold keys and values of a program's own, not a file system.
+    /// Incompatible: the trees hold keys and values of an application, not a file system.
     pub const KEYS: u64 = 1;
 }
 
-/// Where an allocation table begins.
+/// The root of an allocation table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableRoot {
     /// The root page.
@@ -89,14 +89,14 @@ pub struct TableRoot {
     pub levels: u32,
 }
 
-/// A range of keys in which whole leaves may be left that pending range deletes cover: they can be dropped unread.
+/// A range of keys with leaves that pending range deletes may cover entirely: these can be dropped unread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PruneRange {
-    /// Of which tree.
+    /// The tree.
     pub tree: TreeId,
-    /// The least key; at most [`PRUNE_KEY_MAX`] bytes.
+    /// The lower bound; at most [`PRUNE_KEY_MAX`] bytes.
     pub lo: Key,
-    /// The end, which is more; at most as long.
+    /// The upper bound, greater than `lo`; at most [`PRUNE_KEY_MAX`] bytes.
     pub hi: Key,
 }
 
@@ -117,7 +117,7 @@ pub struct Superblock {
     pub basement_size: u32,
     /// The most children of an internal node.
     pub fanout: u32,
-    /// The size of the image.
+    /// Size of the image, in blocks.
     pub image_blocks: u64,
     /// The first block of the log.
     pub log_start: BlockNr,
@@ -127,9 +127,9 @@ pub struct Superblock {
     pub log_head: u64,
     /// The number of this epoch's first group.
     pub first_group: u64,
-    /// Where the space map is.
+    /// The segments of the space map.
     pub map: Segments,
-    /// How many pages it has.
+    /// Number of pages of the space map.
     pub map_pages: u64,
     /// The hash over the hashes of its current pages.
     pub map_hash: Hash,
@@ -143,25 +143,25 @@ pub struct Superblock {
     pub next_ino: Ino,
     /// The MSN of the next message.
     pub next_msn: Msn,
-    /// How large zones are.
+    /// The zone sizes.
     pub zones: ZoneSizes,
-    /// When the checkpoint was made.
+    /// The wall time of the checkpoint.
     pub wall: Time,
     /// Blocks in use.
     pub used_blocks: u64,
-    /// The epoch of the log groups that continue this superblock: its own; or, if it was made in the
-    /// middle of a recovery, that of the log which was being replayed.
+    /// The epoch of the log groups that continue this superblock: its own, or for a checkpoint during a recovery, that
+    /// of the log being replayed.
     pub log_epoch: Epoch,
     /// The nonce of that epoch.
     pub log_nonce: Nonce,
-    /// What comes to leaves when all that is pending moves down.
+    /// The inflow of all pending messages.
     pub inflow: Inflow,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: u64,
-    /// Where range deletes may cover whole leaves; at most [`PRUNES_MAX`]. None is always right: it costs room until others
-    /// come by.
+    /// Ranges where range deletes may cover whole leaves; at most [`PRUNES_MAX`]. An empty list is always valid: it
+    /// only delays the freeing of such leaves until other operations reach them.
     pub prunes: Vec<PruneRange>,
-    /// The checkpoints that are kept.
+    /// The holds.
     pub holds: HoldsRoot,
 }
 
@@ -280,7 +280,7 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Fixed regions must lie in the image, in order and apart.
+    /// Checks that the fixed regions lie in the image, in order and disjoint.
     fn geometry(&self, f: &Fields<'_, '_>) -> Result<(), FormatError> {
         let blocks = self.image_blocks;
         f.within(128, "image blocks", blocks, IMAGE_BLOCKS_MAX)?;
@@ -399,13 +399,14 @@ pub(super) fn decode_inflow(f: &mut Fields<'_, '_>) -> Result<Inflow, FormatErro
 }
 
 impl PruneRange {
-    /// A range with bounds that are short enough and holds `[lo, hi)`; none if no short bound is beyond it.
+    /// A range that includes `[lo, hi)` and has short enough bounds. `None` if no short bound is greater than all its
+    /// keys.
     pub fn holding(tree: TreeId, lo: &Key, hi: &Key) -> Option<PruneRange> {
         let lo = Key::copied(&lo[..lo.len().min(PRUNE_KEY_MAX)]);
         if hi.len() <= PRUNE_KEY_MAX {
             return Some(PruneRange { tree, lo, hi: hi.clone() });
         }
-        // The least key beyond all that begin with its first bytes.
+        // The least key greater than all that have its first bytes as a prefix.
         let last = hi[..PRUNE_KEY_MAX].iter().rposition(|byte| *byte < 0xff)?;
         let mut end = hi[..=last].to_vec();
         end[last] += 1;
@@ -442,7 +443,7 @@ impl PruneRange {
     }
 }
 
-/// `count` of the same kind.
+/// Reads `count` items of one kind.
 fn each<T>(
     f: &mut Fields<'_, '_>,
     name: &'static str,

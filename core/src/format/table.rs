@@ -1,4 +1,4 @@
-//! Pages of the allocation table: a copy-on-write radix tree from node id to where the node is.
+//! Pages of the allocation table: a copy-on-write radix tree from node ids to extents.
 //!
 //! ```text
 //!  0  seal        72
@@ -9,8 +9,8 @@
 //! 96  entries or pointers, then zero to 4096
 //! ```
 //!
-//! A page of level 0 and index i holds the entries of nodes i·62 to i·62+61, of 64 bytes each; a page
-//! of a higher level holds 80 pointers of 48 bytes. What is absent is all zero.
+//! A page of level 0 and index i has the entries of nodes i·62 to i·62+61, of 64 bytes each; a page of a higher level
+//! has 80 pointers of 48 bytes. An absent entry or pointer is all zero.
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::limits::{HEAD_MAX, HEIGHT_MAX, TABLE_LEVELS_MAX};
@@ -29,7 +29,7 @@ const BODY_AT: usize = 96;
 const _: () = assert!(BODY_AT + ENTRIES_PER_PAGE * ENTRY_BYTES <= BLOCK_SIZE);
 const _: () = assert!(BODY_AT + POINTERS_PER_PAGE * POINTER_BYTES <= BLOCK_SIZE);
 
-/// Where a node is.
+/// An entry: the place of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The extent of the leaf, or of the internal node's head.
@@ -40,7 +40,7 @@ pub struct Entry {
     pub hash: Hash,
     /// The epoch that the extent was written for.
     pub birth: Epoch,
-    /// How many edges lead to the node; a root has one.
+    /// Number of edges to the node; a root has one.
     pub references: u32,
     /// The tree that the node belongs to.
     pub tree: TreeId,
@@ -48,7 +48,7 @@ pub struct Entry {
     pub height: Height,
 }
 
-/// Where a page of the table is.
+/// A pointer to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagePointer {
     /// The block.
@@ -59,7 +59,7 @@ pub struct PagePointer {
     pub hash: Hash,
 }
 
-/// What a page holds.
+/// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageBody {
     /// Level 0.
@@ -73,14 +73,14 @@ pub enum PageBody {
 pub struct TablePage {
     /// Its level; entries are at level 0.
     pub level: u8,
-    /// Its place among the pages of its level.
+    /// Its index among the pages of its level.
     pub index: u64,
     /// Entries or pointers.
     pub body: PageBody,
 }
 
 impl TablePage {
-    /// Whether there is nothing on the page.
+    /// Whether the page is empty.
     pub fn is_empty(&self) -> bool {
         match &self.body {
             PageBody::Entries(entries) => entries.iter().all(Option::is_none),
@@ -88,7 +88,7 @@ impl TablePage {
         }
     }
 
-    /// A page with nothing in it.
+    /// An empty page.
     pub fn empty(level: u8, index: u64) -> TablePage {
         let body = match level {
             0 => PageBody::Entries(Box::new([None; ENTRIES_PER_PAGE])),
@@ -130,7 +130,7 @@ impl TablePage {
         Ok((seal, page))
     }
 
-    /// The latest birth of anything that the page names.
+    /// The latest birth of the page's entries or pointers.
     fn youngest(&self) -> Epoch {
         let birth = match &self.body {
             PageBody::Entries(entries) => entries.iter().flatten().map(|entry| entry.birth).max(),
@@ -174,7 +174,7 @@ impl TablePage {
     }
 }
 
-/// Something that may be absent, which is written as zeros.
+/// Reads an optional field, which is all zero if absent.
 pub(super) fn optional<'a, 't, T>(
     f: &mut Fields<'a, 't>,
     name: &'static str,

@@ -1,22 +1,22 @@
-//! The size of zones (BetrFS 0.2 §4).
+//! Zone sizes (BetrFS 0.2 §4).
 
 use super::fields::{Fields, FormatError, Writer};
 
-/// What stands below a directory in its zone, in bytes.
+/// The size of everything below a directory in its zone, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Of metadata: names, inodes, references and extended attributes.
+    /// Metadata: names, inodes, references and extended attributes.
     pub meta: u64,
-    /// Of files without a zone of their own, each in whole blocks.
+    /// Files without a zone of their own, each in whole blocks.
     pub data: u64,
 }
 
-/// How large zones are, in bytes of metadata and in bytes of files.
+/// The limits of zones, for the bytes of metadata as well as for those of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneSizes {
-    /// C0: smaller ones merge with the zone above.
+    /// C0: smaller zones are merged into the zone above.
     pub min: u64,
-    /// C1: a directory or file that is larger is the root of a zone.
+    /// C1: a larger directory or file becomes the root of a zone.
     pub max: u64,
 }
 
@@ -37,28 +37,28 @@ impl ZoneSizes {
         w.u64(self.max);
     }
 
-    /// C1, and for C0 a quarter of it: a size that swings about C1 makes no work.
+    /// C1 as given, and C0 as a quarter of it: a size that varies around C1 causes no splits and merges.
     pub const fn of_max(max: u64) -> ZoneSizes {
         ZoneSizes { min: max / 4, max }
     }
 
-    /// The largest zones that a log of so many bytes allows: what is no zone moves in one record.
+    /// The largest zones for a log of this size: an object without a zone moves in one record.
     pub const fn largest(log_bytes: u64) -> ZoneSizes {
         ZoneSizes { min: 0, max: log_bytes / 2 }
     }
 
-    /// These, as far as a log of so many bytes allows them.
+    /// These sizes, limited to what a log of this size allows.
     pub fn within(self, log_bytes: u64) -> ZoneSizes {
         let max = self.max.min(ZoneSizes::largest(log_bytes).max);
         if max == self.max { self } else { ZoneSizes { min: self.min.min(max / 4), max } }
     }
 
-    /// Whether a zone of so much is too small.
+    /// Whether a zone of these sums is too small.
     pub fn are_above(&self, sums: Sums) -> bool {
         sums.meta.max(sums.data) < self.min
     }
 
-    /// Whether so much is too large for what is not the root of a zone.
+    /// Whether these sums are too large for an object that is not the root of a zone.
     pub fn are_below(&self, sums: Sums) -> bool {
         sums.meta.max(sums.data) > self.max
     }

@@ -1,9 +1,9 @@
-//! Updates: changes of a value that nobody has read (the upserts of BetrFS 0.2 §2).
+//! Updates: blind changes of a value (the upserts of BetrFS 0.2 §2).
 //!
-//! Three are made: *patch* writes bytes at an offset, *add* adds to a counter, *trim* cuts the end off. What
-//! they do to one value combines into one update; patches and trims take little more room than the value,
-//! however many they were, while adds and patches of a part of the same counter in turns add a stage each.
-//! All are harmless where there is no value: nothing happens, unless a patch says *create*.
+//! There are three: *patch* writes bytes at an offset, *add* adds to a counter, *trim* truncates the value. All updates
+//! of one value combine into one. Any number of patches and trims take little more space than the value. But
+//! alternating adds and patches of parts of the same counter add a stage each. If there is no value, an update does
+//! nothing, unless a patch has *create* set.
 //!
 //! ```text
 //! stages, each applied to what the one before has left; all numbers are short ones, if not said otherwise:
@@ -36,12 +36,12 @@ const CREATE: u8 = 1;
 const TRIM: u8 = 2;
 const ANEW: u8 = 4;
 const EXTEND: u8 = 8;
-/// No value is so long: what is beyond the limits of values is refused when it is committed.
+/// 1 GiB: longer than any value; updates beyond the limits of values are refused at commit.
 const BEYOND: usize = 1 << 30;
-/// The fewest bytes of a stage, and the most of a number within one.
+/// The least bytes of a stage, and the most bytes of a number in it.
 const STAGE_MIN: usize = 3;
 const NUMBER_MAX: usize = 5;
-/// Bytes of a counter; its offset is a multiple of it.
+/// 8 bytes of a counter; its offset is a multiple of 8.
 const CELL: usize = 8;
 
 /// One or more patches, adds and trims, combined.
@@ -49,7 +49,7 @@ const CELL: usize = 8;
 pub struct Update(Bytes);
 
 impl Update {
-    /// Writes `bytes` at `offset`; what is missing before them is zero. An absent value stays absent unless
+    /// Writes `bytes` at `offset`; a gap before them is filled with zeros. An absent value stays absent unless
     /// `create`.
     pub fn patch(offset: usize, bytes: &[u8], create: bool) -> Update {
         let mut encoded = Vec::with_capacity(STAGE_MIN + 2 * NUMBER_MAX + bytes.len());
@@ -57,7 +57,7 @@ impl Update {
         Update(encoded.into())
     }
 
-    /// The bytes of the same, in place of what is in a buffer.
+    /// Encodes a patch into `encoded`, replacing its content.
     pub(crate) fn encode_patch(encoded: &mut Vec<u8>, offset: usize, bytes: &[u8], create: bool) {
         let offset = offset.min(BEYOND);
         let extend = offset + bytes.len();
@@ -71,30 +71,30 @@ impl Update {
         *encoded = w.finish();
     }
 
-    /// Adds `delta` to the little-endian number in the eight bytes at `offset`, a multiple of eight, if the
-    /// value has them.
+    /// Adds `delta` to the little-endian number of eight bytes at `offset`, a multiple of eight, if the value includes
+    /// them.
     pub fn add(offset: usize, delta: i64) -> Update {
         Update::of(&[Stage { adds: vec![(offset.min(BEYOND), delta)], ..Stage::default() }])
     }
 
-    /// The same for several counters, in the order of their offsets.
+    /// As [`Update::add`], for several counters in the order of their offsets.
     pub fn add_all(adds: Vec<(usize, i64)>) -> Update {
         Update::of(&[Stage { adds, ..Stage::default() }])
     }
 
-    /// Cuts the value to `len` bytes, if it has more.
+    /// Truncates the value to `len` bytes, if it is longer.
     pub fn trim(len: usize) -> Update {
         Update::of(&[Stage { trim: Some(len.min(BEYOND)), ..Stage::default() }])
     }
 
-    /// Gives a value, whatever was there.
+    /// Replaces the value, whether there was one or not.
     pub fn insert(value: &Bytes) -> Update {
         let pieces = if value.is_empty() { Vec::new() } else { vec![(0, value.clone())] };
         let extend = value.len();
         Update::of(&[Stage { create: true, anew: true, extend, pieces, ..Stage::default() }])
     }
 
-    /// The same where there is no value any more; nothing if it makes none.
+    /// The update of an absent value; `None` if it creates none.
     pub fn anew(&self) -> Option<Update> {
         let mut stages = self.stages();
         let first = stages.iter().position(|stage| stage.create)?;
@@ -103,7 +103,7 @@ impl Update {
         Some(Update::of(&stages))
     }
 
-    /// Whether it does not matter what was there.
+    /// Whether the result does not depend on the old value.
     pub fn is_anew(&self) -> bool {
         is_anew(&self.0)
     }
@@ -143,7 +143,7 @@ impl Update {
         Ok(())
     }
 
-    /// One that was verified before.
+    /// An update that has been verified before.
     pub(crate) fn trusted(bytes: Bytes) -> Update {
         Update(bytes)
     }
@@ -154,17 +154,17 @@ impl Update {
         Update(w.finish().into())
     }
 
-    /// Its bytes.
+    /// The encoded update.
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }
 
-    /// The same in memory of its own.
+    /// An owned copy.
     pub fn owned(&self) -> Update {
         Update(Bytes::copy_from_slice(&self.0))
     }
 
-    /// Its parts, in the order in which they happen.
+    /// Its stages, in order.
     pub fn stages(&self) -> Vec<Stage> {
         let mut f = Fields::new(&self.0);
         let mut stages = Vec::with_capacity(1);
@@ -176,7 +176,7 @@ impl Update {
         stages
     }
 
-    /// Whether it stays within values of `limit` bytes, with its counters where they may stand.
+    /// Whether it stays within values of `limit` bytes, and its counters are aligned.
     pub fn fits(&self, limit: usize) -> bool {
         let add = |offset: usize| offset.is_multiple_of(CELL) && offset + CELL <= limit;
         outlines(&self.0).all(|stage| {
@@ -185,22 +185,22 @@ impl Update {
         })
     }
 
-    /// Whether it adds to counters: unlike everything else, that must not happen twice.
+    /// Whether it adds to counters: only such updates must not be applied twice.
     pub fn adds(&self) -> bool {
         outlines(&self.0).any(|stage| stage.adds().next().is_some())
     }
 
-    /// The greatest length to which it may fill a value up.
+    /// The greatest length to which it may extend a value.
     pub fn growth(&self) -> usize {
         growth_of(&self.0)
     }
 
-    /// Whether it only cuts.
+    /// Whether it only trims.
     pub fn only_trims(&self) -> bool {
         outlines(&self.0).all(|stage| stage.extend == 0 && stage.adds().next().is_none())
     }
 
-    /// The one update that does what `older` does, and then this one.
+    /// Combines this update with an `older` one.
     pub fn after(&self, older: &Update) -> Update {
         if self.is_anew() {
             return self.clone();
@@ -218,13 +218,13 @@ impl Update {
         Update::of(&stages)
     }
 
-    /// What becomes of a value, or of its absence.
+    /// The value after the update; `None` for no value.
     pub fn apply(&self, value: Option<&[u8]>) -> Option<Bytes> {
         let mut changed = value.unwrap_or_default().to_vec();
         carry_out(&self.0, &mut changed, value.is_some()).then(|| changed.into())
     }
 
-    /// What becomes of the length of a value, or of its absence.
+    /// The length of the value after the update; `None` for no value.
     pub fn apply_len(&self, len: Option<usize>) -> Option<usize> {
         length_after(&self.0, len)
     }
@@ -245,7 +245,7 @@ mod tests {
         ((*seed >> 33) % n) as usize
     }
 
-    /// What single updates do to a value, as they are described.
+    /// The specified effect of a single update on a value.
     fn plain(update: &Stage, value: Option<Vec<u8>>) -> Option<Vec<u8>> {
         let mut value = value.or(update.create.then(Vec::new))?;
         if let Some(len) = update.trim {
@@ -283,7 +283,7 @@ mod tests {
         for round in 0..30_000 {
             let updates: Vec<Update> =
                 (0..1 + random(&mut seed, 8)).map(|_| any(&mut seed)).collect();
-            // Any way to pair neighbours off must come to the same.
+            // Combining neighbours in any order must give the same result.
             let mut combined = updates.clone();
             while combined.len() > 1 {
                 let at = random(&mut seed, combined.len() as u64 - 1);
@@ -300,7 +300,7 @@ mod tests {
                 let found = combined.apply(start.as_deref());
                 assert_eq!(found.as_deref(), expected.as_deref(), "round {round}: {updates:?}");
                 assert_eq!(combined.apply_len(len), expected.map(|value| value.len()));
-                // What a recovery does again to a value that was bound as patched.
+                // A recovery applies updates again to a value that was bound after them.
                 if len.is_some() && !updates.iter().any(Update::adds) {
                     assert_eq!(combined.apply(found.as_deref()), found);
                 }
@@ -371,7 +371,7 @@ mod tests {
                 "cut to {cut} bytes"
             );
         }
-        // An extend that is implied, and numbers that are longer than they need to be.
+        // An explicit extend that is implied, and numbers longer than necessary.
         for bytes in [&[8, 0, 0, 0][..], &[8, 1, 0, 2, 1, 1, 7], &[0, 0x80, 0, 0], &[2, 0, 0]] {
             assert!(Update::decode(&Bytes::copy_from_slice(bytes), None).is_err(), "{bytes:?}");
         }

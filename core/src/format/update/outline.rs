@@ -1,9 +1,9 @@
-//! Updates that were verified, read and carried out where they stand, without taking them apart.
+//! Reads and applies verified updates in encoded form, without decoding them into stages.
 
 use super::*;
 use crate::format::fields::varint;
 
-/// A stage as it is encoded: its fields, and the bytes of its pieces and adds.
+/// An encoded stage: its fields, and the bytes of its pieces and adds.
 pub(super) struct Outline<'u> {
     pub create: bool,
     pub anew: bool,
@@ -42,7 +42,7 @@ impl<'u> Outline<'u> {
     }
 }
 
-/// What becomes of the length of a value, or of its absence, when an update that was verified is carried out.
+/// The length of a value after a verified update; `None` for no value.
 pub(crate) fn length_after(update: &[u8], mut len: Option<usize>) -> Option<usize> {
     for stage in outlines(update) {
         len = len.filter(|_| !stage.anew);
@@ -54,8 +54,8 @@ pub(crate) fn length_after(update: &[u8], mut len: Option<usize>) -> Option<usiz
     len
 }
 
-/// Carries an update that was verified out in place. `present` says whether there is a value, what is
-/// returned whether there is one then; an absent one is empty before.
+/// Applies a verified update in place. `present` says whether there is a value; without one `value` must be empty.
+/// Returns whether there is a value afterwards.
 pub fn carry_out(update: &[u8], value: &mut Vec<u8>, mut present: bool) -> bool {
     for stage in outlines(update) {
         if stage.anew {
@@ -69,24 +69,24 @@ pub fn carry_out(update: &[u8], value: &mut Vec<u8>, mut present: bool) -> bool 
     present
 }
 
-/// The greatest length to which an update that was verified may fill a value up; 1 if it only makes an empty one.
+/// The greatest length to which a verified update may extend a value; 1 if it only creates an empty one.
 pub fn growth_of(update: &[u8]) -> usize {
     outlines(update).map(|stage| stage.extend.max(usize::from(stage.create))).max().unwrap_or(0)
 }
 
-/// Whether it does not matter what was there before an update that was verified.
+/// Whether the result of a verified update does not depend on the old value.
 pub fn is_anew(update: &[u8]) -> bool {
     update.first().is_some_and(|flags| flags & ANEW != 0)
 }
 
-/// Whether an update does nothing but write one piece, and another, older one wrote it in the same place: then the younger one
-/// says all. So it is where a field is written again and again.
+/// Whether both updates only write one piece each, to the same place, so that the younger replaces the older. This is
+/// common for a field that is written repeatedly.
 pub(crate) fn is_rewritten(older: &[u8], younger: &[u8]) -> bool {
     let mut stages = outlines(younger);
     let Some(stage) = stages.next() else { return false };
     let mut pieces = stage.pieces();
     let Some((_, piece)) = pieces.next() else { return false };
-    // In front of the bytes stands what is to be done with them.
+    // Everything before the bytes of the piece describes it.
     let front = younger.len() - piece.len();
     stage.trim.is_none()
         && stage.adds.is_empty()
@@ -96,7 +96,7 @@ pub(crate) fn is_rewritten(older: &[u8], younger: &[u8]) -> bool {
         && older[..front] == younger[..front]
 }
 
-/// The stages of an update, which was verified, without taking them apart.
+/// The stages of a verified update, not decoded.
 pub(super) fn outlines(update: &[u8]) -> impl Iterator<Item = Outline<'_>> {
     let mut rest = update;
     std::iter::from_fn(move || {

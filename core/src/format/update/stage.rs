@@ -1,23 +1,23 @@
-//! One stage of an update: parsed, encoded, and made one with a younger one.
+//! One stage of an update: decoding, encoding, and joining with a younger stage.
 
 use std::ops::Range;
 
 use super::*;
 
-/// A part of an update, whose changes happen in the order of the fields.
+/// A stage of an update; its changes apply in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stage {
     /// Whether an absent value counts as an empty one.
     pub create: bool,
-    /// Whether the value that is there counts as absent: it has been deleted before.
+    /// Whether an existing value counts as absent, because it has been deleted before.
     pub anew: bool,
-    /// What the value is cut to.
+    /// The length that the value is truncated to.
     pub trim: Option<usize>,
-    /// What it is filled up to with zeros.
+    /// The length that the value is extended to with zeros.
     pub extend: usize,
-    /// What is written over it, by offset: in order and apart.
+    /// Bytes to write, by offset; in order and disjoint.
     pub pieces: Vec<(usize, Bytes)>,
-    /// What is added to the counters at these offsets, where the value has them.
+    /// Deltas to add to the counters at these offsets, if the value includes them.
     pub adds: Vec<(usize, i64)>,
 }
 
@@ -29,8 +29,7 @@ impl Stage {
         Ok(Stage { pieces, adds, ..stage })
     }
 
-    /// Parses a stage, of which the bytes of pieces are told, by their offset in the value and their place in the update, and
-    /// the adds.
+    /// Decodes a stage. Passes each piece (its offset in the value, its byte range in the update) and each add.
     pub(super) fn read(
         f: &mut Fields<'_, '_>,
         mut piece: impl FnMut(usize, Range<usize>),
@@ -87,7 +86,7 @@ impl Stage {
         STAGE_MIN + 4 * NUMBER_MAX + pieces.sum::<usize>() + (NUMBER_MAX + CELL) * self.adds.len()
     }
 
-    /// The head of a stage with so many pieces, the last of which ends there, and adds.
+    /// The head of a stage with `pieces` pieces, the last of which ends at `end`, and `adds` adds.
     pub(super) fn encode_head(&self, w: &mut Writer, (pieces, end): (usize, usize), adds: usize) {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = flag(self.create, CREATE) | flag(self.anew, ANEW);
@@ -115,9 +114,9 @@ impl Stage {
         }
     }
 
-    /// Takes a younger stage in, if one stage can say both.
+    /// Joins a younger stage into this one, if one stage can express both.
     pub(super) fn join(&mut self, younger: &Stage) -> bool {
-        // What is absent would be created too early.
+        // An absent value would be created too early.
         if younger.create && !self.create || self.is_mixed_with(younger) {
             return false;
         }
@@ -139,8 +138,8 @@ impl Stage {
         true
     }
 
-    /// Whether the younger stage cuts or writes a part of a counter that this one adds to, or brings it
-    /// into being: then the order matters.
+    /// Whether the younger stage trims, writes or creates a part of a counter that this one adds to: then the order
+    /// matters.
     fn is_mixed_with(&self, younger: &Stage) -> bool {
         self.adds.iter().any(|(at, _)| {
             let (start, end) = (*at, at + CELL);
@@ -155,7 +154,7 @@ impl Stage {
         })
     }
 
-    /// Writes a piece over the others; those that it touches become one with it.
+    /// Writes a piece over the others, and joins it with those that it touches.
     fn write(&mut self, offset: usize, bytes: &Bytes) {
         let end = offset + bytes.len();
         let first = self.pieces.partition_point(|(at, piece)| at + piece.len() < offset);

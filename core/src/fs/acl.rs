@@ -1,21 +1,21 @@
-//! POSIX access control lists, as they stand in the attributes `system.posix_acl_access` and
-//! `system.posix_acl_default`: what they have to do with permission bits, and how new objects inherit them (acl(5)).
+//! POSIX access control lists, in the attributes `system.posix_acl_access` and `system.posix_acl_default`: their
+//! relation to permission bits, and their inheritance by new objects (acl(5)).
 //!
 //! ```text
 //! version   u32: 2
 //! entries   tag u16, permissions u16, id u32; in the order of tags, and of ids
 //! ```
 //!
-//! All little-endian. Whether somebody may do something is for who mounts the volume to decide.
+//! All little-endian. Permission checks are done by the layer that mounts the volume.
 
-/// The attribute that holds the list of an object.
+/// The attribute with the access list of an object.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute that holds the list of what is made in a directory.
+/// The attribute with the default list for objects made in a directory.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 
-/// What an entry is about.
+/// Tags of entries.
 #[allow(missing_docs)]
 pub mod tag {
     pub const USER_OBJ: u16 = 0x01;
@@ -28,26 +28,26 @@ pub mod tag {
 
 use tag::*;
 
-/// The number of entries that are about nobody in particular.
+/// The id of entries that name no user or group.
 pub const NOBODY: u32 = u32::MAX;
 
-/// A list.
+/// An access control list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl(Vec<Entry>);
 
 /// An entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Whom it is about: one of [`tag`].
+    /// The class: one of [`tag`].
     pub tag: u16,
     /// The user or group, or [`NOBODY`].
     pub id: u32,
-    /// What they may do: three bits.
+    /// The permissions: three bits.
     pub perm: u16,
 }
 
 impl Acl {
-    /// Takes the value of an attribute apart; nothing if it is no list that the kernel would take.
+    /// Decodes the value of an attribute; `None` if the kernel would not accept it.
     pub fn parse(bytes: &[u8]) -> Option<Acl> {
         let (version, rest) = bytes.split_first_chunk()?;
         if u32::from_le_bytes(*version) != VERSION || rest.len() % 8 != 0 {
@@ -64,7 +64,7 @@ impl Acl {
         Acl::of(entries)
     }
 
-    /// The list of these entries, in the order of tags; nothing if it is none that the kernel would take.
+    /// A list of these entries, in the order of tags; `None` if the kernel would not accept it.
     pub fn of(entries: Vec<Entry>) -> Option<Acl> {
         let count = |tag| entries.iter().filter(|entry| entry.tag == tag).count();
         let known = [USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER];
@@ -76,12 +76,12 @@ impl Acl {
         sound.then_some(Acl(entries))
     }
 
-    /// What it says.
+    /// The entries.
     pub fn entries(&self) -> &[Entry] {
         &self.0
     }
 
-    /// The value of an attribute.
+    /// Encodes the list as the value of an attribute.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for Entry { tag, id, perm } in &self.0 {
@@ -92,7 +92,7 @@ impl Acl {
         bytes
     }
 
-    /// The nine permission bits that go with it: those of the group are its mask, where it has one.
+    /// The nine permission bits of the list. The bits of the group are the mask, if the list has one.
     pub fn perm(&self) -> u32 {
         let [user, group, other] = self.classes().map(|at| u32::from(self.0[at].perm));
         user << 6 | group << 3 | other
@@ -106,8 +106,8 @@ impl Acl {
         self
     }
 
-    /// The list of what is made with these bits where this one is the default, and the bits that go with it. No
-    /// list is needed that says no more than the bits.
+    /// The list of an object made with these permission bits, if this is the default list, and the resulting bits.
+    /// `None` if the bits alone express the list.
     pub fn inherited(mut self, perm: u32) -> (Option<Acl>, u32) {
         for (at, shift) in self.classes().into_iter().zip([6, 3, 0]) {
             self.0[at].perm &= (perm >> shift & 7) as u16;
@@ -116,12 +116,12 @@ impl Acl {
         (Some(self).filter(|acl| !acl.is_minimal()), perm)
     }
 
-    /// Whether it says no more than nine bits do.
+    /// Whether nine permission bits express the list.
     pub fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }
 
-    /// Where the entries of owner, group class and others are.
+    /// The indexes of the entries of owner, group class and others.
     fn classes(&self) -> [usize; 3] {
         let at = |tag| self.0.iter().position(|entry| entry.tag == tag);
         let found = [at(USER_OBJ), at(MASK).or(at(GROUP_OBJ)), at(OTHER)];

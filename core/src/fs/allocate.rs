@@ -1,4 +1,4 @@
-//! Holes of files: punching them, writing zeros, finding them (fallocate(2), lseek(2)).
+//! Holes of files: punching, zeroing and finding them (fallocate(2), lseek(2)).
 
 use super::draft::whole_blocks;
 use super::{Draft, Fs, Object, data};
@@ -9,28 +9,28 @@ use crate::ids::*;
 
 const BLOCK: u64 = FILE_BLOCK as u64;
 
-/// What is done to a range of a file.
+/// An operation on a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
-    /// There must be room for it. Nothing is set aside: a block finds a new place whenever it is written.
+    /// Checks that there is space for it. No space is reserved: a block gets a new place whenever it is written.
     Reserve,
-    /// It becomes a hole.
+    /// Makes it a hole.
     Punch,
-    /// It reads as zeros: the same, but for a file that grows by it.
+    /// Makes it read as zeros: also a hole, but the file may grow by it.
     Zero,
 }
 
-/// What is looked for.
+/// The target of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
-    /// A block that is there.
+    /// A stored block.
     Data,
-    /// One that is not; the end of the file at the latest.
+    /// A block that is not stored; at the latest the end of the file.
     Hole,
 }
 
 impl Fs {
-    /// Allocates or clears `len` bytes at `offset`. The file grows if it ends before, unless its size is kept.
+    /// Allocates or clears `len` bytes at `offset`. The file grows if it ends before, unless `keep_size`.
     pub fn allocate(
         &mut self,
         object: &Object,
@@ -59,7 +59,7 @@ impl Fs {
         })
     }
 
-    /// The next place from `offset` on where there is what is looked for.
+    /// The next offset, from `offset` on, of the target.
     pub fn seek(&self, object: &Object, offset: u64, what: Seek) -> Result<u64> {
         let inode = data::regular(object)?;
         let size = inode.size;
@@ -81,7 +81,7 @@ impl Fs {
         }
     }
 
-    /// How many of the blocks `[first, end)` are not stored.
+    /// Number of blocks in `[first, end)` that are not stored.
     fn missing_blocks(&self, object: &Object, first: u64, end: u64) -> Result<u64> {
         let inode = data::regular(object)?;
         let there = inode.size.div_ceil(BLOCK).clamp(first, end);
@@ -97,7 +97,7 @@ impl Fs {
     }
 }
 
-/// The messages that make a hole of `[from, to)`, which lies within the file. Whether there are any.
+/// Adds the messages that make a hole of `[from, to)`, which must lie within the file. Returns whether there are any.
 fn clear(draft: &mut Draft, object: &Object, from: u64, to: u64) -> bool {
     if from >= to {
         return false;
@@ -113,7 +113,7 @@ fn clear(draft: &mut Draft, object: &Object, from: u64, to: u64) -> bool {
         let key = data_key(&prefix, from / BLOCK);
         draft.append([RecordMessage::Point(TreeId::Data, key, Action::Update(update))]);
     };
-    // The file's last block is whole if it is cleared to the end.
+    // If the range extends to the end of the file, the last block is cleared entirely.
     let (first, last) =
         (from.div_ceil(BLOCK), if to == size { to.div_ceil(BLOCK) } else { to / BLOCK });
     if first > last || (first == last && from / BLOCK == to / BLOCK && !from.is_multiple_of(BLOCK))

@@ -1,4 +1,4 @@
-//! Attributes of inodes, and what one change of them brings with it.
+//! Attributes of inodes, and the effects of changing them.
 
 use super::acl::{self, Acl};
 use super::{Draft, Fs, Object};
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::format::*;
 use crate::ids::*;
 
-/// Attributes to change; what is absent stays.
+/// Attributes to change; `None` keeps the old value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The permission bits.
@@ -21,13 +21,12 @@ pub struct Changes {
     pub modified: Option<Time>,
 }
 
-/// After so many seconds a time of access is brought up to date, whatever else there is (relatime).
+/// 24 hours: after that, an access updates the time of access in any case (relatime).
 const ACCESS_AGE: i64 = 24 * 60 * 60;
 
 impl Fs {
-    /// Changes attributes of an object. An access control list goes with the permission bits; who gives a file
-    /// away without a word on its bits takes set-user-id from it, and set-group-id where the group may execute
-    /// it (chown(2)).
+    /// Changes attributes of an object. An access control list follows the permission bits. A change of owner without a
+    /// change of bits clears set-user-id, and set-group-id if the group may execute the file (chown(2)).
     pub fn set_attributes(&mut self, object: &Object, changes: Changes) -> Result<()> {
         let mut draft = self.begin()?;
         let now = draft.now;
@@ -51,10 +50,10 @@ impl Fs {
         self.carry_out(Op::SetAttributes, draft)
     }
 
-    /// An access control list follows the permission bits.
+    /// Changes the access control list, if there is one, to the permission bits.
     fn change_acl(&self, draft: &mut Draft, object: &Object, perm: u32) -> Result<()> {
         let Some(value) = self.find_xattr(object, acl::ACCESS)? else { return Ok(()) };
-        // What is no list says nothing.
+        // An invalid list is left as it is.
         if let Some(list) = Acl::parse(&value) {
             let place = object.place().with_xattr(acl::ACCESS);
             draft.insert(&place, list.with_perm(perm).encode());
@@ -62,8 +61,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Somebody who has no special rights has changed the contents of a file: set-user-id goes, and set-group-id
-    /// where the group may execute it, or they are no member of it.
+    /// Clears set-user-id after an unprivileged change of a file's contents. Also clears set-group-id if the group may
+    /// execute the file, or if the user is no member of it.
     pub fn drop_set_ids(&mut self, object: &Object, is_member: bool) -> Result<()> {
         let before = object.inode().perm;
         let perm = without_set_ids(before, is_member);
@@ -74,7 +73,7 @@ impl Fs {
         self.set_attributes(object, changes)
     }
 
-    /// Somebody has read an object at a time: its time of access is brought up to date if that is due.
+    /// Updates the time of access after a read at `time`, if it is due.
     pub fn note_access(&mut self, object: &Object, time: Time) -> Result<()> {
         if !Fs::is_access_due(&object.inode(), time) {
             return Ok(());
@@ -84,16 +83,16 @@ impl Fs {
         self.carry_out(Op::SetAttributes, draft)
     }
 
-    /// Whether a time of access is to be brought up to date: it is not younger than the last change, or a day old
-    /// (relatime of mount(8)).
+    /// Whether the time of access is to be updated: it is not younger than the last change, or a day old (relatime of
+    /// mount(8)).
     pub fn is_access_due(inode: &Inode, time: Time) -> bool {
         let changed = inode.modified.max(inode.changed);
         inode.accessed <= changed || time.secs.saturating_sub(inode.accessed.secs) >= ACCESS_AGE
     }
 }
 
-/// Permission bits when a file is given away, or changed by somebody without special rights. Without the right to
-/// execute, set-group-id once meant mandatory locking, and a member of the group does not take it away.
+/// Permission bits after a change of owner, or an unprivileged change of contents. Set-group-id without group execute
+/// once meant mandatory locking, so it stays for a member of the group.
 fn without_set_ids(perm: u32, is_member: bool) -> u32 {
     match perm & 0o010 {
         0 if is_member => perm & !0o4000,

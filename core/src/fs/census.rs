@@ -1,4 +1,4 @@
-//! All zones, by one pass over the metadata index.
+//! Lists all zones, by one pass over the metadata index.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::error::Result;
 use crate::format::*;
 use crate::ids::*;
 
-/// What a zone holds.
+/// The content of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneKind {
-    /// A directory, and what stands with it.
+    /// A directory, and everything stored with it.
     Directory,
-    /// An object with several links, or one that had them.
+    /// An object with several links, now or before.
     Links,
     /// The contents of a file.
     Data,
@@ -21,23 +21,23 @@ pub enum ZoneKind {
 /// A zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
-    /// Its id.
+    /// Its zone id.
     pub id: ZoneId,
-    /// What it holds.
+    /// The kind of its content.
     pub kind: ZoneKind,
     /// The inode number of its root, or of the file.
     pub ino: Ino,
-    /// The zone that its reference, or the file, stands in; the first of several.
+    /// The zone that contains its reference or file; the first of several.
     pub above: Option<ZoneId>,
     /// The path of its root, or of the file, within the zone above.
     pub path: Vec<u8>,
-    /// Entries in it.
+    /// Number of entries.
     pub entries: u64,
-    /// What the counters of its root say; of a data zone, the size of the file in whole blocks.
+    /// The sums in its root's counters; for a data zone, the size of the file in whole blocks.
     pub stated: Sums,
-    /// What is there.
+    /// The sums of its entries.
     pub counted: Sums,
-    /// Whether it is noted as one that is too small.
+    /// Whether it is recorded as too small.
     pub small: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Zone {
 pub struct ZonePath {
     /// Its bytes.
     pub path: Vec<u8>,
-    /// Whether that is all.
+    /// Whether the path is complete.
     pub whole: bool,
 }
 
@@ -140,8 +140,8 @@ impl Fs {
     }
 }
 
-/// The path of the zone at this place of all zones, from the root on; of one that is longer than `max` bytes the
-/// end. Nothing if references go round in circles.
+/// The path from the root to zone `at` of all zones; only its end if it is longer than `max` bytes. `None` if
+/// references form a cycle.
 pub fn zone_path(zones: &[Zone], at: usize, max: usize) -> Option<ZonePath> {
     let (mut at, mut names, mut len) = (&zones[at], Vec::new(), 0);
     let mut steps = 0..zones.len();

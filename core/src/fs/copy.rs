@@ -10,7 +10,7 @@ use crate::format::limits::FILE_BLOCK;
 use crate::format::{FileType, Inode};
 use crate::ids::Ino;
 
-/// Neighbouring blocks are written together, up to so many bytes.
+/// 1 MiB: neighbouring blocks are written together up to this length.
 const PIECE: usize = 1 << 20;
 
 /// What was copied.
@@ -52,8 +52,8 @@ impl From<Error> for CopyStopped {
     }
 }
 
-/// The copies of what has several names, by the numbers of the originals: names of one file become names of one file, in
-/// several copies, too.
+/// Copies of objects with several names, by the inode numbers of the originals. Names of one file become names of one
+/// file, also across several copies.
 #[derive(Default)]
 pub struct CopyLinks(HashMap<Ino, Object>);
 
@@ -231,7 +231,7 @@ impl Fs {
         self.take_times(&made, original)
     }
 
-    /// A new object that is like another, but for its contents.
+    /// A new object with the attributes of another, without its contents.
     fn like(&self, original: &Object, zone: bool) -> Result<New> {
         let Inode { kind, perm, uid, gid, accessed, modified, device, ref target, .. } =
             *original.inode();
@@ -256,7 +256,7 @@ impl Fs {
                     at = offset;
                 }
                 piece.extend_from_slice(&block);
-                // What a block does not have is zero.
+                // The rest of a block is zero.
                 let len = (size - offset).min(FILE_BLOCK as u64) as usize;
                 piece.resize(piece.len() - block.len() + len, 0);
             }

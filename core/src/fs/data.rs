@@ -1,9 +1,9 @@
 //! The contents of regular files.
 //!
-//! A file is blocks of 4 KiB under its data prefix; an absent block is a hole, and a value ends at its
-//! last stored byte. No value reaches past the file's size. A block that is written as a whole with zeros
-//! becomes a hole. Nothing is read to write: a part of a block is a patch, its end is cut off by a trim. A large
-//! overwrite carries the range delete of what it covers.
+//! A file is blocks of 4 KiB under its data prefix. An absent block is a hole, and a value ends at its last stored
+//! byte. No value extends past the file's size. A block that is overwritten entirely with zeros becomes a hole. A write
+//! reads nothing: a part of a block is a patch, and a trim truncates the last one. A large overwrite has a range delete
+//! of the blocks that it replaces.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ const BLOCK: u64 = FILE_BLOCK as u64;
 /// The most bytes that one operation writes.
 pub(super) const WRITE_MAX: usize = 16 << 20;
 
-/// So many blocks that are overwritten are deleted by one message first: leaves with nothing else in them need
-/// not be read.
+/// 128 blocks: if a write overwrites as many, it deletes them first by one message, so that leaves with no other
+/// entries need not be read.
 const OVERWRITE_MIN: u64 = 128;
 
 /// The stored blocks of a file, in order.
@@ -33,18 +33,18 @@ pub struct Blocks {
     size: u64,
 }
 
-/// What the stored blocks of a file take, in bytes, by where they lie.
+/// Bytes of the stored blocks of a file, by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// In leaves that a snapshot uses as well.
+    /// In leaves whose extents a snapshot shares.
     pub shared: u64,
-    /// In leaves that were written after the newest snapshot, or will be.
+    /// In leaves that were or will be written after the newest snapshot.
     pub alone: u64,
-    /// In buffers, on their way to a leaf.
+    /// In buffers, not yet flushed to a leaf.
     pub pending: u64,
 }
 
-/// The prefix of a file's data keys: its data zone, or without one its own place.
+/// The prefix of a file's data keys: its data zone, or its own key without one.
 pub fn data_prefix(object: &Object) -> Vec<u8> {
     match object.inode().data_zone {
         Some(zone) => zone.0.to_be_bytes().to_vec(),
@@ -52,7 +52,7 @@ pub fn data_prefix(object: &Object) -> Vec<u8> {
     }
 }
 
-/// Removes a file's blocks from `first` on.
+/// The message that removes a file's blocks from `first` on.
 pub(super) fn delete_blocks(object: &Object, first: u64) -> RecordMessage {
     let prefix = data_prefix(object);
     RecordMessage::RangeDelete(TreeId::Data, data_key(&prefix, first), data_key(&prefix, u64::MAX))
@@ -79,19 +79,18 @@ impl Fs {
         Ok(bytes)
     }
 
-    /// The stored blocks of a file; what is between them reads as zero.
+    /// The stored blocks of a file; the gaps between them read as zeros.
     pub fn blocks(&self, object: &Object) -> Blocks {
         self.blocks_within(object, 0, u64::MAX)
     }
 
-    /// The stored blocks of a file from the one on that begins at, or has, the byte `offset`: for whoever goes on behind what
-    /// cannot be read.
+    /// The stored blocks of a file from byte `offset` on, including the block that contains it. It allows a reader to
+    /// continue after an unreadable block.
     pub fn blocks_from(&self, object: &Object, offset: u64) -> Blocks {
         self.blocks_within(object, offset / BLOCK, u64::MAX)
     }
 
-    /// How many bytes the blocks of a file take that are stored; the keys of one with holes are counted, once after
-    /// each change.
+    /// Bytes of the stored blocks of a file. For a file with holes, the keys are counted, once after each change.
     pub fn stored_bytes(&self, object: &Object) -> Result<u64> {
         let inode = regular(object)?;
         if !inode.sparse {
@@ -109,7 +108,8 @@ impl Fs {
         Ok(blocks * BLOCK)
     }
 
-    /// The same by where they lie, counted anew each time: reads the heads and keys of all leaves that have blocks of the file.
+    /// As [`Fs::stored_bytes`], by place, and counted on each call: reads heads and keys of all leaves with blocks of
+    /// the file.
     pub fn stored_where(&self, object: &Object) -> Result<Stored> {
         let inode = regular(object)?;
         let (prefix, end) = (data_prefix(object), inode.size.div_ceil(BLOCK));
@@ -131,7 +131,7 @@ impl Fs {
         KeyScan::new(TreeId::Data, data_key(&prefix, first), Some(data_key(&prefix, end)))
     }
 
-    /// The number of the next of them.
+    /// The number of the next block of a scan.
     pub fn next_key(&self, object: &Object, scan: &mut KeyScan) -> Result<Option<u64>> {
         let Some((key, _)) = scan.next(self.volume.store())? else { return Ok(None) };
         match parse_data_key(&key) {
@@ -150,7 +150,7 @@ impl Fs {
         Blocks { prefix, scan, size: object.inode().size }
     }
 
-    /// The same, where these are few: nothing else is read.
+    /// As `blocks_within`, for a few blocks: without prefetch.
     pub fn few_blocks(&self, object: &Object, blocks: Range<u64>) -> Blocks {
         let prefix = data_prefix(object);
         let (lo, hi) = (data_key(&prefix, blocks.start), data_key(&prefix, blocks.end));
@@ -177,8 +177,8 @@ impl Fs {
         }
     }
 
-    /// Writes `data` at `offset`, and where space is short, what is written over in place in pieces: each needs room until
-    /// buffers are emptied, and each is an operation by itself.
+    /// Writes `data` at `offset`. If space is short, an overwrite is made in pieces: each needs space until buffers are
+    /// drained, and is an operation of its own.
     pub fn write_in_pieces(&mut self, object: &Object, offset: u64, data: &Bytes) -> Result<()> {
         let (size, len) = (regular(object)?.size, data.len());
         match self.write(object, offset, data) {
@@ -192,7 +192,7 @@ impl Fs {
         }
     }
 
-    /// Writes `data` at `offset`, all at once; the file grows as needed.
+    /// Writes `data` at `offset` in one operation; the file grows as needed.
     pub fn write(&mut self, object: &Object, offset: u64, data: &Bytes) -> Result<()> {
         let old_size = regular(object)?.size;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_MAX);
@@ -210,7 +210,7 @@ impl Fs {
         })
     }
 
-    /// Sets the size of a file. What is cut off is gone; what is added reads as zero.
+    /// Sets the size of a file: truncates it, or extends it by a hole.
     pub fn truncate(&mut self, object: &Object, size: u64) -> Result<()> {
         let old_size = regular(object)?.size;
         if size > FILE_MAX {
@@ -225,7 +225,7 @@ impl Fs {
         })
     }
 
-    /// Changes the contents of a file, which has `size` bytes afterwards, wherever its blocks then stand.
+    /// Changes the contents of a file to `size` bytes, and splits zones if necessary.
     pub(super) fn resize(
         &mut self,
         object: &Object,
@@ -273,8 +273,8 @@ pub(super) fn regular(object: &Object) -> Result<Arc<Inode>> {
     }
 }
 
-/// The messages that put `data` at `offset` of a file of `old_size` bytes, and whether they may leave holes:
-/// zeros take no room.
+/// The messages that write `data` at `offset` of a file of `old_size` bytes, and whether they may leave holes, since
+/// zeros are not stored.
 fn block_messages(
     object: &Object,
     old_size: u64,
@@ -284,7 +284,7 @@ fn block_messages(
     let prefix = data_prefix(object);
     let mut holes = false;
     let mut messages = Vec::with_capacity(data.len() / FILE_BLOCK + 4);
-    // What is overwritten as a whole.
+    // The blocks that are overwritten entirely.
     let old = offset.div_ceil(BLOCK)..(offset + data.len() as u64).min(old_size) / BLOCK;
     let at_once = old.end.saturating_sub(old.start) >= OVERWRITE_MIN;
     if at_once {
@@ -306,7 +306,7 @@ fn block_messages(
             (true, true) if zero => Action::Delete,
             (_, true) => Action::Insert(fresh),
             (false, false) if within == 0 => Action::Insert(fresh),
-            // Zeros don't fill a hole.
+            // Zeros are not written into a hole.
             (_, false) => Action::Update(Update::patch(within, &fresh, !zero)),
         };
         messages.push(RecordMessage::Point(TreeId::Data, data_key(&prefix, block), action));
@@ -314,7 +314,7 @@ fn block_messages(
     (messages, holes)
 }
 
-/// Cuts off what the block that `size` falls into holds behind it.
+/// The message that truncates the block containing the end of a file of `size` bytes.
 fn cut_block(object: &Object, size: u64) -> Option<RecordMessage> {
     let keep = (size % BLOCK) as usize;
     let key = data_key(&data_prefix(object), size / BLOCK);

@@ -1,4 +1,4 @@
-//! An operation that is being put together: messages, inodes, counters, and what becomes of handles.
+//! Drafts: operations under construction, with messages, inodes, counters, and changes of handles.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::format::*;
 use crate::ids::*;
 use crate::volume::Transaction;
 
-/// By how much counters change.
+/// A change of counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delta {
     pub meta: i128,
@@ -19,7 +19,7 @@ pub(super) struct Delta {
 }
 
 impl Delta {
-    /// What an entry counts: its name, and the value under it.
+    /// The metadata bytes of an entry: its name and value.
     pub(super) fn entry(name: &[u8], value: usize) -> Delta {
         Delta::meta(name.len() + 2 + value)
     }
@@ -28,17 +28,17 @@ impl Delta {
         Delta { meta: bytes as i128, data: 0 }
     }
 
-    /// A file of this size without a zone of its own.
+    /// The data bytes of a file of this size without a zone of its own.
     pub(super) fn data(size: u64) -> Delta {
         Delta { meta: 0, data: whole_blocks(size).into() }
     }
 
-    /// The counters after this.
+    /// The counters after the change.
     pub(super) fn applied(self, sums: Sums) -> Delta {
         Delta::from(sums) + self
     }
 
-    /// Both, if they can be counters.
+    /// The sums as counters; `None` if one is out of range.
     pub(super) fn sums(self) -> Option<Sums> {
         Some(Sums { meta: self.meta.try_into().ok()?, data: self.data.try_into().ok()? })
     }
@@ -71,7 +71,7 @@ impl std::ops::Sub for Delta {
     }
 }
 
-/// The size of a file as it is counted.
+/// The size of a file in counters.
 pub(crate) fn whole_blocks(size: u64) -> u64 {
     size.next_multiple_of(limits::FILE_BLOCK as u64)
 }
@@ -81,7 +81,7 @@ pub(crate) fn whole_blocks(size: u64) -> u64 {
 pub(super) struct Counts(Vec<(Object, Delta)>);
 
 impl Counts {
-    /// Something below `directory` changes by so much: that counts up to the root of its zone.
+    /// Adds a change below `directory` to it and to its parents, up to the root of the zone.
     pub(super) fn add(&mut self, directory: &Object, delta: Delta) {
         for object in directory.chain() {
             match self.0.iter_mut().find(|(other, _)| *other == object) {
@@ -96,21 +96,21 @@ impl Counts {
     }
 }
 
-/// An operation.
+/// An operation under construction.
 pub(super) struct Draft {
-    /// When it happens.
+    /// Its time.
     pub now: Time,
-    /// What goes, before anything comes.
+    /// Deletes; they come first.
     deletes: Vec<RecordMessage>,
-    /// What comes.
+    /// Inserts and updates.
     inserts: Vec<RecordMessage>,
     inodes: BTreeMap<Ino, (Object, Inode)>,
     counts: Counts,
-    /// Where objects are afterwards.
+    /// The new places of objects.
     moves: BTreeMap<Ino, (Object, Placed)>,
-    /// Objects that have no name afterwards, and go with their last handle.
+    /// Objects that lose their last name, and are deleted with their last handle.
     orphans: Vec<Object>,
-    /// Zones that are too small afterwards, or not any more.
+    /// Zones that become too small, or large enough again.
     small: BTreeMap<ZoneId, Option<SmallZone>>,
 }
 
@@ -128,26 +128,26 @@ impl Draft {
         }
     }
 
-    /// The inode of an object, to be changed.
+    /// The inode of an object, for changes.
     pub(super) fn inode(&mut self, object: &Object) -> &mut Inode {
         let known = self.inodes.entry(object.ino());
         &mut known.or_insert_with(|| (object.clone(), Inode::clone(&object.inode()))).1
     }
 
-    /// A directory's times, and its link count.
+    /// Updates the times of a directory, and its link count.
     pub(super) fn touch(&mut self, directory: &Object, links: i64) -> Result<()> {
         let now = self.now;
         let inode = self.inode(directory);
         inode.modified = now;
         inode.changed = now;
-        // That of an orphan counts nothing any more.
+        // The link count of an orphan does not matter.
         if !directory.is_orphan() {
             inode.links = add_links(inode.links, links)?;
         }
         Ok(())
     }
 
-    /// Something below `directory` changes by so much.
+    /// Adds a change of counters below `directory`.
     pub(super) fn count(&mut self, directory: &Object, delta: Delta) {
         self.counts.add(directory, delta);
     }
@@ -178,37 +178,37 @@ impl Draft {
         self.deletes.push(RecordMessage::RangeDelete(tree, lo, hi));
     }
 
-    /// One more message for what goes.
+    /// Adds a message to the deletes.
     pub(super) fn append_deletes(&mut self, message: RecordMessage) {
         self.deletes.push(message);
     }
 
-    /// Whether it has been decided already whether a zone is too small.
+    /// Whether the draft has decided whether a zone is too small.
     pub(super) fn knows_small(&self, zone: ZoneId) -> bool {
         self.small.contains_key(&zone)
     }
 
-    /// Messages that come in their order, behind all that goes.
+    /// Adds messages, in their order, after all deletes.
     pub(super) fn append(&mut self, messages: impl IntoIterator<Item = RecordMessage>) {
         self.inserts.extend(messages);
     }
 
-    /// Where an object is afterwards.
+    /// Sets the new place of an object.
     pub(super) fn move_to(&mut self, object: &Object, place: Placed) {
         self.moves.insert(object.ino(), (object.clone(), place));
     }
 
-    /// An object has no name afterwards.
+    /// Marks an object that loses its last name.
     pub(super) fn orphan(&mut self, object: &Object) {
         self.orphans.push(object.clone());
     }
 
-    /// An object goes: what it was does not matter any more.
+    /// Drops the changes of an object that is deleted.
     pub(super) fn forget(&mut self, object: &Object) {
         self.inodes.remove(&object.ino());
     }
 
-    /// What is known of a zone's size afterwards.
+    /// Sets whether a zone becomes too small.
     pub(super) fn small(&mut self, zone: ZoneId, small: Option<SmallZone>) {
         self.small.insert(zone, small);
     }
@@ -226,7 +226,7 @@ impl Fs {
         Ok(Draft::new(self.now()))
     }
 
-    /// Carries an operation out.
+    /// Carries out an operation.
     pub(super) fn carry_out(&mut self, op: Op, mut draft: Draft) -> Result<()> {
         let objects = draft.inodes.values().map(|(object, _)| object);
         if !objects
@@ -254,7 +254,7 @@ impl Fs {
                 Some((_, inode)) => inode.sums = sums,
                 None => {
                     let adds = [(META_SUM_AT, delta.meta), (DATA_SUM_AT, delta.data)];
-                    // The addition wraps around, so that what does not fit in its number is no matter.
+                    // The addition wraps around, so a delta outside the range of the number does no harm.
                     let adds = adds.into_iter().filter(|(_, delta)| *delta != 0);
                     let adds = adds.map(|(at, delta)| (at, delta as i64)).collect();
                     draft.update(&object.place(), Update::add_all(adds));
@@ -276,8 +276,8 @@ impl Fs {
         deletes.extend(inserts);
         let before = self.volume.next_msn();
         let done = self.volume.commit(Transaction { op, wall: now, messages: deletes });
-        // What comes after the messages have entered the trees may fail as well: then the handles must agree with
-        // them, for those who go on reading.
+        // Work after the injection of the messages may fail, too. Then the handles must still match the trees, for
+        // later reads.
         if self.volume.next_msn() == before {
             return done.map(drop);
         }

@@ -1,4 +1,4 @@
-//! Making objects: files, directories, links, devices.
+//! Makes objects: files, directories, links, devices.
 
 use super::acl::{self, Acl};
 use super::draft::{Counts, add_links};
@@ -10,7 +10,7 @@ use crate::error::{Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
 
-/// What a new object starts with.
+/// The attributes of a new object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The permission bits.
@@ -25,7 +25,7 @@ pub struct Attributes {
     pub modified: Time,
 }
 
-/// What a new object is to be.
+/// A new object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct New {
     /// Its type.
@@ -38,13 +38,13 @@ pub struct New {
     pub target: Vec<u8>,
     /// Major and minor number of a device.
     pub device: (u32, u32),
-    /// Whether it gets a zone of its own at once: a directory that is going to be large, or what is going to
-    /// have several links.
+    /// Whether it gets a zone of its own at once: for a directory that will be large, or an object that will have
+    /// several links.
     pub zone: bool,
 }
 
 impl Attributes {
-    /// Those of a private object that was made at `time`.
+    /// The attributes of a private object made at `time`.
     pub fn at(time: Time) -> Attributes {
         Attributes { perm: 0o600, uid: 0, gid: 0, accessed: time, modified: time }
     }
@@ -73,7 +73,7 @@ impl Attributes {
 }
 
 impl New {
-    /// A plain object of this type.
+    /// An object of this type without more attributes.
     pub fn of(kind: FileType, attributes: Attributes) -> New {
         New {
             kind,
@@ -87,8 +87,8 @@ impl New {
 }
 
 impl Fs {
-    /// What is to be made in a directory, with what it has from there: the group and set-group-id of a directory
-    /// that has that, and access control lists (inode(7), acl(5)). A default list takes the place of the `umask`.
+    /// Applies the attributes that an object inherits from its directory: group and set-group-id, if the directory
+    /// has set-group-id, and access control lists (inode(7), acl(5)). A default list replaces the `umask`.
     pub fn inherit(&self, directory: &Object, mut new: New, umask: u32) -> Result<New> {
         let above = directory.inode();
         let is_directory = new.kind == FileType::Directory;
@@ -180,7 +180,7 @@ impl Fs {
         self.enter(inode, Placed { zone, up: Some((directory.clone(), name.into())) })
     }
 
-    /// Gives an object that is not a directory another name.
+    /// Gives an object another name; not a directory.
     pub fn link(&mut self, object: &Object, directory: &Object, name: &[u8]) -> Result<()> {
         check_name(name)?;
         check_named(directory)?;
@@ -214,7 +214,7 @@ impl Fs {
         self.carry_out(Op::Link, draft)
     }
 
-    /// An object gets a zone for several links; that of its contents, if they have one.
+    /// Gives an object a zone for several links; the zone of its contents, if it has one.
     fn share(&mut self, draft: &mut Draft, object: &Object) -> Result<ZoneId> {
         let (old, up) = (object.place(), object.up());
         let Some((directory, _)) = &up else {
@@ -235,12 +235,12 @@ impl Fs {
     }
 }
 
-/// A directory that has been removed takes no names any more.
+/// Fails for a directory that has been removed: it takes no new names.
 pub(super) fn check_named(directory: &Object) -> Result<()> {
     if directory.is_orphan() { Err(Refusal::NotFound.into()) } else { Ok(()) }
 }
 
-/// The reference to the zone of an object.
+/// A reference to the zone of an object.
 pub(super) fn reference(object: &Object, zone: ZoneId) -> ZoneRef {
     reference_to(&object.inode(), zone)
 }

@@ -1,10 +1,9 @@
 //! The file system over the two trees: names, inodes, zones and the POSIX operations.
 //!
-//! Every operation is one transaction of resolved messages, put together in a draft. What it needs besides,
-//! such as a zone to be split before a directory outgrows it, are transactions of their own that change
-//! nothing one could see.
+//! Every operation is one transaction of resolved messages, built as a draft. Preparations, such as splitting a zone
+//! before a directory outgrows it, are transactions of their own without visible effect.
 //!
-//! An object is named by a handle, an [`Object`], which knows where its inode stands.
+//! An object is used by a handle, an [`Object`], which knows the place of its inode.
 
 pub mod acl;
 mod allocate;
@@ -58,14 +57,14 @@ pub use zones::small_name;
 
 /// The zone of the root directory.
 pub const ROOT_ZONE: ZoneId = ZoneId(0);
-/// The zone of the orphan directory, which holds what is unlinked but still open.
+/// The zone of the orphan directory, for objects that are unlinked but still open.
 pub const ORPHAN_ZONE: ZoneId = ZoneId(1);
 /// The inode number of the root directory.
 pub const ROOT_INO: Ino = Ino(1);
 /// The inode number of the orphan directory.
 pub const ORPHAN_INO: Ino = Ino(2);
 
-/// Tells the time.
+/// Returns the current time.
 pub type Clock = Box<dyn FnMut() -> Time + Send + Sync>;
 
 /// The file system of a volume.
@@ -74,15 +73,15 @@ pub struct Fs {
     clock: Clock,
     sizes: ZoneSizes,
     live: Arc<Live>,
-    /// Zones that are too small; nothing as long as nobody has looked.
+    /// Zones that are too small; `None` until they have been read.
     small: Option<Small>,
-    /// The most messages that delete a tree at once.
+    /// The most messages of one recursive deletion.
     remove_at_once: usize,
-    /// Orphans that could not be deleted, and wait for the next checkpoint.
+    /// Orphans that could not be deleted; they are tried again at the next checkpoint.
     stuck: Vec<Ino>,
-    /// How many transactions there were: what was read before the last may be out of date.
+    /// Number of transactions: results of earlier reads may be stale.
     changes: u64,
-    /// The transactions since somebody asked last, if somebody does.
+    /// Transactions since the last [`Fs::take_trail`]; `None` if they are not recorded.
     trail: Option<Vec<(Op, Msn)>>,
 }
 
@@ -91,22 +90,22 @@ pub struct Fs {
 pub struct DirEntry {
     /// Its name.
     pub name: Vec<u8>,
-    /// The type of what it names.
+    /// The type of its object.
     pub kind: FileType,
-    /// The inode number of what it names.
+    /// The inode number of its object.
     pub ino: Ino,
     value: MetaValue,
     directory: Object,
     seen: u64,
 }
 
-/// The entries of a directory that have not been listed yet, in the order of their names. What happens in
-/// the directory meanwhile is met where it lies ahead; what stays where it is is listed once.
+/// The rest of a directory listing, in the order of names. Changes behind its position are not seen; entries that stay
+/// are listed once.
 pub struct Listing {
     directory: Object,
     scan: Option<Scan>,
     seen: u64,
-    /// The last name that was listed.
+    /// The last name listed.
     after: Option<Vec<u8>>,
 }
 
@@ -154,33 +153,32 @@ impl Fs {
         &mut self.volume
     }
 
-    /// Gives the volume back.
+    /// Returns the volume.
     pub fn into_volume(self) -> Volume {
         self.volume
     }
 
-    /// From now on, trees that take more messages are deleted piece by piece.
+    /// Sets the most messages of one recursive deletion; larger trees are deleted in pieces.
     pub fn remove_at_once(&mut self, messages: usize) {
         self.remove_at_once = messages;
     }
 
-    /// From now on, takes note of transactions.
+    /// Starts to record transactions.
     pub fn keep_trail(&mut self) {
         self.trail.get_or_insert_default();
     }
 
-    /// The transactions since this was asked last, each with the MSN that comes after it.
+    /// The transactions since the last call, each with the MSN after it.
     pub fn take_trail(&mut self) -> Vec<(Op, Msn)> {
         self.trail.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The time.
+    /// The current time.
     pub fn now(&mut self) -> Time {
         (self.clock)()
     }
 
-    /// Merges zones that have become too small, and makes the state durable as a checkpoint. What is damaged is
-    /// left as it is.
+    /// Merges zones that are too small, and makes a checkpoint. Damaged zones are left as they are.
     pub fn checkpoint(&mut self) -> Result<()> {
         let checkpoint = self.begin_checkpoint(Pruned::All)?;
         let waited = checkpoint.wait();
@@ -194,7 +192,7 @@ impl Fs {
         self.volume.begin_checkpoint(pruned)
     }
 
-    /// The first step of a change of snapshots ([`Volume::begin_hold_change`]). After a rollback no handle from before is of any use.
+    /// The first step of a change of snapshots ([`Volume::begin_hold_change`]). A rollback makes all handles stale.
     pub fn begin_hold_change(&mut self, change: &HoldChange) -> Result<Option<Checkpoint>> {
         let begun = self.volume.begin_hold_change(change)?;
         if matches!(change, HoldChange::RollBack { .. }) {
@@ -205,8 +203,7 @@ impl Fs {
         Ok(begun)
     }
 
-    /// Makes everything what it was when a snapshot was taken, durably ([`Volume::roll_back`]). No handle from before is of any use
-    /// then.
+    /// Rolls back to a snapshot, durably ([`Volume::roll_back`]). Makes all handles stale.
     pub fn roll_back(&mut self, to: &str, drop_younger: bool) -> Result<()> {
         let change = HoldChange::RollBack { to: to.into(), drop_younger };
         let Some(checkpoint) = self.begin_hold_change(&change)? else { return Ok(()) };
@@ -214,7 +211,7 @@ impl Fs {
         self.volume.end_hold_change(checkpoint, waited)
     }
 
-    /// Deletes what has lost its name and is not in use any more.
+    /// Deletes orphans that are no longer in use.
     pub fn reap(&mut self) -> Result<()> {
         let left = self.small.is_none() && self.count_orphans()? > 0;
         match left || self.live.has_gone() {
@@ -232,7 +229,7 @@ impl Fs {
         self.zone_root(ORPHAN_ZONE, ORPHAN_INO)
     }
 
-    /// The root of a zone, whose number is known.
+    /// The root of a zone, whose inode number is known.
     fn zone_root(&self, zone: ZoneId, ino: Ino) -> Result<Object> {
         match self.live.get(ino) {
             Some(object) if object.zone() == Some(zone) => Ok(object),
@@ -256,7 +253,7 @@ impl Fs {
         }
     }
 
-    /// The handle of what stands where it is said to.
+    /// The handle of an object at this place.
     fn enter(&self, inode: Inode, place: Placed) -> Result<Object> {
         let ino = inode.ino;
         let object = self.live.enter(inode, place.clone());
@@ -277,12 +274,12 @@ impl Fs {
         Ok(object)
     }
 
-    /// What `name` in `directory` leads to.
+    /// The object that `name` in `directory` refers to.
     pub fn lookup(&self, directory: &Object, name: &[u8]) -> Result<Object> {
         self.find(directory, name)?.ok_or(Refusal::NotFound.into())
     }
 
-    /// What `name` in `directory` leads to, if it exists.
+    /// The object that `name` in `directory` refers to, if it exists.
     pub fn find(&self, directory: &Object, name: &[u8]) -> Result<Option<Object>> {
         if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
@@ -315,7 +312,7 @@ impl Fs {
         Ok((object, last))
     }
 
-    /// A listing of a directory, from its beginning or from behind a name on.
+    /// A listing of a directory, from its beginning or after a name.
     pub fn listing(&self, directory: &Object, after: Option<&[u8]>) -> Result<Listing> {
         if !directory.is_directory() {
             return Err(Refusal::NotADirectory.into());
@@ -364,7 +361,7 @@ impl Fs {
         Ok(entries)
     }
 
-    /// What an entry leads to.
+    /// The object of an entry.
     pub fn entry_object(&self, entry: DirEntry) -> Result<Object> {
         if entry.seen != self.changes {
             return self.lookup(&entry.directory, &entry.name);
@@ -426,7 +423,7 @@ impl Fs {
     }
 }
 
-/// The components of a path; empty ones and `.` do not count.
+/// The components of a path, without empty ones and `.`.
 pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }

@@ -1,9 +1,8 @@
-//! Handles: what names an object while it is in use.
+//! Handles of objects in use.
 //!
-//! A handle stays good whatever becomes of the directories above it. It knows the handle of the directory
-//! that it was found in, and its name there; the key of its inode follows from that. What is the root of a
-//! zone needs neither. There is one entry for an object, however many handles there are, and it has the
-//! inode as it is now.
+//! A handle stays valid when directories above it are moved. It has a handle of its directory, and its name there; the
+//! key of the inode follows from these. The root of a zone needs neither. All handles of an object share one entry,
+//! which has the current inode.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,41 +21,41 @@ struct Entry {
     live: Arc<Live>,
 }
 
-/// What of an object may change.
+/// The mutable state of an object.
 #[derive(Clone)]
 pub(super) struct State {
     pub inode: Arc<Inode>,
-    /// What its blocks take as long as the inode is this one, if somebody has counted them.
+    /// Bytes of its stored blocks, if they have been counted since the inode changed.
     stored_bytes: Option<u64>,
     pub place: Placed,
-    /// Whether it has no name any more: it goes with the last handle.
+    /// Whether it is an orphan: it is deleted with its last handle.
     pub orphan: bool,
 }
 
-/// Where an object is.
+/// The place of an object.
 #[derive(Clone)]
 pub(super) struct Placed {
     /// The zone that it is the root of.
     pub zone: Option<ZoneId>,
-    /// A directory that it is in, and its name there. That of a zone's root may be unknown.
+    /// Its directory, and its name there. May be unknown for the root of a zone.
     pub up: Option<(Object, Arc<[u8]>)>,
 }
 
-/// The entries of all objects that have handles.
+/// The entries of all objects with handles.
 #[derive(Default)]
 pub(super) struct Live {
     entries: Mutex<HashMap<Ino, Weak<Entry>>>,
-    /// Orphans whose last handle has gone.
+    /// Orphans whose last handle has been dropped.
     gone: Mutex<Vec<Ino>>,
 }
 
 impl Live {
-    /// The handle of an object that has one.
+    /// The handle of an object, if it has one.
     pub(super) fn get(&self, ino: Ino) -> Option<Object> {
         lock(&self.entries).get(&ino).and_then(Weak::upgrade).map(Object)
     }
 
-    /// A handle of an object. If it has one already, that counts, and only where it is may be news.
+    /// A handle of an object. If it has one already, that is returned, and only its place may be updated.
     pub(super) fn enter(self: &Arc<Live>, inode: Inode, place: Placed) -> Object {
         let (ino, kind) = (inode.ino, inode.kind);
         let mut entries = lock(&self.entries);
@@ -71,22 +70,22 @@ impl Live {
         Object(entry)
     }
 
-    /// Whether there are orphans whose last handle has gone.
+    /// Whether there are orphans whose last handle has been dropped.
     pub(super) fn has_gone(&self) -> bool {
         !lock(&self.gone).is_empty()
     }
 
-    /// Orphans whose last handle has gone.
+    /// Takes the orphans whose last handle has been dropped.
     pub(super) fn take_gone(&self) -> Vec<Ino> {
         std::mem::take(&mut lock(&self.gone))
     }
 
-    /// Orphans that are to be deleted another time.
+    /// Adds orphans to be deleted later.
     pub(super) fn add_gone(&self, inos: Vec<Ino>) {
         lock(&self.gone).extend(inos);
     }
 
-    /// Everything that has a handle.
+    /// All objects with handles.
     pub(super) fn all(&self) -> Vec<Object> {
         lock(&self.entries).values().filter_map(Weak::upgrade).map(Object).collect()
     }
@@ -108,12 +107,12 @@ impl Object {
         self.0.kind == FileType::Directory
     }
 
-    /// Its inode, as it is now.
+    /// Its current inode.
     pub fn inode(&self) -> Arc<Inode> {
         self.state().inode.clone()
     }
 
-    /// The key of its inode, as it is now.
+    /// The current key of its inode.
     pub fn place(&self) -> MetaKey {
         let mut path = Vec::new();
         let mut at = self.clone();
@@ -134,23 +133,23 @@ impl Object {
         self.state().place.zone
     }
 
-    /// The directory that it is in, and its name there, as far as that is known: that of an object with several
-    /// names is the one that it was found under last.
+    /// Its directory and name there, as far as known. For an object with several names, those by which it was found
+    /// last.
     pub fn up(&self) -> Option<(Object, Arc<[u8]>)> {
         self.state().place.up.clone()
     }
 
-    /// Whether it has no name any more.
+    /// Whether it is an orphan: it has no name.
     pub fn is_orphan(&self) -> bool {
         self.state().orphan
     }
 
-    /// Whether it is a handle of the file system that these are of.
+    /// Whether it is a handle of this file system.
     pub(super) fn is_of(&self, live: &Arc<Live>) -> bool {
         Arc::ptr_eq(&self.0.live, live)
     }
 
-    /// How many handles there are.
+    /// Number of its handles.
     pub(super) fn handles(&self) -> usize {
         Arc::strong_count(&self.0)
     }
@@ -160,12 +159,12 @@ impl Object {
     }
 
     pub(super) fn put(&self, place: Placed) {
-        // What is replaced may be the last handle of a directory.
+        // The replaced place may hold the last handle of a directory.
         let old = std::mem::replace(&mut self.state().place, place);
         drop(old);
     }
 
-    /// Where it was found may not be there any more: what is the root of a zone does not need it.
+    /// Forgets its directory, which may be gone: the root of a zone does not need it.
     pub(super) fn forget_up(&self) {
         let zone = self.zone();
         self.put(Placed { zone, up: None });
@@ -177,12 +176,12 @@ impl Object {
         state.stored_bytes = None;
     }
 
-    /// What its blocks take, if somebody has counted them since the last change.
+    /// Bytes of its stored blocks, if they have been counted since the last change.
     pub(super) fn stored_bytes(&self) -> Option<u64> {
         self.state().stored_bytes
     }
 
-    /// Somebody has counted what its blocks take.
+    /// Stores the byte count of its stored blocks.
     pub(super) fn set_stored_bytes(&self, bytes: u64) {
         self.state().stored_bytes = Some(bytes);
     }
@@ -191,7 +190,7 @@ impl Object {
         self.state().orphan = true;
     }
 
-    /// It, and the directories above it, up to the root of its zone.
+    /// The object and the directories above it, up to the root of its zone.
     pub(super) fn chain(&self) -> Vec<Object> {
         let mut chain = vec![self.clone()];
         while let Placed { zone: None, up: Some((directory, _)) } = chain[chain.len() - 1].placed()
@@ -223,7 +222,7 @@ impl std::fmt::Debug for Object {
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut entries = lock(&self.live.entries);
-        // Another may have come in its place.
+        // Another entry may have replaced this one.
         if entries.get(&self.ino).is_some_and(|entry| entry.strong_count() == 0) {
             entries.remove(&self.ino);
         }
@@ -232,7 +231,7 @@ impl Drop for Entry {
         if state.orphan {
             lock(&self.live.gone).push(self.ino);
         }
-        // Directories above whose last handle this was go one after another, not one within another.
+        // Parent directories whose last handle this was are dropped in a loop, not by recursion.
         let mut up = state.place.up.take();
         while let Some((Object(entry), _)) = up {
             up = Arc::into_inner(entry).and_then(|mut entry| {

@@ -1,5 +1,5 @@
-//! Objects without a name that are still in use. They stand in the orphan directory, under their numbers, until
-//! the last handle is gone; after a crash, until somebody changes the volume.
+//! Orphans: objects without a name that are still in use. They are in the orphan directory, under their inode numbers,
+//! until the last handle is dropped; after a crash, until the first change of the volume.
 
 use super::relocate::fits;
 use super::{Delta, Draft, Fs, ORPHAN_ZONE, Object, Placed};
@@ -13,7 +13,7 @@ pub(crate) fn orphan_name(ino: Ino) -> Vec<u8> {
 }
 
 impl Fs {
-    /// Finds out, before the first change, what was left to be done when the volume was closed.
+    /// Finishes, before the first change, work that was pending when the volume was closed.
     pub(super) fn settle(&mut self) -> Result<()> {
         if self.small.is_some() {
             return Ok(());
@@ -26,7 +26,8 @@ impl Fs {
             orphans.push((name, self.entry_object(entry)?));
         }
         for (name, object) in orphans {
-            // Nobody has a handle of it: it goes when this one does. What is no orphan is for the checker.
+            // These have no other handle, so dropping this one deletes them. Entries that are no orphans are left to
+            // the checker.
             if name == orphan_name(object.ino()) && object.inode().links == 0 {
                 object.set_orphan();
             }
@@ -35,7 +36,7 @@ impl Fs {
         Ok(())
     }
 
-    /// How many orphans there are.
+    /// Number of orphans.
     pub fn count_orphans(&self) -> Result<u64> {
         let directory = self.orphans()?;
         let mut listing = self.listing(&directory, None)?;
@@ -46,8 +47,8 @@ impl Fs {
         Ok(count)
     }
 
-    /// Deletes the orphans whose last handle has gone; those that cannot be deleted wait for the next checkpoint.
-    /// An error is one after which nothing can be written.
+    /// Deletes the orphans whose last handle has been dropped. Those that cannot be deleted wait for the next
+    /// checkpoint. Fails only if the volume is poisoned.
     pub(super) fn reap_what_can_be(&mut self) -> Result<()> {
         for ino in self.live.take_gone() {
             match self.reap_one(ino) {
@@ -59,7 +60,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The same with those that could not be deleted before.
+    /// Tries again to delete orphans that could not be deleted before.
     pub(super) fn reap_again(&mut self) -> Result<()> {
         self.live.add_gone(std::mem::take(&mut self.stuck));
         self.reap_what_can_be()
@@ -80,7 +81,7 @@ impl Fs {
         self.carry_out(Op::Reap, draft)
     }
 
-    /// An object loses its last name while it is in use.
+    /// Makes an object that loses its last name an orphan.
     pub(super) fn make_orphan(&self, draft: &mut Draft, object: &Object) -> Result<()> {
         let directory = self.orphans()?;
         let name = orphan_name(object.ino());

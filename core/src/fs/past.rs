@@ -1,8 +1,8 @@
-//! A file system as it was at a record of its log.
+//! A file system as of a record of its log.
 //!
-//! Late-bound values within a log group are there once, as they were at the group's end. There a file may have been
-//! longer than at a record before: what its last blocks hold beyond the size that it had then is cut off. There a block may
-//! also be gone: the file that loses it may have holes from then on.
+//! Late-bound values of a log group are stored once, as at the group's end. By then a file may have been longer than at
+//! an earlier record: then its last blocks are truncated to its size. Or a block may have been deleted: then the file
+//! may have holes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::format::*;
 use crate::ids::*;
 use crate::volume::{Blurred, Found, OpenOptions, Recovery, Volume};
 
-/// Opens a moment of a file system, which `options` say the rest of.
+/// Opens a moment of a file system; `options` has the other settings.
 pub fn open_as_of(
     device: Arc<dyn Device>,
     found: Found,
@@ -90,11 +90,11 @@ struct File {
     inode: Inode,
 }
 
-/// The files by what their contents stand under.
+/// Files by the prefixes of their data keys.
 #[derive(Default)]
 struct Files {
     known: HashMap<Vec<u8>, Option<File>>,
-    /// Whether files with zones of their own for their contents are known.
+    /// Whether files with data zones have been searched for.
     has_zones: bool,
 }
 
@@ -118,7 +118,7 @@ impl Files {
         Ok(self.known.get_mut(prefix).and_then(Option::as_mut))
     }
 
-    /// Looks for all files that have zones for their contents.
+    /// Finds all files with data zones.
     fn find_zones(&mut self, fs: &Fs) -> Result<()> {
         self.has_zones = true;
         for entry in fs.volume.cursor(TreeId::Metadata, Key::default(), None) {

@@ -1,5 +1,4 @@
-//! Moving what stands under one key to another: an inode's attributes and contents, and everything below a
-//! directory.
+//! Moves everything under one key to another: attributes and contents of an inode, and everything below a directory.
 
 use super::{Draft, Fs, Object, data, decode_value};
 use crate::error::{Refusal, Result};
@@ -7,17 +6,17 @@ use crate::format::limits::{KEY_MAX, XATTR_NAME_MAX};
 use crate::format::*;
 use crate::ids::*;
 
-/// Moving to where there is room for all keys.
+/// Fails if keys are too long at the new place.
 pub(super) fn fits(moved: bool) -> Result<()> {
     if moved { Ok(()) } else { Err(Refusal::NameTooLong.into()) }
 }
 
-/// Keys and attributes that do not count may take so much besides.
+/// 16 MiB: the most that keys, and attributes without counters, take in addition.
 const MOVED_BESIDES: u64 = 16 << 20;
 
 impl Fs {
-    /// Moves what belongs to an object, but for its inode, from the key `old` to `new`. Whether all keys are short
-    /// enough there: if not, the draft is of no use.
+    /// Moves everything of an object, except its inode, from the key `old` to `new`. Returns false if keys would be too
+    /// long there; then the draft must be dropped.
     pub(super) fn relocate(
         &self,
         draft: &mut Draft,
@@ -47,7 +46,7 @@ impl Fs {
         }
     }
 
-    /// What moves is counted, and is no more than one operation moves, whatever counters say.
+    /// Limits the bytes that one operation moves, whatever the counters say.
     fn check_moved(&self, place: &MetaKey, moved: u64) -> Result<()> {
         let most = 2 * self.sizes.max + MOVED_BESIDES;
         match moved <= most {
@@ -72,7 +71,7 @@ impl Fs {
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
             let to = moved(&key);
             if place.xattr.is_none() {
-                // A key that becomes no longer is as good as it was.
+                // A key that does not become longer is valid, as it was.
                 if to.len() > key.len() && to.len() + 1 + XATTR_NAME_MAX > KEY_MAX {
                     return Ok(false);
                 }
@@ -100,7 +99,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// What knows the zone of an entry that moves to another is told.
+    /// Updates the records of a zone when an entry that names it moves to another zone.
     fn change_zone(&self, draft: &mut Draft, value: MetaValue, zone: ZoneId) {
         match value {
             MetaValue::Inode(inode) => self.small_moves(draft, inode.data_zone, Some(zone)),

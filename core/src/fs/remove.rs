@@ -1,4 +1,4 @@
-//! Removing names, what they lead to, and everything below a directory.
+//! Removes names, their objects, and everything below a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use crate::format::limits::RECORD_MESSAGES_MAX;
 use crate::format::*;
 use crate::ids::*;
 
-/// A recursive deletion of more messages is made piece by piece.
+/// 2^18 messages: larger recursive deletions are made in pieces.
 pub(super) const MESSAGES_AT_ONCE: usize = RECORD_MESSAGES_MAX as usize / 4;
 
 impl Fs {
-    /// Removes a name of something that is not a directory. What has no other goes with its last handle.
+    /// Removes a name, not of a directory. An object without another name is deleted with its last handle.
     pub fn unlink(&mut self, directory: &Object, name: &[u8]) -> Result<()> {
         let mut draft = self.begin()?;
         let object = self.lookup(directory, name)?;
@@ -36,7 +36,7 @@ impl Fs {
         self.carry_out(Op::Rmdir, draft)
     }
 
-    /// Refuses a directory that has entries.
+    /// Fails for a directory with entries.
     pub fn check_empty(&self, directory: &Object) -> Result<()> {
         let mut listing = self.listing(directory, None)?;
         match self.next_entry(&mut listing)? {
@@ -45,8 +45,8 @@ impl Fs {
         }
     }
 
-    /// Removes whatever a name leads to; a directory with everything below it, none of which may be in use. The
-    /// messages are as many as the zones below, and large files, and links.
+    /// Removes a name and its object; a directory with everything below it, none of which may be in use. Needs a
+    /// message for each zone, large file and link below.
     pub fn remove_tree(&mut self, directory: &Object, name: &[u8]) -> Result<()> {
         let mut draft = self.begin()?;
         let object = self.lookup(directory, name)?;
@@ -55,7 +55,7 @@ impl Fs {
             return self.unlink(directory, name);
         }
         self.let_go_below(&object);
-        // What has several names is not in the way, nor are the directories that it was found in.
+        // Handles of objects with several names do not count as use, nor do the directories that they were found in.
         for other in self.live.all() {
             if other.zone().is_some() && !other.is_directory() && is_below(&other, &object) {
                 other.forget_up();
@@ -69,7 +69,7 @@ impl Fs {
             self.unname(&mut draft, directory, name, &object)?;
             self.vanish(&mut draft, &object)?;
         } else {
-            // Out of sight at once, and then piece by piece. Nothing but orphans stands in their zone.
+            // Hides the directory first, and then deletes it in pieces. Its zone must have nothing else.
             if object.zone().is_none() {
                 self.split(&object)?;
             }
@@ -83,7 +83,7 @@ impl Fs {
         self.reap_what_can_be()
     }
 
-    /// The messages that delete everything below a directory, but not itself; false if they are too many.
+    /// Adds the messages that delete everything below a directory, but not itself; returns false if there are too many.
     pub(super) fn delete_below(&self, draft: &mut Draft, directory: &Object) -> Result<bool> {
         let mut waiting = vec![directory.place()];
         let mut zones = BTreeSet::from([directory.place().zone]);
@@ -135,7 +135,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// What is deleted with a reference must agree that it is there.
+    /// Checks that a zone's root agrees with the reference that is deleted.
     fn check_parent(&self, entry: &MetaKey, zone: ZoneId) -> Result<()> {
         let place = MetaKey::root(zone);
         let parent = self.inode_at(&place)?.parent;
@@ -146,7 +146,7 @@ impl Fs {
         }
     }
 
-    /// Takes some links from an object that has a zone for several.
+    /// Takes `count` links off an object with a zone for several links.
     fn drop_links(&self, draft: &mut Draft, zone: ZoneId, ino: Ino, count: u32) -> Result<()> {
         let known = self.live.get(ino).filter(|object| object.zone() == Some(zone));
         let object = match &known {
@@ -178,7 +178,7 @@ impl Fs {
         }
     }
 
-    /// Deletes everything in a directory by as many operations as there are names.
+    /// Deletes everything in a directory, one operation for each name.
     pub(super) fn clear(&mut self, directory: &Object) -> Result<()> {
         let mut open = vec![directory.clone()];
         while let Some(last) = open.last().cloned() {
@@ -201,7 +201,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Takes a name from an object.
+    /// Removes a name of an object.
     pub(super) fn unname(
         &self,
         draft: &mut Draft,
@@ -214,7 +214,7 @@ impl Fs {
         Ok(())
     }
 
-    /// An object has one link less. Without any it goes, now or with its last handle.
+    /// Takes one link off an object. Without links it is deleted, now or with its last handle.
     pub(super) fn drop_link(&self, draft: &mut Draft, object: &Object) -> Result<()> {
         let now = draft.now;
         if !object.is_directory() && object.inode().links > 1 {
@@ -236,7 +236,7 @@ impl Fs {
         }
     }
 
-    /// Deletes an object that has no name any more, and nothing below it.
+    /// Deletes an object without a name, and with nothing below it.
     pub(super) fn vanish(&self, draft: &mut Draft, object: &Object) -> Result<()> {
         let (place, inode) = (object.place(), object.inode());
         if object.zone().is_some() {
@@ -254,7 +254,7 @@ impl Fs {
     }
 }
 
-/// Whether an object is below a directory, as far as is known.
+/// Whether an object is known to be below a directory.
 pub(super) fn is_below(object: &Object, directory: &Object) -> bool {
     let mut at = object.up();
     while let Some((above, _)) = at {
@@ -266,7 +266,7 @@ pub(super) fn is_below(object: &Object, directory: &Object) -> bool {
     false
 }
 
-/// The keys of a zone, in either index.
+/// The key range of a zone, in either index.
 fn zone_range(zone: ZoneId) -> (Key, Key) {
     let key = |zone: u64| Key::copied(&zone.to_be_bytes());
     (key(zone.0), key(zone.0.saturating_add(1)))

@@ -7,12 +7,12 @@ use crate::error::{Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
 
-/// What happens to an object that has the new name.
+/// What happens to an object that has the new name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// It loses it, if POSIX allows that.
+    /// It loses the name, if POSIX allows that.
     Replace,
-    /// The renaming is refused (RENAME_NOREPLACE).
+    /// The rename fails (RENAME_NOREPLACE).
     Refuse,
     /// It gets the old name (RENAME_EXCHANGE).
     Exchange,
@@ -26,8 +26,8 @@ struct Named<'n> {
 }
 
 impl Fs {
-    /// Moves `from`/`name` to `to`/`new_name`. What is the root of a zone, or a file with a zone for its contents,
-    /// is moved by some messages; anything else with all that belongs to it, at most C1 bytes.
+    /// Moves `from`/`name` to `to`/`new_name`. The root of a zone, or a file with a data zone, needs a few messages.
+    /// Any other object is moved with all of its content, at most C1 bytes.
     pub fn rename(
         &mut self,
         from: &Object,
@@ -139,7 +139,7 @@ impl Fs {
         }
     }
 
-    /// Gives an object that has lost its name another. Whether its keys are short enough there.
+    /// Gives an object without a name another one. Returns false if its keys would be too long there.
     fn give_name(
         &self,
         draft: &mut Draft,
@@ -174,12 +174,12 @@ impl Fs {
         Ok(true)
     }
 
-    /// A directory must not move below itself.
+    /// Fails if a directory would move below itself.
     fn check_outside(&self, to: &Object, moved: &Object) -> Result<()> {
         if self.is_above(moved, to)? { Err(Refusal::Invalid.into()) } else { Ok(()) }
     }
 
-    /// Whether a directory is this one, or above it.
+    /// Whether `above` is this directory, or above it.
     pub(super) fn is_above(&self, above: &Object, directory: &Object) -> Result<bool> {
         let mut at = Some(directory.clone());
         while let Some(directory) = at {

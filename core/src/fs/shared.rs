@@ -1,8 +1,8 @@
-//! A file system that several threads use: many read at a time, one changes.
+//! A file system shared by several threads: many readers, one writer.
 //!
-//! Who changes it, or makes it durable, has the *turn*; what others look at is locked only while it really
-//! changes. So readers wait neither for the device nor for the bulk of what a checkpoint writes. Whoever has the turn
-//! may wait for the device without the lock: nobody else can change anything meanwhile.
+//! A change or sync holds the writer lock (`turn`) throughout. The file system itself is locked only during actual
+//! changes. So readers wait neither for the device nor for most writes of a checkpoint. The holder of the writer lock
+//! may wait for the device without the inner lock, since no other thread can change anything.
 
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
@@ -26,17 +26,17 @@ impl Shared {
         Shared { turn: Mutex::new(()), fs: RwLock::new(fs), poison }
     }
 
-    /// Looks at it.
+    /// Reads under the shared lock.
     pub fn read<T>(&self, look: impl FnOnce(&Fs) -> Result<T>) -> Result<T> {
         let fs = self.fs.read();
         self.poison.check_reads()?;
         look(&fs)
     }
 
-    /// Changes it.
+    /// Changes under the writer lock.
     pub fn change<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let _turn = self.turn.lock();
-        // Others read meanwhile; the change itself would keep them waiting.
+        // Readers can continue meanwhile; within the change they would have to wait.
         let due = self.fs.read().volume.due();
         match due {
             Due::Nothing => {}
@@ -46,13 +46,15 @@ impl Shared {
         self.alter(act)
     }
 
-    /// Changes it without making before what is due: for housekeeping, which mostly finds nothing to do.
+    /// As [`Shared::change`], without a due sync or checkpoint before: for housekeeping, which mostly has nothing to
+    /// do.
     pub fn tend<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let _turn = self.turn.lock();
         self.alter(act)
     }
 
-    /// Notes in the image that an error was met, even after a panic ([`Volume::note_error`](crate::volume::Volume::note_error)).
+    /// Records in the image that an error was met, even after a panic
+    /// ([`Volume::note_error`](crate::volume::Volume::note_error)).
     pub fn note_error(&self) -> Result<()> {
         if self.fs.read().volume.identity().error_met {
             return Ok(());
@@ -61,7 +63,7 @@ impl Shared {
         self.fs.write().volume.note_error()
     }
 
-    /// Makes every change so far durable.
+    /// Makes all earlier changes durable.
     pub fn sync(&self) -> Result<()> {
         let _turn = self.turn.lock();
         self.sync_in_turn()
@@ -73,8 +75,7 @@ impl Shared {
         self.alter(|fs| fs.volume.end_sync(syncing, waited))
     }
 
-    /// Makes a checkpoint. Most of what it writes is written piece by piece, while others may change what they
-    /// like.
+    /// Makes a checkpoint. Most nodes are written beforehand in pieces, between changes of other threads.
     pub fn checkpoint(&self) -> Result<()> {
         for _ in 0..PRUNINGS {
             if !self.tend(|fs| fs.volume.prune_some())? {
@@ -90,7 +91,7 @@ impl Shared {
         self.checkpoint_in_turn()
     }
 
-    /// Changes snapshots, durably. Of a checkpoint that is going to be kept most is written piece by piece.
+    /// Changes snapshots, durably. Most nodes of a new snapshot are written beforehand in pieces.
     pub fn change_holds(&self, change: &HoldChange) -> Result<()> {
         for _ in 0..CLEANINGS {
             if !self.tend(|fs| fs.volume.clean_some())? {
@@ -110,11 +111,11 @@ impl Shared {
         self.alter(|fs| fs.volume.end_checkpoint(checkpoint, waited))
     }
 
-    /// Changes it, for who has the turn. Readers that wait come before the next change.
+    /// Changes the file system; the caller holds the writer lock. Waiting readers come before the next change.
     fn alter<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let mut fs = self.fs.write();
         self.poison.check_reads()?;
-        // A panic is known before the lock is free.
+        // A panic must be recorded before the lock is released.
         let changing = self.poison.changing();
         let done = act(&mut fs);
         drop(changing);

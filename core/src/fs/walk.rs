@@ -1,4 +1,4 @@
-//! Walking a tree of directories, without recursion and without going round in circles.
+//! Walks of a directory tree, without recursion and safe against cycles.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,44 +7,44 @@ use crate::error::Result;
 use crate::format::FileType;
 use crate::ids::Ino;
 
-/// A step of a walk. Paths are those below its start, without a leading slash; that of the start is empty.
+/// A step of a walk. Paths are relative to its start, without a leading slash; that of the start is empty.
 pub enum Visit {
-    /// A directory, before what is in it.
+    /// A directory, before its entries.
     Enter(Vec<u8>, Object),
-    /// Anything else.
+    /// An entry that is no directory.
     Entry(Vec<u8>, DirEntry),
-    /// A directory, when all that is in it has been visited.
+    /// A directory, after everything below it.
     Leave(Vec<u8>, Object),
-    /// A directory that has been visited before: a cycle, or a second way to it. It is not entered.
+    /// A directory that has been visited before, by a cycle or a second reference. It is not entered.
     Again(Vec<u8>, DirEntry),
 }
 
-/// A walk over everything below a directory: what is in it, in the order of names; then the directories in it,
-/// one after another. That is the order of the metadata index, which is read once, a zone at a time.
+/// A walk over everything below a directory: its entries in the order of names, then its subdirectories one after
+/// another. That is the order of the metadata index, which is read once, a zone at a time.
 pub struct Walk {
     start: Option<Object>,
     open: Vec<Level>,
-    /// The path of the innermost directory: a path at each level would take the square of the depth.
+    /// The path of the innermost directory. A path for each level would take quadratic memory.
     path: Vec<u8>,
     seen: HashSet<Ino>,
 }
 
 struct Level {
-    /// The length of the path of the directory above.
+    /// The length of the parent directory's path.
     above: usize,
     directory: Object,
     listing: Listing,
-    /// The directories in it that have been listed, and not entered.
+    /// Subdirectories that have been listed but not entered.
     waiting: VecDeque<DirEntry>,
 }
 
 impl Walk {
-    /// A walk that begins with the directory `start`.
+    /// A walk from the directory `start`.
     pub fn new(start: Object) -> Walk {
         Walk { start: Some(start), open: Vec::new(), path: Vec::new(), seen: HashSet::new() }
     }
 
-    /// The next step; nothing at the end.
+    /// The next step; `None` at the end.
     pub fn next(&mut self, fs: &Fs) -> Result<Option<Visit>> {
         if let Some(start) = self.start.take() {
             return self.enter(fs, Vec::new(), start).map(Some);
@@ -74,7 +74,7 @@ impl Walk {
         Ok(left)
     }
 
-    /// The next object; nothing at the end.
+    /// The next object; `None` at the end.
     pub fn next_object(&mut self, fs: &Fs) -> Result<Option<(Vec<u8>, Object)>> {
         while let Some(visit) = self.next(fs)? {
             match visit {
@@ -86,7 +86,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// Leaves out the directory that was entered last.
+    /// Skips the directory that was entered last.
     pub fn skip(&mut self) {
         if let Some(level) = self.open.pop() {
             self.path.truncate(level.above);

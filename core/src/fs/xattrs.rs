@@ -26,7 +26,7 @@ impl Fs {
         Ok(found)
     }
 
-    /// What the extended attributes under a key count.
+    /// The metadata bytes of the extended attributes under a key.
     pub(super) fn xattr_bytes(&self, place: &MetaKey) -> Result<usize> {
         Ok(self.xattrs_at(place)?.iter().map(|(name, value)| xattr_bytes(name, value.len())).sum())
     }
@@ -42,8 +42,8 @@ impl Fs {
         self.volume.get(TreeId::Metadata, &key)
     }
 
-    /// Sets extended attributes, all in one operation. The permission bits go with an access control list; one that
-    /// says no more than they do is not kept (posix_acl_update_mode of the kernel).
+    /// Sets extended attributes in one operation. The permission bits follow an access control list; a list that they
+    /// express completely is not stored (posix_acl_update_mode of the kernel).
     pub fn set_xattrs(&mut self, object: &Object, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         check_xattrs(xattrs)?;
         let mut all = Room::default();
@@ -116,12 +116,12 @@ impl Fs {
     }
 }
 
-/// What an attribute counts.
+/// The metadata bytes of an attribute.
 pub fn xattr_bytes(name: &[u8], value: usize) -> usize {
     1 + name.len() + value
 }
 
-/// What the attributes of an object take together.
+/// The total sizes of an object's attributes.
 #[derive(Default)]
 struct Room {
     names: usize,
@@ -143,7 +143,7 @@ impl Room {
     }
 }
 
-/// Whether these may be the attributes of an object.
+/// Checks that these are valid attributes of an object.
 pub(super) fn check_xattrs(xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
     let mut all = Room::default();
     xattrs.iter().for_each(|(name, value)| all.take(name, value.len()));

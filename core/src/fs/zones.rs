@@ -1,9 +1,9 @@
 //! Zones (BetrFS 0.2 §4): they split before a directory outgrows C1, and merge when they are smaller than C0.
 //!
-//! A split is a transaction of its own before the operation that calls for it, so that whoever stops between
-//! any two transactions finds the rules obeyed. Merges wait for [`Fs::checkpoint`]: which zones are too small
-//! stands in attributes of the orphan directory, written by the operation that made them so. What would not fit
-//! into the zone above stays there.
+//! A split is a transaction of its own before the operation that needs it, so that the rules hold between any two
+//! transactions. Merges wait for [`Fs::checkpoint`]. The list of zones that are too small is stored in attributes of
+//! the orphan directory, written by the operations that make them so. A zone that does not fit into the one above is
+//! not merged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,16 +16,16 @@ use crate::format::limits::KEY_MAX;
 use crate::format::*;
 use crate::ids::*;
 
-/// Directories within one zone are at most 64 deep. An operation changes the counters of each directory up to the root
-/// of its zone, and their keys together are as long as the square of the depth.
+/// 64 levels: the most directories on a path within one zone. An operation changes the counters of each directory up to
+/// the zone's root, and the total length of their keys is quadratic in the depth.
 const DEPTH_MAX: usize = 64;
 
 /// A zone that is too small.
 #[derive(Clone, Debug)]
 pub(super) struct SmallZone {
-    /// The zone that its reference is in; for a data zone that of its file.
+    /// The zone of its reference; for a data zone, that of its file.
     pub at: ZoneId,
-    /// Its root or file, once somebody has seen it.
+    /// Its root or file, once it has been found.
     pub object: Option<Object>,
 }
 
@@ -34,12 +34,12 @@ pub(super) type Small = BTreeMap<ZoneId, SmallZone>;
 
 const SMALL: &[u8] = b"small.";
 
-/// The attribute of the orphan directory that says that a zone is too small.
+/// The name of the orphan directory's attribute for a zone that is too small.
 pub fn small_name(zone: ZoneId) -> Vec<u8> {
     [SMALL, format!("{:016x}", zone.0).as_bytes()].concat()
 }
 
-/// Takes such an attribute apart: the zone that is too small, and the one above.
+/// Decodes such an attribute: the zone that is too small, and the one above.
 pub(crate) fn parse_small(name: &[u8], value: &[u8]) -> Option<(ZoneId, ZoneId)> {
     let digits = std::str::from_utf8(name.strip_prefix(SMALL)?).ok()?;
     let zone = ZoneId(u64::from_str_radix(digits, 16).ok()?);
@@ -70,12 +70,12 @@ impl Fs {
         Ok(small)
     }
 
-    /// What is known of a zone's being too small.
+    /// The record of a zone that is too small.
     pub(super) fn is_small(&self, zone: ZoneId) -> Option<&SmallZone> {
         self.small.as_ref().and_then(|small| small.get(&zone))
     }
 
-    /// The zone of a directory is going to hold so much.
+    /// Records whether a directory's zone becomes too small with these sums.
     pub(super) fn weigh(&self, draft: &mut Draft, directory: &Object, sums: Sums) {
         let (Some(zone), true) = (directory.zone(), directory.is_directory()) else { return };
         let Some(at) = directory.inode().parent.as_ref().map(|parent| parent.zone) else { return };
@@ -91,7 +91,7 @@ impl Fs {
         }
     }
 
-    /// A file is going to hold so much in the zone of its contents.
+    /// Records whether a file's data zone becomes too small with this size.
     pub(super) fn weigh_file(&self, draft: &mut Draft, file: &Object, zone: ZoneId, size: u64) {
         if file.is_orphan() {
             return;
@@ -106,7 +106,7 @@ impl Fs {
         }
     }
 
-    /// Writes down what is known of a zone's being too small.
+    /// Adds the messages that record whether a zone is too small.
     pub(super) fn note_small(&self, draft: &mut Draft, zone: ZoneId, small: Option<SmallZone>) {
         match (&small, self.is_small(zone)) {
             (Some(new), known) if known.is_none_or(|known| known.at != new.at) => {
@@ -128,15 +128,15 @@ impl Fs {
         }
     }
 
-    /// Nobody but who uses them has handles of a directory, and of what is below it.
+    /// Drops the internal handles of a directory and of everything below it.
     pub(super) fn let_go_below(&mut self, directory: &Object) {
         for small in self.small.iter_mut().flat_map(|small| small.values_mut()) {
             small.object.take_if(|object| object == directory || is_below(object, directory));
         }
     }
 
-    /// The zone of an object, or that of a file's contents, is in another zone from now on, or in none where it
-    /// would have to be large.
+    /// Updates the record of a small zone when its object moves to another zone; removes it when `at` is `None`, for an
+    /// object that need not be large.
     pub(super) fn small_moves(&self, draft: &mut Draft, zone: Option<ZoneId>, at: Option<ZoneId>) {
         let Some((zone, known)) = zone.and_then(|zone| Some((zone, self.is_small(zone)?))) else {
             return;
@@ -148,8 +148,7 @@ impl Fs {
         }
     }
 
-    /// Splits zones until what `counts` tells fits below `directory`, with keys that are so much longer than
-    /// that of the directory, and not too deep.
+    /// Splits zones until `counts` fit below `directory`, with keys longer by `names` bytes, and not too deep.
     pub(super) fn make_way(
         &mut self,
         directory: &Object,
@@ -172,7 +171,7 @@ impl Fs {
         }
     }
 
-    /// Whether a directory that is not the root of a zone becomes too large.
+    /// Whether a directory that is no zone's root becomes too large.
     fn outgrows(&self, directory: &Object, delta: Delta) -> bool {
         let grown = Delta { meta: delta.meta.max(0), data: delta.data.max(0) };
         let after = grown.applied(directory.inode().sums);
@@ -180,7 +179,7 @@ impl Fs {
         (grown.meta > 0 && after.meta > max) || (grown.data > 0 && after.data > max)
     }
 
-    /// What an object counts in its directory, besides its name.
+    /// The bytes that an object counts in its directory, besides its name.
     pub(super) fn standing(&self, object: &Object) -> Result<Delta> {
         if object.zone().is_some() {
             return Ok(Delta::meta(ZONE_REF_BYTES));
@@ -194,7 +193,7 @@ impl Fs {
         Ok(own + Delta::from(inode.sums) + Delta::data(data))
     }
 
-    /// A directory becomes the root of a zone.
+    /// Makes a directory the root of a zone.
     pub(super) fn split(&mut self, directory: &Object) -> Result<()> {
         let Some((up, name)) = directory.up() else { return Ok(()) };
         let zone = self.volume.take_zone()?;
@@ -215,8 +214,8 @@ impl Fs {
         self.carry_out(Op::SplitZone, draft)
     }
 
-    /// Gives a zone of its own to a directory, or to the contents of a file, that is too large for the one that it stands
-    /// in, however that came about. Whether it was so.
+    /// Gives a zone of its own to a directory, or to a file's contents, that is too large for its zone for any reason.
+    /// Returns whether it was.
     pub(crate) fn split_large(&mut self, place: &MetaKey) -> Result<bool> {
         let at = MetaKey::root(place.zone);
         let above = Placed { zone: Some(place.zone), up: None };
@@ -240,7 +239,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// The contents of a file get a zone of their own.
+    /// Gives the contents of a file a zone of their own.
     pub(super) fn split_file(&mut self, file: &Object) -> Result<()> {
         let Some((up, _)) = file.up() else { return Ok(()) };
         let zone = self.volume.take_zone()?;
@@ -252,8 +251,8 @@ impl Fs {
         self.carry_out(Op::SplitZone, draft)
     }
 
-    /// Deletes orphans, and merges zones that are too small, as far as they fit into those above. What is damaged
-    /// stays as it is, and so does what there is no room for.
+    /// Deletes orphans, and merges zones that are too small, if they fit into those above. Skips damaged zones, and
+    /// those for which there is no space.
     pub(super) fn tidy(&mut self) -> Result<()> {
         match self.settle().and_then(|()| self.reap_again()).and_then(|()| self.merge_small()) {
             Err(error) if self.volume.has_failed() => Err(error),
@@ -271,7 +270,7 @@ impl Fs {
             }
         }
         for (at, zones) in unseen {
-            // Where the zone above is damaged, they stay.
+            // If the zone above is damaged, they stay.
             for (zone, object) in self.locate(at, &zones).unwrap_or_default() {
                 let known = self.small.as_mut().and_then(|small| small.get_mut(&zone));
                 if let Some(known) = known {
@@ -296,7 +295,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The roots of zones, and the files whose contents they hold, by one pass over the zone above.
+    /// The roots of zones, or the files of data zones, by one pass over the zone above.
     fn locate(&self, at: ZoneId, zones: &BTreeSet<ZoneId>) -> Result<Vec<(ZoneId, Object)>> {
         let root = MetaKey::root(at);
         let (lo, hi) = root.subtree_range();
@@ -327,13 +326,13 @@ impl Fs {
         Ok(found)
     }
 
-    /// The directory that an object is in, even where nobody has come down that way.
+    /// The directory of an object, even if it was not found through it.
     pub(super) fn directory_of(&self, object: &Object) -> Result<Option<Object>> {
         if object.up().is_none()
             && let Some(zone) = object.zone()
             && let Some(parent) = &object.inode().parent
         {
-            // Its handle is told by the way.
+            // Finding the root also sets its directory.
             self.locate(parent.zone, &BTreeSet::from([zone]))?;
         }
         Ok(object.up().map(|(directory, _)| directory))

@@ -41,9 +41,9 @@
 //! # }
 //! ```
 //!
-//! The trees differ in what they are good for. In [`TreeId::Data`] values of exactly 4096 bytes lie on
-//! their own in blocks, and rows of them, under keys whose last eight bytes count up, are bound late: large
-//! writes reach the device once. In [`TreeId::Metadata`] there are counters.
+//! The trees have different strengths. In [`TreeId::Data`], values of exactly 4096 bytes are stored in separate blocks.
+//! Consecutive ones, under keys whose last eight bytes count up, are bound late: large writes reach the device once. In
+//! [`TreeId::Metadata`] there are counters.
 
 use std::sync::Arc;
 
@@ -62,33 +62,33 @@ use crate::volume::{
 
 /// An open image of keys and values.
 ///
-/// What is committed can be read at once. It is durable after [`Kv::sync`] or [`Kv::checkpoint`]; a
-/// recovery brings back a prefix of the batches, all that were synced among them.
+/// Committed batches can be read at once. They are durable after [`Kv::sync`] or [`Kv::checkpoint`]. A recovery
+/// restores a prefix of the batches, including all that were synced.
 pub struct Kv {
     volume: Volume,
 }
 
-/// How an image is made and opened.
+/// Options to create and open an image.
 pub struct KvOptions {
-    /// How much memory the cache may take.
+    /// The memory budget of the cache.
     pub cache: CacheBudget,
-    /// The sizes that shape the trees of a new image; nothing for those that suit its size.
+    /// The geometry of a new image; `None` chooses one by its size.
     pub geometry: Option<Geometry>,
-    /// The length of a new image's log, in bytes; nothing for a share of the image.
+    /// The length of a new image's log, in bytes; `None` chooses one by its size.
     pub log_bytes: Option<u64>,
-    /// Fresh numbers, none of which this image has seen before.
+    /// A source of nonces, which must never repeat for this image.
     pub nonces: NonceSource,
 }
 
 impl KvOptions {
-    /// The usual sizes.
+    /// Default options.
     pub fn new(nonces: NonceSource) -> KvOptions {
         KvOptions { cache: CacheBudget::default(), geometry: None, log_bytes: None, nonces }
     }
 }
 
-/// Changes that are made together, in order. Keys and values are copied into few pieces of memory; long
-/// values can be handed over as they are.
+/// Changes that are made atomically, in order. Keys and values are copied into a few allocations; long values can be
+/// passed without a copy.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     messages: Vec<RecordMessage>,
@@ -97,12 +97,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// One without changes.
+    /// An empty batch.
     pub fn new() -> Batch {
         Batch::default()
     }
 
-    /// The same with room for so many.
+    /// An empty batch with room for `changes` changes.
     pub fn with_capacity(changes: usize) -> Batch {
         Batch { messages: Vec::with_capacity(changes), ..Batch::default() }
     }
@@ -112,29 +112,28 @@ impl Batch {
         self.messages.is_empty()
     }
 
-    /// How many changes there are.
+    /// Number of changes.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Gives `key`, of at most 1024 bytes, a value of at most 64 KiB.
+    /// Sets `key`, of at most 1024 bytes, to a value of at most 64 KiB.
     pub fn insert(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
         let value = self.keep(value);
         self.push(tree, key, Action::Insert(value));
     }
 
-    /// The same with a value that is not copied.
+    /// As [`Batch::insert`], without copying the value.
     pub fn insert_shared(&mut self, tree: TreeId, key: &[u8], value: Bytes) {
         self.push(tree, key, Action::Insert(value));
     }
 
-    /// Removes `key`, if it is there.
+    /// Removes `key`, if it exists.
     pub fn delete(&mut self, tree: TreeId, key: &[u8]) {
         self.push(tree, key, Action::Delete);
     }
 
-    /// Removes all keys from `lo` up to, but without, `hi`: one message, however many they are. A range
-    /// without keys is none.
+    /// Removes all keys from `lo` up to, but without, `hi`, by one message. An empty range adds no message.
     pub fn delete_range(&mut self, tree: TreeId, lo: &[u8], hi: &[u8]) {
         if lo < hi {
             let (lo, hi) = (Key::new(self.keep(lo)), Key::new(self.keep(hi)));
@@ -142,8 +141,8 @@ impl Batch {
         }
     }
 
-    /// Writes `bytes` over the value of `key` at `offset`; the value grows as needed, with zeros. Nothing
-    /// happens where there is no value, unless `create`: then it is made.
+    /// Writes `bytes` over the value of `key` at `offset`; the value grows as needed, with zeros. An absent value stays
+    /// absent unless `create`.
     pub fn patch(&mut self, tree: TreeId, key: &[u8], offset: usize, bytes: &[u8], create: bool) {
         let mut encoded = std::mem::take(&mut self.scratch);
         Update::encode_patch(&mut encoded, offset, bytes, create);
@@ -152,13 +151,13 @@ impl Batch {
         self.push(tree, key, Action::Update(update));
     }
 
-    /// Cuts the value of `key` to `len` bytes, if it has more.
+    /// Truncates the value of `key` to `len` bytes, if it is longer.
     pub fn trim(&mut self, tree: TreeId, key: &[u8], len: usize) {
         self.push(tree, key, Action::Update(Update::trim(len)));
     }
 
-    /// Adds `delta`, wrapping around, to the little-endian number in the eight bytes at `offset`, a multiple
-    /// of eight, of the value of `key` in the metadata tree, if it has them.
+    /// Adds `delta`, wrapping around, to the little-endian number of eight bytes at `offset`, a multiple of eight, in
+    /// the value of `key` in the metadata tree. Does nothing if the value is shorter.
     pub fn add(&mut self, key: &[u8], offset: usize, delta: i64) {
         self.push(TreeId::Metadata, key, Action::Update(Update::add(offset, delta)));
     }
@@ -168,9 +167,9 @@ impl Batch {
         self.messages.push(RecordMessage::Point(tree, key, action));
     }
 
-    /// A copy of some bytes.
+    /// A copy of some bytes in the batch's memory.
     fn keep(&mut self, bytes: &[u8]) -> Bytes {
-        // What is long stays in memory as it is, and must not keep other things there.
+        // Long values stay in memory as they are, so they must not keep other items there.
         if bytes.len() > BATCH_ALONE {
             return Bytes::copy_from_slice(bytes);
         }
@@ -183,8 +182,8 @@ impl Batch {
 }
 
 impl Kv {
-    /// Makes an empty image over `device`, which is overwritten, and opens it. With the same name and nonces
-    /// the same changes make the same bytes.
+    /// Creates an empty image on `device`, which is overwritten, and opens it. The same name, nonces and changes give
+    /// the same bytes.
     pub fn create(device: Arc<dyn Device>, name: [u8; 16], mut options: KvOptions) -> Result<Kv> {
         let nonce = (options.nonces)();
         let mut create = CreateOptions {
@@ -201,7 +200,7 @@ impl Kv {
         Kv::open(device, Mode::ReadWrite, options).map(|(kv, _)| kv)
     }
 
-    /// Opens an image, and recovers what its log holds.
+    /// Opens an image, and recovers the records of its log.
     pub fn open(device: Arc<dyn Device>, mode: Mode, options: KvOptions) -> Result<(Kv, Recovery)> {
         let KvOptions { cache, nonces, .. } = options;
         let content = Some(Content::Keys);
@@ -210,11 +209,11 @@ impl Kv {
         Ok((Kv { volume }, recovery))
     }
 
-    /// Makes all changes of a batch, or, if there is an error, none of them.
+    /// Makes all changes of a batch atomically: after an error, none.
     ///
-    /// A large batch is brought into the trees beside its caller, once it is in the log: whoever reads next waits for that,
-    /// and what goes wrong with it, such as a node that cannot be read, is the next call's error. What the log holds of such a
-    /// batch after a sync a recovery brings back.
+    /// A large batch is injected in the background once it is in the log: the next read waits for it, and the next call
+    /// returns its error, such as a node that cannot be read. After a sync, a recovery restores the logged part of such
+    /// a batch.
     pub fn commit(&mut self, batch: Batch) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
@@ -234,14 +233,14 @@ impl Kv {
         self.volume.checkpoint()
     }
 
-    /// Moves everything that is pending down to the leaves, after which a checkpoint gives back the space of all
-    /// that was deleted, and a scan meets no message. It rewrites each leaf that something is pending for.
+    /// Flushes all buffers to the leaves. A checkpoint then frees the space of all deletes, and a scan meets no
+    /// messages. Rewrites each leaf with pending messages.
     pub fn drain(&mut self) -> Result<()> {
         self.volume.drain()
     }
 
-    /// Drops some of the leaves that range deletes cover as a whole, without reading them; a checkpoint drops all that are left.
-    /// Whether there may be more.
+    /// Drops some of the leaves that range deletes cover entirely, without reading them; a checkpoint drops the rest.
+    /// Returns whether there may be more.
     pub fn prune_some(&mut self) -> Result<bool> {
         self.volume.prune_some()
     }
@@ -251,13 +250,12 @@ impl Kv {
         self.volume.get(tree, key)
     }
 
-    /// The entries from `lo` up to, but without, `hi`, or to the end, in the order of their keys; an
-    /// iterator that can be taken from both ends.
+    /// The entries from `lo` up to, but without, `hi`, or to the end, in key order, as a double-ended iterator.
     pub fn range(&self, tree: TreeId, lo: &[u8], hi: Option<&[u8]>) -> Cursor<'_> {
         self.volume.cursor(tree, Key::copied(lo), hi.map(Key::copied))
     }
 
-    /// The volume beneath: its counters, its superblock, its nodes.
+    /// The volume, with its counters, superblock and nodes.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }

@@ -1,12 +1,12 @@
-//! The one table of problems: codes, titles, what they mean, which rule they break, and how they are repaired. Messages,
-//! JSON, `--explain`, the manual and the decision what is repaired are made from it.
+//! The catalog of problems: codes, titles, meanings, broken rules, and repairs. Messages, JSON, `--explain`, the manual
+//! and the choice of repairs use it.
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing; nothing is wrong.
+    /// Worth reporting; no error.
     Note,
-    /// Something is wrong.
+    /// An error.
     Error,
 }
 
@@ -14,30 +14,30 @@ pub enum Severity {
 pub struct Problem {
     /// Its code.
     pub code: Code,
-    /// The code as it is printed; it never changes.
+    /// The code as printed; it never changes.
     pub name: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What it is, in a few words.
+    /// A short title.
     pub title: &'static str,
-    /// What it means.
+    /// The meaning.
     pub meaning: &'static str,
-    /// The section of `format/SPEC.md` with the rule that it breaks.
+    /// The section of `format/SPEC.md` with the broken rule.
     pub rule: &'static str,
-    /// What it takes to repair it.
+    /// What a repair takes.
     pub repairable: Repairable,
     /// How it is repaired.
     pub repair: &'static str,
 }
 
-/// What it takes to repair what a check has found.
+/// What it takes to repair the findings of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Repairable {
     /// There is nothing to repair.
     Nothing,
-    /// What loses nothing, and needs no questions (`fsck -p`).
+    /// A repair loses nothing and needs no confirmation (`fsck -p`).
     Safely,
-    /// More than that: something may be lost (`fsck -y`).
+    /// A repair may lose something (`fsck -y`).
     WithLoss,
     /// It cannot be repaired.
     No,

@@ -1,5 +1,5 @@
-//! What makes contradictions of the schema go, with the smallest loss. The checker says so where it finds them; the mender
-//! carries it out.
+//! Corrections: changes that resolve contradictions of the schema with the smallest loss. The checker proposes them,
+//! and the mender makes them.
 
 use crate::format::{FileType, Inode, Key, MetaKey, Sums};
 use crate::ids::*;
@@ -7,40 +7,39 @@ use crate::ids::*;
 /// A change of one of the indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Correction {
-    /// What stands there cannot be understood, or belongs to nothing.
+    /// Removes an entry that is malformed, or belongs to nothing.
     Drop(TreeId, Key),
-    /// What is below what is no directory: it was moved or removed, and has come back.
+    /// Removes everything below a path that is no directory: it was moved or removed before, and has come back.
     DropBelow(MetaKey),
-    /// An attribute whose owner is not there.
+    /// Removes an attribute whose owner is missing.
     Unowned(Key),
-    /// The contents of a file that had no name any more.
+    /// Removes the contents of a file that had no name any more.
     DropContents(Vec<u8>),
-    /// This is the value of the metadata index there.
+    /// Sets a value of the metadata index.
     Put(Key, Vec<u8>),
-    /// These are bytes of the value there.
+    /// Sets some bytes of a value of the metadata index.
     Patch(Key, usize, Vec<u8>),
-    /// These numbers have been given out, and those below them.
+    /// Marks these numbers, and all below them, as given out.
     Given { zone: Option<ZoneId>, ino: Option<Ino> },
-    /// The file is as long as its contents.
+    /// Sets the size of a file to the length of its contents.
     Size(Key, u64),
-    /// The contents of a file behind its end, at this size.
+    /// Removes the contents of a file beyond this size.
     DropBlocks(Vec<u8>, u64),
-    /// The file has no zone for its contents that is its own: there are none.
+    /// Makes a file empty, because its data zone is not its own.
     Contentless(Key),
-    /// The inode needs a number of its own.
+    /// Gives an inode a new number.
     Renumber(Key, Box<Inode>),
-    /// There are entries below, so there was a directory.
+    /// Makes a directory, because there are entries below it.
     Directory(MetaKey),
-    /// No name leads to the zone, whose root may be lost, too.
+    /// Gives a name to a zone without one, whose root may be lost, too.
     Unnamed(ZoneId, Option<Box<Inode>>),
-    /// There are contents, so there was a file: where they are, the size, and as much as is known of the inode.
+    /// Makes a file for contents without one: their prefix, the size, and the known parts of its inode.
     File { prefix: Vec<u8>, size: u64, known: Option<(Ino, u32)> },
 }
 
 impl Correction {
-    /// When it is carried out: what comes before may make it unnecessary. Directories first, since nothing can be said
-    /// of what is below one that is missing; attributes when their owners have had the time to come back; counts when
-    /// nothing else is left.
+    /// The phase of the correction; earlier phases may make it unnecessary. Directories come first, since entries below
+    /// a missing one cannot be judged. Attributes come after their owners may have been restored, and counts come last.
     pub(crate) fn phase(&self) -> u8 {
         match self {
             Correction::Directory(_) | Correction::DropBelow(_) => 0,
@@ -51,7 +50,7 @@ impl Correction {
     }
 }
 
-/// An inode of which no more is known than that there was one: nobody but root may use it.
+/// An inode whose attributes are lost: only root may access it.
 pub(crate) fn lost_inode(kind: FileType, ino: Ino, now: Time) -> Inode {
     let directory = kind == FileType::Directory;
     Inode {

@@ -1,4 +1,4 @@
-//! What stands at fixed places: identity block, superblock ring, log, and the boot area.
+//! Checks fixed places: identity block, superblock ring, log, and the boot area.
 
 use super::{CheckOptions, Code, Report};
 use crate::disk::Disk;
@@ -8,7 +8,7 @@ use crate::ids::*;
 use crate::log::{End, Unpadded, scan};
 use crate::volume::{Ring, SlotState, identity_again, raised, read_identity};
 
-/// Checks the fixed places; returns the superblock to go on with.
+/// Checks the fixed places; returns the superblock to continue with.
 pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> Option<Superblock> {
     let identity = identity(disk, report)?;
     report.label.clone_from(&identity.label);
@@ -40,12 +40,12 @@ pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> 
     Some(superblock)
 }
 
-/// The slots that do not verify, unless there is a worse word for them.
+/// Reports slots that do not verify, unless another finding covers them.
 fn slots(disk: &Disk, ring: &Ring, report: &mut Report) {
     let torn = [ring.torn(), ring.torn_copy()].map(|slot| slot.map(|slot| slot.slot));
     let none = ring.newest().is_none();
     let mut lost = Vec::new();
-    // Where the image is too short, that has been said.
+    // If the image is too short, that has been reported.
     for slot in ring.slots().iter().filter(|slot| slot.byte + BLOCK_SIZE as u64 <= disk.len()) {
         let SlotState::Invalid(fault) = &slot.state else { continue };
         let detail = format!("slot {}: {fault}", slot.slot);
@@ -67,7 +67,7 @@ fn slots(disk: &Disk, ring: &Ring, report: &mut Report) {
     }
 }
 
-/// The superblock to start from: that of the chosen slot; or the newest; or, where that is lost, what can be known of it.
+/// The superblock to start from: of the chosen slot; or the newest; or if that is lost, its reconstruction.
 fn choose(
     disk: &Disk,
     identity: &Identity,
@@ -96,7 +96,7 @@ fn choose(
     raised(disk, identity, ring).or(found)
 }
 
-/// The identity block; or, if it does not verify or is not that of the superblocks, what those say.
+/// The identity block; if it does not verify or does not match the superblocks, its reconstruction from those.
 fn identity(disk: &Disk, report: &mut Report) -> Option<Identity> {
     let again = identity_again(disk);
     let error = match (read_identity(disk), &again) {
@@ -128,19 +128,19 @@ fn identity(disk: &Disk, report: &mut Report) -> Option<Identity> {
     again
 }
 
-/// Whether there are superblocks, but none of the volume that the identity block says.
+/// Whether there are superblocks, but none of the volume of the identity block.
 fn is_other(disk: &Disk, identity: &Identity, again: &Identity) -> bool {
     let is_theirs = |identity| Ring::read(disk, identity).is_ok_and(|ring| ring.newest().is_some());
     !is_theirs(identity) && is_theirs(again)
 }
 
-/// What nothing uses before the log, in bytes: it must be zero.
+/// The unused byte ranges before the log; they must be zero.
 pub fn reserved() -> [std::ops::Range<u64>; 3] {
     let block = BLOCK_SIZE as u64;
     [0..IDENTITY_AT, IDENTITY_AT + block..32 * block, 48 * block..64 * block]
 }
 
-/// The area before and around the identity block must be zero.
+/// Checks that the area around the identity block is zero.
 fn unused(disk: &Disk, report: &mut Report) {
     for range in reserved() {
         if let Ok(bytes) = disk.read(range.start, (range.end - range.start) as usize)
@@ -165,7 +165,7 @@ fn log(disk: &Disk, superblock: &Superblock, report: &mut Report) {
     }
     for Unpadded { group, byte, is_vouched } in &survey.unpadded {
         let detail = format!("the padding of log group {group}, all of which is there");
-        // The power may have gone while it was written, unless somebody knows that it was.
+        // A power cut may have torn it, unless a later group says that it was flushed.
         let code = if *is_vouched { Code::PaddingDirty } else { Code::LogTorn };
         report.add(code, Place::Byte(*byte), detail);
     }
@@ -176,10 +176,10 @@ fn log(disk: &Disk, superblock: &Superblock, report: &mut Report) {
             let detail = survey.end.damage().map_or_else(String::new, |error| error.to_string());
             report.add(Code::LogDamaged, Place::Byte(*byte), detail);
         }
-        // Where the image is too short, that has been said.
+        // If the image is too short, that has been reported.
         End::Unreadable { byte, .. } if *byte >= disk.len() => {}
         End::Unreadable { byte, why } => report.add(Code::ReadFailed, Place::Byte(*byte), why),
-        // It has been told already.
+        // It has been reported.
         End::Superseded { .. } => {}
     }
     report.log = Some(survey);

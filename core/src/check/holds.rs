@@ -1,8 +1,9 @@
-//! Snapshots: what each of them uses besides the live volume and younger ones, and the lists of what died between them.
+//! Checks snapshots: the extents that each uses besides the live volume and younger ones, and the dead lists between
+//! them.
 //!
-//! The younger of two checkpoints is known. Where their tables have the same page nothing is looked at again, so each page, node and
-//! run is read once, however many snapshots have it. What the older one alone uses is checked like the nodes of the live volume, and
-//! must be on the list of what died after it.
+//! Checkpoints are compared from the youngest on, so the younger one of each pair is already checked. Pages that both
+//! tables share are skipped, so each page, node and run is read once for all snapshots. Extents that only the older one
+//! uses are checked like the nodes of the live volume. They must be on the dead list after it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,31 +22,31 @@ use crate::ids::*;
 use crate::space::DeadPages;
 use crate::volume::superblock_of;
 
-/// The live volume, which has been checked.
+/// The live volume, already checked.
 pub(super) struct Live<'l> {
     pub disk: &'l Disk,
     pub superblock: &'l Superblock,
-    /// Its nodes.
+    /// Its table entries.
     pub entries: &'l [(NodeId, Entry)],
-    /// What is known of those that verify.
+    /// The summaries of nodes that verify.
     pub summaries: HashMap<NodeId, Summary>,
 }
 
-/// The checkpoint that has been looked at last, younger than those that are still to be looked at.
+/// The checkpoint that was checked last, younger than the remaining ones.
 struct Younger {
     table: TableRoot,
     epoch: Epoch,
-    /// What it has died before it, or the live volume since the newest hold.
+    /// The dead list before it; for the live volume, the list since the newest hold.
     dead: DeadList,
     nodes: u64,
     inflow: Inflow,
-    /// Blocks that its trees and its table use.
+    /// Blocks of its nodes and its table.
     blocks: u64,
-    /// Whether all of it is known.
+    /// Whether all of its parts are known.
     is_known: bool,
-    /// The earliest birth of what does not verify in holds so far: all older ones from then on have it, too.
+    /// The earliest birth of a damaged part in the holds so far: all older holds born since have it, too.
     damaged_since: Option<Epoch>,
-    /// Where its nodes are, what is known of those that verify, and which node each is a child of.
+    /// The extents of its nodes, the summaries of those that verify, and the parent of each.
     places: HashMap<NodeId, Extent>,
     summaries: HashMap<NodeId, Summary>,
     parents: HashMap<NodeId, NodeId>,
@@ -79,7 +80,7 @@ impl Live<'_> {
             summaries,
         };
         let is_whole = report.findings.iter().all(|finding| finding.code != Code::HoldsInvalid);
-        // Without those that cannot be read, nothing is known of what died between others.
+        // If some holds are unreadable, the dead lists between others cannot be judged.
         younger.is_known &= is_whole;
         let mut rests: Vec<DeadList> = Vec::new();
         for hold in &holds {
@@ -90,7 +91,7 @@ impl Live<'_> {
             let check = HoldCheck { disk, superblock, hold, are_all: is_whole, options };
             younger = check.check(younger, std::mem::take(&mut rests), owners, report);
         }
-        // What died before the oldest, nothing keeps.
+        // Extents that died before the oldest hold are kept by nothing.
         let oldest =
             Lists { disk, superblock, older: Epoch(0), younger: younger.epoch, are_all: is_whole };
         oldest.check(is_whole.then(Vec::new), younger.dead, &rests, owners, report);
@@ -136,7 +137,7 @@ fn all(
     holds
 }
 
-/// What is said of all holds together.
+/// Checks the counts of all holds together.
 fn counts(superblock: &Superblock, holds: &[Hold], report: &mut Report) {
     let root = &superblock.holds;
     let is_whole = report.findings.iter().all(|finding| finding.code != Code::HoldsInvalid);
@@ -167,18 +168,19 @@ fn counts(superblock: &Superblock, holds: &[Hold], report: &mut Report) {
     }
 }
 
-/// A hold, and what its check needs.
+/// A hold to be checked, and what the check needs.
 struct HoldCheck<'h> {
     disk: &'h Disk,
     superblock: &'h Superblock,
     hold: &'h Hold,
-    /// Whether there may be no others but those that are known.
+    /// Whether all existing holds are known.
     are_all: bool,
     options: CheckOptions,
 }
 
 impl HoldCheck<'_> {
-    /// Checks what this hold uses and `younger` does not, and the list of what died between them. Returns what is known of the hold.
+    /// Checks the extents that this hold uses and `younger` does not, and the dead list between them. Returns the state
+    /// of the hold.
     fn check(
         &self,
         younger: Younger,
@@ -240,7 +242,7 @@ impl HoldCheck<'_> {
             self.numbers(&state, report);
         }
         let name = crate::text::printable(hold.name.as_bytes());
-        // What cannot be told to be of a node is this hold's alone, as far as is known.
+        // A finding that cannot be attributed to a node is attributed to this hold alone.
         let birth_of = |finding: &Finding| match &finding.place {
             Place::Node { id, .. } | Place::Part { id, .. } => {
                 let at = entries.binary_search_by_key(id, |(id, _)| *id).ok()?;
@@ -248,7 +250,7 @@ impl HoldCheck<'_> {
             }
             _ => None,
         };
-        // What the device could not read may be there.
+        // Parts that the device failed to read may be intact.
         let lost = found.findings.iter().filter(|finding| finding.code != Code::ReadFailed);
         let births = lost.map(|finding| birth_of(finding).unwrap_or(hold.epoch));
         state.damaged_since = births.chain(state.damaged_since).min();
@@ -264,14 +266,14 @@ impl HoldCheck<'_> {
             );
             report.add(Code::SnapshotDamaged, finding.place, detail);
         }
-        // The places of all nodes of both are known, so what died between them is.
+        // All extents of both are known, so the expected dead list is, too.
         let expected = is_known.then(|| older.dead(disk, younger.epoch).ok()).flatten();
         let lists = Lists { disk, superblock, older: hold.epoch, younger: younger.epoch, are_all };
         lists.check(expected, younger.dead, &rests, owners, report);
         state
     }
 
-    /// What a hold says of itself.
+    /// Checks the counts of a hold.
     fn numbers(&self, found: &Younger, report: &mut Report) {
         let hold = self.hold;
         let counts = [
@@ -293,7 +295,8 @@ impl HoldCheck<'_> {
     }
 }
 
-/// The edges that a hold has and the younger checkpoint has not: each leads to a node with its height, tree and bounds.
+/// Checks the edges that a hold has and the younger checkpoint has not: each must refer to a node of its height, tree
+/// and bounds.
 fn edges(
     state: &mut Younger,
     nodes: &[(NodeId, Entry)],
@@ -327,7 +330,7 @@ fn edges(
         }
         state.summaries.insert(id, node);
     }
-    // The edges of these nodes, and those to them.
+    // The edges of these nodes, and the edges to them.
     let own = nodes
         .iter()
         .map(|(id, _)| *id)
@@ -374,18 +377,18 @@ fn edges(
     }
 }
 
-/// The lists of what died between two checkpoints that are kept, or between one and the live volume.
+/// The dead lists between two kept checkpoints, or between one and the live volume.
 struct Lists<'l> {
     disk: &'l Disk,
     superblock: &'l Superblock,
     older: Epoch,
     younger: Epoch,
-    /// Whether there may be no holds but those that are known.
+    /// Whether all existing holds are known.
     are_all: bool,
 }
 
 impl Lists<'_> {
-    /// Compares the list `dead`, and what is left of those of holds that are being dropped, with what died.
+    /// Compares the list `dead`, and the rest of the lists of holds being dropped, with the expected records.
     fn check(
         &self,
         expected: Option<Vec<Dead>>,
@@ -415,7 +418,7 @@ impl Lists<'_> {
             }
         }
         let Some(expected) = expected.filter(|_| is_whole) else { return };
-        // When exactly it died, no table says.
+        // Tables do not record the epoch of death.
         let died = self.younger;
         let mut found: Vec<Dead> =
             found.into_iter().map(|record| Dead { died, ..record }).collect();
@@ -443,7 +446,7 @@ impl Lists<'_> {
         }
     }
 
-    /// An extent that nothing uses but a hold that is being dropped.
+    /// Checks an extent that only a hold being dropped uses.
     fn lone(&self, record: &Dead, owners: &mut Owners, report: &mut Report) {
         let place = || Place::Byte(record.extent.start.byte());
         if !owners.take(record.extent, place, report) {

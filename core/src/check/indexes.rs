@@ -1,4 +1,4 @@
-//! Leaves that are checked and give their entries at the same time, so that each is read once.
+//! Checks leaves and passes on their entries at the same time, so that each is read once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::ids::*;
 use crate::store::Store;
 use crate::tree::{lay_over, pending};
 
-/// Gives the entries of leaves that verify; of others none.
+/// Passes on the entries of leaves that verify; none of others.
 pub(super) struct Checked<'c, 'e> {
     pass: &'c Pass<'e>,
     nodes: Mutex<&'c mut Nodes>,
@@ -22,12 +22,12 @@ pub(super) struct Checked<'c, 'e> {
 }
 
 impl<'c, 'e> Checked<'c, 'e> {
-    /// Leaves of `pass`, whose blocks are all their own. What is found comes to `nodes`.
+    /// Checks leaves of `pass` that own their blocks. Findings go to `nodes`.
     pub(super) fn new(pass: &'c Pass<'e>, nodes: &'c mut Nodes) -> Checked<'c, 'e> {
         Checked { pass, nodes: Mutex::new(nodes), is_whole: AtomicBool::new(true) }
     }
 
-    /// Whether all leaves verified that were asked for.
+    /// Whether all leaves so far verified.
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! A leaf by itself: head, key sections, where values lie, padding, and values as far as they are asked for.
+//! Checks a single leaf: head, key sections, places of values, padding, and values on request.
 //!
-//! What stands among values of the data index, padding included, is looked at with them. So of such a leaf only
-//! its first block is read as a rule, where head and keys are.
+//! Everything between values of the data index, including padding, is checked only together with them. So usually only
+//! the first block of such a leaf is read, with head and keys.
 
 use std::ops::Range;
 
@@ -14,34 +14,34 @@ use crate::format::*;
 use crate::ids::*;
 use crate::node::{Head, check_hash, verified_section};
 
-/// So much of a leaf is read at once.
+/// 1 MiB: the most bytes of a leaf that are read at once.
 const WINDOW: u32 = 1 << 20;
 
-/// Of a leaf's bytes, keys that stand together take at most one in so many, with room to spare.
+/// 1/32: an estimate of the share of keys in a leaf whose key sections are stored together, with a margin.
 const KEYS_SHARE: u64 = 32;
 
-/// Hears of the entries of a leaf: the key, the value, and its length. Values of the data index are not told.
+/// Receives the entries of a leaf: key, value, and its length. Values of the data index are left out.
 pub(super) type Told<'t> = dyn FnMut(Key, Bytes, usize) + 't;
 
-/// How much of a leaf is read at first: all of it, or head and keys, which take less than a share of it where they stand
-/// together.
+/// The number of bytes of a leaf that are read first: all of it, or head and keys, by an estimate of their share if
+/// they are stored together.
 pub(super) fn front(entry: &Entry, whole: bool) -> u64 {
     let all = entry.extent.bytes();
     let keys = u64::from(entry.head_bytes) + all / KEYS_SHARE;
     if whole { all } else { keys.next_multiple_of(BLOCK_SIZE as u64).min(all) }
 }
 
-/// What was found out about a leaf.
+/// The result of checking a leaf.
 pub(super) struct Found {
-    /// Nothing if it has no head that verifies.
+    /// `None` if its head does not verify.
     pub summary: Option<Summary>,
-    /// Whether all of its entries were told.
+    /// Whether all of its entries were passed on.
     pub is_whole: bool,
-    /// Whether values stand between its keys.
+    /// Whether values are stored between its keys.
     pub is_mixed: bool,
 }
 
-/// The bytes of a leaf, of which those are kept that were read last.
+/// The bytes of a leaf that were read last.
 struct Window<'c> {
     checker: Checker<'c>,
     at: u32,
@@ -49,7 +49,8 @@ struct Window<'c> {
 }
 
 impl Window<'_> {
-    /// What stands at a place in the leaf. If it has not been read, all up to `until` is, or as much as fits.
+    /// The bytes of a place in the leaf. If they have not been read, reads everything up to `until`, limited by the
+    /// window size.
     fn get(&mut self, place: Range<u32>, until: u32) -> Result<Bytes> {
         if place.is_empty() {
             return Ok(Bytes::new());
@@ -59,7 +60,7 @@ impl Window<'_> {
             let most = place.start.saturating_add(WINDOW);
             let end = until.min(most).max(place.end);
             self.bytes = match self.read(place.start..end) {
-                // What cannot be read is not to stand in the way of what can.
+                // Other bytes may be unreadable; then only this place is read.
                 Err(_) if end > place.end => self.read(place.clone())?,
                 read => read?,
             };
@@ -73,7 +74,7 @@ impl Window<'_> {
         Ok(self.checker.disk.read(at, place.len())?.into())
     }
 
-    /// A part that verifies, of basement `number`.
+    /// A verified part of basement `number`.
     fn part(&mut self, number: usize, place: Range<u32>, until: u32, hash: &Hash) -> Result<Bytes> {
         let byte = self.checker.entry.extent.start.byte() + u64::from(place.start);
         let bytes = self.get(place, until)?;
@@ -96,7 +97,7 @@ impl Window<'_> {
 }
 
 impl<'c> Checker<'c> {
-    /// Checks a leaf whose blocks are its own.
+    /// Checks a leaf that owns its blocks.
     pub(super) fn leaf(self, told: &mut Told<'_>) -> (Checker<'c>, Found) {
         let mut window = Window { checker: self, at: 0, bytes: Bytes::new() };
         let found = check(&mut window, told);
@@ -131,7 +132,7 @@ fn check(window: &mut Window<'_>, told: &mut Told<'_>) -> Found {
     Found { summary: Some(summary), is_whole, is_mixed }
 }
 
-/// Checks all parts of a leaf, and the gaps between them. `whole` says whether values are looked at.
+/// Checks all parts of a leaf, and the gaps between them. `whole` says whether values are checked.
 fn parts(
     window: &mut Window<'_>,
     head: &LeafHead,
@@ -185,8 +186,8 @@ fn parts(
     is_sound && tell(window, head, &sections, extent_end, told).is_ok()
 }
 
-/// Behind the small chunks the leaf must have blocks of files in their order, and nothing else. Returns where they
-/// start.
+/// The offset of file blocks after the small chunks. `None` if they are not in order, or if the leaf has anything else
+/// there.
 fn blocks(head: &LeafHead, head_bytes: u32, sections: &[KeySection]) -> Option<u32> {
     let all = || sections.iter().flat_map(|section| &section.chunks);
     let blocks = || all().filter(|chunk| is_block(head.tree, chunk.bytes as usize));
@@ -206,7 +207,7 @@ fn blocks(head: &LeafHead, head_bytes: u32, sections: &[KeySection]) -> Option<u
     u32::try_from(start).ok().filter(|_| fits)
 }
 
-/// Verifies small values, or blocks of files.
+/// Verifies small values, or file blocks.
 fn values(window: &mut Window<'_>, head: &LeafHead, sections: &[KeySection], of_blocks: bool) {
     let until = if of_blocks { head.leaf_bytes } else { head.parts_end(0) };
     for (at, section) in sections.iter().enumerate() {
@@ -222,7 +223,7 @@ fn values(window: &mut Window<'_>, head: &LeafHead, sections: &[KeySection], of_
     }
 }
 
-/// Tells all entries of a leaf that verifies.
+/// Passes on all entries of a leaf that verifies.
 fn tell(
     window: &mut Window<'_>,
     head: &LeafHead,

@@ -1,4 +1,4 @@
-//! The nodes together: every edge leads to the node that it means, every node hangs on its edges.
+//! Checks the edges between nodes: each refers to a node that matches it, and each node has its edges.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use crate::error::Place;
 use crate::format::{Bounds, Entry};
 use crate::ids::*;
 
-/// Whether each way leads to nodes of its own, as far as that can be told without leaves: whoever walks the trees comes by
-/// each node once.
+/// Whether all edges refer to different nodes, as far as internal nodes show. Then a walk of the trees visits each node
+/// once.
 pub(super) fn lead_apart(
     entries: &[(NodeId, Entry)],
     internals: &HashMap<NodeId, Summary>,
@@ -63,7 +63,7 @@ pub(super) fn check(
     }
     for (id, entry) in entries {
         let found = references.get(id).copied().unwrap_or(0);
-        // What leads to it may be what is lost.
+        // The missing edges may be in the lost nodes.
         let all = whole && nodes.len() == entries.len();
         if found != entry.references && (all || found > entry.references) {
             let detail = format!("{} references, but {found} edges lead to it", entry.references);

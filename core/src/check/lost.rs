@@ -1,4 +1,4 @@
-//! What a damaged log has lost, by path.
+//! Reports the losses of a damaged log, by path.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ids::*;
 use crate::log::Survey;
 use crate::volume::{Mode, OpenOptions, Volume};
 
-/// Adds a finding for each value and operation that the log acknowledged and that cannot be had.
+/// Adds a finding for each acknowledged value and operation that is lost.
 pub(super) fn report(device: &Arc<dyn Device>, survey: &Survey, report: &mut Report) {
     let values = survey.lost.iter().map(|lost| (TreeId::Data, &lost.key));
     let operations = survey.beyond.iter().map(|record| (record.tree, &record.key));
@@ -38,14 +38,14 @@ pub(super) fn report(device: &Arc<dyn Device>, survey: &Survey, report: &mut Rep
     }
 }
 
-/// Which bytes of its file so many keys of the data index stand for.
+/// The bytes of its file that `count` keys of the data index represent, as text.
 fn bytes_of(key: &Key, count: u32) -> String {
     let block = parse_data_key(key).map_or(0, |(_, block)| block);
     let first = u128::from(block) * FILE_BLOCK as u128;
     format!("bytes {first} to {}", first + u128::from(count) * FILE_BLOCK as u128 - 1)
 }
 
-/// The zone that a key belongs to, and the names from its root on.
+/// The zone of a key, and the names from its root on.
 fn zone_of(tree: TreeId, key: &[u8]) -> Option<(ZoneId, Vec<Vec<u8>>)> {
     let key = match tree {
         TreeId::Data => parse_data_key(key)?.0,
@@ -54,12 +54,12 @@ fn zone_of(tree: TreeId, key: &[u8]) -> Option<(ZoneId, Vec<Vec<u8>>)> {
     MetaKey::decode(key).map(|place| (place.zone, place.path))
 }
 
-/// Paths of the zones that somebody asks for.
+/// Paths of the requested zones.
 #[derive(Default)]
 struct Names(HashMap<ZoneId, Vec<u8>>);
 
 impl Names {
-    /// Looks the zones up in what can still be replayed.
+    /// Finds the zones in the part of the log that can be replayed.
     fn of(device: &Arc<dyn Device>, slot: Option<u32>, wanted: HashSet<ZoneId>) -> Result<Names> {
         let open = OpenOptions { slot, ..OpenOptions::new(Mode::ReadOnly, Box::new(|| 0)) };
         let (volume, _) = Volume::open(device.clone(), open)?;
@@ -77,7 +77,7 @@ impl Names {
         Ok(names)
     }
 
-    /// The path of a key where it is known, else the key.
+    /// The path of a key if it is known, else the key.
     fn place(&self, tree: TreeId, key: &Key) -> Place {
         let zone = zone_of(tree, key);
         let found = zone.and_then(|(zone, names)| Some((self.0.get(&zone)?, names)));

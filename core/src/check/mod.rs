@@ -1,11 +1,11 @@
-//! The checker: looks at every structure of an image and says what is wrong, where, and what it means.
+//! The checker: verifies every structure of an image, and reports findings with place and meaning.
 //!
-//! It reads the device itself, through the decoders of `format`, and trusts nothing that it has not
-//! verified. First the checkpoint is checked as it stands; then, if the log holds records, the state
-//! after a replay in memory. Internal nodes are visited in the order of the disk, then leaves: if all that
-//! leads to them is sound, in the order of keys, so that the schema is looked at with what is read; otherwise in
-//! the order of the disk, and what could be said of the schema would mean little. A leaf of the data index is
-//! read without its values unless that is asked for. The checker goes on after the first finding.
+//! It reads the device itself, through the decoders of `format`, and trusts nothing that it has not verified. First it
+//! checks the checkpoint. If the log holds records, it then checks the state after a replay in memory. Internal nodes
+//! are read in disk order, then leaves. If the structure above the leaves is sound, they are read in key order, and the
+//! schema is checked with the same reads. Otherwise they are read in disk order, and the schema is not checked. A leaf
+//! of the data index is read without its values unless that is requested. The checker continues after the first
+//! finding.
 
 mod catalog;
 mod correction;
@@ -45,48 +45,48 @@ pub use fixed::reserved;
 pub use memory::{MEMORY, memory_needed};
 pub(crate) use schema::corrections;
 
-/// Something that the checker has to say.
+/// A finding of the checker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of problem it is.
+    /// Its code.
     pub code: Code,
-    /// Where.
+    /// Its place.
     pub place: Place,
     /// What was expected and what was found.
     pub detail: String,
 }
 
 impl Finding {
-    /// Whether it is in no way of looking further: a note, or about a copy of what there is elsewhere.
+    /// Whether the check can continue past it: a note, or damage of a redundant copy.
     fn is_passable(&self) -> bool {
         self.code.problem().repairable <= Repairable::Safely
     }
 }
 
-/// What to look at.
+/// The scope of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Verify the values of the data index too.
     pub data: bool,
     /// Start from this slot of the superblock ring instead of the newest.
     pub slot: Option<u32>,
-    /// About how much memory may be taken, in bytes. What is found does not depend on it.
+    /// Approximate memory, in bytes. Findings do not depend on it.
     pub memory: u64,
 }
 
 impl CheckOptions {
-    /// Everything, in the usual memory.
+    /// Check everything, with default memory.
     pub const ALL: CheckOptions = CheckOptions { data: true, slot: None, memory: MEMORY };
 }
 
 impl Default for CheckOptions {
-    /// Everything but the values of the data index.
+    /// Check everything except the values of the data index.
     fn default() -> CheckOptions {
         CheckOptions { data: false, ..CheckOptions::ALL }
     }
 }
 
-/// Numbers about what was checked.
+/// Counters of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Nodes, leaves included.
@@ -95,7 +95,7 @@ pub struct Counts {
     pub leaves: u64,
     /// Messages pending in internal nodes.
     pub pending: u64,
-    /// What comes to leaves when they move down.
+    /// The inflow of pending messages.
     pub inflow: Inflow,
     /// Blocks in use.
     pub used_blocks: u64,
@@ -110,7 +110,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds what was counted in a node.
+    /// Adds the counters of a node.
     fn add_node(&mut self, node: Counts) {
         self.nodes += node.nodes;
         self.leaves += node.leaves;
@@ -122,36 +122,36 @@ impl Counts {
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What was found, in the order in which it was found.
+    /// Findings, in the order in which they were found.
     pub findings: Vec<Finding>,
-    /// What was checked.
+    /// Counters.
     pub counts: Counts,
     /// The superblock that the check started from.
     pub superblock: Option<Superblock>,
-    /// Pass 1: what the log holds.
+    /// Pass 1: the valid part of the log.
     pub log: Option<Survey>,
-    /// Pass 2: what a replay in memory did, if there was one.
+    /// Pass 2: the result of a replay in memory, if there was one.
     pub replay: Option<Recovery>,
     /// The label of the volume.
     pub label: String,
     /// Whether the user chose the slot to start from.
     pub slot_chosen: bool,
-    /// The names of snapshots parts of which do not verify, as far as that is known: those of the live volume are told apart.
+    /// The known names of snapshots with damaged parts that the live volume does not share.
     pub damaged_holds: Vec<String>,
 }
 
 impl Report {
-    /// Whether there is no finding but notes.
+    /// Whether all findings are notes.
     pub fn is_clean(&self) -> bool {
         self.findings.iter().all(|finding| finding.code.severity() == Severity::Note)
     }
 
-    /// Whether what was found is in no way of looking further.
+    /// Whether the check can continue past all findings.
     fn is_passable(&self) -> bool {
         self.findings.iter().all(Finding::is_passable)
     }
 
-    /// Whether the log holds records that a checkpoint has not yet made unnecessary.
+    /// Whether the log holds records that are in no checkpoint.
     pub fn needs_replay(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.groups > 0)
     }
@@ -160,11 +160,11 @@ impl Report {
         self.findings.push(Finding { code, place, detail: detail.to_string() });
     }
 
-    /// Turns an error into a finding.
+    /// Adds an error as a finding.
     fn add_error(&mut self, code: Code, error: &Error) {
         match error {
             Error::Corrupt(damage) => self.add(code, damage.place.clone(), &damage.fault),
-            // The device is as it should be, but what is past its end is not there.
+            // The device is intact, but shorter than the place.
             Error::Io { place, source, .. } if source.kind() == ErrorKind::UnexpectedEof => {
                 self.add(code, place.clone(), error);
             }
@@ -174,17 +174,17 @@ impl Report {
     }
 }
 
-/// Tells how far a check has come. There are three passes over the checkpoint (what is at fixed places and the table;
-/// internal nodes; leaves, and with them files), and three more over what a replay makes of it.
+/// Receives the progress of a check. There are three passes over the checkpoint (fixed places and the table; internal
+/// nodes; leaves and files), and three more over the state after a replay.
 pub trait Progress {
-    /// Called once, before the first step: how many states are checked, if the first one is sound.
+    /// Called once, before the first step, with the number of states to check if the first one is sound.
     fn states(&mut self, _states: u32) {}
 
-    /// Called now and then with the pass, what is done of it, and of how many. No number gets smaller within its pass.
+    /// Called repeatedly with the pass, the work done, and the total. Numbers never decrease within a pass.
     fn step(&mut self, pass: u32, done: u64, total: u64);
 }
 
-/// Nobody asks.
+/// Ignores progress.
 impl Progress for () {
     fn step(&mut self, _: u32, _: u64, _: u64) {}
 }
@@ -211,7 +211,7 @@ pub fn check(
     report
 }
 
-/// Looks only at what stands at fixed places: enough to see that a volume was closed cleanly.
+/// Checks only fixed places: enough to see whether a volume was closed cleanly.
 pub fn check_quickly(device: &Arc<dyn Device>, options: CheckOptions) -> Report {
     let mut report = Report::default();
     let disk = Disk::new(device.clone());
@@ -223,10 +223,10 @@ pub fn check_quickly(device: &Arc<dyn Device>, options: CheckOptions) -> Report 
     report
 }
 
-/// The passes over a state.
+/// 3 passes for each state.
 const PASSES: u32 = 3;
 
-/// Progress where so many passes came before.
+/// Progress of passes after `before` earlier ones.
 struct Passes<'p> {
     progress: &'p mut dyn Progress,
     before: u32,
@@ -295,12 +295,12 @@ struct Files<'f> {
     disk: &'f Disk,
     superblock: &'f Superblock,
     options: CheckOptions,
-    /// How many leaves there are.
+    /// Number of leaves.
     leaves: u64,
 }
 
 impl Files<'_> {
-    /// Checks it together with the leaves, which are read once. Nothing comes of it if they are not sound.
+    /// Checks it together with the leaves, which are read once. Returns `None` if a leaf is damaged.
     fn check_with(
         &self,
         pass: &Pass<'_>,
@@ -314,7 +314,7 @@ impl Files<'_> {
         source.is_whole().then_some(found)
     }
 
-    /// Checks it by itself: its structure is sound.
+    /// Checks it separately; its structure must be sound.
     fn check(&self, report: &mut Report) {
         match self.volume() {
             Ok(volume) => {
@@ -335,7 +335,7 @@ impl Files<'_> {
     }
 }
 
-/// Replays the log in memory and checks what comes of it.
+/// Replays the log in memory and checks the resulting state.
 fn check_replayed(
     device: &Arc<dyn Device>,
     options: CheckOptions,
@@ -361,17 +361,17 @@ fn check_replayed(
     }
 }
 
-/// What is left of an allocation table.
+/// The readable part of an allocation table.
 pub(crate) struct Pages {
     /// The entries of every page that verifies.
     pub entries: Vec<(NodeId, Entry)>,
-    /// The blocks of pages.
+    /// The blocks of its pages.
     pub rows: Vec<Extent>,
-    /// Whether all of them verify.
+    /// Whether all pages verify.
     pub whole: bool,
 }
 
-/// Reads what is left of the allocation table.
+/// Reads the readable part of the allocation table.
 pub(crate) fn pages(disk: &Disk, superblock: &Superblock) -> Pages {
     let mut report = Report::default();
     let mut owners = owners::Owners::new(disk, superblock, &mut report);
@@ -381,7 +381,7 @@ pub(crate) fn pages(disk: &Disk, superblock: &Superblock) -> Pages {
     Pages { entries, rows: owners.rows(), whole }
 }
 
-/// A node at its place.
+/// The place of a node.
 fn node_place(id: NodeId, extent: Extent) -> Place {
     Place::Node { id, byte: Some(extent.start.byte()) }
 }

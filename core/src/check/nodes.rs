@@ -1,9 +1,9 @@
-//! Every node by itself: the blocks of all, then what is in them.
+//! Checks every node by itself: first the blocks of all nodes, then their content.
 //!
-//! Which node owns which blocks is settled one node after another, in the order of the disk; so what overlaps is
-//! not read twice. Internal nodes are read, hashed and decoded on all cores, each with a report of its own, and what was
-//! found is put together in the order of the disk: it never depends on timing. Leaves come in an order that suits
-//! who asks for them: as a rule that of their keys, so that the schema is looked at with what has been read.
+//! Block owners are determined one node after another, in disk order, so overlapping nodes are not read twice. Internal
+//! nodes are read, hashed and decoded on all cores, each with its own report. Reports are joined in disk order, so
+//! results do not depend on timing. Leaves are read in the order that the caller chooses: usually key order, so that
+//! the schema is checked with the same reads.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +21,10 @@ use crate::format::*;
 use crate::ids::*;
 use crate::node::{Head, Internal};
 
-/// So many nodes are checked at the same time, or fewer if they have more bytes than fit into the memory for them.
+/// 32 nodes are checked concurrently at most; fewer if they exceed the memory budget.
 const BATCH: usize = 32;
 
-/// What the other passes need to know of a node.
+/// The summary of a node for other passes.
 pub(super) struct Summary {
     pub tree: TreeId,
     pub height: Height,
@@ -32,10 +32,10 @@ pub(super) struct Summary {
     pub children: Vec<(NodeId, Bounds)>,
 }
 
-/// What is known of the nodes that have been checked.
+/// The results for checked nodes.
 #[derive(Default)]
 pub(super) struct Nodes {
-    /// Those whose heads verify.
+    /// Summaries of nodes whose heads verify.
     pub summaries: HashMap<NodeId, Summary>,
     checked: HashSet<NodeId>,
     counts: Counts,
@@ -43,12 +43,12 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Whether what was found is in no way of looking further.
+    /// Whether the check can continue past all findings.
     pub(super) fn are_passable(&self) -> bool {
         self.findings.iter().all(|(_, findings)| findings.iter().all(Finding::is_passable))
     }
 
-    /// A node has been checked.
+    /// Adds the result of a checked node.
     pub(super) fn add(&mut self, checker: Checker<'_>, summary: Option<Summary>) {
         let Checker { id, entry, report, .. } = checker;
         self.checked.insert(id);
@@ -59,7 +59,7 @@ impl Nodes {
         }
     }
 
-    /// Tells what was found, in the order of the disk.
+    /// Reports all findings, in disk order.
     pub(super) fn tell(&mut self, report: &mut Report) {
         self.findings.sort_by_key(|(extent, _)| *extent);
         report.findings.extend(self.findings.drain(..).flat_map(|(_, findings)| findings));
@@ -67,18 +67,18 @@ impl Nodes {
     }
 }
 
-/// The nodes that the table knows.
+/// All nodes of the table.
 pub(super) struct Pass<'e> {
     pub disk: &'e Disk,
     superblock: &'e Superblock,
     entries: &'e [(NodeId, Entry)],
     options: CheckOptions,
-    /// Whether keys and short values of contents stand mixed, as those of the last leaf do.
+    /// Whether keys and short values of data leaves are interleaved, by the last leaf that was read.
     is_mixed: AtomicBool,
 }
 
 impl<'e> Pass<'e> {
-    /// Those of `entries`, which are in the order of their ids.
+    /// The nodes of `entries`, which must be in id order.
     pub(super) fn new(
         disk: &'e Disk,
         superblock: &'e Superblock,
@@ -93,8 +93,8 @@ impl<'e> Pass<'e> {
         Checker { disk, superblock, id: *id, entry, options, report: Report::default() }
     }
 
-    /// Takes the blocks of all nodes, and checks the internal ones. Returns the leaves whose blocks are their own, in the
-    /// order of the disk.
+    /// Takes the blocks of all nodes, and checks the internal ones. Returns the leaves that own their blocks, in disk
+    /// order.
     pub(super) fn internals(
         &self,
         owners: &mut Owners,
@@ -142,7 +142,7 @@ impl<'e> Pass<'e> {
         Memory::new(self.options.memory, self.superblock.image_blocks)
     }
 
-    /// Checks those of some leaves that have not been, in their order. Their entries are nobody's concern.
+    /// Checks some leaves that have not been checked, in their order, without using their entries.
     pub(super) fn leaves(
         &self,
         leaves: &[&'e (NodeId, Entry)],
@@ -168,7 +168,7 @@ impl<'e> Pass<'e> {
         progress.step(3, total, total);
     }
 
-    /// Checks a leaf whose blocks are its own, and tells its entries.
+    /// Checks a leaf that owns its blocks, and passes on its entries.
     pub(super) fn check_leaf(
         &self,
         node: &'e (NodeId, Entry),
@@ -181,13 +181,13 @@ impl<'e> Pass<'e> {
         (checker, found)
     }
 
-    /// A node, if the table knows it.
+    /// A node of the table.
     pub(super) fn node(&self, id: NodeId) -> Option<&'e (NodeId, Entry)> {
         let at = self.entries.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(&self.entries[at])
     }
 
-    /// A leaf will be checked soon.
+    /// Advises the device of a leaf that will be checked.
     pub(super) fn announce(&self, entry: &Entry) {
         let mixed = self.is_mixed.load(Ordering::Relaxed);
         let whole = mixed || is_read_whole(entry, self.options.data);
@@ -195,7 +195,7 @@ impl<'e> Pass<'e> {
     }
 }
 
-/// What becomes of each node, in their order.
+/// Maps nodes on all cores; results are in the order of the nodes.
 fn on_all_cores<T: Send, U: Send>(
     disk: &Disk,
     nodes: Vec<T>,
@@ -207,7 +207,7 @@ fn on_all_cores<T: Send, U: Send>(
     }
 }
 
-/// The first nodes of the rest, with at most so many bytes unless it is one alone. They leave the rest.
+/// The next nodes of `rest`, of at most `most` bytes in total, but at least one. They are removed from `rest`.
 fn next_batch<'o, 'e>(
     rest: &mut &'o [&'e (NodeId, Entry)],
     most: u64,
@@ -223,10 +223,10 @@ fn next_batch<'o, 'e>(
     batch
 }
 
-/// Tells the device what will be read. Nothing is fetched twice, whatever the table says of its places.
+/// Advises the device of reads. No range is advised twice, whatever places the table states.
 struct Fetch<'c> {
     disk: &'c Disk,
-    /// Where what has been fetched ends.
+    /// The end of the last range.
     fetched: u64,
 }
 
@@ -241,23 +241,23 @@ impl Fetch<'_> {
     }
 }
 
-/// Of contents only heads and keys are looked at, unless all are.
+/// Of data leaves only heads and keys are read, unless `data`.
 pub(super) fn is_read_whole(entry: &Entry, data: bool) -> bool {
     data || entry.tree == TreeId::Metadata
 }
 
-/// A node of which is known whether its blocks are its own.
+/// A node after taking its blocks.
 enum Taken<'c> {
-    /// They are not, or it is internal and has no head that verifies: no more is to be had of it.
+    /// Its blocks are not its own, or it is internal and its head does not verify: it is not checked further.
     Lost(Checker<'c>),
     /// A leaf, which has not been read.
     Leaf,
-    /// An internal node, and for each of its runs what was found when that was taken.
+    /// An internal node, and for each run the findings of taking it.
     Internal(Checker<'c>, InternalHead, Vec<runs::TakenRun>),
 }
 
 impl<'c> Taken<'c> {
-    /// How many bytes are still to be read.
+    /// Number of bytes still to be read.
     fn bytes(&self) -> u64 {
         match self {
             Taken::Lost(_) | Taken::Leaf => 0,
@@ -289,19 +289,19 @@ impl<'c> Taken<'c> {
     }
 }
 
-/// One node, and what its check needs.
+/// A node, and what its check needs.
 pub(super) struct Checker<'c> {
     pub disk: &'c Disk,
     pub superblock: &'c Superblock,
     pub id: NodeId,
     pub entry: &'c Entry,
     pub options: CheckOptions,
-    /// What is found in this node.
+    /// Findings of this node.
     pub report: Report,
 }
 
 impl<'c> Checker<'c> {
-    /// Takes the blocks of the node, and of the runs of an internal node.
+    /// Takes the blocks of the node, and those of the runs of an internal node.
     fn take(mut self, owners: &mut Owners) -> Taken<'c> {
         let (id, extent) = (self.id, self.entry.extent);
         if !owners.take(extent, || node_place(id, extent), &mut self.report) {
@@ -338,7 +338,7 @@ impl<'c> Checker<'c> {
         Place::Part { id: self.id, part, byte }
     }
 
-    /// The bytes of an extent from `used` on must be zero.
+    /// Checks that the bytes of an extent from `used` on are zero.
     fn padding(&mut self, used: u64, extent: Extent) {
         self.zeros(extent.start.byte() + used, extent.bytes().saturating_sub(used));
     }

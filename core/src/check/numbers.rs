@@ -1,5 +1,5 @@
-//! Which inode numbers have been seen: a bitmap in short rows, so that numbers which are dense take little more
-//! than a bit each, and those that are not no more than a row.
+//! The inode numbers seen so far: a sparse bitmap. Dense numbers take little more than a bit each, and isolated ones at
+//! most a row.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ const ROW: u64 = 64 * WORDS as u64;
 pub(super) struct Numbers(HashMap<u64, [u64; WORDS]>);
 
 impl Numbers {
-    /// These numbers.
+    /// A set of these numbers.
     pub(super) fn of<const N: usize>(numbers: [Ino; N]) -> Numbers {
         let mut all = Numbers::default();
         for number in numbers {
@@ -24,7 +24,7 @@ impl Numbers {
         all
     }
 
-    /// Adds a number; false if it was there.
+    /// Adds a number; returns false if it is in the set already.
     pub(super) fn insert(&mut self, number: Ino) -> bool {
         let row = self.0.entry(number.0 / ROW).or_default();
         let (at, bit) = ((number.0 % ROW / 64) as usize, 1 << (number.0 % 64));

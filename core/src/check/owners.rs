@@ -1,4 +1,4 @@
-//! Who owns which block, and whether the space map says the same.
+//! Determines the owner of each block, and compares with the space map.
 
 use std::collections::HashSet;
 
@@ -11,20 +11,20 @@ use crate::space::Bitmap;
 use crate::space::Layout;
 use crate::space::map::{is_page, load_bits, map_hash};
 
-/// The blocks that something was found to own.
+/// The blocks with known owners.
 pub(super) struct Owners {
     disk: Disk,
     birth: Birth,
     owned: Bitmap,
     fixed: Bitmap,
-    /// What may be taken again: two checkpoints share it.
+    /// Extents that may be taken again, because two checkpoints share them.
     shared: HashSet<Extent>,
-    /// Whether something could not be read that says what else is owned.
+    /// Whether an unreadable structure may own further blocks.
     incomplete: bool,
 }
 
 impl Owners {
-    /// Only the fixed regions are owned.
+    /// Owners with only the fixed regions taken.
     pub(super) fn new(disk: &Disk, superblock: &Superblock, report: &mut Report) -> Owners {
         let blocks = superblock.image_blocks;
         let mut fixed = Bitmap::new(blocks);
@@ -44,37 +44,38 @@ impl Owners {
         }
     }
 
-    /// Something cannot be read that says what else is owned: what belongs to nothing may belong to that.
+    /// Notes that a structure is unreadable that may own further blocks: unowned blocks may belong to it.
     pub(super) fn lose_sight(&mut self) {
         self.incomplete = true;
     }
 
-    /// Whether all that is owned is known.
+    /// Whether all owners are known.
     pub(super) fn are_known(&self) -> bool {
         !self.incomplete
     }
 
-    /// How many blocks are owned, those of fixed regions included.
+    /// Number of owned blocks, including fixed regions.
     pub(super) fn count(&self) -> u64 {
         self.owned.set_count()
     }
 
-    /// How many of them are fixed.
+    /// Number of blocks in fixed regions.
     pub(super) fn fixed_count(&self) -> u64 {
         self.fixed.set_count()
     }
 
-    /// These extents have been taken, and may be again: two checkpoints share them.
+    /// Allows these extents to be taken again, because two checkpoints share them.
     pub(super) fn share(&mut self, shared: HashSet<Extent>) {
         self.shared = shared;
     }
 
-    /// What is owned besides the fixed regions.
+    /// The owned extents outside the fixed regions.
     pub(super) fn rows(&self) -> Vec<Extent> {
         difference(&self.owned, &self.fixed)
     }
 
-    /// Something at `place` owns `extent`, with its maps if it is scattered. False if it cannot.
+    /// Takes `extent`, with its maps if it is scattered, for the owner at `place`. Returns false, with a finding, if
+    /// that is not possible.
     pub(super) fn take(
         &mut self,
         extent: Extent,
@@ -91,12 +92,13 @@ impl Owners {
                 false
             }
         };
-        // Where it is said to be is not where it is.
+        // Then its true place is unknown.
         self.incomplete |= !taken;
         taken
     }
 
-    /// The blocks of an extent, if its maps, where it has any, are of this volume and no younger than the checkpoint.
+    /// Checks that the maps of an extent, if any, belong to this volume, and are no younger than the checkpoint.
+    /// Returns its blocks.
     fn ours(&self, extent: Extent, blocks: Vec<Extent>) -> Result<Vec<Extent>> {
         let is_scattered = extent.start.map().is_some();
         for map in blocks.iter().take_while(|part| is_scattered && part.blocks == 1) {
@@ -143,7 +145,7 @@ impl Owners {
         true
     }
 
-    /// Compares with the space map.
+    /// Compares the owners with the space map.
     pub(super) fn compare(&self, disk: &Disk, superblock: &Superblock, report: &mut Report) {
         let mut marked = Bitmap::new(superblock.image_blocks);
         let (mut hashes, mut youngest) = (Vec::new(), Epoch(0));
@@ -158,7 +160,7 @@ impl Owners {
             report.add(Code::MapWrong, Place::Byte(superblock.map.start().byte()), detail);
         }
         let found = map_hash(hashes.into_iter());
-        // Beside slots that count, all of them, one that was being written means nothing.
+        // If all valid slots agree with the superblock, a damaged slot was just being written.
         let code = match found == superblock.map_hash {
             true => Code::MapSlotTorn,
             false => Code::MapSlotInvalid,
@@ -191,7 +193,8 @@ impl Owners {
     }
 }
 
-/// Checks both slots of a page of the space map, and marks what the one that counts says. Those that do not verify are `torn`.
+/// Checks both slots of a page of the space map, and marks the blocks of the valid one. Slots that do not verify are
+/// added to `torn`.
 fn check_page(
     disk: &Disk,
     superblock: &Superblock,
@@ -237,7 +240,7 @@ fn check_page(
     Some((hash, epoch))
 }
 
-/// The runs of bits that are set in `a` and clear in `b`.
+/// The extents that are set in `a` and clear in `b`.
 fn difference(a: &Bitmap, b: &Bitmap) -> Vec<Extent> {
     let mut runs: Vec<Extent> = Vec::new();
     for block in (0..a.len()).filter(|block| a.get(*block) && !b.get(*block)) {

@@ -1,7 +1,7 @@
-//! The runs of an internal node: headers, range messages, slices, and the order of all of them.
+//! Checks the runs of an internal node: headers, range messages, slices, and their order.
 //!
-//! What a lookup relies on: within a run a message to a key is younger than a range message that covers
-//! it; and of two runs, the later one holds the younger messages for each key.
+//! Lookups rely on two rules. Within a run, a point message is younger than a range message that covers it. And of two
+//! runs, the later one has the younger messages for each key.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use crate::format::*;
 use crate::ids::*;
 use crate::node::{Batch, Internal, Item, RangeSet};
 
-/// Whether the blocks of a run are its own, and what was found when they were taken.
+/// Whether a run owns its blocks, and the findings of taking them.
 pub(super) struct TakenRun {
     is_own: bool,
     findings: Vec<Finding>,
@@ -55,7 +55,7 @@ struct Runs<'r, 'c> {
     checker: &'r mut Checker<'c>,
     head: &'r InternalHead,
     internal: &'r Internal,
-    /// The messages of the runs so far, as far as they are live: to each key the youngest, whatever it does.
+    /// The live messages of the runs so far: for each key the youngest, of any kind.
     before: Batch,
 }
 
@@ -108,7 +108,7 @@ impl Runs<'_, '_> {
         Ok(())
     }
 
-    /// A message must be younger than those before it, and not of the future.
+    /// Checks that a message is younger than those before it, and older than the next MSN.
     fn note(&mut self, run: &RunRef, msn: Msn, before: Option<Msn>) {
         let (before, next) = (before.unwrap_or_default(), self.checker.superblock.next_msn);
         if msn <= before || msn >= next {

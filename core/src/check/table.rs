@@ -1,4 +1,4 @@
-//! The allocation table, page by page.
+//! Checks the allocation table, page by page.
 
 use super::owners::Owners;
 use super::{Code, Report};

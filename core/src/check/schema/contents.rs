@@ -1,9 +1,9 @@
-//! Contents of files: the keys of the data index, beside the inodes that ask for them.
+//! Checks the contents of files: the keys of the data index, against the inodes.
 //!
-//! Both indexes are in the same order, and are walked in step. The key of a block begins with the metadata key of
-//! its file, and no such key with that of another file: so the last file before a block is the one that it may
-//! belong to, and of all files one is kept. Zones of contents are in another order than their files. Of each is
-//! kept how far it reaches, and where that is too far its blocks are looked at once more.
+//! Both indexes have the same order, and are walked in step. The key of a block begins with the metadata key of its
+//! file, and no such prefix matches another file. So a block can only belong to the last file before it, and one file
+//! at a time is kept. The order of data zones differs from that of their files. So the end of each data zone's contents
+//! is kept; if it exceeds the file's size, its blocks are scanned again.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,31 +15,31 @@ use crate::ids::*;
 use crate::store::Store;
 use crate::tree::KeyScan;
 
-/// What is known of contents, and what is wrong with them.
+/// The state of contents, and the findings.
 #[derive(Default)]
 pub(super) struct Contents {
-    /// The last file whose contents have no zone of their own, and how many blocks of it there are.
+    /// The last file without a data zone, and its number of blocks.
     last: Option<(Key, Stated, u64)>,
-    /// What inodes say of the files whose contents have one.
+    /// The inode fields of files with data zones.
     stated: HashMap<ZoneId, Stated>,
-    /// How far such contents reach.
+    /// The extents of contents in data zones.
     reaches: BTreeMap<ZoneId, Reach>,
-    /// Values so far.
+    /// Number of values so far.
     pub blocks: u64,
-    /// What was found, with the keys where.
+    /// Findings, with their keys.
     findings: Vec<(Key, Finding)>,
-    /// What cannot be a block at all.
+    /// Entries that cannot be blocks.
     pub impossible: Vec<Key>,
-    /// Contents that belong to no file.
+    /// Contents without a file.
     pub strays: Vec<Stray>,
-    /// Files that are shorter than their contents: how long these are, and how long they are said to be.
+    /// Files that are shorter than their contents: the length of the contents, and the stated size.
     pub short: BTreeMap<Vec<u8>, (u64, u64)>,
-    /// Files that have holes although their inodes say that they have none: what the keys of their contents begin with, and
-    /// how many of how many blocks there are.
+    /// Files with holes whose inodes lack the flag: the prefix of their keys, the number of stored blocks, and of all
+    /// blocks.
     pub unflagged: Vec<(Key, u64, u64)>,
 }
 
-/// What an inode says of the contents of its file.
+/// The fields of an inode on the contents of its file.
 #[derive(Clone, Copy)]
 pub(super) struct Stated {
     pub size: u64,
@@ -48,33 +48,33 @@ pub(super) struct Stated {
 }
 
 impl Stated {
-    /// The number of blocks that a file of this size without holes has, if `blocks` is less.
+    /// The number of blocks of such a file without holes, if `blocks` is less and holes are not allowed.
     fn lacks(self, blocks: u64) -> Option<u64> {
         let all = self.size.div_ceil(FILE_BLOCK as u64);
         (!self.sparse && blocks < all).then_some(all)
     }
 }
 
-/// Contents that belong to no file.
+/// Contents without a file.
 pub(super) struct Stray {
     first: Key,
-    /// What their keys begin with.
+    /// The prefix of their keys.
     pub prefix: Vec<u8>,
-    /// Where they end.
+    /// Their end.
     pub size: u64,
 }
 
-/// How far the contents in a zone reach.
+/// The end and number of blocks in a data zone.
 #[derive(Default)]
 struct Reach {
     end: u64,
     blocks: u64,
-    /// Whether there is something that is no block of any file.
+    /// Whether there is an entry that cannot be a block.
     is_odd: bool,
 }
 
 impl Contents {
-    /// A file has its contents under this prefix. False if another has.
+    /// Adds a file whose contents have this prefix. Returns false if another file has it.
     pub(super) fn add_file(&mut self, prefix: Key, stated: Stated) -> bool {
         match zone_of(&prefix) {
             Some(zone) => self.stated.insert(zone, stated).is_none(),
@@ -86,7 +86,7 @@ impl Contents {
         }
     }
 
-    /// All values of the last file are known.
+    /// Ends the last file: all of its values are known.
     fn end_file(&mut self) {
         if let Some((prefix, stated, blocks)) = self.last.take()
             && let Some(all) = stated.lacks(blocks)
@@ -95,7 +95,7 @@ impl Contents {
         }
     }
 
-    /// The next key of the data index, and the length of its value. All files before it are known.
+    /// Adds the next key of the data index, and the length of its value. All files before it must have been added.
     pub(super) fn add_value(&mut self, key: &[u8], len: usize) {
         self.blocks += 1;
         let place = parse_data_key(key);
@@ -120,8 +120,7 @@ impl Contents {
         self.judge(key, len, size);
     }
 
-    /// All files are known: looks again at the zones that reach too far. Returns all findings, in the order of
-    /// keys.
+    /// Ends the walk: scans data zones again that exceed their files. Returns all findings in key order.
     pub(super) fn settle(&mut self, store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
         self.end_file();
         let reaches = std::mem::take(&mut self.reaches);
@@ -157,7 +156,7 @@ impl Contents {
         Ok(())
     }
 
-    /// One value of a file of this size; of none if there is no size.
+    /// Judges one value of a file of this size; `None` for no file.
     fn judge(&mut self, key: &[u8], len: usize, size: Option<u64>) {
         let Some((prefix, block)) = parse_data_key(key) else {
             self.impossible.push(Key::copied(key));
@@ -196,17 +195,17 @@ impl Contents {
     }
 }
 
-/// The zone that contents under this prefix have for themselves.
+/// The data zone of a prefix, if it is one.
 fn zone_of(prefix: &[u8]) -> Option<ZoneId> {
     prefix.try_into().ok().map(|zone| ZoneId(u64::from_be_bytes(zone)))
 }
 
-/// Whether a block of a file may have so many bytes.
+/// Whether a file block may have this length.
 fn is_block(len: usize) -> bool {
     (1..=FILE_BLOCK).contains(&len)
 }
 
-/// Where a value ends in its file, if any file may be so long.
+/// The end of a value in its file, if within the limit of file sizes.
 fn end_of(block: u64, len: usize) -> Option<u64> {
     let start = block.checked_mul(FILE_BLOCK as u64)?;
     start.checked_add(len as u64).filter(|end| *end <= FILE_MAX)

@@ -1,4 +1,4 @@
-//! The entries of both indexes, and where they come from.
+//! The entries of both indexes, and their sources.
 
 use bytes::Bytes;
 
@@ -9,9 +9,9 @@ use crate::ids::*;
 use crate::store::Store;
 use crate::tree::{KeyScan, Scan};
 
-/// Where the entries of both indexes come from, leaf by leaf, with everything pending laid over.
+/// A source of the entries of both indexes, leaf by leaf, with pending messages applied.
 pub(in crate::check) trait Source: Sync {
-    /// A leaf will be asked for.
+    /// Announces a leaf that will be requested.
     fn announce(&self, leaf: &NextLeaf);
 
     /// The entries of a leaf of the metadata index.
@@ -21,7 +21,7 @@ pub(in crate::check) trait Source: Sync {
     fn data(&self, store: &Store, leaf: NextLeaf) -> Result<Vec<(Key, usize)>>;
 }
 
-/// From the trees, with what is in memory.
+/// Reads from the trees, with the cache.
 pub(in crate::check) struct Scanned;
 
 impl Source for Scanned {
@@ -46,26 +46,26 @@ impl Source for Scanned {
     }
 }
 
-/// An entry of the metadata index, taken apart.
+/// A decoded entry of the metadata index.
 pub(in crate::check) struct Entry {
     pub key: Key,
     pub value: Bytes,
-    /// Nothing if no key looks like this.
+    /// `None` if the key is malformed.
     pub place: Option<MetaPlace>,
     pub said: Said,
 }
 
-/// What an entry says.
+/// The content of an entry.
 pub(in crate::check) enum Said {
-    /// It is an extended attribute.
+    /// An extended attribute.
     Attribute,
     Inode(Brief),
     ZoneRef(ZoneRef),
-    /// Nothing that makes sense.
+    /// A malformed value.
     Malformed(Box<FormatError>),
 }
 
-/// What matters of every inode.
+/// The fields of an inode that the check keeps.
 #[derive(Clone, Copy)]
 pub(in crate::check) struct Brief {
     pub kind: FileType,
@@ -77,7 +77,7 @@ pub(in crate::check) struct Brief {
 }
 
 impl Entry {
-    /// Takes an entry apart.
+    /// Decodes an entry.
     pub(crate) fn new(key: Key, value: Bytes) -> Entry {
         let place = MetaPlace::of(&key);
         let said = match place.is_some_and(|place| place.xattr(&key).is_some()) {
@@ -94,7 +94,7 @@ impl Entry {
         Entry { key, value, place, said }
     }
 
-    /// All of an inode.
+    /// The complete inode.
     pub(crate) fn inode(&self) -> Option<Inode> {
         match MetaValue::decode(&self.value, None) {
             Ok(MetaValue::Inode(inode)) => Some(inode),

@@ -1,8 +1,8 @@
-//! Scans of a whole tree, leaf by leaf in the order of keys: whoever consumes one finds the next ready, since
-//! several are read and decoded at once, on all cores.
+//! Scans a whole tree, leaf by leaf in key order. Several leaves are read and decoded at once, on all cores, before the
+//! consumer needs them.
 //!
-//! At most two groups of leaves are in memory besides the one that is consumed. Over a device that wants one call
-//! after the other, or on one of the pool's own threads, leaves are read when they are asked for.
+//! At most two groups of leaves are in memory besides the one being consumed. Over a device that wants one call after
+//! another, or on a thread of the pool, leaves are read on demand.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -18,19 +18,19 @@ use crate::node::{Child, Node};
 use crate::store::Store;
 use crate::tree::node_at;
 
-/// 128 leaves: the kernel is told of as many before the one that is read.
+/// 128 leaves: advised to the kernel before they are read.
 const ANNOUNCED: usize = 128;
 
-/// A leaf that comes next.
+/// The next leaf.
 #[derive(Clone, Debug)]
 pub(in crate::check) struct NextLeaf {
-    /// Its name.
+    /// Its id.
     pub id: NodeId,
-    /// The keys that its parent leads to it for.
+    /// Its key bounds, as its parent states.
     pub bounds: Bounds,
 }
 
-/// The entries of a tree in order, as a function of its leaves gives them.
+/// The entries of a tree in order, as read by a function of its leaves.
 pub(in crate::check) struct Leaves<'s, T> {
     leaves: Box<dyn Iterator<Item = Result<Vec<T>>> + 's>,
     ready: vec::IntoIter<T>,
@@ -38,7 +38,8 @@ pub(in crate::check) struct Leaves<'s, T> {
 }
 
 impl<'s, T: Send + 's> Leaves<'s, T> {
-    /// All entries of `tree`, so many leaves at once. `read` is asked for each leaf, and `announce` some time before.
+    /// All entries of `tree`, `at_once` leaves at a time. `read` is called for each leaf, and `announce` some time
+    /// before.
     pub(super) fn new<'env>(
         scope: &'s Scope<'s, 'env>,
         store: &'env Store,
@@ -65,7 +66,7 @@ impl<'s, T: Send + 's> Leaves<'s, T> {
                 let group: Vec<Result<NextLeaf>> =
                     announced.drain(..at_once.min(announced.len())).collect();
                 let leaves: Vec<Result<Vec<T>>> = group.into_par_iter().map(&read).collect();
-                // Nobody may want to know any more.
+                // The consumer may have stopped.
                 let mut sent = leaves.into_iter().map(|leaf| sender.send(leaf)).peekable();
                 if sent.peek().is_none() || !sent.all(|sent| sent.is_ok()) {
                     break;
@@ -79,12 +80,12 @@ impl<'s, T: Send + 's> Leaves<'s, T> {
         Leaves { leaves: Box::new(leaves), ready: Vec::new().into_iter(), done: 0 }
     }
 
-    /// The next entry, if there is one.
+    /// The next entry.
     pub(super) fn take(&mut self) -> Result<Option<T>> {
         self.take_if(|_| true)
     }
 
-    /// The next entry, if there is one that is wanted.
+    /// The next entry, if it is wanted.
     pub(super) fn take_if(&mut self, is_wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
         while self.ready.as_slice().is_empty() {
             let Some(leaf) = self.leaves.next() else { return Ok(None) };
@@ -97,7 +98,7 @@ impl<'s, T: Send + 's> Leaves<'s, T> {
         })
     }
 
-    /// How many leaves have been asked for.
+    /// Number of leaves consumed.
     pub(super) fn done(&self) -> u64 {
         self.done
     }
@@ -108,7 +109,7 @@ struct InOrder<'s> {
     store: &'s Store,
     tree: TreeId,
     known: VecDeque<NextLeaf>,
-    /// The least key behind them; nothing at the end.
+    /// The lower bound of the next parent; `None` at the end.
     next: Option<Key>,
 }
 

@@ -1,7 +1,7 @@
-//! The schema: both indexes, and each against the other.
+//! Checks the schema: both indexes, and each against the other.
 //!
-//! Both are read once, in the order of their keys and in step, with everything pending laid over; the data index
-//! by its keys alone. Leaves are read and taken apart on all cores, and looked at one after another.
+//! Both are read once, in key order and in step, with pending messages applied; of the data index only the keys. Leaves
+//! are read and decoded on all cores, and checked one after another.
 
 mod contents;
 mod entries;
@@ -30,8 +30,8 @@ use crate::ids::*;
 use crate::store::Store;
 use crate::volume::Volume;
 
-/// Checks the file system of the checkpoint of `superblock`, as `source` gives the entries of `leaves` leaves. What is
-/// found means something if the structure below is sound.
+/// Checks the file system of the checkpoint of `superblock`, with the entries of `leaves` leaves from `source`.
+/// Findings are meaningful only if the structure below is sound.
 pub(super) fn check(
     volume: &Volume,
     superblock: &Superblock,
@@ -50,14 +50,14 @@ pub(super) fn check(
     Found { findings: report.findings, counts: report.counts }
 }
 
-/// What was found in a file system.
+/// The findings in a file system.
 pub(super) struct Found {
     findings: Vec<Finding>,
     counts: Counts,
 }
 
 impl Found {
-    /// Tells it.
+    /// Adds them to a report.
     pub(super) fn tell(self, report: &mut Report) {
         report.findings.extend(self.findings);
         report.counts.inodes = self.counts.inodes;
@@ -66,10 +66,10 @@ impl Found {
     }
 }
 
-/// What the file system of an open volume, whose structure is sound, needs to agree with itself.
+/// The corrections that make the file system of an open volume consistent; its structure must be sound.
 ///
-/// `is_lost` says whether what the metadata index held of a key may be lost: then contents that are there count for more
-/// than what is left.
+/// `is_lost` says whether an entry of the metadata index may be lost. Then existing contents take precedence over the
+/// remaining metadata.
 pub(crate) fn corrections(
     volume: &Volume,
     is_lost: &dyn Fn(&Key) -> bool,
@@ -91,7 +91,7 @@ pub(crate) fn corrections(
     Ok(std::mem::take(&mut schema.corrections))
 }
 
-/// The bytes of a key that name its zone.
+/// 8 bytes of a key: its zone id.
 const ZONE_BYTES: usize = 8;
 
 struct Schema<'s> {
@@ -100,32 +100,32 @@ struct Schema<'s> {
     sizes: ZoneSizes,
     zones: BTreeMap<ZoneId, Zone>,
     contents: Contents,
-    /// Zones of contents, with the zones that their files stand in, and whether they are too small.
+    /// Data zones, with the zones of their files, and whether they are too small.
     data_zones: Vec<(ZoneId, ZoneId, bool)>,
-    /// Zones that are said to be too small, with the zones above.
+    /// Zones that are recorded as too small, with the zones above.
     small: BTreeMap<ZoneId, ZoneId>,
-    /// Directories that are not the root of a zone, by what the keys of everything below them begin with.
+    /// Directories that are not the root of a zone, by the prefix of the keys below them.
     inline: BTreeMap<Vec<u8>, Inline>,
     inodes: Numbers,
-    /// What stands directly in the orphan directory.
+    /// Number of entries of the orphan directory.
     orphans: u64,
-    /// Inodes of files that have a zone for their contents, by that.
+    /// Keys of inodes of files with data zones, by zone.
     homes: HashMap<Vec<u8>, Key>,
-    /// What would mend all that.
+    /// The corrections of the findings.
     corrections: Vec<Correction>,
 }
 
-/// Where the schema is read from.
+/// The source of a walk.
 struct Walk<'w> {
     volume: &'w Volume,
     source: &'w dyn Source,
-    /// How many leaves of each index are read at once.
+    /// Number of leaves of each index that are read at once.
     at_once: usize,
-    /// How many there are.
+    /// Number of leaves.
     leaves: u64,
 }
 
-/// What such a directory says of its links and counters, and what it holds.
+/// The links and counters of a directory, stated and found.
 struct Inline {
     links: u32,
     subdirectories: u32,
@@ -167,7 +167,7 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// Goes through both indexes.
+    /// Walks both indexes.
     fn walk(&mut self, walk: &Walk<'_>, progress: &mut dyn Progress) -> Result<()> {
         let Walk { volume, source, at_once, leaves } = *walk;
         let store = volume.store();
@@ -198,8 +198,8 @@ impl<'s> Schema<'s> {
         Ok(())
     }
 
-    /// Goes through both indexes, so that a file comes before its contents. The inner result is that of the data index:
-    /// what the metadata index says is worth knowing without it.
+    /// Walks both indexes so that a file comes before its contents. The inner result is that of the data index: the
+    /// metadata index is useful even without it.
     fn walk_in_step(
         &mut self,
         mut metadata: Leaves<Entry>,
@@ -247,7 +247,7 @@ impl<'s> Schema<'s> {
         self.mend(Correction::Drop(TreeId::Metadata, Key::copied(key)));
     }
 
-    /// The inode there is another.
+    /// Replaces an inode.
     fn put_inode(&mut self, key: &[u8], inode: &Inode) {
         self.mend(Correction::Put(Key::copied(key), inode.encode()));
     }
@@ -256,7 +256,7 @@ impl<'s> Schema<'s> {
         self.mend(Correction::Patch(Key::copied(key), LINKS_AT, links.to_le_bytes().to_vec()));
     }
 
-    /// Who has holes must say so.
+    /// Checks that files with holes have the flag.
     fn check_holes(&mut self) {
         for (prefix, blocks, all) in std::mem::take(&mut self.contents.unflagged) {
             let key = self.homes.get(&*prefix).cloned().unwrap_or(prefix);
@@ -266,13 +266,13 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// Files whose inodes are lost, and files that are longer than their inodes say.
+    /// Corrects files whose inodes are lost, and files that are longer than their inodes say.
     fn mend_contents(&mut self) {
         for Stray { prefix, size, .. } in std::mem::take(&mut self.contents.strays) {
             let place = MetaKey::decode(&prefix);
             let zone = place.as_ref().filter(|place| place.path.is_empty()).map(|place| place.zone);
             let root = zone.and_then(|zone| self.zones.get(&zone));
-            // What was to be deleted goes; and what stands in a zone of directories is nobody's.
+            // Contents that were to be deleted are dropped. Contents in a zone of directories belong to nothing.
             let foreign = root.is_some_and(|zone| zone.root.is_some() || zone.has_entries);
             if foreign || place.as_ref().is_some_and(|place| place.zone == ORPHAN_ZONE) {
                 self.mend(Correction::DropContents(prefix));
@@ -286,7 +286,7 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// One entry of the metadata index. `owner` is the key of the last one that was no extended attribute.
+    /// Checks an entry of the metadata index. `owner` is the key of the last entry that is no extended attribute.
     fn metadata(&mut self, entry: Entry, owner: &mut Option<Key>) {
         let key = &entry.key;
         let Some(place) = entry.place else {
@@ -322,7 +322,7 @@ impl<'s> Schema<'s> {
             if !place.is_in_root() && !self.inline.contains_key(directory) {
                 let parent = MetaKey::beginning(directory);
                 self.corrections.extend(parent.map(Correction::Directory));
-                // What is said there may be true of something else by now.
+                // Its fields may be outdated, so they are not checked.
                 return self.add(Code::DirectoryUnreachable, key, "its directory does not exist");
             }
             let kind = said.map_or_else(|zone| zone.kind, |inode| inode.kind);
@@ -362,7 +362,7 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// An extended attribute. `owner` is the key of the last entry that was none.
+    /// Checks an extended attribute. `owner` is the key of the last entry that is none.
     fn attribute(&mut self, entry: &Entry, place: &MetaPlace, owner: Option<&[u8]>) {
         let (key, value) = (&entry.key, &entry.value);
         let name = place.xattr(key).unwrap_or_default();
@@ -390,7 +390,7 @@ impl<'s> Schema<'s> {
 
     fn inode(&mut self, entry: &Entry, place: &MetaPlace, inode: Brief) {
         let key = &entry.key;
-        // The orphan directory is the volume's own.
+        // The orphan directory is internal, and not counted.
         if inode.ino != ORPHAN_INO {
             self.report.counts.inodes += 1;
             self.report.counts.directories += u64::from(inode.kind == FileType::Directory);
@@ -437,7 +437,7 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// Where a regular file has its contents. False if its zone for them cannot be.
+    /// Records the contents of a regular file. Returns false if its data zone is invalid.
     fn contents_of(&mut self, key: &Key, place: &MetaPlace, inode: Brief) -> bool {
         let prefix = match inode.data_zone {
             Some(zone) if zone.0 >= NUMBERS_END => {
@@ -478,7 +478,7 @@ impl<'s> Schema<'s> {
         true
     }
 
-    /// A directory that is not the root of a zone.
+    /// Records a directory that is not the root of a zone.
     fn inline_directory(&mut self, entry: &Entry, place: &MetaPlace) {
         let key = &entry.key;
         let Some(inode) = entry.inode() else { return };
@@ -491,7 +491,7 @@ impl<'s> Schema<'s> {
         self.inline.insert(place.below(key), inline);
     }
 
-    /// A directory counts in the links of the one that holds it.
+    /// Counts a subdirectory in the links of its parent.
     fn count_subdirectory(&mut self, zone: ZoneId, parent: &[u8]) {
         if parent.len() == ZONE_BYTES {
             // Orphans have lost their links.
@@ -501,7 +501,7 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// Something in a directory, which is given by what the keys below it begin with, counts so much.
+    /// Adds the bytes of an entry to its directory, which is given by the prefix of the keys below it.
     fn count(&mut self, zone: ZoneId, directory: &[u8], meta: usize, data: u64) {
         let found = match directory.len() == ZONE_BYTES {
             true => Some(&mut self.zones.entry(zone).or_default().found),
@@ -514,7 +514,7 @@ impl<'s> Schema<'s> {
     }
 
     fn check_inline(&mut self) {
-        // What is below comes first, and counts above.
+        // Lower directories come first, and are added to the upper ones.
         while let Some((below, inline)) = self.inline.pop_last() {
             let Some(place) = MetaKey::beginning(&below) else { continue };
             let Inline { links, subdirectories, stated, found } = inline;

@@ -1,4 +1,4 @@
-//! Zones: their roots, what refers to them, whether they are large enough, and whether a way leads to them.
+//! Checks zones: their roots, references, sizes, and that each can be reached.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::fs::{FIRST_ZONE, ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, small_
 use crate::ids::*;
 
 impl Schema<'_> {
-    /// Zones that are too small are noted, and no others.
+    /// Checks that exactly the zones that are too small are recorded as such.
     pub(super) fn check_small(&mut self) {
         let mut noted = std::mem::take(&mut self.small);
         let zones = self.zones.iter().filter_map(|(id, zone)| {
@@ -50,7 +50,7 @@ impl Schema<'_> {
         }
     }
 
-    /// A zone is noted as too small, or is not.
+    /// Corrects the record whether a zone is too small.
     fn note_small(&mut self, zone: ZoneId, at: Option<ZoneId>) {
         let key = MetaKey::root(ORPHAN_ZONE).with_xattr(&small_name(zone)).encode();
         self.mend(match at {
@@ -59,7 +59,7 @@ impl Schema<'_> {
         });
     }
 
-    /// Every zone has a root and the references that it should have, and they agree.
+    /// Checks that every zone has a root and the references that it should have, and that these agree.
     pub(super) fn check_zones(&mut self) {
         let zones = std::mem::take(&mut self.zones);
         for (id, zone) in &zones {
@@ -161,12 +161,12 @@ impl Schema<'_> {
         }
     }
 
-    /// The root of a zone is lost: of a directory everything but its attributes is known.
+    /// Corrects the lost root of a zone: of a directory, everything except its attributes is known.
     fn mend_root(&mut self, id: ZoneId, zone: &Zone) {
         let fixed = id == ROOT_ZONE || id == ORPHAN_ZONE;
         let Some(reference) = zone.references.first() else {
             return match fixed {
-                // Said below, with what else there is to it.
+                // Corrected elsewhere, with other faults of it.
                 true => {}
                 false => self.mend(Correction::Unnamed(id, None)),
             };
@@ -178,17 +178,17 @@ impl Schema<'_> {
             let root = Inode { parent, ..lost_inode(FileType::Directory, ino, now) };
             self.put_inode(&MetaKey::root(id).encode(), &root);
         } else if kind == FileType::Regular {
-            // If there are contents, they say how long it is.
+            // If there are contents, they determine its size.
             let root = Inode { links: zone.references.len() as u32, ..lost_inode(kind, ino, now) };
             self.put_inode(&MetaKey::root(id).encode(), &root);
         } else {
-            // What it was is not known any more.
+            // Its type and content are lost.
             let keys: Vec<Key> = zone.references.iter().map(|other| other.key.clone()).collect();
             keys.into_iter().for_each(|key| self.mend(Correction::Drop(TreeId::Metadata, key)));
         }
     }
 
-    /// A directory has one name: the one that it knows itself, if there is that.
+    /// Corrects a directory with several names or none: it keeps the one that its root states.
     fn mend_references(&mut self, id: ZoneId, zone: &Zone, root: &Inode) {
         if zone.references.is_empty() {
             return self.mend(Correction::Unnamed(id, Some(Box::new(root.clone()))));
@@ -203,7 +203,7 @@ impl Schema<'_> {
         }
     }
 
-    /// Every directory's chain of parents ends at the root or the orphan directory.
+    /// Checks that every directory's chain of parents ends at the root or the orphan directory.
     pub(super) fn check_reach(&mut self) {
         let mut below: HashMap<ZoneId, Vec<ZoneId>> = HashMap::new();
         for (id, zone) in &self.zones {
@@ -220,7 +220,7 @@ impl Schema<'_> {
         }
         let lost: Vec<ZoneId> =
             self.zones.keys().filter(|id| !reached.contains(id)).copied().collect();
-        // What forms a ring is cut where it begins; what hangs from it comes along.
+        // A cycle is cut at its first zone; the zones below it are reached through it.
         let referred = |id: &ZoneId| self.zones.get(id).is_some_and(|z| !z.references.is_empty());
         let rings: Vec<ZoneId> = lost.iter().copied().filter(referred).collect();
         if rings.len() == lost.len()

@@ -1,7 +1,7 @@
-//! Snapshots of a damaged volume: what is left of them, and lists of what died between them, made anew from their tables.
+//! Snapshots of a damaged volume: restores those that can be followed, and rebuilds the dead lists from their tables.
 //!
-//! A snapshot whose pages cannot all be followed is given up: what it uses is not known. One of which only contents are lost is
-//! dropped afterwards, when the volume is sound again.
+//! A snapshot whose pages cannot all be followed is given up, since its extents are unknown. One that has only lost
+//! contents is dropped later, when the volume is sound again.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind::UnexpectedEof;
@@ -20,14 +20,15 @@ use crate::space::{DeadPages, Layout, Space};
 use crate::text::printable;
 use crate::volume::{each_used, is_known};
 
-/// The snapshots that are left, each with what died before it and after the one before, the oldest first; and what died last.
+/// The remaining snapshots, the oldest first, each with the dead list between the previous one and itself; and the
+/// newest dead list.
 #[derive(Default)]
 pub(super) struct Left {
     pub holds: Vec<(Hold, Vec<Dead>)>,
     pub dead: Vec<Dead>,
 }
 
-/// Claims the blocks of all snapshots that can be followed; those of the live volume, which are `live`, have been.
+/// Claims the blocks of all snapshots that can be followed. Those of the live volume, `live`, have been claimed.
 pub(super) fn claim(
     disk: &Disk,
     superblock: &Superblock,
@@ -54,7 +55,7 @@ pub(super) fn claim(
         give_up("a page that leads to snapshots was lost: they were looked for".into());
     }
     if is_raised {
-        // Which there were, the superblock said.
+        // The superblock listed the snapshots.
         lost = (0..HOLD_ROOTS as u64).collect();
     }
     if !lost.is_empty() {
@@ -75,7 +76,7 @@ pub(super) fn claim(
         }
         is_known
     });
-    // The youngest first: what died after each belongs to the list of the next younger one, or is what died last.
+    // The youngest first: the dead list after each belongs to the next younger one, or is the newest dead list.
     let (mut left, mut counted) = (Left::default(), Numbers::default());
     for mut hold in holds {
         let younger = left.holds.last().map(|(hold, _)| (hold.table, hold.epoch));
@@ -114,7 +115,7 @@ pub(super) fn claim(
     Ok(left)
 }
 
-/// The holds on pages in use that lost pages of level 1 led to: of each page the youngest that verifies.
+/// The holds below lost pages of level 1, from pages in use: of each page the youngest version that verifies.
 fn search(disk: &Disk, superblock: &Superblock, lost: &[u64]) -> Vec<Hold> {
     let Ok(layout) = Layout::of(superblock) else { return Vec::new() };
     let space = Space::load(disk, superblock).ok();
@@ -141,7 +142,7 @@ fn search(disk: &Disk, superblock: &Superblock, lost: &[u64]) -> Vec<Hold> {
     holds.flatten().map(|hold| *hold).collect()
 }
 
-/// What the older of two checkpoints alone uses, and what the younger one does; an error if not all of that is known.
+/// The extents that only the older, and only the younger of two checkpoints uses. Fails if not all of them are known.
 fn parts(disk: &Disk, difference: &mut Difference, died: Epoch) -> Result<(Vec<Dead>, Vec<Dead>)> {
     let Difference { older, younger, .. } = difference;
     if let Some(error) = older.errors.drain(..).chain(younger.errors.drain(..)).next() {
@@ -150,12 +151,12 @@ fn parts(disk: &Disk, difference: &mut Difference, died: Epoch) -> Result<(Vec<D
     Ok((older.dead(disk, died)?, younger.dead(disk, died)?))
 }
 
-/// Whether an error says nothing of what is there: the device could not be read. What is past its end is not there.
+/// Whether the device failed to read, so that nothing is known. A place past its end does not exist.
 fn may_be_read(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() != UnexpectedEof)
 }
 
-/// What a hold says of itself, counted afresh.
+/// The counts of a hold, computed again.
 #[derive(Clone, Copy, Default)]
 struct Numbers {
     nodes: u64,
@@ -183,13 +184,13 @@ impl Numbers {
     }
 }
 
-/// A check whether a page has been seen: this ends every cycle.
+/// A filter that passes each page once: this ends every cycle.
 fn unseen() -> impl FnMut(&crate::format::PagePointer) -> bool {
     let mut seen = HashSet::new();
     move |page| seen.insert(page.block)
 }
 
-/// Names that are there twice get a number.
+/// Renames snapshots with equal names, by numbers.
 fn named_apart(holds: &mut [(Hold, Vec<Dead>)], changes: &mut Vec<Change>) {
     let mut names: HashMap<String, u64> = HashMap::new();
     let taken: HashSet<String> = holds.iter().map(|(hold, _)| hold.name.clone()).collect();
@@ -209,8 +210,8 @@ fn named_apart(holds: &mut [(Hold, Vec<Dead>)], changes: &mut Vec<Change>) {
     }
 }
 
-/// The first blocks of all that only snapshots use, as far as lists can be read: no search for lost nodes of the live volume takes any
-/// of them for one.
+/// The first blocks of all extents that only snapshots use, as far as lists can be read. A search for lost nodes of the
+/// live volume must ignore them.
 pub(super) fn kept_alone(disk: &Disk, superblock: &Superblock) -> HashSet<BlockNr> {
     let volume = superblock.birth.volume;
     let mut lists = vec![superblock.holds.dead];

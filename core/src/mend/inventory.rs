@@ -1,4 +1,4 @@
-//! What is left of the nodes of a volume.
+//! The inventory of readable nodes of a volume.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::UnexpectedEof;
@@ -13,13 +13,13 @@ use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Superblock};
 use crate::ids::*;
 use crate::node::Node;
 
-/// Nodes whose heads verify, and what is wrong with others.
+/// Nodes whose heads verify, and the faults of others.
 pub(super) struct Inventory {
     pub volume: VolumeId,
-    /// Blocks of the image.
+    /// Size of the image, in blocks.
     pub blocks: u64,
     pub nodes: BTreeMap<NodeId, Known>,
-    /// Of those that the checker could not look at, the ones that have damaged parts.
+    /// Nodes with damaged parts among those that the checker could not read.
     pub suspects: BTreeSet<NodeId>,
     /// The blocks of the allocation table.
     pub rows: Vec<Extent>,
@@ -32,11 +32,11 @@ pub(super) struct Known {
     pub tree: TreeId,
     pub height: Height,
     pub bounds: Bounds,
-    /// Its children, in key order, with the bounds that they must have.
+    /// Its children, in key order, with their expected bounds.
     pub children: Vec<(NodeId, Bounds)>,
 }
 
-/// A node that is in the table, and does not verify.
+/// A node of the table that does not verify.
 struct Lost {
     tree: TreeId,
     height: Height,
@@ -44,7 +44,7 @@ struct Lost {
 }
 
 impl Inventory {
-    /// Reads all heads; where the table does not say where they are, they are looked for.
+    /// Reads all heads; scans the device for those that the table lost.
     pub(super) fn take(disk: &Disk, superblock: &Superblock) -> Result<Inventory> {
         let volume = superblock.birth.volume;
         let (mut nodes, mut lost) = (BTreeMap::new(), BTreeMap::new());
@@ -64,13 +64,13 @@ impl Inventory {
             let entry = corrected(disk, entry);
             match Node::load(disk, volume, id, &entry) {
                 Ok(node) => {
-                    // The checker could not look at it.
+                    // The checker could not read it.
                     if unseen.contains(&id) && node.read_all(disk).is_err() {
                         suspects.insert(id);
                     }
                     nodes.insert(id, Known::of(&node, entry));
                 }
-                // What is past the end is not there; what cannot be read may be.
+                // A place past the end does not exist; other read errors may be temporary.
                 Err(Error::Io { op, place, source }) if source.kind() != UnexpectedEof => {
                     return Err(Error::Io { op, place, source });
                 }
@@ -84,7 +84,7 @@ impl Inventory {
         Ok(Inventory { volume, blocks, nodes, suspects, rows, lost })
     }
 
-    /// A number that no node has.
+    /// A node id above all known ones.
     pub(super) fn next_node(&self) -> NodeId {
         let last = self.nodes.keys().chain(self.lost.keys()).max();
         let roots = TreeId::ALL.map(TreeId::root);
@@ -92,14 +92,14 @@ impl Inventory {
         NodeId(last.map_or(0, |id| id.0.saturating_add(1)))
     }
 
-    /// How high a tree is said to be.
+    /// The stated height of a tree.
     pub(super) fn height_of(&self, tree: TreeId) -> Option<Height> {
         let known = self.nodes.get(&tree.root()).map(|node| (node.tree, node.height));
         let lost = || self.lost.get(&tree.root()).map(|node| (node.tree, node.height));
         known.or_else(lost).filter(|(found, _)| *found == tree).map(|(_, height)| height)
     }
 
-    /// Why a node must be made anew.
+    /// Why a node must be rebuilt.
     pub(super) fn why(&self, id: NodeId) -> String {
         match self.lost.get(&id) {
             Some(lost) => lost.why.clone(),
@@ -122,7 +122,7 @@ impl Known {
     }
 }
 
-/// An entry with as many blocks as the node has, if its head is the one that the entry means.
+/// An entry with the block count of the node, if its head matches the entry.
 fn corrected(disk: &Disk, entry: Entry) -> Entry {
     let head = disk.read(entry.extent.start.byte(), entry.head_bytes as usize).ok();
     let found = head.and_then(|head| entry_of(&head, entry.extent.start));

@@ -1,4 +1,4 @@
-//! What is lost, by path: one walk over what is there after the repair.
+//! Losses by path: one walk over the repaired file system.
 
 use super::Loss;
 use crate::error::Result;
@@ -7,15 +7,15 @@ use crate::format::{Bounds, FileType, Key, data_key};
 use crate::fs::{Fs, Object, Walk, data_prefix};
 use crate::ids::TreeId;
 
-/// So many paths are told at the most.
+/// 10,000 paths are reported at most.
 const PATHS_MAX: usize = 10_000;
 
-/// What somebody misses at a path.
+/// A loss at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// The path.
     pub path: Vec<u8>,
-    /// What is not there, or may not be what it was.
+    /// What is missing, or may have changed.
     pub what: MissingPart,
 }
 
@@ -24,16 +24,16 @@ pub struct Missing {
 pub enum MissingPart {
     /// Bytes of a file, the last one included: they read as zeros now, or as what was there before.
     Bytes {
-        /// The first.
+        /// The first byte.
         first: u64,
-        /// The last.
+        /// The last byte.
         last: u64,
     },
-    /// Entries of a directory, with what was below them: some may have gone, or have come back.
+    /// Entries of a directory, with everything below them: some may be gone, or have come back.
     Entries,
 }
 
-/// Tells losses by path, and whether there are more; those of what is not there any more have none.
+/// Losses by path, and whether there are more. Losses without an existing path are left out.
 pub(super) fn by_path(fs: &Fs, losses: &[Loss]) -> Result<(Vec<Missing>, bool)> {
     let mut missing = Vec::new();
     if losses.is_empty() {
@@ -60,11 +60,11 @@ pub(super) fn by_path(fs: &Fs, losses: &[Loss]) -> Result<(Vec<Missing>, bool)> 
     Ok((missing, false))
 }
 
-/// Ranges of keys that lie apart, in order.
+/// Disjoint ranges of keys, in order.
 pub(super) struct Ranges(Vec<Bounds>);
 
 impl Ranges {
-    /// All that is lost of a tree; losses are in the order of their keys.
+    /// All losses of a tree; `losses` must be in key order.
     pub(super) fn of(losses: &[Loss], tree: TreeId) -> Ranges {
         let mut ranges: Vec<Bounds> = Vec::new();
         for loss in losses.iter().filter(|loss| loss.tree == tree) {
@@ -81,7 +81,7 @@ impl Ranges {
         Ranges(ranges)
     }
 
-    /// Those that have keys within `[lo, hi)`.
+    /// The ranges with keys within `[lo, hi)`.
     fn within(&self, lo: &Key, hi: Option<&Key>) -> &[Bounds] {
         let ended = |range: &Bounds| range.hi.as_ref().is_some_and(|end| end <= lo);
         let from = self.0.partition_point(ended);
@@ -89,13 +89,13 @@ impl Ranges {
         &self.0[from..to.max(from)]
     }
 
-    /// Whether any key of `[lo, hi)` is in one.
+    /// Whether a range has a key of `[lo, hi)`.
     pub(super) fn overlap(&self, lo: &Key, hi: Option<&Key>) -> bool {
         !self.within(lo, hi).is_empty()
     }
 }
 
-/// The keys that stand for the contents of a file, or for the entries of a directory; nothing else has any.
+/// The keys of a file's contents, or of a directory's entries; `None` for other objects.
 pub fn keys_of(object: &Object) -> Option<(TreeId, Key, Key)> {
     match object.kind() {
         FileType::Regular => {
@@ -111,7 +111,7 @@ pub fn keys_of(object: &Object) -> Option<(TreeId, Key, Key)> {
     }
 }
 
-/// What of one object is among the losses: the place of each that it has a part in, and that part.
+/// The losses that concern an object: the index of each, and the missing part.
 pub fn missing_parts(object: &Object, losses: &[Loss]) -> Vec<(usize, MissingPart)> {
     let Some((tree, lo, hi)) = keys_of(object) else { return Vec::new() };
     let found = losses.iter().enumerate().filter(|(_, Loss { tree: of, keys, .. })| {
@@ -135,7 +135,7 @@ fn of_file(file: &Object, path: &[u8], lost: &Ranges, missing: &mut Vec<Missing>
     }
 }
 
-/// The bytes that a range of keys stands for of a file that it has keys of, if there are any.
+/// The bytes of a file that a range of keys represents, if any.
 fn bytes_of(prefix: &[u8], size: u64, keys: &Bounds) -> Option<MissingPart> {
     let block = FILE_BLOCK as u64;
     let [lo, hi] = [0, size.div_ceil(block)].map(|block| data_key(prefix, block));
@@ -148,13 +148,13 @@ fn bytes_of(prefix: &[u8], size: u64, keys: &Bounds) -> Option<MissingPart> {
     (first < end).then(|| MissingPart::Bytes { first, last: end - 1 })
 }
 
-/// The first block of a file whose key is not before this one, which may be cut short.
+/// The first block of a file whose key is at or after `key`, which may be a truncated bound.
 fn block_at(prefix: &[u8], key: &[u8]) -> u64 {
     let digits = key.strip_prefix(prefix).unwrap_or_default();
     let mut bytes = [0; 8];
     let len = digits.len().min(8);
     bytes[..len].copy_from_slice(&digits[..len]);
-    // What is longer is behind the block.
+    // A longer key lies after the block's key.
     u64::from_be_bytes(bytes).saturating_add(u64::from(digits.len() > 8))
 }
 
@@ -167,7 +167,7 @@ mod tests {
         let prefix = [0, 0, 0, 0, 0, 0, 0, 9, 1, b'f', 0];
         let key = data_key(&prefix, 0x0102);
         assert_eq!(block_at(&prefix, &key), 0x0102);
-        // The key after that of a block: what ends there has the block.
+        // The successor of a block's key: a range that ends there includes the block.
         assert_eq!(block_at(&prefix, &key.successor()), 0x0103);
         assert_eq!(block_at(&prefix, &key[..key.len() - 1]), 0x0100);
         assert_eq!(block_at(&prefix, &data_key(&prefix, u64::MAX).successor()), u64::MAX);

@@ -1,12 +1,12 @@
-//! The mender: makes a sound volume of one whose structure is damaged.
+//! The mender: rebuilds a sound volume from one whose structure is damaged.
 //!
-//! Nodes that verify stay as they are. A node of which parts are lost is made anew from the others; one that is
-//! lost altogether is raised again over the nodes that hung from it, whose bounds and heights say where they belong,
-//! with empty leaves where nothing is left. Who owns which block follows from that, and the log is replayed on top. What
-//! was in the damaged bytes is lost, is told as ranges of keys, and nothing else is.
+//! Nodes that verify stay as they are. A node with lost parts is rebuilt from the others. A node that is lost entirely
+//! is rebuilt over its children, whose bounds and heights show their place, with empty leaves in the gaps. The owners
+//! of blocks follow from that, and the log is replayed on top. Only the content of damaged bytes is lost; it is
+//! reported as ranges of keys.
 //!
-//! The result is a checkpoint like any other, written beside what was there: until its superblock is durable, the
-//! image is as damaged as it was, and no more.
+//! The result is an ordinary checkpoint, written to free blocks. Until its superblock is durable, the image is no more
+//! damaged than before.
 
 mod holds;
 mod inventory;
@@ -39,16 +39,16 @@ pub use losses::{Missing, MissingPart, keys_of, missing_parts};
 pub use repair::{Repair, repair, repair_all};
 use trees::{Make, Plan};
 
-/// What a mender has lost: what a tree held of some keys, or messages for them.
+/// A loss: the entries of a tree for some keys, or messages for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The tree.
     pub tree: TreeId,
     /// The keys.
     pub keys: Bounds,
-    /// Whether only messages are lost that were pending for them.
+    /// Whether only pending messages are lost.
     pub pending: bool,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -65,48 +65,48 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What a mender did.
+/// The result of a mender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mended {
-    /// Nodes that were made anew.
+    /// Number of nodes rebuilt.
     pub nodes: u64,
-    /// Log records that were replayed.
+    /// Number of log records replayed.
     pub replayed: u64,
-    /// What is lost, in the order of trees and keys.
+    /// The losses, by tree and key.
     pub losses: Vec<Loss>,
-    /// The same by path, as far as there are paths.
+    /// The losses by path, as far as there are paths.
     pub missing: Vec<Missing>,
-    /// Whether there are more paths than these.
+    /// Whether there are more such paths.
     pub more_missing: bool,
-    /// What was done so that the indexes agree with each other, in this order.
+    /// The changes that made the indexes consistent, in order.
     pub changes: Vec<Change>,
 }
 
-/// A change of an index that repairs what contradicts itself there.
+/// A change of an index that repairs a contradiction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Where.
+    /// Its place.
     pub place: Place,
     /// What was done.
     pub what: String,
 }
 
 impl Change {
-    /// What is done where only a count was wrong.
+    /// For a wrong count.
     const COUNTED: &str = "counted afresh";
-    /// What is done with what cannot be understood, or belongs to nothing.
+    /// For an entry that is malformed, or belongs to nothing.
     const DROPPED: &str = "dropped";
-    /// The same with contents.
+    /// For contents that belong to nothing.
     const UNOWNED: &str = "contents of no file dropped";
-    /// What is done with the contents of a file that are another's, or nowhere.
+    /// For contents of a file that belong to another one, or do not exist.
     const GIVEN_UP: &str = "contents given up";
 
-    /// Whether only a count was wrong: nothing is lost there.
+    /// Whether only a count was wrong: nothing is lost.
     pub fn is_count(&self) -> bool {
         self.what == Change::COUNTED
     }
 
-    /// Whether something that was there has gone, and not only been put right.
+    /// Whether something was dropped, and not only corrected.
     pub fn is_loss(&self) -> bool {
         let made_good = matches!(self.place, Place::Key(..));
         let gone = [Change::DROPPED, Change::GIVEN_UP];
@@ -114,8 +114,8 @@ impl Change {
     }
 }
 
-/// Makes a sound volume of what the checker has found damaged, and opens it. Nothing but places that nobody uses is
-/// written before its first checkpoint.
+/// Rebuilds a sound volume from a damaged one, and opens it. Before its first checkpoint, only unused blocks are
+/// written.
 pub fn mend(
     device: &Arc<dyn Device>,
     report: &Report,
@@ -131,7 +131,7 @@ pub fn mend(
     let newest = ring.newest().map(|newest| newest.birth.epoch).max(Some(superblock.birth.epoch));
     let newest = newest.unwrap_or_default();
     let mut survey = crate::log::scan(&disk, &superblock)?;
-    // What was found elsewhere may stand there since.
+    // A slot that was reconstructed may verify by now.
     Ring::read(&disk, &identity)?.settle(&disk)?;
 
     let inventory = Inventory::take(&disk, &superblock)?;
@@ -149,14 +149,14 @@ pub fn mend(
         let node = Node::load(&disk, identity.volume, *id, &known.entry)?;
         let rows = rows_of(&disk, known.entry.extent, &node)?;
         if !plan.keep.contains(id) {
-            // It may be read still.
+            // The rebuild may still read it.
             space.spare(&rows.unwrap_or_default());
         } else if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
             inflow += node.inflow();
             live.extend(extents_of(known.entry.extent, &node));
             table.place(*id, Entry { references: 1, ..known.entry })?;
         } else {
-            // What others own already it can only be copied from.
+            // Another node owns these blocks, so it can only be copied.
             space.spare(&rows.unwrap_or_default());
             let (id, bounds) = (*id, known.bounds.clone());
             make.push(Make::Again { id, from: id, bounds, children: None });
@@ -173,7 +173,7 @@ pub fn mend(
     )?;
     space.release_spared(&survey.pins);
     unpinnable(&mut space, &superblock, &mut survey, &mut mended.changes);
-    // Messages are of the past: if the log gives no number out, they need one.
+    // Messages of the past need a lower MSN; if the log has none, one is reserved.
     let least = if survey.groups == 0 { 2 } else { 1 };
     let next_msn = superblock.next_msn.max(Msn(least));
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
@@ -196,8 +196,8 @@ pub fn mend(
     Ok(volume)
 }
 
-/// The superblock to start from: that of a slot; or the newest, as far as it can be known, and then whether it was raised; or else an
-/// older one.
+/// The superblock to start from, and whether it was reconstructed. It is that of a slot; or the newest, as far as it
+/// can be reconstructed; or else an older one.
 fn start(
     disk: &Disk,
     identity: &Identity,
@@ -206,7 +206,8 @@ fn start(
     changes: &mut Vec<Change>,
 ) -> Result<(Superblock, bool)> {
     if let Some(raised) = raised(disk, identity, ring).filter(|_| slot.is_none()) {
-        // Whoever stops the repair finds it: what is written on the way must not be taken for the newest.
+        // If the repair is interrupted, the next one must find it: superblocks written meanwhile must not look like the
+        // newest.
         ring.write(disk, &raised)?;
         return Ok((raised, true));
     }
@@ -218,7 +219,7 @@ fn start(
     Ok((chosen.clone(), false))
 }
 
-/// Groups of the log that bind blocks which nodes own cannot be what they say: none of them counts, and none after.
+/// Drops log groups that bind blocks which nodes own, and all later groups: their bindings must be wrong.
 fn unpinnable(
     space: &mut Space,
     superblock: &Superblock,
@@ -236,14 +237,14 @@ fn unpinnable(
     changes.push(Change { place: Place::Image, what });
 }
 
-/// Nodes that verify, and of which parts do not, or say what cannot be.
+/// Nodes that verify, but have damaged or invalid parts.
 fn suspects(report: &Report) -> BTreeSet<NodeId> {
     let codes = [
         Code::PartInvalid,
         Code::ValueInvalid,
         Code::MessageWrong,
         Code::PaddingDirty,
-        // The checker does not look at what stands there, or behind a head that the table is wrong about.
+        // The checker does not read these parts, or those behind a head that contradicts the table.
         Code::HeadInvalid,
         Code::BlockTwice,
         Code::BlockOutside,
@@ -257,13 +258,13 @@ fn suspects(report: &Report) -> BTreeSet<NodeId> {
     nodes.collect()
 }
 
-/// The extents of a node, with those of its runs.
+/// The extents of a node and of its runs.
 fn extents_of(extent: Extent, node: &Node) -> impl Iterator<Item = Extent> {
     let runs = node.internal().map_or(&[][..], |internal| internal.runs());
     std::iter::once(extent).chain(runs.iter().map(|run| run.reference().extent))
 }
 
-/// The blocks of a node, with those of its runs; nothing if that cannot be said.
+/// The blocks of a node and of its runs; `None` if a map is damaged.
 fn rows_of(disk: &Disk, extent: Extent, node: &Node) -> Result<Option<Vec<Extent>>> {
     let mut rows = Vec::new();
     for extent in extents_of(extent, node) {
@@ -276,7 +277,7 @@ fn rows_of(disk: &Disk, extent: Extent, node: &Node) -> Result<Option<Vec<Extent
     Ok(Some(rows))
 }
 
-/// Makes a node, of what there is.
+/// Builds a node from what is left.
 fn make_node(
     disk: &Disk,
     inventory: &Inventory,

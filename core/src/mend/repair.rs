@@ -1,4 +1,4 @@
-//! Repairs: what is simple, in place or by a checkpoint; and whatever else there is, by the mender.
+//! Repairs: simple ones in place or by a checkpoint, others by the mender.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,26 +16,26 @@ use crate::volume::{
     read_identity,
 };
 
-/// Damage that is hidden behind other damage is looked for so often.
+/// 4 rounds: damage may hide other damage, so the check and repair are repeated.
 const ROUNDS: usize = 4;
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
-    /// Log records that were made durable in the trees.
+    /// Number of log records made durable in the trees.
     pub replayed: u64,
-    /// Slots of the superblock ring and of the space map that did not verify and were written afresh.
+    /// Number of damaged slots of the superblock ring and of the space map that were rewritten.
     pub slots_mended: u32,
-    /// Files without a name that were deleted.
+    /// Number of orphans deleted.
     pub orphans: u64,
-    /// Directories and files that were given zones of their own, because they were too large to stand in others.
+    /// Number of directories and files that were too large for their zone, and got their own.
     pub split: u64,
-    /// What the mender did and what is lost, if it was needed.
+    /// The result of the mender, if it was needed.
     pub mended: Option<Mended>,
 }
 
 impl Report {
-    /// What it takes to repair everything.
+    /// What it takes to repair all findings.
     pub fn repairable(&self) -> Repairable {
         if self.findings.is_empty() {
             return Repairable::Nothing;
@@ -44,22 +44,22 @@ impl Report {
             return Repairable::No;
         }
         let of = |code: Code| match code {
-            // Giving up a checkpoint is for whoever says so with -b.
+            // Only a user who chose a slot with -b agrees to give up a checkpoint.
             Code::CheckpointLost if self.slot_chosen => Repairable::Safely,
             code => code.problem().repairable,
         };
         self.findings.iter().map(|finding| of(finding.code)).max().unwrap_or(Repairable::Nothing)
     }
 
-    /// Whether there is something to repair, and all of it can be without a loss.
+    /// Whether there is something to repair, and nothing would be lost.
     pub fn is_repairable(&self) -> bool {
         self.repairable() == Repairable::Safely
     }
 }
 
-/// Makes a recovered state durable as a checkpoint, and writes afresh the slots of the ring that do not
-/// verify: a copy of the other slot of the epoch, or nothing. What is damaged is mended before. The caller has seen that
-/// the report is repairable; `slot` is the one that the check was asked to start from.
+/// Makes a recovered state durable as a checkpoint, and rewrites damaged slots of the ring: as a copy of the other slot
+/// of the epoch, or as zeros. Damaged structure is mended first. The caller has checked that the report is repairable;
+/// `slot` is the one that the check started from.
 pub fn repair(
     device: &Arc<dyn Device>,
     report: &Report,
@@ -70,7 +70,7 @@ pub fn repair(
     once(device, report, slot, wall, &Nonces::new(nonces))
 }
 
-/// A source of nonces for several volumes, one after another.
+/// A nonce source shared by several volumes, one after another.
 struct Nonces(Arc<Mutex<NonceSource>>);
 
 impl Nonces {
@@ -108,7 +108,7 @@ fn once(
     let (volume, replayed, mut mended) = match report.repairable() {
         Repairable::WithLoss => {
             let volume = match mending(true) {
-                // Then what the map says is in use, and nobody owns, is not left alone.
+                // Without space, blocks that the map has in use but that nothing owns are used, too.
                 Err(Error::NoSpace { .. }) => mending(false)?,
                 volume => volume?,
             };
@@ -147,7 +147,7 @@ fn once(
     Ok(Repair { replayed, slots_mended: broken, orphans, split, mended })
 }
 
-/// Drops snapshots parts of which do not verify. What several of them share is found again in the next older one.
+/// Drops snapshots with damaged parts. Parts that several share are found again in the next older one.
 fn drop_damaged(
     device: &Arc<dyn Device>,
     volume: &mut Volume,
@@ -167,7 +167,7 @@ fn drop_damaged(
     }
 }
 
-/// What is too large for its zone is given one of its own. What cannot be, stays and is found again.
+/// Gives objects that are too large for their zone their own. Where that fails, the finding stays.
 fn split_large(fs: &mut Fs, report: &Report) -> Result<u64> {
     let mut split = 0;
     for finding in &report.findings {
@@ -186,8 +186,8 @@ fn split_large(fs: &mut Fs, report: &Report) -> Result<u64> {
     Ok(split)
 }
 
-/// Repairs until a check finds nothing more that can be repaired: what was hidden behind damage comes to light when that is
-/// gone. Returned are all that was done, and the last check.
+/// Repairs until a check finds nothing more to repair: a repair may reveal damage that was hidden. Returns the sum of
+/// all repairs, and the last check.
 pub fn repair_all(
     device: &Arc<dyn Device>,
     report: &Report,
@@ -215,7 +215,7 @@ pub fn repair_all(
 }
 
 impl Repair {
-    /// More has been done.
+    /// Adds the results of a further repair.
     fn add(&mut self, more: Repair) {
         self.replayed += more.replayed;
         self.slots_mended += more.slots_mended;
@@ -234,7 +234,7 @@ impl Repair {
     }
 }
 
-/// Writes an identity block that does not verify, or is not that of the superblocks, as those say. Its UUID and label are
+/// Rewrites an identity block that does not verify, or does not match the superblocks, from those. UUID and label are
 /// lost if it does not verify.
 fn mend_identity(disk: &Disk, report: &Report) -> Result<()> {
     let found = |finding: &Finding| finding.code == Code::IdentityInvalid;
@@ -244,7 +244,7 @@ fn mend_identity(disk: &Disk, report: &Report) -> Result<()> {
     disk.flush()
 }
 
-/// What is reserved is zero.
+/// Zeroes the reserved areas.
 fn mend_reserved(disk: &Disk) -> Result<()> {
     for range in crate::check::reserved() {
         let bytes = disk.read(range.start, (range.end - range.start) as usize)?;
@@ -255,7 +255,7 @@ fn mend_reserved(disk: &Disk) -> Result<()> {
     Ok(())
 }
 
-/// Counts the slots that do not verify; and, if asked, writes them afresh.
+/// Counts the damaged slots; rewrites them if `write`.
 fn mend_ring(disk: &Disk, write: bool) -> Result<u32> {
     let ring = Ring::read(disk, &read_identity(disk)?)?;
     let mut broken = 0;

@@ -1,7 +1,7 @@
-//! Looking for nodes all over the device, where pages of the allocation table are lost that said where they are.
+//! Scans the device for nodes, if pages of the allocation table are lost.
 //!
-//! A head verifies by itself, and says which node it is of and when it was written. Older heads of a node, and those of
-//! nodes that are gone, may still be there: the youngest counts, and the trees say what is needed.
+//! A head verifies by itself, and states its node and the time of writing. Older heads of a node, and those of dropped
+//! nodes, may still exist. The youngest counts, and the trees show which nodes are needed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -13,12 +13,12 @@ use crate::ids::*;
 use crate::space::Layout;
 use crate::space::{Bitmap, Space};
 
-/// So many bytes are read at once.
+/// 1 MiB is read at once.
 const CHUNK: usize = 1 << 20;
-/// Where a head says how long it is.
+/// Offset of the head length in a head.
 const HEAD_BYTES_AT: usize = 96;
 
-/// Entries for all nodes that are found and that no sound page speaks of.
+/// Entries for all nodes that are found and that no intact page of the table covers.
 pub(super) fn scan(
     disk: &Disk,
     superblock: &Superblock,
@@ -29,12 +29,12 @@ pub(super) fn scan(
     let layout = Layout::of(superblock)?;
     let used = Space::load(disk, superblock).ok().map(|space| space.used().clone());
     let found = BTreeMap::new();
-    // Whatever stands there, no more is read of it than there is.
+    // The total length of heads is limited, whatever they state.
     let mut scan = Scan { disk, superblock, known, kept, used, left: disk.len(), found };
     let (mut at, end) = (layout.nodes().start * block, layout.nodes().end * block);
     while at < end {
         let len = (end - at).min(CHUNK as u64) as usize;
-        // What cannot be read holds no node that can be.
+        // Unreadable blocks hold no readable node.
         if let Ok(bytes) = disk.read_buffer(at, len) {
             for (number, block) in bytes.chunks(BLOCK_SIZE).enumerate() {
                 scan.block(BlockNr(at / BLOCK_SIZE as u64 + number as u64), block);
@@ -49,15 +49,15 @@ pub(super) fn scan(
 struct Scan<'s> {
     disk: &'s Disk,
     superblock: &'s Superblock,
-    /// Pages of entries that are sound.
+    /// Intact pages of entries.
     known: &'s BTreeSet<u64>,
-    /// Where something begins that only snapshots use.
+    /// First blocks of extents that only snapshots use.
     kept: &'s HashSet<BlockNr>,
-    /// What the space map has in use, if that verifies: the rest was given up.
+    /// The used blocks by the space map, if that verifies: others were freed.
     used: Option<Bitmap>,
-    /// So many bytes of heads may be read still.
+    /// Limit of the bytes of heads to be read.
     left: u64,
-    /// For each node the youngest entry, and when that was written.
+    /// For each node the youngest entry, and the time of its writing.
     found: BTreeMap<NodeId, ((Epoch, u64), Entry)>,
 }
 
@@ -80,7 +80,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Whether a seal is of this volume, and of an epoch that led to the superblock: an abandoned one has another nonce.
+    /// Whether a seal belongs to this volume, and to an epoch before the superblock's. An abandoned epoch has another
+    /// nonce.
     fn is_ours(&self, sealed: &[u8]) -> bool {
         let Some(birth) = Seal::birth_of(sealed) else { return false };
         let ours = self.superblock.birth;
@@ -89,14 +90,14 @@ impl Scan<'_> {
             && (birth.epoch < ours.epoch || birth.nonce == ours.nonce)
     }
 
-    /// Whether all blocks of an image are in use, as far as is known.
+    /// Whether all blocks of an extent are in use, as far as is known.
     fn is_used(&self, extent: Extent) -> bool {
         let Some(used) = &self.used else { return true };
         let Ok(rows) = self.disk.blocks_of(extent) else { return false };
         rows.iter().all(|row| (row.start.0..row.end().0).all(|block| used.get(block)))
     }
 
-    /// A block that a head may begin in.
+    /// Examines a block in which a head may begin.
     fn head(&mut self, start: BlockNr, first: &[u8]) {
         let length = first.get(HEAD_BYTES_AT..HEAD_BYTES_AT + 4).and_then(|b| b.try_into().ok());
         let bytes = u32::from_le_bytes(length.unwrap_or_default());
@@ -130,7 +131,7 @@ impl Scan<'_> {
     }
 }
 
-/// The node whose head this is, when it was written, and its entry, if its image begins at `start`.
+/// The node of a head, the time of its writing, and its entry, if its extent begins at `start`.
 pub(super) fn entry_of(head: &[u8], start: BlockNr) -> Option<(NodeId, (Epoch, u64), Entry)> {
     let of_leaf = LeafHead::decode(head, None)
         .map(|(seal, head)| (seal, head.id, head.tree, Height(0), head.write_seq, head.leaf_bytes));

@@ -1,8 +1,7 @@
-//! Repair of the schema: what the two indexes say is made to agree, by transactions like any others.
+//! Repairs the schema: makes the two indexes consistent, by ordinary transactions.
 //!
-//! The checker says what makes each contradiction go. One correction may bring another to light, so it is asked again
-//! until it has no more to say; counts are made good when nothing else is left. What has lost its place goes to
-//! `lost+found`, with the best name that is known.
+//! The checker proposes a correction for each contradiction. A correction may reveal others, so this is repeated until
+//! there are none; counts are corrected last. Objects without a place go to `lost+found`, under their best known name.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +14,18 @@ use crate::fs::{FIRST_ZONE, ROOT_ZONE};
 use crate::ids::*;
 use crate::volume::{Transaction, Volume};
 
-/// Corrections bring others to light so often at the most.
+/// 100 rounds at most, since corrections may reveal others.
 const ROUNDS: usize = 100;
-/// So many bytes of keys and values make a transaction.
+/// 64 KiB of keys and values make a transaction.
 const AT_ONCE: usize = 64 << 10;
-/// A message takes so many besides.
+/// 32 bytes of a message besides key and value.
 const MESSAGE_BYTES: usize = 32;
-/// What is said of what has come back below what is no directory.
+/// The text of changes that drop entries below a non-directory.
 const DROPPED_BELOW: &str = "what was below it is dropped: it is no directory";
-/// Where what has lost its place goes.
+/// The directory for objects without a place.
 const FOUND: &[u8] = b"lost+found";
 
-/// Makes the indexes agree.
+/// Makes the indexes consistent.
 pub(super) fn mend(volume: &mut Volume, losses: &[Loss], changes: &mut Vec<Change>) -> Result<()> {
     let lost = Ranges::of(losses, TreeId::Metadata);
     let is_lost = |key: &Key| lost.overlap(key, Some(&key.successor()));
@@ -38,7 +37,7 @@ pub(super) fn mend(volume: &mut Volume, losses: &[Loss], changes: &mut Vec<Chang
         }
         let mut mender =
             Mender { volume, changes, messages: Vec::new(), bytes: 0, found: None, changed: false };
-        // What changes nothing leaves the word to what comes after it.
+        // If a phase changes nothing, the next phase follows.
         for corrections in by_phase.into_values() {
             corrections.into_iter().try_for_each(|correction| mender.correct(correction))?;
             mender.commit()?;
@@ -58,9 +57,9 @@ struct Mender<'m> {
     changes: &'m mut Vec<Change>,
     messages: Vec<RecordMessage>,
     bytes: usize,
-    /// The place of `lost+found`, once it is there.
+    /// The place of `lost+found`, once it exists.
     found: Option<MetaKey>,
-    /// Whether anything has changed.
+    /// Whether there was a change.
     changed: bool,
 }
 
@@ -134,8 +133,8 @@ impl Mender<'_> {
         }
     }
 
-    /// A directory whose inode is lost, and those above it. What is no directory any more has nothing below it: that was
-    /// moved or removed before something else came in its place.
+    /// Makes a directory whose inode is lost, and its lost parents. If another object has taken its place, everything
+    /// below is dropped: it was moved or removed before.
     fn directory(&mut self, place: &MetaKey) -> Result<()> {
         let Some((_, above)) = place.path.split_last() else { return Ok(()) };
         if let Some(value) = self.volume.get(TreeId::Metadata, &place.encode())? {
@@ -148,7 +147,7 @@ impl Mender<'_> {
             let above = MetaKey { zone: place.zone, path: above.to_vec(), xattr: None };
             let before = self.changes.len();
             self.directory(&above)?;
-            // What was dropped above has taken this along.
+            // It was dropped together with the entries above.
             let dropped = |change: &Change| change.what == DROPPED_BELOW;
             if self.changes[before..].iter().any(dropped) {
                 return Ok(());
@@ -162,10 +161,10 @@ impl Mender<'_> {
         self.commit()
     }
 
-    /// Nothing is below what is no directory.
+    /// Drops everything below a non-directory.
     fn drop_below(&mut self, place: &MetaKey) -> Result<()> {
         let (lo, hi) = place.subtree_range();
-        // It may have been dropped for another entry already.
+        // Another entry may have caused the drop already.
         let mut below = self.volume.cursor(TreeId::Metadata, lo.clone(), Some(hi.clone()));
         if below.next().transpose()?.is_none() {
             return Ok(());
@@ -177,7 +176,7 @@ impl Mender<'_> {
         self.commit()
     }
 
-    /// A zone without a name is given one in `lost+found`.
+    /// Gives a zone without a name one in `lost+found`.
     fn unnamed(&mut self, zone: ZoneId, root: Option<Inode>) -> Result<()> {
         let name = match root.as_ref().and_then(|root| root.parent.as_ref()) {
             Some(parent) => parent.name.clone(),
@@ -203,7 +202,7 @@ impl Mender<'_> {
         self.commit()
     }
 
-    /// A file whose inode is lost, at its place if that is known.
+    /// Makes a file whose inode is lost, at its place if that is known.
     fn file(&mut self, prefix: &[u8], size: u64, known: Option<(Ino, u32)>) -> Result<()> {
         let wall = self.volume.superblock().wall;
         let place = MetaKey::decode(prefix);
@@ -226,7 +225,7 @@ impl Mender<'_> {
             }
         };
         let key = place.encode();
-        // Whatever stands there is no file with contents of its own.
+        // The object at this place is no file with these contents.
         if known.is_none() && self.volume.get(TreeId::Metadata, &key)?.is_some() {
             return self.correct(Correction::DropContents(prefix.to_vec()));
         }
@@ -238,7 +237,7 @@ impl Mender<'_> {
         self.commit()
     }
 
-    /// A place in `lost+found` that is free.
+    /// A free place in `lost+found`.
     fn found_place(&mut self, name: Vec<u8>, zone: ZoneId) -> Result<MetaKey> {
         let found = match &self.found {
             Some(found) => found.clone(),
@@ -248,7 +247,7 @@ impl Mender<'_> {
         loop {
             let name = match number {
                 0 => name.clone(),
-                // No other zone has this number.
+                // Zone numbers are unique.
                 1 => [&name[..name.len().min(200)], format!(".{}", zone.0).as_bytes()].concat(),
                 _ => [&name[..name.len().min(200)], format!(".{}.{number}", zone.0).as_bytes()]
                     .concat(),
@@ -261,7 +260,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Looks for `lost+found` in the root directory, and makes it.
+    /// Finds `lost+found` in the root directory, or makes it.
     fn make_found(&mut self) -> Result<MetaKey> {
         let root = MetaKey::root(ROOT_ZONE);
         for number in 0u64.. {
@@ -272,7 +271,7 @@ impl Mender<'_> {
             let place = root.child(&name);
             let value = self.volume.get(TreeId::Metadata, &place.encode())?;
             let place = match value.map(|value| MetaValue::decode(&value, None)) {
-                // It may become large: it has a zone of its own.
+                // It may become large, so it gets its own zone.
                 None => self.make_zone(&place, name)?,
                 Some(Ok(MetaValue::Inode(inode))) if inode.kind == FileType::Directory => place,
                 Some(Ok(MetaValue::ZoneRef(zone))) if zone.kind == FileType::Directory => {
@@ -286,7 +285,7 @@ impl Mender<'_> {
         Ok(root)
     }
 
-    /// Makes a directory with a zone of its own in the root directory.
+    /// Makes a directory with its own zone in the root directory.
     fn make_zone(&mut self, place: &MetaKey, name: Vec<u8>) -> Result<MetaKey> {
         let (zone, ino) = (self.volume.take_zone()?, self.volume.take_ino()?);
         let wall = self.volume.superblock().wall;
@@ -321,7 +320,7 @@ impl Mender<'_> {
         if self.bytes >= AT_ONCE { self.commit() } else { Ok(()) }
     }
 
-    /// Carries out what has been sent.
+    /// Carries out the collected messages.
     fn commit(&mut self) -> Result<()> {
         let messages = std::mem::take(&mut self.messages);
         self.bytes = 0;

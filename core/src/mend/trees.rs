@@ -1,4 +1,4 @@
-//! What becomes of the nodes: which stay, and which are made anew.
+//! Plans the rebuild of the trees: which nodes stay, and which are rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -10,14 +10,14 @@ use crate::ids::*;
 
 /// The most children of a node.
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
-/// A node that is raised has about so many.
+/// The approximate number of children of a rebuilt node.
 const MANY: usize = CHILDREN_MAX / 2;
 
-/// A node to be made.
+/// A node to be built.
 pub(super) enum Make {
-    /// A leaf without entries: what it held is lost.
+    /// An empty leaf: its content is lost.
     Empty { id: NodeId, from: NodeId, tree: TreeId, bounds: Bounds },
-    /// An internal node over children that there are, without messages: what it held is lost.
+    /// An internal node over existing children, without messages: its messages are lost.
     Over {
         id: NodeId,
         from: NodeId,
@@ -26,27 +26,27 @@ pub(super) enum Make {
         bounds: Bounds,
         children: Vec<(NodeId, Key)>,
     },
-    /// What can be read of a node, within bounds; and over other children, if there are any.
+    /// The readable part of a node, within bounds; possibly over other children.
     Again { id: NodeId, from: NodeId, bounds: Bounds, children: Option<Vec<(NodeId, Key)>> },
 }
 
-/// What becomes of all nodes. Those that are not named go: nothing leads to them.
+/// The plan for all nodes. Nodes that it does not name are dropped: nothing refers to them.
 pub(super) struct Plan {
     pub keep: BTreeSet<NodeId>,
     pub make: Vec<Make>,
 }
 
-/// A place in a tree that must be filled.
+/// A place in a tree to be filled.
 struct Place {
     id: NodeId,
-    /// The node that an edge leads to, which may be another's.
+    /// The node that the edge refers to, which may be another one.
     from: NodeId,
     height: Height,
     bounds: Bounds,
 }
 
 impl Plan {
-    /// Goes through both trees from their roots.
+    /// Plans both trees from their roots.
     pub(super) fn new(
         inventory: &Inventory,
         suspects: &BTreeSet<NodeId>,
@@ -72,7 +72,7 @@ impl Plan {
     }
 }
 
-/// Nodes that no way leads to from the root, by height, in the order of their keys.
+/// Nodes that cannot be reached from the root, by height and in key order.
 fn orphans(inventory: &Inventory, tree: TreeId) -> Vec<(Height, NodeId)> {
     let mut reached = HashSet::new();
     let root = inventory.nodes.get(&tree.root());
@@ -96,7 +96,7 @@ fn orphans(inventory: &Inventory, tree: TreeId) -> Vec<(Height, NodeId)> {
     orphans.into_iter().map(|(id, node)| (node.height, *id)).collect()
 }
 
-/// Whether a node is what an edge leads to.
+/// Whether a node matches an edge to it.
 fn fits(parent: &Known, child: &Known, bounds: &Bounds) -> bool {
     child.tree == parent.tree && child.height.0 + 1 == parent.height.0 && child.bounds == *bounds
 }
@@ -106,9 +106,9 @@ struct Builder<'b> {
     suspects: &'b BTreeSet<NodeId>,
     next_node: &'b mut NodeId,
     tree: TreeId,
-    /// Numbers that have a place in a tree.
+    /// Node ids with a place in a tree.
     taken: &'b mut HashSet<NodeId>,
-    /// Numbers from here on have not been given out.
+    /// Node ids from here on have not been used before.
     fresh_from: NodeId,
     orphans: Vec<(Height, NodeId)>,
     plan: &'b mut Plan,
@@ -120,7 +120,7 @@ impl Builder<'_> {
         let height = self.inventory.height_of(self.tree).unwrap_or_else(|| self.top());
         let mut waiting = vec![Place { id: root, from: root, height, bounds: all }];
         while let Some(place) = waiting.pop() {
-            // Each takes a block at least.
+            // Each takes at least one block.
             let (need_blocks, free_blocks) = (self.plan.make.len() as u64, self.inventory.blocks);
             if need_blocks > free_blocks {
                 return Err(Error::NoSpace { need_blocks, free_blocks, held_blocks: 0 });
@@ -137,13 +137,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A node that is what it should be: it stays, if all that hangs from it has a place there.
+    /// Places a node that matches its edge: it stays if all of its children have their place.
     fn stay(&mut self, place: Place, node: &Known, waiting: &mut Vec<Place>) -> Result<()> {
         let below = Height(place.height.0.saturating_sub(1));
         let mut children = Vec::with_capacity(node.children.len());
         let mut same = true;
         for (id, bounds) in &node.children {
-            // A number is used again if it is that of a lost node, but not if it is another's.
+            // The id of a lost node is reused, but not that of another node.
             let from = *id;
             let known = self.inventory.nodes.get(id);
             let own = known.is_none_or(|child| fits(node, child, bounds));
@@ -163,7 +163,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A leaf that is not what it should be. If there is one with other bounds, its entries count that are within.
+    /// Fills the place of a missing or mismatched leaf. If there is one with other bounds, its entries within the
+    /// bounds are used.
     fn leaf(&mut self, Place { id, from, bounds, .. }: Place) {
         let tree = self.tree;
         let other = self.inventory.nodes.get(&from);
@@ -174,14 +175,14 @@ impl Builder<'_> {
         self.plan.make.push(make);
     }
 
-    /// How high a tree must be to hold what is left.
+    /// The height that a tree needs to hold the remaining nodes.
     fn top(&self) -> Height {
         let Some((highest, _)) = self.orphans.last() else { return Height(0) };
         let many = self.orphans.iter().filter(|(height, _)| height == highest).count() > MANY;
         Height((highest.0 + 1 + u8::from(many)).min(HEIGHT_MAX))
     }
 
-    /// An internal node that is not what it should be is raised again over the nodes that are without a parent.
+    /// Rebuilds a missing internal node over nodes without a parent.
     fn raise(&mut self, place: Place, waiting: &mut Vec<Place>) -> Result<()> {
         let below = Height(place.height.0 - 1);
         let mut children: Vec<(NodeId, Key)> = Vec::new();
@@ -191,7 +192,7 @@ impl Builder<'_> {
             let Some(next) = at.clone() else { break };
             let gap = (next < bounds.lo).then(|| Bounds { lo: next, hi: Some(bounds.lo.clone()) });
             let last = bounds.hi == place.bounds.hi;
-            // There must be room for what comes behind, too.
+            // There must be space for the following nodes, too.
             if children.len() + 1 + usize::from(gap.is_some()) + usize::from(!last) > CHILDREN_MAX {
                 break;
             }
@@ -217,7 +218,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Fills a gap among the children of a node: by one, or by as many as it takes to hold what is left below.
+    /// Fills a gap among the children of a node: with one node, or with as many as the remaining nodes below need.
     fn fill(
         &mut self,
         height: Height,
@@ -234,7 +235,7 @@ impl Builder<'_> {
             let id = self.fresh()?;
             children.push((id, lo.clone()));
             let bounds = Bounds { lo, hi: hi.clone().or_else(|| gap.hi.clone()) };
-            // Whatever was there went with the parent, or with a child of that.
+            // The old content was lost with the parent, or with a child of it.
             waiting.push(Place { id, from: parent.from, height, bounds });
             match hi {
                 Some(hi) => lo = hi,
@@ -243,9 +244,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Where a gap is cut so that nodes of this height can hold what is left below; into so many at the most.
+    /// Where a gap is cut so that nodes of this height can hold the remaining nodes below; into at most `most` pieces.
     fn cuts(&self, height: Height, gap: &Bounds, most: usize) -> Vec<Key> {
-        // The highest that are left and lower.
+        // The remaining nodes of the greatest height.
         let heights = (0..height.0).rev().map(Height);
         let below = heights.map(|height| self.adopted(height, gap)).find(|found| !found.is_empty());
         let below = below.unwrap_or_default();
@@ -254,7 +255,7 @@ impl Builder<'_> {
         lows.map(|id| self.inventory.nodes[id].bounds.lo.clone()).take(most - 1).collect()
     }
 
-    /// Nodes of a height that are without a parent, one behind another within the bounds.
+    /// Nodes of a height without a parent, disjoint and in order, within the bounds.
     fn adopted(&self, height: Height, bounds: &Bounds) -> Vec<NodeId> {
         let node = |id: &NodeId| &self.inventory.nodes[id];
         let before = |(other, id): &(Height, NodeId)| {
@@ -270,7 +271,7 @@ impl Builder<'_> {
                 !self.taken.contains(id) && node(id).bounds.within(bounds) == node(id).bounds
             })
             .collect();
-        // Where the table is lost, older ones may be among them.
+        // If the table is lost, older versions may be among them.
         within.sort_by_key(|id| std::cmp::Reverse(node(id).entry.birth));
         let mut found: BTreeMap<&Key, NodeId> = BTreeMap::new();
         for id in within {

@@ -9,8 +9,8 @@
 //! z:5             a zone
 //! ```
 //!
-//! A path is given as it is printed ([`crate::text`]): bytes that are no text, and what a terminal would obey, as
-//! `\xHH` or `\u{HEX}`, a backslash doubled. In `/a/b` a backslash that begins none of these stands for itself, since people
+//! A path is given as it is printed ([`crate::text`]): bytes that are no text, and control characters of terminals, as
+//! `\xHH` or `\u{HEX}`, a backslash doubled. In `/a/b` a backslash that begins none of these is literal, since people
 //! type names as they are; `k:` is exact.
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::format::Key;
 use crate::ids::{Lsn, NodeId, TreeId, ZoneId};
 use crate::text::{Printable, meant, unprintable};
 
-/// A place of an image, as somebody names it.
+/// A place of an image, as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A node.
@@ -60,7 +60,7 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// The address that is named so; only a path may have bytes that are no text.
+    /// Parses an address; only a path may contain bytes that are no text.
     pub fn parse(text: &[u8]) -> Result<Address, String> {
         let wrong = || {
             let forms = "n:NODE, k:PATH or /PATH, k#1:HEX or k#2:HEX, b:BYTE, l:RECORD or z:ZONE";

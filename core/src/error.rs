@@ -1,7 +1,6 @@
-//! Errors, and the places they speak of.
+//! Errors, and the places that they name.
 //!
-//! A place prints as an address that the tools accept. The name of the image is added by whoever
-//! knows it: the tools.
+//! A place prints as an address that the tools accept. The tools add the name of the image.
 
 use std::fmt;
 use std::io;
@@ -11,22 +10,22 @@ use crate::format::limits::NUMBERS_END;
 use crate::ids::{Lsn, NodeId, TreeId, ZoneId};
 use crate::text::Brief;
 
-/// What the core returns.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What is done when something is read from the device.
+/// The operation of read errors.
 const READ: &str = "read";
 
-/// Why something did not happen.
+/// An error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device, or the host, failed.
     #[error("{op} at {place}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         op: &'static str,
-        /// Where.
+        /// Its place.
         place: Place,
         /// The system's reason.
         source: io::Error,
@@ -40,18 +39,17 @@ pub enum Error {
     /// Bytes of the image are not what they must be.
     #[error(transparent)]
     Corrupt(Box<Damage>),
-    /// The volume has no room for the operation.
+    /// The volume has no space for the operation.
     #[error("no space left in the image: {need_blocks} blocks needed, {free_blocks} free{}", held(*held_blocks))]
     NoSpace {
         /// Blocks that the operation would take.
         need_blocks: u64,
-        /// Blocks that may be taken.
+        /// Blocks that are available.
         free_blocks: u64,
-        /// Blocks that snapshots alone use.
+        /// Blocks that only snapshots use.
         held_blocks: u64,
     },
-    /// The file system that the image is stored on has no room for it. What has been changed waits in memory; nothing
-    /// more is changed until there is room.
+    /// The host file system of the image is full. Changes wait in memory, and no more are made until there is space.
     #[error("no space left where the image is stored: {source}")]
     HostFull {
         /// The system's reason.
@@ -63,29 +61,29 @@ pub enum Error {
     /// A file operation that the rules of POSIX refuse.
     #[error("{0}")]
     Refused(Refusal),
-    /// What the user gave does not fit: a size, a name, a time or a place.
+    /// Invalid user input: a size, a name, a time or a place.
     #[error("{0}")]
     Input(String),
-    /// The program that calls this library asked for what makes no sense.
+    /// Misuse of this library by the calling program.
     #[error("{0}")]
     Misuse(String),
-    /// A mistake of this library. The image need not be damaged.
+    /// A bug of this library. The image need not be damaged.
     #[error("a mistake in betr, please report it: {0}")]
     Bug(String),
-    /// An earlier operation failed half way: nothing is changed any more.
+    /// An earlier operation failed half way: the volume is poisoned.
     #[error("an earlier operation failed half way ({why}): open the image again")]
     Poisoned {
         /// The error of that operation.
         why: String,
-        /// What that spoke against.
+        /// The cause of that error.
         blame: Blame,
     },
 }
 
-/// What an error speaks against.
+/// The cause of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// What was asked for: nothing else is wrong.
+    /// The request: everything else is intact.
     Request,
     /// The image, or its device.
     Image,
@@ -93,7 +91,7 @@ pub enum Blame {
     Program,
 }
 
-/// What is said of blocks that snapshots alone use.
+/// The text on blocks that only snapshots use.
 fn held(blocks: u64) -> String {
     match blocks {
         0 => String::new(),
@@ -107,17 +105,17 @@ impl Error {
         Error::Corrupt(Box::new(Damage { place, fault: fault.into() }))
     }
 
-    /// A plan and an image that do not belong together: what differs, and where.
+    /// An error for a plan that does not match the image: the difference, and its place.
     pub fn other_image(place: Place, fault: impl Into<Fault>) -> Error {
         Error::OtherImage(Box::new(Damage { place, fault: fault.into() }))
     }
 
-    /// The device failed to read what is there.
+    /// A read error of the device.
     pub fn read(at: u64, source: io::Error) -> Error {
         Error::Io { op: READ, place: Place::Byte(at), source }
     }
 
-    /// What the error speaks against.
+    /// The cause of the error.
     pub fn blame(&self) -> Blame {
         match self {
             Error::Unsupported(_)
@@ -133,12 +131,12 @@ impl Error {
         }
     }
 
-    /// Whether something cannot be read: the device fails there, or the image is damaged.
+    /// Whether something is unreadable: the device fails, or the image is damaged.
     pub fn is_unreadable(&self) -> bool {
         matches!(self, Error::Corrupt(_) | Error::Io { op: READ, .. })
     }
 
-    /// Whether the error says that the image has no room where it is stored.
+    /// Whether the host file system of the image is full.
     pub fn is_host_full(&self) -> bool {
         matches!(self, Error::HostFull { .. })
     }
@@ -149,17 +147,17 @@ impl Error {
     }
 }
 
-/// Bytes that are not what they must be.
+/// Bytes of an image that are wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {fault}")]
 pub struct Damage {
-    /// Where.
+    /// The place.
     pub place: Place,
     /// What was expected and what was found.
     pub fault: Fault,
 }
 
-/// The number after `number`. No honest volume ever comes to the last one, but an image may lead there.
+/// The number after `number`. A sound volume never reaches the last one, but a corrupt image may state it.
 pub(crate) fn after(what: &'static str, number: u64) -> Result<u64> {
     number.checked_add(1).filter(|next| *next < NUMBERS_END).ok_or_else(|| {
         let fault = Fault::mismatch(what, "a number that another can follow", number);
@@ -167,7 +165,7 @@ pub(crate) fn after(what: &'static str, number: u64) -> Result<u64> {
     })
 }
 
-/// The refusals of POSIX, by the name of their error number. Those who turn them into numbers match all of them.
+/// POSIX refusals, by the name of their error number. Conversions to numbers must match all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// ENOENT
@@ -233,7 +231,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// What is wrong with bytes of an image.
+/// The fault of bytes of an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -245,18 +243,18 @@ pub enum Fault {
     Mismatch {
         /// The field or property.
         what: &'static str,
-        /// What the rest of the image calls for.
+        /// What the rest of the image requires.
         expected: String,
-        /// What stands there.
+        /// What was found.
         found: String,
     },
-    /// Something that must be there is not.
+    /// Something required is missing.
     #[error("{0}")]
     Missing(String),
 }
 
 impl Fault {
-    /// A mismatch between what the rest of the image calls for and what stands there.
+    /// A mismatch between what the rest of the image requires and what was found.
     pub fn mismatch(
         what: &'static str,
         expected: impl fmt::Display,
@@ -266,18 +264,18 @@ impl Fault {
     }
 }
 
-/// A place in an image. Those who show places match all of them.
+/// A place in an image. Code that displays places must match all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The image as a whole.
     Image,
     /// A byte address.
     Byte(u64),
-    /// A node, by name; with its byte address where known.
+    /// A node, by id; with its byte address if known.
     Node {
         /// The node.
         id: NodeId,
-        /// Where its head lies.
+        /// The byte address of its head.
         byte: Option<u64>,
     },
     /// A part of a node: a basement of a leaf, or a run or slice of an internal node.
@@ -286,7 +284,7 @@ pub enum Place {
         id: NodeId,
         /// The index of the basement, or the sequence number of the run.
         part: u64,
-        /// Where the part lies.
+        /// The byte address of the part.
         byte: u64,
     },
     /// A log record.

@@ -1,11 +1,11 @@
-//! The numbers of the format, one type each, so that an index, a count and a name never mix.
+//! The numbers of the format, one type each, so that indexes, counts and ids are not confused.
 
 use std::fmt;
 
 /// Bytes in a block: the unit of addresses, allocation and tearing.
 pub const BLOCK_SIZE: usize = 4096;
 
-/// Whether all bytes are zero: compares with zeros, a block at a time.
+/// Whether all bytes are zero; compares a block at a time.
 pub fn is_zero(bytes: &[u8]) -> bool {
     const ZEROS: [u8; BLOCK_SIZE] = [0; BLOCK_SIZE];
     bytes.chunks(BLOCK_SIZE).all(|piece| *piece == ZEROS[..piece.len()])
@@ -29,7 +29,7 @@ number!(
     /// The address of a 4 KiB block, counted from the start of the image.
     BlockNr, u64, "");
 number!(
-    /// The name of a node. It stays when the node moves.
+    /// The id of a node. It stays the same when the node moves.
     NodeId, u64, "n:");
 number!(
     /// Message sequence number: one counter for the volume, taken at injection.
@@ -41,7 +41,7 @@ number!(
     /// The number of a checkpoint.
     Epoch, u64, "e:");
 number!(
-    /// A number drawn afresh for each epoch, so that an abandoned future never becomes valid again.
+    /// A fresh number for each epoch, so that an abandoned future never becomes valid again.
     Nonce, u64, "");
 number!(
     /// A connected part of the directory tree that is stored together.
@@ -53,40 +53,39 @@ number!(
     /// The height of a node; a leaf has height 0.
     Height, u8, "");
 number!(
-    /// The place of a run among the runs of its node; a younger run has a greater number.
+    /// The sequence number of a run in its node; a younger run has a greater one.
     RunSeq, u64, "");
 
-/// Block numbers from here on are no blocks of the device: they name images that lie scattered over it.
+/// Block numbers from here on are not on the device: they refer to scattered extents.
 pub const SCATTERED: u64 = 1 << 51;
-/// Numbers for each of them: more than any image has blocks.
+/// 2^18: block numbers for each scattered extent, more than any extent has blocks.
 pub const SCATTERED_MAX: u64 = 1 << 18;
 
 impl BlockNr {
-    /// The first block of a scattered image, by the block of its first map.
+    /// The first block of a scattered extent, by the block of its first map.
     pub fn scattered(map: BlockNr) -> BlockNr {
         BlockNr(SCATTERED + map.0 * SCATTERED_MAX)
     }
 
-    /// For a block of a scattered image, the block of the image's first map, and which of the image's blocks
-    /// it is.
+    /// For a block of a scattered extent: the block of its first map, and the index in the extent.
     pub fn map(self) -> Option<(BlockNr, u64)> {
         let number = self.0.checked_sub(SCATTERED)?;
         Some((BlockNr(number / SCATTERED_MAX), number % SCATTERED_MAX))
     }
 
-    /// The byte address of the block's first byte. A number that no device has becomes an address past
-    /// the end of every device.
+    /// The byte address of the block's first byte. An impossible number becomes an address past the end of every
+    /// device.
     pub fn byte(self) -> u64 {
         self.0.saturating_mul(BLOCK_SIZE as u64)
     }
 }
 
-/// A run of blocks on the device; never empty.
+/// Consecutive blocks on the device; never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// The first block.
     pub start: BlockNr,
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
@@ -96,7 +95,7 @@ impl Extent {
         BlockNr(self.start.0.saturating_add(u64::from(self.blocks)))
     }
 
-    /// Whether its blocks are where a map says, not in a row.
+    /// Whether its blocks are scattered, and listed in maps.
     pub fn is_scattered(self) -> bool {
         self.start.map().is_some()
     }
@@ -181,7 +180,7 @@ impl fmt::Debug for Hash {
     }
 }
 
-/// The internal name of a volume, carried by every structure; fixed when the image is made.
+/// The internal id of a volume, in every structure; fixed when the image is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VolumeId(pub [u8; 16]);
 

@@ -1,24 +1,24 @@
-//! Rules of durability that can be broken on purpose, to see that the crash explorer notices.
+//! Mutations: durability rules that tests can break on purpose, to verify that the crash explorer notices.
 //!
-//! Only a build with debug assertions makes this possible; in a release every rule holds, and asking costs nothing.
+//! They exist only in builds with debug assertions; in a release the query is a constant.
 
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mutation {
-    /// An extent that the log binds is not pinned: it is reused once its node has moved on.
+    /// An extent that the log binds is not pinned: it is reused once its node has moved.
     ExtentUnpinned = 1,
-    /// Recovery does not pin what the log binds.
+    /// Recovery does not pin bound extents.
     LoggedExtentUnpinned,
-    /// A group counts although what it binds does not verify.
+    /// A group counts although its bound values do not verify.
     BindingsUnverified,
-    /// What the last checkpoint uses is reused as soon as its node moves on.
+    /// An extent that the last checkpoint uses is reused as soon as its node moves.
     ReusedEarly,
     /// Values that became obsolete are not bound to NULL.
     NullSkipped,
     /// An inline binding does not carry its value.
     InlineEmpty,
-    /// The superblock is written before what it refers to is flushed.
+    /// The superblock is written before the blocks that it refers to are flushed.
     SuperblockBeforeFlush,
     /// Both slots of a superblock are written at once.
     SlotsAtOnce,
@@ -26,27 +26,27 @@ pub enum Mutation {
     SyncUnflushed,
     /// The hash of a group is not compared.
     GroupHashIgnored,
-    /// Whatever group stands where the next one belongs is replayed.
+    /// Any group at the place of the next one is replayed.
     FencedGroupReplayed,
-    /// The log goes round over groups that are still needed.
+    /// The log wraps around over groups that are still needed.
     LogOverrun,
-    /// A page of the space map is written where the current one stands.
+    /// A page of the space map overwrites the current slot.
     MapInPlace,
-    /// A superblock says the MSN of the one before it.
+    /// A superblock states the MSN of the one before it.
     MsnStale,
     /// A torn superblock slot is left as it is.
     TornSlotKept,
     /// The last record of a group is not replayed.
     RecordForgotten,
-    /// A checkpoint amid a recovery begins a log of its own.
+    /// A checkpoint during a recovery starts a new log.
     ReplayCutOff,
-    /// What a hold uses is given up when the live volume does not use it any more.
+    /// An extent that a hold uses is freed when the live volume drops it.
     HeldFreed,
-    /// What a hold uses alone is not noted as dead.
+    /// An extent that only a hold uses gets no dead record.
     DeadForgotten,
-    /// A drop gives up what an older hold uses.
+    /// A drop frees extents that an older hold uses.
     DropTooMuch,
-    /// What the volume alone used before a rollback is not given up.
+    /// Extents that only the volume used before a rollback are not freed.
     AbandonedKept,
 }
 
@@ -54,7 +54,7 @@ pub enum Mutation {
 #[cfg(test)]
 type Change<T> = fn(&mut T);
 
-/// Asserts that a check passes what is sound, and panics after each of some changes to it.
+/// Asserts that a check passes on a sound value, and panics after each of some mutations of it.
 #[cfg(test)]
 pub(crate) fn assert_caught<T>(
     sound: impl Fn() -> T,
@@ -71,7 +71,7 @@ pub(crate) fn assert_caught<T>(
 }
 
 impl Mutation {
-    /// All of them.
+    /// All mutations.
     pub const ALL: [Mutation; 21] = [
         Mutation::ExtentUnpinned,
         Mutation::LoggedExtentUnpinned,
@@ -104,7 +104,7 @@ mod broken {
 
     static BROKEN: AtomicU8 = AtomicU8::new(0);
 
-    /// Breaks a rule, for the whole process, or mends it again.
+    /// Breaks a rule for the whole process; `None` restores all rules.
     pub fn break_rule(mutation: Option<Mutation>) {
         BROKEN.store(mutation.map_or(0, |mutation| mutation as u8), Ordering::SeqCst);
     }

@@ -1,34 +1,34 @@
-//! The one state that a failure half way leaves a volume in.
+//! Poison: the state of a volume after a failure half way.
 //!
-//! The volume, its store and those who share it hold the same state. The first failure decides: nothing changes after it, so
-//! nothing can get worse.
+//! The volume, its store and all sharers have the same state. The first failure sets it, and nothing is changed after
+//! that.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Blame, Error, Result};
 
-/// Whether a failure has left anything half done.
+/// Whether a failure has left a change half done.
 #[derive(Clone, Default)]
 pub(crate) struct Poison(Arc<OnceLock<Failure>>);
 
 struct Failure {
     why: String,
     blame: Blame,
-    /// What is in memory is whole, and may be read.
+    /// Whether the state in memory is consistent, and may be read.
     readable: bool,
 }
 
-/// Poisons what is being changed if the thread panics before this is dropped.
+/// Poisons the volume if the thread panics before this is dropped.
 #[must_use]
 pub(crate) struct Changing<'p>(&'p Poison);
 
 impl Poison {
-    /// Memory and device are not what they would be after the change. Nothing may be changed any more; memory is whole.
+    /// Memory or device lack a part of the change, but memory is consistent: no more changes.
     pub(crate) fn end_changes(&self, error: &Error) {
         self.end(error, true);
     }
 
-    /// Memory is half changed: nothing may be read any more either.
+    /// Memory is half changed: no more changes or reads.
     pub(crate) fn end_all(&self, error: &Error) {
         self.end(error, false);
     }
@@ -37,7 +37,7 @@ impl Poison {
         let _ = self.0.set(Failure { why: error.to_string(), blame: error.blame(), readable });
     }
 
-    /// Ends all changes if the result of one is an error, unless that says that the device has no room: then the change waits.
+    /// Ends changes if `result` is an error, unless the device is out of space: then the change waits.
     pub(crate) fn unless_whole<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             if !error.is_host_full() {
@@ -46,7 +46,7 @@ impl Poison {
         })
     }
 
-    /// A change begins.
+    /// Starts a change.
     pub(crate) fn changing(&self) -> Changing<'_> {
         Changing(self)
     }
@@ -56,12 +56,12 @@ impl Poison {
         self.0.get().is_some()
     }
 
-    /// An error if nothing may be changed.
+    /// Fails if changes are not allowed.
     pub(crate) fn check_changes(&self) -> Result<()> {
         self.0.get().map_or(Ok(()), |failure| Err(failure.error()))
     }
 
-    /// An error if nothing may be read.
+    /// Fails if reads are not allowed.
     pub(crate) fn check_reads(&self) -> Result<()> {
         self.0.get().filter(|failure| !failure.readable).map_or(Ok(()), |f| Err(f.error()))
     }

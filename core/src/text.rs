@@ -1,4 +1,4 @@
-//! Text from an image, made printable: the one border between bytes of an image and a terminal.
+//! Text from an image, made printable: all bytes of an image that go to a terminal pass through here.
 //!
 //! The mapping is reversible: valid UTF-8 stays as it is; control characters, bidirectional and
 //! zero-width characters, line and paragraph separators and invalid bytes become escapes; the
@@ -28,10 +28,10 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// Displays bytes of an image as safe text in a message: of what is long, the beginning and the end.
+/// Displays bytes of an image as safe text in a message; of a long text, only the beginning and the end.
 pub struct Brief<'a>(pub &'a [u8]);
 
-/// Texts of more than 600 bytes are cut in messages: a name of 255 bytes fits on either side.
+/// 600 bytes: longer texts are shortened in messages; a name of 255 bytes fits on either side.
 const BRIEF_MAX: usize = 600;
 
 impl fmt::Display for Brief<'_> {
@@ -39,7 +39,7 @@ impl fmt::Display for Brief<'_> {
         let Some(cut) = self.0.len().checked_sub(BRIEF_MAX).filter(|cut| *cut > 0) else {
             return Printable(self.0).fmt(f);
         };
-        // Not within a character.
+        // Does not cut within a character.
         let is_start = |at: &usize| self.0[*at] & 0xc0 != 0x80;
         let (from, to) = (BRIEF_MAX / 2, BRIEF_MAX / 2 + cut);
         let from = (from - 3..=from).rev().find(is_start).unwrap_or(from);
@@ -54,7 +54,7 @@ pub fn printable(bytes: &[u8]) -> String {
     Printable(bytes).to_string()
 }
 
-/// The bytes behind a printed text; nothing if an escape is malformed.
+/// The bytes of a printed text; `None` if an escape is malformed.
 pub fn unprintable(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -70,8 +70,7 @@ pub fn unprintable(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The bytes that somebody means who types a name, or gives one back as it was printed: a backslash that begins no
-/// escape stands for itself.
+/// The bytes that a user means by a typed or pasted name: a backslash that begins no escape is literal.
 pub fn meant(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -85,7 +84,7 @@ pub fn meant(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Adds what an escape stands for, of which the backslash has been read; returns what is behind it.
+/// Appends the bytes of an escape, whose backslash has been read; returns the rest.
 fn escape<'t>(text: &'t [u8], out: &mut Vec<u8>) -> Option<&'t [u8]> {
     if let Some(rest) = text.strip_prefix(b"\\") {
         out.push(b'\\');
@@ -108,7 +107,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// Whether a character may be printed as it is. (The backslash may, where nothing is escaped with it.)
+/// Whether a character may be printed as it is. (The backslash may, if the text has no escapes.)
 pub fn is_printable(c: char) -> bool {
     !c.is_ascii_control() && !is_treacherous(c)
 }

@@ -1,6 +1,8 @@
-//! The contents of a volume without its structure: their hash, how they differ from others, and putting them into another volume.
+//! The contents of a volume without its structure: their hash, their differences, and their transfer into another
+//! volume.
 //!
-//! Nodes do not travel: they hold addresses. What does are keys and values, so two volumes whose structure has nothing in common can have the
+//! Nodes contain addresses, so they are not transferred. Keys and values are, so volumes of different structure can
+//! have the same contents.
 //! same contents.
 
 use bytes::Bytes;
@@ -14,15 +16,15 @@ use betr_core::ids::*;
 use betr_core::tree::Scan;
 use betr_core::volume::{Transaction, Volume};
 
-/// What the content hash begins with.
+/// The prefix of hashed content.
 const CONTENT: &[u8] = b"betr content 1\n";
 /// 8 MiB of entries are hashed at once, on all cores.
 const HASHED_AT_ONCE: usize = 8 << 20;
-/// 4096 entries, or 4 MiB of them, are put in by one transaction.
+/// 4096 entries, or 4 MiB of them, make a transaction.
 const ENTRIES_AT_ONCE: usize = 4096;
 const BYTES_AT_ONCE: usize = 4 << 20;
 
-/// The hash of all keys and values (`format/STREAM.md`). It says nothing of where they are, nor of numbers that are given out next.
+/// The hash of all keys and values (SPEC 18.1). It does not depend on places, or on the next numbers.
 pub fn content_hash(volume: &Volume, seen: &mut dyn FnMut(u64)) -> Result<Hash> {
     let mut all = Sha256::new();
     all.update(CONTENT);
@@ -60,32 +62,33 @@ fn entry_hash(tree: TreeId, key: &[u8], value: &[u8]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// What makes the contents of one volume those of another: entries, each with its new value, or none where it goes.
+/// The changes that turn one volume's contents into another's: entries, each with its new value, or `None` for a
+/// delete.
 pub struct Changes<'v> {
-    /// The other volume; none stands for one without entries.
+    /// The other volume; `None` for an empty one.
     base: Option<&'v Volume>,
     volume: &'v Volume,
-    /// Ranges in which they may differ, the next one last.
+    /// Ranges in which they may differ; the last one is next.
     ranges: Vec<(TreeId, Key, Option<Key>)>,
     present: Option<(TreeId, Entries<'v>)>,
 }
 
-/// The entries of the present range.
+/// The entries of the current range.
 enum Entries<'v> {
     All(Box<Scan>),
     Differing(Box<DifferingEntries<'v>>),
 }
 
-/// An entry that is to be put in, or to be deleted.
+/// An entry to be put or deleted.
 pub type Change = (TreeId, Key, Option<Bytes>);
 
 impl<'v> Changes<'v> {
-    /// All of a volume.
+    /// All entries of a volume.
     pub fn all(volume: &'v Volume) -> Changes<'v> {
         Changes::new(None, volume, None)
     }
 
-    /// What makes `base` the same as `volume`; `touched` are the keys in which they may differ, if that is known.
+    /// The changes that turn `base` into `volume`; `touched` are the keys in which they may differ, if known.
     pub fn between(base: &'v Volume, volume: &'v Volume, touched: Option<Touched>) -> Changes<'v> {
         Changes::new(Some(base), volume, touched)
     }
@@ -105,7 +108,7 @@ impl<'v> Changes<'v> {
         Changes { base, volume, ranges, present: None }
     }
 
-    /// The next change, in the order of indexes and keys. The error says in which of the two it is.
+    /// The next change, by index and key. The error says which of the two volumes is unreadable.
     pub fn next_change(&mut self) -> std::result::Result<Option<Change>, Unread> {
         loop {
             if let Some((tree, entries)) = &mut self.present {
@@ -137,7 +140,7 @@ impl<'v> Changes<'v> {
     }
 }
 
-/// A volume into which entries are put. Nothing of it is durable until a checkpoint is.
+/// A volume that receives entries. They become durable with a checkpoint.
 pub struct Arrival<'v> {
     volume: &'v mut Volume,
     wall: Time,
@@ -146,13 +149,13 @@ pub struct Arrival<'v> {
 }
 
 impl<'v> Arrival<'v> {
-    /// Puts entries into a volume, as of a time.
+    /// Starts to put entries into a volume, as of a time.
     pub fn new(volume: &'v mut Volume, wall: Time) -> Result<Arrival<'v>> {
         volume.stop_logging()?;
         Ok(Arrival { volume, wall, messages: Vec::new(), bytes: 0 })
     }
 
-    /// Puts an entry in, or deletes it. An error if no image can have it.
+    /// Puts or deletes an entry. Fails if its key or value exceeds the limits.
     pub fn put(&mut self, (tree, key, value): Change) -> Result<()> {
         self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
         let message = match value {
@@ -178,7 +181,7 @@ impl<'v> Arrival<'v> {
         self.volume.commit(Transaction { op: Op::Raw, wall: self.wall, messages }).map(drop)
     }
 
-    /// All entries have come; zone ids and inode numbers below these have been given out.
+    /// Ends the transfer; zone ids and inode numbers below these count as given out.
     pub fn end(mut self, next_zone: ZoneId, next_ino: Ino) -> Result<()> {
         self.flush()?;
         let last = |next: u64| next.checked_sub(1);

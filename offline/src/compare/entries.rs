@@ -1,4 +1,4 @@
-//! Entries of an index that two volumes do not have in common.
+//! The entries of an index in which two volumes differ.
 
 use std::cmp::Ordering;
 
@@ -10,18 +10,18 @@ use betr_core::ids::TreeId;
 use betr_core::tree::Scan;
 use betr_core::volume::Volume;
 
-/// A key that two volumes do not have with the same value, and what each of them has.
+/// A key whose values differ in two volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Differing {
     /// The key.
     pub key: Key,
-    /// The value in the first, if there is one.
+    /// The value in the first volume, if any.
     pub first: Option<Bytes>,
-    /// And in the second.
+    /// The value in the second volume, if any.
     pub second: Option<Bytes>,
 }
 
-/// The entries within a range of keys that are not the same in two volumes, in the order of keys.
+/// The differing entries of two volumes within a range, in key order.
 pub struct DifferingEntries<'v> {
     volumes: [&'v Volume; 2],
     scans: [Scan; 2],
@@ -30,7 +30,7 @@ pub struct DifferingEntries<'v> {
 }
 
 impl<'v> DifferingEntries<'v> {
-    /// Those within `[lo, hi)`.
+    /// The differing entries within `[lo, hi)`.
     pub fn new(
         volumes: [&'v Volume; 2],
         tree: TreeId,
@@ -48,7 +48,7 @@ impl<'v> DifferingEntries<'v> {
         Ok(())
     }
 
-    /// The next one.
+    /// The next differing entry.
     pub fn next_entry(&mut self) -> Result<Option<Differing>, Unread> {
         if !std::mem::replace(&mut self.begun, true) {
             self.advance(0)?;

@@ -1,7 +1,7 @@
-//! What is different between two file systems, path by path: two images, or two moments of one.
+//! Compares two file systems, path by path: two images, or two moments of one.
 //!
-//! Both trees are walked in step, in the order of names. Where it is known in which keys two states of one image may differ, since
-//! their trees share nodes or one has come from the other by records of a log, only what these keys are about is read.
+//! Both trees are walked in step, in the order of names. Two states of one image share nodes, or one follows from the
+//! other by log records. Then the keys in which they may differ can be known, and only their objects are read.
 
 mod entries;
 mod places;
@@ -20,15 +20,15 @@ pub use entries::{Differing, DifferingEntries};
 use places::Places;
 pub use touched::{Touched, touched};
 
-/// 32 blocks, a quarter of a leaf of the usual size: to read the rest of the leaf as well would take longer.
+/// 32 blocks, a quarter of a leaf of the usual size: for fewer, no leaf is prefetched, which would take longer.
 const FEW_BLOCKS: u64 = 32;
 
-/// A path that is not the same in both.
+/// A path that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The path, from the root on.
     pub path: Vec<u8>,
-    /// What is different.
+    /// The difference.
     pub what: What,
 }
 
@@ -39,11 +39,11 @@ pub enum What {
     Added(FileType),
     /// It is in the first only.
     Removed(FileType),
-    /// It is in both, and these things are different.
+    /// It is in both, with these differences.
     Changed(Vec<Aspect>),
 }
 
-/// Something in which two objects differ: first and second.
+/// A property in which two objects differ: first and second value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Aspect {
     /// The type.
@@ -56,7 +56,7 @@ pub enum Aspect {
     Links(u32, u32),
     /// The size in bytes.
     Size(u64, u64),
-    /// When contents were last modified.
+    /// The time of the last modification of contents.
     Modified,
     /// Major and minor number.
     Device((u32, u32), (u32, u32)),
@@ -64,7 +64,7 @@ pub enum Aspect {
     Target,
     /// An extended attribute, by its name.
     Xattr(Vec<u8>),
-    /// The contents: the first byte that differs, and in how many blocks there is one.
+    /// The contents: the first differing byte, and the number of differing blocks.
     Contents {
         /// The first byte.
         first: u64,
@@ -73,7 +73,7 @@ pub enum Aspect {
     },
 }
 
-/// One of the two.
+/// One of the two file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The first.
@@ -82,18 +82,18 @@ pub enum Side {
     Second,
 }
 
-/// What ended a comparison early.
+/// An error that ended a comparison early.
 #[derive(Debug)]
 pub struct Unread {
-    /// In which of the two.
+    /// The file system.
     pub side: Side,
-    /// What could not be read there.
+    /// The error.
     pub error: Error,
 }
 
-/// Compares everything below the roots of two file systems; `show` may break it off.
+/// Compares everything below the roots of two file systems; `show` may stop it.
 ///
-/// `touched` are the keys in which they may differ, where that is known.
+/// `touched` are the keys in which they may differ, if known.
 pub fn compare(
     a: &Fs,
     b: &Fs,
@@ -103,7 +103,7 @@ pub fn compare(
     compare_sides(a, b, touched, show).map_err(|unread| unread.error)
 }
 
-/// The same, for two images: an error says which of them it is about.
+/// As [`compare`], for two images: an error says which of them is unreadable.
 pub fn compare_sides(
     a: &Fs,
     b: &Fs,
@@ -111,7 +111,7 @@ pub fn compare_sides(
     show: &mut dyn FnMut(Change) -> ControlFlow<()>,
 ) -> Told<()> {
     let (a, b) = (Half { fs: a, side: Side::First }, Half { fs: b, side: Side::Second });
-    // What cannot be read here the walk may have no need of.
+    // The walk may not need what is unreadable here.
     let places = touched.and_then(|touched| Places::of(a, b, touched).ok()).flatten();
     let touched = touched.map(|[_, data]| data);
     let mut comparison = Comparison { a, b, touched, places, show, seen: HashSet::new() };
@@ -131,10 +131,10 @@ pub fn compare_sides(
     Ok(())
 }
 
-/// What reading one of them gives.
+/// The result of reading one of them.
 type Told<T> = std::result::Result<T, Unread>;
 
-/// One of the two, of which errors tell.
+/// One of the two file systems; errors state which.
 #[derive(Clone, Copy)]
 struct Half<'c> {
     fs: &'c Fs,
@@ -155,7 +155,7 @@ struct Comparison<'c> {
     /// The places in which they may differ, if that is known.
     places: Option<Places>,
     show: &'c mut dyn FnMut(Change) -> ControlFlow<()>,
-    /// Directories of the first that have been entered: references may go round in circles.
+    /// Directories of the first that have been entered: corrupt references may form cycles.
     seen: HashSet<Ino>,
 }
 
@@ -175,7 +175,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// Entries of a directory of both: what is in one alone is told with everything below; what is in both waits.
+    /// Compares the entries of a directory of both. An entry of one alone is reported with everything below;
+    /// subdirectories of both are queued.
     fn directories(
         &mut self,
         path: &[u8],
@@ -192,7 +193,7 @@ impl Comparison<'_> {
         }
         let mut left = Entries::of(self.a, x)?;
         let mut right = Entries::of(self.b, y)?;
-        // They are looked at before the next directory, which may be far from here.
+        // They are compared before the next directory, which may be far away.
         let mut both = Vec::new();
         loop {
             let order = match (&left.next, &right.next) {
@@ -234,7 +235,7 @@ impl Comparison<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Some entries of a directory of both, whose others are the same.
+    /// Compares some entries of a directory of both; all others are equal.
     fn named(
         &mut self,
         path: &[u8],
@@ -265,12 +266,12 @@ impl Comparison<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Two objects of one name that are not both directories.
+    /// Compares two objects of one name that are not both directories.
     fn pair(&mut self, path: &[u8], x: &Object, y: &Object) -> Told<ControlFlow<()>> {
         if !x.is_directory() && !y.is_directory() {
             return self.objects(path, x, y);
         }
-        // A directory in one place alone goes, or comes, with everything in it.
+        // A directory in one of them is reported with everything below.
         let gone = self.below(path, self.a, x.clone(), What::Removed)?;
         match gone {
             ControlFlow::Break(()) => Ok(gone),
@@ -293,7 +294,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// An object and everything below it.
+    /// Reports an object and everything below it.
     fn below(
         &mut self,
         path: &[u8],
@@ -359,7 +360,7 @@ impl Comparison<'_> {
         Ok(aspects)
     }
 
-    /// The numbers of blocks in which the contents of a file may differ.
+    /// The block ranges in which the contents of a file may differ.
     fn blocks_that_may_differ(&self, x: &Object, y: &Object) -> Vec<Range<u64>> {
         let (before, after) = (data_prefix(x), data_prefix(y));
         let Some(touched) = self.touched.filter(|_| before == after) else {
@@ -381,7 +382,7 @@ impl Comparison<'_> {
         Ok(found.map(|(first, blocks)| Aspect::Contents { first, blocks }))
     }
 
-    /// Compares some blocks of a file. Found are the first byte that differs, and the count of blocks that do.
+    /// Compares some blocks of a file, and updates the first differing byte and the number of differing blocks.
     fn blocks(
         &self,
         x: &Object,
@@ -423,7 +424,7 @@ impl Comparison<'_> {
     }
 }
 
-/// The least block of a file whose key is not less than another key, which lies within those that the file may have.
+/// The first block of a file whose key is not less than `key`, which lies in the file's key range.
 fn block_at(prefix: &[u8], key: &[u8]) -> u64 {
     let number = key.get(prefix.len()..).unwrap_or_default();
     let mut bytes = [0; 8];
@@ -432,7 +433,7 @@ fn block_at(prefix: &[u8], key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes).saturating_add(u64::from(number.len() > 8))
 }
 
-/// Where two blocks begin to differ; a value that ends early goes on with zeros.
+/// The first differing byte of two blocks; the shorter one is extended by zeros.
 fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     debug_assert!(a.len() <= FILE_BLOCK && b.len() <= FILE_BLOCK);
     if a == b {

@@ -1,4 +1,4 @@
-//! Where the files are that keys are about, in either of two states of a volume: what a comparison has to look at.
+//! The places of the objects that keys belong to, in either of two states of a volume: what a comparison has to read.
 
 use std::collections::BTreeSet;
 
@@ -9,23 +9,24 @@ use betr_core::fs::{Fs, ORPHAN_ZONE, ROOT_ZONE};
 use betr_core::ids::*;
 use betr_core::tree::KeyScan;
 
-/// Places that are remembered, at the most: some 50 MiB with usual paths, 256 MiB with the longest. Two states that differ in more are walked.
+/// 2^18 places are kept at most: some 50 MiB with usual paths, 256 MiB with the longest. States that differ in more are
+/// walked.
 const PLACES_MAX: usize = 1 << 18;
 
-/// 4,194,304 keys are looked at to find references to zones: behind that a walk takes no longer.
+/// 4,194,304 keys are scanned at most for references to zones: after as many a walk takes no longer.
 const SCANNED_MAX: u64 = 1 << 22;
 
-/// The keys of all objects that two states may have otherwise, and of the references to zones that lead to them.
+/// The keys of all objects that may differ in two states, and of the references to their zones.
 #[derive(Default)]
 pub(super) struct Places {
     keys: BTreeSet<Key>,
-    /// Zones that files with other inodes have for their contents.
+    /// Data zones of files whose inodes differ.
     data_zones: BTreeSet<ZoneId>,
 }
 
 impl Places {
-    /// Those that `touched` are about. Nothing if there are too many, or if it cannot be told where one of them is: what a zone of
-    /// links is about may have any names.
+    /// The places of the objects of `touched`. `None` if there are too many, or if one cannot be located: a zone of
+    /// links may have any names.
     pub(super) fn of(a: Half<'_>, b: Half<'_>, touched: &Touched) -> Told<Option<Places>> {
         let mut places = Places::default();
         let [metadata, data] = touched;
@@ -63,7 +64,7 @@ impl Places {
         self.keys.len() > PLACES_MAX
     }
 
-    /// Entries of the metadata index that are not the same.
+    /// Adds the differing entries of the metadata index.
     fn add_entries(&mut self, a: Half<'_>, b: Half<'_>, lo: &Key, hi: &Key) -> Told<()> {
         let volumes = [a.fs.volume(), b.fs.volume()];
         let mut entries = DifferingEntries::new(volumes, TreeId::Metadata, lo, Some(hi));
@@ -88,8 +89,8 @@ impl Places {
         }
     }
 
-    /// Files that have blocks within `[lo, hi)` of the data index. False if one has a zone of its own for them and the same inode in
-    /// both: then it cannot be told where it is.
+    /// Adds the files with blocks within `[lo, hi)` of the data index. Returns false if one has a data zone and equal
+    /// inodes: then it cannot be located.
     fn add_files(&mut self, fs: &Fs, lo: &Key, hi: &Key) -> Result<bool> {
         let mut lo = lo.clone();
         while !self.are_too_many() {
@@ -100,20 +101,20 @@ impl Places {
                 Ok(zone) if !self.data_zones.contains(&ZoneId(zone)) => return Ok(false),
                 Ok(_) => {}
                 Err(_) => {
-                    // No path leads to what is no key of a file.
+                    // A key that belongs to no file has no path.
                     let place = MetaKey::decode(prefix).filter(|place| place.xattr.is_none());
                     if place.is_some_and(|place| place.zone != ORPHAN_ZONE) {
                         self.keys.insert(Key::copied(prefix));
                     }
                 }
             }
-            // Behind the last block that a file may have.
+            // After the last possible block of the file.
             lo = Key::new([prefix, &[0xff; 9]].concat());
         }
         Ok(true)
     }
 
-    /// The zones that the places are in.
+    /// The zones of the places.
     fn zones(&self) -> Vec<ZoneId> {
         let mut zones = Vec::new();
         let mut at = Key::default();
@@ -126,7 +127,7 @@ impl Places {
         zones
     }
 
-    /// The names in the directory at a place under which there is one of these places, in order.
+    /// The names in a directory with a place below them, in order.
     pub(super) fn names(&self, place: &MetaKey) -> BTreeSet<Vec<u8>> {
         let (mut at, end) = place.subtree_range();
         let mut names = BTreeSet::new();
@@ -143,7 +144,7 @@ impl Places {
     }
 }
 
-/// Where the reference to a zone is.
+/// The place of the reference to a zone.
 enum Reference {
     At(MetaKey),
     /// There may be several.
@@ -152,7 +153,7 @@ enum Reference {
     None,
 }
 
-/// Its root knows the zone that the reference is in, and its name. Counts the keys that are looked at for it.
+/// The reference to a zone, which its root states. Adds the number of keys scanned for it to `scanned`.
 fn reference_to(fs: &Fs, zone: ZoneId, scanned: &mut u64) -> Result<Reference> {
     let root = MetaKey::root(zone).encode();
     let Some(value) = fs.volume().get(TreeId::Metadata, &root)? else {

@@ -1,9 +1,9 @@
-//! In which keys two checkpoints of one volume may differ, found without reading what they share.
+//! Finds the keys in which two checkpoints of one volume may differ, without reading shared parts.
 //!
-//! Pages of the allocation tables with the same hash are passed over with all that they lead to, and so are nodes whose entries have the
-//! same hash. Of all other nodes the parts are compared by their hashes, whatever node they stand in: basements of leaves with the keys
-//! that they may hold, slices of runs, then single messages by key and number. A key that no part is about which one of the two has
-//! alone has the same value in both: the same messages are pending for it, and the same basement is below.
+//! Pages of the allocation tables with equal hashes are skipped with everything below, and so are nodes whose entries
+//! have equal hashes. The parts of all other nodes are compared by their hashes, regardless of the node: basements of
+//! leaves with their key bounds, slices of runs, then single messages by key and MSN. If no part of only one checkpoint
+//! concerns a key, its value is equal in both: the same messages are pending for it, over the same basement.
 
 use std::collections::HashMap;
 use std::hash::Hash as Hashed;
@@ -18,14 +18,15 @@ use betr_core::ids::*;
 use betr_core::node::{Internal, Node, RangeSet, SlicePlace};
 use betr_core::volume::Volume;
 
-/// Parts of nodes that are compared, at the most: what takes 500 MiB of memory. Two checkpoints that differ in more are read.
+/// 1,048,576 parts of nodes are compared at most, in 500 MiB of memory. Checkpoints that differ in more are read.
 const PARTS_MAX: usize = 1 << 20;
 
-/// The keys of each index in which two states of a volume may differ: those of metadata, and those of contents.
+/// The keys of each index in which two states of a volume may differ: metadata, and contents.
 pub type Touched = [RangeSet; 2];
 
-/// The keys in which two states of one volume may differ, each of which is a checkpoint and records of its log that have touched some
-/// keys. Nothing if they are of two volumes, or that cannot be told in bounded memory. What cannot be read keeps it from being told, too.
+/// The keys in which two states of one volume may differ. Each state is a checkpoint and log records, which have
+/// touched the keys of `logged`. `None` for different volumes, if memory would not suffice, or if something cannot be
+/// read.
 pub fn touched(a: &Volume, b: &Volume, logged: [Touched; 2]) -> Option<Touched> {
     let of = |volume: &Volume| (volume.identity().volume, volume.superblock().table);
     let ((volume, older), (other, younger)) = (of(a), of(b));
@@ -45,7 +46,7 @@ pub fn touched(a: &Volume, b: &Volume, logged: [Touched; 2]) -> Option<Touched> 
     Some(touched)
 }
 
-/// Nodes that do not have the same entry in both tables.
+/// Nodes whose entries differ in the two tables.
 struct Changed {
     entries: Vec<(NodeId, [Option<Entry>; 2])>,
     is_whole: bool,
@@ -75,7 +76,7 @@ impl Differences for Changed {
     }
 }
 
-/// Parts, each with how often the first of the two has it more often than the second, and where it is.
+/// Parts, each with its count in the first checkpoint less that in the second, and its place.
 struct Balance<K, P>(HashMap<K, (i64, P)>);
 
 impl<K: Eq + Hashed, P> Balance<K, P> {
@@ -95,7 +96,7 @@ struct Parts<'d> {
     disks: [&'d Disk; 2],
     basements: Balance<(TreeId, Hash, Key, Option<Key>), ()>,
     ranges: Balance<(TreeId, Key, Key, Msn), ()>,
-    /// By their hashes, with the node that they stand in.
+    /// By their hashes, with their nodes.
     slices: Balance<Hash, (usize, SlicePlace)>,
     internal: Vec<(Side, Internal)>,
 }
@@ -153,7 +154,7 @@ impl<'d> Parts<'d> {
         Ok(())
     }
 
-    /// The keys that all parts are about which only one of the two has.
+    /// The keys of all parts that only one of the two has.
     fn keys(self) -> Result<Touched> {
         let Parts { disks, basements, ranges, slices, internal } = self;
         let mut messages = Balance(HashMap::new());
@@ -161,7 +162,7 @@ impl<'d> Parts<'d> {
             slices.uneven().map(|(_, count, (at, place))| (at, place, count)).collect();
         slices.sort_unstable();
         let mut slices = slices.into_iter().peekable();
-        // Node by node: what has been read of one goes with it.
+        // Node by node, so that what was read is freed with its node.
         for (at, (side, node)) in internal.into_iter().enumerate() {
             let disk = disks[usize::from(side == Side::Second)];
             while let Some((_, place, count)) = slices.next_if(|(of, ..)| *of == at) {

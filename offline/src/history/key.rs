@@ -1,4 +1,4 @@
-//! What the log did to one key.
+//! The effects of the log on one key.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,43 +14,42 @@ use betr_core::ids::*;
 use betr_core::log::Values;
 use betr_core::volume::Until;
 
-/// A message of the log that is about a key.
+/// A message of the log for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyStep {
     /// Its record.
     pub lsn: Lsn,
-    /// What that was.
+    /// The record's operation.
     pub op: Op,
-    /// When it happened.
+    /// The record's wall time.
     pub wall: Time,
     /// The message.
     pub msn: Msn,
-    /// What it does.
+    /// Its effect.
     pub deed: KeyDeed,
-    /// The value after it, as far as it is known: of late-bound values only the one at the end of the group was ever
-    /// written.
+    /// The value after it, if known. Of late-bound values, only the one at the end of the group was written.
     pub after: Option<Option<Bytes>>,
 }
 
-/// What a message of the log does to a key.
+/// The effect of a message of the log on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyDeed {
     /// A message to the key itself.
     Point(Action),
     /// A range delete that covers it.
     RangeDelete(Key, Key),
-    /// An unbound entry whose value is there, as at the end of its group.
+    /// An unbound entry with its value, as of the end of its group.
     Bound {
-        /// The node that holds it; nothing if the log does.
+        /// The node that holds the value; `None` if the log does.
         node: Option<NodeId>,
-        /// Where that begins.
+        /// The byte address of that place.
         byte: u64,
     },
-    /// An unbound entry whose value was obsolete at once.
+    /// An unbound entry whose value was bound to NULL.
     Null,
 }
 
-/// What the log of a superblock does to a key whose value in the checkpoint is `stored`, record by record.
+/// The messages of a superblock's log for a key, record by record. `stored` is its value in the checkpoint.
 pub fn of_key(
     device: &Arc<dyn Device>,
     superblock: &Superblock,

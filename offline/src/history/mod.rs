@@ -1,8 +1,8 @@
-//! What the log says that happened: record by record, in the words of files.
+//! The history in the log, record by record, in terms of files.
 //!
-//! The checkpoint and the records before give each record its paths, as they were when it happened. Nothing is
-//! replayed: a map of the zones is kept beside the log, and what the records say of the metadata index. What the image
-//! cannot tell any more (a damaged checkpoint) leaves a gap, never an error: then a path begins with its zone.
+//! Paths are as of the time of each record, by the checkpoint and the records before it. Nothing is replayed: a map of
+//! zones and the metadata changes of records are kept while the log is read. If a part of the checkpoint is unreadable,
+//! paths begin with a zone id instead; that is no error.
 
 mod key;
 mod names;
@@ -31,35 +31,35 @@ pub use key::{KeyDeed, KeyStep, of_key};
 pub use names::Names;
 use values::Values;
 
-/// A record, with what it did.
+/// A record, with its effects.
 pub struct Event<'e> {
-    /// The group that made it durable.
+    /// The group of the record.
     pub group: &'e Group,
-    /// Where the group begins, in bytes of the image.
+    /// The byte address of the group.
     pub byte: u64,
     /// The record.
     pub record: &'e Record,
-    /// What it touched, message by message.
+    /// The keys that it touched, message by message.
     pub touched: Vec<Touched>,
-    /// Where its late-bound values are.
+    /// The places of its late-bound values.
     pub bound: Vec<BoundPart<'e>>,
-    /// Where the record begins within the group.
+    /// The offset of the record in the group.
     offset: u64,
     names: &'e Names,
 }
 
-/// Where some late-bound values of a record are.
+/// The place of some late-bound values of a record.
 pub struct BoundPart<'e> {
     /// Their messages.
     pub values: MsnRange,
-    /// Where.
+    /// Their place.
     pub to: &'e Bound,
 }
 
 /// A key, or a range of keys, that a message touched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {
-    /// The number of the message.
+    /// The MSN of the message.
     pub msn: Msn,
     /// The index.
     pub tree: TreeId,
@@ -67,20 +67,20 @@ pub struct Touched {
     pub lo: Key,
     /// The end of a range.
     pub hi: Key,
-    /// The place in the metadata index of what it belongs to.
+    /// The place in the metadata index of its object.
     pub place: Option<MetaKey>,
-    /// What was done.
+    /// The effect.
     pub act: Act,
-    /// The inode there, after a change or before a removal, as far as it is known.
+    /// The inode there, after a change or before a removal, if known.
     pub inode: Option<Inode>,
 }
 
-/// What was done to a key.
+/// The effect on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// An entry was made; or it was replaced, and the checkpoint does not tell what was there.
+    /// An entry was made, or replaced if the checkpoint does not show the old one.
     Put,
-    /// What stands at an entry was replaced.
+    /// The value of an entry was replaced.
     Replace,
     /// An entry was removed.
     Remove,
@@ -94,16 +94,16 @@ pub enum Act {
     SetXattr(Vec<u8>),
     /// An extended attribute was removed; all of them, if it has no name.
     RemoveXattr(Vec<u8>),
-    /// Bytes of a file were written: the first, and how many at the most.
+    /// Bytes of a file were written: the first byte, and the greatest length.
     Write(u64, u64),
-    /// Bytes of a file were dropped, from the first on; up to the second if there is one.
+    /// Bytes of a file were dropped: from the first, up to the second if given.
     Drop(u64, Option<u64>),
-    /// A key that no schema explains.
+    /// A key that matches no schema.
     Raw,
 }
 
 impl Act {
-    /// Whether somebody who asks what a record did wants to hear of this, rather than of what goes along with it.
+    /// The rank of an effect in a summary of a record; lower ranks are more important.
     fn rank(&self) -> u8 {
         match self {
             Act::Put | Act::Remove | Act::SetXattr(_) | Act::RemoveXattr(_) => 0,
@@ -115,8 +115,8 @@ impl Act {
 }
 
 impl Event<'_> {
-    /// The paths that the record is about, each once: names that came and went, or else what was changed. What has lost its
-    /// last name is not told of again as an orphan.
+    /// The paths that the record concerns, each once: names that were made or removed, or else changed objects. An
+    /// object that became an orphan is listed only under its last name.
     pub fn paths(&self) -> Vec<Vec<u8>> {
         let Some(rank) = self.touched.iter().map(|touched| touched.act.rank()).min() else {
             return Vec::new();
@@ -133,7 +133,7 @@ impl Event<'_> {
             .filter(|path| known.insert(path.clone()))
             .collect();
         if self.record.op == Op::Rename {
-            // What moves with a directory has no news of its own.
+            // Objects that moved with a directory are not listed.
             let is_below = |path: &[u8]| {
                 let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
                 slashes.into_iter().any(|at| known.contains(&path[..at]))
@@ -144,18 +144,18 @@ impl Event<'_> {
         paths
     }
 
-    /// Whether it touched what stands in a zone.
+    /// Whether it touched a zone.
     pub fn touches_zone(&self, zone: ZoneId) -> bool {
         self.touched.iter().any(|touched| touched.lo.get(..8) == Some(&zone.0.to_be_bytes()[..]))
     }
 
-    /// The bytes of the record in the image; a log that is full goes on at its beginning.
+    /// The byte range of the record in the image; it may wrap around at the end of the log.
     pub fn bytes(&self) -> Range<u64> {
         let start = self.byte + self.offset;
         start..start + Record::encoded_bytes(&self.record.messages) as u64
     }
 
-    /// The path of what a message touched, as it was when the record happened; see [`Names::path`].
+    /// The path of a touched object, as of the time of the record; see [`Names::path`].
     pub fn path(&self, touched: &Touched) -> Vec<u8> {
         match &touched.place {
             Some(place) => self.names.path(place),
@@ -164,12 +164,12 @@ impl Event<'_> {
     }
 }
 
-/// A record is about so many paths at the most; it may touch more.
+/// 64 paths of a record are reported at most; it may touch more.
 const PATHS_MAX: usize = 64;
-/// The cache for looking things up in the checkpoint.
+/// 12 MiB: the cache for reads of the checkpoint.
 const CACHE: usize = 12 << 20;
 
-/// Tells the story that the log of a superblock holds, up to where `show` breaks it off. Returns what pass 1 found.
+/// Passes the events of a superblock's log to `show`, until that stops. Returns the result of pass 1.
 pub fn tell(
     device: &Arc<dyn Device>,
     superblock: &Superblock,
@@ -202,8 +202,7 @@ pub fn tell(
     Ok(survey)
 }
 
-/// The keys of each index that the records between two states of a superblock and its log touched: from one next message to
-/// the other.
+/// The keys of each index that the log records between two next MSNs touched.
 pub fn touched_between(
     device: &Arc<dyn Device>,
     superblock: &Superblock,
@@ -229,7 +228,7 @@ pub fn touched_between(
     Ok(touched)
 }
 
-/// The keys of each index that the records touched which a moment has besides its checkpoint, up to the message `end`.
+/// The keys of each index that the log records of a moment touched, after its checkpoint and up to the message `end`.
 pub fn touched_since_checkpoint(
     device: &Arc<dyn Device>,
     moment: &Found,
@@ -247,7 +246,7 @@ pub fn touched_since_checkpoint(
     }
 }
 
-/// What a group binds, in the order of messages.
+/// The bindings of a group, in the order of messages.
 fn targets(group: &Group) -> Vec<(MsnRange, &Bound)> {
     let of = |binding: &'_ Binding| binding.values.len();
     let mut targets = Vec::with_capacity(group.bindings.iter().map(of).sum());
@@ -258,7 +257,7 @@ fn targets(group: &Group) -> Vec<(MsnRange, &Bound)> {
     targets
 }
 
-/// Those of one record.
+/// The bindings of one record.
 fn bound_parts<'g>(targets: &[(MsnRange, &'g Bound)], record: &Record) -> Vec<BoundPart<'g>> {
     let mut parts = Vec::new();
     for entry in record.unbound() {
@@ -308,7 +307,7 @@ impl Teller {
         let Some(place) = MetaKey::decode(lo) else { return (None, Act::Raw, None) };
         if let Some(name) = place.xattr {
             let act = match action {
-                // Which zones are too small to stay stands there.
+                // These attributes record zones that are too small.
                 _ if place.zone == ORPHAN_ZONE && place.path.is_empty() => Act::Count,
                 Action::Delete => Act::RemoveXattr(name),
                 Action::Insert(_) | Action::Update(_) => Act::SetXattr(name),
@@ -375,7 +374,7 @@ impl Teller {
                 Act::Drop(bytes(block), end.map(|(_, block)| bytes(block)))
             }
         };
-        // Contents that have a zone of their own belong to the entry that names it.
+        // Contents in a data zone belong to the entry that refers to it.
         let entry = self.names.entry_of(&place).unwrap_or_else(|| place.clone()).encode();
         let value = self.values.get(&entry);
         let value = value.and_then(|value| MetaValue::decode(&value, None).ok());
@@ -384,7 +383,7 @@ impl Teller {
     }
 }
 
-/// Whether two values of one entry are of one object.
+/// Whether two values of an entry belong to one object.
 fn is_same_object(a: &[u8], b: &[u8]) -> bool {
     let ino = |value: &[u8]| match MetaValue::decode(value, None).ok()? {
         MetaValue::Inode(inode) => Some(inode.ino),
@@ -393,5 +392,5 @@ fn is_same_object(a: &[u8], b: &[u8]) -> bool {
     ino(a).is_some_and(|number| ino(b) == Some(number))
 }
 
-/// Place, act and inode of a message.
+/// Place, effect and inode of a message.
 type Done = (Option<MetaKey>, Act, Option<Inode>);

@@ -1,4 +1,4 @@
-//! Where zones stand: their paths, while names come and go.
+//! The paths of zones, as names are made and removed.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -9,47 +9,47 @@ use betr_core::fs::{Fs, ORPHAN_ZONE, ROOT_ZONE};
 use betr_core::ids::*;
 use betr_core::node::RangeSet;
 
-/// So long a path is told at the most: what is longer is cut at the beginning.
+/// 16 KiB: a longer path is cut at the beginning.
 const PATH_MAX: usize = 16 << 10;
 
-/// An entry of the metadata index that leads to a zone.
+/// An entry of the metadata index that refers to a zone.
 #[derive(Clone)]
 struct Entry {
     key: Key,
-    /// The message that made it; the first of all for those of the checkpoint.
+    /// The MSN of the message that made it; 0 for those of the checkpoint.
     msn: Msn,
 }
 
-/// The entries that lead to each zone: several for a file of several names. The first of a checkpoint's is shown, and of the
-/// log's the last that was made.
+/// The entries that refer to each zone; several for a file with several names. Of a checkpoint's entries the first is
+/// used, and of the log's the newest.
 #[derive(Default)]
 pub struct Names {
-    /// What the log made since the checkpoint, the newest last.
+    /// Entries made by the log since the checkpoint, the newest last.
     learned: HashMap<ZoneId, Vec<Entry>>,
-    /// The keys that it removed.
+    /// Keys removed by the log.
     gone: RangeSet,
-    /// What the checkpoint says, the first key last; asked for when it is needed first.
+    /// Entries of the checkpoint, the first key last; read on demand.
     base: OnceCell<HashMap<ZoneId, Vec<Entry>>>,
     fs: Option<Rc<Fs>>,
 }
 
 impl Names {
-    /// Those of a checkpoint, as far as it can be read.
+    /// The names of a checkpoint, as far as it is readable.
     pub(super) fn of(fs: Option<Rc<Fs>>) -> Names {
         Names { fs, ..Names::default() }
     }
 
-    /// Those of a file system, as far as it can be read: one pass over its metadata index.
+    /// The names of a file system, as far as it is readable: one pass over its metadata index.
     pub fn of_fs(fs: &Fs) -> Names {
         Names { base: OnceCell::from(entries(fs)), ..Names::default() }
     }
 
-    /// The same, with that pass only once a path is asked for that does not begin in the root's zone.
+    /// As [`Names::of_fs`], with the pass deferred until a path is requested that does not begin in the root's zone.
     pub fn when_needed(fs: Fs) -> Names {
         Names::of(Some(Rc::new(fs)))
     }
 
-    /// The entry that leads to a zone; where all are gone, the one that was there last.
+    /// The entry that refers to a zone; if all were removed, the last one.
     fn place_of(&self, zone: ZoneId) -> Option<MetaKey> {
         let learned = self.learned.get(&zone).map_or(&[][..], Vec::as_slice);
         let is_there = |entry: &&Entry| !self.is_gone(entry);
@@ -65,7 +65,7 @@ impl Names {
         self.gone.covering(&entry.key).is_some_and(|removed| removed > entry.msn)
     }
 
-    /// A message made an entry of the metadata index, which may lead to a zone.
+    /// Adds an entry of the metadata index that a message made, if it refers to a zone.
     pub(super) fn learn(&mut self, place: &MetaKey, value: &MetaValue, msn: Msn) {
         let Some(zone) = zone_of(place, value) else { return };
         let mut entries = self.learned.remove(&zone).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Names {
         self.learned.insert(zone, entries);
     }
 
-    /// A message removed an entry.
+    /// Removes an entry that a message removed.
     pub(super) fn forget(&mut self, place: &MetaKey, value: &MetaValue, msn: Msn) {
         if zone_of(place, value).is_some() {
             let lo = place.encode();
@@ -83,20 +83,19 @@ impl Names {
         }
     }
 
-    /// A message removed all entries from one key to another.
+    /// Removes all entries within `[lo, hi)`.
     pub(super) fn forget_range(&mut self, lo: &Key, hi: &Key, msn: Msn) {
         if lo < hi {
             self.gone.insert(RangeDelete { lo: Key::copied(lo), hi: Key::copied(hi), msn });
         }
     }
 
-    /// The entry that leads to a zone, if the key is that of its root.
+    /// The entry that refers to a zone, if the place is its root.
     pub(super) fn entry_of(&self, place: &MetaKey) -> Option<MetaKey> {
         if place.path.is_empty() { self.place_of(place.zone) } else { None }
     }
 
-    /// The path of what stands at a key; what leads to the root nowhere begins with its zone, and what is an orphan
-    /// with `(orphans)`.
+    /// The path of a place. Without a path to the root it begins with its zone, and for an orphan with `(orphans)`.
     pub fn path(&self, place: &MetaKey) -> Vec<u8> {
         let own = place.path.join(&b'/');
         let (mut zone, mut len) = (place.zone, own.len());
@@ -112,7 +111,7 @@ impl Names {
             };
             let path = entry.path.join(&b'/');
             len += path.len() + 1;
-            // Damaged references may go round in circles.
+            // Corrupt references may form cycles.
             if len > PATH_MAX {
                 break b"...".to_vec();
             }
@@ -131,7 +130,7 @@ impl Names {
     }
 }
 
-/// The zone that an entry leads to.
+/// The zone that an entry refers to.
 fn zone_of(place: &MetaKey, value: &MetaValue) -> Option<ZoneId> {
     let zone = match value {
         MetaValue::ZoneRef(reference) => Some(reference.zone),
@@ -140,7 +139,7 @@ fn zone_of(place: &MetaKey, value: &MetaValue) -> Option<ZoneId> {
     zone.filter(|_| !place.path.is_empty() && place.xattr.is_none())
 }
 
-/// The entries of a file system that lead to zones, up to where it cannot be read; each zone's in the reverse order of keys.
+/// The entries of a file system that refer to zones, as far as it is readable; for each zone in reverse key order.
 fn entries(fs: &Fs) -> HashMap<ZoneId, Vec<Entry>> {
     let mut found: HashMap<ZoneId, Vec<Entry>> = HashMap::new();
     let entries = fs.volume().cursor(TreeId::Metadata, Key::default(), None);

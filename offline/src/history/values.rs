@@ -1,4 +1,4 @@
-//! The metadata index while the log goes by: what its records said, over the checkpoint.
+//! The metadata index while the log is read: the checkpoint, with the changes of records.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,12 +18,12 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Those of a checkpoint, if there is one that can be read.
+    /// The values of a checkpoint, if one is readable.
     pub(super) fn new(base: Option<Rc<Fs>>) -> Values {
         Values { base, known: BTreeMap::new(), removed: RangeSet::default() }
     }
 
-    /// The value of a key; nothing, too, where the checkpoint is damaged.
+    /// The value of a key; `None` also if the checkpoint is damaged.
     pub(super) fn get(&self, key: &Key) -> Option<Bytes> {
         if let Some(known) = self.known.get(key) {
             return known.clone();
@@ -32,7 +32,7 @@ impl Values {
         base.volume().get(TreeId::Metadata, key).ok().flatten()
     }
 
-    /// The inode that a value is, or leads to: what stands in a zone of its own has its inode there.
+    /// The inode of a value, or of the zone that it refers to.
     pub(super) fn inode_of(&self, value: MetaValue) -> Option<Inode> {
         let reference = match value {
             MetaValue::Inode(inode) => return Some(inode),

@@ -1,4 +1,4 @@
-//! How far a plan has come on an image, and carrying it out from there.
+//! Finds how far a plan has been applied to an image, and applies the rest.
 
 use super::Plan;
 use super::file::{Neighbours, read};
@@ -7,30 +7,30 @@ use betr_core::error::{Error, Fault, Place, Result};
 use betr_core::format::Change;
 use betr_core::ids::*;
 
-/// How far a plan has come.
+/// How far a plan has been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing of it is there.
+    /// None of it.
     Untouched,
-    /// All groups before this one are there, and perhaps some of it.
+    /// All groups before `next`, and perhaps parts of that group.
     Half {
         /// The group.
         next: u32,
     },
-    /// All of it is there.
+    /// All of it.
     Whole,
 }
 
-/// Finds out how far a plan has come on the image on `device`. An image that is not on the way from before the plan
-/// to after it is refused.
+/// Finds how far a plan has been applied to the image on `device`. Refuses an image that is in no state between before
+/// and after the plan.
 ///
-/// A device writes sectors as a whole. So on the way, when group *n* is being written, each sector of its blocks is as
-/// before or as afterwards, what groups before *n* change is as they leave it, and everything else as it was. Each
-/// change rules out some *n*; what is left fits.
+/// A device writes sectors atomically. So while group *n* is being written, each sector of its blocks is either old or
+/// new. Blocks of groups before *n* are as these leave them, and all others are unchanged. Each change excludes some
+/// *n*; the remaining ones are possible.
 pub fn locate(plan: &Plan, device: &dyn Device) -> Result<Standing> {
     plan.verify_base(device)?;
     let end = plan.header().groups + 1;
-    // Where what rules out a group begins, less where it ends.
+    // Difference array of the groups that are excluded.
     let mut ruled_out = Vec::new();
     let mut touched = false;
     let mut found = vec![0; BLOCK_SIZE];
@@ -66,14 +66,14 @@ pub fn locate(plan: &Plan, device: &dyn Device) -> Result<Standing> {
     }
     match fits {
         Some(group) if group == end => Ok(Standing::Whole),
-        // Where blocks are changed back, it may look as if some groups were there.
+        // If blocks are changed back and forth, some groups may seem to be there.
         Some(_) if !touched => Ok(Standing::Untouched),
         Some(next) => Ok(Standing::Half { next }),
         None => Err(why_none_fits(plan, device)?),
     }
 }
 
-/// A block that cannot be as it is at any time; or that they do not go together.
+/// The error for an image that fits no state: a block that fits at no time, or blocks that do not fit together.
 fn why_none_fits(plan: &Plan, device: &dyn Device) -> Result<Error> {
     let mut found = vec![0; BLOCK_SIZE];
     for numbers in plan.by_block() {
@@ -94,7 +94,7 @@ fn why_none_fits(plan: &Plan, device: &dyn Device) -> Result<Error> {
     Ok(Error::other_image(Place::Image, fault))
 }
 
-/// Whether each sector is as before or as afterwards.
+/// Whether each sector is either old or new.
 fn is_mixture(change: &Change, found: &[u8]) -> bool {
     let sectors =
         found.chunks(SECTOR).zip(change.old.chunks(SECTOR).zip(change.new.chunks(SECTOR)));
@@ -108,7 +108,7 @@ fn mismatch(change: &Change, found: &[u8]) -> Error {
     Error::other_image(Place::Byte(change.block.byte()), fault)
 }
 
-/// Carries out what is left of a plan, durably. Returns how far it had come.
+/// Applies the rest of a plan, durably. Returns how far it had been applied.
 ///
 /// Nothing is written to an image that [`locate`] refuses.
 pub fn apply(plan: &Plan, device: &dyn Device) -> Result<Standing> {
@@ -124,7 +124,7 @@ pub fn apply(plan: &Plan, device: &dyn Device) -> Result<Standing> {
         if change.group < next {
             continue;
         }
-        // Before the first group, too: what is there already may have been written by somebody who was killed.
+        // Before the first group, too: an interrupted process may have written the existing changes without a flush.
         if group != Some(change.group) {
             flush(device)?;
             group = Some(change.group);

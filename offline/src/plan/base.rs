@@ -1,6 +1,6 @@
-//! The hash that tells an image, in a certain state, from all others.
+//! The hash that identifies an image in a certain state.
 //!
-//! It is taken of the length and of what stands at fixed places: everything else hangs from the superblocks by hashes.
+//! It covers the length and the fixed places: all other blocks are reachable from the superblocks by hashes.
 
 use sha2::{Digest, Sha256};
 
@@ -10,13 +10,13 @@ use betr_core::ids::*;
 use betr_core::space::Layout;
 use betr_core::volume::{Ring, read_identity};
 
-/// What is there of every image: what stands before the log.
+/// The fixed place of every image: the blocks before the log.
 const FRONT: Extent = Extent { start: BlockNr(0), blocks: 64 };
-/// So much is read at once.
+/// 1 MiB is read at once.
 const PIECE: u64 = 1 << 20;
 
-/// The fixed places of an image: all before the end of the log, and the second half of the ring; or, where that is
-/// not known, the beginning of it. Also the birth of the newest superblock.
+/// The fixed places of an image: everything before the end of the log, and the second half of the ring; only the first
+/// blocks if these are unknown. Also the birth of the newest superblock.
 pub(super) fn fixed_places(disk: &Disk) -> (Vec<Extent>, Option<betr_core::format::Birth>) {
     let Ok(identity) = read_identity(disk) else { return (vec![FRONT], None) };
     let ring = Ring::read(disk, &identity).ok();
@@ -28,7 +28,7 @@ pub(super) fn fixed_places(disk: &Disk) -> (Vec<Extent>, Option<betr_core::forma
     (vec![front, ring], Some(superblock.birth))
 }
 
-/// The hash of the fixed places of an image of so many blocks, as `read` reads them.
+/// The hash of the fixed places of an image of `image_blocks` blocks; `read` reads them.
 pub(super) fn hash_of(
     image_blocks: u64,
     fixed: &[Extent],

@@ -1,7 +1,6 @@
-//! A plan that has been verified, and what it says.
+//! A verified plan file.
 //!
-//! The file is hashed as a whole before anything in it is believed; memory holds the explanation and 16 bytes for each
-//! change.
+//! The whole file is hashed before its content is used. Memory holds the explanation and 16 bytes for each change.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,7 +15,7 @@ use betr_core::error::{Error, Fault, Place, Result};
 use betr_core::format::{CHANGE_BYTES, Change, PlanHeader, PlanKind};
 use betr_core::ids::*;
 
-/// So many changes are read at once.
+/// 64 changes are read at once.
 const AT_ONCE: u64 = 64;
 
 /// An open plan.
@@ -24,11 +23,11 @@ pub struct Plan {
     file: Arc<dyn Device>,
     header: PlanHeader,
     explanation: String,
-    /// Every change, in the order of blocks, then of groups.
+    /// All changes, by block and then by group.
     index: Vec<Entry>,
 }
 
-/// Where a change of a block is.
+/// The place of a change of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     block: u64,
@@ -36,25 +35,25 @@ struct Entry {
     number: u32,
 }
 
-/// Which bytes of a change are meant.
+/// Which bytes of changes are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Those before the first change of a block.
+    /// The bytes before the first change of a block.
     Old,
-    /// Those after its last change.
+    /// The bytes after the last change of a block.
     New,
 }
 
-/// A change among those of its block.
+/// The neighbours of a change among the changes of its block.
 pub(super) struct Neighbours {
     /// The group of the change before it; 0 if there is none.
     pub before: u32,
-    /// Whether no other follows.
+    /// Whether it is the last one.
     pub last: bool,
 }
 
 impl Plan {
-    /// Opens the plan that `file` holds, and verifies all of it. Errors speak of places in the file.
+    /// Opens the plan in `file`, and verifies all of it. Errors name places in the file.
     pub fn open(file: Arc<dyn Device>) -> Result<Plan> {
         if file.len() < BLOCK_SIZE as u64 {
             let fault = Fault::mismatch("length of the plan", "4096 bytes or more", file.len());
@@ -73,11 +72,11 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Reads everything behind the header once. What is wrong with a field is said only if the hash is right:
-    /// otherwise something else has happened.
+    /// Reads everything after the header once. A fault of a field is reported only if the hash is right: otherwise the
+    /// file is damaged.
     fn verify(&mut self) -> Result<()> {
         let mut hash = Sha256::new();
-        // No longer than the file.
+        // The length has been compared with that of the file.
         let mut text = vec![0; self.header.changes_at() as usize - BLOCK_SIZE];
         read(&*self.file, BLOCK_SIZE as u64, &mut text)?;
         hash.update(&text);
@@ -133,7 +132,7 @@ impl Plan {
         }
     }
 
-    /// Takes note of a change that follows one of group `before`; returns its own group.
+    /// Adds a change that follows one of group `before` to the index; returns its group.
     fn take(&mut self, number: u64, bytes: &[u8], before: u32) -> Result<u32> {
         let change = self.decode(number, bytes)?;
         if change.group != before && Some(change.group) != before.checked_add(1) {
@@ -145,7 +144,7 @@ impl Plan {
         Ok(change.group)
     }
 
-    /// A block changes once in a group, and from what the change before it has left.
+    /// Checks that a block changes once in a group, and that each change starts from the result of the one before.
     fn verify_chains(&self) -> Result<()> {
         for pair in self.index.windows(2).filter(|pair| pair[0].block == pair[1].block) {
             let [first, second] = [pair[0], pair[1]].map(|place| u64::from(place.number));
@@ -160,22 +159,22 @@ impl Plan {
         Ok(())
     }
 
-    /// What its first block says.
+    /// The header.
     pub fn header(&self) -> &PlanHeader {
         &self.header
     }
 
-    /// Why it is, in the words of the tool that made it.
+    /// The explanation, by the tool that made the plan.
     pub fn explanation(&self) -> &str {
         &self.explanation
     }
 
-    /// How many different blocks change.
+    /// Number of different blocks that change.
     pub fn blocks(&self) -> u64 {
         self.index.chunk_by(|a, b| a.block == b.block).count() as u64
     }
 
-    /// A change; they are in the order of their groups.
+    /// A change; numbers are in the order of groups.
     pub fn change(&self, number: u64) -> Result<Change> {
         let mut bytes = vec![0; CHANGE_BYTES];
         read(&*self.file, self.header.change_at(number), &mut bytes)?;
@@ -204,7 +203,7 @@ impl Plan {
         chunks.map(|places| places.iter().map(|place| u64::from(place.number)).collect())
     }
 
-    /// What else happens to the block of a change.
+    /// The neighbours of a change among those of its block.
     pub(super) fn neighbours(&self, change: &Change) -> Neighbours {
         let (block, group) = (change.block.0, change.group);
         let at = self.index.partition_point(|place| (place.block, place.group) < (block, group));
@@ -214,7 +213,7 @@ impl Plan {
         Neighbours { before, last }
     }
 
-    /// Puts into `buf`, which holds what the image has at `at`, the blocks that change.
+    /// Replaces the changed blocks in `buf`, which has the bytes of the image at `at`.
     pub(super) fn lay_over(&self, at: u64, buf: &mut [u8], side: Side) -> Result<()> {
         let size = BLOCK_SIZE as u64;
         let blocks = at / size..(at + buf.len() as u64).div_ceil(size);
@@ -223,7 +222,7 @@ impl Plan {
             let Some(place) = place else { continue };
             let start = place.block * size;
             let (from, to) = (start.max(at), (start + size).min(at + buf.len() as u64));
-            // The bytes alone: the change has been verified.
+            // The change has been verified, so only the bytes are read.
             let side_at = if side == Side::Old { 16 } else { 16 + size };
             let change = self.header.change_at(u64::from(place.number));
             let into = &mut buf[(from - at) as usize..(to - at) as usize];
@@ -238,8 +237,7 @@ impl Plan {
         &self.index[start..end.max(start)]
     }
 
-    /// An error unless `device` is the image that the plan was made for: it may have been changed by the plan itself,
-    /// but by nothing else.
+    /// Fails unless `device` is the image that the plan was made for; only the plan itself may have changed it.
     pub fn verify_base(&self, device: &dyn Device) -> Result<()> {
         let blocks = device.len() / BLOCK_SIZE as u64;
         if blocks != self.header.image_blocks {
@@ -258,7 +256,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Writes the plan that takes this one back to an empty file.
+    /// Writes the inverse of this plan to an empty file.
     pub fn write_inverse(&self, file: &File) -> Result<()> {
         let header = self.inverse_header();
         let changes = (0..self.header.changes).map(|number| self.inverse_change(number));
@@ -274,13 +272,13 @@ impl Plan {
         PlanHeader { kind, base: result, result: base, ..self.header.clone() }
     }
 
-    /// A change of the inverse, whose last change is the first one here.
+    /// A change of the inverse, in which changes are in reverse order.
     fn inverse_change(&self, number: u64) -> Result<Change> {
         let Change { block, group, old, new } = self.change(self.header.changes - 1 - number)?;
         Ok(Change { block, group: self.header.groups + 1 - group, old: new, new: old })
     }
 
-    /// Whether the other plan takes this one back.
+    /// Whether the other plan is the inverse of this one.
     pub fn is_inverse(&self, other: &Plan) -> Result<bool> {
         let body = other.header.body;
         if other.header != (PlanHeader { body, ..self.inverse_header() }) {

@@ -1,13 +1,12 @@
-//! Plans: the changes of a repair as a file, to be looked at, carried out, and taken back.
+//! Repair plans: the changes of a repair as a file, to be reviewed, applied, and reverted.
 //!
-//! A repair runs on a view of the image ([`PlanningDevice`](crate::device::PlanningDevice)), and what it changed is
-//! written to a plan (`format/PLAN.md`). A plan can be laid over the image, which stays as it is
-//! ([`PlanView`]); it can be applied to exactly that image ([`apply`]); and it can be turned around
-//! ([`Plan::write_inverse`]), which takes back what it did.
+//! A repair runs on a view of the image ([`PlanningDevice`](crate::device::PlanningDevice)), and its changes are
+//! written to a plan (`format/SPEC.md`, section 15). A plan can be viewed over the unchanged image ([`PlanView`]),
+//! applied to exactly that image ([`apply`]), and inverted ([`Plan::write_inverse`]).
 //!
-//! Applying writes group by group, with a flush after each, as the repair itself would have done. So a power cut leaves
-//! what it could have left of the repair, and [`locate`] finds out how far a plan has come: applying it again goes on
-//! from there. Nothing is written to an image that is neither as it was before, nor on that way.
+//! Applying writes group by group, with a flush after each, as the repair itself would. So a power cut leaves a state
+//! that the repair could have left, too, and [`locate`] finds how far a plan has been applied: the next [`apply`]
+//! continues there. Nothing is written to an image in any other state.
 
 mod apply;
 mod base;

@@ -1,22 +1,22 @@
-//! Whether a repair has made an image worse.
+//! Compares an image before and after a repair.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use betr_core::check::{Code, Finding, Report, Severity};
 
-/// Why what a repair leaves is worse than what it found.
+/// Why the result of a repair is worse than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Worse {
-    /// There is no superblock any more.
+    /// There is no valid superblock any more.
     NoSuperblock,
     /// Errors of kinds that were not there before.
     NewErrors(Vec<Code>),
     /// More errors than before.
     MoreErrors {
-        /// How many there were.
+        /// Number of errors before.
         before: usize,
-        /// How many there are.
+        /// Number of errors after.
         after: usize,
     },
 }
@@ -38,9 +38,8 @@ impl fmt::Display for Worse {
 
 /// Compares the check of an image with that of its repaired view.
 ///
-/// Notes do not count. Worse is an error of a kind that was not there, or more errors; as far as the first check could
-/// see: without a superblock it sees nothing else, and the schema is looked at only where the structure below it
-/// is sound. What comes to light because a repair has cleared the way to it is not the repair's.
+/// Notes do not count. New kinds of errors, or more errors, are worse. Errors that the first check could not see do not
+/// count: without a superblock it sees nothing else, and it checks the schema only if the structure is sound.
 pub fn worse(before: &Report, after: &Report) -> Option<Worse> {
     before.superblock.as_ref()?;
     if after.superblock.is_none() {
@@ -64,7 +63,7 @@ fn is_error(finding: &Finding) -> bool {
     finding.code.severity() == Severity::Error
 }
 
-/// Whether the checker finds it in the schema, which it looks at last.
+/// Whether the finding is of the schema, which is checked last.
 fn of_schema(finding: &Finding) -> bool {
     finding.code.name().starts_with('F')
 }
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
     use betr_core::error::Place;
 
-    /// What a check says of an image with a superblock.
+    /// The report of a check of an image with a superblock.
     fn report(codes: &[Code]) -> Report {
         let device: std::sync::Arc<dyn betr_core::device::Device> =
             std::sync::Arc::new(betr_core::device::MemoryDevice::from(sound()));
@@ -111,7 +110,7 @@ mod tests {
             ),
             (&[SlotInvalid, BlockLost], &[HeadInvalid], Some(Worse::NewErrors(vec![HeadInvalid]))),
             (&[LinksWrong], &[SumsWrong], Some(Worse::NewErrors(vec![SumsWrong]))),
-            // The schema was not looked at before.
+            // The schema was not checked before.
             (&[HeadInvalid], &[LinksWrong, SumsWrong], None),
         ];
         for (before, after, expected) in cases {

@@ -1,4 +1,4 @@
-//! An image as a plan will leave it; only to be read.
+//! A read-only view of an image after a plan.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::file::Side;
 use betr_core::device::{Device, checked_end};
 use betr_core::error::{Error, Result};
 
-/// A device below, and a plan laid over it.
+/// A base device, with a plan laid over it.
 pub struct PlanView {
     base: Arc<dyn Device>,
     plan: Plan,

@@ -1,4 +1,4 @@
-//! Plans are written from their beginning to their end; the header, which hashes the rest, comes last.
+//! Writes plans from beginning to end; the header, which hashes the rest, comes last.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,11 +15,11 @@ use betr_core::format::limits::{PLAN_CHANGES_MAX, PLAN_TEXT_MAX};
 use betr_core::format::{Birth, CHANGE_BYTES, Change, PlanHeader, PlanKind};
 use betr_core::ids::*;
 
-/// So many changes are written at once.
+/// 64 changes are written at once.
 const AT_ONCE: usize = 64;
 
-/// Writes what was changed on `view` to an empty file; `corrects` says whether there were errors before. Returns
-/// whether there is anything: otherwise nothing is written.
+/// Writes the changes of `view` to an empty file; `corrects` says whether there were errors before. Returns false, and
+/// writes nothing, if there are no changes.
 pub fn write_repair(
     view: &PlanningDevice,
     corrects: bool,
@@ -52,7 +52,7 @@ pub fn write_repair(
     Ok(true)
 }
 
-/// The changes that change something; groups without any do not count.
+/// The effective changes; groups without any are not numbered.
 fn numbered(view: &PlanningDevice) -> impl Iterator<Item = Result<Change>> {
     let (mut group, mut last) = (0, 0);
     let failed = |source| Error::Io { op: "plan what was written", place: Place::Image, source };
@@ -70,7 +70,7 @@ fn count(view: &PlanningDevice) -> Result<(u32, u64)> {
     numbered(view).try_fold((0, 0), |(_, changes), change| Ok((change?.group, changes + 1)))
 }
 
-/// Writes a plan to an empty file. Length of the explanation and hash of the body need not be in the header yet.
+/// Writes a plan to an empty file. `header` need not have the length of the explanation and the hash of the body.
 pub(super) fn write(
     file: &File,
     header: PlanHeader,

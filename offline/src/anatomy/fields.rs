@@ -8,15 +8,15 @@ use betr_core::format::Trace;
 /// A field of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name behind those of the groups that it stands in, as in errors: `child 3, pivot`.
+    /// Its name, after the names of its groups, as in errors: `child 3, pivot`.
     pub name: String,
-    /// Its bytes within the structure.
+    /// Its byte range in the structure.
     pub bytes: Range<usize>,
-    /// What it holds, as text that is safe to print.
+    /// Its value, as text that is safe to print.
     pub value: String,
 }
 
-/// Collects the fields that a decoder reads.
+/// Collects the fields of a decoder.
 #[derive(Default)]
 pub(super) struct Collector {
     groups: Vec<String>,

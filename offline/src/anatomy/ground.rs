@@ -1,4 +1,4 @@
-//! What every block of an image is used for, as far as that can be told: of a damaged image, too.
+//! The purpose of every block of an image, as far as it can be determined; also for damaged images.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,19 +15,19 @@ use betr_core::log::scan;
 use betr_core::space::{Bitmap, DeadPages, Layout, Space};
 use betr_core::table::{Table, read_page};
 
-/// Each block may be claimed so often, on the average.
+/// 8: the average number of claims of a block before further claims are ignored.
 const CLAIMS_MAX: u64 = 8;
 
-/// What some blocks are used for.
+/// The purpose of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Nothing of betr's: what comes before the identity block.
+    /// The boot area before the identity block, not used by betr.
     Boot,
-    /// The identity block, and what is kept free around it.
+    /// The identity block, and the reserved area around it.
     Identity,
     /// Superblock slots.
     Ring,
-    /// Kept free between fixed regions.
+    /// Reserved, between fixed regions.
     Reserved,
     /// The log.
     Log,
@@ -39,49 +39,50 @@ pub enum Purpose {
     Node(NodeId, Entry),
     /// A run of messages of a node.
     Run(NodeId, RunSeq),
-    /// A map of an image that lies scattered.
+    /// A map of a scattered extent.
     ScatterMap,
     /// A page of snapshots: level and index.
     Holds(u8, u64),
     /// A page of a dead list.
     DeadList,
-    /// What only snapshots use: what it was of, and the epochs that wrote it and that no longer used it.
+    /// Used only by snapshots: the dead record, with owner, birth and epoch of death.
     Kept(Dead),
-    /// What a log group has bound values to, and nothing else uses any more.
+    /// Bound by a log group, and not used otherwise.
     Bound(u64),
-    /// In use, says the space map; nothing that was found says what for.
+    /// In use by the space map, without a known owner.
     Unknown,
     /// Free.
     Free,
 }
 
-/// Blocks in a row of one purpose.
+/// Consecutive blocks of one purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
     /// The first block.
     pub start: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u64,
-    /// What for.
+    /// Their purpose.
     pub purpose: Purpose,
 }
 
-/// What every block is used for.
+/// The purposes of all blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ground {
-    /// In the order of blocks, without gaps, up to the end of the image. Where a damaged image says several things of a
-    /// block, the first that was found counts.
+    /// In block order, without gaps, up to the end of the image. If a damaged image states several purposes of a block,
+    /// the first found counts.
     pub areas: Vec<Area>,
-    /// What could not be read, so that more may be in use than is known.
+    /// Read errors, because of which more blocks may be in use than known.
     pub damage: Vec<String>,
-    /// Nodes and runs that have no blocks in common with anything else.
+    /// Nodes and runs that share no blocks.
     owners: HashSet<(NodeId, Option<RunSeq>)>,
 }
 
 impl Ground {
-    /// Looks at all that says what is used for what: table, heads of internal nodes, snapshots, log and space map.
+    /// Reads everything that states purposes: table, heads of internal nodes, snapshots, log and space map.
     ///
-    /// Of a snapshot `live` is the superblock of the volume: what the snapshot does not use is what it is there.
+    /// For a snapshot, `live` is the superblock of the volume: blocks that the snapshot does not use have their purpose
+    /// there.
     pub fn of(disk: &Disk, superblock: &Superblock, live: Option<&Superblock>) -> Ground {
         let mut survey = Survey::new(disk, live.unwrap_or(superblock));
         for superblock in [Some(superblock), live].into_iter().flatten() {
@@ -90,8 +91,8 @@ impl Ground {
         survey.end(live.unwrap_or(superblock))
     }
 
-    /// What one block is used for, if it is in the image; and what could not be read of that which says so. Table, heads
-    /// of internal nodes, snapshots, log and space map are each read only where those before say nothing of the block.
+    /// The purpose of one block, if it is in the image, and the read errors on the way. Table, heads of internal nodes,
+    /// snapshots, log and space map are read in this order, until the purpose is known.
     pub fn of_block(
         disk: &Disk,
         superblock: &Superblock,
@@ -112,24 +113,24 @@ impl Ground {
         (survey.areas.into_iter().find(is_there), survey.damage)
     }
 
-    /// Whether a node has its blocks for itself.
+    /// Whether a node shares none of its blocks.
     pub fn owns_node(&self, id: NodeId) -> bool {
         self.owners.contains(&(id, None))
     }
 
-    /// Whether a run of a node has its blocks for itself.
+    /// Whether a run of a node shares none of its blocks.
     pub fn owns_run(&self, id: NodeId, seq: RunSeq) -> bool {
         self.owners.contains(&(id, Some(seq)))
     }
 
-    /// What a block is used for; nothing past the end.
+    /// The area of a block; `None` past the end.
     pub fn at(&self, block: u64) -> Option<&Area> {
         let at = self.areas.partition_point(|area| area.start + area.blocks <= block);
         self.areas.get(at)
     }
 }
 
-/// What nothing owns is free, or in use for something unknown.
+/// Adds areas for blocks without an owner: free, or unknown.
 fn rest(start: u64, count: u64, used: Option<&Bitmap>, areas: &mut Vec<Area>) {
     let mut at = start;
     while at < start + count {
@@ -148,7 +149,7 @@ struct Survey<'d> {
     areas: Vec<Area>,
     damage: Vec<String>,
     owners: HashSet<(NodeId, Option<RunSeq>)>,
-    /// How many blocks were claimed so far.
+    /// Number of blocks claimed so far.
     claimed: u64,
 }
 
@@ -168,7 +169,7 @@ impl<'d> Survey<'d> {
         block < self.known.len() && self.known.get(block)
     }
 
-    /// Looks at what says what blocks are used for, as long as nothing is known of the one that is wanted.
+    /// Reads what states purposes, until the wanted block is known.
     fn look(&mut self, superblock: &Superblock, wanted: Option<u64>) {
         let is_enough = |survey: &Self| wanted.is_some_and(|block| survey.knows(block));
         self.fixed(superblock);
@@ -184,7 +185,7 @@ impl<'d> Survey<'d> {
         if is_enough(self) {
             return;
         }
-        // What is another's as well is not read: the work is in proportion to the image, whatever that says.
+        // A head that shares blocks is not read, so the work is proportional to the image, even if that is corrupt.
         for (id, entry) in entries.iter().filter(|(_, entry)| entry.height > Height(0)) {
             if self.owners.contains(&(*id, None)) {
                 self.runs(*id, entry);
@@ -207,7 +208,7 @@ impl<'d> Survey<'d> {
         }
     }
 
-    /// What is left is in use or free, as the space map says.
+    /// Adds the remaining blocks as in use or free, by the space map.
     fn end(self, superblock: &Superblock) -> Ground {
         let Survey { disk, known, mut areas, mut damage, owners, .. } = self;
         let space = Space::load(disk, superblock);
@@ -222,10 +223,10 @@ impl<'d> Survey<'d> {
         Ground { areas, damage, owners }
     }
 
-    /// Blocks have a purpose, as far as they are in the image and have no other. Returns whether that is so for all.
+    /// Claims blocks that lie in the image and have no purpose yet. Returns whether all could be claimed.
     fn add(&mut self, start: u64, count: u64, purpose: impl Fn() -> Purpose) -> bool {
         let mut all = start.saturating_add(count) <= self.known.len();
-        // Blocks may be claimed again and again; whoever comes after too many claims gets none.
+        // Corrupt structures may claim the same blocks repeatedly; further claims are ignored.
         self.claimed = self.claimed.saturating_add(count);
         if self.claimed > CLAIMS_MAX.saturating_mul(self.known.len()) {
             return false;
@@ -246,7 +247,7 @@ impl<'d> Survey<'d> {
         all
     }
 
-    /// An extent has a purpose; if it is scattered, with its maps. Returns whether all of it is its own.
+    /// Claims an extent, with its maps if it is scattered. Returns whether all of it could be claimed.
     fn take(&mut self, extent: Extent, purpose: impl Fn() -> Purpose) -> bool {
         let rows = match self.disk.blocks_of(extent) {
             Ok(rows) => rows,
@@ -256,7 +257,7 @@ impl<'d> Survey<'d> {
             }
         };
         let mut is_own = true;
-        // Rows of a scattered image are those of its maps first, then its own.
+        // The blocks of maps come first, then those of the data.
         let own = u64::from(extent.blocks);
         let all: u64 = rows.iter().map(|row| u64::from(row.blocks)).sum();
         let mut maps = all.saturating_sub(own);
@@ -288,7 +289,7 @@ impl<'d> Survey<'d> {
         self.add(0, layout.log_start.0, || Purpose::Reserved);
     }
 
-    /// The pages of the table; returns all entries.
+    /// Claims the pages of the table; returns all entries.
     fn table(&mut self, superblock: &Superblock) -> Vec<(NodeId, Entry)> {
         let root = superblock.table;
         let mut entries = Vec::new();
@@ -327,7 +328,7 @@ impl<'d> Survey<'d> {
         entries
     }
 
-    /// Pages of snapshots and of dead lists, and what is on these.
+    /// Claims the pages of snapshots and of dead lists, and the extents of dead records.
     fn holds(&mut self, superblock: &Superblock) {
         let volume = superblock.birth.volume;
         let mut lists = vec![superblock.holds.dead];
@@ -347,7 +348,7 @@ impl<'d> Survey<'d> {
         for list in lists {
             let mut pages = DeadPages::new(self.disk, volume, list);
             while let Some(place) = pages.next_place() {
-                // A page that something else has as well is not read: this ends every list that leads into another.
+                // A page that is claimed already is not read: this ends lists that share pages.
                 if !self.add(place.block.0, 1, || Purpose::DeadList) {
                     break;
                 }
@@ -380,7 +381,7 @@ impl<'d> Survey<'d> {
     }
 }
 
-/// The keys that a node, or the part of a node that a byte is in, is there for. Nothing if it holds none.
+/// The keys of a node, or of the part of a node that contains a byte; `None` for other places.
 pub fn keys_at(
     disk: &Disk,
     superblock: &Superblock,
@@ -413,7 +414,7 @@ pub fn keys_at(
     Ok(Some((entry.tree, slice.unwrap_or(head.bounds))))
 }
 
-/// The keys of the basement that a byte of a leaf is in; blocks of files are behind all of them.
+/// The keys of the basement that contains a byte of a leaf. File blocks lie behind all basements.
 fn leaf_keys(head: &LeafHead, start: u64, byte: Option<u64>) -> Bounds {
     let offset = byte.and_then(|byte| byte.checked_sub(start));
     let inside = |basement: BasementRef<'_>| {
@@ -436,7 +437,7 @@ fn leaf_keys(head: &LeafHead, start: u64, byte: Option<u64>) -> Bounds {
     }
 }
 
-/// The keys of the child whose slice a byte of a run is in.
+/// The keys of the child whose slice contains a byte of a run.
 fn slice_keys(head: &InternalHead, seq: RunSeq, byte: u64) -> Option<Bounds> {
     let run = head.runs.iter().find(|run| run.seq == seq)?;
     let offset = byte.checked_sub(run.extent.start.byte())?;

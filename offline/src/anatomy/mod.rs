@@ -1,8 +1,7 @@
-//! What a sound image is made of: every structure that the newest superblock leads to, where its bytes are, how
-//! they are verified, and where their hash is said again.
+//! The structures of a sound image: everything reachable from the newest superblock, with its place, its verification,
+//! and the places where its hash is repeated.
 //!
-//! Whoever looks at bytes asks here what they are; whoever damages them on purpose (`betr_lab::damage`) asks which
-//! hashes speak of them. Names are addresses:
+//! Tools use it to identify bytes, and [`crate::damage`] to find the hashes of damaged bytes. Names are addresses:
 //!
 //! ```text
 //! identity                          the identity block
@@ -14,14 +13,14 @@
 //! dead:BLOCK                        a page of a dead list
 //! n:ID                              the head of a node
 //! n:ID/basement:B                   a key section of a leaf
-//! n:ID/basement:B/chunk:C           values of it that have one hash
+//! n:ID/basement:B/chunk:C           values of it that share one hash
 //! n:ID/basement:B/value:E           one of them
 //! n:ID/run:R                        the header of a run
 //! n:ID/run:R/slice:S                messages for one child
 //! n:ID/run:R/slice:S/value:M        the value or the update of one of them
 //! n:ID/run:R/ranges                 range messages
 //! …/padding                         what is zero up to the end of the blocks
-//! scatter:BLOCK                     a map of an image that lies scattered
+//! scatter:BLOCK                     a map of a scattered extent
 //! s:NAME/table:LEVEL/INDEX          a page of the table of a snapshot, which neither the live volume nor a younger one has
 //! s:NAME/n:ID/…                     a node of it, alike
 //! log:GROUP                         a log group
@@ -49,12 +48,12 @@ use betr_core::ids::NodeId;
 #[derive(Clone, Debug)]
 pub struct Anatomy {
     parts: Vec<Part>,
-    /// The pages of the space map that count, in their order.
+    /// The valid slots of the space map, in page order.
     map: Vec<usize>,
 }
 
 impl Anatomy {
-    /// Takes a sound image apart. Memory is proportional to the number of its structures.
+    /// Lists the structures of a sound image. Memory is proportional to their number.
     pub fn of(device: &Arc<dyn Device>) -> Result<Anatomy> {
         walk::walk(&Disk::new(device.clone()))
     }
@@ -64,17 +63,17 @@ impl Anatomy {
         walk::node(disk, id, entry)
     }
 
-    /// All of them; what a structure hangs from stands before it.
+    /// All structures; each comes after the one that refers to it.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// The pages of the space map that count, in their order.
+    /// The valid slots of the space map, in page order.
     pub fn map(&self) -> impl Iterator<Item = &Part> {
         self.map.iter().map(|page| &self.parts[*page])
     }
 
-    /// The structure of this name.
+    /// The structure of a name.
     pub fn find(&self, name: &str) -> Result<&Part> {
         let found = self.parts.iter().find(|part| part.name == name);
         found.ok_or_else(|| Error::Input(format!("there is no structure '{name}'")))

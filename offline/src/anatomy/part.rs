@@ -1,4 +1,4 @@
-//! One structure: where it is, how to read it, and what verifies it.
+//! One structure: its place, its decoder, and its verification.
 
 use bytes::Bytes;
 
@@ -13,20 +13,19 @@ use betr_core::ids::*;
 pub struct Part {
     /// Its address.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// The rows of bytes that it consists of: addresses and lengths. More than one list where it has copies, which
-    /// say the same but for their own place.
+    /// Its byte ranges, as addresses and lengths; one list for each copy. Copies differ only in their own place.
     pub copies: Vec<Vec<(u64, usize)>>,
-    /// What verifies its bytes.
+    /// How its bytes are verified.
     pub seals: Seals,
-    /// Who says its hash again.
+    /// The structures that repeat its hash.
     pub above: Vec<Above>,
-    /// Of a value, or of an update, the key that it is for.
+    /// For a value or an update, its key.
     pub key: Option<(TreeId, Key)>,
 }
 
-/// What a structure is, and what its decoder must know.
+/// The kind of a structure, with the parameters of its decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -51,35 +50,35 @@ pub enum Kind {
     Padding,
 }
 
-/// What verifies a structure's bytes.
+/// How the bytes of a structure are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seals {
-    /// A seal at its beginning.
+    /// By a seal at the start.
     Own,
-    /// A hash over all of its bytes, which stands above.
+    /// By a hash over all bytes, in the structure above.
     Above,
-    /// Nothing of its own: its bytes are those of what is above, or must be zero.
+    /// Not separately: the bytes are part of the structure above, or must be zero.
     Nothing,
 }
 
-/// How a structure is known to the one above it.
+/// How a structure is referred to by the one above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Above {
-    /// That one says its hash, at this offset.
+    /// By its hash, at this offset.
     Hash {
-        /// Its place among all.
+        /// The index of the structure above.
         part: usize,
         /// The offset of the hash.
         at: usize,
     },
-    /// Its bytes are some of that one's.
+    /// Its bytes are part of the structure above.
     Bytes {
-        /// Its place among all.
+        /// The index of the structure above.
         part: usize,
     },
-    /// That one says a hash over the hashes of all pages of the space map, at this offset.
+    /// By the hash over the hashes of all pages of the space map, at this offset.
     Map {
-        /// Its place among all.
+        /// The index of the structure above.
         part: usize,
         /// The offset of the hash.
         at: usize,
@@ -112,7 +111,7 @@ impl Kind {
         }
     }
 
-    /// Has the decoder read the structure.
+    /// Decodes the structure with a trace.
     fn decode(self, bytes: &Bytes, trace: &mut dyn Trace) -> std::result::Result<(), FormatError> {
         let trace = Some(trace);
         match self {
@@ -153,13 +152,13 @@ impl Part {
         self.len() == 0
     }
 
-    /// Whether one of its copies has a byte.
+    /// Whether one of its copies contains a byte.
     pub fn contains(&self, byte: u64) -> bool {
         let mut rows = self.copies.iter().flatten();
         rows.any(|(at, len)| (*at..at.saturating_add(*len as u64)).contains(&byte))
     }
 
-    /// Where its first byte is.
+    /// The address of its first byte.
     pub fn byte(&self) -> u64 {
         self.copies.first().and_then(|rows| rows.first()).map_or(0, |(at, _)| *at)
     }
@@ -184,7 +183,7 @@ impl Part {
         Ok(())
     }
 
-    /// Its fields, in the order of their bytes; an error if it does not decode.
+    /// Its fields, in byte order; fails if it does not decode.
     pub fn fields(&self, disk: &Disk) -> Result<Vec<Field>> {
         let bytes = Bytes::from(self.read(disk, 0)?);
         let mut collector = Collector::default();

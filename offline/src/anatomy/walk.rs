@@ -1,4 +1,4 @@
-//! The way from the identity block down to every structure.
+//! Walks from the identity block down to every structure.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use betr_core::space::map::choose_slot;
 use betr_core::table::read_page;
 use betr_core::volume::{Ring, read_identity};
 
-/// Takes the image on `disk` apart.
+/// Lists the structures of the image on `disk`.
 pub(super) fn walk(disk: &Disk) -> Result<Anatomy> {
     let identity = read_identity(disk)?;
     let ring = Ring::read(disk, &identity)?;
@@ -38,7 +38,8 @@ pub(super) fn walk(disk: &Disk) -> Result<Anatomy> {
     Ok(Anatomy { parts: walker.parts, map })
 }
 
-/// Takes one node apart, with its runs. What is above it is not looked at: the first part of all stands for it.
+/// Lists the structures of one node and its runs. The structure above it is not read; the first part of all stands for
+/// it.
 pub(super) fn node(disk: &Disk, id: NodeId, entry: &Entry) -> Result<Vec<Part>> {
     let mut walker = Walker { disk, parts: Vec::new() };
     let Entry { extent, head_bytes, height, .. } = *entry;
@@ -53,15 +54,15 @@ struct Walker<'d> {
     parts: Vec<Part>,
 }
 
-/// Where a table begins.
+/// The root of a table.
 struct Rooted {
-    /// What stands before the names of what it alone has.
+    /// The name prefix of structures that only this table has.
     prefix: String,
     root: TableRoot,
     above: Above,
 }
 
-/// A page that is to be looked at, of the first table that leads to it.
+/// A page to be visited, for the first table that refers to it.
 struct Waiting {
     rank: usize,
     index: u64,
@@ -69,7 +70,7 @@ struct Waiting {
     above: Above,
 }
 
-/// What is to be found at a place, and how it is known there.
+/// A node to be visited, and its reference.
 struct Found<'n> {
     /// Its name.
     name: &'n str,
@@ -92,17 +93,17 @@ impl Walker<'_> {
         self.parts.len() - 1
     }
 
-    /// A structure with a seal of its own.
+    /// Adds a structure with its own seal.
     fn sealed(&mut self, name: &str, kind: Kind, at: u64, len: usize, above: Vec<Above>) -> usize {
         self.add(name.into(), kind, vec![vec![(at, len)]], Seals::Own, above)
     }
 
-    /// A structure whose hash is offset `hash` of the one above.
+    /// Adds a structure whose hash is at offset `hash` of the one above.
     fn hashed(&mut self, name: String, kind: Kind, at: u64, len: usize, above: Above) -> usize {
         self.add(name, kind, vec![vec![(at, len)]], Seals::Above, vec![above])
     }
 
-    /// A value, whose bytes are some of those of the structure above.
+    /// Adds a value, which is part of the structure above.
     fn value(
         &mut self,
         name: String,
@@ -116,7 +117,7 @@ impl Walker<'_> {
         self.parts[value].key = Some(key);
     }
 
-    /// Zeros up to the end of some blocks, if there are any.
+    /// Adds the zeros up to the end of the blocks, if there are any.
     fn padding(&mut self, name: &str, at: u64, end: u64) {
         if at < end {
             let rows = vec![vec![(at, (end - at) as usize)]];
@@ -125,13 +126,13 @@ impl Walker<'_> {
         }
     }
 
-    /// Where the fields of a structure are.
+    /// The offsets of the fields of a structure, by name.
     fn offsets(&self, part: usize) -> Result<HashMap<String, usize>> {
         let fields = self.parts[part].fields(self.disk)?;
         Ok(fields.into_iter().map(|field| (field.name, field.bytes.start)).collect())
     }
 
-    /// Both slots of each page of the space map. Returns those that count.
+    /// Adds both slots of each page of the space map. Returns the valid ones.
     fn map(&mut self, superblock: &Superblock, part: usize) -> Result<Vec<usize>> {
         let at = self.offsets(part)?["map hash"];
         let mut current = Vec::new();
@@ -153,8 +154,8 @@ impl Walker<'_> {
         Ok(current)
     }
 
-    /// Where the tables of the live volume and of all snapshots begin, the youngest first; and the pages that say so of snapshots, with
-    /// those of all dead lists.
+    /// Adds the pages of snapshots and of dead lists. Returns the roots of the tables of the live volume and of all
+    /// snapshots, the youngest first.
     fn holds(&mut self, superblock: &Superblock, part: usize) -> Result<Vec<Rooted>> {
         let offsets = self.offsets(part)?;
         let hash = |name: String| Above::Hash { part, at: offsets[&name] };
@@ -219,9 +220,9 @@ impl Walker<'_> {
             .collect())
     }
 
-    /// The pages of some tables, and the nodes that they name: each once, with all that says its hash.
+    /// Adds the pages of tables and their nodes: each once, with all structures that repeat its hash.
     fn tables(&mut self, volume: VolumeId, tables: Vec<Rooted>) -> Result<()> {
-        // Level by level, so that whatever says a hash comes before what it is of.
+        // Level by level, so that a structure comes after all that repeat its hash.
         let mut levels: Vec<Vec<Waiting>> = Vec::new();
         for (rank, Rooted { root, above, .. }) in tables.iter().enumerate() {
             let level = root.levels as usize - 1;
@@ -284,7 +285,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// The maps of an image that lies scattered; `above` says the hash of the first.
+    /// Adds the maps of a scattered extent; `above` has the hash of the first.
     fn maps(&mut self, extent: Extent, above: Option<Above>) -> Result<()> {
         let Some((first, _)) = extent.start.map() else { return Ok(()) };
         let (mut above, mut next) = (above, Some(first));
@@ -349,7 +350,7 @@ impl Walker<'_> {
                 self.value(name, kind, (at, entry.bytes as usize), *chunk, key);
             }
         }
-        // Blocks of files are aligned: zeros may stand before the first.
+        // File blocks are aligned, so zeros may precede the first.
         if has_blocks {
             let from = start + u64::from(head.parts_end(node.head_bytes));
             let to = from.next_multiple_of(BLOCK_SIZE as u64);
@@ -388,7 +389,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Messages for one child, in a run that begins at `start`.
+    /// Adds the messages for one child, in a run that starts at `start`.
     fn slice(
         &mut self,
         name: &str,
@@ -417,7 +418,7 @@ impl Walker<'_> {
         .map_err(|error| corrupt(at, error))
     }
 
-    /// The groups that continue the superblock, and what they bind values in.
+    /// Adds the groups that continue the superblock, and the extents that they bind.
     fn log(&mut self, superblock: &Superblock) -> Result<()> {
         let region = Region::of(superblock);
         let mut reader = LogReader::new(self.disk, superblock);
@@ -468,12 +469,12 @@ impl Walker<'_> {
     }
 }
 
-/// A hash that a part says, if it has such a field.
+/// The hash of a name in a part, if it has such a field.
 fn hash_of(offsets: &HashMap<String, usize>, part: usize, name: &str) -> Option<Above> {
     offsets.get(name).map(|at| Above::Hash { part, at: *at })
 }
 
-/// How the value of a key reads.
+/// The kind of the value of a key.
 fn value_kind(tree: TreeId, key: &[u8]) -> Kind {
     let inode =
         tree == TreeId::Metadata && MetaKey::decode(key).is_some_and(|key| key.xattr.is_none());

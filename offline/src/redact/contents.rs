@@ -1,4 +1,4 @@
-//! Which bytes of a value are contents, and zeros in their place.
+//! Identifies contents in values, and replaces them by zeros.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use betr_core::volume::Content;
 /// Which values are contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// Those of the data index, and of extended attributes.
+    /// Values of the data index, and of extended attributes.
     OfFiles,
-    /// All of them.
+    /// All values.
     All,
 }
 
 impl Contents {
-    /// In a volume of files, or of keys.
+    /// For a volume of files, or of keys.
     pub(super) fn of(content: Content) -> Contents {
         match content {
             Content::Files => Contents::OfFiles,
@@ -25,17 +25,17 @@ impl Contents {
         }
     }
 
-    /// Whether no value of a tree is metadata.
+    /// Whether all values of a tree are contents.
     pub(super) fn has_all(self, tree: TreeId) -> bool {
         self == Contents::All || tree == TreeId::Data
     }
 
-    /// Whether a value of this key describes a file.
+    /// Whether the value of this key describes a file.
     fn is_metadata(self, tree: TreeId, key: &[u8]) -> bool {
         !self.has_all(tree) && MetaKey::decode(key).is_some_and(|key| key.xattr.is_none())
     }
 
-    /// Puts zeros in place of contents into a value, or an update that was verified. Returns how many bytes they had.
+    /// Replaces contents in a value or a verified update by zeros. Returns their number of bytes.
     pub(super) fn blank(self, tree: TreeId, key: &[u8], kind: Kind, value: &mut [u8]) -> u64 {
         let is_metadata = self.is_metadata(tree, key);
         match kind {
@@ -60,20 +60,20 @@ impl Contents {
     }
 }
 
-/// Where the fields of some names are, in the order in which a decoder reads them.
+/// The byte ranges of fields with certain names, in decoding order.
 pub(super) struct Spans {
     wanted: &'static [&'static str],
-    /// Name and bytes of each.
+    /// Name and byte range of each.
     pub found: Vec<(&'static str, Range<usize>)>,
 }
 
 impl Spans {
-    /// None yet, of fields with these names.
+    /// An empty collector for fields with these names.
     pub(super) fn of(wanted: &'static [&'static str]) -> Spans {
         Spans { wanted, found: Vec::new() }
     }
 
-    /// Those of one name.
+    /// The ranges of one name.
     pub(super) fn named(&self, name: &'static str) -> impl Iterator<Item = Range<usize>> + '_ {
         self.found.iter().filter(move |(found, _)| *found == name).map(|(_, bytes)| bytes.clone())
     }

@@ -1,7 +1,7 @@
-//! The copy: what is written where, and what became of the seals of structures.
+//! The copy: writes structures, and tracks their new hashes.
 //!
-//! Each block belongs to the first structure that has something in it which verifies. What does not verify has no blocks: they
-//! are free for a structure that does.
+//! Each block belongs to the first structure with a verified part in it. Parts that do not verify own no blocks, which
+//! stay free for structures that do.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,41 +17,41 @@ use betr_core::ids::*;
 use betr_core::space::Bitmap;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-/// Each block may be read so often, on the average: so work is in proportion to the image, whatever that says.
+/// 16: the average number of reads of a block, so that the work is proportional to the image, even if that is corrupt.
 const READS_MAX: u64 = 16;
 /// 1 MiB is copied with one read: it bounds the memory for a copy.
 const AT_ONCE: usize = 1 << 20;
 
-/// What became of the hash in a seal.
+/// The hash of a seal before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resealed {
-    /// That of the original.
+    /// The hash in the original.
     pub old: Hash,
-    /// That of the copy.
+    /// The hash in the copy.
     pub new: Hash,
 }
 
 impl Resealed {
-    /// What is to stand above, where `said` stood.
+    /// The new hash for a reference that was `said`.
     pub(super) fn instead_of(resealed: Option<Resealed>, said: Hash) -> Hash {
         resealed.filter(|resealed| resealed.old == said).map_or(said, |resealed| resealed.new)
     }
 }
 
-/// Blocks in a row, and which of them a structure has for itself.
+/// The blocks of an extent, and which of them the structure owns.
 pub(super) struct Claim {
-    /// The first.
+    /// The first block.
     start: u64,
-    /// Those that it has; nothing if it has all, as what is at fixed places does.
+    /// The owned blocks; `None` if it owns all, as structures at fixed places do.
     mine: Option<Bitmap>,
-    /// What does not verify: addresses and lengths.
+    /// Parts that do not verify: addresses and lengths.
     unverified: Vec<(u64, u64)>,
-    /// Whether it gets no more.
+    /// Whether it takes no more blocks.
     is_closed: bool,
 }
 
 impl Claim {
-    /// No blocks yet of an extent, of which the structure takes at most the first `bytes` bytes.
+    /// A claim without blocks yet, of the first `bytes` bytes of an extent.
     fn of(extent: Extent, bytes: u64) -> Claim {
         let blocks = bytes.min(extent.bytes()).div_ceil(BLOCK);
         Claim {
@@ -62,30 +62,30 @@ impl Claim {
         }
     }
 
-    /// How many bytes the blocks have that it may get.
+    /// Bytes of the blocks that it may own.
     pub(super) fn bytes(&self) -> u64 {
         self.mine.as_ref().map_or(0, |mine| mine.len() * BLOCK)
     }
 
-    /// All blocks: those at fixed places are nothing else's.
+    /// A claim of all blocks, for structures at fixed places.
     pub(super) fn whole() -> Claim {
         Claim { start: 0, mine: None, unverified: Vec::new(), is_closed: false }
     }
 }
 
-/// A copy that is being made.
+/// A copy in progress.
 pub(super) struct Copy<'c> {
     pub disk: Disk,
     out: Arc<dyn Device>,
-    /// Blocks that belong to something, or are at fixed places.
+    /// Blocks with an owner, or at fixed places.
     pub taken: Bitmap,
-    /// Blocks with something in them that does not verify.
+    /// Blocks with parts that do not verify.
     pub suspect: Bitmap,
-    /// Bytes that may have been read.
+    /// Bytes read so far.
     read: u64,
-    /// By their addresses: structures with seals that were looked at. Nothing if they do not verify.
+    /// Visited structures with seals, by address; `None` if they do not verify.
     pub sealed: HashMap<u64, Option<Resealed>>,
-    /// By their addresses: runs that another head may lead to as well, and what became of the hashes of their slices.
+    /// Runs that several heads may share, by address, with the new hashes of their slices.
     pub runs: HashMap<u64, (Claim, HashMap<u64, Hash>)>,
     /// Whether there are snapshots, so that heads may share runs.
     pub has_holds: bool,
@@ -125,20 +125,20 @@ impl<'c> Copy<'c> {
         }
     }
 
-    /// Begins with a structure that takes `bytes` bytes of an extent. `None` if the extent's map does not verify, or the limit of
-    /// reads is reached.
+    /// Starts a structure that takes `bytes` bytes of an extent. `None` if the extent's map does not verify, or if the
+    /// limit of reads is reached.
     pub(super) fn claim(&mut self, extent: Extent, bytes: u64) -> Option<Claim> {
         let is_there = self.disk.blocks_of(extent).is_ok() && self.may_read(bytes);
         self.is_whole &= is_there;
         is_there.then(|| Claim::of(extent, bytes))
     }
 
-    /// Ends a structure: what does not verify of it is copied after all, or may belong to others.
+    /// Ends a structure: its parts that do not verify are copied or given up.
     pub(super) fn finish(&mut self, mut claim: Claim) -> Result<()> {
         self.close(&mut claim)
     }
 
-    /// The same, of a structure that may get more of the blocks that it has.
+    /// As [`Copy::finish`], for a structure that may write more into blocks that it owns.
     pub(super) fn close(&mut self, claim: &mut Claim) -> Result<()> {
         claim.is_closed = true;
         for (at, len) in std::mem::take(&mut claim.unverified) {
@@ -150,7 +150,7 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// Something that does not verify is there.
+    /// Marks blocks with a part that does not verify.
     pub(super) fn suspect(&mut self, at: u64, len: u64) {
         let at_most = len.min(self.taken.len().saturating_mul(BLOCK)) as usize;
         let places = self.disk.places(at, at_most).unwrap_or_default();
@@ -161,13 +161,14 @@ impl<'c> Copy<'c> {
         }
     }
 
-    /// Counts `bytes` bytes as read; whether that is within the limit of reads.
+    /// Counts `bytes` bytes as read; returns whether that is within the limit of reads.
     pub(super) fn may_read(&mut self, bytes: u64) -> bool {
         self.read = self.read.saturating_add(bytes);
         self.read / BLOCK <= READS_MAX.saturating_mul(self.taken.len())
     }
 
-    /// Whether a structure has a block of its own extent, which is a block of the device; it has, if that is nothing else's.
+    /// Whether a structure owns `block` of the device, which is block `own` of its extent. It takes the block if that
+    /// has no owner.
     fn owns(&mut self, claim: &mut Claim, own: u64, block: u64) -> bool {
         let Some(mine) = &mut claim.mine else { return true };
         let Some(own) = own.checked_sub(claim.start).filter(|own| *own < mine.len()) else {
@@ -180,7 +181,7 @@ impl<'c> Copy<'c> {
         mine.get(own)
     }
 
-    /// The maps of an extent that is scattered. They have no contents.
+    /// Copies the maps of a scattered extent, which have no contents.
     pub(super) fn maps(&mut self, extent: Extent) -> Result<()> {
         let mut next = extent.start.map().map(|(map, _)| map);
         while let Some(block) = next.take() {
@@ -203,12 +204,12 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// Whether something is of this volume, as far as that is known.
+    /// Whether a volume id is that of this volume, as far as known.
     pub(super) fn is_ours(&self, volume: VolumeId) -> bool {
         self.volume.is_none_or(|ours| ours == volume)
     }
 
-    /// Writes bytes to an address of the image, as far as the structure has the blocks.
+    /// Writes bytes to an address of the image, into blocks that the structure owns.
     pub(super) fn write(&mut self, claim: &mut Claim, at: u64, bytes: &[u8]) -> Result<()> {
         let Ok(places) = self.disk.places(at, bytes.len()) else { return Ok(()) };
         let (mut own, mut rest) = (at, bytes);
@@ -228,7 +229,7 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// The structure has these blocks, in which it has nothing to write.
+    /// Takes blocks for a structure without writing.
     pub(super) fn own(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
         for from in (0..len).step_by(AT_ONCE) {
             self.write(claim, at + from, &vec![0; (len - from).min(AT_ONCE as u64) as usize])?;
@@ -236,7 +237,7 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// Writes bytes to a place on the device, as far as that reaches.
+    /// Writes bytes to a place on the device, as far as it reaches.
     pub(super) fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let inside = (self.out.len().saturating_sub(at)).min(bytes.len() as u64) as usize;
         let failed =
@@ -244,8 +245,8 @@ impl<'c> Copy<'c> {
         self.out.write_at(at, &bytes[..inside]).map_err(failed)
     }
 
-    /// Something does not verify: zeros stand in its place, which do not verify either, or what is there. `hash` is what its
-    /// hash should be, if that is said elsewhere.
+    /// Handles a part that does not verify: the copy has zeros, which do not verify either, or the original bytes.
+    /// `hash` is the expected hash, if another structure states it.
     pub(super) fn unverified(
         &mut self,
         claim: &mut Claim,
@@ -261,7 +262,7 @@ impl<'c> Copy<'c> {
         }
     }
 
-    /// Copies bytes as they are, as far as the structure has the blocks.
+    /// Copies original bytes into blocks that the structure owns.
     pub(super) fn keep(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
         for from in (0..len).step_by(AT_ONCE) {
             let count = (len - from).min(AT_ONCE as u64) as usize;
@@ -272,7 +273,7 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// What has to be zero: if it is not, something else that is not zero takes its place.
+    /// Handles padding: if it is not zero, the copy has another non-zero byte.
     pub(super) fn padding(&mut self, claim: &mut Claim, at: u64, len: u64) -> Result<()> {
         if self.is_clear(at, len) {
             return Ok(());
@@ -284,7 +285,7 @@ impl<'c> Copy<'c> {
         }
     }
 
-    /// Whether bytes are zero, or cannot be read.
+    /// Whether bytes are zero or unreadable.
     pub(super) fn is_clear(&self, at: u64, len: u64) -> bool {
         (0..len).step_by(AT_ONCE).all(|from| {
             let count = (len - from).min(AT_ONCE as u64) as usize;
@@ -292,7 +293,7 @@ impl<'c> Copy<'c> {
         })
     }
 
-    /// Tells of a structure whose hash has changed.
+    /// Reports a structure whose hash has changed.
     pub(super) fn changed(&mut self, byte: u64, bytes: usize, hash: Hash) -> Result<()> {
         let original = Original { byte, bytes: bytes as u32, hash };
         (self.originals)(original).map_err(|source| Error::Io {
@@ -302,7 +303,7 @@ impl<'c> Copy<'c> {
         })
     }
 
-    /// Remembers what became of a seal, and tells of it.
+    /// Records the new hash of a seal, and reports it.
     pub(super) fn resealed(
         &mut self,
         byte: u64,
@@ -318,7 +319,7 @@ impl<'c> Copy<'c> {
         Ok(resealed)
     }
 
-    /// The kind of structure that begins at an address.
+    /// The kind of the structure at an address.
     pub(super) fn magic_at(&self, at: u64) -> Option<Magic> {
         Magic::of(&self.disk.read(at, 8).ok()?)
     }

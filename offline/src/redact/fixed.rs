@@ -1,4 +1,4 @@
-//! What stands at fixed places: identity block, superblock ring, space map, and what must be zero there.
+//! Copies fixed places: identity block, superblock ring, space map, and reserved areas.
 
 use super::copy::{Claim, Copy};
 use betr_core::check::reserved;
@@ -9,7 +9,7 @@ use betr_core::ids::*;
 use betr_core::space::{Layout, ring_of, slot_block};
 
 impl Copy<'_> {
-    /// Nothing else is at fixed places.
+    /// Marks all blocks at fixed places as taken.
     pub(super) fn take_fixed(&mut self, layout: Option<&Layout>) {
         let before_log = (BlockNr(0), reserved()[2].end / BLOCK_SIZE as u64);
         for (start, count) in layout.into_iter().flat_map(Layout::fixed).chain([before_log]) {
@@ -18,7 +18,7 @@ impl Copy<'_> {
         }
     }
 
-    /// What stands there; all else has been sealed.
+    /// Copies the fixed places, after everything below has been sealed.
     pub(super) fn fixed(
         &mut self,
         identity: Option<&Identity>,
@@ -41,8 +41,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Where superblocks are, or may be: the identity block may have another place for the second half of the ring. What
-    /// belongs to a node is no slot.
+    /// The possible places of superblocks: the identity block may state another place for the second half of the ring.
+    /// Blocks of nodes are left out.
     fn slots(&self, identity: Option<&Identity>, layout: Option<&Layout>) -> Vec<BlockNr> {
         let fixed: Vec<_> = layout.into_iter().flat_map(Layout::fixed).collect();
         let is_fixed = |slot: BlockNr| {
@@ -64,8 +64,8 @@ impl Copy<'_> {
         slots
     }
 
-    /// A block that is zero, or verifies and becomes what `copied` says, or does not verify. Then its copy does not
-    /// either: it has the magic of the original, if that has one, and is not zero.
+    /// Copies a block that is zero, verifies (by `copied`), or does not verify. In the last case the copy does not
+    /// verify either: it has the original's magic, if any, and is not zero.
     fn block(
         &mut self,
         at: u64,
@@ -89,7 +89,7 @@ impl Copy<'_> {
         }
     }
 
-    /// A superblock whose roots are those of the copy.
+    /// The copy of a superblock, with the new hashes of its roots.
     fn superblock(&mut self, at: u64, block: &[u8]) -> Result<Option<Vec<u8>>> {
         let Ok(mut superblock) = Superblock::decode(block, None) else {
             let wrong = whole_but_wrong(block).filter(|_| !self.keep_damaged);
@@ -108,7 +108,8 @@ impl Copy<'_> {
     }
 }
 
-/// What a slot becomes whose seal verifies and which breaks the rules: it was not torn, and so its copy must not be either.
+/// The copy of a slot whose seal verifies but whose fields are invalid: the slot was not torn, so the copy must not
+/// look torn.
 fn whole_but_wrong(block: &[u8]) -> Option<Vec<u8>> {
     let seal = Seal::decode(&mut Fields::new(block), Magic::Superblock).ok()?;
     let mut writer = Writer::with_capacity(BLOCK_SIZE);

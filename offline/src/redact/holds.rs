@@ -1,4 +1,5 @@
-//! Snapshots: their tables, with what these lead to; their pages, sealed afresh; and dead lists, which have no hashes of nodes.
+//! Copies snapshots: their tables and everything below; their pages, sealed again; and dead lists, which have no hashes
+//! of nodes.
 
 use super::copy::{Copy, Resealed};
 use betr_core::error::Result;
@@ -8,7 +9,7 @@ use betr_core::ids::*;
 use betr_core::space::DeadPages;
 
 impl Copy<'_> {
-    /// All that the snapshots of a superblock lead to.
+    /// Copies everything below the snapshots of a superblock.
     pub(super) fn holds(&mut self, superblock: &Superblock) -> Result<()> {
         let volume = superblock.birth.volume;
         let mut seen = std::collections::HashSet::new();
@@ -16,7 +17,7 @@ impl Copy<'_> {
         let found =
             read_pages(&disk, volume, &superblock.holds, &mut |page| seen.insert(page.block));
         let mut lists = vec![superblock.holds.dead];
-        // Those below come behind those that lead to them, and are sealed before.
+        // Lower pages come after those that refer to them, and must be sealed before.
         for found in found.into_iter().rev() {
             let at = found.pointer.block.byte();
             let Ok(mut page) = found.page else {
@@ -53,19 +54,19 @@ impl Copy<'_> {
         lists.into_iter().try_for_each(|list| self.dead_list(volume, list))
     }
 
-    /// The birth in the seal of a block that verifies.
+    /// The birth in the seal of a verified block.
     fn birth_of(&self, at: u64, superblock: &Superblock) -> Birth {
         let block = self.disk.read(at, BLOCK_SIZE).unwrap_or_default();
         Seal::birth_of(&block).unwrap_or(superblock.birth)
     }
 
-    /// The hash that a page has in the copy.
+    /// The hash of a page in the copy.
     pub(super) fn hash_of(&self, page: &PagePointer) -> Hash {
         let found = self.sealed.get(&page.block.byte()).copied().flatten();
         Resealed::instead_of(found, page.hash)
     }
 
-    /// The pages of a dead list, as they are.
+    /// Copies the pages of a dead list unchanged.
     fn dead_list(&mut self, volume: VolumeId, list: DeadList) -> Result<()> {
         let disk = self.disk.clone();
         let mut pages = DeadPages::new(&disk, volume, list);

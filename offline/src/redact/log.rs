@@ -1,5 +1,5 @@
-//! The log: every group in it that verifies, also those that no longer count; what groups of the superblock's own epoch bind;
-//! and what can be read of groups of that epoch that do not verify.
+//! Copies the log: every group that verifies, even if it is no longer valid; the extents that groups of the
+//! superblock's epoch bind; and readable records of groups of that epoch that do not verify.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -17,11 +17,11 @@ use betr_core::log::{End, Region, scan};
 use betr_core::space::Bitmap;
 use betr_core::space::Layout;
 
-/// Groups do not overlap, so honest ones fit into the region; so often as much is read to find them.
+/// 4 times the region: the most bytes read to find groups. Valid groups do not overlap, so they fit into the region.
 const READ_MAX: u64 = 4;
 
 impl Copy<'_> {
-    /// The log of a layout. Only a superblock says which groups are its own.
+    /// Copies the log of a layout. Which groups are its own is known only with a superblock.
     pub(super) fn log(&mut self, layout: &Layout, superblock: Option<&Superblock>) -> Result<()> {
         let region = Region { start: layout.log_start, units: layout.log_units };
         let mut covered = Bitmap::new(region.units);
@@ -64,7 +64,7 @@ impl Copy<'_> {
         let survey = superblock.and_then(|superblock| scan(&self.disk, superblock).ok());
         let is_lost = |end: &End| matches!(end, End::Damaged { .. } | End::Unreadable { .. });
         let lost = survey.filter(|survey| is_lost(&survey.end)).map(|survey| survey.next_unit);
-        // The header of the group that is lost may be gone, too.
+        // The header of the lost group may be damaged, too.
         if let Some(unit) = lost.filter(|unit| !covered.get(*unit % region.units)) {
             bad.insert((unit + region.units - head) % region.units);
         }
@@ -79,7 +79,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// The group that starts at a unit, if it verifies.
+    /// The group at a unit, if it verifies.
     fn group_at(
         &self,
         region: Region,
@@ -161,7 +161,7 @@ impl Copy<'_> {
         self.padding(&mut Claim::whole(), last - padding as u64, padding as u64)
     }
 
-    /// Blanks the second parts of messages, whose places are in their order.
+    /// Blanks the second parts of messages; `spans` has their ranges in order.
     fn blank_messages<'m>(
         &mut self,
         messages: impl Iterator<Item = &'m RecordMessage>,
@@ -176,8 +176,8 @@ impl Copy<'_> {
         }
     }
 
-    /// A group that does not verify, and has at most `len` bytes: its header; and where something is lost, the records in it
-    /// that can be read, which say what.
+    /// Copies a group that does not verify, of at most `len` bytes: its header, and if it is a loss, its readable
+    /// records, which show what was lost.
     fn bad_group(&mut self, region: Region, unit: u64, len: usize, is_lost: bool) -> Result<()> {
         let Ok(header) = region.read(&self.disk, unit, BLOCK_SIZE) else { return Ok(()) };
         let len = group_length(&header).map_or(len, |said| said.min(len));
@@ -196,20 +196,20 @@ impl Copy<'_> {
                     copy[piece.clone()].copy_from_slice(&part);
                     self.blank_messages(record.messages.iter(), &spans, &mut copy[piece]);
                 }
-                // These are no bytes of a record.
+                // These bytes are no record.
                 Err(error) if error.field == "operation" && part[6..8] != [0; 2] => {}
-                // Its length leads to the next one.
+                // Its length leads to the next record.
                 Err(_) => copy[piece][..4].copy_from_slice(&part[..4]),
             }
         }
-        // Contents that were zeros and are no more must not become so again.
+        // Blanked contents must not make the group verify by chance.
         if copy.len() >= GROUP_HEADER_BYTES && Group::decode(&copy.clone().into(), None).is_ok() {
             Seal::spoil(&mut copy);
         }
         self.put_rows(region, unit, &copy)
     }
 
-    /// Writes bytes to the log, around its end.
+    /// Writes bytes to the log; wraps at its end.
     fn put_rows(&self, region: Region, unit: u64, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         for (at, len) in region.rows(unit, bytes.len()) {

@@ -1,25 +1,26 @@
-//! A copy of an image without contents: every structure that verifies is sealed afresh over zeros in place of contents.
+//! Copies an image without contents: every structure that verifies is sealed again with zeros in place of contents.
 //!
-//! *Contents* are the bytes of files, the values of extended attributes, and all values of a volume of keys. Everything else
-//! is metadata and stays: names, inodes, targets of symbolic links, zone references, keys, and the shape of all structures. A
-//! value of the metadata index that is not what its key calls for counts as contents.
+//! *Contents* are the bytes of files, the values of extended attributes, and all values of a volume of keys. Everything
+//! else is metadata and stays: names, inodes, targets of symbolic links, zone references, keys, and the shape of all
+//! structures. A malformed value of the metadata index counts as contents.
 //!
-//! The copy begins as zeros, and only what is known is put into it: what nothing vouches for is not there. Lengths and places
-//! stay, so only hashes change, bottom up: chunk, key section, head of a leaf; slice, head of an internal node; pages of the
-//! table; bindings and log groups; superblocks. A hash above a structure is changed only if it was right. So a check finds the
-//! same in the copy, at the same places: what verified verifies, and what did not does not.
+//! The copy starts as zeros, and only identified structures are added; unverified bytes are left out. Lengths and
+//! places stay, so only hashes change, bottom up. The order is: chunk, key section, head of a leaf; slice, head of an
+//! internal node; pages of the table; bindings and log groups; superblocks. A repeated hash is changed only if it was
+//! right. So a check has the same findings for the copy, at the same places.
 //!
 //! - `contents`: which bytes of a value are contents.
 //! - `copy`: what is written where; each block is copied for one owner.
 //! - `nodes`: table pages, nodes, and their parts.
 //! - `holds`: snapshots, and dead lists.
 //! - `log`: the log, and what it binds.
-//! - `fixed`: what stands at fixed places.
-//! - `rest`: blocks in use that nothing leads to.
+//! - `fixed`: structures at fixed places.
+//! - `rest`: blocks in use without a reference.
 //!
-//! Memory: three bits for each block of the image, about a hundred bytes for each node, and one node's head and largest part.
+//! Memory: three bits for each block of the image, about a hundred bytes for each node, and one node's head and largest
+//! part.
 //!
-//! It does not decide what is in use: it says which blocks something led to, and what the space map says.
+//! It does not decide what is in use: it reports the referenced blocks, and those in use by the space map.
 
 mod contents;
 mod copy;
@@ -45,38 +46,37 @@ use betr_core::volume::{content_of, identity_again, read_identity};
 use contents::Contents;
 use copy::Copy;
 
-/// A structure that was sealed afresh, or that has another hash above it.
+/// A structure whose hash has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Original {
     /// The address of its first byte.
     pub byte: u64,
-    /// How many bytes it has.
+    /// Number of bytes.
     pub bytes: u32,
-    /// The hash of the original: that in its seal if it has one, else that of all of its bytes.
+    /// The hash of the original: that in its seal, or else that of all of its bytes.
     pub hash: Hash,
 }
 
-/// Hears of each structure that was sealed afresh.
+/// Receives each structure whose hash has changed.
 pub type Originals<'o> = dyn FnMut(Original) -> io::Result<()> + 'o;
 
-/// What a copy is made of.
+/// The result of a copy.
 pub struct Redacted {
-    /// The blocks at fixed places, and those that belong to something which was found, whether it verifies or not. No others
-    /// are in the copy.
+    /// The blocks at fixed places, and those of all referenced structures, verified or not. The copy has no others.
     pub blocks: Bitmap,
-    /// The blocks that the space map has in use, if it verifies.
+    /// The blocks in use by the space map, if it verifies.
     pub used: Option<Bitmap>,
     /// Bytes of contents that are zeros in the copy.
     pub left_out: u64,
-    /// How many structures do not verify. In their places are bytes that do not verify either, or what was there.
+    /// Number of structures that do not verify. Their copies do not verify either, or are the original bytes.
     pub damaged: u64,
-    /// Whether table, nodes and maps all verify that say what else there is.
+    /// Whether all structures verify that refer to others: table, nodes and maps.
     pub is_whole: bool,
 }
 
-/// Copies the image on `device` to `out`, which has the same length and is all zero. With `keep_damaged`, what does not verify
-/// is copied as it is, with whatever contents it has. An error if there is no image, or one that this version does not
-/// know, or if `out` fails; what cannot be read is what does not verify.
+/// Copies the image on `device` to `out`, which has the same length and is all zero. With `keep_damaged`, parts that do
+/// not verify are copied as they are, including their contents. Fails if there is no image, or one of an unknown
+/// version, or if `out` fails. Unreadable parts count as not verified.
 pub fn redact(
     device: &Arc<dyn Device>,
     out: Arc<dyn Device>,
@@ -126,12 +126,12 @@ pub fn redact(
     Ok(Redacted { blocks, used, left_out, damaged, is_whole })
 }
 
-/// Whether it has no features of which nothing is known.
+/// Whether all of its incompatible features are known.
 fn is_known(superblock: &Superblock) -> bool {
     superblock.features.incompatible & !Features::KEYS == 0
 }
 
-/// Where fixed parts are: as the superblock says, or else the identity block.
+/// The layout by the superblock, or else by the identity block.
 fn layout(identity: Option<&Identity>, superblock: Option<&Superblock>) -> Option<Layout> {
     match superblock {
         Some(superblock) => Layout::of(superblock).ok(),

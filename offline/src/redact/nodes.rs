@@ -1,4 +1,4 @@
-//! Table pages, nodes and their parts: each is sealed afresh once all below it is.
+//! Copies table pages, nodes and their parts: each is sealed after everything below it.
 
 use std::collections::HashMap;
 
@@ -9,28 +9,28 @@ use betr_core::error::Result;
 use betr_core::format::*;
 use betr_core::ids::*;
 
-/// 1 MiB of a leaf is read with one call: it bounds the memory for a leaf.
+/// 1 MiB: the bytes of a leaf that are read at once.
 const WINDOW: u32 = 1 << 20;
 
-/// A leaf whose parts are copied: its blocks, what is known of it, and those bytes of it that were read last.
+/// A leaf in progress: its blocks, tree, and the bytes that were read last.
 struct Leaf {
     claim: Claim,
     tree: TreeId,
     start: u64,
-    /// Where its extent ends, in bytes from its start.
+    /// The end of its extent, in bytes from its start.
     end: u32,
     at: u32,
     bytes: Bytes,
 }
 
 impl Copy<'_> {
-    /// All that the table of a superblock leads to.
+    /// Copies everything below the table of a superblock.
     pub(super) fn table(&mut self, superblock: &Superblock) -> Result<()> {
         let TableRoot { page, levels } = superblock.table;
         self.page(&page, levels as u8 - 1).map(drop)
     }
 
-    /// A page of the table at some level, and what it leads to. Levels fall, so this ends.
+    /// Copies a page of the table at a level, and everything below. Levels descend, so this ends.
     pub(super) fn page(&mut self, pointer: &PagePointer, level: u8) -> Result<Option<Resealed>> {
         let at = pointer.block.byte();
         if let Some(known) = self.sealed.get(&at) {
@@ -43,7 +43,7 @@ impl Copy<'_> {
             self.is_ours(seal.birth.volume) && page.level == level
         };
         let Some((seal, mut page)) = found.filter(ours) else {
-            // Another way may lead to it, if it is at another level.
+            // Another reference, at another level, may be right.
             self.is_whole = false;
             self.damaged += 1;
             self.suspect(at, BLOCK_SIZE as u64);
@@ -71,7 +71,7 @@ impl Copy<'_> {
         self.resealed(at, BLOCK_SIZE, seal.hash, new).map(Some)
     }
 
-    /// A node, and its runs or basements.
+    /// Copies a node, and its runs or basements.
     pub(super) fn node(&mut self, extent: Extent, head_bytes: u32) -> Result<Option<Resealed>> {
         let at = extent.start.byte();
         if let Some(known) = self.sealed.get(&at) {
@@ -121,7 +121,8 @@ impl Copy<'_> {
         self.resealed(start, bytes.len(), seal.hash, new).map(Some)
     }
 
-    /// The key section of a basement, and its values. Returns its hash; `blocks_at` is where the first block is.
+    /// Copies the key section of a basement, and its values. Returns its hash; `blocks_at` becomes the offset of the
+    /// first file block.
     fn basement(
         &mut self,
         leaf: &mut Leaf,
@@ -156,7 +157,7 @@ impl Copy<'_> {
         self.hashed(at, &bytes, said)
     }
 
-    /// Values of one hash: those of files, or these entries. Returns the hash.
+    /// Copies a chunk: file blocks, or the values of these entries. Returns the hash.
     fn chunk(
         &mut self,
         leaf: &mut Leaf,
@@ -184,13 +185,13 @@ impl Copy<'_> {
         self.hashed(at, &copy, chunk.hash)
     }
 
-    /// A part of a leaf, if it can be read and verifies.
+    /// A part of a leaf, if it is readable and verifies.
     fn part(&self, leaf: &mut Leaf, at: u32, len: u32, hash: Hash) -> Option<Bytes> {
         let end = at.checked_add(len).filter(|end| *end <= leaf.end)?;
         if at < leaf.at || u64::from(end) > u64::from(leaf.at) + leaf.bytes.len() as u64 {
             let until = at.saturating_add(WINDOW).clamp(end, leaf.end);
             let read = |to: u32| self.disk.read(leaf.start + u64::from(at), (to - at) as usize);
-            // What cannot be read is not to stand in the way of what can.
+            // Other bytes may be unreadable; then only this part is read.
             leaf.bytes = read(until).or_else(|_| read(end)).unwrap_or_default().into();
             leaf.at = at;
         }
@@ -199,7 +200,7 @@ impl Copy<'_> {
         (Hash::of(found) == hash).then(|| leaf.bytes.slice(from..from + len as usize))
     }
 
-    /// The hash of a part as it is in the copy, where the original had another.
+    /// The hash of a part in the copy; reports it if it has changed.
     fn hashed(&mut self, at: u64, copy: &[u8], old: Hash) -> Result<Hash> {
         let new = Hash::of(copy);
         if new != old {
@@ -227,7 +228,7 @@ impl Copy<'_> {
         self.resealed(start, bytes.len(), seal.hash, new).map(Some)
     }
 
-    /// The header, slices and range messages of a run. What stands between them means nothing, and is not copied.
+    /// Copies the header, slices and range messages of a run. Bytes between them are not copied.
     fn run(&mut self, tree: TreeId, run: &mut RunRef) -> Result<()> {
         let start = run.extent.start.byte();
         let known = self.runs.remove(&start);
@@ -242,7 +243,7 @@ impl Copy<'_> {
         };
         let all = claim.bytes();
         if !is_known && self.run_header(&mut claim, start)? {
-            // So what stands between its parts is no contents that nothing is known of.
+            // So the gaps between its parts are not copied as unknown blocks.
             self.own(&mut claim, start, all)?;
         }
         let inside =
@@ -276,7 +277,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// The header of a run, which has no hash of what follows. Returns whether it verifies.
+    /// Copies the header of a run, which has no hash of the rest. Returns whether it verifies.
     fn run_header(&mut self, claim: &mut Claim, at: u64) -> Result<bool> {
         let header = self.disk.read(at, RUN_HEADER_BYTES).unwrap_or_default();
         let is_ours =
@@ -288,7 +289,7 @@ impl Copy<'_> {
         Ok(is_ours)
     }
 
-    /// Messages for one child: address, length and number. Returns their hash.
+    /// Copies the messages for one child, given by address, length and count. Returns their hash.
     pub(super) fn slice(
         &mut self,
         claim: &mut Claim,

@@ -1,5 +1,5 @@
-//! Blocks in use that nothing leads to, since what led there does not verify. What stands on its own there and verifies is
-//! copied too, because a repair looks for it.
+//! Copies structures in blocks that are in use but unreferenced, because the references do not verify. They are copied
+//! if they verify by themselves, since a repair searches for them.
 
 use super::copy::Copy;
 use betr_core::error::Result;
@@ -11,13 +11,13 @@ use betr_core::space::Bitmap;
 const BLOCK: u64 = BLOCK_SIZE as u64;
 /// 256 blocks (1 MiB) are read with one call.
 const AT_ONCE: u64 = 256;
-/// Where the heads of nodes say how long they are.
+/// Offset of the head length in heads of nodes.
 const HEAD_BYTES_AT: u64 = 96;
 
 impl Copy<'_> {
-    /// Looks at all blocks in use that have not been claimed; all blocks may be, if it is not known which are.
+    /// Visits all blocks in use that have no owner; all blocks if the used ones are unknown.
     pub(super) fn rest(&mut self, used: Option<&Bitmap>) -> Result<()> {
-        // Where all verifies that says what is in use, nothing else is.
+        // If all references verify, no other blocks are in use.
         if used.is_some() || !self.is_whole {
             self.lone_structures(used)?;
         }
@@ -52,7 +52,7 @@ impl Copy<'_> {
         !self.taken.get(block) && used.is_none_or(|used| used.get(block))
     }
 
-    /// A structure that begins with this block, if there is one that verifies.
+    /// Copies the structure that starts with this block, if one verifies.
     fn lone(&mut self, block: BlockNr, magic: Magic) -> Result<()> {
         let at = block.byte();
         match magic {
@@ -69,7 +69,7 @@ impl Copy<'_> {
             Magic::Leaf | Magic::Internal => {
                 let Ok(len) = self.disk.read(at + HEAD_BYTES_AT, 4) else { return Ok(()) };
                 let head_bytes = u32::from_le_bytes(len.try_into().expect("four bytes"));
-                // Before a head is verified, its length may be any.
+                // The length of an unverified head may have any value.
                 let inside = self.disk.len().saturating_sub(at).min(HEAD_MAX as u64);
                 if u64::from(head_bytes) > inside || !self.may_read(head_bytes.into()) {
                     return Ok(());
@@ -113,7 +113,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Blocks of which nothing is known, as they are: those in use, and those of something that does not verify.
+    /// Copies unknown blocks as they are: those in use, and those of structures that do not verify.
     fn unknown(&mut self, used: Option<&Bitmap>) -> Result<()> {
         for block in 0..self.taken.len() {
             let is_wanted = self.suspect.get(block) || used.is_none_or(|used| used.get(block));

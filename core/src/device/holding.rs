@@ -164,4 +164,3 @@ impl Device for HoldingDevice {
         self.base.wants_order()
     }
 }
-        // The youngest write counts, also if it comes when there is space again.

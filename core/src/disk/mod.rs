@@ -217,4 +217,3 @@ fn tried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     }
     call()
 }
-                // Counts calls of the caller, not retries.

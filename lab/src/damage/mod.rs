@@ -1,9 +1,7 @@
-//! Making damage on purpose: a field of a structure is changed, and nothing else, or everything that vouches for
-//! it as well.
+//! Damages images on purpose: changes a field of a structure, and optionally all hashes of it.
 //!
-//! A checker is worth what it finds; so its tests need damage that they know. With the hashes left alone the
-//! damage is what rot does. With the hashes made right up to the superblock it is what a wrong program does, or
-//! an attacker, and only the rules of the format are left to tell.
+//! Tests of a checker need known damage. Without resealing, the damage is like bit rot. With all hashes corrected up to
+//! the superblock, it is like a bug or an attack, and only the rules of the format can reveal it.
 
 mod broken;
 mod verb;
@@ -22,22 +20,22 @@ use betr_core::ids::Hash;
 use betr_core::space::map::map_hash;
 use betr_offline::anatomy::{Above, Anatomy, Part, Seals};
 
-/// What is done to which bytes.
+/// A change of some bytes.
 #[derive(Clone, Debug)]
 pub struct Damage<'p> {
     /// The structure.
     pub part: &'p Part,
     /// The bytes within it.
     pub bytes: Range<usize>,
-    /// What is done to them.
+    /// The change.
     pub verb: Verb,
-    /// Whether all hashes that speak of them are made right again, up to the superblock.
+    /// Whether all hashes of the bytes are corrected, up to the superblock.
     pub sealed: bool,
 }
 
 impl Damage<'_> {
-    /// Damages the image on `device`, all copies of the structure alike. Returns the bytes of the first copy before
-    /// and after; an error if nothing has changed, since a test of an image that is sound shows nothing.
+    /// Damages the image on `device`, in all copies of the structure. Returns the bytes of the first copy before and
+    /// after. Fails if nothing has changed, since a test of a sound image shows nothing.
     pub fn inflict(
         &self,
         device: &Arc<dyn Device>,
@@ -83,7 +81,7 @@ impl Damage<'_> {
     }
 }
 
-/// Makes all hashes right that speak of a structure's bytes.
+/// Corrects all hashes of a structure's bytes.
 pub fn reseal(disk: &Disk, anatomy: &Anatomy, part: &Part) -> Result<()> {
     let mut hash = Hash::default();
     for copy in 0..part.copies.len() {

@@ -1,4 +1,4 @@
-//! What can be done to the bytes of a field.
+//! The changes of a field's bytes.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use crate::explore::Random;
 /// A change of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// All bits are 0.
+    /// Sets all bits to 0.
     Zero,
-    /// All bits are 1.
+    /// Sets all bits to 1.
     Ones,
-    /// The lowest bit of the first byte is another.
+    /// Flips the lowest bit of the first byte.
     FirstBit,
-    /// The lowest bit of the byte in the middle is another.
+    /// Flips the lowest bit of the middle byte.
     MiddleBit,
-    /// The highest bit of the last byte is another.
+    /// Flips the highest bit of the last byte.
     LastBit,
-    /// As a little-endian number it is one more; the greatest becomes 0.
+    /// Increments a little-endian number; wraps around.
     Add,
-    /// As a little-endian number it is one less; 0 becomes the greatest.
+    /// Decrements a little-endian number; wraps around.
     Sub,
-    /// They are what a generator makes of this seed.
+    /// Replaces them by pseudo-random bytes from this seed.
     Random(u64),
 }
 
 impl Verb {
-    /// All of them.
+    /// All changes.
     pub fn all(seed: u64) -> [Verb; 8] {
         [
             Verb::Zero,

@@ -221,5 +221,4 @@ mod tests {
         let parts = view.change(2).unwrap().unwrap();
         assert_eq!((parts.old[4095], parts.new[4095], parts.new[4094]), (10, 12, 10));
     }
-        // It can be written completely, but a plan cannot hold its old bytes.
 }

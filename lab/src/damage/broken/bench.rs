@@ -1,4 +1,4 @@
-//! The sound image, and the tools to make it a broken one.
+//! The sound image, and tools to break it.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::*;
 use betr_offline::anatomy::{Above, Anatomy, Kind, Part};
 
-/// As small as an image can be that there is room to work in.
+/// The smallest image with space to work in.
 const IMAGE_BYTES: u64 = 2 << 20;
 /// Small nodes: deep trees from few files.
 const GEOMETRY: Geometry =
     Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 };
 const CACHE: CacheBudget = CacheBudget { total_bytes: 2 << 20, dirty_bytes: 1 << 20 };
-/// Writes of so much are bound late.
+/// 16 KiB: writes of this size are bound late.
 const LATE_BYTES: usize = 16 << 10;
 
 /// An image that is being broken.
 pub(super) struct Bench {
     memory: Arc<MemoryDevice>,
-    /// The image ends here.
+    /// The length of the image.
     len: usize,
-    /// Nonces count on from here: the same image comes out each time.
+    /// The last nonce, so that the same image results each time.
     nonce: u64,
 }
 
@@ -54,8 +54,8 @@ fn clock(start: i64) -> Clock {
 }
 
 impl Bench {
-    /// The sound image: directories, small and large files, a link, attributes, a FIFO with two names; checkpoints, and
-    /// messages that are pending in the nodes above.
+    /// The sound image: directories, small and large files, a link, attributes, a FIFO with two names; with
+    /// checkpoints, and messages pending in upper nodes.
     pub(super) fn new() -> Result<Bench> {
         let memory = Arc::new(MemoryDevice::new(IMAGE_BYTES));
         let options = CreateOptions {
@@ -99,14 +99,14 @@ impl Bench {
         Ok(bench)
     }
 
-    /// The image.
+    /// The finished image.
     pub(super) fn finish(self) -> Vec<u8> {
         let mut bytes = self.memory.snapshot();
         bytes.truncate(self.len);
         bytes
     }
 
-    /// The image ends earlier.
+    /// Shortens the image.
     pub(super) fn truncate(&mut self, by: usize) {
         self.len -= by;
     }
@@ -140,21 +140,21 @@ impl Bench {
         Ok(Fs::open(self.volume()?, clock(start)))
     }
 
-    /// Something happens to the files, and is made durable by a checkpoint.
+    /// Changes files, and makes a checkpoint.
     pub(super) fn work(&mut self, work: impl FnOnce(&mut Fs) -> Result<()>) -> Result<()> {
         let mut fs = self.fs()?;
         work(&mut fs)?;
         fs.checkpoint()
     }
 
-    /// Messages that no file system would send.
+    /// Commits messages that no file system would make.
     pub(super) fn send(&mut self, messages: Vec<RecordMessage>) -> Result<()> {
         let mut volume = self.volume()?;
         volume.commit(Transaction { op: Op::Raw, wall: Time::default(), messages })?;
         volume.checkpoint()
     }
 
-    /// The value of a key of the metadata index.
+    /// The inode at a key of the metadata index.
     pub(super) fn get(&mut self, key: &Key) -> Result<Inode> {
         let value = self.volume()?.get(TreeId::Metadata, key)?;
         match value.map(|value| MetaValue::decode(&value, None)) {
@@ -163,7 +163,7 @@ impl Bench {
         }
     }
 
-    /// Flips a bit of a field; no hash is made right.
+    /// Flips a bit of a field, without resealing.
     pub(super) fn flip(&self, part: &str, field: &str) -> Result<()> {
         let anatomy = self.anatomy()?;
         let part = anatomy.find(part)?;
@@ -173,7 +173,7 @@ impl Bench {
         damage.inflict(&self.device(), &anatomy).map(drop)
     }
 
-    /// Writes a number into a field, and makes all hashes right.
+    /// Sets a number in a field, and reseals.
     pub(super) fn set(
         &self,
         part: &str,
@@ -192,7 +192,7 @@ impl Bench {
         self.write(&anatomy, part, at.start, &after[..at.len()])
     }
 
-    /// Writes bytes into all copies of a structure, and makes all hashes right.
+    /// Writes bytes into all copies of a structure, and reseals.
     pub(super) fn write(
         &self,
         anatomy: &Anatomy,
@@ -209,7 +209,7 @@ impl Bench {
         reseal(&disk, anatomy, part)
     }
 
-    /// Marks a block as in use, or as free; nothing else changes but its hashes.
+    /// Marks blocks as in use or free in the space map, and reseals.
     pub(super) fn mark(&self, blocks: std::ops::Range<u64>, used: bool) -> Result<()> {
         let anatomy = self.anatomy()?;
         let disk = self.disk();
@@ -224,7 +224,7 @@ impl Bench {
         self.write(&anatomy, part, 0, &bytes)
     }
 
-    /// The superblock says that so many blocks more are in use.
+    /// Changes the superblock's count of used blocks.
     pub(super) fn count_used(&self, more: i64) -> Result<()> {
         self.set("super", "used blocks", |used| used.wrapping_add_signed(more))
     }
@@ -240,7 +240,7 @@ impl Bench {
         (0..used.len()).find(|block| !used.get(*block)).ok_or_else(|| missing("free block"))
     }
 
-    /// The leaves of the data index that have a sibling to their right, in the order of their numbers.
+    /// The leaves of the data index with a right sibling, in the order of their ids.
     pub(super) fn leaves(&self) -> Result<Vec<Leaf>> {
         let anatomy = self.anatomy()?;
         let mut leaves = Vec::new();
@@ -251,7 +251,7 @@ impl Bench {
             };
             let [Above::Hash { part: page, at }] = part.above[..] else { continue };
             if holds("tree", "2") && holds("has upper bound", "1") {
-                // An entry is extent, head length, hash, and so on.
+                // The entry starts with extent (12 bytes) and head length (4 bytes), before the hash.
                 let (name, page) = (part.name.clone(), anatomy.parts()[page].name.clone());
                 leaves.push(Leaf { name, page, at: at - 16 });
             }
@@ -259,12 +259,12 @@ impl Bench {
         Ok(leaves)
     }
 
-    /// The last of them.
+    /// The last of these leaves.
     pub(super) fn leaf(&self) -> Result<Leaf> {
         self.leaves()?.pop().ok_or_else(|| missing("leaf with a sibling"))
     }
 
-    /// The extent that an entry of the table says.
+    /// The extent in a leaf's table entry.
     pub(super) fn extent(&self, leaf: &Leaf) -> Result<Extent> {
         let anatomy = self.anatomy()?;
         let bytes = anatomy.find(&leaf.page)?.read(&self.disk(), 0)?;
@@ -273,7 +273,7 @@ impl Bench {
         Ok(Extent { start: BlockNr(start), blocks })
     }
 
-    /// The name of the first structure that fits.
+    /// The name of the first structure that matches.
     pub(super) fn first(&self, what: &str, fits: impl Fn(&Part) -> bool) -> Result<String> {
         let anatomy = self.anatomy()?;
         let found = anatomy.parts().iter().find(|part| fits(part));
@@ -281,16 +281,16 @@ impl Bench {
     }
 }
 
-/// A leaf, and its entry in the table.
+/// A leaf, and its table entry.
 pub(super) struct Leaf {
     pub name: String,
     /// The page of the table.
     pub page: String,
-    /// Where in it the entry is.
+    /// The offset of the entry in the page.
     pub at: usize,
 }
 
-/// Makes a file of so many bytes.
+/// Makes a file of `len` bytes.
 pub(super) fn write(
     fs: &mut Fs,
     directory: &betr_core::fs::Object,

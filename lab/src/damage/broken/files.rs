@@ -1,4 +1,4 @@
-//! Problems of the schema: what no file system would send.
+//! Problems of the schema: entries that no file system would make.
 
 use bytes::Bytes;
 
@@ -28,7 +28,7 @@ pub(super) fn value_malformed(bench: &mut Bench) -> Result<()> {
     bench.send(vec![put(root().child(b"strange").encode(), b"no inode".to_vec())])
 }
 
-/// The inode of something with two names is lost, to which they still lead.
+/// The inode of an object with two names is lost; both references remain.
 pub(super) fn zone_wrong(bench: &mut Bench) -> Result<()> {
     let key = MetaKey::root(fifo_zone(bench)?).encode();
     bench.send(vec![RecordMessage::Point(TreeId::Metadata, key, Action::Delete)])
@@ -65,7 +65,7 @@ pub(super) fn data_wrong(bench: &mut Bench) -> Result<()> {
     bench.send(vec![RecordMessage::Point(TreeId::Data, data_key(&prefix, 0), value)])
 }
 
-/// A block is gone of a file that says that it has no holes.
+/// A block is missing from a file without the flag for holes.
 pub(super) fn holes_unflagged(bench: &mut Bench) -> Result<()> {
     let key = root().child(b"large").encode();
     let prefix = match bench.get(&key)?.data_zone {
@@ -85,7 +85,7 @@ pub(super) fn inode_twice(bench: &mut Bench) -> Result<()> {
     bench.send(vec![put(key, Inode { ino: large.ino, ..link }.encode())])
 }
 
-/// The attribute counts in the directory, as if its owner were there.
+/// The attribute counts in its directory, as if its owner existed.
 pub(super) fn xattr_lost(bench: &mut Bench) -> Result<()> {
     let (name, value) = (b"user.lost", b"value");
     let key = root().child(b"no such file").with_xattr(name).encode();
@@ -100,7 +100,7 @@ pub(super) fn sums_wrong(bench: &mut Bench) -> Result<()> {
     bench.send(vec![update(root().encode(), Update::add(META_SUM_AT, 1))])
 }
 
-/// What is in a directory is too much all at once.
+/// A lower zone maximum makes directories too large.
 pub(super) fn zone_too_large(bench: &mut Bench) -> Result<()> {
     bench.set("super", "zone minimum", |_| 0)?;
     bench.set("super", "zone maximum", |_| 13_000)

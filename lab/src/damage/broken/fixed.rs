@@ -1,4 +1,4 @@
-//! Problems of what stands at fixed places.
+//! Problems at fixed places.
 
 use super::bench::{Bench, write};
 use super::missing;
@@ -41,7 +41,7 @@ pub(super) fn slot_invalid(bench: &mut Bench) -> Result<()> {
 pub(super) fn no_superblock(bench: &mut Bench) -> Result<()> {
     let anatomy = bench.anatomy()?;
     let slots = anatomy.parts().iter().filter(|part| part.name.starts_with("super:"));
-    // Taken apart again it could not be found any more.
+    // The anatomy is taken once: after the damage the ring is unreadable.
     slots.into_iter().try_for_each(|part| bench.disk().write(part.byte() + 100, b"not this"))
 }
 
@@ -56,7 +56,7 @@ pub(super) fn slot_torn(bench: &mut Bench) -> Result<()> {
     let birth = betr_core::format::Birth { epoch: next, ..superblock.birth };
     let slot = 2 * (next.0 % 16) as u32;
     let bytes = Superblock { birth, slot, ..superblock }.encode();
-    // Its first sector has arrived.
+    // Only its first sector was written.
     disk.write(slot_block(ring, slot).byte(), &bytes[..betr_core::device::SECTOR / 2])
 }
 
@@ -71,7 +71,7 @@ pub(super) fn features_unknown(bench: &mut Bench) -> Result<()> {
 pub(super) fn superblock_lost(bench: &mut Bench) -> Result<()> {
     let mut fs = bench.fs()?;
     let root = fs.root()?;
-    // The first is durable by a checkpoint, the second by the log.
+    // The first file is durable by a checkpoint, the second by the log.
     for name in ["first", "second"] {
         write(&mut fs, &root, name.as_bytes(), 100)?;
         fs.volume_mut().sync()?;

@@ -4,7 +4,7 @@ use super::bench::Bench;
 use betr_core::error::Result;
 use betr_offline::anatomy::Kind;
 
-/// Two snapshots, and what has changed after each.
+/// Takes two snapshots, with changes after each.
 fn with_snapshots(bench: &mut Bench) -> Result<()> {
     for (name, gone) in [("monday", &b"file-00"[..]), ("tuesday", b"file-02")] {
         bench.volume()?.take_hold(name)?;
@@ -27,7 +27,7 @@ pub(super) fn hold_wrong(bench: &mut Bench) -> Result<()> {
     bench.set("holds:0/0", "hold 0, nodes", |nodes| nodes + 1)
 }
 
-/// A record says another birth.
+/// A record states another node id.
 pub(super) fn dead_wrong(bench: &mut Bench) -> Result<()> {
     with_snapshots(bench)?;
     let page = bench.first("page of a dead list", |part| part.kind == Kind::Dead)?;

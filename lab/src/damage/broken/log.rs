@@ -8,7 +8,7 @@ use betr_core::error::Result;
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
 
-/// Some files, each durable by a group of its own.
+/// Makes some files, each durable by its own group.
 fn groups(fs: &mut Fs, count: u64) -> Result<()> {
     let root = fs.root()?;
     (0..count).try_for_each(|number| {
@@ -50,7 +50,7 @@ pub(super) fn value_lost(bench: &mut Bench) -> Result<()> {
     bench.flip(&chunk, "bytes")
 }
 
-/// Groups that vouch for those before them.
+/// Adds groups that say that those before them were flushed.
 fn groups_after(fs: &mut Fs) -> Result<()> {
     let root = fs.root()?;
     (0..2u64).try_for_each(|number| {

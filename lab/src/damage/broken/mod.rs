@@ -1,8 +1,8 @@
-//! The smallest image with exactly one problem, for each problem that an image can have.
+//! The smallest image with exactly one problem, for each problem of the catalog.
 //!
-//! Each starts from the same sound image of 2 MiB, with a little of everything, and one thing about it is made wrong: by
-//! damage of a field, by a message that no file system would send, or by what became of the last checkpoint. They are for
-//! tests, for documents, and for whoever wants to see what a problem looks like.
+//! Each starts from the same sound image of 2 MiB with all kinds of structures, and is broken in one way: by damage of
+//! a field, by a message that no file system would make, or by damage of the last checkpoint. They serve tests,
+//! documentation, and demonstrations.
 
 mod bench;
 mod files;
@@ -17,13 +17,13 @@ use betr_core::error::{Error, Result};
 
 use bench::Bench;
 
-/// What is done to the sound image.
+/// A function that breaks the sound image.
 type Make = fn(&mut Bench) -> Result<()>;
 
 /// An image with this problem, and no other; `None` if no image can have it.
 pub fn make_broken(code: Code) -> Result<Option<Vec<u8>>> {
     let make: Make = match code {
-        // It is the device that fails, or fails while the log is replayed.
+        // The device fails, also during a replay.
         Code::ReadFailed | Code::ReplayFailed => return Ok(None),
         Code::IdentityInvalid => fixed::identity_invalid,
         Code::ErrorMet => fixed::error_met,
@@ -80,7 +80,7 @@ pub fn make_broken(code: Code) -> Result<Option<Vec<u8>>> {
     Ok(Some(bench.finish()))
 }
 
-/// What a recipe looked for and did not find in the image that it was made for.
+/// The error that a recipe did not find a structure in the sound image.
 fn missing(what: &str) -> Error {
     Error::Bug(format!("the sound image has no {what}"))
 }

@@ -13,7 +13,7 @@ pub(super) fn table_page_invalid(bench: &mut Bench) -> Result<()> {
 pub(super) fn entry_wrong(bench: &mut Bench) -> Result<()> {
     let leaf = bench.leaf()?;
     let anatomy = bench.anatomy()?;
-    // Extent, head length, hash and birth epoch stand before the references.
+    // Offset of the references in an entry: after extent, head length, hash and birth epoch.
     bench.write(&anatomy, anatomy.find(&leaf.page)?, leaf.at + 56, &2u32.to_le_bytes())
 }
 
@@ -26,7 +26,7 @@ pub(super) fn node_missing(bench: &mut Bench) -> Result<()> {
     bench.write(&anatomy, anatomy.find(&leaf.page)?, leaf.at, &[0; 64])
 }
 
-/// A leaf lies scattered, as it would where no row of blocks was free, and its map is damaged.
+/// A leaf gets a scattered extent, and its map is damaged.
 pub(super) fn map_invalid(bench: &mut Bench) -> Result<()> {
     let leaf = bench.leaf()?;
     let extent = bench.extent(&leaf)?;
@@ -53,7 +53,7 @@ pub(super) fn part_invalid(bench: &mut Bench) -> Result<()> {
     bench.flip(&slice, "greatest MSN")
 }
 
-/// A leaf that says to begin where another one ends.
+/// A leaf whose upper bound contradicts its edge.
 pub(super) fn node_wrong(bench: &mut Bench) -> Result<()> {
     let leaf = bench.leaf()?;
     let anatomy = bench.anatomy()?;
@@ -61,7 +61,7 @@ pub(super) fn node_wrong(bench: &mut Bench) -> Result<()> {
     let fields = part.fields(&bench.disk())?;
     let upper = fields.iter().find(|field| field.name == "upper bound");
     let at = upper.ok_or_else(|| super::missing("upper bound"))?.bytes.clone();
-    // Whatever it was, it is greater now.
+    // This is greater than any old value.
     bench.write(&anatomy, part, at.start, &vec![0xff; at.len()])
 }
 
@@ -77,7 +77,7 @@ pub(super) fn message_wrong(bench: &mut Bench) -> Result<()> {
         bytes[at..at + 8].copy_from_slice(&next);
         superblock.write(&disk, copy, &bytes)?;
     }
-    // The space map says it, too.
+    // The space map states it, too.
     let page = anatomy.map().next().ok_or_else(|| super::missing("space map"))?;
     bench.write(&anatomy, page, 88, &next)
 }

@@ -1,4 +1,4 @@
-//! Problems of the space map, and of who owns what.
+//! Problems of the space map, and of block owners.
 
 use super::bench::Bench;
 use super::missing;
@@ -7,7 +7,7 @@ use betr_core::format::MapPage;
 use betr_core::ids::*;
 use betr_offline::anatomy::Kind;
 
-/// The slot of the page that does not count has a page of another place.
+/// The older slot of a page contains another page.
 pub(super) fn map_slot_invalid(bench: &mut Bench) -> Result<()> {
     let (anatomy, other) = (bench.anatomy()?, older_page(bench)?);
     let (disk, at) = (bench.disk(), anatomy.find(&other)?.byte());
@@ -39,7 +39,7 @@ pub(super) fn block_lost(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The entry of a leaf says that it is where another is. Of two entries that say the same the first counts.
+/// The table entry of a leaf refers to another leaf's extent. The first such entry counts.
 pub(super) fn block_twice(bench: &mut Bench) -> Result<()> {
     let extent = bench.extent(&bench.leaf()?)?;
     let leaves = bench.leaves()?;
@@ -54,7 +54,7 @@ pub(super) fn block_outside(bench: &mut Bench) -> Result<()> {
     move_to(bench, Extent { start: BlockNr(1 << 20), ..extent })
 }
 
-/// The entry of the leaf says that it lies there.
+/// Sets the extent in the leaf's table entry.
 fn move_to(bench: &Bench, extent: Extent) -> Result<()> {
     let leaf = bench.leaf()?;
     let anatomy = bench.anatomy()?;

@@ -1,4 +1,4 @@
-//! Whether a file system says what the model says, and where not.
+//! Compares a file system with the model.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,10 +13,8 @@ use betr_core::text::{Printable, printable};
 use betr_core::volume::{Blurred, Mode, OpenOptions, Volume};
 
 impl Model {
-    /// The first difference between the file system and the model, by path: types, permissions, links,
-    /// sizes, contents, extended attributes, targets, and which names lead to one object.
-    ///
-    /// And of all snapshots, by their names.
+    /// The first difference between the file system and the model, by path: types, permissions, links, sizes, contents,
+    /// extended attributes, targets, and which names refer to one object. Includes all snapshots, by their names.
     pub fn difference(&self, fs: &Fs) -> Result<Option<String>> {
         let found = self.difference_but(fs, &[])?;
         if found.is_some() || (self.snapshots().is_empty() && !has_snapshots(fs)) {
@@ -40,7 +38,8 @@ impl Model {
         Ok(None)
     }
 
-    /// The same, but that some blocks may hold anything: those that are shown as they are at the end of their log group.
+    /// As [`Model::difference`], ignoring the blocks of late-bound values that are shown as of the end of their log
+    /// group.
     pub fn difference_but(&self, fs: &Fs, blurred: &[Blurred]) -> Result<Option<String>> {
         let blurred = blurred
             .iter()
@@ -81,9 +80,9 @@ pub(super) fn snapshots_of(fs: &Fs) -> Result<Vec<String>> {
 struct Walk<'w> {
     model: &'w Model,
     fs: &'w Fs,
-    /// Keys whose values do not matter.
+    /// Keys whose values are ignored.
     blurred: HashSet<Key>,
-    /// The inode number of each node of the model that was met.
+    /// The inode number of each visited node of the model.
     known: HashMap<usize, Ino>,
     inos: HashMap<Ino, usize>,
 }
@@ -91,7 +90,7 @@ struct Walk<'w> {
 type Waiting = Vec<(Vec<u8>, Object, usize)>;
 
 impl Walk<'_> {
-    /// What is different about an object that is met for the first time.
+    /// The difference of an object that is visited for the first time.
     fn object(
         &mut self,
         path: &[u8],
@@ -210,7 +209,7 @@ impl Walk<'_> {
     }
 }
 
-/// Where two blocks that are not the same begin to differ.
+/// The first differing byte of two different blocks.
 fn first_difference(a: &Arc<[u8]>, b: &[u8]) -> u64 {
     let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     same as u64

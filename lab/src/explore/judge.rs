@@ -1,7 +1,7 @@
-//! The verdict on a state: what recovers from it, and whether that is sound.
+//! Judges a state: recovers it, and verifies the result.
 //!
-//! The checker must find nothing, reading must write nothing, the state must be that of an operation
-//! boundary, a recovery made durable must be sound and the same, and recovering again must change nothing.
+//! The checker must find nothing, reading must write nothing, and the state must be that of an operation boundary. A
+//! recovery made durable must be sound and have the same content, and a second recovery must change nothing.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,9 +26,9 @@ const NONCES: [u64; 3] = [0x5eed_0001, 0x5eed_0002, 0x5eed_0003];
 /// What recovers from a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recovered {
-    /// The operation boundary; all of them, if the same was done again after some were abandoned.
+    /// The operation boundary; several, if the same operations were repeated after some were abandoned.
     pub boundaries: Vec<usize>,
-    /// Groups of the log that were replayed.
+    /// Number of log groups replayed.
     pub groups: u64,
     /// Whether a group was torn.
     pub torn: bool,
@@ -36,28 +36,28 @@ pub(super) struct Recovered {
 
 pub(super) type Verdict = Result<Recovered, String>;
 
-/// A verdict, and how it came about.
+/// A verdict, and its source.
 pub(super) struct Judgement {
     pub verdict: Arc<Verdict>,
-    /// Whether the state was really recovered.
+    /// Whether the state was actually recovered.
     pub recovered: bool,
-    /// What its recovery wrote, if it came so far.
+    /// The writes of its recovery, if that was completed.
     pub recovery: Option<Vec<Event>>,
 }
 
 /// Judges the states of one story.
 pub(super) struct Judge<'s> {
     story: &'s Story,
-    /// By the digest of the whole disk.
+    /// Verdicts by the digest of the whole disk.
     seen: HashMap<u128, Arc<Verdict>>,
-    /// By what was read; not used without shortcuts.
+    /// Verdicts by the blocks that were read; `None` without shortcuts.
     memo: Option<Memo>,
-    /// How often what was recovered exercised each rule.
+    /// How often recovered states exercised each rule.
     pub rules: Rules,
 }
 
 impl<'s> Judge<'s> {
-    /// A judge that knows nothing yet. Without `shortcuts` it really recovers every distinct state.
+    /// A judge without verdicts. Without `shortcuts` it recovers every distinct state.
     pub(super) fn new(story: &'s Story, shortcuts: bool) -> Judge<'s> {
         let memo = shortcuts.then(Memo::default);
         Judge { story, seen: HashMap::new(), memo, rules: Rules::new() }
@@ -73,7 +73,7 @@ impl<'s> Judge<'s> {
         self.seen.keys().copied().collect()
     }
 
-    /// The verdict on a disk that was not seen before.
+    /// Judges a disk that was not judged before.
     pub(super) fn judge(&mut self, disk: &ForkDevice, digest: u128) -> Judgement {
         if let Some(verdict) = self.memo.as_mut().and_then(|memo| memo.get(disk)) {
             self.seen.insert(digest, verdict.clone());
@@ -102,7 +102,7 @@ impl<'s> Judge<'s> {
         if !watch.is_untouched() {
             return Err("reading wrote to the device".into());
         }
-        // Every other recovery makes checkpoints where it need not: what is rare must work, too.
+        // Every other recovery makes extra checkpoints, to test this rare case.
         let eager = recovery.survey.groups % 2 == 0;
         let checkpoints = self.recover_for_good(&device, boundaries[0], eager)?;
         watch.end_recovery();
@@ -128,14 +128,14 @@ impl<'s> Judge<'s> {
         Ok(Recovered { boundaries, groups: survey.groups, torn })
     }
 
-    /// What a recovery in memory shows.
+    /// Recovers in memory; returns the boundaries.
     fn look(&self, device: &Arc<dyn Device>) -> Result<(Vec<usize>, Recovery), String> {
         let view = self.story.setup.open(device.clone(), Mode::ReadOnly, NONCES[0]);
         let (view, recovery) = view.map_err(said("reading"))?;
         Ok((self.same(&view)?, recovery))
     }
 
-    /// Recovers, and makes the result durable. Returns how many checkpoints that took on the way.
+    /// Recovers, and makes the result durable. Returns the number of checkpoints on the way.
     fn recover_for_good(
         &self,
         device: &Arc<dyn Device>,
@@ -149,13 +149,13 @@ impl<'s> Judge<'s> {
         if msn != expected {
             return Err(format!("read-only, the MSN is {expected}; read-write, it is {msn}"));
         }
-        // That of the volume: zones stay as they are, so that a cut here leaves a boundary, too.
+        // A checkpoint of the volume does not merge zones, so that a cut here leaves a boundary, too.
         let checkpoint = fs.volume_mut().checkpoint();
         checkpoint.map_err(said("checkpoint after the recovery"))?;
         Ok(recovery.checkpoints)
     }
 
-    /// There is nothing left to recover, and the file system is the same.
+    /// Checks that a second recovery replays nothing, and that the file system is the same.
     fn look_again(&self, device: &Arc<dyn Device>, boundary: usize) -> Result<(), String> {
         let view = self.story.setup.open(device.clone(), Mode::ReadOnly, NONCES[2]);
         let (view, recovery) = view.map_err(said("second recovery"))?;
@@ -170,7 +170,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// The boundaries that a file system is at: one at least.
+    /// The boundaries that equal a file system: at least one.
     fn same(&self, fs: &Fs) -> Result<Vec<usize>, String> {
         let msn = fs.volume().next_msn();
         let (mut same, mut different) = (Vec::new(), format!("MSN {msn} is half an operation"));

@@ -1,8 +1,8 @@
-//! Verdicts that are known already, because all that matters is the same.
+//! Reuses verdicts of equivalent states.
 //!
-//! A judgement is a function of the blocks that it reads. So a state that agrees with an earlier one in
-//! all blocks that were read for that one has the same verdict, whatever else is on the disk: most states
-//! differ only in blocks that no recovery looks at.
+//! A verdict is a function of the blocks that its recovery reads. So a state that equals an earlier one in all blocks
+//! that were read for that one has the same verdict, whatever the other blocks hold. Most states differ only in blocks
+//! that no recovery reads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use std::sync::Arc;
 use super::devices::{ForkDevice, placed};
 use super::judge::Verdict;
 
-/// How many sets of blocks that were read are kept.
+/// 24: the most sets of read blocks that are kept.
 const KEPT_SETS: usize = 24;
 
-/// Verdicts by what was read; the set that helped last is the first.
+/// Verdicts by the blocks that were read; the most recently useful set comes first.
 #[derive(Default)]
 pub(super) struct Memo(Vec<Known>);
 
-/// States in whose judgement the same blocks were read.
+/// States whose judgement read the same blocks.
 struct Known {
     /// Those blocks, one bit each.
     set: Vec<u64>,
-    /// The verdicts, by the digest of what the blocks held.
+    /// The verdicts, by the digest of these blocks.
     verdicts: HashMap<u128, Arc<Verdict>>,
 }
 
 impl Memo {
-    /// The verdict on a disk, if one is known that agrees with it in all that was read.
+    /// The verdict on a disk, if it equals a judged one in all blocks that were read.
     pub(super) fn get(&mut self, disk: &ForkDevice) -> Option<Arc<Verdict>> {
         if self.0.is_empty() {
             return None;
@@ -41,7 +41,7 @@ impl Memo {
         Some(verdict)
     }
 
-    /// Remembers the verdict on a disk, of which the blocks in `set` were read.
+    /// Adds the verdict on a disk, for which the blocks in `set` were read.
     pub(super) fn put(&mut self, disk: &ForkDevice, set: Vec<u64>, verdict: Arc<Verdict>) {
         let digest = Contents::of(disk).digest(&set);
         let at = self.0.iter().position(|known| known.set == set).unwrap_or_else(|| {
@@ -54,7 +54,7 @@ impl Memo {
     }
 }
 
-/// The digests of all blocks of a disk, each for its place.
+/// The digests of all blocks of a disk, by place.
 struct Contents(Vec<u128>);
 
 impl Contents {
@@ -63,7 +63,7 @@ impl Contents {
         Contents(blocks.iter().enumerate().map(|(at, block)| placed(at, block.digest())).collect())
     }
 
-    /// What tells apart what a set of blocks holds.
+    /// A digest of a set of blocks.
     fn digest(&self, set: &[u64]) -> u128 {
         let mut sum: u128 = 0;
         for (at, word) in set.iter().enumerate() {

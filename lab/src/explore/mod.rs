@@ -1,15 +1,15 @@
-//! The crash explorer: every state that a power cut may leave of a workload, and whether it recovers.
+//! The crash explorer: tests whether every state that a power cut may leave of a workload recovers.
 //!
-//! A workload is a script of file operations. It is recorded: what reached the device and when it was
-//! flushed, and what the file system was, according to a model, at each operation boundary. Then power is
-//! cut after every event: what was flushed is there, each later write is there, lost or torn. Every such
-//! state must recover to an operation boundary that is not older than what was acknowledged and not younger
-//! than the cut; the checker must find nothing; a power cut inside the recovery must change nothing.
+//! A workload is a script of file operations. The writes and flushes that reach the device are recorded, with the state
+//! of a model at each operation boundary. Then power is cut after every event: flushed writes have arrived, and each
+//! later write has arrived, is lost or torn. Every such state must recover to an operation boundary, no older than the
+//! last acknowledged one and no younger than the cut. The checker must find nothing, and a power cut during the
+//! recovery must change nothing.
 //!
-//! A script may have power cuts of its own, after which it goes on: what one cut leaves behind must not
-//! harm later. And what goes wrong without any cut is a failure too.
+//! A script may have its own power cuts, after which it continues: their remains must do no harm later. A failure
+//! without any cut counts, too.
 //!
-//! Nothing here depends on time, threads or chance: the same options give the same result.
+//! Nothing depends on time, threads or chance: the same options give the same result.
 
 mod compare;
 pub mod devices;
@@ -50,35 +50,35 @@ pub use workloads::{Workload, random_steps};
 /// How often each rule was exercised, by its name.
 pub type Rules = BTreeMap<&'static str, u64>;
 
-/// Distinct states that are taken from one story.
+/// 4,000: the most distinct states of one story.
 const STATES_A_STORY: u64 = 4000;
 
-/// A mistake that the explored volumes are to have, to see that it is found.
+/// A bug to be put into the explored volumes, to verify that it is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flaw {
-    /// None.
+    /// No bug.
     #[default]
     None,
-    /// A superblock is written without a flush after what it refers to.
+    /// A superblock is written without a flush of the blocks that it refers to.
     SuperblockUnfenced,
     /// A sync returns before its log group is durable.
     SyncUnflushed,
 }
 
-/// How to explore.
+/// Options of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How many distinct states of each workload to look at, at most.
+    /// The most distinct states of each workload.
     pub states: u64,
-    /// Go on, with other seeds, until there are so many distinct states of all workloads together.
+    /// Continue with other seeds until all workloads together have this number of distinct states.
     pub at_least: u64,
-    /// Decides the workloads' steps and everything random.
+    /// The seed of the workloads' steps and of all random choices.
     pub seed: u64,
-    /// The mistake to put in.
+    /// The bug to put in.
     pub flaw: Flaw,
-    /// Do not recover what agrees with something recovered before in every block that was read.
+    /// Reuse the verdict of a state that is equal in every block that was read.
     pub shortcuts: bool,
-    /// How many threads to use.
+    /// Number of threads.
     pub threads: usize,
 }
 
@@ -90,17 +90,17 @@ impl Default for Options {
     }
 }
 
-/// What was found.
+/// The result of an exploration.
 pub struct Exploration {
-    /// What was looked at, a workload each.
+    /// The counts of each workload.
     pub tallies: Vec<(&'static str, Tally)>,
-    /// Disks that differ from all others somewhere, over all workloads.
+    /// Number of distinct disks over all workloads.
     pub distinct: u64,
-    /// The first failure, in its smallest form.
+    /// The first failure, shrunk.
     pub failure: Option<Failure>,
 }
 
-/// A part of an exploration: a story, and how many of its states.
+/// A job of an exploration: a story, and the number of states to explore.
 #[derive(Clone, Copy)]
 struct Job {
     workload: usize,
@@ -108,17 +108,17 @@ struct Job {
     states: u64,
 }
 
-/// What came of a job.
+/// The result of a job.
 struct Done {
     tally: Tally,
-    /// The digests of the disks that were looked at.
+    /// The digests of the explored disks.
     digests: Vec<u128>,
     failed: Option<Failed>,
 }
 
 /// How a story failed.
 enum Failed {
-    /// While it was recorded.
+    /// During recording.
     Mishap(Vec<Step>, Mishap),
     /// In a state.
     State(Box<Story>, Found),
@@ -158,7 +158,7 @@ fn explore_more(
     let results: Mutex<Vec<Option<Done>>> = Mutex::new(jobs.iter().map(|_| None).collect());
     let work = || loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
-        // A failure of an earlier job counts, so later ones need not go on.
+        // The failure of the earliest job counts, so later jobs can stop.
         let stop = || failed_at.load(Ordering::Relaxed) < at;
         let Some(job) = jobs.get(at).filter(|_| !stop()) else { return };
         let done = carry_out(*job, workloads, options, &stop);
@@ -185,7 +185,7 @@ fn explore_more(
     }
 }
 
-/// Runs `work` where the engine finds no other threads: a tiny volume is faster without.
+/// Runs `work` on a pool of one thread: a tiny volume is faster without parallelism.
 fn alone<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     match rayon::ThreadPoolBuilder::new().num_threads(1).build() {
         Ok(pool) => pool.install(work),
@@ -193,7 +193,7 @@ fn alone<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
-/// How many stories of each workload give so many states.
+/// The number of stories of each workload for this number of states.
 fn rounds(states: u64) -> u64 {
     states.div_ceil(STATES_A_STORY).max(1)
 }

@@ -1,8 +1,8 @@
-//! What the file system must be: a model in memory that takes the same steps.
+//! The model: a file system in memory that takes the same steps.
 //!
-//! Nodes and blocks are shared between clones, so that a state can be kept for each operation. Contents
-//! are kept as the blocks that are not all zero, each without the zeros at its end: how the zeros of a
-//! file are stored is not the model's business. Times and inode numbers are not modelled.
+//! Clones share nodes and blocks, so that a state can be kept for each operation. Contents are stored as the blocks
+//! that are not all zero, each without trailing zeros, since the model does not care how zeros are stored. Times and
+//! inode numbers are not modelled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub(super) const ROOT: usize = 0;
 pub struct Model {
     nodes: BTreeMap<usize, Arc<ModelNode>>,
     next: usize,
-    /// What there are handles of.
+    /// Nodes with handles.
     held: Vec<usize>,
-    /// What was there when each snapshot was taken.
+    /// The state of each snapshot.
     snapshots: BTreeMap<String, Arc<Model>>,
-    /// How many snapshots had been taken.
+    /// Number of snapshots taken so far.
     taken: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct ModelNode {
     pub kind: FileType,
     pub perm: u32,
     pub links: u32,
-    /// Whether it has, or had, several links.
+    /// Whether it has or had several links.
     pub shared: bool,
     pub size: u64,
     pub blocks: BTreeMap<u64, Arc<[u8]>>,
@@ -56,7 +56,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// A file system as it is made: an empty root directory.
+    /// A new file system: an empty root directory.
     pub fn new() -> Model {
         let root = Arc::new(ModelNode::new(FileType::Directory));
         Model {
@@ -68,7 +68,7 @@ impl Model {
         }
     }
 
-    /// Takes a step. What is no operation changes nothing.
+    /// Takes a step. Steps that are no operations change nothing.
     pub fn apply(&mut self, step: &Step) -> Answer<()> {
         match step {
             Step::Mkdir(path) => self.make(path, FileType::Directory, b""),
@@ -140,17 +140,17 @@ impl Model {
         Ok(())
     }
 
-    /// What was there when each snapshot was taken, by their names.
+    /// The state of each snapshot, by name.
     pub(super) fn snapshots(&self) -> &BTreeMap<String, Arc<Model>> {
         &self.snapshots
     }
 
-    /// Nobody has a handle any more.
+    /// Drops all handles.
     pub(super) fn release(&mut self) {
         self.held.clear();
     }
 
-    /// Copies an object with all that is below it: what several copied names lead to has several names again.
+    /// Copies an object with everything below it. Several names of one object become several names of its copy.
     pub(super) fn copy(&mut self, from: &[u8], to: &[u8]) -> Answer<()> {
         let original = self.resolve(from)?;
         let (directory, name) = self.resolve_parent(to)?;
@@ -183,7 +183,7 @@ impl Model {
         Ok(())
     }
 
-    /// The paths of everything there is, or of all directories; the root first.
+    /// The paths of all objects, or of all directories; the root first.
     pub fn paths(&self, directories: bool) -> Vec<Path> {
         let mut found = vec![(b"/".to_vec(), ROOT)];
         let mut at = 0;
@@ -255,7 +255,7 @@ impl Model {
         Ok((parent, last))
     }
 
-    /// A regular file, or why it is none.
+    /// A regular file, or the refusal.
     fn regular(&self, at: usize) -> Answer<&ModelNode> {
         let node = self.node(at);
         match node.kind {
@@ -292,13 +292,13 @@ impl Model {
         directory.entries.insert(name.to_vec(), at);
     }
 
-    /// Removes an entry, whose object stays.
+    /// Removes an entry; its object stays.
     fn take(&mut self, directory: usize, name: &[u8]) {
         let Some(at) = self.edit(directory).entries.remove(name) else { return };
         self.edit(directory).links -= u32::from(self.is_directory(at));
     }
 
-    /// One link less; the last takes the object with it.
+    /// Removes one link; without links the object is removed.
     fn drop_link(&mut self, at: usize) {
         let node = self.edit(at);
         if node.kind == FileType::Directory || node.links == 1 {
@@ -548,13 +548,13 @@ impl ModelNode {
     }
 }
 
-/// The bytes without the zeros at their end.
+/// The bytes without trailing zeros.
 pub(super) fn without_zeros(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     &bytes[..end]
 }
 
-/// The path of a name in a directory.
+/// The path of an entry of a directory.
 pub(super) fn join(directory: &[u8], name: &[u8]) -> Path {
     match directory {
         b"/" => [b"/", name].concat(),

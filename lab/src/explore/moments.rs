@@ -1,4 +1,4 @@
-//! Whether the moments that a log remembers are what the file system was: after every record of it.
+//! Tests the moments of a log: the state after every record must be what the file system was then.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -18,42 +18,43 @@ use betr_core::volume::{Blurred, Found, Mode, Moment, OpenOptions, Recovery, Rin
 use betr_offline::compare::compare;
 use betr_offline::history::tell;
 
-/// Of so many moments one is made durable, and checked.
+/// 1 of 8 moments is made durable, and checked.
 const APPLIED: u64 = 8;
-/// So many power cuts are tried while it is.
+/// 16 power cuts are tried while it is.
 const CUTS: u64 = 16;
-/// Of them, those among the last events, where the superblock is written.
+/// 6 of them are near the end, where the superblock is written.
 const LATE_CUTS: u64 = 6;
 
-/// What was looked at.
+/// Counts of tested moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
-    /// Moments that were compared with the model.
+    /// Moments compared with the model.
     pub moments: u64,
-    /// Of them, those with late-bound values as at the end of the group.
+    /// Moments with late-bound values as of the end of the group.
     pub blurred: u64,
-    /// Moments that were made durable and checked.
+    /// Moments made durable and checked.
     pub applied: u64,
-    /// Power cuts on the way there, after which everything was as before.
+    /// Power cuts during that after which everything was as before.
     pub kept: u64,
-    /// Those after which the moment was there.
+    /// Power cuts during that after which the moment was there.
     pub arrived: u64,
-    /// Paths that differ between a moment and the next.
+    /// Paths that differ between successive moments.
     pub changes: u64,
 }
 
-/// A record, as the history tells it.
+/// A record, by the history.
 struct Told {
     lsn: Lsn,
     next: Lsn,
     is_hidden: bool,
-    /// All paths that it touched, and those of what it is about.
+    /// All paths that it touched, and those that it concerns.
     touched: BTreeSet<Vec<u8>>,
 }
 
 impl Story {
-    /// Cuts the power somewhere, and looks at the state after each record of the log that is left: it must be the model's,
-    /// but for late-bound values within a group; what differs from the state before must be what the record touched.
+    /// Cuts the power somewhere, and tests the state after each record of the remaining log. It must equal the model,
+    /// except late-bound values within a group. It may differ from the state before only in paths that the record
+    /// touched.
     pub fn check_moments(&self, seed: u64) -> Result<Remembered, String> {
         let cut = any_cut(&self.timeline, &mut Random::new(seed));
         let disk = self.timeline.state(&cut);
@@ -71,7 +72,7 @@ impl Story {
             self.compare_with_model(&fs, record.next, &blurred).map_err(at)?;
             found.moments += 1;
             found.blurred += u64::from(!blurred.is_empty());
-            // A value that only the moment before lacks differs too.
+            // A late-bound value of the moment before may differ, too.
             let is_blurred = was_blurred || !blurred.is_empty();
             found.changes += agree(&before, &fs, &record, is_blurred).map_err(at)?;
             if found.moments % APPLIED == 1 {
@@ -105,8 +106,8 @@ impl Story {
         Err(last)
     }
 
-    /// Makes a moment durable on a copy, which must be sound, the same, and the end of what it remembers. Returns what
-    /// was written.
+    /// Makes a moment durable on a copy, which must be sound, have the same content, and end its history. Returns the
+    /// writes.
     fn apply(
         &self,
         disk: &ForkDevice,
@@ -130,8 +131,8 @@ impl Story {
         Ok(Timeline::new(disk.fork(), recording.events()))
     }
 
-    /// Looks at what a power cut leaves while a moment is made durable: the moment; or everything as before, up to the
-    /// end of the log, from which it can be made again. Returns whether it is the moment.
+    /// Tests the state after a power cut while a moment was made durable. It is either the moment, or everything is as
+    /// before, up to the end of the log. Returns whether it is the moment.
     fn cut_off(
         &self,
         device: &Arc<dyn Device>,
@@ -190,7 +191,7 @@ fn told(device: &Arc<dyn Device>) -> Result<Vec<Told>, String> {
     Ok(records)
 }
 
-/// Every path that differs must be one that the record touched, or below one.
+/// Checks that every path that differs was touched by the record, or lies below such a path.
 fn agree(before: &Fs, after: &Fs, record: &Told, is_blurred: bool) -> Result<u64, String> {
     let mut changes = 0;
     let mut stranger = None;
@@ -201,7 +202,7 @@ fn agree(before: &Fs, after: &Fs, record: &Told, is_blurred: bool) -> Result<u64
                 || path == b"/"
                 || change.path.strip_prefix(&path[..]).is_some_and(|rest| rest.starts_with(b"/"))
         });
-        // A file of several names is told with one of them.
+        // A file with several names is reported by one of them.
         let several = [before, after].into_iter().any(|fs| {
             let object = fs.resolve(&change.path);
             object.is_ok_and(|object| object.inode().links > 1 && !object.is_directory())

@@ -1,7 +1,7 @@
-//! Taking steps: a file system on a device, and the model beside it.
+//! Runs steps on a file system, and on the model.
 //!
-//! A run keeps the model's state at every operation boundary since the last that was acknowledged, and
-//! before: what is dropped without a sync may come back as any of them.
+//! A run keeps the model's state at every operation boundary: since the last acknowledged one, any of them may come
+//! back after the volume is dropped without a sync; earlier ones are kept, too.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use betr_core::volume::{
     CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Recovery, Volume,
 };
 
-/// Trees that take more messages to delete go piece by piece.
+/// 24 messages: recursive deletions of more are made in pieces.
 const REMOVE_AT_ONCE: usize = 24;
 
-/// 4 records of a dead list are looked at in each piece of a drop, so that there are several.
+/// 4 records of a dead list in each piece of a drop, so that there are several pieces.
 const DROPPED_AT_ONCE: u64 = 4;
 
-/// How the volumes of an exploration are made and opened.
+/// How the volumes of an exploration are created and opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// The size of the image, in bytes.
@@ -34,21 +34,20 @@ pub struct Setup {
     pub log_bytes: u64,
     /// The sizes that shape the trees.
     pub geometry: Geometry,
-    /// How large zones are.
+    /// The zone sizes.
     pub zones: ZoneSizes,
-    /// How much memory the cache may take.
+    /// The memory budget of the cache.
     pub cache: CacheBudget,
-    /// Writes of so many bytes are bound late.
+    /// Writes of this number of bytes are bound late.
     pub late_bytes: usize,
     /// Whether a recovery makes a checkpoint between any two groups.
     pub eager_checkpoints: bool,
-    /// Whether every image of several blocks is scattered.
+    /// Whether every allocation of several blocks is scattered.
     pub scatter: bool,
 }
 
 impl Setup {
-    /// Tiny nodes, which make deep trees from little data, a cache that evicts all the time, and the
-    /// smallest log.
+    /// Tiny nodes, for deep trees from little data, a cache that evicts all the time, and the smallest log.
     pub const fn tiny(image_bytes: u64) -> Setup {
         Setup {
             image_bytes,
@@ -62,7 +61,7 @@ impl Setup {
         }
     }
 
-    /// Makes a file system on `device`, with one checkpoint.
+    /// Creates a file system on `device`, with one checkpoint.
     pub fn format(&self, device: Arc<dyn Device>, seed: u64) -> Result<()> {
         let options = CreateOptions {
             label: "explore".into(),
@@ -104,7 +103,7 @@ fn clock(start: i64) -> Clock {
     })
 }
 
-/// Takes a step of a file system. `Sync` and `Checkpoint` are taken too; handles and opening again are not.
+/// Takes a step on a file system, including `Sync` and `Checkpoint`, but not handles and reopening.
 pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
     match step {
         Step::Mkdir(path) => make(fs, path, FileType::Directory, b""),
@@ -176,7 +175,7 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
     }
 }
 
-/// What is left of snapshots that are being dropped goes, a few records at a time.
+/// Finishes drops of snapshots, a few records at a time.
 fn finish_drops(fs: &mut Fs) -> Result<()> {
     while fs.volume().can_drop() {
         fs.volume_mut().change_holds(&HoldChange::Piece(DROPPED_AT_ONCE))?;
@@ -184,7 +183,7 @@ fn finish_drops(fs: &mut Fs) -> Result<()> {
     Ok(())
 }
 
-/// A name that a snapshot cannot have, or that there is not, as a refusal.
+/// Converts the error of an invalid, existing or missing snapshot name to a refusal.
 fn refused(fs: &Fs, name: &str, error: Error) -> Error {
     match error {
         Error::Input(_) if !is_hold_name(name) => Refusal::Invalid.into(),
@@ -214,30 +213,30 @@ fn make(fs: &mut Fs, path: &[u8], kind: FileType, target: &[u8]) -> Result<()> {
 pub struct Boundary {
     /// The MSN that the next message takes.
     pub msn: Msn,
-    /// What the file system is.
+    /// The state of the file system.
     pub model: Model,
 }
 
-/// A file system and its model, taking steps together.
+/// A file system and its model, which take steps together.
 pub struct Run {
     setup: Setup,
     device: Arc<dyn Device>,
-    /// None only while it is being opened again.
+    /// `None` only while it is being reopened.
     fs: Option<Fs>,
     opened: u64,
     seed: u64,
     boundaries: Vec<Boundary>,
-    /// What volumes did that are closed again.
+    /// How often closed volumes exercised each rule.
     rules: Rules,
-    /// The boundary that the file system is at; after a reopen those behind it are abandoned.
+    /// The current boundary; after a reopen those behind it are abandoned.
     now: usize,
     acknowledged: usize,
-    /// Handles, whatever becomes of their names.
+    /// Handles, which stay when their names are removed.
     held: Vec<Object>,
 }
 
 impl Taken {
-    /// The rule that the step exercised, for the counters of a report.
+    /// The rule that the step exercised, for reports.
     pub(super) fn rule(self) -> Option<&'static str> {
         match self {
             Taken::Nothing | Taken::Operation | Taken::Acknowledged => None,
@@ -248,25 +247,25 @@ impl Taken {
     }
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Nothing, or nothing that a boundary shows.
+    /// Nothing, or nothing that makes a boundary.
     Nothing,
-    /// It was refused, by the file system and the model alike.
+    /// It was refused, by file system and model alike.
     Refused,
-    /// The image had no room for it.
+    /// The image had no space for it.
     NoRoom,
     /// A new boundary was reached.
     Operation,
-    /// Everything so far was acknowledged.
+    /// All earlier steps were acknowledged.
     Acknowledged,
-    /// The volume was opened again; the boundaries behind the present one are abandoned.
+    /// The volume was reopened; the boundaries behind the current one are abandoned.
     Reopened,
 }
 
 impl Run {
-    /// Starts on a device that [`Setup::format`] has made.
+    /// Starts on a device formatted by [`Setup::format`].
     pub fn start(setup: Setup, device: Arc<dyn Device>, seed: u64) -> Result<Run> {
         let (fs, _) = setup.open(device.clone(), Mode::ReadWrite, seed)?;
         let boundaries = vec![Boundary { msn: fs.volume().next_msn(), model: Model::new() }];
@@ -291,22 +290,22 @@ impl Run {
         self.fs.as_ref().expect("it is open between steps")
     }
 
-    /// What it must be.
+    /// The model.
     pub fn model(&self) -> &Model {
         &self.boundaries[self.now].model
     }
 
-    /// All boundaries that there were, abandoned ones too, in the order in which they were reached.
+    /// All boundaries, including abandoned ones, in the order in which they were reached.
     pub fn boundaries(&self) -> &[Boundary] {
         &self.boundaries
     }
 
-    /// The boundary that the file system is at.
+    /// The current boundary.
     pub fn now(&self) -> usize {
         self.now
     }
 
-    /// Gives up the file system, and keeps what it must have been, and how often it needed each rule.
+    /// Closes the file system; returns the boundaries and the counts of rules.
     pub fn finish(mut self) -> (Vec<Boundary>, Rules) {
         self.close();
         (self.boundaries, self.rules)
@@ -322,8 +321,8 @@ impl Run {
         }
     }
 
-    /// Takes a step. The error says how the file system went another way than the model. Before a `Crash`
-    /// whoever owns the device takes from it what is lost.
+    /// Takes a step. Fails if file system and model disagree. Before a `Crash` the caller must remove the lost writes
+    /// from the device.
     pub fn step(&mut self, step: &Step) -> std::result::Result<Taken, String> {
         if matches!(step, Step::Reopen | Step::Crash(_)) {
             return self.reopen();
@@ -364,7 +363,7 @@ impl Run {
             if done.is_err() {
                 return Ok(Taken::Refused);
             }
-            // No message marks it: the state before has the same MSN.
+            // No message marks it, so the state before has the same MSN.
             let msn = self.boundaries[self.now].msn;
             self.now = self.boundaries.len();
             self.boundaries.push(Boundary { msn, model });
@@ -383,8 +382,8 @@ impl Run {
         })
     }
 
-    /// Copies within the file system, and acknowledges it through the trees: many operations, which are not
-    /// looked at one by one. The error says how the file system went another way than the model.
+    /// Copies within the file system, and acknowledges it by a checkpoint. This takes many operations, which are not
+    /// compared one by one. Fails if file system and model disagree.
     pub fn copy(&mut self, from: &[u8], to: &[u8]) -> std::result::Result<(), String> {
         let fs = self.fs.as_mut().expect("it is open between steps");
         let copied = fs.resolve(from).and_then(|from| {
@@ -400,8 +399,8 @@ impl Run {
         self.difference().map_or(Ok(()), Err)
     }
 
-    /// Keeps the boundaries of transactions, from the first that shows on with what the model is after it.
-    /// Whether there is one.
+    /// Adds the boundaries of transactions; from the first visible one on with the model `after`. Returns whether there
+    /// is a visible one.
     fn follow(&mut self, trail: &[(Op, Msn)], after: Model) -> bool {
         let mut acted = false;
         for (op, msn) in trail {
@@ -411,7 +410,7 @@ impl Run {
             self.boundaries.push(Boundary { msn: *msn, model });
         }
         if !acted {
-            // It may know of another handle.
+            // The model may have a new handle.
             self.boundaries[self.now].model = after;
         }
         acted
@@ -428,7 +427,7 @@ impl Run {
         let msn = fs.volume().next_msn();
         let names = snapshots_of(&fs).map_err(|error| error.to_string())?;
         self.fs = Some(fs);
-        // The newest one of that MSN and with those snapshots: those that were abandoned are older.
+        // The newest boundary with that MSN and those snapshots: abandoned ones are older.
         let is_it = |at: &usize| {
             let Boundary { msn: of, model } = &self.boundaries[*at];
             *of == msn && model.snapshots().keys().eq(names.iter())
@@ -442,7 +441,7 @@ impl Run {
         }
     }
 
-    /// What the file system says otherwise than the model, now.
+    /// The current difference between file system and model.
     pub fn difference(&self) -> Option<String> {
         match self.model().difference(self.fs()) {
             Ok(difference) => difference,

@@ -1,4 +1,4 @@
-//! Scripts: operations by path, one a line.
+//! Scripts: operations by path, one for each line.
 //!
 //! ```text
 //! # a comment
@@ -14,8 +14,8 @@
 //! crash 12                     what becomes of what was not flushed follows from the seed 12
 //! ```
 //!
-//! Names are escaped as they are printed everywhere, a space as `\x20`; a dash alone stands for no bytes.
-//! A step may be one that the rules of POSIX refuse.
+//! Names are escaped as everywhere in output, a space as `\x20`; a single dash stands for no bytes. A step may be one
+//! that POSIX refuses.
 
 use std::fmt;
 
@@ -24,13 +24,13 @@ use betr_core::text::{printable, unprintable};
 
 use super::Random;
 
-/// Where an object is: names behind slashes.
+/// The path of an object.
 pub type Path = Vec<u8>;
 
 /// The longest write, in bytes.
 const LEN_MAX: usize = 16 << 20;
 
-/// What is written.
+/// The content of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// Zeros.
@@ -39,7 +39,7 @@ pub enum Fill {
     Seed(u64),
 }
 
-/// One operation, or something that happens between operations.
+/// An operation, or an event between operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Step {
@@ -59,11 +59,11 @@ pub enum Step {
     Rmdir(Path),
     /// From the first path to the second.
     Rename(Path, Path),
-    /// The same, where the second must not be there yet.
+    /// As `Rename`; the second path must not exist.
     RenameNew(Path, Path),
-    /// What two paths lead to changes places.
+    /// Exchanges the objects of two paths.
     Exchange(Path, Path),
-    /// A directory with everything below it, or anything else.
+    /// Removes a directory with everything below it, or another object.
     RemoveTree(Path),
     Allocate {
         path: Path,
@@ -72,7 +72,7 @@ pub enum Step {
         len: u64,
         keep_size: bool,
     },
-    /// What there is, and its new name.
+    /// The existing path, and the new name.
     Link(Path, Path),
     SetXattr {
         path: Path,
@@ -82,39 +82,38 @@ pub enum Step {
     },
     RemoveXattr(Path, Vec<u8>),
     Chmod(Path, u32),
-    /// Somebody has a handle of it from now on, whatever becomes of its name.
+    /// Takes a handle of an object, which keeps it when its name is removed.
     Hold(Path),
-    /// All handles are given back.
+    /// Drops all handles.
     Release,
-    /// Everything before is acknowledged, through the log.
+    /// Acknowledges all earlier steps, by the log.
     Sync,
-    /// Everything before is acknowledged, through the trees.
+    /// Acknowledges all earlier steps, by a checkpoint.
     Checkpoint,
-    /// The same, and that is kept under a name.
+    /// Takes a snapshot of this name, with a checkpoint.
     Snapshot(String),
-    /// What is kept under a name is given up, in pieces.
+    /// Drops the snapshot of this name, in pieces.
     DropSnapshot(String),
-    /// All is as it was when that of this name was kept; what is younger is given up.
+    /// Rolls back to the snapshot of this name, and drops younger ones.
     RollBack(String),
-    /// The volume is dropped as it is, and opened again.
+    /// Closes the volume without a sync, and opens it again.
     Reopen,
-    /// The power fails, and the volume is opened again. The seed says what becomes of each write that was
-    /// not flushed.
+    /// Cuts the power, and opens the volume again. The seed determines the fate of each write that was not flushed.
     Crash(u64),
 }
 
-/// A line that is no step.
+/// The error of a line that is no step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct ScriptError {
-    /// Which line, from 1.
+    /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub what: String,
 }
 
 impl Fill {
-    /// So many bytes.
+    /// `len` bytes.
     pub fn bytes(self, len: usize) -> Vec<u8> {
         match self {
             Fill::Zeros => vec![0; len],
@@ -145,12 +144,12 @@ pub fn parse(text: &str) -> Result<Vec<Step>, ScriptError> {
     Ok(steps)
 }
 
-/// The script of some steps.
+/// The script of these steps.
 pub fn print(steps: &[Step]) -> String {
     steps.iter().map(|step| format!("{step}\n")).collect()
 }
 
-/// The words of a line that have not been read yet.
+/// The remaining words of a line.
 struct Words<'l>(std::str::SplitAsciiWhitespace<'l>);
 
 impl Words<'_> {

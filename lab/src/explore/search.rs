@@ -1,4 +1,4 @@
-//! Going through the states of one story.
+//! Searches the states of one story.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use super::story::Story;
 use super::timeline::{Cut, Timeline};
 use super::{Random, Rules};
 
-/// One in so many recoveries is cut off itself.
+/// 1 of 6 recoveries is interrupted itself.
 const INSIDE_EVERY: u64 = 6;
-/// So many states of a recovery that is cut off are looked at.
+/// 12 states of an interrupted recovery are tested.
 const INSIDE_STATES: u64 = 12;
 
-/// Which states to look at.
+/// The states to test.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// How many distinct states, at most; spread evenly over the cuts.
+    /// The most distinct states; spread evenly over the cuts.
     pub states: u64,
-    /// No cut comes before so many events.
+    /// The least number of events before a cut.
     pub first_event: usize,
-    /// Look inside every recovery, not only at some.
+    /// Interrupt every recovery, not only some.
     pub inside_all: bool,
-    /// Do not recover what agrees in all that matters with what was recovered before.
+    /// Reuse the verdict of a state that is equal in every block that was read.
     pub shortcuts: bool,
-    /// Decides what is random.
+    /// The seed of random choices.
     pub seed: u64,
 }
 
-/// What was looked at.
+/// Counts of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Stories that were recorded.
+    /// Recorded stories.
     pub stories: u64,
     /// Their steps.
     pub steps: u64,
@@ -40,23 +40,21 @@ pub struct Tally {
     pub events: u64,
     /// Checkpoints in them.
     pub checkpoints: u64,
-    /// How often the log came back to its beginning.
+    /// Number of times that the log wrapped around.
     pub wraps: u64,
-    /// States that were built.
+    /// States built.
     pub states: u64,
-    /// States that differ from all others somewhere on the disk.
+    /// States with distinct disks.
     pub distinct: u64,
-    /// States among them that a power cut inside a recovery left.
+    /// Those that a power cut during a recovery left.
     pub inside: u64,
-    /// Distinct states that were really recovered; the others agree with one of these in every block that
-    /// was read for it.
+    /// Distinct states that were actually recovered; each other one equals one of these in every block that was read.
     pub recovered: u64,
     /// Log groups replayed, over all distinct states.
     pub groups: u64,
     /// Distinct states whose last log group was torn.
     pub torn: u64,
-    /// How often each rule was exercised: by the steps of the stories, and by the states that were really
-    /// recovered.
+    /// How often each rule was exercised, by the steps of the stories and by the recovered states.
     pub rules: Rules,
 }
 
@@ -79,24 +77,24 @@ impl AddAssign<&Tally> for Tally {
     }
 }
 
-/// A state that a power cut leaves; or one that a second cut, inside the recovery of that state, leaves.
+/// A state that a power cut leaves; or that a second cut, during its recovery, leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// The cut.
     pub cut: Cut,
-    /// The cut inside the recovery.
+    /// The cut during the recovery.
     pub inside: Option<Cut>,
 }
 
-/// A state that does not recover as it must.
+/// A state that does not recover as required.
 pub(super) struct Found {
     pub state: State,
     pub what: String,
     pub image: Vec<u8>,
 }
 
-/// Looks at states of a story until one fails, the plan is done, or `stop` says so. Also returns the digests
-/// of all disks that were looked at.
+/// Tests states of a story until one fails, the plan is done, or `stop` returns true. Also returns the digests of all
+/// tested disks.
 pub(super) fn search(
     story: &Story,
     plan: Plan,
@@ -130,9 +128,9 @@ struct Search<'s> {
     judge: Judge<'s>,
     random: Random,
     tally: &'s mut Tally,
-    /// How many distinct states there are, of all stories, when the plan is done.
+    /// The total of distinct states, over all stories, at which the plan is done.
     end: u64,
-    /// What the recovery wrote that was judged last.
+    /// The writes of the recovery that was judged last.
     last: Option<Vec<Event>>,
 }
 
@@ -148,7 +146,7 @@ impl Search<'_> {
             let flushed = timeline.flushed(events);
             timeline.advance(&ground, done..flushed);
             done = flushed;
-            // What one cut leaves unused the next ones may use.
+            // Later cuts may use what earlier ones leave of the budget.
             let allowed = before + self.plan.states * (turn as u64 + 1) / cuts;
             for cut in timeline.cuts(events, &mut self.random) {
                 if self.tally.distinct >= allowed {
@@ -163,7 +161,7 @@ impl Search<'_> {
         None
     }
 
-    /// Looks at a state of the story.
+    /// Tests a state of the story.
     fn state(&mut self, disk: &ForkDevice, cut: Cut) -> Option<Found> {
         let verdict = self.verdict(disk);
         let recovery = self.last.take();
@@ -183,8 +181,7 @@ impl Search<'_> {
         if chosen { self.inside(disk, events, cut, &recovered.boundaries) } else { None }
     }
 
-    /// Looks at states that a power cut inside the recovery of `disk` leaves: they must recover to the
-    /// same.
+    /// Tests states that a power cut during the recovery of `disk` leaves: they must recover to the same boundary.
     fn inside(
         &mut self,
         disk: &ForkDevice,
@@ -236,8 +233,8 @@ impl Search<'_> {
     }
 }
 
-/// What a state does wrong, and its image; nothing if it recovers as it must. The cut inside a recovery is
-/// made in the recovery of the state as it is now.
+/// The fault of a state, and its image; `None` if it recovers as required. A cut during the recovery is applied to the
+/// current recovery of the state.
 pub(super) fn fault_of(story: &Story, state: &State) -> Option<(String, Vec<u8>)> {
     let disk = story.timeline.possible(&state.cut)?;
     let mut judge = Judge::new(story, false);
@@ -261,7 +258,7 @@ pub(super) fn fault_of(story: &Story, state: &State) -> Option<(String, Vec<u8>)
     }
 }
 
-/// A state of another story that fails, and in which the same became of as many writes.
+/// A failing state of another story, with the same fates of the same number of writes.
 pub(super) fn find_like(story: &Story, pattern: &State, first_event: usize) -> Option<Found> {
     let alike = |timeline: &Timeline, first: usize, cut: &Cut| {
         let all = (first..=timeline.events.len()).rev();
@@ -284,7 +281,7 @@ pub(super) fn find_like(story: &Story, pattern: &State, first_event: usize) -> O
         .find_map(|state| fault_of(story, &state).map(|(what, image)| Found { state, what, image }))
 }
 
-/// What the recovery of a state writes, to describe a cut inside it.
+/// The writes of a state's recovery, to describe a cut during it.
 pub(super) fn recovery_of(story: &Story, cut: &Cut) -> Option<Timeline> {
     let disk = story.timeline.state(cut);
     let judged = Judge::new(story, false).judge(&disk, disk.digest());

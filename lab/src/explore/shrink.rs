@@ -1,36 +1,36 @@
-//! From a failure to a small one: fewer steps, and fewer writes with a fate of their own.
+//! Shrinks a failure: fewer steps, and fewer writes with special fates.
 //!
-//! Steps are dropped in pieces, halves first, as long as some state of what is left still fails. Then the
-//! fates of the state are made plain, one by one.
+//! Steps are dropped in pieces, halves first, while some state of the remaining story still fails. Then the fates of
+//! the state are simplified, one by one.
 
 use super::devices::Fate;
 use super::search::{Found, Plan, State, Tally, fault_of, find_like, recovery_of, search};
 use super::{Failed, Mishap, Options, Step, Story, Workload};
 
-/// How many shorter scripts are tried.
+/// 400 shorter scripts are tried at most.
 const TRIALS: u32 = 400;
-/// How many states of each are looked at, and how many of all of them.
+/// 300 states of each script are tested at most, and 12,000 in all.
 const STATES: u64 = 300;
 const ALL_STATES: u64 = 12_000;
-/// Only cuts in the last steps are tried: a failing state needs no steps behind its cut.
+/// 2: only cuts in the last steps are tried, since a failing state needs no steps after its cut.
 const LAST_STEPS: usize = 2;
 
-/// A failure in its smallest form.
+/// A shrunk failure.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The workload that it was found in.
+    /// The workload.
     pub workload: &'static str,
     /// The seed of that workload's steps.
     pub seed: u64,
-    /// The steps that are needed.
+    /// The necessary steps.
     pub steps: Vec<Step>,
-    /// The state that fails; none if the steps themselves do.
+    /// The failing state; `None` if the steps themselves fail.
     pub state: Option<State>,
-    /// The state in words, a line each.
+    /// A description of the state, by lines.
     pub description: Vec<String>,
-    /// What is wrong.
+    /// The fault.
     pub verdict: String,
-    /// The image as the power cut leaves it; empty without a state.
+    /// The image after the power cut; empty without a state.
     pub image: Vec<u8>,
 }
 
@@ -79,13 +79,13 @@ struct Shrinker<'s> {
     options: Options,
     /// The state that was found first.
     pattern: Option<State>,
-    /// What is left of the budgets.
+    /// The remaining budgets.
     trials: u32,
     states: u64,
 }
 
 impl Shrinker<'_> {
-    /// Whether these steps fail too, and how.
+    /// Whether these steps fail, too, and how.
     fn attempt(&mut self, steps: &[Step]) -> Option<Failed> {
         self.trials = self.trials.checked_sub(1)?;
         let story = match Story::record(self.workload.setup, steps, self.seed, self.options.flaw) {
@@ -125,7 +125,7 @@ impl Shrinker<'_> {
                     _ => at = end,
                 }
             }
-            // At the finest, as long as it helps.
+            // At the finest size, as long as it helps.
             if size > 1 || failed.steps().len() == before {
                 size /= 2;
             }
@@ -148,7 +148,7 @@ impl Failed {
     }
 }
 
-/// The same failure with fates as plain as can be: arrived, then lost, then torn.
+/// The same failure with the simplest fates: arrived, then lost, then torn.
 fn plainer(story: &Story, mut found: Found) -> Found {
     let levels = if found.state.inside.is_some() { 2 } else { 1 };
     for level in 0..levels {
@@ -170,7 +170,7 @@ fn plainer(story: &Story, mut found: Found) -> Found {
     found
 }
 
-/// Fates, the plainest first.
+/// Fates, the simplest first.
 fn plain_fates() -> impl Iterator<Item = Fate> {
     let torn = (1..8).flat_map(|sectors| [Fate::First(sectors), Fate::Without(sectors)]);
     [Fate::Whole, Fate::Lost].into_iter().chain(torn)

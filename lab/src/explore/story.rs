@@ -1,4 +1,4 @@
-//! A workload as it reached the device: what was written and flushed, and what the file system was.
+//! A story: a workload as recorded on the device, with the states of the model.
 
 use std::sync::Arc;
 
@@ -14,30 +14,30 @@ use betr_core::space::Layout;
 
 /// A recorded workload.
 pub struct Story {
-    /// How its volume was made.
+    /// How its volume was created.
     pub setup: Setup,
     /// Its steps.
     pub steps: Vec<Step>,
     pub(super) timeline: Timeline,
     boundaries: Vec<Boundary>,
     spans: Vec<Span>,
-    /// After how many events everything up to which boundary had been acknowledged.
+    /// Acknowledgements: number of events, and the acknowledged boundary.
     acknowledged: Vec<(usize, usize)>,
-    /// How many events there had been after each step.
+    /// Number of events after each step.
     positions: Vec<usize>,
     /// How often its steps exercised each rule.
     pub(super) rules: Rules,
 }
 
-/// When a boundary may be what is recovered, in numbers of events.
+/// The range of events in which a boundary may be recovered.
 struct Span {
-    /// When its operation began.
+    /// The start of its operation.
     begun: usize,
-    /// When it was abandoned, if it was.
+    /// The event at which it was abandoned, if it was.
     abandoned: usize,
 }
 
-/// A workload that cannot be recorded, because the file system goes another way than the model.
+/// A workload that cannot be recorded, because file system and model disagree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mishap {
     /// The step, from 0.
@@ -47,7 +47,7 @@ pub struct Mishap {
 }
 
 impl Story {
-    /// Takes the steps on a fresh volume. `flaw` is what the device is to get wrong.
+    /// Records the steps on a new volume; `flaw` is a fault of the device.
     pub fn record(
         setup: Setup,
         steps: &[Step],
@@ -103,7 +103,7 @@ impl Story {
         Ok(story)
     }
 
-    /// The event at `at` never was.
+    /// Removes the event at `at` from all positions.
     fn forget(&mut self, at: usize) {
         let earlier = |position: &mut usize| {
             if *position > at && *position != usize::MAX {
@@ -122,27 +122,27 @@ impl Story {
         Layout::new(self.setup.image_bytes, self.setup.log_bytes)
     }
 
-    /// How many writes and flushes there were.
+    /// Number of writes and flushes.
     pub fn events(&self) -> usize {
         self.timeline.events.len()
     }
 
-    /// What is wrong with what recovers from a state; nothing, too, if there is no such state.
+    /// The fault of a state's recovery; `None` also if there is no such state.
     pub fn fault(&self, state: &State) -> Option<String> {
         super::search::fault_of(self, state).map(|(what, _)| what)
     }
 
-    /// The step that was under way after so many events.
+    /// The step in progress after this number of events.
     pub fn step_at(&self, events: usize) -> usize {
         self.positions.partition_point(|position| *position < events)
     }
 
-    /// How many events there were when a step, counted from 0, was done.
+    /// Number of events at the end of a step, counted from 0.
     pub(super) fn events_after(&self, step: usize) -> usize {
         self.positions[step]
     }
 
-    /// What the file system was at a boundary.
+    /// The state at a boundary.
     pub(super) fn boundary(&self, at: usize) -> &Boundary {
         &self.boundaries[at]
     }
@@ -152,8 +152,8 @@ impl Story {
         (0..self.boundaries.len()).filter(move |at| self.boundaries[*at].msn == msn)
     }
 
-    /// Whether a power cut after so many events may leave one of these boundaries, which are the same; if
-    /// not, why.
+    /// Checks that a power cut after this number of events may leave one of these equal boundaries; the error says why
+    /// not.
     pub(super) fn admits(
         &self,
         events: usize,
@@ -179,7 +179,7 @@ impl Story {
         refused
     }
 
-    /// Superblocks of new epochs, and how often the log came back to its beginning.
+    /// Number of checkpoints, and of times that the log wrapped around.
     pub(super) fn checkpoints_and_wraps(&self) -> (u64, u64) {
         let Ok(layout) = self.layout() else { return (0, 0) };
         let log = layout.log_start.byte()..layout.map.start().byte();
@@ -195,8 +195,8 @@ impl Story {
     }
 }
 
-/// Cuts the power: takes from `memory`, through its recorder, what the cut loses of the writes since the
-/// last flush. A cut among the writes that do this leaves a state that the first one might have left.
+/// Cuts the power: removes the lost writes since the last flush from `memory`, through its recorder. A cut among these
+/// removals leaves a state that the first cut might have left.
 fn lose(
     base: &ForkDevice,
     memory: &ForkDevice,
@@ -215,13 +215,13 @@ fn abandon(spans: &mut [Span], events: usize) {
     }
 }
 
-/// Whether the first superblock of an epoch is written.
+/// Whether a write is the first superblock of an epoch.
 pub(super) fn is_first_slot(bytes: &[u8]) -> bool {
     Magic::of(bytes) == Some(Magic::Superblock)
         && Superblock::decode(bytes, None).is_ok_and(|found| found.slot.is_multiple_of(2))
 }
 
-/// What a write is, in a few words.
+/// A short description of a write.
 pub(super) fn kind_of(at: u64, bytes: &[u8]) -> &'static str {
     match Magic::of(bytes) {
         Some(Magic::Identity) => "identity block",
@@ -243,7 +243,7 @@ pub(super) fn kind_of(at: u64, bytes: &[u8]) -> &'static str {
 }
 
 impl Flaw {
-    /// The flushes that this flaw swallows, the last first.
+    /// The flushes that this flaw drops, the last first.
     fn spoils(self, events: &[Event], layout: &Layout) -> Vec<usize> {
         let log = layout.log_start.byte()..layout.map.start().byte();
         let flushes = (0..events.len()).rev().filter(|at| events[*at] == Event::Flush);

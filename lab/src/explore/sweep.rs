@@ -1,7 +1,6 @@
-//! Cutting the power in anything that writes: a repair, an import, a tool of its own.
+//! Tests power cuts of anything that writes, such as a repair, an import, or another tool.
 //!
-//! The caller records what reaches the device, and says of each state that a cut may leave whether it is
-//! as it must be.
+//! The caller records the events of the device, and judges each state that a cut may leave.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,34 +10,34 @@ use super::timeline::Timeline;
 use super::{Cut, Random};
 use betr_core::device::Device;
 
-/// What a sweep is of.
+/// A sweep over recorded events.
 pub struct Sweep {
     /// The device before the first event.
     pub base: ForkDevice,
-    /// What reached it.
+    /// The events.
     pub events: Vec<Event>,
-    /// Decides which states are taken where there are too many.
+    /// The seed for choosing states if there are too many.
     pub seed: u64,
-    /// How many states of one moment are looked at, at most.
+    /// The most states of one cut position.
     pub states: usize,
 }
 
-/// A state that is not as it must be.
+/// A state that the judge rejected.
 #[derive(Debug)]
 pub struct Broken {
     /// The power cut that left it.
     pub cut: Cut,
-    /// The writes in doubt, and what became of each.
+    /// The writes in doubt, and their fates.
     pub description: Vec<String>,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// The bytes of the device.
+    /// The image of the device.
     pub image: Vec<u8>,
 }
 
 impl Sweep {
-    /// Shows `judge` a device for each distinct state, with the number of events before the cut. Returns how
-    /// many there were.
+    /// Calls `judge` with a device for each distinct state, and the number of events before the cut. Returns the number
+    /// of states.
     pub fn run(
         self,
         mut judge: impl FnMut(Arc<dyn Device>, usize) -> Result<(), String>,

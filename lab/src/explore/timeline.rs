@@ -1,7 +1,6 @@
-//! What reached a device, and the states that a power cut may leave of it.
+//! The events of a device, and the states that a power cut may leave.
 //!
-//! Writes are kept as shared blocks too, so that a state whose writes arrived whole copies and hashes
-//! nothing.
+//! Writes are also kept as shared blocks, so that a state whose writes arrived whole needs no copies or hashes.
 
 use std::sync::Arc;
 
@@ -10,29 +9,29 @@ use super::devices::{Block, Event, Fate, ForkDevice};
 use betr_core::device::SECTOR;
 use betr_core::ids::BLOCK_SIZE;
 
-/// Up to so many unflushed writes, every subset of them is a state.
+/// 5: up to that many unflushed writes, every subset is a state.
 const SUBSETS_OF: usize = 5;
-/// Random subsets of more than that.
+/// 24 random subsets of more writes.
 const SAMPLES: usize = 24;
 
-/// A device as it was, and what reached it then.
+/// A device at the start, and its events.
 pub(super) struct Timeline {
     pub base: ForkDevice,
     pub events: Vec<Arrival>,
 }
 
-/// An event, ready to be brought onto many devices.
+/// An event, prepared for application to many devices.
 pub(super) enum Arrival {
     Flush,
     Write { at: u64, bytes: Arc<[u8]>, blocks: Vec<Arc<Block>> },
 }
 
-/// A power cut: after how many events, and what became of each write that was not flushed, in order.
+/// A power cut: the number of events before it, and the fate of each unflushed write, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Events before the cut.
     pub events: usize,
-    /// What became of the writes since the last flush.
+    /// The fates of the writes since the last flush.
     pub fates: Vec<Fate>,
 }
 
@@ -51,7 +50,7 @@ impl Arrival {
         Arrival::Write { at, bytes, blocks }
     }
 
-    /// Brings a write, or what arrived of it, onto a device.
+    /// Applies a write, or its arrived part, to a device.
     fn arrive(&self, device: &ForkDevice, fate: &Fate) {
         let Arrival::Write { at, bytes, blocks } = self else { return };
         if *fate == Fate::Whole && !blocks.is_empty() {
@@ -77,7 +76,7 @@ impl Timeline {
         Timeline { base, events: prepare(events) }
     }
 
-    /// Where and what was written.
+    /// The places and bytes of all writes.
     pub(super) fn writes(&self) -> impl Iterator<Item = (u64, &Arc<[u8]>)> {
         self.events.iter().filter_map(|event| match event {
             Arrival::Write { at, bytes, .. } => Some((*at, bytes)),
@@ -85,7 +84,7 @@ impl Timeline {
         })
     }
 
-    /// After how many events the last flush before a cut returned.
+    /// The number of events up to the last flush before a cut.
     pub(super) fn flushed(&self, events: usize) -> usize {
         let last = self.events[..events].iter().rposition(|e| matches!(e, Arrival::Flush));
         last.map_or(0, |at| at + 1)
@@ -96,7 +95,7 @@ impl Timeline {
         &self.events[self.flushed(events)..events]
     }
 
-    /// The device that a cut leaves.
+    /// The device after a cut.
     pub(super) fn state(&self, cut: &Cut) -> ForkDevice {
         let device = self.base.fork();
         let flushed = self.flushed(cut.events);
@@ -104,14 +103,14 @@ impl Timeline {
         self.leave(&device, cut)
     }
 
-    /// The device that a cut leaves; nothing if no such cut is possible.
+    /// The device after a cut; `None` if the cut does not match the events.
     pub(super) fn possible(&self, cut: &Cut) -> Option<ForkDevice> {
         let within = cut.events <= self.events.len();
         let fits = within && self.in_doubt(cut.events).len() == cut.fates.len();
         fits.then(|| self.state(cut))
     }
 
-    /// The device that a cut leaves, from the device as it was at the last flush.
+    /// The device after a cut, given the device at the last flush.
     pub(super) fn leave(&self, ground: &ForkDevice, cut: &Cut) -> ForkDevice {
         let device = ground.fork();
         for (event, fate) in self.in_doubt(cut.events).iter().zip(&cut.fates) {
@@ -120,13 +119,13 @@ impl Timeline {
         device
     }
 
-    /// Brings the events in a range onto a device.
+    /// Applies a range of events to a device.
     pub(super) fn advance(&self, device: &ForkDevice, events: std::ops::Range<usize>) {
         self.events[events].iter().for_each(|event| event.arrive(device, &Fate::Whole));
     }
 
-    /// Cuts after so many events, the plainest first: everything arrived; nothing did; every subset, or
-    /// random ones; and each write torn in turn, among others that arrived or did not.
+    /// Cuts after this number of events, the simplest first: everything arrived; nothing did; every subset, or random
+    /// ones; and each write torn in turn, while others arrived or did not.
     pub(super) fn cuts(&self, events: usize, random: &mut Random) -> Vec<Cut> {
         let doubt = self.in_doubt(events);
         let count = doubt.len();
@@ -169,7 +168,7 @@ impl Timeline {
         Cut { events, fates: self.in_doubt(events).iter().map(fate).collect() }
     }
 
-    /// A cut in words: each write in doubt, what it is, and what became of it.
+    /// A description of a cut: each write in doubt, its kind, and its fate.
     pub(super) fn describe(&self, cut: &Cut) -> Vec<String> {
         let doubt = self.in_doubt(cut.events).iter().zip(&cut.fates);
         let line = |(event, fate): (&Arrival, &Fate)| {
@@ -192,15 +191,15 @@ fn whole_if(whole: bool) -> Fate {
     if whole { Fate::Whole } else { Fate::Lost }
 }
 
-/// A random subset of so many writes; the chance of each is random too.
+/// A random subset of `count` writes; the probability of each is random, too.
 fn some(count: usize, random: &mut Random) -> Vec<Fate> {
     let chance = 1 + random.below(7);
     (0..count).map(|_| whole_if(random.below(8) < chance)).collect()
 }
 
-/// One of three ways to tear a write of so many sectors.
+/// One of three ways to tear a write of `sectors` sectors.
 fn tear(way: u64, sectors: usize, random: &mut Random) -> Fate {
-    // What matters of a structure is often in its first sectors.
+    // The important fields of a structure are often in its first sectors.
     let most = if random.below(2) == 0 { sectors.min(4) } else { sectors } as u64;
     let cut = 1 + random.below((most - 1).max(1)) as usize;
     match way {

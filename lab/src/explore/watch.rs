@@ -1,4 +1,4 @@
-//! A device that is watched while the state on it is judged.
+//! A device that is watched while its state is judged.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use super::devices::{Event, ForkDevice};
 use betr_core::device::Device;
 use betr_core::ids::BLOCK_SIZE;
 
-/// A disk that knows which of its blocks were read, and what a recovery wrote.
+/// A disk that records which blocks were read, and the writes of a recovery.
 pub(super) struct Watch {
     disk: ForkDevice,
     /// One bit a block.
@@ -26,12 +26,12 @@ impl Watch {
         Watch { disk, read, touched, events, recovery }
     }
 
-    /// Whether nothing was written, and nothing flushed.
+    /// Whether there was no write and no flush.
     pub(super) fn is_untouched(&self) -> bool {
         !self.touched.load(Ordering::Relaxed)
     }
 
-    /// What was written so far was the recovery.
+    /// Marks the writes so far as those of the recovery.
     pub(super) fn end_recovery(&self) {
         let events =
             std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
@@ -43,7 +43,7 @@ impl Watch {
         self.read.iter().map(|word| word.load(Ordering::Relaxed)).collect()
     }
 
-    /// What the recovery wrote, if it came to its end.
+    /// The writes of the recovery, if it was completed.
     pub(super) fn take_recovery(&self) -> Option<Vec<Event>> {
         self.recovery.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

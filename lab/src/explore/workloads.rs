@@ -1,7 +1,7 @@
-//! Workloads of different flavours, each made from a seed.
+//! Workloads of different kinds, each generated from a seed.
 //!
-//! Each contains several checkpoints, and writes so much that the log comes back to its beginning. Sizes
-//! around 16 KiB and far above matter: that is where values may go to the nodes and not to the log.
+//! Each has several checkpoints, and enough writes for the log to wrap around. Sizes around 16 KiB and far above are
+//! important, since late binding starts there.
 
 use super::run::Setup;
 use super::{Fill, Model, Path, Random, Step};
@@ -9,30 +9,30 @@ use betr_core::format::ZoneSizes;
 use betr_core::fs::Allocate;
 use betr_core::store::{CacheBudget, Geometry};
 
-/// Where the steps of a workload come from.
+/// The source of a workload's steps.
 enum Plot {
-    /// Another list for each seed.
+    /// Different steps for each seed.
     Seeded(fn(&mut Pen)),
-    /// The same list always.
+    /// Fixed steps.
     Fixed(Vec<Step>),
 }
 
-/// Steps to explore, and the volume to take them on.
+/// Steps to explore, and the setup of their volume.
 pub struct Workload {
     /// Its name.
     pub name: &'static str,
     /// What it does, in a few words.
     pub about: &'static str,
-    /// The volume.
+    /// The setup of its volume.
     pub setup: Setup,
     plot: Plot,
 }
 
 const KIB: u64 = 1 << 10;
-/// Around what counts as large.
+/// 16 KiB: late binding starts here.
 const EDGE: usize = 16 << 10;
 
-/// Leaves of several blocks, and room for them.
+/// Leaves of several blocks, with space for them.
 const ROOMY: Setup = Setup {
     image_bytes: 3072 * KIB,
     log_bytes: 64 * KIB,
@@ -44,7 +44,7 @@ const ROOMY: Setup = Setup {
     scatter: false,
 };
 
-/// Room for large files.
+/// Space for large files.
 const LARGE: Setup = Setup {
     image_bytes: 4096 * KIB,
     log_bytes: 64 * KIB,
@@ -96,7 +96,7 @@ impl Workload {
         ]
     }
 
-    /// Steps that somebody wrote, on a volume that is large enough for most.
+    /// A workload of given steps, on a volume that is large enough for most.
     pub fn script(steps: Vec<Step>) -> Workload {
         let plot = Plot::Fixed(steps);
         Workload { name: "script", about: "steps of a file", setup: LARGE, plot }
@@ -115,18 +115,18 @@ impl Workload {
     }
 }
 
-/// So many random steps, among them syncs, checkpoints, and opening again.
+/// `count` random steps, with syncs, checkpoints, and reopening.
 pub fn random_steps(seed: u64, count: usize) -> Vec<Step> {
     let mut pen = Pen::new(Random::new(seed));
     pen.anything(count);
     pen.steps
 }
 
-/// Writes steps. It knows, about, what the file system is when all of them have been taken.
+/// Writes steps. It knows approximately the state after all of them.
 struct Pen {
     random: Random,
     model: Model,
-    /// What comes back, about, when the volume is opened again.
+    /// The approximate state after the volume is reopened.
     synced: Model,
     steps: Vec<Step>,
 }
@@ -137,7 +137,7 @@ impl Pen {
     }
 
     fn step(&mut self, step: Step) {
-        // A step that is refused is a step too.
+        // A refused step is a step, too.
         let _ = self.model.apply(&step);
         match step {
             Step::Sync | Step::Checkpoint => self.synced = self.model.clone(),
@@ -175,14 +175,14 @@ impl Pen {
         self.step(Step::Create(path.into()));
     }
 
-    /// A length below, around or above what counts as large.
-    /// A write that is bound late, over what the file held before.
+    /// A late-bound write over the old content of a file.
     fn large(&mut self, path: &str) {
         self.create(path);
         let len = self.between(EDGE, 3 * EDGE);
         self.write(path, 0, len);
     }
 
+    /// A length below, around or above the size at which late binding starts.
     fn len_around_edge(&mut self, max: usize) -> usize {
         match self.random.below(5) {
             0 => self.between(1, 4096),
@@ -192,13 +192,13 @@ impl Pen {
         }
     }
 
-    /// Sometimes on a block, sometimes not.
+    /// An offset that is sometimes at a block boundary.
     fn offset(&mut self, end: u64) -> u64 {
         let at = self.random.below(end.max(1));
         if self.chance(2) { at & !4095 } else { at }
     }
 
-    /// After a step: a sync, a checkpoint, or opening again, with a power cut or without, now and then.
+    /// Sometimes adds a sync, a checkpoint, or a reopening with or without a power cut after a step.
     fn settle(&mut self, sync: u64, checkpoint: u64, reopen: u64) {
         if self.chance(sync) {
             self.step(Step::Sync);
@@ -212,7 +212,7 @@ impl Pen {
         }
     }
 
-    /// Opening again, after a power cut or without one.
+    /// A reopening, with or without a power cut.
     fn reopen(&mut self) -> Step {
         match self.random.below(3) {
             0 => Step::Reopen,
@@ -577,7 +577,7 @@ fn turns(pen: &mut Pen) {
     }
 }
 
-/// Snapshots of changing files: some are dropped, in the middle and at both ends, and some are gone back to.
+/// Snapshots of changing files: some are dropped, in the middle and at both ends, and some are rolled back to.
 fn snapshots(pen: &mut Pen) {
     let mut names: Vec<String> = Vec::new();
     for turn in 0..150 {
@@ -615,7 +615,7 @@ fn snapshots(pen: &mut Pen) {
     }
 }
 
-/// Directories grow until they split, and shrink until they merge; meanwhile they go from one to another.
+/// Directories grow until they split, and shrink until they merge; meanwhile they are moved.
 fn zones(pen: &mut Pen) {
     let names = ["/a", "/b", "/a/c", "/a/c/d", "/b/e"];
     names.iter().for_each(|name| pen.step(Step::Mkdir(name.as_bytes().to_vec())));
@@ -657,7 +657,7 @@ fn zones(pen: &mut Pen) {
     }
 }
 
-/// Names go while somebody has what they lead to, and power fails before it is given back.
+/// Names are removed while handles exist, and power fails before these are dropped.
 fn orphans(pen: &mut Pen) {
     for turn in 0..110 {
         let (path, directory, fresh) = (pen.pick(false), pen.pick(true), pen.fresh());

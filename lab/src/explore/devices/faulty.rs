@@ -1,5 +1,4 @@
-//! A device that fails: errors on reads, writes and flushes, writes that get lost or go astray, and no
-//! room for writes.
+//! A device with faults: errors on reads, writes and flushes, lost and misdirected writes, and lack of space.
 
 use std::io;
 use std::ops::Range;
@@ -7,22 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use betr_core::device::Device;
 
-/// What becomes of a call.
+/// The fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It fails, and nothing happens.
+    /// It fails, without effect.
     Error,
-    /// It fails with an error of this kind, and nothing happens.
+    /// It fails with an error of this kind, without effect.
     Kind(io::ErrorKind),
     /// It fails after half of the bytes.
     HalfDone,
-    /// It succeeds, and nothing happens.
+    /// It succeeds, without effect.
     Lost,
-    /// It succeeds, but somewhere else: so many bytes further on, around the end of the device.
+    /// It succeeds at another place, this number of bytes further on, wrapping around the end of the device.
     Astray(u64),
 }
 
-/// Which call is meant, counted from 0 since the device was made.
+/// A call, counted from 0 since the device was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// The n-th read.
@@ -33,7 +32,7 @@ pub enum Call {
     Flush(u64),
 }
 
-/// A device below, and its troubles.
+/// A base device, and its faults.
 pub struct FaultyDevice {
     base: Arc<dyn Device>,
     state: Mutex<State>,
@@ -50,27 +49,27 @@ struct State {
 }
 
 impl FaultyDevice {
-    /// A view of `base` without any trouble yet.
+    /// A view of `base` without faults.
     pub fn new(base: Arc<dyn Device>) -> FaultyDevice {
         FaultyDevice { base, state: Mutex::default() }
     }
 
-    /// The call that is meant will meet with trouble.
+    /// Plans a fault for a call.
     pub fn plan(&self, call: Call, trouble: Trouble) {
         self.lock().planned.push((call, trouble));
     }
 
-    /// From now on no read that touches these bytes succeeds.
+    /// Makes all reads that touch these bytes fail.
     pub fn spoil(&self, bytes: Range<u64>) {
         self.lock().unreadable.push(bytes);
     }
 
-    /// From now on writes are refused for lack of room, or no longer.
+    /// Makes writes fail for lack of space, or succeed again.
     pub fn fill_up(&self, full: bool) {
         self.lock().full = full;
     }
 
-    /// How many reads, writes and flushes there have been.
+    /// Number of reads, writes and flushes so far.
     pub fn calls(&self) -> (u64, u64, u64) {
         let state = self.lock();
         (state.reads, state.writes, state.flushes)
@@ -88,7 +87,7 @@ impl FaultyDevice {
     }
 }
 
-/// The number of a call, which is counted.
+/// Counts a call; returns its number.
 fn next(count: &mut u64) -> u64 {
     *count += 1;
     *count - 1
@@ -119,7 +118,7 @@ impl Device for FaultyDevice {
             }
             Some(Trouble::Error) => Err(failure()),
             Some(Trouble::Kind(kind)) => Err(kind.into()),
-            // As if it had been an older state of the device: the bytes that stand there are not believed.
+            // As if the device had lost the bytes: zeros never verify.
             Some(Trouble::Lost) => {
                 buf.fill(0);
                 Ok(())

@@ -1,6 +1,6 @@
-//! A device of shared blocks: a fork costs next to nothing, and writes to one never show in another.
+//! A device of shared blocks: a fork is cheap, and writes to one are not visible in another.
 //!
-//! Each block remembers its hash, so that the digest of a whole disk costs a hash of what changed.
+//! Each block caches its hash, so the digest of a whole disk costs only the hashes of changed blocks.
 
 use std::io;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -34,13 +34,13 @@ impl Block {
     }
 }
 
-/// What a block of this digest adds to the digest of a disk on which it has this number.
+/// The contribution of a block with this digest and number to the digest of its disk.
 pub fn placed(number: usize, digest: u128) -> u128 {
     digest.wrapping_mul(2 * number as u128 + 1)
 }
 
 impl ForkDevice {
-    /// `blocks` zero blocks.
+    /// A device of `blocks` zero blocks.
     pub fn new(blocks: usize) -> ForkDevice {
         let zero = Arc::new(Block::new(&[0; BLOCK_SIZE]));
         ForkDevice { blocks: RwLock::new(vec![zero; blocks]) }
@@ -54,7 +54,7 @@ impl ForkDevice {
         ForkDevice { blocks: RwLock::new(blocks) }
     }
 
-    /// A device that says the same and goes its own way from here.
+    /// A copy of the device that changes independently.
     pub fn fork(&self) -> ForkDevice {
         ForkDevice { blocks: RwLock::new(self.blocks()) }
     }
@@ -64,19 +64,19 @@ impl ForkDevice {
         self.blocks.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts a block at a number that there is.
+    /// Replaces a block.
     pub fn put(&self, number: usize, block: Arc<Block>) {
         self.blocks.write().unwrap_or_else(PoisonError::into_inner)[number] = block;
     }
 
-    /// What tells this disk from every other.
+    /// A digest of the whole disk.
     pub fn digest(&self) -> u128 {
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
         let placed = blocks.iter().enumerate().map(|(at, block)| placed(at, block.digest()));
         placed.fold(0, u128::wrapping_add)
     }
 
-    /// Writes onto `device` whatever is other here.
+    /// Writes the blocks that differ from `before` to `device`.
     pub fn write_difference(&self, device: &dyn Device, before: &ForkDevice) -> io::Result<()> {
         for (number, (wanted, had)) in self.blocks().iter().zip(before.blocks()).enumerate() {
             if wanted.bytes != had.bytes {
@@ -86,7 +86,7 @@ impl ForkDevice {
         Ok(())
     }
 
-    /// A copy of all bytes.
+    /// The bytes of the whole disk.
     pub fn snapshot(&self) -> Vec<u8> {
         self.blocks().iter().flat_map(|block| block.bytes).collect()
     }

@@ -1,5 +1,5 @@
-//! Devices to test with: shared blocks that can be forked, a recorder of writes and flushes, a device that fails, and
-//! what a power cut leaves of recorded writes.
+//! Devices for tests: shared blocks that can be forked, a recorder of writes and flushes, a device with faults, and the
+//! states that a power cut leaves of recorded writes.
 
 mod faulty;
 mod fork;

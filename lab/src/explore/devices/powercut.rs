@@ -1,25 +1,25 @@
 //! States that a power cut may leave on a device.
 //!
-//! What was flushed is there. Of every write since, nothing, everything, or some of its 512-byte sectors
-//! may have arrived, in any order among writes.
+//! All flushed writes have arrived. Of each later write, none, all, or some of the 512-byte sectors may have arrived,
+//! independently of the order of writes.
 
 use std::io;
 
 use super::Event;
 use betr_core::device::{Device, SECTOR};
 
-/// What became of a write that was not flushed.
+/// The fate of a write that was not flushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Nothing arrived.
     Lost,
     /// All of it arrived.
     Whole,
-    /// Only so many sectors at its beginning arrived.
+    /// Only this number of sectors at its start arrived.
     First(usize),
-    /// Everything but so many sectors at its beginning arrived.
+    /// Everything except this number of sectors at its start arrived.
     Without(usize),
-    /// Those sectors arrived whose bit is set; sector n asks for bit n modulo 64.
+    /// The sectors arrived whose bit is set; sector n uses bit n modulo 64.
     Torn(u64),
 }
 
@@ -35,7 +35,7 @@ impl Fate {
         }
     }
 
-    /// Does to `device` what becomes of a write of `bytes` at `at`.
+    /// Applies the arrived part of a write of `bytes` at `at` to `device`.
     pub fn write(&self, device: &dyn Device, at: u64, bytes: &[u8]) -> io::Result<()> {
         if *self == Fate::Whole {
             return device.write_at(at, bytes);
@@ -49,8 +49,8 @@ impl Fate {
     }
 }
 
-/// Brings onto `device`, which is as it was before the first of `events`, what a power cut after all of
-/// them leaves. `fate` is asked about each write that no flush follows, in the order of writing.
+/// Applies `events` to `device` as a power cut after all of them leaves it. `fate` decides for each write without a
+/// later flush, in the order of writing.
 pub fn cut_power(
     device: &dyn Device,
     events: &[Event],

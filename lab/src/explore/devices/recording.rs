@@ -1,6 +1,6 @@
-//! A device that remembers, in order, what was written and when it was flushed.
+//! A device that records writes and flushes in order.
 //!
-//! From its events every state that a power cut may leave can be built.
+//! All states that a power cut may leave can be built from its events.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,23 +12,23 @@ use betr_core::device::Device;
 pub enum Event {
     /// Bytes were written at a position.
     Write(u64, Arc<[u8]>),
-    /// Everything before became durable.
+    /// All earlier writes became durable.
     Flush,
 }
 
-/// A device below, and the events so far.
+/// A base device, and its events so far.
 pub struct RecordingDevice {
     base: Arc<dyn Device>,
     events: Mutex<Vec<Event>>,
 }
 
 impl RecordingDevice {
-    /// Records what reaches `base`.
+    /// Records the events of `base`.
     pub fn new(base: Arc<dyn Device>) -> RecordingDevice {
         RecordingDevice { base, events: Mutex::default() }
     }
 
-    /// How many events there have been.
+    /// Number of events so far.
     pub fn position(&self) -> usize {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -58,7 +58,7 @@ impl Device for RecordingDevice {
         Ok(())
     }
 
-    /// Recorded as zeros that are written: they arrive, or not, like any bytes.
+    /// Recorded as a write of zeros, which may arrive or not, like any write.
     fn punch(&self, at: u64, len: u64) -> io::Result<bool> {
         self.write_at(at, &vec![0; len as usize])?;
         Ok(true)

@@ -23,7 +23,7 @@ use betr_core::volume::{Mode, Recovery};
 /// Seeds of the nonces of the recoveries.
 const NONCES: [u64; 3] = [0x5eed_0001, 0x5eed_0002, 0x5eed_0003];
 
-/// What recovers from a state.
+/// The result of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recovered {
     /// The operation boundary; several, if the same operations were repeated after some were abandoned.
@@ -68,7 +68,7 @@ impl<'s> Judge<'s> {
         self.seen.get(&digest)
     }
 
-    /// The digests of all disks that were seen.
+    /// The digests of all judged disks.
     pub(super) fn digests(&self) -> Vec<u128> {
         self.seen.keys().copied().collect()
     }

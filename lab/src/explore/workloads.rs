@@ -21,7 +21,7 @@ enum Plot {
 pub struct Workload {
     /// Its name.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// A short description.
     pub about: &'static str,
     /// The setup of its volume.
     pub setup: Setup,

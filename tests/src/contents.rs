@@ -1,4 +1,4 @@
-//! What is in an image, by path, and whether a repair has told of all that is other than before.
+//! The contents of an image by path, and whether a repair reported all changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use betr_core::{Place, Result};
 
 use crate::{clock, open, tight};
 
-/// What is at a path: all but its contents, and those.
+/// An object at a path: its metadata and attributes as text, and its contents.
 pub type There = (String, Vec<u8>);
 
-/// All paths, with what is there.
+/// All objects, by path.
 pub type Contents = BTreeMap<Vec<u8>, There>;
 
-/// Contents of a file are compared up to here.
+/// 1 MiB: contents of a file are compared up to this length.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Reads everything there is.
+/// Reads all objects.
 pub fn contents(device: &Arc<dyn Device>) -> Result<Contents> {
     let volume = open(device.clone(), Mode::ReadOnly, tight(), 3)?.0;
     let fs = Fs::open(volume, clock(0));
@@ -39,12 +39,12 @@ pub fn contents(device: &Arc<dyn Device>) -> Result<Contents> {
     Ok(all)
 }
 
-/// Whatever is not as it was has been told.
+/// Asserts that a repair reported all changes.
 pub fn all_is_told(what: &str, before: &Contents, after: &Contents, mended: &Mended) {
     let found = b"/lost+found";
     let entries = |path: &[u8]| {
         let of = |missing: &&Missing| missing.what == MissingPart::Entries;
-        // What is lost takes along what is below it.
+        // A loss includes everything below it.
         let above = |dir: &[u8]| {
             path.starts_with(dir) && (dir == b"/" || path[dir.len()..].starts_with(b"/"))
         };
@@ -64,9 +64,9 @@ pub fn all_is_told(what: &str, before: &Contents, after: &Contents, mended: &Men
         let of = |missing: &Missing| missing.what != MissingPart::Entries;
         mended.missing.iter().any(|missing| missing.path == path && of(missing))
     };
-    // The root directory has one more entry where something was found.
+    // The root directory has one more entry if `lost+found` was made.
     let ours = |path: &&Vec<u8>| !path.starts_with(found) && **path != b"/";
-    // A file whose contents were there without an inode.
+    // A file made for contents without an inode.
     let made = |path: &[u8]| {
         let slash = path.iter().rposition(|byte| *byte == b'/').unwrap();
         let name = [&path[slash + 1..], &[0]].concat();

@@ -1,4 +1,4 @@
-//! A device whose flushes wait to be let through.
+//! A device whose flushes can be held up.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use betr_core::device::{Device, MemoryDevice};
 
-/// A device in memory whose flushes wait, once it is closed.
+/// A device in memory whose flushes wait while it is closed.
 pub struct Gate {
     device: MemoryDevice,
     closed: AtomicBool,
@@ -15,16 +15,16 @@ pub struct Gate {
     go: Mutex<Receiver<()>>,
 }
 
-/// Who keeps a gate.
+/// The controls of a gate.
 pub struct Keeper {
-    /// A flush has come, and waits.
+    /// Receives a message for each flush that waits.
     pub flushes: Receiver<()>,
-    /// Lets one through. When this goes, all fail that wait.
+    /// Lets one flush through. When it is dropped, all waiting flushes fail.
     pub let_through: Sender<()>,
 }
 
 impl Gate {
-    /// An open gate to a device of so many bytes.
+    /// An open gate over a device of `len` bytes.
     pub fn new(len: u64) -> (Arc<Gate>, Keeper) {
         let (came, flushes) = channel();
         let (let_through, go) = channel();
@@ -34,7 +34,7 @@ impl Gate {
         (Arc::new(gate), Keeper { flushes, let_through })
     }
 
-    /// From now on flushes wait, or no longer.
+    /// Makes flushes wait, or not.
     pub fn close(&self, closed: bool) {
         self.closed.store(closed, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What the tests share: small volumes, seeded randomness, and time that stands still.
+//! Shared parts of tests: small volumes, seeded randomness, and a deterministic clock.
 
 pub mod contents;
 pub mod fuzz;
@@ -23,7 +23,7 @@ pub fn tiny() -> Geometry {
     Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 }
 }
 
-/// Leaves of many blocks: a few late-bound values among them are not worth writing one.
+/// Leaves of many blocks, which are not worth writing for a few late-bound values.
 pub fn middling() -> Geometry {
     Geometry { node_size: 64 << 10, leaf_size: 96 << 10, basement_size: 16 << 10, fanout: 8 }
 }
@@ -33,26 +33,26 @@ pub fn tight() -> CacheBudget {
     CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 }
 }
 
-/// Writes of so much are bound late.
+/// 16 KiB: writes of this size are bound late.
 pub const LATE_BYTES: usize = 16 << 10;
 
-/// A cache that keeps much.
+/// A cache with space for everything.
 pub fn roomy() -> CacheBudget {
     CacheBudget { total_bytes: 2 << 20, dirty_bytes: 1 << 20 }
 }
 
-/// How many rounds a randomised test runs: `default`, or what the variable `BETR_ROUNDS` says.
+/// The number of rounds of a randomised test: `default`, or that of the variable `BETR_ROUNDS`.
 pub fn rounds(default: u64) -> u64 {
     std::env::var("BETR_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Nonces that follow from a seed.
+/// Pseudo-random nonces from a seed.
 pub fn nonces(seed: u64) -> Box<dyn FnMut() -> u64 + Send + Sync> {
     let mut random = Random::new(seed ^ 0xabcd);
     Box::new(move || random.next())
 }
 
-/// A clock that moves a second at each look.
+/// A clock that advances by a second on each call.
 pub fn clock(start: i64) -> betr_core::fs::Clock {
     let mut secs = start;
     Box::new(move || {
@@ -61,7 +61,7 @@ pub fn clock(start: i64) -> betr_core::fs::Clock {
     })
 }
 
-/// An empty volume that logs.
+/// An empty volume, which does not log before it is opened again.
 pub fn create(
     device: Arc<dyn Device>,
     geometry: Geometry,
@@ -71,7 +71,7 @@ pub fn create(
     create_zoned(device, geometry, cache, ZoneSizes::default(), seed)
 }
 
-/// The same with zones of other sizes.
+/// As [`create`], with given zone sizes.
 pub fn create_zoned(
     device: Arc<dyn Device>,
     geometry: Geometry,
@@ -82,13 +82,13 @@ pub fn create_zoned(
     Volume::create(device, CreateOptions { zones, ..creation(geometry, cache, seed) })
 }
 
-/// An empty file system on a volume that does not log yet, and without a checkpoint.
+/// An empty file system, not logged and without a checkpoint.
 pub fn formatted(device: Arc<dyn Device>, geometry: Geometry, cache: CacheBudget, seed: u64) -> Fs {
     let volume = create(device, geometry, cache, seed).unwrap();
     Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap()
 }
 
-/// How such volumes are made.
+/// The options of such volumes.
 pub fn creation(geometry: Geometry, cache: CacheBudget, seed: u64) -> CreateOptions {
     CreateOptions {
         label: "test".into(),
@@ -136,7 +136,7 @@ pub fn made(device: Arc<dyn Device>, geometry: Geometry) -> Fs {
     fs
 }
 
-/// What was asked of the device since `before`.
+/// The device calls since `before`.
 pub fn since(fs: &Fs, before: IoCounts) -> IoCounts {
     let now = fs.volume().io_counts();
     IoCounts {

@@ -1,4 +1,4 @@
-//! Structures of one block, by which everything else is found.
+//! Structures of one block, from which all others are reached.
 
 use betr_core::format::{
     DeadPage, HoldsPage, Identity, Magic, MapPage, ScatterMap, Superblock, TablePage,

@@ -1,10 +1,11 @@
-//! What is fuzzed: functions of any bytes, which panic when those are not treated as they must be.
+//! Fuzz targets: functions of any bytes, which panic if these are handled wrongly.
 //!
-//! A fuzzer calls them with what it makes up, a test of the workspace with the corpora that it has left. Each says whether
-//! its input got past the front door: a corpus in which nothing does has grown stale.
+//! A fuzzer calls them with generated inputs, and a test of the workspace with the stored corpora. Each returns whether
+//! its input was accepted: a corpus with no accepted input is outdated.
 //!
-//! The first byte of an input chooses one of the target's structures, and whether the others are that as they are, or
-//! only what a fuzzer can find: then magic, hash, lengths and the like are made right (`structure`).
+//! The first byte of an input chooses one of the target's structures. It also says whether the other bytes are used as
+//! they are. If not, they are only the part that a fuzzer can find: magic, hash, lengths and similar fields are
+//! corrected (`structure`).
 
 mod blocks;
 mod image;
@@ -25,7 +26,7 @@ pub use seeds::seeds;
 pub use tar::tar;
 pub use values::values;
 
-/// A function of any bytes; whether they meant something.
+/// A function of any bytes; returns whether it accepted them.
 pub type Target = fn(&[u8]) -> bool;
 
 /// All targets, by name.
@@ -42,11 +43,11 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("image", image),
 ];
 
-/// An input, taken apart.
+/// A parsed input.
 struct Input<'i> {
-    /// Which of the target's structures it is.
+    /// The index of the structure in the target.
     which: u8,
-    /// Whether nothing is to be made right.
+    /// Whether the bytes are used without corrections.
     as_it_is: bool,
     bytes: &'i [u8],
 }

@@ -14,7 +14,7 @@ pub fn internal(bytes: &[u8]) -> bool {
         .is_some()
 }
 
-/// Heads of leaves; and key sections, behind the tree and the length of their leaf.
+/// Heads of leaves; and key sections, after the tree and the length of their leaf.
 pub fn leaf(bytes: &[u8]) -> bool {
     let Some(input) = Input::of(bytes, 2) else { return false };
     if input.which == 0 {
@@ -43,7 +43,7 @@ pub fn leaf(bytes: &[u8]) -> bool {
     true
 }
 
-/// Headers of runs; and slices and sections of ranges, behind the count of their messages.
+/// Headers of runs; and slices and sections of ranges, after their message count.
 pub fn run(bytes: &[u8]) -> bool {
     let Some(input) = Input::of(bytes, 3) else { return false };
     if input.which == 0 {
@@ -79,7 +79,7 @@ fn slice(part: &[u8], count: usize) -> bool {
     push_filter(&mut filter, messages.iter().map(|(key, _)| &**key), count);
     assert_eq!(filter.len(), filter_bytes(count));
     assert!(messages.iter().all(|(key, _)| Probe::of(key).may_be_in(&filter)));
-    // A filter that somebody made up says something of every key.
+    // An arbitrary filter must not panic.
     for (key, _) in &messages {
         Probe::of(key).may_be_in(part);
         Probe::of(key).may_be_in(&[]);

@@ -1,4 +1,4 @@
-//! Plans of repairs: the header, changes, and whole files.
+//! Repair plans: the header, changes, and whole files.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use betr_offline::plan::{Plan, PlanView, Standing, apply, locate};
 use super::Input;
 use super::structure::sealed;
 
-/// Blocks of the image that plans are for: the fixed places, and a few more.
+/// 72 blocks: the image of plans, with the fixed places and a few more.
 const BLOCKS: u64 = 72;
 
-/// Headers; changes; and whole plans, which are carried out if they are sound.
+/// Headers; changes; and whole plans, which are applied if they are valid.
 pub fn plan(bytes: &[u8]) -> bool {
     let Some(input) = Input::of(bytes, 3) else { return false };
     match input.which {
@@ -27,7 +27,7 @@ pub fn plan(bytes: &[u8]) -> bool {
     }
 }
 
-/// A change: its fields, and the first bytes of what is before and afterwards.
+/// A change: its fields, and the first bytes of the old and new blocks.
 fn change(bytes: &[u8]) -> bool {
     let (front, rest) = bytes.split_at(bytes.len().min(16));
     let (old, new) = rest.split_at(rest.len() / 2);
@@ -69,8 +69,8 @@ fn header() -> PlanHeader {
     }
 }
 
-/// A plan with right hashes, and the image that it is for. The input: groups, the length of the explanation, that, and
-/// three bytes for each change: block, group, and what is there afterwards.
+/// A plan with correct hashes, and its image. The input has the number of groups, the length of the explanation, the
+/// explanation, and three bytes for each change: block, group, and new content.
 fn made(bytes: &[u8]) -> (Vec<u8>, MemoryDevice) {
     let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
     let image = MemoryDevice::new(BLOCKS * BLOCK_SIZE as u64);
@@ -107,7 +107,7 @@ fn made(bytes: &[u8]) -> (Vec<u8>, MemoryDevice) {
     ([header.encode(), body].concat(), image)
 }
 
-/// A file that may be a plan, and the image that it is for, if there is one.
+/// Tests a file that may be a plan, and its image, if there is one.
 fn file(bytes: Vec<u8>, image: Option<MemoryDevice>) -> bool {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(bytes));
     let Ok(plan) = Plan::open(device.clone()) else { return false };

@@ -1,4 +1,4 @@
-//! What a fuzzer begins with, where no corpus is left: the structures of the sound image, as inputs of their targets.
+//! Seeds of a fuzzer without a corpus: the structures of the sound image, as inputs of their targets.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use bytes::Bytes;
 
 use super::image::Sound;
 
-/// Where the part of a sealed structure begins that a fuzzer has to find.
+/// 40: the offset in a sealed structure from which a fuzzer has to find the bytes.
 const HASHED_FROM: usize = 40;
-/// A few inputs for each kind of structure are enough.
+/// 12 inputs for each kind of structure.
 const OF_A_KIND: usize = 12;
 
-/// One edit of each kind.
+/// One edit of each operation.
 const EDITS: [&[u8]; 7] = [
     &[0x80, 200, 0, 0, 0, 1, 7, 7],
     &[1, 100, 1, 1],
@@ -92,7 +92,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     kept
 }
 
-/// The target of a structure, and its number there.
+/// The target of a structure, and its index there.
 fn target(structure: Structure) -> (&'static str, u8) {
     match structure {
         Structure::Identity => ("superblock", 0),
@@ -110,7 +110,7 @@ fn target(structure: Structure) -> (&'static str, u8) {
     }
 }
 
-/// A value as it is; an update twice, behind its length, with something to change.
+/// An input for a value; for an update, the update twice, each after its length, and a value to change.
 fn of_action(action: &Action) -> Option<Vec<u8>> {
     match action {
         Action::Insert(value) => Some([&[0], &value[..]].concat()),

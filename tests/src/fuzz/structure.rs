@@ -1,9 +1,9 @@
-//! What holds for every decoder, whatever bytes it is given.
+//! Properties of all decoders, for any bytes.
 //!
 //! - It does not panic, and an error has its place among the bytes.
-//! - It says the same to a listener, who hears of every byte once, in order, with text that is safe to print.
-//! - What decodes encodes to the same bytes: there is one encoding of everything. So with a byte less, or one more,
-//!   nothing decodes.
+//! - It gives the same result with a trace, which gets every byte once, in order, with text that is safe to print.
+//! - A decoded structure encodes to the same bytes, since there is one encoding of everything. So with a byte less or
+//!   more, nothing decodes.
 
 use std::fmt::{Debug, Display};
 use std::ops::Range;
@@ -14,11 +14,11 @@ use betr_core::ids::BLOCK_SIZE;
 
 use super::Input;
 
-/// The shortest head, of an empty leaf without bounds.
+/// 107 bytes: the shortest head, of an empty leaf without bounds.
 const HEAD_MIN: usize = 107;
 
-/// Decodes a structure that begins with `magic`. Its bytes are the input; or what is hashed of it is the input, and
-/// whatever a fuzzer does not find is made right.
+/// Decodes a structure that starts with `magic`. The input has all of its bytes, or only its hashed part; in that case,
+/// fields that a fuzzer does not find are corrected.
 pub(super) fn sealed<T: Debug + PartialEq>(
     input: &Input<'_>,
     magic: Magic,
@@ -36,7 +36,7 @@ pub(super) fn sealed<T: Debug + PartialEq>(
     Some(value)
 }
 
-/// The same for what has no seal: the bytes are as they are.
+/// As [`sealed`], for a structure without a seal: the bytes are used as they are.
 pub(super) fn plain<T: Debug + PartialEq>(
     bytes: &[u8],
     decode: impl Fn(&[u8], Option<&mut dyn Trace>) -> Result<T, FormatError>,
@@ -60,7 +60,7 @@ pub(super) fn plain<T: Debug + PartialEq>(
     }
 }
 
-/// A structure whose hashed part is `body`.
+/// A structure whose hashed part is `body`, with corrected fields.
 fn made_right(magic: Magic, body: &[u8]) -> Vec<u8> {
     let mut bytes = [&magic.bytes()[..], &[0; 32], body].concat();
     let len = match magic {
@@ -87,12 +87,12 @@ fn made_right(magic: Magic, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether text can be printed: it is one line, and nothing in it controls a terminal.
+/// Whether text is one line without control characters.
 fn is_safe(text: &str) -> bool {
     !text.chars().any(char::is_control)
 }
 
-/// A listener who expects every byte once, in order.
+/// A trace that expects every byte once, in order.
 #[derive(Default)]
 struct Tiles {
     end: usize,

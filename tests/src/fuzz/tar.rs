@@ -1,4 +1,4 @@
-//! Tar archives: what is read of one, written again, is read as the same.
+//! Tar archives: an archive that is read and written again gives the same members.
 
 use std::io::Cursor;
 
@@ -12,7 +12,7 @@ const BLOCK: usize = 512;
 /// A member, and its data by offset.
 type Whole = (Member, Vec<(u64, Vec<u8>)>);
 
-/// Archives; checksums of headers are made right.
+/// Archives; checksums of headers are corrected.
 pub fn tar(bytes: &[u8]) -> bool {
     let Some(input) = Input::of(bytes, 1) else { return false };
     let mut bytes = input.bytes.to_vec();
@@ -32,7 +32,7 @@ pub fn tar(bytes: &[u8]) -> bool {
     !members.is_empty()
 }
 
-/// Makes the checksum of a block right that says it is a header.
+/// Corrects the checksum of a block with the magic of a header.
 fn sum_up(block: &mut [u8; BLOCK]) {
     if block[257..].starts_with(b"ustar") {
         block[148..156].fill(b' ');
@@ -68,7 +68,7 @@ fn read(bytes: Vec<u8>) -> Result<Vec<Whole>, TarError> {
     Ok(members)
 }
 
-/// How long a member's data are, with their holes.
+/// The length of a member's data, including holes.
 fn size(member: &Member) -> u64 {
     match &member.what {
         What::Object(meta) if meta.kind == Kind::File => meta.size,
@@ -100,7 +100,8 @@ fn write(members: &[Whole]) -> Vec<u8> {
     writer.finish().expect("memory can be written to")
 }
 
-/// Whether a member has come back. A link is written without data, and its time without nanoseconds.
+/// Asserts that a member is equal after writing and reading. A link is written without data, and its time without
+/// nanoseconds.
 fn same((before, data): &Whole, (after, data_after): &Whole) {
     assert_eq!(before.path, after.path);
     match (&before.what, &after.what) {

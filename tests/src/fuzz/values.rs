@@ -40,7 +40,7 @@ fn encode(value: &MetaValue) -> Vec<u8> {
     }
 }
 
-/// A key is encoded in one way; what belongs to its object lies within reach, and in ranges apart from each other.
+/// A key has one encoding; keys of its object are within `reach`, and in disjoint ranges.
 fn meta_key(bytes: &[u8], key: &MetaKey) {
     assert_eq!(*key.encode(), *bytes);
     assert!(key.path.iter().all(|name| is_name(name)));
@@ -59,7 +59,7 @@ fn meta_key(bytes: &[u8], key: &MetaKey) {
     assert!(!within(object.subtree_range(), &object.encode()));
 }
 
-/// Two updates, each behind its length of one byte, and a value.
+/// Two updates, each after its length of one byte, and a value.
 fn updates(bytes: &[u8]) -> bool {
     let Some((older, rest)) = behind_length(bytes) else { return false };
     let Some((younger, value)) = behind_length(rest) else { return false };
@@ -84,7 +84,7 @@ fn updates(bytes: &[u8]) -> bool {
     true
 }
 
-/// What an update says of itself is what it does.
+/// The properties that an update reports match its effect.
 fn one(update: &Update, value: &Bytes) {
     assert!(update.fits(VALUE_MAX) && !update.stages().is_empty());
     assert_eq!(update.is_anew(), is_anew(update.bytes()));

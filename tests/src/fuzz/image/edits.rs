@@ -1,7 +1,7 @@
-//! Edits of an image: a few bytes each, so that a fuzzer can make many of them, and take them apart again.
+//! Edits of an image: a few bytes each, so that a fuzzer can make many of them, and remove them again.
 //!
-//! An edit is an operation and a field of the image, each of one and two bytes, and what the operation needs. Sealed
-//! edits come first, and all hashes are made right behind them; raw ones are left as they are.
+//! An edit is an operation and a field of the image, of one and two bytes, and the operands. Sealed edits come first,
+//! and all hashes are then corrected; raw edits follow, without that.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use betr_core::ids::BLOCK_SIZE;
 
 use super::parts::Parts;
 
-/// An input has so many at the most.
+/// 16: the most edits of an input.
 const EDITS_MAX: usize = 16;
 const RAW: u8 = 0x80;
 
-/// What is written where.
+/// A write.
 struct Edit {
     at: usize,
     bytes: Vec<u8>,
     raw: bool,
 }
 
-/// Carries out the edits that `input` says on a copy of the image that `parts` are of; whether there were any, and all
-/// of them raw.
+/// Applies the edits of `input` to a copy of the image of `parts`. Returns whether there were any, and whether all were
+/// raw.
 pub(super) fn carry_out(input: &[u8], parts: &Parts, device: &Arc<dyn Device>) -> (bool, bool) {
     let mut rest = input;
     let mut edits = Vec::new();
@@ -57,13 +57,13 @@ fn next(rest: &mut &[u8], parts: &Parts, device: &dyn Device) -> Option<Edit> {
     let field = parts.field(first);
     let edit = |at: usize, bytes: Vec<u8>| Some(Edit { at, bytes, raw });
     match operation & !RAW {
-        // Some bytes, from somewhere in the field on.
+        // Some bytes, from an offset in the field.
         0 => {
             let from = index()? % field.len();
             let count = (field.len() - from).min(usize::from(take(1)?[0]) % 16 + 1);
             edit(field.start + from, take(count)?.to_vec())
         }
-        // A number that is a little more, or less.
+        // Adds a small number to the field, or subtracts it.
         1 => {
             let mut bytes = read(field.start..field.end.min(field.start + 8));
             let mut number = [0; 8];
@@ -73,28 +73,28 @@ fn next(rest: &mut &[u8], parts: &Parts, device: &dyn Device) -> Option<Edit> {
             bytes.copy_from_slice(&sum.to_le_bytes()[..len]);
             edit(field.start, bytes)
         }
-        // What stands in another field.
+        // The bytes of another field.
         2 => {
             let other = parts.field(index()?);
             let count = field.len().min(other.len());
             edit(field.start, read(other.start..other.start + count))
         }
-        // One byte all over the field.
+        // One byte repeated over the field.
         3 => edit(field.start, vec![take(1)?[0]; field.len()]),
-        // What stands in another part.
+        // The bytes of another part.
         4 => {
             let [part, other] = [first, index()?].map(|number| parts.part(number));
             let count = part.len().min(other.len());
             edit(part.start, read(other.start..other.start + count))
         }
-        // A bit of a part.
+        // Flips a bit of a part.
         5 => {
             let part = parts.part(first);
             let bit = index()? % (8 * part.len());
             let at = part.start + bit / 8;
             edit(at, vec![read(at..at + 1)[0] ^ 1 << (bit % 8)])
         }
-        // A whole block, wherever it is.
+        // Fills a whole block, anywhere.
         _ => {
             let blocks = device.len() as usize / BLOCK_SIZE;
             let at = first % blocks * BLOCK_SIZE;

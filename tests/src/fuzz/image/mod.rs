@@ -1,9 +1,9 @@
 //! Whole images: a sound one, with some edits, is checked, read, repaired, checked again and written to.
 //!
-//! - What can be repaired is sound afterwards, unless what is left does not fit in.
-//! - As long as nobody has forged hashes, a reader gives what was there or an error, and a repair tells of all that is
-//!   lost. Two things are left out, which no reader can know: that all of the newest checkpoint has gone, and the end of
-//!   the log.
+//! - A repairable image is sound afterwards, unless there is too little space.
+//! - Unless hashes were forged, a reader returns the old content or an error, and a repair reports all losses. Two
+//!   cases are excluded, which no reader can detect: the complete loss of the newest checkpoint, and of the end of the
+//!   log.
 //! - A sound volume can be written to, and is sound afterwards; a damaged one may refuse.
 
 mod edits;
@@ -27,11 +27,11 @@ pub(super) use sound::Sound;
 
 const ALL: CheckOptions = CheckOptions::ALL;
 
-/// What is done to every image in the end.
+/// The final operations on every image.
 const WORK: &str = "create /new\nwrite /new 100 3000 1\nwrite /new 0 20000 2\nsync\nwrite /large 50 9000 3\nmkdir /d\n\
     create /d/new\nrename /d/small /d/new\nunlink /link\nremove-tree /zone\nsetxattr /holes user.c 90 4\ntruncate /holes 7\n";
 
-/// Edits of an image, and what comes of them.
+/// Applies edits to an image, and tests the result.
 pub fn image(bytes: &[u8]) -> bool {
     let sound = Sound::image();
     let fork = Arc::new(sound.device.fork());
@@ -52,7 +52,7 @@ pub fn image(bytes: &[u8]) -> bool {
         Repairable::Nothing => works(&device),
         Repairable::No => _ = work(&device, false),
         Repairable::Safely | Repairable::WithLoss => {
-            // Whoever does not repair it first.
+            // A writer may use the image before it is repaired.
             let _ = work(&edited, report.is_clean());
             let Some(mended) = repair(&device, &report) else { return any };
             let after = match contents(&device) {
@@ -68,7 +68,7 @@ pub fn image(bytes: &[u8]) -> bool {
     any
 }
 
-/// Whether the newest checkpoint and the whole log are seen.
+/// Whether the newest checkpoint and the whole log were found.
 fn sees_all(report: &Report, sound: &Sound) -> bool {
     let epoch = report.superblock.as_ref().map(|superblock| superblock.birth.epoch);
     let log = report.log.as_ref();
@@ -76,8 +76,8 @@ fn sees_all(report: &Report, sound: &Sound) -> bool {
     epoch >= Some(sound.epoch) && log.is_some_and(same)
 }
 
-/// Repairs an image; what it has lost, or nothing if it cannot be. Damage that comes to light only then, and takes
-/// another consent, is repaired by a second repair.
+/// Repairs an image; returns the losses, or `None` if it cannot be repaired. Damage that only the first repair reveals,
+/// and that needs more consent, gets a second repair.
 fn repair(device: &Arc<dyn Device>, before: &Report) -> Option<Mended> {
     let some = |report: &Report| report.findings.iter().take(9).cloned().collect::<Vec<_>>();
     let (done, after) = match repair_all(device, before, ALL, Time::default(), Box::new(|| 7)) {
@@ -94,7 +94,7 @@ fn repair(device: &Arc<dyn Device>, before: &Report) -> Option<Mended> {
     }
 }
 
-/// Whether what is left does not fit in; or a superblock says that no numbers are left, or that there are no files.
+/// Whether there is too little space, no number is left by the superblock, or the superblock states a volume of keys.
 fn is_expected(error: &Error) -> bool {
     let used_up = ["a number that another can follow", "one that the table has room for"];
     match error {
@@ -108,7 +108,7 @@ fn is_expected(error: &Error) -> bool {
     }
 }
 
-/// A sound volume can be written to.
+/// Asserts that a sound volume can be written to.
 fn works(device: &Arc<dyn Device>) {
     match work(device, true) {
         Err(error) if !is_expected(&error) => panic!("{error}"),
@@ -116,7 +116,7 @@ fn works(device: &Arc<dyn Device>) {
     }
 }
 
-/// Writes to a volume. What is refused is refused; what is done is sound afterwards, if the volume was before.
+/// Writes to a volume. Operations may be refused; a sound volume must be sound afterwards.
 fn work(device: &Arc<dyn Device>, is_sound: bool) -> Result<()> {
     let volume = open(device.clone(), Mode::ReadWrite, tight(), 4)?.0;
     let mut fs = Fs::open(volume, clock(5000));

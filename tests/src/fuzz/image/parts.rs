@@ -1,4 +1,4 @@
-//! The structures of an image and their fields, by number, so that an input can say which it means.
+//! The structures and fields of an image, by number, so that an input can refer to them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use betr_core::disk::Disk;
 use betr_lab::damage::reseal;
 use betr_offline::anatomy::{Anatomy, Part};
 
-/// All structures of an image, and where their bytes are.
+/// All structures of an image, and their places.
 pub(crate) struct Parts {
     anatomy: Anatomy,
-    /// The bytes of every copy of every structure.
+    /// The byte ranges of all copies of all structures.
     places: Vec<Range<usize>>,
     fields: Vec<Range<usize>>,
 }
 
 impl Parts {
-    /// Takes an image apart, in which nothing is scattered.
+    /// Lists the structures of an image without scattered extents.
     pub(crate) fn of(image: &[u8]) -> Parts {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.to_vec()));
         let anatomy = Anatomy::of(&device).expect("the image is sound");
@@ -42,20 +42,20 @@ impl Parts {
         self.anatomy.parts()
     }
 
-    /// The bytes of one of them, whatever number it is asked with.
+    /// The byte range of a structure; any number is valid.
     pub(crate) fn part(&self, number: usize) -> Range<usize> {
         self.places[number % self.places.len()].clone()
     }
 
-    /// The bytes of one of the fields.
+    /// The byte range of a field; any number is valid.
     pub(crate) fn field(&self, number: usize) -> Range<usize> {
         self.fields[number % self.fields.len()].clone()
     }
 
-    /// Makes the hashes right of all structures that bytes at `changed` belong to, and of all above them.
+    /// Corrects the hashes of all structures with bytes at `changed`, and of all above them.
     pub(crate) fn seal(&self, device: &Arc<dyn Device>, changed: &[usize]) {
         let disk = Disk::new(device.clone());
-        // What hangs from a structure comes before it.
+        // A structure comes after the one that refers to it.
         for part in self.all().iter().rev() {
             if changed.iter().any(|at| part.contains(*at as u64)) {
                 reseal(&disk, &self.anatomy, part).expect("memory can be written to");

@@ -1,4 +1,4 @@
-//! The sound image that edits begin with.
+//! The sound image that is edited.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,11 +17,11 @@ use crate::contents::{Contents, contents};
 use crate::{clock, create_zoned, open, tight, tiny};
 
 const IMAGE: u64 = 2 << 20;
-/// Directories and files of more have a zone of their own.
+/// 4 KiB: larger directories and files get a zone of their own.
 const ZONES: ZoneSizes = ZoneSizes::of_max(4 << 10);
 
-/// What happens before the first checkpoint, before the second, and then in the log: files with and without holes,
-/// attributes and zones; messages that stay pending, range deletes among them; values that are bound late.
+/// The operations before the first checkpoint, before the second, and in the log. They make files with and without
+/// holes, attributes and zones; pending messages, including range deletes; and late-bound values.
 const STORY: [&str; 3] = [
     "mkdir /d\nmkdir /d/empty\nmkdir /zone\nsymlink /link d/small\nmkfifo /fifo\n\
      create /d/small\nwrite /d/small 0 900 1\nsetxattr /d/small user.a 30 2\nsetxattr /d/small user.b 700 3\n\
@@ -32,10 +32,10 @@ const STORY: [&str; 3] = [
     "create /logged\nwrite /logged 0 200 10\nsync\nwrite /large 0 17000 11\nsync\n\
      rename /d/hard /zone/hard\nchmod /link 777\nsync\nremove-tree /d/empty\nwrite /holes 0 100 12\n",
 ];
-/// So many files more are in a directory, which is a zone.
+/// 24 more files in a directory, which is a zone.
 const ENTRIES: usize = 24;
 
-/// The image, taken apart, and what is in it.
+/// The image, its structures, and its contents.
 pub(crate) struct Sound {
     pub device: ForkDevice,
     pub parts: Parts,

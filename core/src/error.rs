@@ -219,7 +219,7 @@ impl fmt::Display for Refusal {
             Refusal::Busy => "in use",
             Refusal::NotSupported => "operation not supported",
             Refusal::NoData => "no data there",
-            Refusal::TooManyAttributes => "no room for so many attributes",
+            Refusal::TooManyAttributes => "no room for more attributes",
             Refusal::TooManyLevels => "too many levels of symbolic links",
         })
     }

@@ -1,7 +1,7 @@
 //! Tuning constants of the engine: they change speed or memory, but neither the meaning of an image nor what survives a
 //! crash.
 //!
-//! Each comment states number, unit, reason, and measurements (ARCHITECTURE.md, "Decisions", says how they were made).
+//! Each comment states number, unit, reason, and measurements (docs/performance.md says how they were made).
 //! "Not measured" means that no run distinguished the number from its half or double, or that none was made. Constants
 //! that proofs need, such as the bounds of a step (`volume::reserve`), and those of the format (`format::limits`) are
 //! elsewhere.

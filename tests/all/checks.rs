@@ -41,7 +41,7 @@ fn same(a: &Report, b: &Report, what: &str) {
 /// Checks an image on all cores and on one, with much memory and little.
 fn check_both_ways(image: Vec<u8>, what: &str) -> Report {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(image));
-    assert!(!device.wants_order());
+    assert!(!device.requires_serial_io());
     let ordered: Arc<dyn Device> = Arc::new(Ordered(device.clone()));
     let expected = check(&ordered, ALL, &mut ());
     for _ in 0..3 {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use betr_tests::fuzz::{TARGETS, Target, seeds};
 
-/// All corpora together may have so many bytes.
+/// The most bytes that all corpora together may have.
 const BYTES_MAX: usize = 1 << 20;
 
 /// The files of a corpus, by name.

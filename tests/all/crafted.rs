@@ -336,7 +336,7 @@ struct PackLine {
     args: betr_pack::Args,
 }
 
-/// A byte of the image is printed with so many at the most: in hexadecimal, and names and places of short fields.
+/// The most bytes printed per byte of the image: hexadecimal digits, and names and places of short fields.
 const PRINTED_TIMES: u64 = 40;
 
 /// How much was printed.

@@ -162,7 +162,7 @@ impl Image {
     }
 }
 
-/// Bytes that are in use are zeroed, and all of their bits are flipped; of what nobody uses a sample.
+/// Bytes in use are zeroed, and all of their bits are flipped; of unused bytes a sample.
 /// `BETR_BYTES_APART=1` takes all.
 #[test]
 fn whatever_byte_is_damaged_the_rest_is_repaired() {

@@ -138,7 +138,7 @@ fn make(fs: &mut Fs, directory: &Object, name: &[u8], kind: FileType) -> Object 
     fs.make(directory, name, New::of(kind, Attributes::at(Time::default()))).unwrap()
 }
 
-/// A directory that somebody still has, but that has no name, takes no names.
+/// An open directory without a name takes no names.
 #[test]
 fn nothing_enters_a_removed_directory() {
     let (device, mut fs) = fresh(2 << 20);
@@ -263,7 +263,7 @@ fn times_change_as_posix_says() {
     }
 }
 
-/// What nobody has deleted before the power went is found, and deleted by a repair.
+/// Orphans left by a power cut are found, and deleted by a repair.
 #[test]
 fn a_repair_deletes_orphans() {
     let (device, mut fs) = fresh(4 << 20);

@@ -33,7 +33,7 @@ fn what_cannot_be_read_is_as_good_as_zeroed() {
 
         let [found, expected] = [&view, &zeroed].map(|device| check(device, ALL, &mut ()));
         assert_eq!(found.findings, expected.findings, "block {at}");
-        // Whoever has read it knows.
+        // A reader has noted it.
         let missing = lenient.missing();
         assert!(missing.is_empty() || missing.iter().eq([&bytes]), "block {at}: {missing:?}");
         assert!(!missing.is_empty() || found.is_clean(), "block {at}");

@@ -104,13 +104,13 @@ impl Device for Advised {
     fn flush(&self) -> std::io::Result<()> {
         self.device.flush()
     }
-    fn will_read(&self, at: u64, len: u64) {
+    fn advise_will_need(&self, at: u64, len: u64) {
         self.coming.lock().unwrap().push(at..at + len);
     }
-    fn wont_read(&self, at: u64, len: u64) {
+    fn advise_dont_need(&self, at: u64, len: u64) {
         self.gone.lock().unwrap().push(at..at + len);
     }
-    fn wants_order(&self) -> bool {
+    fn requires_serial_io(&self) -> bool {
         false
     }
 }
@@ -244,8 +244,8 @@ fn nobody_is_told_of_what_is_not_there() {
     let device = Advised::new(Arc::new(MemoryDevice::new(MIB)));
     let disk = Disk::new(device.clone());
     for (at, len) in [(u64::MAX - 4096, 4096), (MIB, 1), (0, 0), (MIB - 10, u64::MAX)] {
-        disk.will_read(at, len);
-        disk.wont_read(at, len);
+        disk.advise_will_need(at, len);
+        disk.advise_dont_need(at, len);
     }
     for told in [&device.coming, &device.gone] {
         let told = told.lock().unwrap();
@@ -253,7 +253,7 @@ fn nobody_is_told_of_what_is_not_there() {
     }
 }
 
-/// What is read before anybody asks for it may be bad: nobody hears of that but who asks for it, each time.
+/// Prefetched data may be bad: only the requests for it fail, each of them.
 #[test]
 fn a_head_that_cannot_be_read_before_is_met_by_who_needs_it() {
     let below = Arc::new(MemoryDevice::new(64 * MIB));

@@ -36,6 +36,7 @@ mod reproduced;
 mod rot;
 mod shared;
 mod sweeps;
+mod tidy;
 mod timing;
 mod unreadable;
 mod zones;

@@ -23,7 +23,7 @@ use betr_tests::contents::{Contents, all_is_told};
 use crate::{crafted, hostile, mended};
 
 const ALL: CheckOptions = CheckOptions::ALL;
-/// So many fields of a kind are looked at in each image, unless told otherwise.
+/// Fields of a kind that are damaged in each image, by default.
 const INSTANCES: usize = 1;
 /// Random bytes follow from this.
 const SEED: u64 = 7;
@@ -385,7 +385,7 @@ fn reason(structure: &str, field: &str) -> Option<&'static str> {
 
 /// The table as a document.
 fn table(cells: &BTreeMap<Place, Cell>) -> String {
-    let mut text = include_str!("matrix/head.md").to_owned();
+    let mut text = include_str!("matrix/head.txt").to_owned();
     let mut rows: BTreeSet<(&str, &str)> = BTreeSet::new();
     rows.extend(cells.keys().map(|(structure, field, ..)| (*structure, &**field)));
     let mut before = "";

@@ -267,7 +267,7 @@ fn without_new_numbers(contents: Contents, old: &Contents) -> Contents {
     each.map(|(path, (inode, bytes))| (path.clone(), (told(&path, inode), bytes))).collect()
 }
 
-/// A repair that loses something is written like any checkpoint: whoever stops it finds the damaged image, or one on the
+/// A repair that loses something is written like any checkpoint: an interruption leaves the damaged image, or one on the
 /// way, and the same repair finishes.
 #[test]
 fn a_repair_can_be_cut_off_anywhere() {
@@ -369,7 +369,7 @@ fn a_full_volume_gets_its_superblock_back() {
     }
 }
 
-/// A value that the log has lost, and that was overwritten later, is missed by nobody.
+/// A value that the log has lost, and that was overwritten later, is no loss.
 #[test]
 fn what_was_written_again_is_not_given_up() {
     let device = Arc::new(MemoryDevice::new(4 << 20));

@@ -187,13 +187,13 @@ fn what_cannot_be_read_is_an_error_for_who_reads_it() {
     assert_eq!(error_of(std::fs::read(at("large"))), Some(Errno::IO));
     assert_eq!(std::fs::read(at("small")).unwrap(), b"fine");
     assert_eq!(at("large").metadata().unwrap().len(), marked.len() as u64);
-    // Nobody else is concerned.
+    // No other request is affected.
     synced(&at("more"), b"as ever").unwrap();
     assert_eq!(std::fs::read(at("more")).unwrap(), b"as ever");
     mounted.unmount().unwrap();
 }
 
-/// Files of up to 3000 bytes, until there is no space for another, or so many.
+/// Files of up to 3000 bytes, until there is no space for another, or a limit is reached.
 fn fill(top: &Path, most: usize) -> usize {
     let contents = |number: usize| vec![number as u8; 1 + number * 37 % 3000];
     let write = |number: usize| std::fs::write(top.join(number.to_string()), contents(number));

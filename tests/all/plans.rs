@@ -127,7 +127,7 @@ fn a_plan_shows_makes_and_takes_back_a_repair() {
     assert_eq!(read_all(&*image), before);
 }
 
-/// Of the states of each group that are gone on from, so many are cut off again, and later one in so many.
+/// How many of the states that each group is resumed from are cut off again, and later one in how many.
 const FIRST: u64 = 10;
 const AGAIN: u64 = 40;
 

@@ -22,7 +22,7 @@ struct Unsteady {
     /// Nothing for one that wants its calls one after the other.
     seed: Option<u64>,
     calls: AtomicU64,
-    /// So many writes are possible, and none more.
+    /// The device takes this many writes, and then fails.
     writes_max: u64,
     writes: AtomicU64,
 }
@@ -65,7 +65,7 @@ impl Device for Unsteady {
         self.base.flush()
     }
 
-    fn wants_order(&self) -> bool {
+    fn requires_serial_io(&self) -> bool {
         self.seed.is_none()
     }
 }

@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 /// One test at a time: all memory of the process counts.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// An image with so many entries in one directory.
+/// An image with a number of entries in one directory.
 fn image(entries: u64) -> Arc<dyn Device> {
     let file = tempfile::tempfile().unwrap();
     let bytes = 64 * MIB as u64 + entries * 512;

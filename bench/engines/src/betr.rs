@@ -14,7 +14,7 @@ use betr_core::volume::Mode;
 use crate::engine::{Background, Engine, Settings, locked_version};
 use crate::work::{Key, PATCH_OFFSET, Patch, Value};
 
-/// Images have a fixed size. A sparse file of so many times the data has room for both checkpoints.
+/// Images have a fixed size. A sparse file of this many times the data has room for both checkpoints.
 const ROOM: u64 = 4;
 /// What an image needs besides.
 const ROOM_MIN: u64 = 2 << 30;

@@ -20,7 +20,7 @@ use crate::work::{
 const GETS: u64 = 100_000;
 /// How many of the updates are looked at afterwards.
 const UPDATES_LOOKED_AT: u64 = 1_000;
-/// There is an update for so many keys.
+/// One update for this many keys.
 const KEYS_FOR_AN_UPDATE: u64 = 5;
 
 /// Names of the series that key numbers are picked from, in the first run.
@@ -266,7 +266,7 @@ impl Session {
         self.finish(meter, keys, None)
     }
 
-    /// Reads everything, which must be so many keys.
+    /// Reads everything, and checks the number of keys.
     fn scan(&mut self, keys: u64) -> Result<Meter> {
         self.progress.say("counting what is left");
         let mut seen = Seen::default();

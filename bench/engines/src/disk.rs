@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::units::show_mib;
 
-/// Where to go if nobody says: on most systems a real disk, which `/tmp` often is not.
+/// The default directory: on most systems a real disk, which `/tmp` often is not.
 const USUAL: &str = "/var/tmp";
 /// What a file system in memory calls itself.
 const TMPFS_MAGIC: i64 = 0x0102_1994;

@@ -44,7 +44,7 @@ impl Lmdb {
 
 #[expect(unsafe_code, reason = "the package has no other way to open an environment")]
 fn open_env(options: &EnvOpenOptions, settings: &Settings) -> Result<Env> {
-    // SAFETY: the directory was made for this engine of this process, so nobody else changes the
+    // SAFETY: the directory was made for this engine of this process, so no other process changes the
     // mapped file. It is on a local disk, and no flag takes the lock away.
     Ok(unsafe { options.open(&settings.dir) }?)
 }

@@ -60,7 +60,7 @@ impl Meter {
         self.spent
     }
 
-    /// Waits until the engine is idle, and says what was measured of so many operations.
+    /// Waits until the engine is idle, and returns what was measured for a number of operations.
     pub fn finish(
         mut self,
         engine: &mut dyn Engine,

@@ -219,14 +219,14 @@ catalog! {
     ZoneTooLarge "F11" Error Safely "11.6" "directory or file is too large for the zone that it stands in"
         "Renaming it takes long. It should have a zone of its own."
         "It is given one.";
-    ZoneTooSmall "F12" Error WithLoss "11.7" "zone is too small, and nobody would notice"
+    ZoneTooSmall "F12" Error WithLoss "11.7" "zone is below the minimum, and is not noted to be merged"
         "It should be noted in the orphan directory, so that the next checkpoint merges it; or it is noted there, and is not too small."
         "The note is set right.";
     OrphanLeft "F13" Note Safely "11.7" "files without a name wait to be deleted"
         "They were unlinked while they were in use, and then the volume was not closed cleanly. The next change of the volume, or a repair, deletes them."
         "They are deleted.";
     HolesUnflagged "F14" Error WithLoss "11.4" "file has holes and says that it has none"
-        "What asks for holes or for the space of the file gets a wrong answer. The holes read as zeros; whether they should have been there nobody knows."
+        "What asks for holes or for the space of the file gets a wrong answer. The holes read as zeros; whether they belong there is unknown."
         "The file says that it may have holes.";
 }
 

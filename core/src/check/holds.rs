@@ -96,7 +96,7 @@ impl Live<'_> {
             Lists { disk, superblock, older: Epoch(0), younger: younger.epoch, are_all: is_whole };
         oldest.check(is_whole.then(Vec::new), younger.dead, &rests, owners, report);
         let held = owners.count() - owners.fixed_count() - live;
-        if owners.are_known() && held != root.blocks {
+        if owners.is_complete() && held != root.blocks {
             let detail = format!(
                 "snapshots alone use {held} blocks, and the superblock says {}",
                 root.blocks
@@ -130,7 +130,7 @@ fn all(
             }
             Err(error) => {
                 report.add_error(Code::HoldsInvalid, &error);
-                owners.lose_sight();
+                owners.mark_incomplete();
             }
         }
     }
@@ -198,7 +198,7 @@ impl HoldCheck<'_> {
             difference(disk, volume, hold.table, Some(younger.table), &mut enter);
         for error in &older.errors {
             found.add_error(Code::TablePageInvalid, error);
-            owners.lose_sight();
+            owners.mark_incomplete();
         }
         let is_known = younger.is_known && older.errors.is_empty() && gone.errors.is_empty();
         let of_hold = superblock_of(superblock, hold);
@@ -480,7 +480,7 @@ impl Lists<'_> {
                 Ok(_) => return None,
                 Err(error) => {
                     report.add_error(Code::DeadWrong, &error);
-                    owners.lose_sight();
+                    owners.mark_incomplete();
                     return None;
                 }
             }

@@ -250,7 +250,7 @@ fn check_state(
     let mut owners = owners::Owners::new(disk, superblock, report);
     let entries = table::check(disk, superblock, &mut owners, report);
     progress.step(1, 1, 1);
-    let whole = owners.are_known();
+    let whole = owners.is_complete();
     let pass = Pass::new(disk, superblock, &entries, options);
     let mut nodes = Nodes::default();
     let leaves = pass.internals(&mut owners, &mut nodes, progress);

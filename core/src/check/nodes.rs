@@ -191,7 +191,7 @@ impl<'e> Pass<'e> {
     pub(super) fn announce(&self, entry: &Entry) {
         let mixed = self.is_mixed.load(Ordering::Relaxed);
         let whole = mixed || is_read_whole(entry, self.options.data);
-        self.disk.will_read(entry.extent.start.byte(), front(entry, whole));
+        self.disk.advise_will_need(entry.extent.start.byte(), front(entry, whole));
     }
 }
 
@@ -201,7 +201,7 @@ fn on_all_cores<T: Send, U: Send>(
     nodes: Vec<T>,
     work: impl Fn(T) -> U + Send + Sync,
 ) -> Vec<U> {
-    match disk.device().wants_order() {
+    match disk.device().requires_serial_io() {
         true => nodes.into_iter().map(work).collect(),
         false => nodes.into_par_iter().map(work).collect(),
     }
@@ -235,7 +235,7 @@ impl Fetch<'_> {
         let at = entry.extent.start.byte();
         let (from, end) = (at.max(self.fetched), at.saturating_add(entry.extent.bytes()));
         if from < end {
-            self.disk.will_read(from, end - from);
+            self.disk.advise_will_need(from, end - from);
             self.fetched = end;
         }
     }
@@ -318,15 +318,15 @@ impl<'c> Checker<'c> {
             Ok(Head::Leaf(_)) => unreachable!("the entry says that it is internal"),
             Err(error) => {
                 self.report.add_error(Code::HeadInvalid, &error);
-                owners.lose_sight();
+                owners.mark_incomplete();
                 return Taken::Lost(self);
             }
         };
         self.report.counts.nodes += 1;
         let taken = runs::take(&self, &head, owners);
-        head.runs
-            .iter()
-            .for_each(|run| self.disk.will_read(run.extent.start.byte(), run.extent.bytes()));
+        head.runs.iter().for_each(|run| {
+            self.disk.advise_will_need(run.extent.start.byte(), run.extent.bytes())
+        });
         Taken::Internal(self, head, taken)
     }
 

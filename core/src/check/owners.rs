@@ -45,12 +45,12 @@ impl Owners {
     }
 
     /// Notes that a structure is unreadable that may own further blocks: unowned blocks may belong to it.
-    pub(super) fn lose_sight(&mut self) {
+    pub(super) fn mark_incomplete(&mut self) {
         self.incomplete = true;
     }
 
     /// Whether all owners are known.
-    pub(super) fn are_known(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         !self.incomplete
     }
 
@@ -172,7 +172,7 @@ impl Owners {
         }
         report.counts.used_blocks = self.owned.set_count();
         report.counts.image_blocks = superblock.image_blocks;
-        if self.are_known() && superblock.used_blocks != self.owned.set_count() {
+        if self.is_complete() && superblock.used_blocks != self.owned.set_count() {
             let detail = format!(
                 "the superblock says {} blocks in use, not {}",
                 superblock.used_blocks,
@@ -183,7 +183,7 @@ impl Owners {
         for (code, here, there) in
             [(Code::BlockUnmarked, &self.owned, &marked), (Code::BlockLost, &marked, &self.owned)]
         {
-            if code == Code::BlockLost && !self.are_known() {
+            if code == Code::BlockLost && !self.is_complete() {
                 continue;
             }
             for extent in difference(here, there) {

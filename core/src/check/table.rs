@@ -30,7 +30,7 @@ pub(super) fn check(
             Ok(page) => page,
             Err(error) => {
                 report.add_error(Code::TablePageInvalid, &error);
-                owners.lose_sight();
+                owners.mark_incomplete();
                 continue;
             }
         };

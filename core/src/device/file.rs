@@ -94,7 +94,7 @@ impl Device for FileDevice {
         Ok(Some(found).filter(|found| *found < self.len))
     }
 
-    fn will_read(&self, at: u64, len: u64) {
+    fn advise_will_need(&self, at: u64, len: u64) {
         // The kernel fetches no more at once than its own read-ahead would.
         for from in (at..at.saturating_add(len)).step_by(FETCH_BYTES as usize) {
             let len = NonZeroU64::new(FETCH_BYTES.min(at + len - from));
@@ -102,7 +102,7 @@ impl Device for FileDevice {
         }
     }
 
-    fn wont_read(&self, at: u64, len: u64) {
+    fn advise_dont_need(&self, at: u64, len: u64) {
         let _ = fadvise(&self.file, self.start + at, NonZeroU64::new(len), Advice::DontNeed);
     }
 
@@ -120,7 +120,7 @@ impl Device for FileDevice {
         }
     }
 
-    fn wants_order(&self) -> bool {
+    fn requires_serial_io(&self) -> bool {
         false
     }
 }

@@ -147,12 +147,12 @@ impl Device for HoldingDevice {
         self.base.flush()
     }
 
-    fn will_read(&self, at: u64, len: u64) {
-        self.base.will_read(at, len);
+    fn advise_will_need(&self, at: u64, len: u64) {
+        self.base.advise_will_need(at, len);
     }
 
-    fn wont_read(&self, at: u64, len: u64) {
-        self.base.wont_read(at, len);
+    fn advise_dont_need(&self, at: u64, len: u64) {
+        self.base.advise_dont_need(at, len);
     }
 
     fn punch(&self, at: u64, len: u64) -> io::Result<bool> {
@@ -160,7 +160,7 @@ impl Device for HoldingDevice {
         self.base.punch(at, len)
     }
 
-    fn wants_order(&self) -> bool {
-        self.base.wants_order()
+    fn requires_serial_io(&self) -> bool {
+        self.base.requires_serial_io()
     }
 }

@@ -51,7 +51,7 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
-    fn wants_order(&self) -> bool {
+    fn requires_serial_io(&self) -> bool {
         false
     }
 }

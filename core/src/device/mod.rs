@@ -58,10 +58,10 @@ pub trait Device: Send + Sync {
     }
 
     /// Advises that these bytes will be read soon, so that they can be prefetched.
-    fn will_read(&self, _at: u64, _len: u64) {}
+    fn advise_will_need(&self, _at: u64, _len: u64) {}
 
     /// Advises that these bytes will not be read soon, so that caches can drop them.
-    fn wont_read(&self, _at: u64, _len: u64) {}
+    fn advise_dont_need(&self, _at: u64, _len: u64) {}
 
     /// Discards bytes that are not needed any more: they may free space, and read as zeros. Returns whether that was
     /// possible.
@@ -71,7 +71,7 @@ pub trait Device: Send + Sync {
 
     /// Whether calls must come one after another in a reproducible order, because they are recorded, or fail at a
     /// certain call. If not, writes may be concurrent.
-    fn wants_order(&self) -> bool {
+    fn requires_serial_io(&self) -> bool {
         true
     }
 }

@@ -146,19 +146,19 @@ impl Disk {
 
     /// Advises the device that `len` bytes at `at`, as far as they exist, will be read. Does nothing for scattered
     /// extents.
-    pub fn will_read(&self, at: u64, len: u64) {
+    pub fn advise_will_need(&self, at: u64, len: u64) {
         let len = len.min(FETCH_MAX).min(self.len().saturating_sub(at));
         if len > 0 && BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
-            self.device.will_read(at, len);
+            self.device.advise_will_need(at, len);
         }
     }
 
     /// Advises the device that `len` bytes at `at`, as far as they exist, will not be read soon. Does nothing for
     /// scattered extents.
-    pub fn wont_read(&self, at: u64, len: u64) {
+    pub fn advise_dont_need(&self, at: u64, len: u64) {
         let len = len.min(self.len().saturating_sub(at));
         if len > 0 && BlockNr(at / BLOCK_SIZE as u64).map().is_none() {
-            self.device.wont_read(at, len);
+            self.device.advise_dont_need(at, len);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::error::{Error, Fault, Place, Refusal, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
 use crate::format::*;
 use crate::ids::*;
-use crate::tree::{KeyScan, Lies, PlaceScan, Scan};
+use crate::tree::{KeyScan, PlaceScan, Scan, ValuePlace};
 
 const BLOCK: u64 = FILE_BLOCK as u64;
 /// The most bytes that one operation writes.
@@ -117,9 +117,9 @@ impl Fs {
         let (mut scan, mut stored) = (PlaceScan::new(TreeId::Data, lo, hi), Stored::default());
         while let Some((_, lies)) = scan.next(self.volume.store())? {
             *match lies {
-                Lies::Shared => &mut stored.shared,
-                Lies::Alone => &mut stored.alone,
-                Lies::Pending => &mut stored.pending,
+                ValuePlace::Shared => &mut stored.shared,
+                ValuePlace::Alone => &mut stored.alone,
+                ValuePlace::Pending => &mut stored.pending,
             } += BLOCK;
         }
         Ok(stored)

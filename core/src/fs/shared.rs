@@ -1,6 +1,6 @@
 //! A file system shared by several threads: many readers, one writer.
 //!
-//! A change or sync holds the writer lock (`turn`) throughout. The file system itself is locked only during actual
+//! A change or sync holds the writer lock (`writer`) throughout. The file system itself is locked only during actual
 //! changes. So readers wait neither for the device nor for most writes of a checkpoint. The holder of the writer lock
 //! may wait for the device without the inner lock, since no other thread can change anything.
 
@@ -14,7 +14,7 @@ use crate::volume::{Due, HoldChange, Pruned};
 
 /// A file system for several threads.
 pub struct Shared {
-    turn: Mutex<()>,
+    writer: Mutex<()>,
     fs: RwLock<Fs>,
     poison: Poison,
 }
@@ -23,7 +23,7 @@ impl Shared {
     /// Shares a file system.
     pub fn new(fs: Fs) -> Shared {
         let poison = fs.volume.poison().clone();
-        Shared { turn: Mutex::new(()), fs: RwLock::new(fs), poison }
+        Shared { writer: Mutex::new(()), fs: RwLock::new(fs), poison }
     }
 
     /// Reads under the shared lock.
@@ -35,22 +35,22 @@ impl Shared {
 
     /// Changes under the writer lock.
     pub fn change<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
-        let _turn = self.turn.lock();
+        let _writer = self.writer.lock();
         // Readers can continue meanwhile; within the change they would have to wait.
         let due = self.fs.read().volume.due();
         match due {
             Due::Nothing => {}
-            Due::Sync => self.sync_in_turn()?,
-            Due::Checkpoint => self.checkpoint_in_turn()?,
+            Due::Sync => self.sync_locked()?,
+            Due::Checkpoint => self.checkpoint_locked()?,
         }
-        self.alter(act)
+        self.with_write_lock(act)
     }
 
     /// As [`Shared::change`], without a due sync or checkpoint before: for housekeeping, which mostly has nothing to
     /// do.
     pub fn tend<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
-        let _turn = self.turn.lock();
-        self.alter(act)
+        let _writer = self.writer.lock();
+        self.with_write_lock(act)
     }
 
     /// Records in the image that an error was met, even after a panic
@@ -59,20 +59,20 @@ impl Shared {
         if self.fs.read().volume.identity().error_met {
             return Ok(());
         }
-        let _turn = self.turn.lock();
+        let _writer = self.writer.lock();
         self.fs.write().volume.note_error()
     }
 
     /// Makes all earlier changes durable.
     pub fn sync(&self) -> Result<()> {
-        let _turn = self.turn.lock();
-        self.sync_in_turn()
+        let _writer = self.writer.lock();
+        self.sync_locked()
     }
 
-    fn sync_in_turn(&self) -> Result<()> {
-        let syncing = self.alter(|fs| fs.volume.begin_sync())?;
+    fn sync_locked(&self) -> Result<()> {
+        let syncing = self.with_write_lock(|fs| fs.volume.begin_sync())?;
         let waited = syncing.wait();
-        self.alter(|fs| fs.volume.end_sync(syncing, waited))
+        self.with_write_lock(|fs| fs.volume.end_sync(syncing, waited))
     }
 
     /// Makes a checkpoint. Most nodes are written beforehand in pieces, between changes of other threads.
@@ -87,8 +87,8 @@ impl Shared {
                 break;
             }
         }
-        let _turn = self.turn.lock();
-        self.checkpoint_in_turn()
+        let _writer = self.writer.lock();
+        self.checkpoint_locked()
     }
 
     /// Changes snapshots, durably. Most nodes of a new snapshot are written beforehand in pieces.
@@ -98,21 +98,21 @@ impl Shared {
                 break;
             }
         }
-        let _turn = self.turn.lock();
-        let begun = self.alter(|fs| fs.begin_hold_change(change))?;
+        let _writer = self.writer.lock();
+        let begun = self.with_write_lock(|fs| fs.begin_hold_change(change))?;
         let Some(checkpoint) = begun else { return Ok(()) };
         let waited = checkpoint.wait();
-        self.alter(|fs| fs.volume.end_hold_change(checkpoint, waited))
+        self.with_write_lock(|fs| fs.volume.end_hold_change(checkpoint, waited))
     }
 
-    fn checkpoint_in_turn(&self) -> Result<()> {
-        let checkpoint = self.alter(|fs| fs.begin_checkpoint(Pruned::Some))?;
+    fn checkpoint_locked(&self) -> Result<()> {
+        let checkpoint = self.with_write_lock(|fs| fs.begin_checkpoint(Pruned::Some))?;
         let waited = checkpoint.wait();
-        self.alter(|fs| fs.volume.end_checkpoint(checkpoint, waited))
+        self.with_write_lock(|fs| fs.volume.end_checkpoint(checkpoint, waited))
     }
 
     /// Changes the file system; the caller holds the writer lock. Waiting readers come before the next change.
-    fn alter<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
+    fn with_write_lock<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let mut fs = self.fs.write();
         self.poison.check_reads()?;
         // A panic must be recorded before the lock is released.

@@ -338,7 +338,7 @@ impl Holds {
             match &mut next {
                 _ if !is_kept => space.free_dead(&dead)?,
                 Some(next) => next.push(space, dead, now)?,
-                None => space.bury(dead, now)?,
+                None => space.add_dead(dead, now)?,
             }
         }
         if let (Some(after), Some(next)) = (after, next) {

@@ -34,7 +34,7 @@ pub(super) fn claim(
     superblock: &Superblock,
     live: &HashSet<Extent>,
     space: &mut Space,
-    (now, is_raised): (Epoch, bool),
+    (now, is_reconstructed): (Epoch, bool),
     changes: &mut Vec<Change>,
 ) -> Result<Left> {
     let volume = superblock.birth.volume;
@@ -54,7 +54,7 @@ pub(super) fn claim(
     if !lost.is_empty() {
         give_up("a page that leads to snapshots was lost: they were looked for".into());
     }
-    if is_raised {
+    if is_reconstructed {
         // The superblock listed the snapshots.
         lost = (0..HOLD_ROOTS as u64).collect();
     }

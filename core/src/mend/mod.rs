@@ -127,7 +127,7 @@ pub fn mend(
     let disk = Disk::new(device.clone());
     let identity = read_identity(&disk)?;
     let ring = Ring::read(&disk, &identity)?;
-    let (superblock, is_raised) = start(&disk, &identity, &ring, slot, &mut mended.changes)?;
+    let (superblock, is_reconstructed) = start(&disk, &identity, &ring, slot, &mut mended.changes)?;
     let newest = ring.newest().map(|newest| newest.birth.epoch).max(Some(superblock.birth.epoch));
     let newest = newest.unwrap_or_default();
     let mut survey = crate::log::scan(&disk, &superblock)?;
@@ -168,7 +168,7 @@ pub fn mend(
         &superblock,
         &live,
         &mut space,
-        (Epoch(newest.0 + 1), is_raised),
+        (Epoch(newest.0 + 1), is_reconstructed),
         &mut mended.changes,
     )?;
     space.release_spared(&survey.pins);

@@ -12,10 +12,10 @@ mod sorted;
 
 pub use batch::Batch;
 pub use internal::{
-    Child, Deed, Internal, Pending, Run, RunImage, SealedNode, SlicePlace, WrittenNode,
+    Child, Deed, EncodedRun, Internal, Pending, Run, SealedNode, SlicePlace, WrittenNode,
 };
 pub(crate) use leaf::verified_section;
-pub use leaf::{Leaf, LeafImage, SplitLeaf};
+pub use leaf::{EncodedLeaf, Leaf, SplitLeaf};
 pub use ranges::RangeSet;
 pub use sorted::{Item, Sorted};
 

@@ -230,7 +230,7 @@ impl Space {
     }
 
     /// Adds an extent that a hold keeps to the dead list.
-    pub fn bury(&mut self, dead: Dead, now: Birth) -> Result<()> {
+    pub fn add_dead(&mut self, dead: Dead, now: Birth) -> Result<()> {
         let mut list = std::mem::take(&mut self.dead);
         let result = list.push(self, dead, now);
         self.dead = list;

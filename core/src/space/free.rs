@@ -68,7 +68,7 @@ impl Free {
     }
 
     /// The first free extent of `blocks` blocks at or after `from`.
-    pub(super) fn first_row(&self, from: u64, blocks: u64) -> Option<u64> {
+    pub(super) fn first_fit(&self, from: u64, blocks: u64) -> Option<u64> {
         let mut region = from / REGION;
         // Length of the free extent that ends at the start of the region.
         let mut before = 0;
@@ -96,7 +96,7 @@ impl Free {
 
     /// A free extent of at least `blocks` blocks, and few more. Of the regions whose longest free extent is long
     /// enough, takes the one where it is shortest; in that region, the shortest extent that is long enough.
-    pub(super) fn shortest_row(&self, blocks: u64) -> Option<u64> {
+    pub(super) fn best_fit(&self, blocks: u64) -> Option<u64> {
         let least = u16::try_from(blocks).ok().filter(|least| u64::from(*least) <= REGION);
         match least.and_then(|least| self.by_longest.range((least, 0)..).next()) {
             Some((_, region)) => {
@@ -104,7 +104,7 @@ impl Free {
                 rows.min_by_key(|(_, count)| *count).map(|(start, _)| self.beginning(start))
             }
             // A free extent may cross regions.
-            None => self.first_row(0, blocks),
+            None => self.first_fit(0, blocks),
         }
     }
 
@@ -123,7 +123,7 @@ impl Free {
     }
 
     /// The longest free extent within one region, and its length; of several the first.
-    pub(super) fn longest_row(&self) -> Option<(u64, u64)> {
+    pub(super) fn longest_extent(&self) -> Option<(u64, u64)> {
         let (longest, _) = self.by_longest.last()?;
         let (_, region) = self.by_longest.range((*longest, 0)..).next()?;
         self.rows(u64::from(*region)).max_by_key(|(start, count)| (*count, u64::MAX - start))
@@ -259,14 +259,14 @@ mod tests {
             free.check_invariants();
             for _ in 0..50 {
                 let (from, count) = (random.below(len + 10), 1 + random.below(2 * longest));
-                let found = free.first_row(from, count);
+                let found = free.first_fit(from, count);
                 assert_eq!(found, free.busy().find_clear(from, count), "{count} from {from}");
                 let fits = |start: &u64| free.busy().find_clear(*start, count) == Some(*start);
-                let shortest = free.shortest_row(count);
+                let shortest = free.best_fit(count);
                 assert_eq!(shortest.is_some(), free.busy().find_clear(0, count).is_some());
                 assert!(shortest.iter().all(fits), "{count} at {shortest:?}");
             }
-            let (_, longest) = free.longest_row().unwrap_or_default();
+            let (_, longest) = free.longest_extent().unwrap_or_default();
             let pieces = (0..free.regions.len() as u64).flat_map(|region| free.rows(region));
             assert_eq!(longest, pieces.map(|(_, count)| count).max().unwrap_or(0));
         }
@@ -279,12 +279,12 @@ mod tests {
         for (start, count) in [(100, 40), (REGION + 7, 9), (2 * REGION - 2, 4), (3 * REGION, 12)] {
             free.give(start, count);
         }
-        assert_eq!(free.shortest_row(3), Some(REGION + 7));
-        assert_eq!(free.shortest_row(10), Some(3 * REGION));
-        assert_eq!(free.shortest_row(41), None);
+        assert_eq!(free.best_fit(3), Some(REGION + 7));
+        assert_eq!(free.best_fit(10), Some(3 * REGION));
+        assert_eq!(free.best_fit(41), None);
         free.give(2 * REGION + 2, 38);
-        assert_eq!(free.shortest_row(42), Some(2 * REGION - 2), "over the end of a region");
-        assert_eq!(free.longest_row(), Some((100, 40)), "the first of two");
+        assert_eq!(free.best_fit(42), Some(2 * REGION - 2), "over the end of a region");
+        assert_eq!(free.longest_extent(), Some((100, 40)), "the first of two");
     }
 
     #[test]
@@ -293,10 +293,10 @@ mod tests {
         free.take(0, 4 * REGION);
         free.give(REGION - 10, 110);
         for (count, start) in [(60, REGION - 10), (50, REGION + 50)] {
-            assert_eq!(free.shortest_row(count), Some(start));
+            assert_eq!(free.best_fit(count), Some(start));
             free.take(start, count);
         }
         free.give(REGION - 10, 2 * REGION + 20);
-        assert_eq!(free.shortest_row(REGION), Some(REGION - 10), "through a region that is free");
+        assert_eq!(free.best_fit(REGION), Some(REGION - 10), "through a region that is free");
     }
 }

@@ -109,7 +109,7 @@ impl Layout {
             let pages = (wanted - have).max((have / 2).min(more / 16));
             let segment = Segment { start: BlockNr(self.image_blocks), pages: pages as u32 };
             map = map.and(segment).ok_or_else(|| {
-                let text = "it has grown in so many small steps that its space map has no room for more: copy it";
+                let text = "it has grown in too many small steps: its space map has no room for another segment; copy it";
                 Error::Input(text.into())
             })?;
         }

@@ -92,7 +92,7 @@ impl Space {
         let mut space = Space::empty(disk.clone(), &layout);
         space.dirty.clear();
         for segment in superblock.map.iter() {
-            disk.will_read(segment.start.byte(), segment.blocks() * BLOCK_SIZE as u64);
+            disk.advise_will_need(segment.start.byte(), segment.blocks() * BLOCK_SIZE as u64);
         }
         for page in 0..superblock.map_pages {
             let (slot, map, hash, abandoned) = choose_slot(disk, superblock, page)?;
@@ -167,7 +167,7 @@ impl Space {
                 _ => rows.push(Extent { start: BlockNr(block), blocks: 1 }),
             }
         }
-        self.leaving.extend(rows);
+        self.freed_this_epoch.extend(rows);
     }
 
     /// Marks extents as in use. Returns false if they lie outside the blocks of nodes, overlap, or are in use already.

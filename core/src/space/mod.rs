@@ -40,9 +40,9 @@ pub struct Space {
     used: Bitmap,
     free: Free,
     /// Freed in this epoch, but used by the last checkpoint.
-    leaving: Vec<Extent>,
+    freed_this_epoch: Vec<Extent>,
     /// Freed in the epoch before.
-    left: Vec<Extent>,
+    freed_last_epoch: Vec<Extent>,
     /// The epoch of the newest hold; 0 if there is none.
     newest_hold: Epoch,
     /// The dead list since the newest hold.
@@ -54,11 +54,11 @@ pub struct Space {
     /// Extents that the log needs until the checkpoint in progress is durable.
     pins: Pins,
     /// Extents that were freed while they were pinned.
-    kept: u64,
+    still_pinned: u64,
     /// Nodes and other data scattered so far.
     scattered: u64,
     /// The longest contiguous extent for one allocation, in blocks.
-    row_max: u64,
+    extent_max: u64,
     /// The next-fit position for long extents. Each checkpoint resets it to 0, so that a volume uses no more of its
     /// file than it needs.
     rover: u64,
@@ -127,16 +127,16 @@ impl Space {
             disk,
             used: Bitmap::new(blocks),
             free: Free::all_but(Bitmap::new(blocks)),
-            leaving: Vec::new(),
-            left: Vec::new(),
+            freed_this_epoch: Vec::new(),
+            freed_last_epoch: Vec::new(),
             newest_hold: Epoch(0),
             dead: DeadStack::default(),
             held: 0,
             hold_pages: 0,
             pins: Pins::default(),
-            kept: 0,
+            still_pinned: 0,
             scattered: 0,
-            row_max: u64::MAX,
+            extent_max: u64::MAX,
             rover: 0,
             lowest: 0,
             dirty: (0..pages).collect(),
@@ -171,7 +171,7 @@ impl Space {
         let left = row(ring.0, end - ring.0);
         self.used.clear(left.start.0, left.blocks.into());
         self.touch(left.start.0, left.blocks.into());
-        self.leaving.push(left);
+        self.freed_this_epoch.push(left);
         for (start, blocks) in new.fixed() {
             self.reserve(start, blocks);
         }
@@ -186,8 +186,8 @@ impl Space {
     /// Allocates blocks for the epoch of `birth`: a contiguous extent if one is free, else scattered ones, with a map
     /// that is written at once.
     pub fn place(&mut self, blocks: u64, birth: Birth) -> Result<Extent> {
-        if blocks <= self.row_max
-            && let Some(start) = self.find_row(blocks)
+        if blocks <= self.extent_max
+            && let Some(start) = self.find_extent(blocks)
         {
             let extent = row(start, blocks);
             self.take(extent);
@@ -198,20 +198,21 @@ impl Space {
 
     /// If set, every allocation of several blocks is scattered over single blocks, even if contiguous extents are free.
     pub fn scatter_all(&mut self, scatter: bool) {
-        self.row_max = if scatter { 1 } else { u64::MAX };
+        self.extent_max = if scatter { 1 } else { u64::MAX };
     }
 
     /// Allocates one block.
     pub fn allocate(&mut self) -> Result<BlockNr> {
-        let start = self.find_row(1).ok_or_else(|| self.full(1))?;
+        let start = self.find_extent(1).ok_or_else(|| self.full(1))?;
         self.take(row(start, 1));
         Ok(BlockNr(start))
     }
 
     /// Whether `need` can be written, contiguous or scattered.
     pub fn has(&self, need: Need) -> bool {
-        let row =
-            || self.row_max == u64::MAX && self.free.first_row(self.rover, need.blocks).is_some();
+        let row = || {
+            self.extent_max == u64::MAX && self.free.first_fit(self.rover, need.blocks).is_some()
+        };
         need.all() <= self.free_blocks() || (need.blocks <= self.free_blocks() && row())
     }
 
@@ -221,9 +222,9 @@ impl Space {
     }
 
     /// A free extent. Short ones come from the first gap, so that long extents stay whole.
-    fn find_row(&mut self, blocks: u64) -> Option<u64> {
+    fn find_extent(&mut self, blocks: u64) -> Option<u64> {
         if blocks <= SMALL_BLOCKS {
-            let start = self.free.first_row(self.lowest, blocks)?;
+            let start = self.free.first_fit(self.lowest, blocks)?;
             if blocks == 1 {
                 self.lowest = start + 1;
             }
@@ -231,10 +232,10 @@ impl Space {
         }
         // If little is free, the best fit is taken, so that long extents stay whole.
         let start = if self.free.count() < self.blocks() / TIGHT_SHARE {
-            self.free.shortest_row(blocks)?
+            self.free.best_fit(blocks)?
         } else {
-            let found = self.free.first_row(self.rover, blocks);
-            found.or_else(|| self.free.first_row(0, blocks))?
+            let found = self.free.first_fit(self.rover, blocks);
+            found.or_else(|| self.free.first_fit(0, blocks))?
         };
         self.rover = start + blocks;
         Some(start)
@@ -266,15 +267,15 @@ impl Space {
         let full = self.full(blocks);
         let mut left = blocks;
         while left > 0 {
-            let Some((start, count)) = self.free.longest_row() else { return Err(full) };
-            let extent = row(start, count.min(left).min(self.row_max));
+            let Some((start, count)) = self.free.longest_extent() else { return Err(full) };
+            let extent = row(start, count.min(left).min(self.extent_max));
             self.free.take(start, extent.blocks.into());
             taken.push(extent);
             left -= u64::from(extent.blocks);
         }
         let rows = taken.len();
         for _ in 0..rows.div_ceil(MAP_EXTENTS) {
-            let Some(map) = self.free.first_row(self.lowest, 1) else { return Err(full) };
+            let Some(map) = self.free.first_fit(self.lowest, 1) else { return Err(full) };
             self.free.take(map, 1);
             taken.push(row(map, 1));
         }
@@ -308,7 +309,7 @@ impl Space {
         self.used.check_invariants();
         self.free.check_invariants();
         assert!(self.used.is_within(self.free.busy()), "a block that is used is not free");
-        let first = self.free.first_row(0, 1).unwrap_or(self.blocks());
+        let first = self.free.first_fit(0, 1).unwrap_or(self.blocks());
         assert!(self.lowest <= first, "block {first} is free, before {}", self.lowest);
         let pinned: u64 = self.pins.fresh.values().map(|blocks| u64::from(*blocks)).sum();
         let logged: u64 = self.pins.logged.iter().map(|(_, extent)| u64::from(extent.blocks)).sum();
@@ -321,7 +322,7 @@ impl Space {
     }
 
     /// Blocks that two more checkpoints free.
-    pub fn leaving_blocks(&self) -> u64 {
+    pub fn freed_soon_blocks(&self) -> u64 {
         self.used.clear_count() - self.free.count()
     }
 

@@ -107,7 +107,7 @@ impl Space {
                     blocks += part.blocks;
                 }
                 let maps = (blocks - extent.blocks) as u16;
-                self.bury(Dead { extent, birth, died: now.epoch, owner, maps }, now)?;
+                self.add_dead(Dead { extent, birth, died: now.epoch, owner, maps }, now)?;
                 self.held += u64::from(blocks);
                 Ok(())
             }
@@ -152,9 +152,9 @@ impl Space {
             self.used.clear(part.start.0, part.blocks.into());
             self.touch(part.start.0, part.blocks.into());
             if !is_fresh && !is_broken(Mutation::ReusedEarly) {
-                self.leaving.push(part);
+                self.freed_this_epoch.push(part);
             } else if self.pins.fresh.contains_key(&part.start) {
-                self.kept += 1;
+                self.still_pinned += 1;
             } else {
                 self.release(part);
             }
@@ -210,7 +210,7 @@ impl Space {
 
     /// Extents that were freed while they were pinned.
     pub fn kept(&self) -> u64 {
-        self.kept
+        self.still_pinned
     }
 
     /// Pinned blocks: those that only the log needs, or will need once their node moves.
@@ -221,11 +221,14 @@ impl Space {
     /// Ends the epoch: its checkpoint is durable. Log groups from number `needed` on are not in it.
     pub fn checkpointed(&mut self, needed: u64) {
         self.rover = 0;
-        for extent in &self.leaving {
+        for extent in &self.freed_this_epoch {
             // From now on only a fallback to the older checkpoint reads it.
-            self.disk.wont_read(extent.start.byte(), extent.bytes());
+            self.disk.advise_dont_need(extent.start.byte(), extent.bytes());
         }
-        for extent in std::mem::replace(&mut self.left, std::mem::take(&mut self.leaving)) {
+        for extent in std::mem::replace(
+            &mut self.freed_last_epoch,
+            std::mem::take(&mut self.freed_this_epoch),
+        ) {
             self.release(extent);
         }
         let Pins { fresh, logged, .. } = std::mem::take(&mut self.pins);

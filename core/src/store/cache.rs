@@ -399,7 +399,7 @@ impl Lru {
     }
 
     /// The write-back was aborted: the nodes are dirty as before.
-    pub(super) fn turn_back(&mut self, nodes: &[Arc<Node>]) {
+    pub(super) fn abort_writeback(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
             self.change(node.id(), |slot| {
                 if slot.kind == Kind::InFlight {
@@ -593,7 +593,7 @@ mod tests {
         let one = lru.get(NodeId(1), Use::Other).unwrap();
         lru.fly(std::slice::from_ref(&one));
         lru.check_invariants();
-        lru.turn_back(std::slice::from_ref(&one));
+        lru.abort_writeback(std::slice::from_ref(&one));
         assert_eq!(lru.dirty().nodes, 3);
         lru.fly(&[one]);
         lru.cleaned(NodeId(1));

@@ -17,7 +17,7 @@ impl<T: Send + 'static> Job<T> {
         let run = move || drop(sender.send(work()));
         // A thread of the pool that waits for a job of the pool could deadlock, so it runs the job itself.
         let can_wait = rayon::current_thread_index().is_none();
-        if can_wait && !disk.device().wants_order() {
+        if can_wait && !disk.device().requires_serial_io() {
             pool::spawn(run)
         } else {
             run()

@@ -70,7 +70,7 @@ pub struct Store {
     /// Whether a rewritten node takes no more blocks than it needs (set while space is short).
     thrifty: bool,
     /// Nodes whose extent was contiguous and was scattered while space was short.
-    strays: BTreeSet<NodeId>,
+    scattered_nodes: BTreeSet<NodeId>,
     /// Poisoned after a failure half way: the nodes in memory are then not to be trusted.
     pub(crate) poison: Poison,
     birth: Birth,
@@ -116,7 +116,7 @@ impl Store {
             inflow: Inflow::default(),
             lost: LostKeys::default(),
             thrifty: false,
-            strays: BTreeSet::new(),
+            scattered_nodes: BTreeSet::new(),
             poison: Poison::default(),
             birth,
             next_node,
@@ -286,7 +286,7 @@ impl Store {
         id: NodeId,
         change: impl FnOnce(&mut Node, &Disk) -> Result<T>,
     ) -> Result<T> {
-        self.land(id)?;
+        self.finish_writeback(id)?;
         self.wait_for(id);
         let mut node = self.node(id)?;
         // Without the cache's reference this `Arc` is the only one, so that the node changes in place.
@@ -369,7 +369,7 @@ impl Store {
 
     /// Drops a node, and frees its extent and its runs.
     pub fn discard(&mut self, id: NodeId) -> Result<()> {
-        self.land(id)?;
+        self.finish_writeback(id)?;
         let node = self.node(id)?;
         self.lock().remove(id);
         self.inflow -= node.inflow();
@@ -424,7 +424,7 @@ impl Store {
     pub fn expect_leaf(&mut self, id: NodeId, tree: TreeId) -> Result<()> {
         // The caller is about to drop the leaf: its write-back and its prefetch must have ended. After this nothing can
         // fail.
-        self.land(id)?;
+        self.finish_writeback(id)?;
         self.wait_for(id);
         match self.table.get(id)? {
             Some(entry) if (entry.tree, entry.height) != (tree, Height(0)) => {
@@ -466,7 +466,7 @@ impl Store {
             self.retire([Retired { extent, birth, owner: Owner::Node(id) }])?;
             let is_stray = |new: Entry| new.extent.is_scattered() && !old.extent.is_scattered();
             if self.thrifty && entry.is_some_and(is_stray) {
-                self.strays.insert(id);
+                self.scattered_nodes.insert(id);
             }
         }
         Ok(())
@@ -484,7 +484,7 @@ impl Store {
     pub fn begin_anew(&mut self, table: Table, inflow: Inflow) {
         debug_assert_eq!(self.lock().dirty_bytes(), 0, "a checkpoint has just been made");
         self.coming = None;
-        self.strays.clear();
+        self.scattered_nodes.clear();
         let lru = Lru::new(self.geometry.basement_size as usize);
         self.cache = Arc::new(Mutex::new(lru));
         (self.table, self.inflow) = (table, inflow);

@@ -55,7 +55,7 @@ impl Store {
             let leaf = |at: &usize| self.child_for(internal, *at, Use::Scan).ok();
             nodes.par_extend(children.par_iter().filter_map(leaf));
         }
-        let mut reading = self.read_beside(nodes.clone(), children);
+        let mut reading = self.start_prefetch(nodes.clone(), children);
         reading.weighed = nodes;
         reading
     }
@@ -73,9 +73,9 @@ impl Store {
         if internal.height > Height(1) || internal.has_ranges(at) {
             return;
         }
-        internal.will_read(&self.disk, at..at + 1);
+        internal.advise_will_need(&self.disk, at..at + 1);
         if let Ok(node) = self.child(internal, at) {
-            self.coming = Some((leaf, self.read_beside(vec![node], Vec::new())));
+            self.coming = Some((leaf, self.start_prefetch(vec![node], Vec::new())));
         }
     }
 
@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// Starts a job that reads leaves, and of internal nodes the messages pending for these children.
-    fn read_beside(&self, nodes: Vec<Arc<Node>>, children: Vec<usize>) -> Reading {
+    fn start_prefetch(&self, nodes: Vec<Arc<Node>>, children: Vec<usize>) -> Reading {
         let disk = self.disk.clone();
         let work = move || {
             nodes.par_iter().for_each(|node| match &**node {
@@ -105,18 +105,18 @@ impl Store {
         let known = self.lock().has(id);
         // The reader of the node meets this error again.
         if !known && let Ok(Some(Entry { extent, head_bytes, .. })) = self.table.get(id) {
-            self.disk.will_read(extent.start.byte(), head_bytes.into());
+            self.disk.advise_will_need(extent.start.byte(), head_bytes.into());
         }
     }
 
     /// Advises the device that consecutive leaves below `parent`, and the messages pending for them, will be read.
-    pub fn will_read(&self, parent: &Internal, children: Range<usize>) {
-        parent.will_read(&self.disk, children.clone());
+    pub fn advise_will_need(&self, parent: &Internal, children: Range<usize>) {
+        parent.advise_will_need(&self.disk, children.clone());
         for child in &parent.children()[children] {
             let known = self.lock().has_parts(child.id);
             // The reader of the node meets this error again.
             if !known && let Ok(Some(Entry { extent, .. })) = self.table.get(child.id) {
-                self.disk.will_read(extent.start.byte(), extent.bytes());
+                self.disk.advise_will_need(extent.start.byte(), extent.bytes());
             }
         }
     }

@@ -85,7 +85,7 @@ impl Balance {
     }
 
     /// Turns a read error into `None`, and remembers it. The step that failed has changed nothing.
-    pub(super) fn pass_over<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+    pub(super) fn skip_unreadable<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(error) if error.is_unreadable() => {
                 self.blocked.meet(&error);
@@ -112,7 +112,7 @@ impl Balance {
     fn settle(&mut self, store: &mut Store, site: Site) -> Result<()> {
         let Site { tree, key, height } = site.clone();
         let node = shape::node_at(store, tree, &key, height).and_then(|id| store.node(id));
-        let Some(node) = self.pass_over(node)? else { return Ok(()) };
+        let Some(node) = self.skip_unreadable(node)? else { return Ok(()) };
         let action = self.action(store, &site, &node);
         match (action, &*node) {
             (Action::Nothing, _) => Ok(()),
@@ -120,13 +120,13 @@ impl Balance {
                 drop(node);
                 // The leaf may still be too large on disk, from a time without space to split it.
                 let split = shape::split_leaf(store, self, tree, &key);
-                self.pass_over(split).map(drop)
+                self.skip_unreadable(split).map(drop)
             }
             (Action::Merge, _) => {
                 drop(node);
                 // If its neighbour cannot be read, the node stays small.
                 let merged = shape::merge(store, self, tree, &key, height);
-                self.pass_over(merged).map(drop)
+                self.skip_unreadable(merged).map(drop)
             }
             (Action::Flush(at), Node::Internal(internal)) => {
                 let (id, below, bounds) =
@@ -239,7 +239,7 @@ pub(super) enum Action {
 /// A leaf is small below 1/4 of the leaf size, and below 1/2 where space is short: each leaf wastes part of its last
 /// block.
 fn small_part(store: &Store) -> usize {
-    if store.is_thrifty() { 2 } else { 4 }
+    if store.writes_compactly() { 2 } else { 4 }
 }
 
 /// The child with the heaviest buffer, and the heaviest buffer in it, if the flush makes that child full. Reads the
@@ -331,7 +331,7 @@ mod tests {
         ];
         for (bytes, usually, short) in leaves {
             for (thrifty, expected) in [(false, usually), (true, short)] {
-                store.be_thrifty(thrifty);
+                store.set_compact_writes(thrifty);
                 let found = balance.action(&store, &site(0), &leaf(bytes));
                 assert_eq!(found, expected, "{bytes} bytes, thrifty: {thrifty}");
             }

@@ -197,7 +197,7 @@ impl KeyScan {
 
 /// Where the value of a key is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lies {
+pub enum ValuePlace {
     /// In a leaf whose extent a hold shares.
     Shared,
     /// In a leaf that was written after the newest hold, or is only in memory.
@@ -207,7 +207,7 @@ pub enum Lies {
 }
 
 /// A scan of keys and of where their values are stored; values are not read.
-pub struct PlaceScan(Leaves<(usize, Lies)>);
+pub struct PlaceScan(Leaves<(usize, ValuePlace)>);
 
 impl PlaceScan {
     /// The keys within `[lo, hi)`.
@@ -216,15 +216,16 @@ impl PlaceScan {
     }
 
     /// The next key, and where its value is stored.
-    pub fn next(&mut self, store: &Store) -> Result<Option<(Key, Lies)>> {
+    pub fn next(&mut self, store: &Store) -> Result<Option<(Key, ValuePlace)>> {
         let stored = |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| {
-            let lies = if store.shares_leaf(leaf.id)? { Lies::Shared } else { Lies::Alone };
+            let lies =
+                if store.shares_leaf(leaf.id)? { ValuePlace::Shared } else { ValuePlace::Alone };
             let keys = leaf.scan_keys(&store.disk, lo, hi)?;
             Ok(keys.into_iter().map(|(key, len)| (key, (len, lies))).collect())
         };
-        let after = |action: &Action, before: Option<&(usize, Lies)>| {
+        let after = |action: &Action, before: Option<&(usize, ValuePlace)>| {
             let len = action.apply_len(before.map(|(len, _)| *len));
-            len.map(|len| (len, Lies::Pending))
+            len.map(|len| (len, ValuePlace::Pending))
         };
         let next = self.0.next(store, End::Front, stored, after)?;
         Ok(next.map(|(key, (_, lies))| (key, lies)))
@@ -378,7 +379,7 @@ impl Group {
     /// Advises the device that the leaves will be read.
     fn will_be_read(&self, store: &Store) {
         if let Some(parent) = self.parent() {
-            store.will_read(parent, self.leaves.clone());
+            store.advise_will_need(parent, self.leaves.clone());
         }
     }
 }

@@ -178,7 +178,7 @@ impl Balance {
         let Some(mut drain) = self.draining.take() else { return Ok(()) };
         let Site { tree, key, height } = drain.lowest().clone();
         let node = shape::node_at(store, tree, &key, height).and_then(|id| store.node(id));
-        let Some(node) = self.pass_over(node)? else {
+        let Some(node) = self.skip_unreadable(node)? else {
             let end = shape::unreadable_until(store, tree, &key, height)?;
             match drain.advance(store, end.as_ref())? {
                 true => self.draining = Some(drain),

@@ -22,7 +22,7 @@ use crate::store::{Store, Use};
 use descent::Descent;
 
 pub use balance::Balance;
-pub use cursor::{Cursor, KeyScan, Lies, PlaceScan, Scan, lay_over, pending};
+pub use cursor::{Cursor, KeyScan, PlaceScan, Scan, ValuePlace, lay_over, pending};
 pub use drain::Emptied;
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};

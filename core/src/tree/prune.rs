@@ -77,7 +77,7 @@ impl Balance {
     pub fn prune(&mut self, store: &mut Store) -> Result<u64> {
         let Some(prune) = self.pruning.pop() else { return Ok(0) };
         let dropped = self.prune_step(store, prune);
-        Ok(self.pass_over(dropped)?.unwrap_or(0))
+        Ok(self.skip_unreadable(dropped)?.unwrap_or(0))
     }
 
     fn prune_step(&mut self, store: &mut Store, prune: Prune) -> Result<u64> {

@@ -265,7 +265,7 @@ fn split_if_wide(store: &mut Store, balance: &mut Balance, id: NodeId, key: &Key
     }
     let (tree, height) = { store.node(id) }.map(|node| (node.tree(), node.height()))?;
     let split = split_internal(store, balance, tree, key, height);
-    balance.pass_over(split).map(drop)
+    balance.skip_unreadable(split).map(drop)
 }
 
 /// Puts an internal node above a root that is a leaf.

@@ -198,7 +198,7 @@ impl Volume {
         let is_old = logged && self.checkpoint_after.is_some_and(|after| old >= after);
         let room = (self.superblock.image_blocks, claim, self.dirty_share(claim));
         let is_large = count >= BESIDE_MIN && self.trees.wait().store.late.is_empty();
-        if logged && is_large && !is_old && !self.disk.device().wants_order() {
+        if logged && is_large && !is_old && !self.disk.device().requires_serial_io() {
             self.trees.send(move |trees| {
                 let done = trees.carry_out(Msn(lsn.0), &ordered, room);
                 // The next operation returns the error.

@@ -216,7 +216,7 @@ impl Volume {
         let blocks = all.map(Dead::blocks).sum();
         let space = &mut self.trees.wait_mut().store.space;
         space.hold(newest, DeadStack::default(), blocks);
-        dead.into_iter().try_for_each(|dead| space.bury(dead, now))?;
+        dead.into_iter().try_for_each(|dead| space.add_dead(dead, now))?;
         self.holds = Holds::anew(holds, space, now)?;
         Ok(())
     }

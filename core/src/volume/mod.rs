@@ -16,9 +16,11 @@ mod counters;
 mod create;
 mod grow;
 mod holds;
+mod identity;
 mod moment;
 mod open;
 mod raise;
+mod replay;
 mod reserve;
 mod ring;
 mod rollback;
@@ -45,12 +47,10 @@ pub use commit::Due;
 pub use counters::Counters;
 pub use create::CreateOptions;
 pub use holds::{HoldChange, holds_of, no_such_hold, superblock_of};
+pub use identity::{identity_again, note_error, read_identity, stated_bytes, write_identity};
 pub use moment::{Blurred, Found, Moment, Stopped, Until};
 pub(crate) use open::Parts;
-pub use open::{
-    Mode, OpenOptions, Recovery, identity_again, note_error, read_identity, stated_bytes,
-    write_identity,
-};
+pub use open::{Mode, OpenOptions, Recovery};
 pub use raise::raised;
 pub(crate) use raise::{each_used, is_known};
 pub use ring::{Ring, RingSlot, SlotState, slots_of};
@@ -332,8 +332,8 @@ impl Volume {
     }
 
     /// Blocks that two more checkpoints free: only the last one and the one before it use them.
-    pub fn leaving_blocks(&self) -> u64 {
-        self.trees.wait().store.space.leaving_blocks()
+    pub fn freed_soon_blocks(&self) -> u64 {
+        self.trees.wait().store.space.freed_soon_blocks()
     }
 
     /// The error that there is no space, with the free and held blocks.
@@ -350,7 +350,7 @@ impl Volume {
             .into_iter()
             .try_for_each(|tree| self.trees.wait().store.root(tree).map(drop))?;
         let space = &self.trees.wait().store.space;
-        let free = space.free_blocks() + space.leaving_blocks();
+        let free = space.free_blocks() + space.freed_soon_blocks();
         let available = free.saturating_sub(self.reserved_blocks());
         Ok(Blocks { total: self.superblock.image_blocks, free, available })
     }

@@ -8,32 +8,25 @@
 
 use std::sync::Arc;
 
-use super::checkpoint::Continued;
 use super::holds::{hold_named, superblock_of};
-use super::moment::{Blurred, Rest, Stopped, Until};
-use super::reserve::Claim;
+use super::identity::read_identity;
+use super::moment::{Stopped, Until};
 use super::trees::{Held, Trees};
 use super::{Access, Content, Counters, NonceSource, Ring, Transaction, Volume, content_of};
-use bytes::Bytes;
 
-use crate::device::{Device, OverlayDevice, SECTOR};
+use crate::device::{Device, OverlayDevice};
 use crate::disk::Disk;
-use crate::error::{Error, Fault, Place, Result, after};
-use crate::format::limits::{LABEL_MAX, SUPERBLOCK_SLOTS};
-use crate::format::{
-    Action, Birth, Features, Group, Hold, IDENTITY_AT, Identity, Key, Magic, MsnRange, Op,
-    RecordMessage, Superblock, block_after,
-};
+use crate::error::{Error, Result, after};
+use crate::format::{Birth, Features, Hold, Identity, Op, RecordMessage, Superblock};
 use crate::holds::Holds;
 use crate::ids::*;
-use crate::log::{Log, LogReader, Region, Scanned, Survey, Values, scan};
-use crate::mutation::{Mutation, is_broken};
+use crate::log::{Log, Region, Survey, scan};
 use crate::node::Node;
-use crate::space::{DeadStack, Layout, Space, ring_of};
+use crate::space::{DeadStack, Layout, Space};
 use crate::store::{CacheBudget, Geometry, Store};
 use crate::table::Table;
-use crate::tree::{self, Balance, Ordered};
-use crate::tuning::{LATE_BYTES, LEFT_DIRTY, VALUES_AT_ONCE};
+use crate::tree::Balance;
+use crate::tuning::{LATE_BYTES, LEFT_DIRTY};
 
 /// Which state an open volume shows, and whether it may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,112 +118,6 @@ pub struct Recovery {
     pub checkpoints: u64,
     /// Where the replay ended, if it ended before the log.
     pub stopped: Option<Stopped>,
-}
-
-/// Reads the identity block.
-pub fn read_identity(disk: &Disk) -> Result<Identity> {
-    if disk.len() < IDENTITY_AT + BLOCK_SIZE as u64 {
-        return Err(Error::NotAnImage(format!("it has only {} bytes", disk.len())));
-    }
-    let block = disk.read(IDENTITY_AT, BLOCK_SIZE)?;
-    if Magic::of(&block) != Some(Magic::Identity) {
-        return Err(Error::NotAnImage(format!("there is no betr magic at b:{IDENTITY_AT:#x}")));
-    }
-    let identity = Identity::decode(&block, None).map_err(|error| match error.field.as_str() {
-        "version" => Error::Unsupported(format!(
-            "format version: {}; it takes the betr that made it: copy the files out with that ('betr export'), and make an \
-             image of them with this one ('betr mkfs -d')",
-            error.fault
-        )),
-        _ => Error::corrupt(Place::Byte(IDENTITY_AT), error),
-    })?;
-    let ring = ring_of(identity.image_blocks);
-    if identity.ring != ring {
-        let places = |ring: [BlockNr; 2]| format!("{} and {}", ring[0], ring[1]);
-        let fault = Fault::mismatch("superblock ring", places(ring), places(identity.ring));
-        return Err(Error::corrupt(Place::Byte(IDENTITY_AT), fault));
-    }
-    let bytes = identity.image_blocks.saturating_mul(BLOCK_SIZE as u64);
-    if bytes > disk.len() {
-        let fault = Fault::mismatch("size of the image in bytes", bytes, disk.len());
-        return Err(Error::corrupt(Place::Image, fault));
-    }
-    Ok(identity)
-}
-
-/// The newest superblock of any volume in the first half of the ring, whose place never changes.
-fn newest_in_front(disk: &Disk) -> Option<Superblock> {
-    let [first, _] = ring_of(0);
-    let slots = (0..u64::from(SUPERBLOCK_SLOTS) / 2).map(|slot| BlockNr(first.0 + slot));
-    slots
-        .filter_map(|slot| Superblock::decode(&disk.read(slot.byte(), BLOCK_SIZE).ok()?, None).ok())
-        .max_by_key(|superblock| superblock.birth.epoch)
-}
-
-/// Reconstructs the identity block from the superblocks. UUID and label are taken from the old block, if that verifies.
-pub fn identity_again(disk: &Disk) -> Option<Identity> {
-    let superblock = newest_in_front(disk)?;
-    let block = disk.read(IDENTITY_AT, BLOCK_SIZE).ok()?;
-    let named = Identity::decode(&block, None).map(|found| (found.uuid, found.label));
-    let volume = superblock.birth.volume;
-    let (uuid, label) = named.unwrap_or((volume.0, String::new()));
-    Some(Identity {
-        volume,
-        uuid,
-        label,
-        image_blocks: superblock.image_blocks,
-        ring: ring_of(superblock.image_blocks),
-        log_units: superblock.log_units,
-        map: superblock.map.clone(),
-        incompatible: superblock.features.incompatible,
-        // A reconstruction implies that an error was met.
-        error_met: true,
-    })
-}
-
-/// The size that an image states, in bytes, by its identity block or else by the newest superblock of the first half of
-/// the ring. `None` if neither verifies. The device may be shorter.
-pub fn stated_bytes(device: &Arc<dyn Device>) -> Option<u64> {
-    let disk = Disk::new(device.clone());
-    let block = disk.read(IDENTITY_AT, BLOCK_SIZE).ok();
-    let identity = block.and_then(|block| Identity::decode(&block, None).ok());
-    let newest = || Some(newest_in_front(&disk)?.image_blocks);
-    let blocks = identity.map(|identity| identity.image_blocks).or_else(newest)?;
-    blocks.checked_mul(BLOCK_SIZE as u64)
-}
-
-/// Changes the label or UUID of an existing image, durably; nothing else may differ.
-///
-/// Both, and the hash of the block, are in its first sector. Only that sector is written, and it cannot tear: a power
-/// cut leaves the old block or the new.
-pub fn write_identity(disk: &Disk, identity: &Identity) -> Result<()> {
-    let before = read_identity(disk)?;
-    let named = Identity { uuid: identity.uuid, label: identity.label.clone(), ..before };
-    if *identity != named || identity.label.len() > LABEL_MAX || identity.label.contains('\0') {
-        let text = "of an image that is there only the label, of at most 64 bytes, and the UUID can be changed";
-        return Err(Error::Misuse(text.into()));
-    }
-    put_identity(disk, identity)
-}
-
-/// Sets or clears, durably and at once, the flag of an image that something could not be read or did not verify.
-pub fn note_error(disk: &Disk, met: bool) -> Result<()> {
-    let before = read_identity(disk)?;
-    match before.error_met == met {
-        true => Ok(()),
-        false => put_identity(disk, &Identity { error_met: met, ..before }),
-    }
-}
-
-/// Writes the first sector of the identity block, which holds the hash and everything that can change.
-fn put_identity(disk: &Disk, identity: &Identity) -> Result<()> {
-    disk.write(IDENTITY_AT, &identity.encode()[..SECTOR])?;
-    disk.flush()?;
-    if read_identity(disk)? != *identity {
-        let text = "what was written is not what is read".into();
-        return Err(Error::corrupt(Place::Byte(IDENTITY_AT), Fault::Missing(text)));
-    }
-    Ok(())
 }
 
 impl Volume {
@@ -442,175 +329,6 @@ impl Volume {
         })
     }
 
-    /// Pass 2: injects the records of the groups that pass 1 found valid. Returns the number of checkpoints made on the
-    /// way, and where the replay ended if it ended before the log.
-    fn replay(
-        &mut self,
-        survey: &Survey,
-        eager: bool,
-        until: Until,
-        device: &Arc<dyn Device>,
-    ) -> Result<(u64, Option<Stopped>)> {
-        let superblock = self.superblock.clone();
-        let disk = self.trees.wait().store.disk.clone();
-        let mut reader = LogReader::new(&disk, &superblock);
-        let mut checkpoints = 0;
-        for _ in 0..survey.groups {
-            let before = reader.next_group();
-            let Scanned { bytes, group, .. } = match reader.next()? {
-                Ok(scanned) => scanned,
-                Err(fault) => return Err(Error::corrupt(Place::Image, fault)),
-            };
-            if before.1 != superblock.first_group
-                && (eager || !self.has_replay_room(bytes.len(), &group))
-            {
-                let (unit, group) = before;
-                self.write_checkpoint(Continued::Replay { unit, group })?;
-                checkpoints += 1;
-            }
-            let included = group.records.iter().take_while(|record| until.includes(record)).count();
-            let rest = match group.records.get(included) {
-                None => None,
-                Some(_) => Rest::of(&group, included, device, superblock.slot)?,
-            };
-            let blurred = self.replay_group(&disk, &group, included, survey, rest.as_ref())?;
-            if let Some(next) = group.records.get(included) {
-                let (before, group_end) = (next.lsn, group.next_lsn);
-                let stopped = Stopped { group: group.number, before, group_end, blurred };
-                return Ok((checkpoints, Some(stopped)));
-            }
-        }
-        Ok((checkpoints, None))
-    }
-
-    /// Whether the space for a group is free. If not, a checkpoint before it helps: afterwards the extents that earlier
-    /// groups bound are not needed.
-    fn has_replay_room(&self, bytes: usize, group: &Group) -> bool {
-        let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
-        let late: u64 = extents.map(|extent| extent.bytes()).sum();
-        let gain = self.trees.wait().store.space.pinned_blocks() > 0
-            || self.trees.wait().store.dirty_bytes() > 0;
-        !gain || self.has_room(self.need_of(bytes as u64 + late, u64::MAX), Claim::Frees)
-    }
-
-    /// Injects the first records of a group. Returns those of their late-bound values that the rest of the group
-    /// touches.
-    fn replay_group(
-        &mut self,
-        disk: &Disk,
-        group: &Group,
-        included: usize,
-        survey: &Survey,
-        rest: Option<&Rest>,
-    ) -> Result<Vec<Blurred>> {
-        let values = Values::new(disk, self.identity.volume, &group.bindings);
-        let mut late = Late { values, rest, blurred: Vec::new() };
-        let forgotten = usize::from(is_broken(Mutation::RecordForgotten));
-        for record in &group.records[..included - forgotten.min(included)] {
-            self.note_time(record.wall);
-            let mut waiting = Waiting { first: record.lsn, messages: Vec::new() };
-            for (first, message) in record.numbered() {
-                self.forget_lost(message);
-                let RecordMessage::Unbound(key, count) = message else {
-                    self.inject(&mut waiting, first, message.clone())?;
-                    continue;
-                };
-                let entry = (record.lsn, first, key, *count);
-                self.replay_unbound(&mut waiting, &mut late, survey, entry)?;
-            }
-            self.flush_waiting(&mut waiting)?;
-            self.next_msn = Msn(record.next_lsn().0);
-            self.next_zone = self.next_zone.max(record.next_zone);
-            self.next_ino = self.next_ino.max(record.next_ino);
-        }
-        Ok(late.blurred)
-    }
-
-    /// Injects the inserts of an unbound message, a few at a time; lost values are recorded instead.
-    fn replay_unbound(
-        &mut self,
-        waiting: &mut Waiting,
-        late: &mut Late<'_>,
-        survey: &Survey,
-        (lsn, first, key, count): (Lsn, Msn, &Key, u32),
-    ) -> Result<()> {
-        let mut done = 0;
-        while done < count {
-            let first = Msn(first.0 + u64::from(done));
-            let key = block_after(key, done).expect("the decoder has looked at the last");
-            let mut few = VALUES_AT_ONCE.min(count - done);
-            if let Some(lost) = survey.lost_at(first) {
-                few = (lost.messages.end().0 - first.0).min((count - done).into()) as u32;
-                let last = block_after(&key, few - 1).expect("the decoder has looked at the last");
-                self.trees.wait_mut().store.lost.insert(key, last.successor(), lost.damage.clone());
-                done += few;
-                continue;
-            }
-            if let Some(lost) = survey.lost_after(first) {
-                few = few.min((lost.messages.first.0 - first.0).min(u32::MAX.into()) as u32);
-            }
-            let fetched = late.values.fetch(&key, MsnRange { first, count: few })?;
-            for (at, value) in fetched.into_iter().enumerate() {
-                let key = block_after(&key, at as u32).expect("the decoder has looked at the last");
-                let Some(value) = late.shown(lsn, &key, value)? else { continue };
-                let msn = Msn(first.0 + at as u64);
-                let insert = RecordMessage::Point(TreeId::Data, key, Action::Insert(value));
-                self.inject(waiting, msn, insert)?;
-            }
-            done += few;
-        }
-        Ok(())
-    }
-
-    /// Adds a message to those that are injected together; their MSNs must be consecutive.
-    fn inject(&mut self, waiting: &mut Waiting, msn: Msn, message: RecordMessage) -> Result<()> {
-        let next = waiting.first.0 + waiting.messages.len() as u64;
-        if next != msn.0 || waiting.messages.len() == VALUES_AT_ONCE as usize {
-            self.flush_waiting(waiting)?;
-            waiting.first = Lsn(msn.0);
-        }
-        waiting.messages.push(message);
-        Ok(())
-    }
-
-    fn flush_waiting(&mut self, waiting: &mut Waiting) -> Result<()> {
-        let first = Msn(waiting.first.0);
-        let Trees { store, balance, .. } = self.trees.wait_mut();
-        let messages = Ordered::new(std::mem::take(&mut waiting.messages));
-        tree::inject(store, balance, first, &messages)?;
-        // If space is short, the steps wait for a checkpoint, which waits for the end of the group.
-        while !self.trees.wait().balance.is_settled() && self.has_room_for_step(Claim::Frees) {
-            match self.trees.wait_mut().step() {
-                // A buffer that cannot be flushed stays where it is: the rest can still be read.
-                Err(error)
-                    if self.access == Access::ReadOnly
-                        && !matches!(error, Error::NoSpace { .. }) => {}
-                result => result?,
-            }
-        }
-        self.evict(Claim::Takes)
-    }
-
-    /// Forgets lost values that a later message covers.
-    fn forget_lost(&mut self, message: &RecordMessage) {
-        let lost = &mut self.trees.wait_mut().store.lost;
-        if message.tree() != TreeId::Data {
-            return;
-        }
-        match message {
-            RecordMessage::Point(_, _, Action::Update(_)) => {}
-            RecordMessage::Point(_, key, Action::Insert(_) | Action::Delete) => {
-                lost.forget(key, &key.successor())
-            }
-            RecordMessage::RangeDelete(_, lo, hi) => lost.forget(lo, hi),
-            RecordMessage::Unbound(first, count) => {
-                if let Some(last) = block_after(first, count - 1) {
-                    lost.forget(first, &last.successor());
-                }
-            }
-        }
-    }
-
     /// Changes the state after a replay, before it is used; in memory only, if the volume is read-only.
     pub(crate) fn amend(&mut self, messages: Vec<RecordMessage>) -> Result<()> {
         if messages.is_empty() {
@@ -648,39 +366,6 @@ fn derived_nonces(superblock: &Superblock, newest: Epoch) -> NonceSource {
         let hash = Hash::of(&parts.concat());
         u64::from_le_bytes(std::array::from_fn(|at| hash.0[at]))
     })
-}
-
-/// The late-bound values of a group, of which perhaps not all records are replayed.
-struct Late<'g> {
-    values: Values<'g>,
-    rest: Option<&'g Rest>,
-    blurred: Vec<Blurred>,
-}
-
-impl Late<'_> {
-    /// The value to show for what record `lsn` gave to `key`. A value that became obsolete within the group was never
-    /// written. If records that are left out made it obsolete, the value at the end of the group is shown.
-    fn shown(&mut self, lsn: Lsn, key: &Key, value: Option<Bytes>) -> Result<Option<Bytes>> {
-        let Some(rest) = self.rest.filter(|rest| rest.touches(key)) else { return Ok(value) };
-        match self.blurred.last_mut() {
-            Some(last)
-                if last.lsn == lsn && block_after(&last.key, last.count).as_ref() == Some(key) =>
-            {
-                last.count += 1;
-            }
-            _ => self.blurred.push(Blurred { lsn, key: Key::copied(key), count: 1 }),
-        }
-        match value {
-            Some(value) => Ok(Some(value)),
-            None => rest.value(key),
-        }
-    }
-}
-
-/// Messages that are injected together, and the MSN of the first one.
-struct Waiting {
-    first: Lsn,
-    messages: Vec<RecordMessage>,
 }
 
 /// Checks the feature flags: an unknown one forbids writing, or any use.

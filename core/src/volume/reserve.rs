@@ -1,5 +1,5 @@
 //! The reserve: space that is set aside so that a volume never gets stuck. Computes needs in blocks and maps from the
-//! geometry, the size of the image, and the pending messages. ARCHITECTURE.md ("How nothing gets stuck") derives them.
+//! geometry, the size of the image, and the pending messages. docs/reserve.md derives them.
 
 use super::Transaction;
 use super::holds::HOLD_BLOCKS;

@@ -11,8 +11,8 @@
 //!
 //! If too little is left, checkpoints come first: two of them free the extents that the last one before has given up.
 //! Then all buffers are drained: after that no growth is set aside, and deleted entries are freed. Extents that a hold
-//! keeps do not become free; changing them uses only the space that operations may use. ARCHITECTURE.md ("How nothing
-//! gets stuck") says why a step can always begin, and [`super::reserve`] computes all sizes.
+//! keeps do not become free; changing them uses only the space that operations may use. docs/reserve.md says why a
+//! step can always begin, and [`super::reserve`] computes all sizes.
 
 use super::Volume;
 use super::commit::{Draft, Way};
@@ -212,7 +212,7 @@ impl Volume {
     /// Whether the next checkpoints free blocks, or write dirty nodes.
     pub(super) fn gains_by_checkpoint(&self) -> bool {
         let store = &self.trees.wait().store;
-        store.space.leaving_blocks() > 0 || store.dirty_bytes() > 0 || self.can_prune()
+        store.space.freed_soon_blocks() > 0 || store.dirty_bytes() > 0 || self.can_prune()
     }
 
     /// Drains all buffers, which rewrites each leaf with pending messages. Deletes then free the space of the entries
@@ -256,7 +256,7 @@ impl Volume {
         self.counters.drains += 1;
         let thrifty = self.is_logged() && ground == Ground::Reserve;
         self.trees.wait_mut().balance.drain(what);
-        self.trees.wait_mut().store.be_thrifty(thrifty);
+        self.trees.wait_mut().store.set_compact_writes(thrifty);
         let (used, inflow) =
             (self.trees.wait().store.space.used_blocks(), self.trees.wait().store.inflow());
         let most = used
@@ -269,7 +269,7 @@ impl Volume {
             }
             Ok(drained)
         });
-        self.trees.wait_mut().store.be_thrifty(false);
+        self.trees.wait_mut().store.set_compact_writes(false);
         if result.is_err() {
             self.trees.wait_mut().balance.stop_draining();
         }
@@ -295,10 +295,10 @@ impl Volume {
     /// scattered because their old extents were not free yet, are rewritten into contiguous extents, before other
     /// writes take these. So there are no more maps than before. Returns false if nothing changed.
     fn end_batch(&mut self) -> Result<bool> {
-        let mut some = self.come_clean()?;
+        let mut some = self.checkpoint_until_clean()?;
         while self.trees.wait().store.has_strays() {
-            let fewer = self.trees.wait_mut().store.recall_strays()?;
-            self.come_clean()?;
+            let fewer = self.trees.wait_mut().store.rewrite_contiguous()?;
+            self.checkpoint_until_clean()?;
             if !fewer {
                 break;
             }
@@ -308,7 +308,7 @@ impl Volume {
     }
 
     /// Makes checkpoints until nothing is dirty and all freed extents are free. Returns whether it made any.
-    fn come_clean(&mut self) -> Result<bool> {
+    fn checkpoint_until_clean(&mut self) -> Result<bool> {
         let mut some = false;
         while self.gains_by_checkpoint() {
             self.counters.for_space += 1;
@@ -390,9 +390,9 @@ impl Volume {
     /// there may be more.
     pub fn prune_some(&mut self) -> Result<bool> {
         self.ensure_ready()?;
-        let thrifty = self.trees.wait().store.is_thrifty();
+        let thrifty = self.trees.wait().store.writes_compactly();
         let result = self.prune(PRUNED_AT_ONCE);
-        self.trees.wait_mut().store.be_thrifty(thrifty);
+        self.trees.wait_mut().store.set_compact_writes(thrifty);
         self.whole(result)?;
         Ok(self.can_prune())
     }
@@ -405,7 +405,7 @@ impl Volume {
             return Ok(());
         }
         if self.trees.wait().balance.can_prune() && !self.has_room_for_step(Claim::Frees) {
-            self.trees.wait_mut().store.be_thrifty(true);
+            self.trees.wait_mut().store.set_compact_writes(true);
         }
         let mut steps = 0;
         while steps < most && self.can_prune() {

@@ -17,6 +17,7 @@ mod judge;
 mod memo;
 mod model;
 mod moments;
+mod pen;
 mod random;
 mod run;
 mod script;

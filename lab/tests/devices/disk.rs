@@ -1,3 +1,5 @@
+//! What a disk retries, counts and verifies.
+
 use std::io;
 use std::sync::Arc;
 

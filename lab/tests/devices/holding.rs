@@ -1,3 +1,5 @@
+//! A device over a host without room.
+
 use std::io::ErrorKind;
 use std::sync::Arc;
 

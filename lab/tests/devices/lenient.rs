@@ -1,3 +1,5 @@
+//! A device that goes on where reading fails.
+
 use std::sync::Arc;
 
 use betr_core::device::{Device, MemoryDevice};

@@ -1,3 +1,5 @@
+//! A view whose changes become a plan.
+
 use std::sync::Arc;
 
 use betr_core::device::{Device, MemoryDevice};

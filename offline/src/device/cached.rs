@@ -75,16 +75,16 @@ impl Device for CachedDevice {
         self.base.next_data(at)
     }
 
-    fn will_read(&self, at: u64, len: u64) {
-        self.base.will_read(at, len);
+    fn advise_will_need(&self, at: u64, len: u64) {
+        self.base.advise_will_need(at, len);
     }
 
-    fn wont_read(&self, at: u64, len: u64) {
-        self.base.wont_read(at, len);
+    fn advise_dont_need(&self, at: u64, len: u64) {
+        self.base.advise_dont_need(at, len);
     }
 
-    fn wants_order(&self) -> bool {
-        self.base.wants_order()
+    fn requires_serial_io(&self) -> bool {
+        self.base.requires_serial_io()
     }
 }
 

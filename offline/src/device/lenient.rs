@@ -102,11 +102,11 @@ impl Device for LenientDevice {
         Ok(self.base.next_data(at)?.filter(|at| *at < self.len))
     }
 
-    fn will_read(&self, at: u64, len: u64) {
-        self.base.will_read(at, len.min(self.base.len().saturating_sub(at)));
+    fn advise_will_need(&self, at: u64, len: u64) {
+        self.base.advise_will_need(at, len.min(self.base.len().saturating_sub(at)));
     }
 
-    fn wants_order(&self) -> bool {
-        self.base.wants_order()
+    fn requires_serial_io(&self) -> bool {
+        self.base.requires_serial_io()
     }
 }

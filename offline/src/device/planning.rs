@@ -163,8 +163,8 @@ impl Device for PlanningDevice {
         Ok(())
     }
 
-    fn will_read(&self, at: u64, len: u64) {
-        self.base.will_read(at, len);
+    fn advise_will_need(&self, at: u64, len: u64) {
+        self.base.advise_will_need(at, len);
     }
 }
 

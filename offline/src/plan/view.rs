@@ -50,11 +50,11 @@ impl Device for PlanView {
         Ok(())
     }
 
-    fn will_read(&self, at: u64, len: u64) {
-        self.base.will_read(at, len);
+    fn advise_will_need(&self, at: u64, len: u64) {
+        self.base.advise_will_need(at, len);
     }
 
-    fn wants_order(&self) -> bool {
-        self.base.wants_order()
+    fn requires_serial_io(&self) -> bool {
+        self.base.requires_serial_io()
     }
 }

@@ -146,7 +146,7 @@ fn many(forge: &mut Forge, groups: u64, bound: impl Fn(u64) -> (Key, Bound)) {
     }
 }
 
-/// Groups of so many values as a group may bind, all to one place.
+/// Groups that bind as many values as a group may, all to one place.
 fn rows(forge: &mut Forge, groups: u64, to: Bound) {
     let (mut unit, mut lsn) = (forge.superblock.log_head, forge.superblock.next_msn.0);
     for number in 0..groups {

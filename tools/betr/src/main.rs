@@ -160,7 +160,7 @@ fn betr(args: &[OsString], codes: &Codes) -> Exit {
     let betr = match Betr::try_parse_from(args) {
         Ok(betr) => betr,
         Err(error) => {
-            // Help that nobody reads any more is no failure.
+            // A closed pipe is no failure for help.
             let _ = error.print();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::DONE,
@@ -168,7 +168,7 @@ fn betr(args: &[OsString], codes: &Codes) -> Exit {
             };
         }
     };
-    // What a tool found out counts even if nobody reads all of it.
+    // The result of a tool counts even if its output was not read to the end.
     let mut ended = codes.unread;
     match Io::process(|io| betr.tool.run(io).inspect(|exit| ended = *exit)) {
         Ok(exit) => exit,

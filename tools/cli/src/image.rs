@@ -46,7 +46,7 @@ const SERVER_ENDS: Duration = Duration::from_secs(60);
 /// A lock may outlive its owner for a moment: udev looks at a block device that was closed, a child of the owner is
 /// between fork and exec.
 const OWNER_ENDS: Duration = Duration::from_millis(500);
-/// A loop device may lie on another; so many are followed, as in the kernel.
+/// A loop device may lie on another; at most this many are followed, as in the kernel.
 const LOOPS_MAX: usize = 10;
 /// Who waits looks so often.
 const LOOK: Duration = Duration::from_millis(25);

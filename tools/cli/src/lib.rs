@@ -2,7 +2,7 @@
 //!
 //! Streams, exit codes, sizes, times, opening and creating images safely, and recognising what
 //! else an image may hold. Only [`volume`], [`snapshots`], [`plan`] and [`trial`] know the inside of an image: a mistake in the format
-//! cannot weaken the checks that keep a tool from destroying somebody's data.
+//! cannot weaken the checks that keep a tool from destroying data.
 #![forbid(unsafe_code)]
 
 pub mod changes;

@@ -38,7 +38,7 @@ pub fn of_file(file: impl Into<Arc<File>>, path: &Path) -> Result<Plan, Failure>
     })
 }
 
-/// Lays the plan at `path` over an image, which nobody can write to then.
+/// Lays the plan at `path` over an image, which is then read-only.
 pub fn lay_over(
     device: Arc<dyn Device>,
     image: &Path,

@@ -1,6 +1,6 @@
 //! Names and labels as text that is safe to print.
 //!
-//! A path or a label is bytes chosen by somebody else. Printed as they are, they can move the
+//! A path or a label is untrusted bytes. Printed as they are, they can move the
 //! cursor, colour the screen or reorder the line. The mapping is that of the core.
 
 use std::os::unix::ffi::OsStrExt;

@@ -30,7 +30,7 @@ pub fn open_view(view: View<'_>) -> Result<Arc<dyn Device>, Failure> {
     }
 }
 
-/// Whoever only reads comes by once: what a listing has passed need not stay in memory.
+/// A reader passes each node once: what a listing has passed need not stay in memory.
 const READ_CACHE: usize = 12 << 20;
 
 /// The open file system of an image, which is locked until it is dropped.

@@ -82,7 +82,7 @@ fn data_is_replaced_with_force_alone_and_keeps_its_mode() {
     old[(1 << 17) - 1] = 1;
     fs::write(&path, &old).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-    // As root, a file of somebody else; otherwise one's own.
+    // As root, a file of another user; otherwise one's own.
     let owner = if fs::metadata(&path).unwrap().uid() == 0 { Some(1234) } else { None };
     std::os::unix::fs::chown(&path, owner, owner).unwrap();
     let before = fs::metadata(&path).unwrap();

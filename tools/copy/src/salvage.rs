@@ -19,7 +19,7 @@ use crate::meta::{bare_meta_of, kind_of, meta_of};
 use crate::{CopyError, tally};
 
 const BLOCK: u64 = FILE_BLOCK as u64;
-/// So many blocks that cannot be read, one behind another, end a file.
+/// This many unreadable blocks in sequence end a file.
 const TRIES: u32 = 1024;
 
 /// What became of something. Paths are those below the start, without a leading slash.

@@ -26,7 +26,7 @@ use crate::{Image, Source, space, tree};
 
 /// How far back the beginning of something stale is looked for, in blocks.
 const BACK: u64 = 4096;
-/// So many records are shown that bind values in one place.
+/// The most records shown that bind values in one place.
 const RECORDS_MAX: usize = 100;
 /// The cache for one lookup.
 const CACHE: usize = 12 << 20;

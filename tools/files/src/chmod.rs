@@ -43,7 +43,7 @@ struct Clause {
     op: char,
     /// The bits, for everybody.
     bits: u32,
-    /// `X`: x for directories, and for what somebody may execute.
+    /// `X`: x for directories, and for files with any x bit.
     conditional: bool,
     /// `g=u`: what these have.
     copied: Option<u32>,

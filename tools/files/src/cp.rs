@@ -22,7 +22,7 @@ use crate::{Command, Session, copy_failure};
 /// Paths with a colon before them are those of the image: `betr cp IMAGE file :/dir` copies into it, `betr cp IMAGE
 /// :/dir/file .` out of it. The last path is the new name, or a directory to copy the others into. Of a directory whose path
 /// ends in '.' or '..' the contents are copied into that directory. Symbolic links are followed, or with -r copied
-/// themselves. Owners, permissions, times, extended attributes, holes and links are kept as far as whoever copies may.
+/// themselves. Owners, permissions, times, extended attributes, holes and links are kept as far as the permissions of the process allow.
 ///
 /// An existing file of the image is replaced. A directory is merged into an existing one, whose attributes stay. No file of the
 /// host is replaced. If the host refuses a detail, such as an owner, that is a warning, and the exit code is 1. A copy into the

@@ -25,7 +25,7 @@ pub struct Args {
     /// Show the sum alone
     #[arg(short, long, conflicts_with = "max_depth")]
     summarize: bool,
-    /// Show directories no deeper than so many levels
+    /// Show directories down to this many levels only
     #[arg(short = 'd', long, value_name = "LEVELS")]
     max_depth: Option<usize>,
     /// Count sizes, in bytes, instead of what is stored

@@ -30,10 +30,10 @@ pub struct Args {
     /// They are of this type
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Kind>,
-    /// They have at least so many bytes
+    /// They have at least this many bytes
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     min_size: Option<u64>,
-    /// They have at most so many bytes
+    /// They have at most this many bytes
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_size: Option<u64>,
     /// They have this inode number
@@ -45,7 +45,7 @@ pub struct Args {
     /// They belong to this group
     #[arg(long)]
     gid: Option<u32>,
-    /// They are no deeper than so many levels below the path
+    /// They are at most this many levels below the path
     #[arg(long, value_name = "LEVELS")]
     max_depth: Option<usize>,
     /// Show what ls -l shows

@@ -13,7 +13,7 @@ use betr_core::path::Operand;
 use betr_core::text::Printable;
 use betr_core::volume::Mode;
 
-/// For so many blocks that a command has freed it is worth while to give them back at once.
+/// From this many freed blocks on a command gives them back to the host at once.
 const WORTH_BLOCKS: u64 = 256;
 
 /// An open image.
@@ -86,7 +86,7 @@ impl Session {
             fs.checkpoint().map_err(at_image)?;
             // What has been deleted takes no room in the image file when the command ends.
             for _ in 0..2 {
-                if fs.volume().leaving_blocks() >= WORTH_BLOCKS {
+                if fs.volume().freed_soon_blocks() >= WORTH_BLOCKS {
                     fs.checkpoint().map_err(at_image)?;
                 }
             }

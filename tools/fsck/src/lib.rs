@@ -92,7 +92,7 @@ pub struct Args {
     /// terminal gets it anyway, and a negative number nothing
     #[arg(short = 'C', value_name = "FD", allow_negative_numbers = true)]
     progress: Option<i32>,
-    /// Take at most about so much memory for the check; by default 48M, or what an image needs that is too large for
+    /// Take at most about this much memory for the check; by default 48M, or what an image needs that is too large for
     /// that. What it finds does not depend on it; with little it takes longer
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_mem: Option<u64>,
@@ -189,7 +189,11 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     }
     let repairable = report.repairable() != Repairable::No;
     if !asks || args.overlay.is_some() || !repairable {
-        let why = if asks { "" } else { "Nobody can be asked, so this was a check, as with -n. " };
+        let why = if asks {
+            ""
+        } else {
+            "There is no terminal to ask on, so this was a check, as with -n. "
+        };
         io.note(&format!("{why}Run again with -p or -y to repair."))?;
         return Ok(outcome(&report));
     }

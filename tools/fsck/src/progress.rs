@@ -53,7 +53,7 @@ impl Progress for Meter {
     fn step(&mut self, pass: u32, done: u64, total: u64) {
         match self {
             Meter::Silent => {}
-            // Whoever reads the lines may have gone; the check goes on.
+            // The reader of the lines may have closed the pipe; the check goes on.
             Meter::Lines(file, image) => drop(writeln!(file, "{pass} {done} {total} {image}")),
             Meter::Terminal(meter) => meter.step(pass, done, total),
         }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::undo::{found, goes_on};
 
-/// So many places where something may be lost are shown as text.
+/// The most places with possible losses that are shown as text.
 const SHOWN: usize = 100;
 
 /// A repair: what it did, what is left, and where it is.

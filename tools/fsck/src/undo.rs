@@ -77,7 +77,7 @@ pub(crate) fn found(standing: Standing) -> &'static str {
     }
 }
 
-/// Says that somebody was cut off.
+/// Reports that applying a plan was interrupted.
 pub(crate) fn goes_on(name: &str, plan: &Plan, next: u32) -> String {
     let groups = plan.header().groups;
     format!("{name}: it was half applied: goes on with group {next} of {groups}")

@@ -1,7 +1,7 @@
 //! The requests of the kernel, and the answers to them.
 //!
 //! Everything that a request means is in [`crate::requests`]; here it is taken apart, counted and answered. The number of a node says which
-//! tree it is in: the live one, or that of a snapshot ([`crate::snapshots`]). What changes something goes through the [`Lane`].
+//! tree it is in: the live one, or that of a snapshot ([`crate::snapshots`]). What changes something goes through the [`WriteQueue`].
 
 use std::ffi::OsStr;
 use std::io;
@@ -27,13 +27,13 @@ use fuser::{
 use crate::attr;
 use crate::counters::Kind;
 use crate::errno::{Answer, Errno};
-use crate::lane::Lane;
-use crate::place::CHANGERS;
+use crate::mountpoint::CHANGERS;
 use crate::requests::{Caller, Listed, ListedPlus, Make, Room, Set};
 use crate::server::Server;
 use crate::snapshots::{self, At};
+use crate::write_queue::WriteQueue;
 
-/// Nobody but the kernel that asks changes anything: what it knows stays true.
+/// Only the kernel that asks changes anything: what it has cached stays true.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most bytes that are read or written by one request.
 const TRANSFER: u32 = 1 << 20;
@@ -46,7 +46,7 @@ const SEEK_HOLE: i32 = 4;
 /// Answers the requests of the kernel.
 pub(crate) struct Adapter {
     server: Arc<Server>,
-    lane: Lane,
+    write_queue: WriteQueue,
 }
 
 fn caller(request: &Request) -> Caller {
@@ -72,7 +72,7 @@ fn count<T>(
 
 impl Adapter {
     pub(crate) fn new(server: Arc<Server>) -> Adapter {
-        Adapter { server, lane: Lane::new(CHANGERS) }
+        Adapter { server, write_queue: WriteQueue::new(CHANGERS) }
     }
 
     /// Carries out an operation that changes nothing.
@@ -102,7 +102,7 @@ impl Adapter {
         act: impl FnOnce(&Server, I) -> Answer<T> + Send + 'static,
     ) {
         let server = self.server.clone();
-        self.lane.run(move || {
+        self.write_queue.run(move || {
             let done = count(&server, kind, bytes, || of.and_then(|of| act(&server, of)));
             answer(reply, done);
         });
@@ -173,7 +173,7 @@ fn written(reply: ReplyWrite, done: Answer<u32>) {
     }
 }
 
-/// Whoever asks with a size of 0 wants to know the size.
+/// A request with a size of 0 asks for the size.
 fn xattr(reply: ReplyXattr, size: u32, done: Answer<Vec<u8>>) {
     match done {
         Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
@@ -440,7 +440,7 @@ impl Filesystem for Adapter {
     ) {
         // The directories above snapshots have no handles.
         if let Ok(at) = self.server.at(node) {
-            at.server.nodes.close(handle.0);
+            at.server.inodes.close(handle.0);
         }
         reply.ok();
     }
@@ -533,7 +533,7 @@ impl Filesystem for Adapter {
     ) {
         // The directories above snapshots have no handles.
         if let Ok(at) = self.server.at(node) {
-            at.server.nodes.close(handle.0);
+            at.server.inodes.close(handle.0);
         }
         reply.ok();
     }
@@ -546,7 +546,7 @@ impl Filesystem for Adapter {
         match count(&self.server, Kind::Statfs, 0, || self.server.room()) {
             Ok(Blocks { total, free, available }) => {
                 let (block, name) = (BLOCK_SIZE as u32, limits::NAME_MAX as u32);
-                // There are as many inodes as there is room for: nobody counts them (as on btrfs).
+                // There are as many inodes as there is room for: no count is kept (as on btrfs).
                 reply.statfs(total, free, available, 0, 0, block, name, block);
             }
             Err(errno) => reply.error(errno),

@@ -8,10 +8,10 @@ use fuser::{FileAttr, INodeNo, TimeOrNow};
 
 use crate::options::Options;
 
-/// What a file takes is told in units of so many bytes.
+/// The unit, in bytes, in which the space that a file takes is told.
 const SECTOR: u64 = 512;
 
-/// The attributes of an inode whose blocks take so many bytes.
+/// The attributes of an inode whose blocks take `bytes`.
 pub(crate) fn attributes(inode: &Inode, stored: u64, options: &Options) -> FileAttr {
     FileAttr {
         ino: INodeNo(inode.ino.0),

@@ -31,7 +31,7 @@ pub(crate) fn start(
         command.args(["-o", word]);
     }
     command.arg("--").arg(image).arg(directory);
-    // What else the shell has open is not the server's: a lock, or a pipe that somebody reads to its end.
+    // What else the shell has open is not the server's: a lock, or a pipe that another process reads to its end.
     close_fds::set_fds_cloexec(3, &[]);
     let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut said = Vec::new();
@@ -52,13 +52,13 @@ pub(crate) fn start(
     }
 }
 
-/// The server leaves the session of whoever has started it: signals from there are not for it.
+/// The server leaves the session of the process that started it: signals from there are not for it.
 pub(crate) fn leave_session() {
     // Who leads a group of processes cannot, and is in a session of its own.
     let _ = rustix::process::setsid();
 }
 
-/// The server writes an image however large the files may be that whoever has started it may write. Where that cannot
+/// The server writes an image whatever limit on file sizes the process has that started it. Where that cannot
 /// be, a write beyond it is an error, and no signal that ends everything.
 pub(crate) fn lift_limits() -> std::io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -71,7 +71,7 @@ pub(crate) fn lift_limits() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The mount works: says so, and lets go of the directory and of the streams of whoever has started it.
+/// The mount works: says so, and releases the directory and the streams of the process that started it.
 pub(crate) fn ready() -> std::io::Result<()> {
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stderr(&nowhere)?;

@@ -108,7 +108,7 @@ impl Counters {
 }
 
 impl Timed<'_> {
-    /// It has moved so many bytes.
+    /// It has moved `bytes`.
     pub(crate) fn bytes(&self, bytes: usize) {
         self.counter.bytes.fetch_add(bytes as u64, Relaxed);
     }

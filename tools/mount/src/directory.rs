@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use betr_core::Result;
 use betr_core::fs::{DirEntry, Fs, Listing, Object};
 
-/// So many names are remembered one by one.
+/// The most names that are remembered one by one.
 const RECENT: usize = 4096;
-/// Of older ones each so many-th.
+/// Of older ones, one in this many.
 const STEP: u64 = 64;
 /// The entries `.` and `..`.
 pub(crate) const DOTS: u64 = 2;

@@ -1,6 +1,6 @@
 //! The file of the image on the host, which others may cut, rename or remove while it is mounted.
 //!
-//! Whoever syncs looks at it. A file that has become shorter has lost data; one whose path leads elsewhere is written
+//! Each sync looks at it. A file that has become shorter has lost data; one whose path leads elsewhere is written
 //! on as long as it is open, but the next mount will find another.
 
 use std::fs::Metadata;

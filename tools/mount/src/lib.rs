@@ -11,18 +11,18 @@ mod counters;
 mod directory;
 mod errno;
 mod host;
-mod lane;
+mod inodes;
 mod live;
 mod log;
-mod nodes;
+mod mountpoint;
 mod options;
-mod place;
 mod remount;
 mod requests;
 mod rollback;
 mod server;
 mod snapshots;
 pub mod status;
+mod write_queue;
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -31,8 +31,8 @@ use betr_cli::{Exit, ExitCodes, Failure, Io, show};
 
 use betr_core::fs::Fs;
 use log::Log;
+use mountpoint::Unmounter;
 use options::Options;
-use place::Unmounter;
 
 /// How it ends, as mount(8) says.
 pub const EXIT_CODES: ExitCodes = ExitCodes {

@@ -21,8 +21,8 @@ use signal_hook::iterator::Signals;
 use crate::adapter::Adapter;
 use crate::background;
 use crate::log::Log;
+use crate::mountpoint::{Mounted, Unmounter, mount_at};
 use crate::options::Options;
-use crate::place::{Placed, Unmounter, place};
 use crate::server::Server;
 use crate::snapshots;
 use crate::status::Socket;
@@ -79,11 +79,11 @@ pub(crate) fn serve(
     Ok(if server.state().errors == 0 { Exit::DONE } else { Exit::MOUNT_FAILED })
 }
 
-/// A file system at its place, whose requests nobody answers yet.
+/// A file system at its mountpoint, whose requests are not answered yet.
 pub(crate) struct Mount {
     pub server: Arc<Server>,
     session: Session<Adapter>,
-    placed: Placed,
+    placed: Mounted,
 }
 
 impl Mount {
@@ -96,10 +96,10 @@ impl Mount {
     ) -> std::io::Result<Mount> {
         let server = Arc::new(Server::new(fs, image, options, directory, log));
         let root = server.shared.read(Fs::root).map_err(std::io::Error::other)?;
-        server.nodes.enter(&root);
+        server.inodes.enter(&root);
         drop(root);
         let adapter = Adapter::new(server.clone());
-        let (session, placed) = place(adapter, &server.options, directory)?;
+        let (session, placed) = mount_at(adapter, &server.options, directory)?;
         server.tells_kernel(session.notifier());
         read_ahead(directory);
         Ok(Mount { server, session, placed })
@@ -110,7 +110,7 @@ impl Mount {
         self.placed.unmounter()
     }
 
-    /// Answers requests until somebody unmounts it. Then everything is durable.
+    /// Answers requests until it is unmounted. Then everything is durable.
     pub(crate) fn serve(self) -> std::io::Result<()> {
         let Mount { server, session, placed } = self;
         let tending = thread::spawn(move || server.tend());
@@ -195,7 +195,7 @@ fn read_ahead(directory: &Path) {
     }
 }
 
-/// Unmounts at SIGTERM, SIGINT and SIGHUP. Whoever still has files open then loses them, but nothing that was
+/// Unmounts at SIGTERM, SIGINT and SIGHUP. Files that are still open fail then, but nothing is lost that was
 /// written.
 fn end_at_signals(
     mut signals: Signals,

@@ -15,7 +15,7 @@ use betr_cli::volume::clock_now;
 const SOCKET: &str = "/dev/log";
 /// The facility of system daemons, and the severity of an error.
 const PRIORITY: u32 = 3 << 3 | 3;
-/// The file where nobody listens, below the directory for logs of who mounts.
+/// The log file if no log daemon listens, below the user's directory for logs.
 const FILE: &str = "betr.log";
 
 /// Where lines go.

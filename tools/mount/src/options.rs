@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Each change is durable when it returns.
     pub sync: bool,
     pub noatime: bool,
-    /// Whether nothing is changed any more after an error of the image or its device, whoever met it.
+    /// Whether any error of the image or its device ends all changes.
     pub read_only_after_errors: bool,
     /// Seconds after which changes are durable at the latest.
     pub commit: Duration,
@@ -72,7 +72,7 @@ pub(crate) const CACHE_MIN: u64 = 8 << 20;
 impl Options {
     /// What the words of `-o` say.
     ///
-    /// What nobody knows is an error, unless that is to be overlooked.
+    /// An unknown option is an error, unless those are to be ignored.
     pub(crate) fn parse(
         image: PathBuf,
         words: &[String],

@@ -6,8 +6,8 @@ use betr_cli::image::{MountedAt, what_is_mounted_at};
 use betr_cli::{Exit, Failure, show};
 use rustix::mount::mount_remount;
 
+use crate::mountpoint::flags;
 use crate::options::Options;
-use crate::place::flags;
 use crate::status;
 
 /// Changes how an image is mounted.

@@ -26,7 +26,7 @@ impl Server {
         let begun = Instant::now();
         let alone = loop {
             let alone = self.requests.write();
-            if self.nodes.counts().1 == 0 {
+            if self.inodes.counts().1 == 0 {
                 break alone;
             }
             drop(alone);
@@ -45,11 +45,11 @@ impl Server {
             return done;
         }
         // Whether it is durable or not, what there were handles of is not there any more.
-        let known = self.nodes.make_stale();
+        let known = self.inodes.make_stale();
         // Reads of what is not there any more.
         self.accesses.lock().clear();
         let entered = self.shared.read(|fs| {
-            self.nodes.enter(&fs.root()?);
+            self.inodes.enter(&fs.root()?);
             add_names(fs, &mut names)
         });
         // Until the kernel has been told, what it has cached of a file is not to be used by those who open it.

@@ -1,6 +1,6 @@
 //! What all requests share: the file system, what the kernel knows of it, what went wrong.
 //!
-//! What cannot be read is an error of who reads it, and of nobody else, unless `errors=remount-ro` says otherwise. When the volume
+//! What cannot be read is an error of that request alone, unless `errors=remount-ro` is set. When the volume
 //! itself has failed, because something that writing depends on cannot be read or written, the mount becomes read-only: what was
 //! acknowledged still becomes durable as far as it can.
 
@@ -22,19 +22,19 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::counters::Counters;
 use crate::errno::{Answer, Errno, of_error};
 use crate::host::{Standing, standing};
+use crate::inodes::Inodes;
 use crate::log::Log;
-use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::snapshots::Snapshots;
 
-/// When so many bytes of files have gone, and one in so many of the image's, a checkpoint gives them back.
+/// Bytes of deleted files, and the share of the image's, from which on a checkpoint gives them back.
 const FREED_MIN: u64 = 16 << 20;
 const FREED_SHARE: u64 = 64;
 
 /// After 5 seconds without a change the space of deletes is given back: well within the half minute after which who has deleted much
 /// looks for it.
 const IDLE: Duration = Duration::from_secs(5);
-/// So many buffers are emptied at a time for that: some 10 ms, which others wait for.
+/// Buffers that are drained per piece for that: some 10 ms, during which other requests wait.
 const RECLAIMED: u64 = 16;
 
 /// After 100 lines the log has heard enough: a bad device makes an error of each request.
@@ -49,7 +49,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The server of a mounted image.
 pub(crate) struct Server {
     pub shared: Shared,
-    pub nodes: Nodes,
+    pub inodes: Inodes,
     /// Held for reading by each request, and for writing where all handles of objects become stale.
     pub requests: RwLock<()>,
     /// The kernel is being told that what it has cached is stale.
@@ -69,10 +69,10 @@ pub(crate) struct Server {
     /// Tells the kernel what it could not know.
     notifier: OnceLock<Notifier>,
     pub counters: Counters,
-    /// Nodes that have been read, and whose time of access has not been changed yet.
+    /// Inodes that have been read, and whose time of access has not been changed yet.
     pub accesses: Mutex<HashMap<Ino, Time>>,
     pub log: Log,
-    /// When somebody looked last at what the kernel has been told of times of access since the mount was made, and
+    /// When a request looked last at what the kernel has been told of times of access since the mount was made, and
     /// whether they are to be left alone.
     place: Mutex<(Instant, bool)>,
     /// Nothing may change: it was asked for, or something went wrong.
@@ -128,7 +128,7 @@ impl Server {
     ) -> Server {
         Server {
             shared: Shared::new(fs),
-            nodes: Nodes::default(),
+            inodes: Inodes::default(),
             requests: RwLock::default(),
             is_telling: AtomicBool::new(false),
             changing_snapshots: Mutex::default(),
@@ -208,11 +208,11 @@ impl Server {
         self.wake.notify_one();
     }
 
-    /// How many nodes the kernel knows, and how many are open how often.
-    pub(crate) fn node_counts(&self) -> (usize, usize) {
-        let (nodes, opens) = self.nodes.counts();
+    /// How many inodes the kernel knows, and how many are open how often.
+    pub(crate) fn inode_counts(&self) -> (usize, usize) {
+        let (inodes, opens) = self.inodes.counts();
         let of_snapshots = self.snapshots.as_ref().map_or((0, 0), Snapshots::counts);
-        (nodes + of_snapshots.0, opens + of_snapshots.1)
+        (inodes + of_snapshots.0, opens + of_snapshots.1)
     }
 
     /// Whether times of access are not to be changed. `mount -o remount` is between the user and the kernel: it is
@@ -247,7 +247,7 @@ impl Server {
         }
         let (mut full, mut late) = (false, false);
         let done = self.shared.change(|fs| {
-            // Who comes too late must not be told that it is done.
+            // A late caller must not be told that it is done.
             late = self.ending.load(Ordering::Relaxed);
             if late {
                 return Err(Refusal::NotPermitted.into());
@@ -270,7 +270,7 @@ impl Server {
         Ok(done)
     }
 
-    /// So many bytes of files have gone: where it is much, they are not left to the next checkpoint.
+    /// `bytes` of files were deleted: a large amount is not left to the next checkpoint.
     pub(crate) fn gives_back(&self, bytes: u64) {
         self.freed.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -509,7 +509,7 @@ impl Server {
         self.finish();
     }
 
-    /// Nobody changes anything any more: makes a checkpoint, and ends what [`Server::tend`] does.
+    /// After the last change: makes a checkpoint, and ends what [`Server::tend`] does.
     pub(crate) fn finish(&self) {
         self.due.lock().end = true;
         self.wake.notify_one();
@@ -524,10 +524,10 @@ impl Server {
             }
             return;
         }
-        // As long as the nodes are known.
+        // As long as the inodes are known.
         self.settle_accesses();
         // The kernel does not say that it forgets everything. What has no name goes now.
-        self.nodes.clear();
+        self.inodes.clear();
         let begun = Instant::now();
         while let Err(error) = self.end_all() {
             self.failed(&error);

@@ -1,6 +1,6 @@
 //! `betr status`: what the server of a mount says of itself, through a socket.
 //!
-//! The server listens at a socket whose name is the device number of the mount. Whoever connects is sent one line of
+//! The server listens at a socket whose name is the device number of the mount. Each connection is sent one line of
 //! JSON at once, and another each second for as long as they stay. Who sends a line of JSON gets one more, which answers it.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -29,7 +29,7 @@ const SCHEMA: &str = "betr.status";
 const VERSION: u32 = 1;
 /// Who follows is sent a line so often.
 const PERIOD: Duration = Duration::from_secs(1);
-/// So many may follow at a time.
+/// The most followers at a time.
 const FOLLOWERS: usize = 16;
 /// 1 MiB, the longest request: 4,000 names of 255 bytes. A client that drops more snapshots sends several requests.
 const REQUEST_MAX: usize = 1 << 20;
@@ -123,7 +123,7 @@ fn print(said: &Value, io: &mut Io) -> Result<(), Failure> {
         bytes("/space/bytes"),
         bytes("/space/available_bytes")
     )?;
-    writeln!(io.out, "   Kernel: {} inodes, {} open", number("/nodes"), number("/open"))?;
+    writeln!(io.out, "   Kernel: {} inodes, {} open", number("/inodes"), number("/open"))?;
     writeln!(
         io.out,
         "   Device: {} reads, {}; {} writes, {}; {} flushes",
@@ -179,7 +179,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens. Without a place for the socket nobody can ask, and all else works.
+    /// Listens. Without a place for the socket there is no status, and all else works.
     pub(crate) fn open(server: &Arc<Server>, at: &Path) -> Socket {
         let path = what_is_mounted_at(at).map(|mounted| socket_path(mounted.device));
         let listener = path.as_ref().and_then(|path| {
@@ -295,7 +295,7 @@ fn listen(stream: &mut UnixStream) -> Heard {
 
 fn status(server: &Server, at: &Path) -> Value {
     let state = server.state();
-    let (nodes, open) = server.node_counts();
+    let (inodes, open) = server.inode_counts();
     let mut said = json!({
         "schema": SCHEMA,
         "version": VERSION,
@@ -312,7 +312,7 @@ fn status(server: &Server, at: &Path) -> Value {
         "last_error": state.told.last,
         "read_only_because": state.told.read_only,
         "uptime_seconds": state.uptime.as_secs(),
-        "nodes": nodes,
+        "inodes": inodes,
         "open": open,
         "operations": server.counters.json(),
     });

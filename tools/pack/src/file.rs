@@ -185,7 +185,7 @@ impl<W: Write> PackWriter<W> {
         self.out.write_all(bytes)
     }
 
-    /// Ends the blocks, and adds what is said of so many structures, as [`encode_original`] has it. Ends the pack; returns
+    /// Ends the blocks, and adds what is said of a number of structures, as [`encode_original`] has it. Ends the pack; returns
     /// how many blocks are in it.
     pub(crate) fn end(mut self, count: u64, mut originals: impl Read) -> io::Result<u64> {
         self.flush_row()?;

@@ -251,7 +251,7 @@ impl<'s> Source<'s> {
     }
 }
 
-/// A copy of so many bytes that nobody wants.
+/// A copy of `len` bytes that are discarded.
 struct Nowhere(u64);
 
 impl Device for Nowhere {

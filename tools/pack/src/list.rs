@@ -8,7 +8,7 @@ use betr_offline::redact::Original;
 
 use crate::file::{ORIGINAL_BYTES, encode_original};
 
-/// So many bytes are written at once.
+/// The most bytes that are written at once.
 const AT_ONCE: usize = 1 << 20;
 
 /// A list behind other bytes of a file.

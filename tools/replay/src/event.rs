@@ -6,7 +6,7 @@ use betr_core::text::{Printable, printable};
 use betr_offline::history::{BoundPart, Event, Touched};
 use serde_json::{Value, json};
 
-/// So many paths of a record are shown in its line.
+/// The most paths of a record that its line shows.
 const SHOWN: usize = 3;
 
 /// The line of an event.

@@ -116,7 +116,7 @@ fn hash_of(device: &dyn Device) -> std::io::Result<String> {
 fn body(told: &Event<'_>, path: &[u8], inode: Option<&Inode>) -> String {
     let (record, wall) = (told.record, told.record.wall.secs);
     let set = |is_set: bool| if is_set { wall } else { 0 };
-    // Times that somebody set are those of the inode, whatever they are.
+    // Times that a program has set are those of the inode, whatever they are.
     if let (Op::SetAttributes, Some(inode)) = (record.op, inode) {
         return body_line(
             told,

@@ -131,7 +131,7 @@ table! {
     A::Jump, "jump", [Char('\''), NONE], ALL, "", "Go to the place that was remembered under the next letter.";
     A::Expand, "expand", [Char('e'), NONE], ALL, "", "Give this pane all of the room, or what it had before.";
     A::Save, "save", [Char('s'), NONE], ALL, "", "Save the rows of this pane as JSON.";
-    A::Reload, "reload", [Char('R'), SHIFT], ALL, "", "Read the image again, which somebody may have changed.";
+    A::Reload, "reload", [Char('R'), SHIFT], ALL, "", "Read the image again, after another process changed it.";
     A::Up, "up", [KeyCode::Up, NONE; Char('k'), NONE], ALL, "", "Move up.";
     A::Down, "down", [KeyCode::Down, NONE; Char('j'), NONE], ALL, "", "Move down.";
     A::Left, "left", [KeyCode::Left, NONE; Char('h'), NONE], ALL, "", "Move left.";

@@ -13,7 +13,7 @@ use crate::query::{Filtered, Query, find, run, write_overlay};
 use crate::sheet::Sheet;
 use crate::spot::Spot;
 
-/// What is said of a panic: it is a mistake of ours, and costs one answer, not what somebody looks at.
+/// What is said of a panic: it is a mistake of ours, and costs one answer, not the session.
 const MISTAKE: &str = "this is a mistake of betr: please report it, with the image if you can";
 
 /// Does it, and says what has happened.

@@ -97,7 +97,7 @@ impl Source {
         }
     }
 
-    /// The bytes. Nothing is locked: an image may be looked at while somebody changes it, and is seen to have moved.
+    /// The bytes. Nothing is locked: an image may change while it is looked at, which is noticed.
     fn device(&self) -> Result<Arc<dyn Device>, Failure> {
         let (path, overlay) = match self {
             Source::Memory { device, .. } => return Ok(device.clone()),
@@ -221,7 +221,7 @@ impl Image {
         Watched::by(self.device.clone(), work)
     }
 
-    /// The image as it is, read by nobody in particular.
+    /// The image as it is, read without a query.
     pub(crate) fn base(&self) -> &Arc<dyn Device> {
         &self.device
     }
@@ -323,7 +323,7 @@ impl Image {
         Ok(Fs::open(volume, Box::new(clock_now)))
     }
 
-    /// Whether somebody has written to the image since it was opened.
+    /// Whether the image was written to since it was opened.
     pub(crate) fn has_moved(&self) -> bool {
         let disk = Disk::new(self.device.clone());
         let ring = self.identity.as_ref().and_then(|identity| Ring::read(&disk, identity).ok());
@@ -331,7 +331,7 @@ impl Image {
     }
 }
 
-/// What changes when somebody writes to an image: when the file was written to, and the newest epoch (of a block device,
+/// What a write to an image changes: when the file was written to, and the newest epoch (of a block device,
 /// only that).
 fn pulse(source: &Source, ring: Option<&Ring>) -> Pulse {
     let Source::File { path, .. } = source else { return (None, None) };

@@ -55,7 +55,7 @@ pub struct Args {
     /// Show the image as the repair in this file leaves it; see betr fsck --overlay
     #[arg(long, value_name = "PLAN")]
     overlay: Option<PathBuf>,
-    /// Print one frame of so many columns and lines as text, and end
+    /// Print one frame of this size, in columns and lines, as text, and end
     #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = size)]
     screenshot: Option<(u16, u16)>,
     /// Draw with ASCII alone

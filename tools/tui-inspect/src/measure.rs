@@ -31,7 +31,7 @@ const IN_A_SLICE: u64 = 500;
 const RUNS: u64 = 8;
 
 impl Scroll {
-    /// A buffer of so many messages in eight runs, as if read from a node.
+    /// A buffer of a number of messages in eight runs, as if read from a node.
     pub fn buffer(count: u64) -> Scroll {
         let mut slices = Vec::new();
         for run in 0..RUNS {
@@ -46,7 +46,7 @@ impl Scroll {
         Scroll::of(Box::new(messages))
     }
 
-    /// A directory of so many entries.
+    /// A directory with a number of entries.
     pub fn directory(count: u64) -> Scroll {
         let mut entries = Entries::new(b"/some/directory".to_vec());
         (0..count).for_each(|number| {
@@ -55,7 +55,7 @@ impl Scroll {
         Scroll::of(Box::new(entries))
     }
 
-    /// A log of so many records.
+    /// A log with a number of records.
     pub fn log(count: u64) -> Scroll {
         let mut records = Records::new();
         (0..count).for_each(|number| records.made_up(number));

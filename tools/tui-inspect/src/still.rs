@@ -1,4 +1,4 @@
-//! Frames without a terminal: for documents, tests, and whoever asks for a screenshot.
+//! Frames without a terminal: for documents, tests, and `--screenshot`.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -7,7 +7,7 @@ use crate::carry::carry_out;
 use crate::model::{Effect, Model};
 use crate::view::view;
 
-/// So many steps a still may take to settle: what goes on for ever is a mistake.
+/// The most steps that a still may take to settle: an endless loop is a mistake.
 const STEPS_MAX: usize = 100_000;
 
 /// Does everything that is to be done, one after another, until nothing is.

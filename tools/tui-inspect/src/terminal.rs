@@ -20,12 +20,12 @@ use crate::view::view;
 
 /// What runs is shown anew so often.
 const TICK: Duration = Duration::from_millis(120);
-/// It is looked so often whether somebody has changed the image.
+/// How often the image is checked for changes by other processes.
 const PULSE: Duration = Duration::from_secs(2);
-/// So many messages may be taken before there is a new frame.
+/// The most messages that are handled before a new frame.
 const BETWEEN_FRAMES: usize = 256;
 
-/// Shows the model until somebody ends it.
+/// Shows the model until it ends.
 pub(crate) fn show(mut model: Model, effects: Vec<Effect>) -> io::Result<()> {
     let mut terminal = try_init()?;
     let after_panic = std::panic::take_hook();
@@ -41,7 +41,7 @@ pub(crate) fn show(mut model: Model, effects: Vec<Effect>) -> io::Result<()> {
     let _ = execute!(stdout(), DisableMouseCapture, DisableBracketedPaste);
     restore();
     let _ = terminal.show_cursor();
-    // Whoever sent a signal sees that it was one.
+    // The sender of a signal sees that it ended the program.
     if let Some(signal) = result? {
         signal_hook::low_level::emulate_default_handler(signal)?;
     }
@@ -51,7 +51,7 @@ pub(crate) fn show(mut model: Model, effects: Vec<Effect>) -> io::Result<()> {
 /// What a thread beside says.
 enum Said {
     Msg(Box<Msg>),
-    /// Nobody types any more.
+    /// There is no more input.
     End,
     /// The process is to end.
     Signal(i32),
@@ -175,7 +175,7 @@ fn beside(effect: Effect, sender: &Sender<Said>) {
     });
 }
 
-/// Looks whether somebody has changed the image.
+/// Checks whether another process has changed the image.
 fn look(model: &Model, is_looking: &Arc<AtomicBool>, sender: &Sender<Said>) {
     if model.has_moved || is_looking.swap(true, Ordering::Relaxed) {
         return;

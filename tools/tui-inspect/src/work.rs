@@ -1,4 +1,4 @@
-//! What runs beside the interface: how far it has come, and that somebody has given it up.
+//! What runs beside the interface: its progress, and whether it was cancelled.
 
 use std::io;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ impl Work {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// So much of so much is done.
+    /// How much is done, and of how much.
     pub(crate) fn step(&self, done: u64, total: u64) {
         self.done.store(done, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }
 
-    /// Percent of what is known to be all; nothing as long as nobody knows.
+    /// Percent of what is known to be all; nothing as long as that is unknown.
     pub(crate) fn percent(&self) -> Option<u64> {
         let total = self.total.load(Ordering::Relaxed);
         let done = self.done.load(Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl Device for Watched {
         Ok(())
     }
 
-    fn will_read(&self, at: u64, len: u64) {
-        self.below.will_read(at, len);
+    fn advise_will_need(&self, at: u64, len: u64) {
+        self.below.advise_will_need(at, len);
     }
 }

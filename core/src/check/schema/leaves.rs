@@ -50,7 +50,7 @@ impl<'s, T: Send + 's> Leaves<'s, T> {
     ) -> Leaves<'s, T> {
         let mut leaves = InOrder::new(store, tree);
         let read = move |leaf: Result<NextLeaf>| read(store, leaf?);
-        let in_order = store.disk.device().wants_order();
+        let in_order = store.disk.device().requires_serial_io();
         if in_order || at_once < 2 || rayon::current_thread_index().is_some() {
             return Leaves::of(leaves.map(read));
         }

@@ -13,7 +13,7 @@ impl Internal {
             |(run, slices): (&Run, Vec<usize>)| self.load_slices(disk, run, slices.into_iter());
         let mut missing = self.missing(&[at]);
         missing.retain(|(_, slices)| !slices.is_empty());
-        match missing.len() >= READ_APART_MIN && !disk.device().wants_order() {
+        match missing.len() >= READ_APART_MIN && !disk.device().requires_serial_io() {
             true => pool::run(|| missing.into_par_iter().try_for_each(read)),
             false => missing.into_iter().try_for_each(read),
         }
@@ -31,10 +31,11 @@ impl Internal {
         self.check_messages(runs.iter().map(bytes).sum())?;
         let is_many =
             runs.iter().filter(|(_, slices)| !slices.is_empty()).count() >= READ_APART_MIN;
-        let fetched: Result<Vec<Read>> = match on_all && is_many && !disk.device().wants_order() {
-            true => pool::run(|| runs.into_par_iter().map(read).collect()),
-            false => runs.into_iter().map(read).collect(),
-        };
+        let fetched: Result<Vec<Read>> =
+            match on_all && is_many && !disk.device().requires_serial_io() {
+                true => pool::run(|| runs.into_par_iter().map(read).collect()),
+                false => runs.into_iter().map(read).collect(),
+            };
         Ok(Fetched(fetched?))
     }
 
@@ -49,7 +50,7 @@ impl Internal {
     }
 
     /// Advises the device that the slices for consecutive children will be read.
-    pub fn will_read(&self, disk: &Disk, children: Range<usize>) {
+    pub fn advise_will_need(&self, disk: &Disk, children: Range<usize>) {
         let mut wanted = vec![(u32::MAX, 0); self.runs.len()];
         for share in self.children[children].iter().flat_map(|child| &child.shares) {
             let (run, (start, end)) =
@@ -62,7 +63,7 @@ impl Internal {
         }
         for (run, (start, end)) in self.runs.iter().zip(wanted) {
             let at = run.reference.extent.start.byte() + u64::from(start);
-            disk.will_read(at, end.saturating_sub(start).into());
+            disk.advise_will_need(at, end.saturating_sub(start).into());
         }
     }
 
@@ -152,7 +153,7 @@ impl Internal {
             return Ok(std::mem::take(&mut self.open[at]));
         }
         // One thread: there is little to read, and a thread of the pool may be busy.
-        self.will_read(disk, at..at + 1);
+        self.advise_will_need(disk, at..at + 1);
         let fetched = self.fetch(disk, &[at], false)?;
         let batch = self.all_pending(disk, at, &fetched, &Loaded::default())?;
         fetched.give_back(disk);

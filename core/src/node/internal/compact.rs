@@ -9,10 +9,10 @@ impl Internal {
         if self.runs.is_empty() {
             return Ok(self.drop_runs());
         }
-        self.will_read(disk, 0..self.children.len());
+        self.advise_will_need(disk, 0..self.children.len());
         // A few children at a time: if one cannot be read, the earlier ones are complete.
         let sealed = (0..self.children.len()).filter(|at| self.children[*at].sealed() > 0);
-        let at_once = if disk.device().wants_order() { 1 } else { UNSEALED_AT_ONCE };
+        let at_once = if disk.device().requires_serial_io() { 1 } else { UNSEALED_AT_ONCE };
         let gathered = Loaded::default();
         for some in sealed.collect::<Vec<_>>().chunks(at_once) {
             let fetched = self.fetch(disk, some, true)?;

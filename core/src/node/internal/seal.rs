@@ -5,7 +5,7 @@ use crate::format::limits;
 use crate::tuning::SLICE_TARGET;
 
 /// An encoded run.
-pub struct RunImage {
+pub struct EncodedRun {
     /// Header, slices and range section, padded to whole blocks.
     pub bytes: Vec<u8>,
     reference: RunRef,
@@ -14,7 +14,7 @@ pub struct RunImage {
     inserts: Vec<Vec<Msn>>,
 }
 
-impl RunImage {
+impl EncodedRun {
     /// The section of each slice, and the MSNs of its inserts.
     pub fn slices(&self) -> impl Iterator<Item = (&SectionRef, &[Msn])> {
         let slices = self.reference.slices.iter().zip(&self.inserts);
@@ -32,7 +32,7 @@ pub struct SealedNode {
     /// The node.
     node: Internal,
     /// The runs to be written, which are the node's youngest, the oldest of them first.
-    runs: Vec<RunImage>,
+    runs: Vec<EncodedRun>,
     /// Extents of runs that it no longer needs.
     freed: Vec<Retired>,
     birth: Birth,
@@ -47,7 +47,7 @@ pub struct WrittenNode {
     /// Extent, length in bytes, and hash of the head; `None` if the head was not written.
     pub head: Option<(Extent, u32, Hash)>,
     /// The written runs, without their bytes, each with its extent.
-    pub runs: Vec<(RunImage, Extent)>,
+    pub runs: Vec<(EncodedRun, Extent)>,
     /// Extents of runs that it no longer needs.
     pub freed: Vec<Retired>,
 }
@@ -65,7 +65,7 @@ impl SealedNode {
         for (run, place) in self.node.runs[first..].iter_mut().zip(places) {
             run.reference.extent = *place;
         }
-        let mut runs: Vec<(RunImage, Extent)> =
+        let mut runs: Vec<(EncodedRun, Extent)> =
             self.runs.into_iter().zip(places.iter().copied()).collect();
         for (run, place) in &mut runs {
             disk.write(place.start.byte(), &run.bytes)?;
@@ -103,7 +103,7 @@ impl Internal {
     }
 
     /// Encodes the open run, or the part of it before `end`, into one of the disk's buffers.
-    pub(super) fn seal_image(&self, disk: &Disk, birth: Birth, end: Option<&Key>) -> RunImage {
+    pub(super) fn seal_image(&self, disk: &Disk, birth: Birth, end: Option<&Key>) -> EncodedRun {
         let seq = self.next_run;
         let mut buffer = disk.buffer(RUN_HEADER_BYTES + self.open_weight() + BLOCK_SIZE);
         buffer.clear();
@@ -177,7 +177,7 @@ impl Internal {
             slices,
             filters,
         };
-        RunImage { bytes: image, reference, ranges: Arc::new(ranges), inserts }
+        EncodedRun { bytes: image, reference, ranges: Arc::new(ranges), inserts }
     }
 
     /// Prepares the node for writing: drops dead runs, joins runs if there are too many (as far as they are readable),
@@ -205,7 +205,7 @@ impl Internal {
     }
 
     /// Seals the open run; as several runs if it is longer than one may be.
-    fn seal_runs(&mut self, disk: &Disk, birth: Birth) -> Result<Vec<RunImage>> {
+    fn seal_runs(&mut self, disk: &Disk, birth: Birth) -> Result<Vec<EncodedRun>> {
         let mut runs = Vec::new();
         while self.has_open() {
             self.check_runs()?;
@@ -230,7 +230,7 @@ impl Internal {
     }
 
     /// Turns the part of the open run before `end`, which has an extent, into a sealed run that is still in memory.
-    pub(super) fn sealed(&mut self, image: &RunImage, extent: Extent, end: Option<&Key>) {
+    pub(super) fn sealed(&mut self, image: &EncodedRun, extent: Extent, end: Option<&Key>) {
         let reference = RunRef { extent, ..image.reference.clone() };
         let run = self.runs.len() as u16;
         let mut slices = Vec::with_capacity(reference.slices.len());

@@ -8,7 +8,7 @@ const BASEMENT_WHOLE: usize = 64 << 20;
 const HEAD_SLACK: [usize; 4] = [0, 48, 96, HEAD_PADDING_MAX];
 
 /// An encoded leaf.
-pub struct LeafImage {
+pub struct EncodedLeaf {
     /// Head, keys and values, padded to whole blocks.
     pub bytes: Vec<u8>,
     /// The length of the head.
@@ -26,7 +26,7 @@ impl Leaf {
         (birth, write_seq): (Birth, u64),
         basement_size: usize,
         most: Option<u32>,
-    ) -> LeafImage {
+    ) -> EncodedLeaf {
         let Content::Open { entries, .. } = &self.content else {
             panic!("a leaf is opened before it is written");
         };
@@ -135,7 +135,7 @@ impl<'l> Plan<'l> {
         Places::behind(self.head_bytes as u32, lengths).expect("no leaf is that long")
     }
 
-    fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64, mut bytes: Vec<u8>) -> LeafImage {
+    fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64, mut bytes: Vec<u8>) -> EncodedLeaf {
         let mut block_at = self.blocks_at;
         let mut places = self.places();
         let firsts = self.basements.iter().map(|basement| basement.first.len()).sum();
@@ -194,7 +194,7 @@ impl<'l> Plan<'l> {
         };
         let (head, hash) = head.encode(birth);
         bytes[..head.len()].copy_from_slice(&head);
-        LeafImage { bytes, head_bytes: head.len() as u32, hash }
+        EncodedLeaf { bytes, head_bytes: head.len() as u32, hash }
     }
 }
 

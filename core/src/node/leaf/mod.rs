@@ -25,7 +25,7 @@ use crate::format::{
 };
 use crate::ids::*;
 use crate::tuning::{APPLIED_SHARE, SPARE_SHARE};
-pub use image::LeafImage;
+pub use image::EncodedLeaf;
 pub(crate) use stored::verified_section;
 use stored::{Stored, Value};
 

@@ -284,7 +284,7 @@ impl Stored {
     /// lookups will need the rest, and by then waiting has cost as much as reading all of it.
     fn announce_if_warm(&self, disk: &Disk) {
         if self.loaded() * WARM_SHARE >= u64::from(self.bytes()) && self.announced.set(()).is_ok() {
-            disk.will_read(self.extent.start.byte(), self.extent.bytes());
+            disk.advise_will_need(self.extent.start.byte(), self.extent.bytes());
         }
     }
 
@@ -436,7 +436,7 @@ impl Stored {
         let chunks = first.small_at..last.chunks().end;
         // So that both are read at the same time.
         let at = self.extent.start.byte() + u64::from(chunks.start);
-        disk.will_read(at, chunks.len() as u64);
+        disk.advise_will_need(at, chunks.len() as u64);
         let keys = self.read(disk, first.offset..last.keys().end)?;
         Ok(Stretches(smallvec![keys, self.read(disk, chunks)?]))
     }

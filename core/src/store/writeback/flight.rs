@@ -18,7 +18,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{Entry, Inflow, limits};
 use crate::ids::*;
-use crate::node::{Internal, Leaf, LeafImage, Node, SealedNode, WrittenNode};
+use crate::node::{EncodedLeaf, Internal, Leaf, Node, SealedNode, WrittenNode};
 use crate::store::Store;
 use crate::store::job::Job;
 use crate::tuning::{ENCODING_MAX, FLIGHTS_MAX, FLIGHTS_SHARE};
@@ -54,7 +54,7 @@ pub(in crate::store) enum Part {
 
 /// Encoded nodes, before extents are allocated.
 enum Encoded {
-    Leaves(Vec<LeafImage>),
+    Leaves(Vec<EncodedLeaf>),
     Internal(Box<SealedNode>),
 }
 
@@ -90,7 +90,7 @@ impl Drop for Flights {
 
 impl Store {
     /// Starts the write-back of dirty leaves; all must be open.
-    pub(in crate::store) fn take_off(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
+    pub(in crate::store) fn start_writeback(&mut self, leaves: Vec<Arc<Node>>) -> Result<()> {
         leaves.iter().try_for_each(|leaf| check_leaf(leaf_of(leaf)))?;
         let (birth, basement_size) = (self.birth, self.geometry.basement_size as usize);
         let first_seq = self.write_seq + 1;
@@ -109,8 +109,12 @@ impl Store {
     }
 
     /// Starts the write-back of a dirty internal node, or of its open run only: then the node stays dirty.
-    pub(in crate::store) fn seal_off(&mut self, id: NodeId, part: Part) -> Result<()> {
-        self.land(id)?;
+    pub(in crate::store) fn start_internal_writeback(
+        &mut self,
+        id: NodeId,
+        part: Part,
+    ) -> Result<()> {
+        self.finish_writeback(id)?;
         self.wait_for(id);
         let node = self.node(id)?;
         self.write_seq += u64::from(part == Part::All);
@@ -136,7 +140,7 @@ impl Store {
         let bytes = self.lock().dirty_of(&nodes);
         let others = (self.budget.dirty_bytes / FLIGHTS_SHARE).saturating_sub(bytes);
         while self.flights.flights.len() >= FLIGHTS_MAX || self.flights.bytes > others {
-            self.land_first()?;
+            self.finish_first_writeback()?;
         }
         // Older flights have had time to be encoded; their writes can start.
         for at in 0..self.flights.flights.len().saturating_sub(ENCODING_MAX) {
@@ -144,7 +148,7 @@ impl Store {
             let (nodes, bytes) = (flight.nodes.clone(), flight.bytes);
             match self.write_flight(flight) {
                 Ok(flight) => self.flights.flights.insert(at, flight),
-                Err(error) => return Err(self.turned_back(&nodes, bytes, error)),
+                Err(error) => return Err(self.aborted(&nodes, bytes, error)),
             }
         }
         let stage = Stage::Encoding(Job::start(&self.disk, encode));
@@ -155,35 +159,35 @@ impl Store {
     }
 
     /// Finishes all write-backs.
-    pub(in crate::store) fn land_all(&mut self) -> Result<()> {
+    pub(in crate::store) fn finish_all_writeback(&mut self) -> Result<()> {
         while !self.flights.flights.is_empty() {
-            self.land_first()?;
+            self.finish_first_writeback()?;
         }
         Ok(())
     }
 
     /// Finishes write-backs until the node is not in flight.
-    pub(in crate::store) fn land(&mut self, id: NodeId) -> Result<()> {
+    pub(in crate::store) fn finish_writeback(&mut self, id: NodeId) -> Result<()> {
         while self.flights.has(id) {
-            self.land_first()?;
+            self.finish_first_writeback()?;
         }
         Ok(())
     }
 
-    fn land_first(&mut self) -> Result<()> {
+    fn finish_first_writeback(&mut self) -> Result<()> {
         let Some(flight) = self.flights.flights.pop_front() else { return Ok(()) };
         let (nodes, bytes) = (flight.nodes.clone(), flight.bytes);
         match self.write_flight(flight).and_then(|flight| self.arrive(flight)) {
             Ok(()) => self.flights.bytes -= bytes,
-            Err(error) => return Err(self.turned_back(&nodes, bytes, error)),
+            Err(error) => return Err(self.aborted(&nodes, bytes, error)),
         }
         Ok(())
     }
 
     /// Aborts the write-back of nodes: they are dirty as before.
-    fn turned_back(&mut self, nodes: &[Arc<Node>], bytes: usize, error: Error) -> Error {
+    fn aborted(&mut self, nodes: &[Arc<Node>], bytes: usize, error: Error) -> Error {
         self.flights.bytes -= bytes;
-        self.lock().turn_back(nodes);
+        self.lock().abort_writeback(nodes);
         error
     }
 
@@ -246,7 +250,7 @@ impl Store {
                 cache.replace(Arc::new(Node::Internal(node)));
                 match head {
                     Some(_) => cache.cleaned(id),
-                    None => cache.turn_back(&nodes),
+                    None => cache.abort_writeback(&nodes),
                 }
             }
         }
@@ -266,7 +270,7 @@ fn check_leaf(leaf: &Leaf) -> Result<()> {
     Ok(())
 }
 
-fn write_leaves(disk: &Disk, entries: &[Entry], images: Vec<LeafImage>) -> Result<()> {
+fn write_leaves(disk: &Disk, entries: &[Entry], images: Vec<EncodedLeaf>) -> Result<()> {
     entries.iter().zip(images).try_for_each(|(entry, image)| {
         disk.write(entry.extent.start.byte(), &image.bytes)?;
         disk.recycle(image.bytes);

@@ -1,7 +1,7 @@
 //! Write-back of nodes, and binding of the late-bound values in them.
 
 mod flight;
-mod strays;
+mod scattered_nodes;
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::format::{Bound, BoundLeaf, BoundSlice, Entry, Kind};
 use crate::ids::*;
 use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
-use crate::node::{Item, Leaf, LeafImage, Node, RunImage};
+use crate::node::{EncodedLeaf, EncodedRun, Item, Leaf, Node};
 use crate::tuning::{
     BATCHES, CROWDED_MIN, CROWDED_SHARE, FLIGHTS_SHARE, LEAVES_FLIGHTS, WORTH_WRITING,
 };
@@ -35,10 +35,10 @@ impl Store {
             let nodes = self.lock().next_to_write(batch, self.clock);
             match nodes.first().map(|node| (node.id(), node.height())) {
                 None => break,
-                Some((_, Height(0))) => self.take_off(nodes)?,
+                Some((_, Height(0))) => self.start_writeback(nodes)?,
                 Some((id, _)) => {
                     drop(nodes);
-                    self.seal_off(id, Part::All)?;
+                    self.start_internal_writeback(id, Part::All)?;
                 }
             }
         }
@@ -69,12 +69,12 @@ impl Store {
 
     /// Writes all dirty nodes.
     pub fn write_all(&mut self) -> Result<()> {
-        self.land_all()?;
+        self.finish_all_writeback()?;
         let nodes = self.lock().all_dirty();
         let (leaves, internals) = by_kind(nodes);
         self.write_leaves(leaves)?;
-        internals.into_iter().try_for_each(|id| self.seal_off(id, Part::All))?;
-        self.land_all()
+        internals.into_iter().try_for_each(|id| self.start_internal_writeback(id, Part::All))?;
+        self.finish_all_writeback()
     }
 
     /// Starts write-backs of leaves in batches, so that some are encoded while others are written.
@@ -86,11 +86,11 @@ impl Store {
             weight += leaf.weight();
             batch.push(leaf);
             if weight >= bytes {
-                self.take_off(std::mem::take(&mut batch))?;
+                self.start_writeback(std::mem::take(&mut batch))?;
                 weight = 0;
             }
         }
-        if batch.is_empty() { Ok(()) } else { self.take_off(batch) }
+        if batch.is_empty() { Ok(()) } else { self.start_writeback(batch) }
     }
 
     /// Binds every waiting value, by writing the node that holds it. If the node is much longer than its waiting values
@@ -99,7 +99,7 @@ impl Store {
         if !self.late.is_waiting() {
             return Ok(());
         }
-        self.land_all()?;
+        self.finish_all_writeback()?;
         let nodes = self.lock().all_dirty();
         let mut worth = Vec::new();
         for node in nodes {
@@ -129,9 +129,9 @@ impl Store {
         self.write_leaves(leaves)?;
         for id in internals {
             let is_full = self.internal(id)?.has_many_runs();
-            self.seal_off(id, if is_full { Part::All } else { Part::OpenRun })?;
+            self.start_internal_writeback(id, if is_full { Part::All } else { Part::OpenRun })?;
         }
-        self.land_all()
+        self.finish_all_writeback()
     }
 
     /// The current block count of a node, as the limit for its next write; `None` unless space is short.
@@ -143,7 +143,11 @@ impl Store {
     }
 
     /// Allocates the extent of an encoded leaf.
-    pub(in crate::store) fn place_leaf(&mut self, leaf: &Leaf, image: &LeafImage) -> Result<Entry> {
+    pub(in crate::store) fn place_leaf(
+        &mut self,
+        leaf: &Leaf,
+        image: &EncodedLeaf,
+    ) -> Result<Entry> {
         let blocks = (image.bytes.len() / BLOCK_SIZE) as u64;
         let extent = self.space.place(blocks, self.birth)?;
         Ok(self.entry(leaf.tree, Height(0), extent, image.head_bytes, image.hash))
@@ -171,7 +175,7 @@ impl Store {
     pub(in crate::store) fn bind_run(
         &mut self,
         node: NodeId,
-        image: &RunImage,
+        image: &EncodedRun,
         extent: Extent,
     ) -> Result<()> {
         for (section, inserts) in image.slices() {

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// How many distinct states to look at, in each workload, at most
     #[arg(long, value_name = "N", default_value_t = 2000)]
     states: u64,
-    /// Go on, with other seeds, until there are so many distinct states of all workloads together
+    /// Go on, with other seeds, until all workloads together have this many distinct states
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     at_least: u64,
     /// Write the image of a failure to this file, which must not exist

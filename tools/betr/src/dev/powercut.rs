@@ -23,7 +23,7 @@ pub(crate) const DIRECTORY: &[u8] = b"powercut";
 pub(crate) const FILES: u32 = 42;
 /// Files that are written between two syncs.
 const FILES_A_SYNC: u32 = 4;
-/// Every so many files one is large enough to be bound late.
+/// One file in this many is large enough to be bound late.
 const LARGE_EVERY: u32 = 10;
 
 /// Work on an image, and cut the power in the middle of writing
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// How many of so many files had been synced when the power was cut.
+/// How many files were made, and how many of these were synced when the power was cut.
 pub(crate) fn acknowledged(files: u32) -> u32 {
     files.saturating_sub(1) / FILES_A_SYNC * FILES_A_SYNC
 }

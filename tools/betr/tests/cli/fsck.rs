@@ -123,7 +123,7 @@ fn without_a_terminal_nothing_is_asked() {
     flip(&image, &sound, table + 100, 0);
     let (out, err) = run("fsck -f IMG", &image, &dir, 4);
     assert!(out.contains("T01") && out.contains("DAMAGED, files not looked at"), "{out}");
-    assert!(err.contains("Nobody can be asked") && err.contains("-p or -y"), "{err}");
+    assert!(err.contains("no terminal to ask on") && err.contains("-p or -y"), "{err}");
     let (_, err) = run("fsck no-such-image", &image, &dir, 8);
     assert!(err.contains("no-such-image"), "{err}");
 }
@@ -269,7 +269,7 @@ fn a_lost_newest_checkpoint_is_not_hidden() {
     run("fsck -p IMG", &image, &dir, 1);
     run("cat IMG /imported", &image, &dir, 0);
 
-    // Without both, nobody goes on from the checkpoint before unasked.
+    // Without both, no tool continues from the checkpoint before unless told to.
     pair.iter().for_each(|at| bytes[at + 100] ^= 1);
     fs::write(&image, &bytes).unwrap();
     for line in ["ls IMG", "export IMG DIR/out"] {

@@ -103,7 +103,7 @@ impl OnTerminal {
 }
 
 impl Drop for OnTerminal {
-    /// Where a test has failed nobody else ends it.
+    /// Ends the program if a test has failed.
     fn drop(&mut self) {
         let _ = (self.child.kill(), self.child.wait());
     }

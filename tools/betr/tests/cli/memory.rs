@@ -10,7 +10,7 @@ use betr_copy::tar::Writer;
 
 use crate::support::*;
 
-/// An image with so many entries in one directory.
+/// An image with a number of entries in one directory.
 fn image(dir: &Path, entries: u64) -> std::path::PathBuf {
     let time = Time { secs: 1_000_000_000, nanos: 0 };
     let mut archive = Writer::new(Vec::new());

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::*;
 
-/// Runs a command line, reads so much of its output, and goes away; the tool must end with `code`.
+/// Runs a command line, reads some bytes of its output, and closes the pipe; the tool must end with `code`.
 fn reader_leaves(line: &str, image: &Path, code: i32, read: impl FnOnce(&mut dyn BufRead)) {
     let mut child = Command::new(BETR)
         .args(words(line, image, image))
@@ -44,7 +44,7 @@ fn a_reader_that_leaves_a_listing_is_no_error() {
     }
     // Contents are no listing.
     reader_leaves("cat IMG /large", &image, 1, |out| out.read_exact(&mut [0; 3]).unwrap());
-    // What a check found counts, whoever reads it.
+    // The findings count even if their output was not read.
     reader_leaves("fsck -fn IMG", &image, 0, |_| ());
     fs::File::options().write(true).open(&image).unwrap().set_len(1 << 20).unwrap();
     reader_leaves("fsck -fn IMG", &image, 4, |_| ());

@@ -235,7 +235,7 @@ fn a_checkpoint_whose_superblock_is_lost_is_found() {
     assert!(text.contains(&lost) && text.contains(" 0 partial, 0 lost, "), "{text}");
     assert!(fs::read(dir.join("out/sub/inner")).unwrap() == pattern(10_000));
     assert!(dir.join("out/imported").exists());
-    // Whoever asks for a slot knows.
+    // A slot was requested explicitly.
     let slot = (newest.birth.epoch.0 - 1) % 16 * 2;
     let (text, _) = run(&format!("salvage -n -b {slot} IMG"), &image, &dir, 0);
     assert!(text.contains(&format!("slot {slot} was chosen")), "{text}");

@@ -18,9 +18,9 @@ use tempfile::TempDir;
 
 /// The binary.
 pub(crate) const BETR: &str = env!("CARGO_BIN_EXE_betr");
-/// The user and group of nobody in particular.
+/// The user and group `nobody`.
 const NOBODY: u32 = 65534;
-/// What the environment of whoever runs the tests must not decide.
+/// Variables of the environment that must not influence the tests.
 const VARIABLES: [&str; 6] =
     ["SOURCE_DATE_EPOCH", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TZ"];
 
@@ -118,7 +118,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The binary as run by somebody whom permissions stop; none, with a note, if that cannot be had.
+/// The binary as run by an unprivileged user; none, with a note, if that is not possible.
 pub(crate) fn powerless(dir: &Path) -> Option<Process> {
     if !is_root() {
         return Some(Process::new(BETR));
@@ -139,7 +139,7 @@ pub(crate) fn powerless(dir: &Path) -> Option<Process> {
         .then(|| as_nobody(&binary))
 }
 
-/// Runs a shell script with the binary as `$0`, a file system of its own of so many bytes at `$1`, and `other` as `$2`.
+/// Runs a shell script with the binary as `$0`, a file system of its own of a given size at `$1`, and `other` as `$2`.
 /// Returns what is in that afterwards, what was said, and the exit code; nothing, with a note, where not just anybody may
 /// mount one.
 pub(crate) fn in_tmpfs(

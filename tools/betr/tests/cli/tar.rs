@@ -110,7 +110,7 @@ fn what_gnu_tar_packs_is_kept() {
     let (out, _) = run_with("import IMG - /sub/copy", &archive, &image, 0);
     assert!(out.contains("1 more links") || out.contains("more links"), "{out}");
     check("/sub/copy", "four");
-    // An archive whose contents nobody asked for is a file like any other.
+    // An archive that is not to be unpacked is a file like any other.
     run("import IMG DIR/tree.tar /tree.tar", &image, &dir, 0);
     run("export IMG /tree.tar DIR/same.tar", &image, &dir, 0);
     assert!(fs::read(&archive).unwrap() == fs::read(dir.join("same.tar")).unwrap());

@@ -122,7 +122,7 @@ fn is_bound(target: &Path, old: &OpenImage) -> Result<bool, OpenError> {
 
 /// A temporary file in the directory of `target`; none where that may not be written.
 fn beside(target: &Path) -> Result<Option<(Temp, File)>, OpenError> {
-    // Nobody else may open it before it has the mode of the old one.
+    // No other user may open it before it has the mode of the old one.
     match Temp::create(target, Mode::from_raw_mode(0o600)) {
         Ok(temp) => Ok(Some(temp)),
         Err(OpenError::Io { source, .. })

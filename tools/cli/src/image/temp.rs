@@ -23,7 +23,7 @@ pub(super) struct Temp(Option<PathBuf>);
 impl Drop for Temp {
     fn drop(&mut self) {
         if let Some(name) = &self.0 {
-            // There is nobody to tell, and nothing else to try.
+            // There is no caller to tell, and nothing else to try.
             let _ = fs::remove_file(name);
         }
     }

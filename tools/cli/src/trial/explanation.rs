@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::document::{findings, loss, repair};
 
-/// So many bytes of a list are kept with a plan; of the others only their number.
+/// The most bytes of a list that a plan keeps; of the rest only the count.
 const LIST_MAX: usize = 2 << 20;
 
 /// What an explanation says.
@@ -36,7 +36,7 @@ impl Explanation {
         Explanation(fields)
     }
 
-    /// As a plan has it. One that nobody understands says nothing.
+    /// As a plan has it. An unknown one says nothing.
     pub fn in_words(words: &str) -> Explanation {
         let mut fields: Map<String, Value> = serde_json::from_str(words).unwrap_or_default();
         fields.retain(|name, _| FIELDS.contains(&name.as_str()));

@@ -29,7 +29,7 @@ pub enum HostError {
         /// The host's answer.
         source: io::Error,
     },
-    /// Something was changed by somebody else between two looks at it.
+    /// Another process changed something between two looks at it.
     #[error(
         "'{}' changed while it was read: {what}; stop what writes to it, or read a snapshot",
         Brief(path)

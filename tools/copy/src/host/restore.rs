@@ -130,7 +130,7 @@ impl Restore<'_> {
     }
 
     /// Whether an attribute is one that this user, or this kernel, cannot set
-    /// on any such object, so that failing would help nobody.
+    /// on any such object, so that failing would not help.
     fn may_be_missing(&self, name: &[u8], errno: Errno) -> bool {
         let reserved = name.starts_with(b"trusted.") || name.starts_with(b"security.");
         match errno {

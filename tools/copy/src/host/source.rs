@@ -16,7 +16,7 @@
 //! A tree that changes while it is read is not frozen: each object is as it was
 //! when it was looked at, and a file whose data no longer belong to its
 //! metadata is an error (see [`FileReader`]). Attributes that the kernel shows
-//! to nobody but root (`trusted.*`) are read by root alone.
+//! to root only (`trusted.*`) are read by root alone.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;

@@ -9,7 +9,7 @@
 //! gives it its final owner, mode and times. Two duties are the caller's: a
 //! directory gets its metadata after everything in it, or adding to it changes
 //! its times again and may be refused, and the destination itself last, because
-//! until then nobody else can reach anything in it.
+//! until then no other user can reach anything in it.
 //!
 //! Nothing is removed when something fails: what has been written stays for the
 //! caller to keep or remove.
@@ -238,7 +238,7 @@ fn create_directory(dest: &Path, shown: Vec<u8>) -> Result<Target> {
         Err(Errno::NOTDIR | Errno::LOOP) => return Err(HostError::Exists { path: shown }),
         Err(errno) => return Err(fail("open the directory", errno)),
     };
-    // One just made is looked at too: somebody else may have been quicker.
+    // A new one is checked too: another process may have been quicker.
     if !is_empty(dir.as_fd()).map_err(|errno| fail("list", errno))? {
         return Err(HostError::Exists { path: shown });
     }

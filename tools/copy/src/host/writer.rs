@@ -1,6 +1,6 @@
 //! Writing the data of one regular file, holes included.
 //!
-//! A [`FileWriter`] owns a file that was just made and nobody else has open, so
+//! A [`FileWriter`] owns a file that was just made and no other process has open, so
 //! what is not written reads as zeros and takes no room. It does not wait for
 //! the device (see [`crate::host::Target::sync`]) and knows nothing of metadata.
 

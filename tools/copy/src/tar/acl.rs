@@ -2,7 +2,7 @@
 //!
 //! Entries stand in lines or between commas: `user:NAME:rwx`, with letters for permissions or `-`; a fourth part
 //! is the number that belongs to the name. A name that is a number stands for itself; any other needs the fourth
-//! part, since nobody is looked up here.
+//! part, since no user is looked up here.
 
 use betr_core::fs::acl::tag::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
 use betr_core::fs::acl::{Acl, Entry, NOBODY};
@@ -76,7 +76,7 @@ fn entry(line: &str) -> Result<Entry, &'static str> {
         (name, number) => {
             let id = number.unwrap_or(name).parse().map_err(|_| "it has names without numbers")?;
             if id == NOBODY {
-                return Err("it has a number that nobody can have");
+                return Err("its number is not one of a user or group");
             }
             id
         }

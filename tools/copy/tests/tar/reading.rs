@@ -215,7 +215,7 @@ fn pipes_and_files_give_the_same() {
     let path = dir.path().join("x.tar");
     std::fs::write(&path, &tar).unwrap();
     assert_eq!(read_from(Input::open(&path).unwrap()).unwrap(), whole);
-    // Data that nobody asks for are passed by.
+    // Data that was not requested is skipped.
     let mut archive = Archive::open(&path).unwrap();
     while archive.next_member().unwrap().is_some() {}
     assert!(Archive::open(&dir.path().join("none")).is_err());

@@ -169,7 +169,7 @@ fn story(
 const CACHE: usize = 12 << 20;
 
 impl Story {
-    /// Whether the explanation comes to what a read returns. Where a value was never written, nobody can say.
+    /// Whether the explanation agrees with what a read returns. Unknown where a value was never written.
     fn agrees(&self) -> bool {
         match self.log.last() {
             None => self.explanation.value == self.value,

@@ -92,7 +92,7 @@ pub(crate) fn open(args: &Args) -> Result<Opened, Failure> {
         let what = format!("it is shorter than it says: expected {stated} bytes, found {there}");
         found.notes.push(what);
     }
-    let raised = args.slot.is_none() && is_raised(&device, &found.superblock);
+    let raised = args.slot.is_none() && is_reconstructed(&device, &found.superblock);
     look_through(&mut report, args.slot, raised, &mut found);
     let slot = Some(found.superblock.slot).filter(|_| !raised);
     let volume = match mended(path, &device, &report, slot, &mut found)? {
@@ -143,7 +143,7 @@ fn superblock(
 }
 
 /// Whether a superblock stands nowhere, and was made of what stands elsewhere.
-fn is_raised(device: &Arc<dyn Device>, superblock: &Superblock) -> bool {
+fn is_reconstructed(device: &Arc<dyn Device>, superblock: &Superblock) -> bool {
     let disk = Disk::new(device.clone());
     let ring = read_identity(&disk).and_then(|identity| Ring::read(&disk, &identity));
     let newest = ring.ok().and_then(|ring| Some(ring.newest()?.birth.epoch));

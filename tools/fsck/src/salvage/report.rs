@@ -118,7 +118,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
         }
     }
 
-    /// Tells of what has no contents, and was made good; or, to whoever wants to know, what it is.
+    /// Reports an object without contents that is complete, if such reports are wanted.
     fn made_good(
         &mut self,
         path: &[u8],

@@ -11,10 +11,10 @@ use fuser::{FileAttr, TimeOrNow};
 use super::Caller;
 use crate::attr::{self, time_of};
 use crate::errno::{Answer, Errno};
-use crate::nodes::Known;
+use crate::inodes::Known;
 use crate::server::Server;
 
-/// The attribute that holds the capabilities of a program: it goes when somebody changes the file.
+/// The attribute that holds the capabilities of a program: a change of the file removes it.
 const CAPABILITY: &[u8] = b"security.capability";
 /// The class of attributes that only the system's own may see, and others that there are.
 const TRUSTED: &[u8] = b"trusted.";
@@ -40,7 +40,7 @@ impl Server {
     /// Sets attributes.
     pub(crate) fn set(&self, by: Caller, ino: Ino, set: Set) -> Answer<FileAttr> {
         self.settle_access(ino);
-        let object = match self.nodes.known(ino)? {
+        let object = match self.inodes.known(ino)? {
             Known::Object(object) => object,
             Known::Gone(inode) => return Ok(attr::attributes(&inode, 0, &self.options)),
         };
@@ -70,7 +70,7 @@ impl Server {
         })
     }
 
-    /// Somebody changes the contents of a file: what lets others run it with more rights goes.
+    /// The contents of a file change: set-user-id bits and capabilities go.
     pub(super) fn changed_by(
         &self,
         fs: &mut Fs,
@@ -90,7 +90,7 @@ impl Server {
         }
     }
 
-    /// Somebody has read an object. Its time of access is changed a little later, and shown at once: who reads does
+    /// An object was read. Its time of access is changed a little later, and shown at once: a reader does
     /// not wait for those who write.
     pub(super) fn accessed(&self, object: &Object) {
         if self.is_access_due(object) {
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// Whether the time of access changes when somebody reads an object.
+    /// Whether reading an object changes its time of access.
     pub(super) fn is_access_due(&self, object: &Object) -> bool {
         let inode = object.inode();
         let waits = self.accesses.lock().get(&object.ino()).copied();
@@ -137,7 +137,7 @@ impl Server {
         self.read(|fs| Ok(fs.xattr(&object, name)?.to_vec()))
     }
 
-    /// The names of all extended attributes that somebody may see, each with a 0 behind it.
+    /// The names of all extended attributes that the caller may see, each with a 0 behind it.
     pub(crate) fn xattrs(&self, by: Caller, ino: Ino) -> Answer<Vec<u8>> {
         let object = self.object(ino)?;
         let all = self.read(|fs| fs.xattrs(&object))?;
@@ -183,7 +183,7 @@ impl Server {
             fs.set_xattrs(&object, &[(name.to_vec(), value.to_vec())])
         })?;
         if name == CAPABILITY {
-            self.nodes.capable(ino);
+            self.inodes.capable(ino);
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl Server {
 /// A user other than root changes the contents of a file: set-user-id and set-group-id go, as on ext4.
 pub(super) fn drop_set_ids(fs: &mut Fs, by: Caller, object: &Object) -> betr_core::Result<()> {
     let (perm, gid) = (object.inode().perm, object.inode().gid);
-    // To see the groups of somebody takes a file of theirs.
+    // The groups of a process are in a file below /proc.
     let is_member = perm & S_ISGID != 0 && by.is_in(gid);
     fs.drop_set_ids(object, is_member)
 }

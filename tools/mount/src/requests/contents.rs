@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::Caller;
 use super::attributes::drop_set_ids;
 use crate::errno::{Answer, Errno};
-use crate::nodes::Open;
+use crate::inodes::Open;
 use crate::server::Server;
 
 /// Flags of open(2).
@@ -23,7 +23,7 @@ const O_NOATIME: i32 = 0o1_000_000;
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
-/// So much is copied at once.
+/// The most bytes that are copied at once.
 const COPY: u64 = 1 << 20;
 
 impl Server {
@@ -35,19 +35,19 @@ impl Server {
         }
         let object = self.object(ino)?;
         let noatime = flags & O_NOATIME != 0;
-        // What the kernel has cached it reads without a word, and nobody would note that.
+        // Reads from the kernel's cache do not reach the server, so they would not be noted.
         let keeps = noatime || flags & O_ACCMODE == O_WRONLY || !self.is_access_due(&object);
         let keeps = keeps && !self.is_telling.load(Ordering::SeqCst);
         drop(object);
         // The first write looks.
         let capable = Mutex::new(writes);
         let open = |object| Open { object, noatime, capable, directory: None };
-        Ok((self.nodes.open(ino, open)?, keeps))
+        Ok((self.inodes.open(ino, open)?, keeps))
     }
 
     /// Reads from what is open.
     pub(crate) fn read_at(&self, handle: u64, offset: u64, len: usize) -> Answer<Vec<u8>> {
-        let open = self.nodes.opened(handle)?;
+        let open = self.inodes.opened(handle)?;
         let bytes = self.read(|fs| fs.read(&open.object, offset, len))?;
         if !open.noatime {
             self.accessed(&open.object);
@@ -55,7 +55,7 @@ impl Server {
         Ok(bytes)
     }
 
-    /// Writes to what is open; `by` is somebody who has no special rights.
+    /// Writes to an open file; `by` is a caller without special rights.
     pub(crate) fn write_at(
         &self,
         handle: u64,
@@ -63,7 +63,7 @@ impl Server {
         bytes: &Bytes,
         by: Option<Caller>,
     ) -> Answer<()> {
-        let open = self.nodes.opened(handle)?;
+        let open = self.inodes.opened(handle)?;
         self.change(|fs| {
             self.settle_rights(fs, &open, by)?;
             fs.write_in_pieces(&open.object, offset, bytes)
@@ -96,7 +96,7 @@ impl Server {
         len: u64,
         mode: i32,
     ) -> Answer<()> {
-        let open = self.nodes.opened(handle)?;
+        let open = self.inodes.opened(handle)?;
         let what = match mode & !KEEP_SIZE {
             0 => Allocate::Reserve,
             PUNCH_HOLE => Allocate::Punch,
@@ -111,7 +111,7 @@ impl Server {
 
     /// The next place where there is data, or a hole.
     pub(crate) fn seek(&self, handle: u64, offset: i64, what: Seek) -> Answer<i64> {
-        let open = self.nodes.opened(handle)?;
+        let open = self.inodes.opened(handle)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         let found = self.read(|fs| fs.seek(&open.object, offset, what))?;
         i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
@@ -125,7 +125,7 @@ impl Server {
         (to, to_at): (u64, u64),
         len: u64,
     ) -> Answer<u64> {
-        let (from, to) = (self.nodes.opened(from)?, self.nodes.opened(to)?);
+        let (from, to) = (self.inodes.opened(from)?, self.inodes.opened(to)?);
         let mut done = 0;
         while done < len {
             // The pieces of the destination end at whole blocks.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::attr;
 use crate::directory::{DOTS, OpenDirectory};
 use crate::errno::{Answer, Errno};
-use crate::nodes::Open;
+use crate::inodes::Open;
 use crate::server::Server;
 
 /// An entry of a listing: the inode, the type, the name, the cookie of the entry behind it.
@@ -37,7 +37,7 @@ pub(crate) enum Room {
 impl Server {
     /// Opens a directory.
     pub(crate) fn open_directory(&self, ino: Ino) -> Answer<u64> {
-        self.nodes.open(ino, |object| Open {
+        self.inodes.open(ino, |object| Open {
             object,
             noatime: false,
             capable: Mutex::new(false),
@@ -52,7 +52,7 @@ impl Server {
         from: u64,
         mut add: impl FnMut(Listed<'_>) -> Room,
     ) -> Answer<()> {
-        let open = self.nodes.opened(handle)?;
+        let open = self.inodes.opened(handle)?;
         for (at, ino, name) in self.dots(&open, from) {
             if add(Listed { ino, kind: FileType::Directory, name, next: at + 1 }) == Room::Full {
                 return Ok(());
@@ -71,7 +71,7 @@ impl Server {
         from: u64,
         mut add: impl FnMut(ListedPlus<'_>) -> Room,
     ) -> Answer<()> {
-        let open = self.nodes.opened(handle)?;
+        let open = self.inodes.opened(handle)?;
         for (at, ino, name) in self.dots(&open, from) {
             // The kernel takes no notice of their attributes.
             let inode = open.object.inode();
@@ -87,7 +87,7 @@ impl Server {
             let attr = self.attributes_of(fs, &object)?;
             let room = add(ListedPlus { attr, name: &entry.name, next });
             if room == Room::Left {
-                self.nodes.enter(&object);
+                self.inodes.enter(&object);
                 entered.push(object.ino());
             }
             Ok(room)

@@ -18,7 +18,7 @@ use fuser::FileAttr;
 
 use crate::attr;
 use crate::errno::Answer;
-use crate::nodes::Known;
+use crate::inodes::Known;
 use crate::server::Server;
 
 /// Who asks: new files belong to them.
@@ -49,19 +49,19 @@ impl Caller {
 
 impl Server {
     fn object(&self, ino: Ino) -> Answer<Object> {
-        self.nodes.object(ino)
+        self.inodes.object(ino)
     }
 
     /// A directory has changed, whatever it was asked for.
     fn changed(&self, directory: Ino) {
-        if self.nodes.changed(directory) {
+        if self.inodes.changed(directory) {
             self.tell_changed(directory);
         }
     }
 
     /// The kernel forgets what it was told so often.
     pub(crate) fn forget(&self, ino: Ino, lookups: u64) {
-        if let Some(object) = self.nodes.forget(ino, lookups)
+        if let Some(object) = self.inodes.forget(ino, lookups)
             && object.is_orphan()
         {
             self.gives_back(object.inode().size);
@@ -70,7 +70,7 @@ impl Server {
 
     /// The attributes of a node.
     pub(crate) fn attributes(&self, ino: Ino) -> Answer<FileAttr> {
-        match self.nodes.known(ino)? {
+        match self.inodes.known(ino)? {
             Known::Gone(inode) => Ok(attr::attributes(&inode, 0, &self.options)),
             Known::Object(object) => self.read(|fs| self.attributes_of(fs, &object)),
         }
@@ -78,9 +78,9 @@ impl Server {
 
     /// The attributes of an object.
     fn attributes_of(&self, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
-        // Before they are looked at: whoever changes them then knows of it.
+        // Before they are looked at, so that a change after it is noticed.
         if object.is_directory() {
-            self.nodes.tells(object.ino());
+            self.inodes.tells(object.ino());
         }
         let inode = object.inode();
         let stored = match object.kind() {
@@ -98,7 +98,7 @@ impl Server {
     /// What the kernel is told of an object that it has found.
     fn enter(&self, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
         let attr = self.attributes_of(fs, object)?;
-        self.nodes.enter(object);
+        self.inodes.enter(object);
         Ok(attr)
     }
 }

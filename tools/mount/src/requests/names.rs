@@ -122,7 +122,7 @@ impl Server {
         done
     }
 
-    /// Does what may take its last name from an object, which nobody but `self` has a handle of then.
+    /// Does what may take its last name from an object, of which only `self` has a handle then.
     fn without(
         &self,
         fs: &mut Fs,
@@ -136,7 +136,7 @@ impl Server {
             fs.check_empty(&object)?;
         }
         let last = object.is_directory() || object.inode().links <= 1;
-        let (gone, size) = (last && self.nodes.let_go(&object), object.inode().size);
+        let (gone, size) = (last && self.inodes.let_go(&object), object.inode().size);
         drop(object);
         let done = act(fs);
         if gone && done.is_ok() {
@@ -144,7 +144,7 @@ impl Server {
         }
         if done.is_err() && gone {
             match fs.lookup(directory, name) {
-                Ok(object) => self.nodes.keep(&object),
+                Ok(object) => self.inodes.keep(&object),
                 Err(Error::Refused(Refusal::NotFound)) => {}
                 Err(_) => return done,
             }

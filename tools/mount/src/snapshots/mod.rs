@@ -82,7 +82,7 @@ struct Tree {
 impl Tree {
     /// Takes the server, if the kernel has no reference below the root and nothing is open.
     fn close(&mut self) -> Option<Arc<Server>> {
-        self.server.take_if(|server| server.nodes.counts() == (1, 0))
+        self.server.take_if(|server| server.inodes.counts() == (1, 0))
     }
 
     /// Whether the kernel has no reference to it.
@@ -225,7 +225,7 @@ impl Snapshots {
         let cache = CacheBudget::of(CACHE_MIN as usize);
         let volume = live.read(|fs| fs.volume().open_hold(hold, cache))?;
         let server = Server::of_snapshot(live, &hold.name, Fs::open(volume, Box::new(clock_now)));
-        server.nodes.enter(&server.read(Fs::root)?);
+        server.inodes.enter(&server.read(Fs::root)?);
         let server = Arc::new(server);
         let mut known = self.known.lock();
         let uses = known.uses;
@@ -253,7 +253,7 @@ impl Snapshots {
             if Arc::strong_count(server) > 1 {
                 continue;
             }
-            let (_, opens) = server.nodes.counts();
+            let (_, opens) = server.inodes.counts();
             match tree.close() {
                 Some(server) => closed.push(server),
                 None if opens == 0 => {
@@ -309,13 +309,13 @@ impl Snapshots {
         live.tell_gone(above::snapshots_directory(), OsStr::new(name));
     }
 
-    /// References of the kernel: to how many nodes of snapshots, and how many of these are open how often.
+    /// References of the kernel: to how many inodes of snapshots, and how many of these are open how often.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let known = self.known.lock();
-        known.trees.values().fold((0, 0), |(nodes, opens), tree| {
-            let of_server = tree.server.as_ref().map_or((1, 0), |server| server.nodes.counts());
+        known.trees.values().fold((0, 0), |(inodes, opens), tree| {
+            let of_server = tree.server.as_ref().map_or((1, 0), |server| server.inodes.counts());
             let root = usize::from(tree.lookups > 0);
-            (nodes + of_server.0 - 1 + root, opens + of_server.1)
+            (inodes + of_server.0 - 1 + root, opens + of_server.1)
         })
     }
 }
@@ -355,7 +355,7 @@ impl Known {
     /// Whether something of a snapshot is open.
     fn is_open(&self, epoch: Epoch) -> bool {
         let server = self.tree(epoch).and_then(|tree| tree.server.as_ref());
-        server.is_some_and(|server| server.nodes.counts().1 > 0)
+        server.is_some_and(|server| server.inodes.counts().1 > 0)
     }
 
     fn is_forgotten(&self, epoch: Epoch) -> bool {

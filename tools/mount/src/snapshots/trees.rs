@@ -74,13 +74,13 @@ impl Server {
         }
     }
 
-    /// The numbers of two nodes that are to change together: `numbers`, unless one is in another tree than the other.
+    /// The numbers of two inodes that are to change together: `numbers`, unless one is in another tree than the other.
     pub(crate) fn live_pair(
         &self,
-        nodes: (INodeNo, INodeNo),
+        inodes: (INodeNo, INodeNo),
         numbers: (Answer<Ino>, Answer<Ino>),
     ) -> Answer<(Ino, Ino)> {
-        let tags = [nodes.0, nodes.1].map(|node| Tag::of(node).0);
+        let tags = [inodes.0, inodes.1].map(|node| Tag::of(node).0);
         let crosses = tags[0] != tags[1] && !tags.contains(&Tag::ABOVE);
         match self.snapshots.is_some() && crosses {
             true => Err(Errno::EXDEV),

@@ -1,4 +1,4 @@
-//! Looking something up: the same for whoever makes a proof and whoever verifies it, so that both read the same.
+//! The lookup, which making and verifying a proof share, so that both read the same.
 
 use std::sync::Arc;
 

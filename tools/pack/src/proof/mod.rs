@@ -2,7 +2,7 @@
 //!
 //! The root hash of an image is the hash of the root page of its allocation table ('betr info' prints it): it stands for
 //! all names, attributes and contents of the last checkpoint. A proof is a file of what a lookup reads (`file`), made by
-//! noting that; whoever verifies it does the lookup again (`look`), by the engine's own code, on these bytes alone.
+//! noting that; a verifier repeats the lookup (`look`), by the engine's own code, on these bytes alone.
 
 mod file;
 mod hash;

@@ -18,7 +18,7 @@ use crate::proof::{EXIT_CODES, checkpoint, parse_hash};
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXIT_CODES.to_string())]
 pub struct Args {
-    /// The root hash, from somebody who is trusted
+    /// The root hash, from a trusted source
     #[arg(long, value_name = "HASH", value_parser = parse_hash)]
     root: Hash,
     #[command(flatten)]

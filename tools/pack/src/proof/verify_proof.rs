@@ -26,7 +26,7 @@ use crate::proof::{EXIT_CODES, look, parse_hash};
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXIT_CODES.to_string())]
 pub struct Args {
-    /// The root hash, as 'betr info' prints it, from somebody who is trusted
+    /// The root hash, as 'betr info' prints it, from a trusted source
     #[arg(long, value_name = "HASH", value_parser = parse_hash)]
     root: Hash,
     /// Accept a proof of this path only

@@ -13,7 +13,7 @@ use crate::sheet::{Role, Sheet};
 use crate::spot::Spot;
 use crate::work::Work;
 
-/// So many rows are searched for the spot that one stands on.
+/// The most rows that are searched for the selected spot.
 const ROWS_SEARCHED: usize = 100_000;
 
 impl Model {
@@ -22,7 +22,7 @@ impl Model {
         // What a later pane asks depends on what is selected in an earlier one.
         for at in 0.. {
             let wanted = self.wanted();
-            // What nobody sees is not asked for, but for what something depends on that is seen.
+            // Only panes that are visible are queried, and what they depend on.
             let last_seen = crate::view::last_pane(self, wanted.len());
             if at == wanted.len() {
                 for pane in self.panes.drain(at..) {
@@ -90,7 +90,7 @@ impl Model {
         let Some(at) = self.panes.iter().position(is_of) else { return };
         let pane = &mut self.panes[at];
         let Some(running) = pane.running.take() else { return };
-        // Somebody has asked something else meanwhile, or has given up.
+        // The pane has another query meanwhile, or none.
         if running.query != pane.query || pane.is_fresh || running.work.is_cancelled() {
             return;
         }
@@ -100,7 +100,7 @@ impl Model {
         self.show(at, answer);
     }
 
-    /// Keeps an answer for whoever comes back.
+    /// Keeps an answer for a return to it.
     pub(super) fn remember(&mut self, at: usize, content: &Content) {
         let query = self.panes[at].query.clone();
         if let (Query::Check { .. }, Content::Sheet(sheet)) = (&query, content) {

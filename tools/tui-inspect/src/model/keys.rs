@@ -97,7 +97,7 @@ impl Model {
                 let is_some = |spot: &Spot| {
                     !matches!(spot, Spot::Finding(..) | Spot::Image | Spot::At(Address::Record(_)))
                 };
-                self.go_to_first(Screen::Refs, is_some, "nobody can point to this");
+                self.go_to_first(Screen::Refs, is_some, "there are no references to this");
             }
             Action::Story => self.go_to_first(Screen::Key, Spot::is_key, "nothing here has a key"),
             Action::CopyAddress => {

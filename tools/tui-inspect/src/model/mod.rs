@@ -93,7 +93,7 @@ pub(crate) enum Msg {
     Filtered(u64, String, Result<Arc<Sheet>, String>),
     /// Another moment, or overlay, or the same image again.
     Opened(u64, Result<Arc<Image>, String>),
-    /// This image has been changed by somebody.
+    /// This image was changed by another process.
     Moved(Arc<Image>),
     /// A text was pasted.
     Paste(String),
@@ -202,7 +202,7 @@ pub(crate) struct Model {
     pub byte: u64,
     pub first_byte: u64,
     pub tour: Option<Tour>,
-    /// Whether somebody has changed the image since it was opened.
+    /// Whether another process has changed the image since it was opened.
     pub has_moved: bool,
     /// Errors and notes that a check has found.
     pub findings: Option<(usize, usize)>,
@@ -232,9 +232,9 @@ pub(crate) struct Model {
     generation: u64,
 }
 
-/// So many places are remembered.
+/// The most places that are remembered.
 const VISITS_MAX: usize = 256;
-/// So many answers are kept.
+/// The most answers that are kept.
 const CACHE_MAX: usize = 24;
 
 impl Model {

@@ -78,7 +78,7 @@ impl Pane {
         }
     }
 
-    /// Moves the cursor; what is shown follows, in a window of so many rows.
+    /// Moves the cursor; what is shown follows, in a window of `rows`.
     pub(crate) fn go(&mut self, to: usize, height: usize) {
         self.cursor = to.min(self.len().saturating_sub(1));
         self.follow(height);
@@ -99,7 +99,7 @@ impl Pane {
         }
     }
 
-    /// Gives up what runs, until somebody asks again.
+    /// Cancels what runs, until it is requested again.
     pub(crate) fn give_up(&mut self) {
         if self.running.is_some() && !self.is_fresh {
             self.cancel();

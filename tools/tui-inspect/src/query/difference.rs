@@ -22,9 +22,9 @@ use crate::spot::Spot;
 use crate::words;
 use crate::work::Work;
 
-/// So many changed paths are listed.
+/// The most changed paths that are listed.
 const CHANGES_MAX: usize = 100_000;
-/// So many key ranges are listed.
+/// The most key ranges that are listed.
 const KEYS_MAX: usize = 10_000;
 
 /// Compares the state of `from` with the one that is shown.

@@ -16,7 +16,7 @@ use crate::spot::Spot;
 use crate::words::wrap;
 use crate::work::Work;
 
-/// Bytes that are read at once: whoever looks further asks again.
+/// Bytes that are read at once: further bytes take another query.
 const WINDOW: u64 = 12 << 10;
 /// Texts are broken so that they can be read beside the bytes.
 const WIDTH: usize = 48;

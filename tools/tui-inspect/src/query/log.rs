@@ -20,7 +20,7 @@ use crate::spot::Spot;
 use crate::words::{number, some};
 use crate::work::Work;
 
-/// So many records are listed.
+/// The most records that are listed.
 const RECORDS_MAX: usize = 1 << 22;
 /// Bytes of paths that are kept of a record.
 const PATHS_MAX: usize = 240;
@@ -336,7 +336,7 @@ fn keys(touched: &Touched) -> String {
 pub(crate) fn moments(image: &Image) -> Vec<betr_core::volume::Moment> {
     use betr_core::log::LogReader;
     use betr_core::volume::{Moment, Ring, RingSlot};
-    /// So many groups are stepped through.
+    /// The most groups that are stepped through.
     const GROUPS_MAX: usize = 4096;
     let disk = Disk::new(image.base().clone());
     let ring = image.identity.as_ref().and_then(|identity| Ring::read(&disk, identity).ok());

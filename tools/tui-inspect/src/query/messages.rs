@@ -155,7 +155,7 @@ impl Messages {
         }
     }
 
-    /// Goes on, unless somebody has given it up.
+    /// Goes on, unless it was cancelled.
     fn go_on(&self, slice: u32, work: &Work) -> Result<(), String> {
         work.step(slice.into(), self.slices.len() as u64);
         if work.is_cancelled() { Err("given up".into()) } else { Ok(()) }

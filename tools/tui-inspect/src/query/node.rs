@@ -92,7 +92,7 @@ fn pending(head: &InternalHead) -> Vec<Live> {
     found
 }
 
-/// The head of a node that a way passes, and which of its children comes next; or why nobody can say.
+/// The head of a node that a way passes, and which of its children comes next; or why that is unknown.
 type Passed = Result<(InternalHead, usize), String>;
 
 /// The nodes from the root of its tree down to a node, without that, as far as they verify: with the place among its

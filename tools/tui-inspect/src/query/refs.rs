@@ -213,7 +213,7 @@ fn of_zone(image: &Image, id: ZoneId, work: &Arc<Work>) -> Result<Sheet, String>
                 let how = format!("refers to it at {}", betr_core::text::printable(&zone.path));
                 rows.push(row(above, how).to([Spot::At(Address::Zone(above))]));
             }
-            None => rows.push(row("nobody", "it is a root")),
+            None => rows.push(row("nothing", "it is a root")),
         }
         for below in zones.iter().filter(|below| below.above == Some(id)).take(1000) {
             rows.push(row(below.id, "is pointed to by it").to([Spot::At(Address::Zone(below.id))]));

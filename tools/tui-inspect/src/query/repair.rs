@@ -22,9 +22,9 @@ use crate::spot::Spot;
 use crate::words;
 use crate::work::Work;
 
-/// So many changed blocks are listed.
+/// The most changed blocks that are listed.
 const BLOCKS_MAX: u64 = 10_000;
-/// So many losses are listed.
+/// The most losses that are listed.
 const LOSSES_MAX: usize = 10_000;
 
 /// A repair that is planned, in a file without a name.

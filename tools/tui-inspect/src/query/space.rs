@@ -90,7 +90,7 @@ pub(super) fn space(image: &Image, heads: bool, work: &Arc<Work>) -> Result<Spac
 }
 
 impl Space {
-    /// How so many cells are painted from a block on, each of so many blocks: each as what most of it is for; what is wrong
+    /// How cells are painted from a block on, each for a number of blocks: each as what most of it is for; what is wrong
     /// wins. What was painted last is kept: a cursor that moves changes nothing.
     pub(crate) fn paint(
         &self,

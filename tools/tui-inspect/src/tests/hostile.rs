@@ -1,4 +1,4 @@
-//! Images that somebody has made to do harm, devices that fail, and what may not be read before the first frame.
+//! Images that were made to do harm, devices that fail, and what may not be read before the first frame.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -23,17 +23,17 @@ pub(crate) use hex::byte_at;
 pub(crate) use map::{block_at, cells as map_cells};
 pub(crate) use sheet::row_at;
 
-/// A terminal must have so many columns and lines.
+/// The fewest columns and lines of a terminal.
 const LEAST: (u16, u16) = (60, 15);
-/// From so many columns on the names of all screens have room.
+/// From this many columns on the names of all screens have room.
 const FULL: u16 = 80;
-/// From so many columns on there are two panes, and three.
+/// From this many columns on there are two panes, and three.
 const TWO: u16 = 100;
 const THREE: u16 = 132;
 /// Lines above and below the panes.
 const ABOVE: u16 = 3;
 const BELOW: u16 = 2;
-/// From so many columns on the help has the names of actions.
+/// From this many columns on the help has the names of actions.
 const HELP_WITH_NAMES: u16 = 110;
 /// Lines of a tour's text.
 const TOUR: u16 = 7;
@@ -122,9 +122,9 @@ fn body(model: &Model) -> Rect {
 
 /// How the panes of a screen lie.
 enum Lie {
-    /// The first to the left, with so many percent of the columns; the others to its right.
+    /// The first to the left, with `percent` of the columns; the others to its right.
     Beside(u16),
-    /// The first above, with so many percent of the lines; the others below.
+    /// The first above, with `percent` of the lines; the others below.
     Above(u16),
 }
 
@@ -194,7 +194,7 @@ fn shown(model: &Model, all: usize) -> Vec<(usize, Rect)> {
     }
 }
 
-/// The last of so many panes that is seen.
+/// The last visible one of a number of panes.
 pub(crate) fn last_pane(model: &Model, all: usize) -> usize {
     shown(model, all).into_iter().map(|(pane, _)| pane).max().unwrap_or(model.focus)
 }
@@ -433,7 +433,7 @@ fn status(model: &Model, buffer: &mut Buffer, area: Rect) {
             y,
             area.width - 1,
             Role::Warn,
-            "somebody has changed the image: R reads it again",
+            "the image has changed: R reads it again",
         );
     } else if let Some(Some((text, _))) = model.panes.get(model.focus).map(|pane| &pane.filter) {
         let text =

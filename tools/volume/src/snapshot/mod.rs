@@ -214,7 +214,7 @@ fn ask(path: &Path, request: &Request) -> Result<Value, Failure> {
             }
             // What was given up takes no room in the image file when the command ends.
             for _ in 0..2 {
-                if volume.leaving_blocks() > 0 {
+                if volume.freed_soon_blocks() > 0 {
                     volume.checkpoint()?;
                 }
             }

@@ -36,7 +36,7 @@ fn it_goes_on_in_the_background() {
         mounts(betr(["mount"]).args([mount.image(), mount.point()]), &mount);
         fs::write(mount.at(&format!("round-{round}")), "made").unwrap();
         unmount(mount.point());
-        // Whoever opens the image next waits until the daemon is done with it.
+        // The next program that opens the image waits until the daemon is done with it.
         if round % 2 == 0 {
             mount.fsck();
         }

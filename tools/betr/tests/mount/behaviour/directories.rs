@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, Dir, RawDir, unlinkat};
 
 use crate::fixture::Mounted;
 
-/// Makes so many empty files.
+/// Makes a number of empty files.
 fn fill(dir: &Path, count: usize) {
     fs::create_dir_all(dir).unwrap();
     for number in 0..count {

@@ -75,7 +75,7 @@ fn appending_never_overwrites() {
         (if turn % 3 == 0 { &mut one } else { &mut two }).write_all(line.as_bytes()).unwrap();
         expected.extend(line.as_bytes());
     }
-    // What the place says does not count on Linux, and neither does a cut by somebody else.
+    // The offset does not count on Linux, and neither does a truncation by another process.
     one.write_all_at(b"positioned", 0).unwrap();
     expected.extend(b"positioned");
     assert_eq!(fs::read(&path).unwrap(), expected);

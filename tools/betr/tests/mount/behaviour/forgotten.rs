@@ -12,7 +12,7 @@ use crate::fixture::{Mounted, open};
 
 const FILES: usize = 600;
 
-/// Drops names and inodes that nobody uses; false, with a note, where that is not allowed.
+/// Drops unused names and inodes of the kernel; false, with a note, where that is not allowed.
 fn forget() -> bool {
     let done = fs::write("/proc/sys/vm/drop_caches", "2").is_ok();
     need("a kernel whose caches may be dropped", done)

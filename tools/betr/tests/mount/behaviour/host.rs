@@ -21,7 +21,7 @@ struct Host {
 }
 
 impl Host {
-    /// A host of so many bytes, with a sparse image of 256 MiB; none, with a note, where mounts cannot be had.
+    /// A host of a given size, with a sparse image of 256 MiB; none, with a note, where mounts are not possible.
     fn new(size: &str) -> Option<Host> {
         if !betr_only() {
             return None;

@@ -20,7 +20,7 @@ fn a_shared_mapping_is_the_file() {
     let mut mapping = Mapping::new(&path, 20_000, Share::Shared);
     let mut second = Mapping::new(&path, 20_000, Share::Shared);
     assert!(mapping.read(0, 20_000) == expected);
-    // Whoever reads sees it at once, and so do other mappings.
+    // Reads see it at once, and so do other mappings.
     mapping.write(5000, &[b'b'; 8000]);
     expected[5000..13_000].fill(b'b');
     assert!(fs::read(&path).unwrap() == expected);

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::refused;
 use crate::fixture::{Mounted, NOBODY, as_user, said};
 
-/// Another user who is nobody.
+/// Another unprivileged user.
 const OTHER: u32 = 12_345;
 
 fn chmod(path: &Path, mode: u32) {
@@ -193,7 +193,7 @@ fn who_changes_a_program_takes_its_powers_away() {
         }
         assert_eq!(mode(&at(name)), 0o777, "{name}");
     }
-    // The powers may come back while somebody has it open.
+    // Capabilities may come back while it is open.
     fs::write(at("open"), "program").unwrap();
     chmod(&at("open"), 0o777);
     let open = || fs::OpenOptions::new().write(true).open(at("open")).unwrap();

@@ -385,8 +385,8 @@ fn many_snapshots_are_read_side_by_side() {
     assert_eq!(names(&shown(&mount, "")).len(), MANY as usize);
     // Of those that are not in use only a few stay in memory: of each the root and the file.
     let begun = Instant::now();
-    while status(&point)["nodes"].as_u64().unwrap() > 2 * 8 + 4 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{}", status(&point)["nodes"]);
+    while status(&point)["inodes"].as_u64().unwrap() > 2 * 8 + 4 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", status(&point)["inodes"]);
         std::thread::sleep(Duration::from_millis(50));
     }
     (0..MANY).for_each(|at| assert_eq!(number(at), numbers[at as usize], "s{at}"));

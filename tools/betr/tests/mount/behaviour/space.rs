@@ -17,7 +17,7 @@ fn free(of: &StatVfs) -> u64 {
     of.f_bavail * of.f_frsize
 }
 
-/// Makes everything durable, until so many bytes are free: what is deleted may be in use by what was
+/// Makes everything durable, until a number of bytes is free: what is deleted may be in use by what was
 /// durable before, and may be given back a little later.
 #[track_caller]
 fn wait_for_space(point: &Path, bytes: u64) {

@@ -45,7 +45,7 @@ fn it_counts_what_it_is_asked() {
         assert!(grown >= least, "{name}: {grown}");
     }
     let number = |said: &Value, at: &str| said.pointer(at).unwrap().as_u64().unwrap();
-    assert!(number(&after, "/open") >= 1 && number(&after, "/nodes") >= 3);
+    assert!(number(&after, "/open") >= 1 && number(&after, "/inodes") >= 3);
     assert!(number(&after, "/device/flushes") > number(&before, "/device/flushes"));
     assert!(number(&after, "/cache/bytes") <= number(&after, "/cache/budget_bytes"));
     assert!(number(&after, "/log/used_bytes") <= number(&after, "/log/bytes"));

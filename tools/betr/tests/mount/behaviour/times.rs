@@ -149,7 +149,7 @@ fn an_access_is_noted_where_it_says_something_new() {
     set(&mount.at("dir"), (now - 7200, 0), (now - 3600, 0));
     let list = || assert_eq!(fs::read_dir(mount.at("dir")).unwrap().count(), 1);
     assert_eq!(changed(&mount.at("dir"), list), "a");
-    // Whoever asks for it leaves no trace.
+    // Asking for it leaves no trace.
     set(&path, (now - 7200, 0), (now - 3600, 0));
     let quiet = || {
         let mut bytes = [0; 7];

@@ -56,7 +56,7 @@ impl Content {
     }
 
     /// Whether a file may hold this after a crash, or why not. Of each byte that is looked at by itself:
-    /// in which order pages reach the disk is nobody's promise.
+    /// no order is promised in which pages reach the disk.
     pub(super) fn admits(&self, found: &[u8]) -> Result<(), String> {
         let (least, greatest) = self.lengths;
         if !(least..=greatest).contains(&found.len()) {

@@ -7,7 +7,7 @@ use crate::fixture::{Mounted, program, said};
 
 const UNITS: usize = 60;
 
-/// A program of so many units in a library, and what it prints.
+/// A program with a number of units in a library, and what it prints.
 fn write_project(dir: &Path) -> String {
     let write = |name: &str, text: String| fs::write(dir.join(name), text).unwrap();
     let mut expected = 0_u64;

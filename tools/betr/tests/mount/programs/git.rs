@@ -8,7 +8,7 @@ use crate::fixture::{Mounted, Random, program, run, said};
 
 const COMMITS: usize = 300;
 
-/// What belongs before every command, since nobody's settings count.
+/// Options before every command, so that no user's settings count.
 const SETTINGS: [&str; 8] = [
     "-c",
     "user.name=Test",

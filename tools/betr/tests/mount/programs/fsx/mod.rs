@@ -9,7 +9,7 @@ mod operations;
 use crate::fixture::{Mounted, amount, can_map, seed};
 use operations::Exerciser;
 
-/// Runs so many operations on files of at most so many bytes, and checks the image every now and then.
+/// Runs a number of operations on files of limited length, and checks the image every now and then.
 fn exercise(user: u64, max_len: usize, operations: u64) {
     let Some(mut mount) = can_map().then(|| Mounted::new("")).flatten() else { return };
     let mut exerciser = Exerciser::new(seed(), user, max_len);

@@ -64,7 +64,7 @@ impl Exerciser {
         Self { random: Random::new(seed, user), max_len, models: Default::default(), history }
     }
 
-    /// Does so many operations to the files in a directory.
+    /// Does a number of operations to the files in a directory.
     pub(super) fn run(&mut self, root: &Path, operations: u64) {
         let mut files = Files::open(root);
         for _ in 0..operations {

@@ -1,7 +1,7 @@
 //! What the kernel knows: inodes by number with how often it has looked them up, and what is open.
 //!
 //! A node keeps the handle of its object as long as the kernel may ask for it. What loses its last name while
-//! nobody has it open is let go at once: only its attributes stay, for those who still ask. Otherwise every
+//! it is not open is dropped at once: only its attributes stay, for requests that still come. Otherwise every
 //! deleted file would have to become an orphan first, and be deleted a second time.
 
 use std::collections::HashMap;
@@ -15,18 +15,18 @@ use parking_lot::Mutex;
 use crate::directory::OpenDirectory;
 use crate::errno::{Answer, Errno};
 
-/// All nodes, and all that is open.
+/// All inodes, and all that is open.
 #[derive(Default)]
-pub(crate) struct Nodes(Mutex<Tables>);
+pub(crate) struct Inodes(Mutex<Tables>);
 
 #[derive(Default)]
 struct Tables {
-    nodes: HashMap<Ino, Node>,
+    inodes: HashMap<Ino, Tracked>,
     open: HashMap<u64, Arc<Open>>,
     next_handle: u64,
 }
 
-struct Node {
+struct Tracked {
     state: State,
     /// How often the kernel has been told of it.
     lookups: u64,
@@ -38,7 +38,7 @@ struct Node {
 
 enum State {
     Live(Object),
-    /// It has no name, and nobody has it open.
+    /// It has no name, and is not open.
     Gone(Arc<Inode>),
     /// The volume has gone back since the kernel was told of it.
     Stale,
@@ -49,7 +49,7 @@ pub(crate) struct Open {
     pub object: Object,
     /// Whether reading changes no time of access.
     pub noatime: bool,
-    /// Whether there may be capabilities, which go when somebody writes.
+    /// Whether there may be capabilities, which a write removes.
     pub capable: Mutex<bool>,
     /// Where a directory has been read to.
     pub directory: Option<Mutex<OpenDirectory>>,
@@ -61,13 +61,13 @@ pub(crate) enum Known {
     Gone(Arc<Inode>),
 }
 
-impl Nodes {
+impl Inodes {
     /// The kernel is told of an object.
     pub(crate) fn enter(&self, object: &Object) {
         let mut tables = self.0.lock();
         let fresh =
-            || Node { state: State::Live(object.clone()), lookups: 0, opens: 0, told: true };
-        let node = tables.nodes.entry(object.ino()).or_insert_with(fresh);
+            || Tracked { state: State::Live(object.clone()), lookups: 0, opens: 0, told: true };
+        let node = tables.inodes.entry(object.ino()).or_insert_with(fresh);
         node.lookups += 1;
         if let State::Stale = node.state {
             (node.state, node.told) = (State::Live(object.clone()), true);
@@ -77,12 +77,12 @@ impl Nodes {
     /// The kernel forgets what it was told so often. Returns the object that it does not know any more.
     pub(crate) fn forget(&self, ino: Ino, lookups: u64) -> Option<Object> {
         let mut tables = self.0.lock();
-        let node = tables.nodes.get_mut(&ino)?;
+        let node = tables.inodes.get_mut(&ino)?;
         node.lookups = node.lookups.saturating_sub(lookups);
         if node.lookups > 0 {
             return None;
         }
-        match tables.nodes.remove(&ino)?.state {
+        match tables.inodes.remove(&ino)?.state {
             State::Live(object) => Some(object),
             State::Gone(_) | State::Stale => None,
         }
@@ -90,7 +90,7 @@ impl Nodes {
 
     /// What is known of a node.
     pub(crate) fn known(&self, ino: Ino) -> Answer<Known> {
-        match self.0.lock().nodes.get(&ino).map(|node| &node.state) {
+        match self.0.lock().inodes.get(&ino).map(|node| &node.state) {
             Some(State::Live(object)) => Ok(Known::Object(object.clone())),
             Some(State::Gone(inode)) => Ok(Known::Gone(inode.clone())),
             Some(State::Stale) | None => Err(Errno::ESTALE),
@@ -107,7 +107,7 @@ impl Nodes {
 
     /// The kernel is going to be told the attributes of a directory.
     pub(crate) fn tells(&self, ino: Ino) {
-        if let Some(node) = self.0.lock().nodes.get_mut(&ino) {
+        if let Some(node) = self.0.lock().inodes.get_mut(&ino) {
             node.told = true;
         }
     }
@@ -116,14 +116,14 @@ impl Nodes {
     /// on their way still, and it would take them for new.
     pub(crate) fn changed(&self, ino: Ino) -> bool {
         let mut tables = self.0.lock();
-        tables.nodes.get_mut(&ino).is_some_and(|node| std::mem::take(&mut node.told))
+        tables.inodes.get_mut(&ino).is_some_and(|node| std::mem::take(&mut node.told))
     }
 
-    /// An object is going to lose its last name, and nobody has it open: only its attributes stay. Whether that is
-    /// so; then [`Nodes::keep`] undoes it.
+    /// An object is going to lose its last name, and is not open: only its attributes stay. Whether that is
+    /// so; then [`Inodes::keep`] undoes it.
     pub(crate) fn let_go(&self, object: &Object) -> bool {
         let mut tables = self.0.lock();
-        let Some(node) = tables.nodes.get_mut(&object.ino()) else { return false };
+        let Some(node) = tables.inodes.get_mut(&object.ino()) else { return false };
         if node.opens > 0 {
             return false;
         }
@@ -136,7 +136,7 @@ impl Nodes {
 
     /// An object has kept its name after all.
     pub(crate) fn keep(&self, object: &Object) {
-        if let Some(node) = self.0.lock().nodes.get_mut(&object.ino()) {
+        if let Some(node) = self.0.lock().inodes.get_mut(&object.ino()) {
             node.state = State::Live(object.clone());
         }
     }
@@ -144,7 +144,7 @@ impl Nodes {
     /// Opens a node.
     pub(crate) fn open(&self, ino: Ino, open: impl FnOnce(Object) -> Open) -> Answer<u64> {
         let mut tables = self.0.lock();
-        let node = tables.nodes.get_mut(&ino).ok_or(Errno::ESTALE)?;
+        let node = tables.inodes.get_mut(&ino).ok_or(Errno::ESTALE)?;
         let object = match &node.state {
             State::Live(object) => object,
             State::Gone(inode) => return Err(gone(inode)),
@@ -167,7 +167,7 @@ impl Nodes {
     pub(crate) fn close(&self, handle: u64) {
         let mut tables = self.0.lock();
         let Some(open) = tables.open.remove(&handle) else { return };
-        if let Some(node) = tables.nodes.get_mut(&open.object.ino()) {
+        if let Some(node) = tables.inodes.get_mut(&open.object.ino()) {
             node.opens = node.opens.saturating_sub(1);
         }
         // What goes with it goes without the lock.
@@ -185,26 +185,26 @@ impl Nodes {
     /// The volume has gone back: all that the kernel knows is stale. Returned are the numbers.
     pub(crate) fn make_stale(&self) -> Vec<Ino> {
         let mut tables = self.0.lock();
-        let nodes = tables.nodes.values_mut();
+        let inodes = tables.inodes.values_mut();
         let gone: Vec<State> =
-            nodes.map(|node| std::mem::replace(&mut node.state, State::Stale)).collect();
-        let known = tables.nodes.keys().copied().collect();
+            inodes.map(|node| std::mem::replace(&mut node.state, State::Stale)).collect();
+        let known = tables.inodes.keys().copied().collect();
         // What goes with them goes without the lock.
         drop(tables);
         drop(gone);
         known
     }
 
-    /// Nobody asks any more.
+    /// No request is possible any more.
     pub(crate) fn clear(&self) {
         let tables = std::mem::take(&mut *self.0.lock());
         drop(tables);
     }
 
-    /// How many nodes there are, and how many of them are open how often.
+    /// How many inodes there are, and how many of them are open how often.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let tables = self.0.lock();
-        (tables.nodes.len(), tables.open.len())
+        (tables.inodes.len(), tables.open.len())
     }
 }
 

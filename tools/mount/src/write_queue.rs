@@ -1,7 +1,7 @@
-//! Where changes wait for one another, without taking all threads for it.
+//! The queue of changes: they wait for one another without taking all threads for it.
 //!
-//! Changes come one after another, and some wait for the device. Who has none of the lane's places leaves its change to
-//! those who have: the other threads are free for who reads.
+//! Changes come one after another, and some wait for the device. At most `places` threads work on changes; any other
+//! thread leaves its change in the queue to these, and is free for reads.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A lane with so many places.
-pub(crate) struct Lane {
+/// A queue that a number of threads may work on.
+pub(crate) struct WriteQueue {
     places: usize,
     inner: Mutex<Inner>,
 }
@@ -21,12 +21,12 @@ struct Inner {
     waiting: VecDeque<Job>,
 }
 
-impl Lane {
-    pub(crate) fn new(places: usize) -> Lane {
-        Lane { places, inner: Mutex::default() }
+impl WriteQueue {
+    pub(crate) fn new(places: usize) -> WriteQueue {
+        WriteQueue { places, inner: Mutex::default() }
     }
 
-    /// Does a job, or leaves it to a thread that has a place.
+    /// Runs a job, or leaves it to a thread that has a place.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut inner = self.inner.lock();
         if inner.taken == self.places {
@@ -40,7 +40,7 @@ impl Lane {
         }
     }
 
-    /// A job that waits; without one a place is free.
+    /// The next waiting job; without one a place is free.
     fn next(&self) -> Option<Job> {
         let mut inner = self.inner.lock();
         let job = inner.waiting.pop_front();
@@ -57,8 +57,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_no_place_goes_on_and_the_job_is_done() {
-        let lane = Arc::new(Lane::new(2));
+    fn a_thread_without_a_place_goes_on_and_the_job_is_done() {
+        let queue = Arc::new(WriteQueue::new(2));
         let (go, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         let done = Arc::new(AtomicUsize::new(0));
@@ -71,18 +71,18 @@ mod tests {
         };
         let at_work: Vec<_> = (0..2)
             .map(|_| {
-                let (lane, job) = (lane.clone(), job());
-                std::thread::spawn(move || lane.run(job))
+                let (queue, job) = (queue.clone(), job());
+                std::thread::spawn(move || queue.run(job))
             })
             .collect();
-        while lane.inner.lock().taken < 2 {
+        while queue.inner.lock().taken < 2 {
             std::thread::yield_now();
         }
         // These return at once: nothing has been let go yet.
-        (0..10).for_each(|_| lane.run(job()));
-        assert_eq!((done.load(Ordering::Relaxed), lane.inner.lock().waiting.len()), (0, 10));
+        (0..10).for_each(|_| queue.run(job()));
+        assert_eq!((done.load(Ordering::Relaxed), queue.inner.lock().waiting.len()), (0, 10));
         (0..12).for_each(|_| go.send(()).unwrap());
         at_work.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!((done.load(Ordering::Relaxed), lane.inner.lock().taken), (12, 0));
+        assert_eq!((done.load(Ordering::Relaxed), queue.inner.lock().taken), (12, 0));
     }
 }

@@ -9,34 +9,34 @@ use crate::store::{Dirty, Store};
 impl Store {
     /// Sets whether a rewritten node takes no more blocks than it needs. Internal nodes then keep no run that is partly
     /// dead, and leaves that only shrank do not get longer.
-    pub fn be_thrifty(&mut self, thrifty: bool) {
+    pub fn set_compact_writes(&mut self, thrifty: bool) {
         self.thrifty = thrifty;
     }
 
     /// Whether nodes are written so.
-    pub fn is_thrifty(&self) -> bool {
+    pub fn writes_compactly(&self) -> bool {
         self.thrifty
     }
 
-    /// Rewrites strays, the longest first, into free contiguous extents, as far as there is space. Returns whether
-    /// fewer strays are left.
+    /// Rewrites scattered_nodes, the longest first, into free contiguous extents, as far as there is space. Returns whether
+    /// fewer scattered_nodes are left.
     ///
     /// If nothing is dirty or held and no stray has grown, all of them fit: their old contiguous extents are free. If
     /// the longest stray takes another stray's old extent, that one fits into the longest's.
-    pub fn recall_strays(&mut self) -> Result<bool> {
-        let mut strays = Vec::new();
-        for id in std::mem::take(&mut self.strays) {
+    pub fn rewrite_contiguous(&mut self) -> Result<bool> {
+        let mut scattered_nodes = Vec::new();
+        for id in std::mem::take(&mut self.scattered_nodes) {
             // It may have been dropped, or be contiguous again.
             if let Some(entry) = self.table.get(id)?.filter(|entry| entry.extent.is_scattered()) {
-                strays.push((entry.extent.blocks, id));
+                scattered_nodes.push((entry.extent.blocks, id));
             }
         }
-        strays.sort_unstable();
-        let before = strays.len();
-        while let Some((blocks, id)) = strays.pop() {
+        scattered_nodes.sort_unstable();
+        let before = scattered_nodes.len();
+        while let Some((blocks, id)) = scattered_nodes.pop() {
             let need = Need::of_image(blocks as usize * BLOCK_SIZE);
             if !self.space.has(self.checkpoint_need_with(Dirty { nodes: 1, internals: 1, need })) {
-                self.strays.insert(id);
+                self.scattered_nodes.insert(id);
                 break;
             }
             let opened = self.edit(id, |node, disk| match node {
@@ -50,15 +50,15 @@ impl Store {
             }
             self.write_all()?;
             if self.table.get(id)?.is_some_and(|entry| entry.extent.is_scattered()) {
-                self.strays.insert(id);
+                self.scattered_nodes.insert(id);
             }
         }
-        self.strays.extend(strays.into_iter().map(|(_, id)| id));
-        Ok(self.strays.len() < before)
+        self.scattered_nodes.extend(scattered_nodes.into_iter().map(|(_, id)| id));
+        Ok(self.scattered_nodes.len() < before)
     }
 
     /// Whether any stray is left.
     pub fn has_strays(&self) -> bool {
-        !self.strays.is_empty()
+        !self.scattered_nodes.is_empty()
     }
 }

@@ -22,8 +22,8 @@ const FUSE: &str = "/dev/fuse";
 const THREADS: usize = 16;
 pub(crate) const CHANGERS: usize = THREADS / 2;
 
-/// A mount that goes when this is dropped, unless somebody else has taken it away.
-pub(crate) struct Placed(Unmounter);
+/// A mount that is unmounted when this is dropped, unless it is gone already.
+pub(crate) struct Mounted(Unmounter);
 
 /// Takes a mount away.
 #[derive(Clone)]
@@ -35,9 +35,9 @@ enum Way {
     Helper(SessionUnmounter),
 }
 
-impl Placed {
-    fn new(way: Way) -> Placed {
-        Placed(Unmounter(Arc::new(Mutex::new(Some(way)))))
+impl Mounted {
+    fn new(way: Way) -> Mounted {
+        Mounted(Unmounter(Arc::new(Mutex::new(Some(way)))))
     }
 
     pub(crate) fn unmounter(&self) -> Unmounter {
@@ -51,7 +51,7 @@ impl Unmounter {
         *self.0.lock() = None;
     }
 
-    /// Unmounts it. Whoever has files open keeps them until the server ends.
+    /// Unmounts it. Open files remain usable until the server ends.
     pub(crate) fn unmount(&self) -> io::Result<()> {
         let way = self.0.lock().take();
         match way {
@@ -64,7 +64,7 @@ impl Unmounter {
     }
 }
 
-impl Drop for Placed {
+impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = self.0.unmount();
     }
@@ -75,11 +75,11 @@ fn number_at(directory: &Path) -> Option<u64> {
 }
 
 /// Mounts what the adapter answers for.
-pub(crate) fn place(
+pub(crate) fn mount_at(
     adapter: Adapter,
     options: &Options,
     directory: &Path,
-) -> io::Result<(Session<Adapter>, Placed)> {
+) -> io::Result<(Session<Adapter>, Mounted)> {
     let mut config = Config::default();
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(THREADS);
@@ -87,7 +87,7 @@ pub(crate) fn place(
     if rustix::process::geteuid().is_root() {
         let device = by_root(options, directory)?;
         let number = number_at(directory);
-        let placed = Placed::new(Way::Unmount { directory: directory.to_owned(), number });
+        let placed = Mounted::new(Way::Unmount { directory: directory.to_owned(), number });
         let session = Session::from_fd(adapter, device, config.acl, config)?;
         return Ok((session, placed));
     }
@@ -107,7 +107,7 @@ pub(crate) fn place(
     // The helper says only that it has failed.
     OpenOptions::new().read(true).write(true).open(FUSE).map_err(no_fuse)?;
     let mut session = Session::new(adapter, directory, &config)?;
-    let placed = Placed::new(Way::Helper(session.unmount_callable()));
+    let placed = Mounted::new(Way::Helper(session.unmount_callable()));
     Ok((session, placed))
 }
 

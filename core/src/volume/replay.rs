@@ -1,0 +1,224 @@
+//! Pass 2 of recovery: injecting the records of valid groups into the trees.
+
+use std::sync::Arc;
+
+use super::checkpoint::Continued;
+use super::moment::{Blurred, Rest, Stopped, Until};
+use super::reserve::Claim;
+use super::trees::Trees;
+use super::{Access, Volume};
+use bytes::Bytes;
+
+use crate::device::Device;
+use crate::disk::Disk;
+use crate::error::{Error, Place, Result};
+use crate::format::{Action, Group, Key, MsnRange, RecordMessage, block_after};
+use crate::ids::*;
+use crate::log::{LogReader, Scanned, Survey, Values};
+use crate::mutation::{Mutation, is_broken};
+use crate::tree::{self, Ordered};
+use crate::tuning::VALUES_AT_ONCE;
+
+impl Volume {
+    /// Pass 2: injects the records of the groups that pass 1 found valid. Returns the number of checkpoints made on the
+    /// way, and where the replay ended if it ended before the log.
+    pub(super) fn replay(
+        &mut self,
+        survey: &Survey,
+        eager: bool,
+        until: Until,
+        device: &Arc<dyn Device>,
+    ) -> Result<(u64, Option<Stopped>)> {
+        let superblock = self.superblock.clone();
+        let disk = self.trees.wait().store.disk.clone();
+        let mut reader = LogReader::new(&disk, &superblock);
+        let mut checkpoints = 0;
+        for _ in 0..survey.groups {
+            let before = reader.next_group();
+            let Scanned { bytes, group, .. } = match reader.next()? {
+                Ok(scanned) => scanned,
+                Err(fault) => return Err(Error::corrupt(Place::Image, fault)),
+            };
+            if before.1 != superblock.first_group
+                && (eager || !self.has_replay_room(bytes.len(), &group))
+            {
+                let (unit, group) = before;
+                self.write_checkpoint(Continued::Replay { unit, group })?;
+                checkpoints += 1;
+            }
+            let included = group.records.iter().take_while(|record| until.includes(record)).count();
+            let rest = match group.records.get(included) {
+                None => None,
+                Some(_) => Rest::of(&group, included, device, superblock.slot)?,
+            };
+            let blurred = self.replay_group(&disk, &group, included, survey, rest.as_ref())?;
+            if let Some(next) = group.records.get(included) {
+                let (before, group_end) = (next.lsn, group.next_lsn);
+                let stopped = Stopped { group: group.number, before, group_end, blurred };
+                return Ok((checkpoints, Some(stopped)));
+            }
+        }
+        Ok((checkpoints, None))
+    }
+
+    /// Whether the space for a group is free. If not, a checkpoint before it helps: afterwards the extents that earlier
+    /// groups bound are not needed.
+    fn has_replay_room(&self, bytes: usize, group: &Group) -> bool {
+        let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
+        let late: u64 = extents.map(|extent| extent.bytes()).sum();
+        let gain = self.trees.wait().store.space.pinned_blocks() > 0
+            || self.trees.wait().store.dirty_bytes() > 0;
+        !gain || self.has_room(self.need_of(bytes as u64 + late, u64::MAX), Claim::Frees)
+    }
+
+    /// Injects the first records of a group. Returns those of their late-bound values that the rest of the group
+    /// touches.
+    fn replay_group(
+        &mut self,
+        disk: &Disk,
+        group: &Group,
+        included: usize,
+        survey: &Survey,
+        rest: Option<&Rest>,
+    ) -> Result<Vec<Blurred>> {
+        let values = Values::new(disk, self.identity.volume, &group.bindings);
+        let mut late = Late { values, rest, blurred: Vec::new() };
+        let forgotten = usize::from(is_broken(Mutation::RecordForgotten));
+        for record in &group.records[..included - forgotten.min(included)] {
+            self.note_time(record.wall);
+            let mut waiting = Waiting { first: record.lsn, messages: Vec::new() };
+            for (first, message) in record.numbered() {
+                self.forget_lost(message);
+                let RecordMessage::Unbound(key, count) = message else {
+                    self.inject(&mut waiting, first, message.clone())?;
+                    continue;
+                };
+                let entry = (record.lsn, first, key, *count);
+                self.replay_unbound(&mut waiting, &mut late, survey, entry)?;
+            }
+            self.flush_waiting(&mut waiting)?;
+            self.next_msn = Msn(record.next_lsn().0);
+            self.next_zone = self.next_zone.max(record.next_zone);
+            self.next_ino = self.next_ino.max(record.next_ino);
+        }
+        Ok(late.blurred)
+    }
+
+    /// Injects the inserts of an unbound message, a few at a time; lost values are recorded instead.
+    fn replay_unbound(
+        &mut self,
+        waiting: &mut Waiting,
+        late: &mut Late<'_>,
+        survey: &Survey,
+        (lsn, first, key, count): (Lsn, Msn, &Key, u32),
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < count {
+            let first = Msn(first.0 + u64::from(done));
+            let key = block_after(key, done).expect("the decoder has looked at the last");
+            let mut few = VALUES_AT_ONCE.min(count - done);
+            if let Some(lost) = survey.lost_at(first) {
+                few = (lost.messages.end().0 - first.0).min((count - done).into()) as u32;
+                let last = block_after(&key, few - 1).expect("the decoder has looked at the last");
+                self.trees.wait_mut().store.lost.insert(key, last.successor(), lost.damage.clone());
+                done += few;
+                continue;
+            }
+            if let Some(lost) = survey.lost_after(first) {
+                few = few.min((lost.messages.first.0 - first.0).min(u32::MAX.into()) as u32);
+            }
+            let fetched = late.values.fetch(&key, MsnRange { first, count: few })?;
+            for (at, value) in fetched.into_iter().enumerate() {
+                let key = block_after(&key, at as u32).expect("the decoder has looked at the last");
+                let Some(value) = late.shown(lsn, &key, value)? else { continue };
+                let msn = Msn(first.0 + at as u64);
+                let insert = RecordMessage::Point(TreeId::Data, key, Action::Insert(value));
+                self.inject(waiting, msn, insert)?;
+            }
+            done += few;
+        }
+        Ok(())
+    }
+
+    /// Adds a message to those that are injected together; their MSNs must be consecutive.
+    fn inject(&mut self, waiting: &mut Waiting, msn: Msn, message: RecordMessage) -> Result<()> {
+        let next = waiting.first.0 + waiting.messages.len() as u64;
+        if next != msn.0 || waiting.messages.len() == VALUES_AT_ONCE as usize {
+            self.flush_waiting(waiting)?;
+            waiting.first = Lsn(msn.0);
+        }
+        waiting.messages.push(message);
+        Ok(())
+    }
+
+    fn flush_waiting(&mut self, waiting: &mut Waiting) -> Result<()> {
+        let first = Msn(waiting.first.0);
+        let Trees { store, balance, .. } = self.trees.wait_mut();
+        let messages = Ordered::new(std::mem::take(&mut waiting.messages));
+        tree::inject(store, balance, first, &messages)?;
+        // If space is short, the steps wait for a checkpoint, which waits for the end of the group.
+        while !self.trees.wait().balance.is_settled() && self.has_room_for_step(Claim::Frees) {
+            match self.trees.wait_mut().step() {
+                // A buffer that cannot be flushed stays where it is: the rest can still be read.
+                Err(error)
+                    if self.access == Access::ReadOnly
+                        && !matches!(error, Error::NoSpace { .. }) => {}
+                result => result?,
+            }
+        }
+        self.evict(Claim::Takes)
+    }
+
+    /// Forgets lost values that a later message covers.
+    fn forget_lost(&mut self, message: &RecordMessage) {
+        let lost = &mut self.trees.wait_mut().store.lost;
+        if message.tree() != TreeId::Data {
+            return;
+        }
+        match message {
+            RecordMessage::Point(_, _, Action::Update(_)) => {}
+            RecordMessage::Point(_, key, Action::Insert(_) | Action::Delete) => {
+                lost.forget(key, &key.successor())
+            }
+            RecordMessage::RangeDelete(_, lo, hi) => lost.forget(lo, hi),
+            RecordMessage::Unbound(first, count) => {
+                if let Some(last) = block_after(first, count - 1) {
+                    lost.forget(first, &last.successor());
+                }
+            }
+        }
+    }
+}
+
+/// The late-bound values of a group, of which perhaps not all records are replayed.
+struct Late<'g> {
+    values: Values<'g>,
+    rest: Option<&'g Rest>,
+    blurred: Vec<Blurred>,
+}
+
+impl Late<'_> {
+    /// The value to show for what record `lsn` gave to `key`. A value that became obsolete within the group was never
+    /// written. If records that are left out made it obsolete, the value at the end of the group is shown.
+    fn shown(&mut self, lsn: Lsn, key: &Key, value: Option<Bytes>) -> Result<Option<Bytes>> {
+        let Some(rest) = self.rest.filter(|rest| rest.touches(key)) else { return Ok(value) };
+        match self.blurred.last_mut() {
+            Some(last)
+                if last.lsn == lsn && block_after(&last.key, last.count).as_ref() == Some(key) =>
+            {
+                last.count += 1;
+            }
+            _ => self.blurred.push(Blurred { lsn, key: Key::copied(key), count: 1 }),
+        }
+        match value {
+            Some(value) => Ok(Some(value)),
+            None => rest.value(key),
+        }
+    }
+}
+
+/// Messages that are injected together, and the MSN of the first one.
+struct Waiting {
+    first: Lsn,
+    messages: Vec<RecordMessage>,
+}

@@ -7,7 +7,7 @@ use betr_core::device::MemoryDevice;
 use betr_core::disk::Disk;
 use betr_lab::explore::devices::{Call, FaultyDevice, Trouble};
 
-/// So often a call of the device is tried.
+/// How often the disk tries a call of the device.
 const TRIES: u64 = 3;
 
 #[test]

@@ -131,7 +131,8 @@ pub(crate) const FLIGHTS_SHARE: usize = 8;
 
 // Nodes.
 
-/// 16 messages: up to that many join a buffer one by one, unless more are known to come; more are sorted and merged.
+/// 16 messages: up to that many are inserted into a buffer one by one, unless more are announced; more are sorted and
+/// merged.
 pub(crate) const ONE_BY_ONE: usize = 16;
 
 /// 1/8 of a leaf: when lookups have read as much piece by piece, at some 50 µs each, they have waited longer than a

@@ -9,7 +9,7 @@ use crate::ids::*;
 pub(crate) enum Correction {
     /// Removes an entry that is malformed, or belongs to nothing.
     Drop(TreeId, Key),
-    /// Removes everything below a path that is no directory: it was moved or removed before, and has come back.
+    /// Removes everything below a path that is no directory: it was moved or removed before, and exists again.
     DropBelow(MetaKey),
     /// Removes an attribute whose owner is missing.
     Unowned(Key),

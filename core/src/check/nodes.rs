@@ -223,7 +223,7 @@ fn next_batch<'o, 'e>(
     batch
 }
 
-/// Advises the device of reads. No range is advised twice, whatever places the table states.
+/// Advises the device of reads. No range is advised twice, even if the table is wrong.
 struct Fetch<'c> {
     disk: &'c Disk,
     /// The end of the last range.

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use crate::ids::Ino;
 
-/// Words of a row.
+/// Words of 64 bits in an entry of the map.
 const WORDS: usize = 8;
-/// Numbers in a row.
+/// Inode numbers of an entry of the map.
 const ROW: u64 = 64 * WORDS as u64;
 
 /// A set of inode numbers.

@@ -156,7 +156,7 @@ impl Device for HoldingDevice {
     }
 
     fn punch(&self, at: u64, len: u64) -> io::Result<bool> {
-        // Held blocks stay until they are written, so that reads do not depend on what was punched.
+        // Held blocks stay until they are written, so that reads do not depend on punched ranges.
         self.base.punch(at, len)
     }
 

@@ -33,7 +33,7 @@ pub struct FormatError {
 }
 
 impl FormatError {
-    /// The error of a structure that lies at offset `at` of a larger one.
+    /// The error of a structure at offset `at` of a larger one.
     pub fn within(self, at: usize) -> FormatError {
         FormatError { at: self.at + at, ..self }
     }

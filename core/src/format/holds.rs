@@ -39,8 +39,8 @@
 //! 144  pending bytes      8
 //! 152  nodes              8
 //! 160  image blocks       8
-//! 168  used blocks        8   those that the checkpoint uses; neither fixed parts nor what holds alone use
-//! 176  dead list         64   if it is held: what died since the hold before; if it is going: what is left to be looked at
+//! 168  used blocks        8   blocks of the checkpoint; neither fixed parts nor blocks used by holds alone
+//! 176  dead list         64   held: extents that died since the hold before; being dropped: extents still to be processed
 //! 240  zero               8
 //! 248  name length        1
 //! 249  name             255   then zeros

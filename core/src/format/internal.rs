@@ -37,8 +37,8 @@
 //! length
 //! messages
 //! greatest MSN
-//! growing messages   those that may make a leaf longer
-//! growing bytes      by how many bytes they may
+//! growing messages   messages that may make a leaf longer
+//! growing bytes      upper bound of the bytes that they add
 //! hash       32
 //! first key      its length, a short number, and the key: only where the slice before it is for the same child
 //! filter

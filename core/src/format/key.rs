@@ -82,12 +82,12 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Whether `key` lies inside.
+    /// Whether `key` is in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         *key >= *self.lo && self.is_below_end(key)
     }
 
-    /// Whether `key` lies before the end.
+    /// Whether `key` is before the end.
     pub fn is_below_end(&self, key: &[u8]) -> bool {
         self.hi.as_ref().is_none_or(|hi| *key < **hi)
     }

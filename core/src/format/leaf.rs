@@ -1,8 +1,8 @@
 //! Leaves: the head. Key sections of basements have a module of their own (`section`).
 //!
 //! A leaf is one extent: head, key sections and small chunks of its basements, zeros to a multiple of 4096,
-//! 4 KiB blocks of the data index, zeros to the extent's end. Where values are long all key sections stand
-//! in front ([`stand_together`]); else each stands before its own chunks. The head:
+//! 4 KiB blocks of the data index, zeros to the extent's end. Where values are long all key sections are
+//! in front ([`stand_together`]); else each precedes its own chunks. The head:
 //!
 //! ```text
 //!   0  seal            72
@@ -10,7 +10,7 @@
 //!  80  write sequence   8   grows with each write of the volume within an epoch
 //!  88  tree             1
 //!  89  height           1   0
-//!  90  sections         1   1 if all key sections stand together
+//!  90  sections         1   1 if all key sections are together
 //!  91  zero             1
 //!  92  basement count   4
 //!  96  head length      4   bytes
@@ -30,7 +30,7 @@
 //! first key      its length, a short number, and the key; not for the first basement
 //! ```
 //!
-//! The offsets of parts follow from their lengths, and first keys are shortened: heads of leaves are most of what cold
+//! The offsets of parts follow from their lengths, and first keys are shortened: heads of leaves are most of the bytes that cold
 //! lookups read, and should take one block. With the padding, a writer can fix the length of the head before its
 //! content is known, so that it can make basements end at block boundaries.
 
@@ -80,7 +80,7 @@ impl BasementRef<'_> {
     }
 }
 
-/// The directory of a leaf's head: its basements, in key order. Directories are most of what the cache holds of leaves.
+/// The directory of a leaf's head: its basements, in key order. Most of the cache used by leaves is directories.
 /// So fields of fixed length are in one allocation, and all first keys in another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Basements {

@@ -6,14 +6,14 @@
 //! What a new kind needs, in this order; matches over [`Kind`], [`Action`] and
 //! [`RecordMessage`](super::RecordMessage) name every kind, so that the compiler finds the places:
 //!
-//! 1. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), what it does to a value, by how much it may make leaves longer.
+//! 1. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
 //! 2. Here: encoding and decoding; `Action::apply`, `apply_len`, `after` and `decides`; `Growth::of`.
 //! 3. Records (`format::log`): width, tree, whether it only frees, limits. Late binding (`log::late`): what it supersedes, what
 //!    outgrows a binding.
 //! 4. The tree: entering a node (`tree::inject`: may it overtake others, or be overtaken?), a leaf (`node::leaf`), a buffer
 //!    (`node::batch`), and moving to a child.
-//! 5. Room: what it takes and what it may free (`volume::reserve`); what lost values it covers (`volume::open`).
-//! 6. Checker and mender: what it may be for, what becomes of one that cannot be carried out.
+//! 5. Room: what it takes and what it may free (`volume::reserve`); which lost values it replaces (`volume::open`).
+//! 6. Checker and mender: the values it may apply to, and the repair of one that cannot be applied.
 //! 7. History, compare, dump, replay and the inspector: its name, its text, its JSON.
 //! 8. Tests: the model of `tests/src`, fields × verbs, one broken image for each rule, the crash explorer.
 

@@ -53,7 +53,7 @@ impl Segments {
         Segments(vec![Segment { start, pages }])
     }
 
-    /// These segments and one more; `None` if the limit is reached, or if it does not lie behind them.
+    /// These segments and one more; `None` if the limit is reached, or if it is not behind them.
     pub fn and(&self, segment: Segment) -> Option<Segments> {
         let all = Segments(self.0.iter().copied().chain([segment]).collect());
         (all.0.len() <= SEGMENTS_MAX && self.end() <= segment.start).then_some(all)

@@ -280,7 +280,7 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Checks that the fixed regions lie in the image, in order and disjoint.
+    /// Checks that the fixed regions are in the image, in order and disjoint.
     fn geometry(&self, f: &Fields<'_, '_>) -> Result<(), FormatError> {
         let blocks = self.image_blocks;
         f.within(128, "image blocks", blocks, IMAGE_BLOCKS_MAX)?;

@@ -47,7 +47,7 @@ impl ZoneSizes {
         ZoneSizes { min: 0, max: log_bytes / 2 }
     }
 
-    /// These sizes, limited to what a log of this size allows.
+    /// These sizes, limited to the sizes that a log of this size allows.
     pub fn within(self, log_bytes: u64) -> ZoneSizes {
         let max = self.max.min(ZoneSizes::largest(log_bytes).max);
         if max == self.max { self } else { ZoneSizes { min: self.min.min(max / 4), max } }

@@ -19,7 +19,7 @@ use crate::space::{DeadPages, DeadStack, Owner, Retired, Space};
 /// The extents that a rollback gives up.
 pub struct Abandoned {
     hold: Epoch,
-    /// The younger holds, including those that are going.
+    /// The younger holds, including those being dropped.
     holds: Vec<Epoch>,
     /// Pages of their lists, and of the newest dead list.
     lists: Vec<PagePointer>,

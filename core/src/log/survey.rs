@@ -26,7 +26,7 @@ pub struct Survey {
     pub records: u64,
     /// Number of records of each operation.
     pub operations: BTreeMap<Op, u64>,
-    /// Number of unbound entries; each stands for one or more values.
+    /// Number of unbound entries; each represents one or more values.
     pub unbound: u64,
     /// Number of bindings.
     pub bindings: u64,

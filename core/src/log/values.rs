@@ -189,7 +189,7 @@ impl<'g> Values<'g> {
     }
 
     /// Reads a slice, if it has not been read, and keeps its bound values. Files written in turns have their values in
-    /// many slices, but their total is limited to what a group may bind.
+    /// many slices, but their total is limited to the bytes that a group may bind.
     fn load_slice(&mut self, bound: &BoundSlice, place: u64) -> Result<()> {
         if !self.slices.insert(place) {
             return Ok(());

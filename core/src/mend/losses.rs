@@ -22,14 +22,14 @@ pub struct Missing {
 /// A part of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingPart {
-    /// Bytes of a file, the last one included: they read as zeros now, or as what was there before.
+    /// Bytes of a file, the last one included: they read as zeros now, or as older content.
     Bytes {
         /// The first byte.
         first: u64,
         /// The last byte.
         last: u64,
     },
-    /// Entries of a directory, with everything below them: some may be gone, or have come back.
+    /// Entries of a directory, with everything below them: some may be missing, or deleted ones may exist again.
     Entries,
 }
 

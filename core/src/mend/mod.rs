@@ -173,7 +173,8 @@ pub fn mend(
     )?;
     space.release_spared(&survey.pins);
     unpinnable(&mut space, &superblock, &mut survey, &mut mended.changes);
-    // Messages of the past need a lower MSN; if the log has none, one is reserved.
+    // Rescued messages get MSNs below the next one, so without groups in the log it is at least 2. With groups, the first
+    // LSN of the log determines it.
     let least = if survey.groups == 0 { 2 } else { 1 };
     let next_msn = superblock.next_msn.max(Msn(least));
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
@@ -277,7 +278,7 @@ fn rows_of(disk: &Disk, extent: Extent, node: &Node) -> Result<Option<Vec<Extent
     Ok(Some(rows))
 }
 
-/// Builds a node from what is left.
+/// Builds a node from the readable parts of the damaged one.
 fn make_node(
     disk: &Disk,
     inventory: &Inventory,

@@ -44,7 +44,7 @@ impl Report {
             return Repairable::No;
         }
         let of = |code: Code| match code {
-            // Only a user who chose a slot with -b agrees to give up a checkpoint.
+            // A checkpoint may be given up only on request: -b chose the slot.
             Code::CheckpointLost if self.slot_chosen => Repairable::Safely,
             code => code.problem().repairable,
         };

@@ -150,7 +150,7 @@ impl Batch {
     }
 
     /// Takes out all messages; or only the last ones, whose updates create values of not much more than `growth` bytes.
-    /// Takes time in proportion to what is taken out.
+    /// The time is proportional to the number of messages taken out.
     pub fn take_last(&mut self, growth: usize) -> Batch {
         if self.growth() <= growth {
             return std::mem::take(self);

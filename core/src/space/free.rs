@@ -151,7 +151,7 @@ impl Free {
         region * REGION..((region + 1) * REGION).min(self.busy.len())
     }
 
-    /// The parts of free extents that lie in a region: start and length.
+    /// The parts of free extents in a region: start and length.
     fn rows(&self, region: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.busy.clear_runs(self.extent(region))
     }

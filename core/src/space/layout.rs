@@ -130,7 +130,7 @@ impl Layout {
         map_pages(self.image_blocks)
     }
 
-    /// The blocks that nodes may use, except the later segments of the space map, which lie within.
+    /// The blocks that nodes may use, except the later segments of the space map, which are among them.
     pub fn nodes(&self) -> std::ops::Range<u64> {
         self.map.first_end().0..self.ring[1].0
     }

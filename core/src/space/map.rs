@@ -36,7 +36,7 @@ pub fn choose_slot(
     for slot in 0..2 {
         let block = match disk.read(superblock.map.slot(page, slot), BLOCK_SIZE) {
             Ok(block) => block,
-            // The hash over all pages shows whether this slot was the one that counts.
+            // The hash over all pages shows whether this slot was the valid one.
             Err(error) => {
                 unreadable = Some(error);
                 continue;
@@ -139,7 +139,7 @@ impl Space {
         Ok(space)
     }
 
-    /// Excludes these extents from allocation, as far as they lie in the image.
+    /// Excludes these extents from allocation, as far as they are in the image.
     pub fn spare(&mut self, rows: &[Extent]) {
         for row in rows {
             let start = row.start.0.min(self.blocks());
@@ -170,7 +170,7 @@ impl Space {
         self.freed_this_epoch.extend(rows);
     }
 
-    /// Marks extents as in use. Returns false if they lie outside the blocks of nodes, overlap, or are in use already.
+    /// Marks extents as in use. Returns false if they are outside the blocks of nodes, overlap, or are in use already.
     pub fn claim(&mut self, rows: &[Extent]) -> bool {
         let inside = |row: &Extent| {
             let (start, blocks) = (row.start.0, u64::from(row.blocks));

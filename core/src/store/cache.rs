@@ -221,7 +221,7 @@ impl Lru {
         self.kinds.bytes
     }
 
-    /// The weight of dirty nodes, without what was read of them.
+    /// The weight of dirty nodes, without the parts read from the device.
     pub(super) fn dirty_bytes(&self) -> usize {
         self.kinds.dirty_bytes
     }

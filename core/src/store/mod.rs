@@ -63,7 +63,7 @@ pub struct Store {
     pub geometry: Geometry,
     /// Late-bound values of the open log group, to be written with their nodes.
     pub late: Late,
-    /// Upper bound of what the pending messages can add to leaves.
+    /// Upper bound of the bytes that pending messages can add to leaves.
     inflow: Inflow,
     /// Keys whose values a damaged log has lost. Empty unless the volume is open for reading only.
     pub lost: LostKeys,
@@ -354,7 +354,7 @@ impl Store {
         self.edit(id, |_, _| Ok(()))
     }
 
-    /// Reads whatever [`Store::discard`] needs, so that it cannot fail by reading.
+    /// Reads the node and the map of its blocks: [`Store::discard`] needs both, and then cannot fail by reading.
     pub fn prepare_to_discard(&mut self, id: NodeId) -> Result<()> {
         self.keep(id)?;
         self.know_blocks(id)
@@ -490,7 +490,7 @@ impl Store {
         (self.table, self.inflow) = (table, inflow);
     }
 
-    /// Upper bound of what the pending messages add to leaves when all of them are flushed; the reserve must cover it.
+    /// Upper bound of the bytes that pending messages add to leaves when all are flushed; the reserve must cover it.
     pub fn inflow(&self) -> Inflow {
         self.inflow
     }

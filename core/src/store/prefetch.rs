@@ -1,4 +1,5 @@
-//! Prefetch: jobs read parts of nodes before the foreground needs them, and the device is told what comes after those.
+//! Prefetch: jobs read parts of nodes before the foreground needs them, and advise the device of
+//! the parts after those.
 //! Errors of a prefetch are dropped, since the foreground meets them when it reads.
 
 use std::ops::Range;
@@ -42,7 +43,7 @@ impl Drop for Reading {
 }
 
 impl Store {
-    /// How many leaves a scan prefetches at once. They must stay in memory until the scan comes to them.
+    /// How many leaves a scan prefetches at once. They must stay in memory until the scan reaches them.
     pub fn leaves_ahead(&self) -> usize {
         let share = self.budget.total_bytes / AHEAD_SHARE;
         (share / self.geometry.leaf_size as usize).clamp(1, AHEAD_MAX)

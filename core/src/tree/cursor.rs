@@ -107,7 +107,7 @@ impl<T> Leaves<T> {
                 return Ok(ready);
             }
             let Some((lo, hi)) = self.rest.take() else {
-                // Where both ends meet, each yields what the other has read.
+                // Where both ends meet, each yields entries that the other has read.
                 return Ok(match end {
                     End::Front => self.back.ready.pop_front(),
                     End::Back => self.front.ready.pop_back(),

@@ -317,7 +317,7 @@ impl Touched<'_> {
             child => child?,
         };
         // If the node is dirty, its pending messages are counted already. If not, it is written without the messages
-        // that move to the child, whose count may exceed those that do.
+        // that move to the child, whose count may be too high.
         let is_dirty = self.store.is_dirty(internal.id);
         if !is_dirty {
             let Need { blocks, .. } = &mut self.dirty.need;
@@ -328,7 +328,7 @@ impl Touched<'_> {
         Ok(())
     }
 
-    /// Adds the nodes that splits create when `taken` bytes come to a leaf
+    /// Adds the nodes that splits create when a leaf receives `taken` bytes
     /// ([`Geometry::nodes_of`](crate::store::Geometry::nodes_of)).
     fn pieces(&mut self, taken: usize) {
         let nodes = self.store.geometry.nodes_of(taken as u64);

@@ -2,7 +2,7 @@
 //!
 //! Each is made in three steps, so that a shared volume can serve readers meanwhile. The first changes the volume and
 //! writes; the second waits for the device and does not use the volume; the third records the result. No transaction
-//! may come in between.
+//! may run between the steps.
 
 use super::ring::slots_of;
 use super::{Access, Volume};

@@ -2,8 +2,8 @@
 //!
 //! Two fixed parts depend on the size. The space map has more pages, and may get another segment behind the old blocks.
 //! The second half of the superblock ring moves to the new end. The checkpoint of the larger volume overwrites nothing
-//! that the one before it uses. Its superblock lies where only the new identity block points, and one write that cannot
-//! tear puts that block in place.
+//! that the one before it uses. Only the new identity block points to its superblock, and one atomic write replaces
+//! that block.
 
 use super::Volume;
 use crate::error::{Error, Result};

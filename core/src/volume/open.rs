@@ -69,8 +69,8 @@ pub struct OpenOptions {
     /// The source of the nonces of later epochs.
     pub nonces: NonceSource,
     /// Whether nonces are derived from the opened superblock, so that the same changes give the same image (SPEC 14).
-    /// No log groups may be written then: only a nonce that was never used before distinguishes groups from those that
-    /// a crash left. If the log holds records, nonces come from the source all the same.
+    /// No log groups may be written then: only a nonce that was never used before distinguishes new groups from
+    /// old ones that a crash left. If the log holds records, nonces are taken from the source nevertheless.
     pub reproducible: bool,
 }
 
@@ -216,7 +216,7 @@ impl Volume {
     }
 
     /// Replays the valid groups of the log. Its lost values are given up: their keys of the data index become holes,
-    /// since older values are not what was acknowledged.
+    /// since an older value would contradict the acknowledgement.
     pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
         let device = self.trees.wait().store.disk.device().clone();
         let result = self.replay(survey, false, Until::End, &device);

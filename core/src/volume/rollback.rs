@@ -39,7 +39,7 @@ impl Volume {
         let changed = self.holds.abandon(abandoned, &mut store.space, birth);
         store.begin_anew(table, hold.inflow);
         (*balance, *owed) = (Balance::default(), None);
-        // Which deletes are pending is unknown, so a drain looks for what they free.
+        // Which deletes are pending is unknown, so a drain looks for the space that they free.
         (self.drained, self.deletes, self.deletes_passed) = (Msn(0), 0, hold.nodes);
         self.whole(changed)?;
         match self.trees.wait_mut().look_at_roots() {

@@ -5,7 +5,7 @@
 //!
 //! - the *reserve for steps*, for draining buffers only: one path from a root to a leaf, rewritten;
 //! - the *growth* of leaves by all pending messages;
-//! - late-bound values, once more, because a recovery writes them again beside those that the log names;
+//! - late-bound values, once more, because a recovery writes them again beside the copies that the log names;
 //! - the *reserve for deletes*: an operation that takes space leaves all of it, one that only changes entries leaves
 //!   half, and one that frees space leaves nothing ([`Claim`]).
 //!
@@ -335,7 +335,7 @@ impl Volume {
             let Trees { store, balance, .. } = self.trees.wait();
             let (dirty, is_held) = balance.next_need(store)?;
             let need = store.checkpoint_need_with(dirty);
-            // Space that does not come back afterwards is not taken from the reserve.
+            // The reserve is not used for space that stays in use afterwards.
             let kept = match on_reserve && !is_held {
                 true => Need::default(),
                 false => self.kept_for(Claim::Takes),

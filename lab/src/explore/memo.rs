@@ -1,7 +1,7 @@
 //! Reuses verdicts of equivalent states.
 //!
 //! A verdict is a function of the blocks that its recovery reads. So a state that equals an earlier one in all blocks
-//! that were read for that one has the same verdict, whatever the other blocks hold. Most states differ only in blocks
+//! that were read for that one has the same verdict; the other blocks cannot matter. Most states differ only in blocks
 //! that no recovery reads.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Tests the moments of a log: the state after every record must be what the file system was then.
+//! Tests the moments of a log: the state after every record must equal the file system at that time.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -47,7 +47,7 @@ struct Told {
     lsn: Lsn,
     next: Lsn,
     is_hidden: bool,
-    /// All paths that it touched, and those that it concerns.
+    /// All paths that it touched, and the paths that it concerns.
     touched: BTreeSet<Vec<u8>>,
 }
 
@@ -191,7 +191,7 @@ fn told(device: &Arc<dyn Device>) -> Result<Vec<Told>, String> {
     Ok(records)
 }
 
-/// Checks that every path that differs was touched by the record, or lies below such a path.
+/// Checks that every path that differs was touched by the record, or is below such a path.
 fn agree(before: &Fs, after: &Fs, record: &Told, is_blurred: bool) -> Result<u64, String> {
     let mut changes = 0;
     let mut stranger = None;

@@ -252,7 +252,7 @@ impl Taken {
 pub enum Taken {
     /// Nothing, or nothing that makes a boundary.
     Nothing,
-    /// It was refused, by file system and model alike.
+    /// It was refused, by both file system and model.
     Refused,
     /// The image had no space for it.
     NoRoom,

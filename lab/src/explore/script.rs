@@ -11,7 +11,7 @@
 //! snapshot monday
 //! drop-snapshot monday
 //! roll-back monday
-//! crash 12                     what becomes of what was not flushed follows from the seed 12
+//! crash 12                     the seed 12 decides which unflushed writes survive
 //! ```
 //!
 //! Names are escaped as everywhere in output, a space as `\x20`; a single dash stands for no bytes. A step may be one

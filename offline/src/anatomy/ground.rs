@@ -223,7 +223,7 @@ impl<'d> Survey<'d> {
         Ground { areas, damage, owners }
     }
 
-    /// Claims blocks that lie in the image and have no purpose yet. Returns whether all could be claimed.
+    /// Claims blocks that are in the image and have no purpose yet. Returns whether all could be claimed.
     fn add(&mut self, start: u64, count: u64, purpose: impl Fn() -> Purpose) -> bool {
         let mut all = start.saturating_add(count) <= self.known.len();
         // Corrupt structures may claim the same blocks repeatedly; further claims are ignored.
@@ -414,7 +414,7 @@ pub fn keys_at(
     Ok(Some((entry.tree, slice.unwrap_or(head.bounds))))
 }
 
-/// The keys of the basement that contains a byte of a leaf. File blocks lie behind all basements.
+/// The keys of the basement that contains a byte of a leaf. File blocks are behind all basements.
 fn leaf_keys(head: &LeafHead, start: u64, byte: Option<u64>) -> Bounds {
     let offset = byte.and_then(|byte| byte.checked_sub(start));
     let inside = |basement: BasementRef<'_>| {

@@ -19,10 +19,10 @@
 //! n:ID/run:R/slice:S                messages for one child
 //! n:ID/run:R/slice:S/value:M        the value or the update of one of them
 //! n:ID/run:R/ranges                 range messages
-//! …/padding                         what is zero up to the end of the blocks
+//! …/padding                         zeros up to the end of the blocks
 //! scatter:BLOCK                     a map of a scattered extent
 //! s:NAME/table:LEVEL/INDEX          a page of the table of a snapshot, which neither the live volume nor a younger one has
-//! s:NAME/n:ID/…                     a node of it, alike
+//! s:NAME/n:ID/…                     a node of it, under the same condition
 //! log:GROUP                         a log group
 //! log:GROUP/binding:B/…             a leaf or a slice that it binds values in
 //! ```

@@ -38,8 +38,8 @@ pub(super) fn walk(disk: &Disk) -> Result<Anatomy> {
     Ok(Anatomy { parts: walker.parts, map })
 }
 
-/// Lists the structures of one node and its runs. The structure above it is not read; the first part of all stands for
-/// it.
+/// Lists the structures of one node and its runs. The structure above it is not read; part 0 is given as the
+/// part above.
 pub(super) fn node(disk: &Disk, id: NodeId, entry: &Entry) -> Result<Vec<Part>> {
     let mut walker = Walker { disk, parts: Vec::new() };
     let Entry { extent, head_bytes, height, .. } = *entry;

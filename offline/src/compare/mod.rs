@@ -111,7 +111,7 @@ pub fn compare_sides(
     show: &mut dyn FnMut(Change) -> ControlFlow<()>,
 ) -> Told<()> {
     let (a, b) = (Half { fs: a, side: Side::First }, Half { fs: b, side: Side::Second });
-    // The walk may not need what is unreadable here.
+    // The walk may work without the blocks that are unreadable here.
     let places = touched.and_then(|touched| Places::of(a, b, touched).ok()).flatten();
     let touched = touched.map(|[_, data]| data);
     let mut comparison = Comparison { a, b, touched, places, show, seen: HashSet::new() };
@@ -424,7 +424,7 @@ impl Comparison<'_> {
     }
 }
 
-/// The first block of a file whose key is not less than `key`, which lies in the file's key range.
+/// The first block of a file whose key is not less than `key`; `key` is in the file's key range.
 fn block_at(prefix: &[u8], key: &[u8]) -> u64 {
     let number = key.get(prefix.len()..).unwrap_or_default();
     let mut bytes = [0; 8];

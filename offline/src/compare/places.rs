@@ -1,4 +1,5 @@
-//! The places of the objects that keys belong to, in either of two states of a volume: what a comparison has to read.
+//! The places of the objects that keys belong to, in either of two states of a volume. A comparison reads only
+//! these places.
 
 use std::collections::BTreeSet;
 

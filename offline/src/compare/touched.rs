@@ -162,7 +162,7 @@ impl<'d> Parts<'d> {
             slices.uneven().map(|(_, count, (at, place))| (at, place, count)).collect();
         slices.sort_unstable();
         let mut slices = slices.into_iter().peekable();
-        // Node by node, so that what was read is freed with its node.
+        // Node by node, so that the parts read are freed with their node.
         for (at, (side, node)) in internal.into_iter().enumerate() {
             let disk = disks[usize::from(side == Side::Second)];
             while let Some((_, place, count)) = slices.next_if(|(of, ..)| *of == at) {

@@ -177,7 +177,7 @@ impl Copy<'_> {
     }
 
     /// Copies a group that does not verify, of at most `len` bytes: its header, and if it is a loss, its readable
-    /// records, which show what was lost.
+    /// records, which show the loss.
     fn bad_group(&mut self, region: Region, unit: u64, len: usize, is_lost: bool) -> Result<()> {
         let Ok(header) = region.read(&self.disk, unit, BLOCK_SIZE) else { return Ok(()) };
         let len = group_length(&header).map_or(len, |said| said.min(len));

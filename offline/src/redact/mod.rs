@@ -10,10 +10,10 @@
 //! right. So a check has the same findings for the copy, at the same places.
 //!
 //! - `contents`: which bytes of a value are contents.
-//! - `copy`: what is written where; each block is copied for one owner.
+//! - `copy`: the bytes of the copy and their addresses; each block is copied for one owner.
 //! - `nodes`: table pages, nodes, and their parts.
 //! - `holds`: snapshots, and dead lists.
-//! - `log`: the log, and what it binds.
+//! - `log`: the log, and its late-bound values.
 //! - `fixed`: structures at fixed places.
 //! - `rest`: blocks in use without a reference.
 //!

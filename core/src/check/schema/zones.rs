@@ -188,7 +188,7 @@ impl Schema<'_> {
         }
     }
 
-    /// Corrects a directory with several names or none: it keeps the one that its root states.
+    /// Corrects a directory with several names or none: it keeps the name that its root states.
     fn mend_references(&mut self, id: ZoneId, zone: &Zone, root: &Inode) {
         if zone.references.is_empty() {
             return self.mend(Correction::Unnamed(id, Some(Box::new(root.clone()))));

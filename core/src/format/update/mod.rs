@@ -6,8 +6,8 @@
 //! nothing, unless a patch has *create* set.
 //!
 //! ```text
-//! stages, each applied to what the one before has left; all numbers are short ones, if not said otherwise:
-//! flags        1 byte: 1 create: an absent value counts as an empty one; 2 trim; 4 anew: what is there counts
+//! stages, each applied to the result of the one before; all numbers are short ones unless stated otherwise:
+//! flags        1 byte: 1 create: an absent value counts as an empty one; 2 trim; 4 anew: the old value counts
 //!              as absent, in the first stage only, and with 1; 8 extend
 //! pieces       how many
 //! adds         how many

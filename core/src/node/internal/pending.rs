@@ -9,7 +9,7 @@ use super::*;
 pub struct Pending {
     /// Its MSN.
     pub msn: Msn,
-    /// The run that it is in; `None` if it is only in memory.
+    /// The run that contains it; `None` if it is only in memory.
     pub run: Option<RunSeq>,
     /// The byte address of its slice or range section.
     pub byte: Option<u64>,

@@ -138,7 +138,7 @@ impl Internal {
         }))
     }
 
-    /// Checks a decoded slice: its first and last keys lie within its keys and those of its child, and its growth is as
+    /// Checks a decoded slice: its first and last keys are within its keys and those of its child, and its growth is as
     /// the head states.
     pub(super) fn check_slice(
         &self,

@@ -307,7 +307,7 @@ fn pieces<'p, 'm>(mut points: &'p [Item<'m>]) -> impl Iterator<Item = &'p [Item<
     })
 }
 
-/// A section from `start` to the end of what was written, without its hash.
+/// A section from `start` to the end of the written bytes, without its hash.
 fn section(w: &Writer, start: usize, count: usize, greatest: Option<Msn>) -> SectionRef {
     SectionRef {
         offset: start as u32,

@@ -56,7 +56,7 @@ enum Content {
     Open { entries: Sorted, filling: Filling },
 }
 
-/// Where new entries come. A leaf that is filled in key order is split at its insertion point, so that the piece before
+/// Where new entries are inserted. A leaf that is filled in key order is split at its insertion point, so that the piece before
 /// it stays full.
 #[derive(Clone, Default)]
 struct Filling {
@@ -156,7 +156,7 @@ impl Leaf {
         stored.read_all(disk)?;
         let count: usize = stored.parts().map(|part| part.len()).sum();
         let arena = stored.parts().map(|part| part.bytes()).sum();
-        // Reserves room for the changes to come.
+        // Reserves room for later changes.
         let mut entries = Sorted::with_capacity(count + count / SPARE_SHARE, arena);
         for part in stored.parts() {
             for (_, entry) in part.range(&[], None) {
@@ -340,7 +340,7 @@ impl Leaf {
         }
     }
 
-    /// Panics if an entry lies outside the bounds, or if the cached sizes differ from the entries.
+    /// Panics if an entry is outside the bounds, or if the cached sizes differ from the entries.
     pub fn check_invariants(&self) {
         let Bounds { lo, hi } = &self.bounds;
         assert!(hi.as_ref().is_none_or(|hi| lo < hi), "bounds");

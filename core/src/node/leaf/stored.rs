@@ -524,7 +524,7 @@ pub(crate) fn verified_section(
 }
 
 /// Checks that a key section matches the directory in the head and stays within its bounds. Its small chunks must fill
-/// the place that the head names, and its blocks must lie behind all small chunks.
+/// the place that the head names, and its blocks must be behind all small chunks.
 fn check_section(
     section: &KeySection,
     head: &LeafHead,

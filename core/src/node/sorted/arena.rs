@@ -16,7 +16,7 @@ pub(super) struct Arena {
     len: usize,
     /// Bytes of all pieces.
     capacity: usize,
-    /// Bytes of items that are known to come.
+    /// Bytes of items that will be added.
     coming: usize,
 }
 
@@ -35,7 +35,7 @@ impl Arena {
         Arena { pieces, coming: bytes, ..Arena::default() }
     }
 
-    /// Sets the number of bytes that are known to come.
+    /// Sets the number of bytes that will be added.
     pub(super) fn expect(&mut self, bytes: usize) {
         self.coming = bytes;
     }

@@ -27,7 +27,7 @@ impl Store {
     /// Enforces the memory budget: starts write-backs of the oldest dirty nodes until `share` of the dirty budget is
     /// left, and evicts the oldest clean nodes.
     pub fn make_room(&mut self, share: f64) -> Result<()> {
-        // The content of memory must not depend on how far a prefetch has come.
+        // The content of memory must not depend on the progress of a prefetch.
         self.coming = None;
         let limit = (self.budget.dirty_bytes as f64 * share) as usize;
         while self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit {

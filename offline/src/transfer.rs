@@ -3,7 +3,6 @@
 //!
 //! Nodes contain addresses, so they are not transferred. Keys and values are, so volumes of different structure can
 //! have the same contents.
-//! same contents.
 
 use bytes::Bytes;
 use rayon::prelude::*;

@@ -4,7 +4,6 @@
 //! [`Device::settle`] writes them. Reads see them. Held data is not durable, so a flush settles first, and fails while
 //! there is no space. This is like the volatile write cache of a disk, which may write in any order between two
 //! flushes. Errors of other kinds pass through.
-//! two flushes. Errors of any other kind pass through.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

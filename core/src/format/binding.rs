@@ -2,7 +2,6 @@
 //!
 //! They follow the records of a group. Each binds one or more ranges of MSNs, which are those of the group's unbound
 //! entries:
-//! group's unbound entries:
 //!
 //! ```text
 //!  0  kind          1   17 leaf, 18 slice, 19 inline, 20 NULL

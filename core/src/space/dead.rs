@@ -1,4 +1,4 @@
-//! Dead lists: extents that holds keep, and that nothing younger uses.
+//! Dead lists: extents that holds keep, and that nothing younger uses (Backlog §4: From and To, joined).
 //!
 //! A list is a stack of records in pages. Records are pushed to and popped from the newest page. Each checkpoint writes
 //! that page to a new place if it has changed. Holds do not keep pages of dead lists; they are freed like other blocks.

@@ -12,7 +12,7 @@ lint:
 
 # Check what is outside of the workspace: fuzz targets and benchmarks.
 check-outside:
-    for manifest in fuzz bench/holds; do cargo check --quiet --manifest-path $manifest/Cargo.toml; done
+    for outside in fuzz bench/holds; do cargo check --quiet --all-targets --manifest-path $outside/Cargo.toml; done
 
 # All tests, or those of a name.
 test name='':

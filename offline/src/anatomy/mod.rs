@@ -1,7 +1,7 @@
 //! The structures of a sound image: everything reachable from the newest superblock, with its place, its verification,
 //! and the places where its hash is repeated.
 //!
-//! Tools use it to identify bytes, and [`crate::damage`] to find the hashes of damaged bytes. Names are addresses:
+//! Tools use it to identify bytes, and `betr_lab::damage` to find the hashes of damaged bytes. Names are addresses:
 //!
 //! ```text
 //! identity                          the identity block

@@ -62,7 +62,7 @@ fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
         assert_eq!(found.is_some(), number < 40_000);
         reads += kv.volume().io_counts().reads - before;
     }
-    // The table has a page for them all. Of a hundred slices one or two are read in vain.
+    // The table has a page for them all. Of a thousand slices one or two are read in vain.
     let most = 2 * levels * lookups as u64 + lookups as u64 / 2;
     println!("{reads} reads for {lookups} lookups on {levels} levels, runs: {runs:?}");
     assert!(reads <= most, "{reads} reads for {lookups} lookups on {levels} levels");

@@ -12,10 +12,11 @@
 //!    outgrows a binding.
 //! 4. The tree: entering a node (`tree::inject`: may it overtake others, or be overtaken?), a leaf (`node::leaf`), a buffer
 //!    (`node::batch`), and moving to a child.
-//! 5. Room: what it takes and what it may free (`volume::reserve`); which lost values it replaces (`volume::open`).
+//! 5. Room: what it takes and what it may free (`volume::reserve`); which blocked children refuse it (`tree::blocked`); which
+//!    lost values it replaces (`volume::replay`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`).
 //! 6. Checker and mender: the values it may apply to, and the repair of one that cannot be applied.
-//! 7. History, compare, dump, replay and the inspector: its name, its text, its JSON.
-//! 8. Tests: the model of `tests/src`, fields × verbs, one broken image for each rule, the crash explorer.
+//! 7. History, compare, redaction, dump (`messages`, `explain`, `place`), replay and the inspector: its name, its text, its JSON.
+//! 8. Tests: the models of `tests/all/engine.rs` and `lab/src/explore/model.rs`, `tests/src/fuzz`, fields × verbs, one broken image for each rule, the crash explorer.
 
 use bytes::Bytes;
 

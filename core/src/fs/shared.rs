@@ -1,7 +1,8 @@
 //! A file system shared by several threads: many readers, one writer.
 //!
 //! A change or sync holds the writer lock (`writer`) throughout. The file system itself is locked only during actual
-//! changes. So readers wait neither for the device nor for most writes of a checkpoint. The holder of the writer lock
+//! changes. So readers wait neither for the flush of a sync nor for most writes of a checkpoint; they do
+//! wait for a change that must make room or log space. The holder of the writer lock
 //! may wait for the device without the inner lock, since no other thread can change anything.
 
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};

@@ -14,9 +14,9 @@ use crate::ids::*;
 use crate::space::{DeadStack, Need};
 use crate::tuning::DROPPED_AT_ONCE;
 
-/// 16 blocks: set aside while there are holds, so that a piece of a drop can always be written. It looks at 98 records
-/// at least, and writes at most 8 pages ([`Holds::pages_max`]) and one of the newest dead list. As many blocks are free
-/// again two checkpoints later.
+/// 16 blocks: set aside while there are holds, so that a piece of a drop can always be written. A piece that
+/// looks at one record writes at most 10 pages ([`Holds::pages_max`]); as many blocks are free again two checkpoints
+/// later.
 pub(super) const HOLD_BLOCKS: u64 = 16;
 
 /// 2 pages are written when a hold is taken: its own, and the one above.

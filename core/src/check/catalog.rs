@@ -219,7 +219,7 @@ catalog! {
     ZoneTooLarge "F11" Error Safely "11.6" "directory or file is too large for the zone that it stands in"
         "Renaming it takes long. It should have a zone of its own."
         "It is given one.";
-    ZoneTooSmall "F12" Error WithLoss "11.7" "zone is below the minimum, and is not noted to be merged"
+    ZoneTooSmall "F12" Error WithLoss "11.7" "list of zones to be merged is wrong"
         "It should be noted in the orphan directory, so that the next checkpoint merges it; or it is noted there, and is not too small."
         "The note is set right.";
     OrphanLeft "F13" Note Safely "11.7" "files without a name wait to be deleted"

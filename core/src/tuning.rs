@@ -93,7 +93,7 @@ pub(crate) const LEAVES_SHARE: usize = 3;
 
 /// 128: write-back victims are picked from the 128 oldest and 128 youngest dirty internal nodes. Choosing by the time
 /// until the next messages wrote 8.5 instead of 9.3 bytes for each byte, for ten million updates among 50 million keys.
-pub(crate) const CANDIDATES: usize = 128;
+pub(crate) const CANDIDATES_PER_END: usize = 128;
 
 /// 8 leaves are prefetched and verified for a scan. Of 50 million entries, a scan waited for two groups in five before
 /// the kernel was also advised of the leaves behind them, and took 12.8 instead of 11.1 s.
@@ -194,9 +194,9 @@ pub(crate) const SLICE_TARGET: usize = 4 << 10;
 /// 256 unreadable nodes: beyond that writing stops, since each message of an operation is compared with each of them.
 pub(crate) const BLOCKED_MAX: usize = 256;
 
-/// 32 messages for a child of the root: fewer stay in the root's buffer, unless it is full. With 16, ten million
-/// updates among 50 million keys took 13 instead of 8.3 s.
-pub(crate) const PAST_ROOT_MIN: usize = 32;
+/// 32 messages on average for each child that a batch spans: fewer stay in the node's buffers, unless it is full. With
+/// 16, ten million updates among 50 million keys took 13 instead of 8.3 s; more was not measured.
+pub(crate) const SCATTERED_BELOW: usize = 32;
 
 /// 4 children: a node with no more is not split, however long its edges are, since each part needs two.
 pub(crate) const CHILDREN_MIN: usize = 4;

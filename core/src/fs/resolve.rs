@@ -81,7 +81,7 @@ impl Slot {
 }
 
 /// The state of a resolution.
-struct Way {
+struct Resolution {
     /// The directories from the root to the current one, each with its name.
     above: Vec<(Object, Vec<u8>)>,
     /// The components that are not resolved yet.
@@ -99,15 +99,19 @@ enum End {
     Entry(Vec<u8>, Option<Object>),
 }
 
-impl Way {
+impl Resolution {
     /// Resolves a path below `root`, which is its root directory, too.
-    fn new(root: Object, path: &Operand) -> Result<Way> {
+    fn new(root: Object, path: &Operand) -> Result<Resolution> {
         if path.is_empty() {
             return Err(Refusal::NotFound.into());
         }
         let above = vec![(root, Vec::new())];
-        let mut way =
-            Way { above, rest: VecDeque::new(), wants_directory: path.wants_directory(), links: 0 };
+        let mut way = Resolution {
+            above,
+            rest: VecDeque::new(),
+            wants_directory: path.wants_directory(),
+            links: 0,
+        };
         way.insert(path);
         Ok(way)
     }
@@ -194,7 +198,7 @@ impl Fs {
 
     /// The same where `root` is the root directory, which no path leaves, as chroot(2) has it.
     pub fn look_up_below(&self, root: Object, path: &Operand, last: LastLink) -> Result<Resolved> {
-        let mut way = Way::new(root, path)?;
+        let mut way = Resolution::new(root, path)?;
         match way.go(self, last, false)? {
             End::Directory => {
                 Ok(Resolved { object: way.directory().clone(), path: way.path(None) })
@@ -218,7 +222,7 @@ impl Fs {
     }
 
     fn slot_of(&self, path: &Operand, last: LastLink, keep: bool) -> Result<Slot> {
-        let mut way = Way::new(self.root()?, path)?;
+        let mut way = Resolution::new(self.root()?, path)?;
         let keep = keep && matches!(path.last(), crate::path::Last::Name(_));
         match (way.go(self, last, keep)?, last) {
             (End::Directory, LastLink::Keep) => Err(Refusal::Exists.into()),

@@ -315,11 +315,11 @@ impl Holds {
         let (before, after) = self.beside(epoch);
         let (before, after) =
             (before.map_or(Epoch(0), |hold| hold.epoch), after.map(|hold| hold.epoch));
-        let mut rest = self.take_list(epoch);
-        let mut next = after.map(|after| self.take_list(after));
+        let mut going_list = self.take_list(epoch);
+        let mut younger_list = after.map(|after| self.take_list(after));
         let (mut looked, mut blocked) = (0, None);
         while looked < most {
-            let ready = rest.peek(space, now.volume).and_then(|dead| match dead {
+            let ready = going_list.peek(space, now.volume).and_then(|dead| match dead {
                 Some(dead) if dead.birth > before => space.check_dead(&dead).map(|()| Some(dead)),
                 dead => Ok(dead),
             });
@@ -332,20 +332,20 @@ impl Holds {
                     break;
                 }
             }
-            let Some(dead) = rest.pop(space, now)? else { break };
+            let Some(dead) = going_list.pop(space, now)? else { break };
             looked += 1;
             let is_kept = dead.birth <= before && !is_broken(Mutation::DropTooMuch);
-            match &mut next {
+            match &mut younger_list {
                 _ if !is_kept => space.free_dead(&dead)?,
-                Some(next) => next.push(space, dead, now)?,
+                Some(younger_list) => younger_list.push(space, dead, now)?,
                 None => space.add_dead(dead, now)?,
             }
         }
-        if let (Some(after), Some(next)) = (after, next) {
-            self.lists.insert(after, next);
+        if let (Some(after), Some(younger_list)) = (after, younger_list) {
+            self.lists.insert(after, younger_list);
             self.change(after, |_| {});
         }
-        self.lists.insert(epoch, rest);
+        self.lists.insert(epoch, going_list);
         self.change(epoch, |_| {});
         self.end_drop(epoch);
         Ok(blocked)

@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 use crate::ids::{Height, NodeId};
 use crate::node::Node;
 use crate::space::Need;
-use crate::tuning::{CANDIDATES, HEADS_SHARE, LEAVES_SHARE, SCANS_SHARE};
+use crate::tuning::{CANDIDATES_PER_END, HEADS_SHARE, LEAVES_SHARE, SCANS_SHARE};
 
 /// Cached nodes, clean and dirty.
 #[derive(Default)]
@@ -474,7 +474,11 @@ impl Lru {
             };
             // The youngest nodes have the longest time to wait; the oldest are overdue. So only both ends are compared.
             let ids = internals.order.values();
-            let ids = ids.clone().rev().take(CANDIDATES).chain(ids.take(CANDIDATES).rev());
+            let ids = ids
+                .clone()
+                .rev()
+                .take(CANDIDATES_PER_END)
+                .chain(ids.take(CANDIDATES_PER_END).rev());
             let all = ids.filter_map(|id| self.slots.get(id));
             return all.max_by_key(cost).map(|slot| slot.node.clone()).into_iter().collect();
         }

@@ -114,7 +114,7 @@ impl<T> Leaves<T> {
                 });
             };
             let rest = Bounds { lo, hi };
-            let way = Way::down(store, self.tree, end, &rest)?;
+            let way = LeafPath::down(store, self.tree, end, &rest)?;
             let side = match end {
                 End::Front => &mut self.front,
                 End::Back => &mut self.back,
@@ -261,7 +261,7 @@ impl DoubleEndedIterator for Cursor<'_> {
 
 /// The path from the root to a leaf: the internal nodes with the index of the child taken, and the leaf. It ends early,
 /// without a leaf, at a range delete that covers all requested keys below.
-struct Way {
+struct LeafPath {
     above: Above,
     leaf: Option<Arc<Node>>,
     /// The requested keys that the leaf is responsible for.
@@ -271,16 +271,16 @@ struct Way {
 /// The internal nodes of a path from the root, each with the index of the child taken.
 type Above = Vec<(SharedInternal, usize)>;
 
-impl Way {
+impl LeafPath {
     /// The path to the first or last of some keys.
-    fn down(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<Way> {
+    fn down(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<LeafPath> {
         let (above, keys, deleted) = above(store, tree, end, rest)?;
         let leaf = match above.last() {
             _ if deleted => None,
             Some((internal, at)) => Some(store.child_for(internal, *at, Use::Scan)?),
             None => Some(store.root(tree)?),
         };
-        Ok(Way { above, leaf, keys })
+        Ok(LeafPath { above, leaf, keys })
     }
 
     fn leaf(&self) -> Option<&Leaf> {

@@ -16,7 +16,7 @@ use crate::format::{Key, RangeDelete, RecordMessage};
 use crate::ids::*;
 use crate::node::{Internal, Item, Leaf, Node};
 use crate::store::Store;
-use crate::tuning::PAST_ROOT_MIN;
+use crate::tuning::SCATTERED_BELOW;
 
 /// A message and its MSN.
 #[derive(Clone, Copy)]
@@ -187,7 +187,7 @@ struct Plan<'a, 'm> {
 
 /// The state of one child.
 #[derive(Clone, Copy, Default)]
-struct Way {
+struct ChildState {
     /// Whether messages may skip to it; `None` before that has been checked.
     open: Option<bool>,
     /// The index in `passed` of its messages; `growth` is the bytes of the values that they may create.
@@ -198,7 +198,7 @@ struct Way {
 impl<'a, 'm> Plan<'a, 'm> {
     fn new(store: &Store, internal: &Internal, messages: &'a [Numbered<'m>]) -> Result<Self> {
         let mut plan = Plan::default();
-        let mut ways = vec![Way::default(); internal.children().len()];
+        let mut ways = vec![ChildState::default(); internal.children().len()];
         let mut rest = messages;
         while let Some(first) = rest.first() {
             let mut count = 1;
@@ -236,7 +236,7 @@ impl<'a, 'm> Plan<'a, 'm> {
         store: &Store,
         internal: &Internal,
         at: usize,
-        way: &mut Way,
+        way: &mut ChildState,
         messages: &[Numbered<'m>],
     ) -> Result<usize> {
         let child = internal.children()[at].id;
@@ -270,7 +270,7 @@ impl<'a, 'm> Plan<'a, 'm> {
 fn is_scattered(node: &Node, messages: &[Numbered<'_>]) -> bool {
     let (Node::Internal(internal), [first, .., last]) = (node, messages) else { return false };
     let [first, last] = [first, last].map(|m| internal.child_for(m.message.key()));
-    messages.len() > PAST_ROOT_MIN && messages.len() < PAST_ROOT_MIN * (last - first + 1)
+    messages.len() > SCATTERED_BELOW && messages.len() < SCATTERED_BELOW * (last - first + 1)
 }
 
 /// Adds messages to an internal node: points for child `at`, or a range delete.

@@ -20,11 +20,11 @@ pub(super) struct Draft {
     pub room: Inflow,
     /// What it may use of the reserve for deletes.
     pub claim: Claim,
-    pub way: Way,
+    pub durability: Durability,
 }
 
 /// How a transaction becomes durable.
-pub(super) enum Way {
+pub(super) enum Durability {
     /// With the next checkpoint; nothing is logged.
     Unlogged,
     /// With the next log group.
@@ -100,8 +100,12 @@ impl Volume {
         self.check_writable()?;
         self.validate(&transaction.messages)?;
         self.fence()?;
-        let way = if self.is_logged() { self.choose(&transaction.messages) } else { Way::Unlogged };
-        let mut draft = Draft::new(transaction, claim, way);
+        let durability = if self.is_logged() {
+            self.choose(&transaction.messages)
+        } else {
+            Durability::Unlogged
+        };
+        let mut draft = Draft::new(transaction, claim, durability);
         self.ensure_ready()?;
         self.admit(&mut draft)?;
         let Trees { store, balance, .. } = self.trees.wait_mut();
@@ -145,7 +149,7 @@ impl Volume {
     }
 
     /// Chooses how a transaction of these messages becomes durable, if there is enough space.
-    fn choose(&self, messages: &[RecordMessage]) -> Way {
+    fn choose(&self, messages: &[RecordMessage]) -> Durability {
         let fits = |form: &LogForm| {
             form.bytes() <= self.log.record_max() && form.late_bytes as u64 <= LATE_LIMIT
         };
@@ -153,23 +157,23 @@ impl Volume {
         let grows = messages.iter().any(outgrows);
         let form = log_form(messages, if grows { usize::MAX } else { self.late_bytes });
         let form = if fits(&form) || grows { form } else { log_form(messages, 1) };
-        if fits(&form) { Way::Logged(form) } else { Way::Whole }
+        if fits(&form) { Durability::Logged(form) } else { Durability::Whole }
     }
 
     fn carry_out(&mut self, draft: Draft) -> Result<Lsn> {
-        let Draft { op, wall, mut ordered, claim, way, .. } = draft;
-        let whole = matches!(way, Way::Whole);
-        let logged = matches!(way, Way::Logged(_));
+        let Draft { op, wall, mut ordered, claim, durability, .. } = draft;
+        let whole = matches!(durability, Durability::Whole);
+        let logged = matches!(durability, Durability::Logged(_));
         // A bound value has at most the length of a block: it is bound before it grows.
         let late = &self.trees.wait().store.late;
         if !late.is_empty() && ordered.messages.iter().any(|message| late.outgrows(message)) {
             self.sync()?;
         }
-        if let Way::Logged(form) = &way {
+        if let Durability::Logged(form) = &durability {
             self.make_log_room(form)?;
         }
         let lsn = Lsn(self.next_msn.0);
-        if let Way::Logged(form) = way {
+        if let Durability::Logged(form) = durability {
             let (next_zone, next_ino) = (self.next_zone, self.next_ino);
             let record = |messages| Record { lsn, op, wall, next_zone, next_ino, messages };
             match form.messages {
@@ -265,10 +269,10 @@ impl Volume {
 }
 
 impl Draft {
-    fn new(transaction: Transaction, claim: Claim, way: Way) -> Draft {
+    fn new(transaction: Transaction, claim: Claim, durability: Durability) -> Draft {
         let Transaction { op, wall, messages } = transaction;
         let room = room_of(&messages);
-        Draft { op, wall, ordered: Ordered::new(messages), room, claim, way }
+        Draft { op, wall, ordered: Ordered::new(messages), room, claim, durability }
     }
 }
 

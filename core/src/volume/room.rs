@@ -15,7 +15,7 @@
 //! step can always begin, and [`super::reserve`] computes all sizes.
 
 use super::Volume;
-use super::commit::{Draft, Way};
+use super::commit::{Draft, Durability};
 use super::reserve::*;
 use super::trees::Trees;
 use crate::error::Result;
@@ -83,22 +83,22 @@ impl Volume {
                 self.need_of(bytes, messages) + self.growth_need(growth)
             }
         };
-        let logged = !matches!(draft.way, Way::Unlogged);
+        let logged = !matches!(draft.durability, Durability::Unlogged);
         if logged && bytes > u64::from(self.superblock.node_size) {
             // The operation makes the root too large, and a step then moves all of it, possibly after it has been
             // written.
             need = need + Need::of_image(bytes as usize);
         }
-        let again = match &draft.way {
-            Way::Logged(form) => Need::of_image(form.late_bytes),
-            Way::Unlogged | Way::Whole => Need::default(),
+        let again = match &draft.durability {
+            Durability::Logged(form) => Need::of_image(form.late_bytes),
+            Durability::Unlogged | Durability::Whole => Need::default(),
         };
         loop {
             if self.find_room(need + again, draft.claim)? {
                 return Ok(());
             }
             if again != Need::default() && self.has_room(need, draft.claim) {
-                draft.way = Way::Whole;
+                draft.durability = Durability::Whole;
                 return Ok(());
             }
             if draft.claim != Claim::Takes || !self.keeps(draft)? {

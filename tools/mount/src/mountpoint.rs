@@ -27,16 +27,16 @@ pub(crate) struct Mounted(Unmounter);
 
 /// Takes a mount away.
 #[derive(Clone)]
-pub(crate) struct Unmounter(Arc<Mutex<Option<Way>>>);
+pub(crate) struct Unmounter(Arc<Mutex<Option<Mechanism>>>);
 
 /// How a mount is taken away. What is mounted there has a number: another may have come in its place.
-enum Way {
+enum Mechanism {
     Unmount { directory: PathBuf, number: Option<u64> },
     Helper(SessionUnmounter),
 }
 
 impl Mounted {
-    fn new(way: Way) -> Mounted {
+    fn new(way: Mechanism) -> Mounted {
         Mounted(Unmounter(Arc::new(Mutex::new(Some(way)))))
     }
 
@@ -55,10 +55,10 @@ impl Unmounter {
     pub(crate) fn unmount(&self) -> io::Result<()> {
         let way = self.0.lock().take();
         match way {
-            Some(Way::Unmount { directory, number }) if number_at(&directory) == number => {
+            Some(Mechanism::Unmount { directory, number }) if number_at(&directory) == number => {
                 Ok(unmount(directory, UnmountFlags::DETACH)?)
             }
-            Some(Way::Helper(mut helper)) => helper.unmount(),
+            Some(Mechanism::Helper(mut helper)) => helper.unmount(),
             _ => Ok(()),
         }
     }
@@ -87,7 +87,7 @@ pub(crate) fn mount_at(
     if rustix::process::geteuid().is_root() {
         let device = by_root(options, directory)?;
         let number = number_at(directory);
-        let placed = Mounted::new(Way::Unmount { directory: directory.to_owned(), number });
+        let placed = Mounted::new(Mechanism::Unmount { directory: directory.to_owned(), number });
         let session = Session::from_fd(adapter, device, config.acl, config)?;
         return Ok((session, placed));
     }
@@ -107,7 +107,7 @@ pub(crate) fn mount_at(
     // The helper says only that it has failed.
     OpenOptions::new().read(true).write(true).open(FUSE).map_err(no_fuse)?;
     let mut session = Session::new(adapter, directory, &config)?;
-    let placed = Mounted::new(Way::Helper(session.unmount_callable()));
+    let placed = Mounted::new(Mechanism::Helper(session.unmount_callable()));
     Ok((session, placed))
 }
 

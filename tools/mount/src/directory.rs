@@ -1,7 +1,7 @@
-//! Reading an open directory: a cookie is an ordinal, and the open directory remembers by name where it was.
+//! Positions in an open directory: a cookie is an ordinal, and the open directory maps ordinals to names.
 //!
-//! Entries that were read last are remembered one by one, older ones here and there: who goes back further comes to
-//! an entry before the one that was meant, and reads on to it.
+//! It keeps the names of the last entries, and a sample of older ones. A seek further back finds
+//! a name before the requested entry, and reads on from there.
 
 use std::collections::VecDeque;
 
@@ -15,14 +15,14 @@ const STEP: u64 = 64;
 /// The entries `.` and `..`.
 pub(crate) const DOTS: u64 = 2;
 
-/// A directory that is being read.
+/// An open directory.
 pub(crate) struct OpenDirectory {
     listing: Option<Listing>,
-    /// The ordinal of the entry that comes next; `.` and `..` are the first two.
+    /// The ordinal of the next entry; `.` and `..` are the first two.
     next: u64,
-    /// An entry that was read, and then did not fit into the answer.
+    /// An entry that was read and did not fit into the reply.
     left: Option<DirEntry>,
-    /// Names that were read last, that of `next - 1` at the end.
+    /// The names of the last entries, that of `next - 1` at the end.
     recent: VecDeque<Vec<u8>>,
     /// Of older ones: an ordinal, and the name that has it.
     marks: Vec<(u64, Vec<u8>)>,
@@ -39,7 +39,7 @@ impl OpenDirectory {
         }
     }
 
-    /// Goes to the entry with this ordinal.
+    /// Seeks to an ordinal.
     pub(crate) fn seek(&mut self, fs: &Fs, directory: &Object, to: u64) -> Result<()> {
         let to = to.max(DOTS);
         if to == self.next && self.listing.is_some() {
@@ -47,7 +47,7 @@ impl OpenDirectory {
         }
         self.left = None;
         self.marks.truncate(self.marks.partition_point(|(ordinal, _)| *ordinal < to));
-        // The last name before the entry that is known.
+        // The last known name before the entry.
         let behind = (self.next - to.min(self.next)) as usize;
         let known = match behind < self.recent.len() {
             true => {
@@ -72,7 +72,7 @@ impl OpenDirectory {
         Ok(())
     }
 
-    /// The next entry; it comes again until it has been taken.
+    /// The next entry, without moving on.
     pub(crate) fn read(&mut self, fs: &Fs) -> Result<Option<DirEntry>> {
         if let Some(left) = self.left.take() {
             return Ok(Some(left));
@@ -83,17 +83,17 @@ impl OpenDirectory {
         }
     }
 
-    /// The entry that was read last did not fit.
+    /// Puts back the entry that was read last.
     pub(crate) fn leave(&mut self, entry: DirEntry) {
         self.left = Some(entry);
     }
 
-    /// The ordinal of the entry that comes next.
+    /// The ordinal of the next entry.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// The entry that was read last has been taken.
+    /// Moves behind the entry that was read last.
     pub(crate) fn took(&mut self, entry: &DirEntry) {
         if self.next.is_multiple_of(STEP) {
             self.marks.push((self.next, entry.name.clone()));

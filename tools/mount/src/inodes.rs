@@ -1,7 +1,7 @@
-//! What the kernel knows: inodes by number with how often it has looked them up, and what is open.
+//! The inodes that the kernel knows, each with its count of lookups, and the open handles.
 //!
-//! A node keeps the handle of its object as long as the kernel may ask for it. What loses its last name while
-//! it is not open is dropped at once: only its attributes stay, for requests that still come. Otherwise every
+//! An inode keeps its object while the kernel may ask for it. An object that loses its last name while
+//! it is not open is deleted at once: only its attributes stay, for requests that still come. Otherwise every
 //! deleted file would have to become an orphan first, and be deleted a second time.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::directory::OpenDirectory;
 use crate::errno::{Answer, Errno};
 
-/// All inodes, and all that is open.
+/// All inodes, and all open handles.
 #[derive(Default)]
 pub(crate) struct Inodes(Mutex<Tables>);
 
@@ -28,11 +28,11 @@ struct Tables {
 
 struct Tracked {
     state: State,
-    /// How often the kernel has been told of it.
+    /// Lookups that the kernel has not forgotten.
     lookups: u64,
-    /// How often it is open.
+    /// Open handles.
     opens: u64,
-    /// Whether the kernel has been told the attributes of a directory, and not yet that they have changed.
+    /// Whether the kernel has attributes of the directory that were not invalidated since.
     told: bool,
 }
 
@@ -40,29 +40,29 @@ enum State {
     Live(Object),
     /// It has no name, and is not open.
     Gone(Arc<Inode>),
-    /// The volume has gone back since the kernel was told of it.
+    /// The volume was rolled back since the lookup.
     Stale,
 }
 
-/// Something that is open.
+/// An open file or directory.
 pub(crate) struct Open {
     pub object: Object,
-    /// Whether reading changes no time of access.
+    /// Whether reading leaves the time of access unchanged.
     pub noatime: bool,
     /// Whether there may be capabilities, which a write removes.
     pub capable: Mutex<bool>,
-    /// Where a directory has been read to.
+    /// The position of a directory.
     pub directory: Option<Mutex<OpenDirectory>>,
 }
 
-/// What can be said of a node.
+/// What is known of an inode.
 pub(crate) enum Known {
     Object(Object),
     Gone(Arc<Inode>),
 }
 
 impl Inodes {
-    /// The kernel is told of an object.
+    /// Counts a lookup of an object.
     pub(crate) fn enter(&self, object: &Object) {
         let mut tables = self.0.lock();
         let fresh =
@@ -74,7 +74,7 @@ impl Inodes {
         }
     }
 
-    /// The kernel forgets what it was told so often. Returns the object that it does not know any more.
+    /// Uncounts lookups. Returns the object if none is left.
     pub(crate) fn forget(&self, ino: Ino, lookups: u64) -> Option<Object> {
         let mut tables = self.0.lock();
         let node = tables.inodes.get_mut(&ino)?;
@@ -88,7 +88,7 @@ impl Inodes {
         }
     }
 
-    /// What is known of a node.
+    /// What is known of an inode.
     pub(crate) fn known(&self, ino: Ino) -> Answer<Known> {
         match self.0.lock().inodes.get(&ino).map(|node| &node.state) {
             Some(State::Live(object)) => Ok(Known::Object(object.clone())),
@@ -97,7 +97,7 @@ impl Inodes {
         }
     }
 
-    /// The object of a node.
+    /// The object of an inode.
     pub(crate) fn object(&self, ino: Ino) -> Answer<Object> {
         match self.known(ino)? {
             Known::Object(object) => Ok(object),
@@ -105,21 +105,21 @@ impl Inodes {
         }
     }
 
-    /// The kernel is going to be told the attributes of a directory.
+    /// Notes that a reply has the attributes of a directory.
     pub(crate) fn tells(&self, ino: Ino) {
         if let Some(node) = self.0.lock().inodes.get_mut(&ino) {
             node.told = true;
         }
     }
 
-    /// A directory has changed. Whether the kernel has been told its attributes since it changed last: they may be
-    /// on their way still, and it would take them for new.
+    /// Notes a change of a directory. Returns whether a reply since the last change has its attributes: that reply may be
+    /// on its way still, and the kernel would take them for new.
     pub(crate) fn changed(&self, ino: Ino) -> bool {
         let mut tables = self.0.lock();
         tables.inodes.get_mut(&ino).is_some_and(|node| std::mem::take(&mut node.told))
     }
 
-    /// An object is going to lose its last name, and is not open: only its attributes stay. Whether that is
+    /// Drops an object that is going to lose its last name, unless it is open: only its attributes stay. Returns whether that is
     /// so; then [`Inodes::keep`] undoes it.
     pub(crate) fn let_go(&self, object: &Object) -> bool {
         let mut tables = self.0.lock();
@@ -134,14 +134,14 @@ impl Inodes {
         true
     }
 
-    /// An object has kept its name after all.
+    /// Restores an object that has kept its name.
     pub(crate) fn keep(&self, object: &Object) {
         if let Some(node) = self.0.lock().inodes.get_mut(&object.ino()) {
             node.state = State::Live(object.clone());
         }
     }
 
-    /// Opens a node.
+    /// Opens an inode.
     pub(crate) fn open(&self, ino: Ino, open: impl FnOnce(Object) -> Open) -> Answer<u64> {
         let mut tables = self.0.lock();
         let node = tables.inodes.get_mut(&ino).ok_or(Errno::ESTALE)?;
@@ -158,7 +158,7 @@ impl Inodes {
         Ok(handle)
     }
 
-    /// What is open under a handle.
+    /// The file or directory of a handle.
     pub(crate) fn opened(&self, handle: u64) -> Answer<Arc<Open>> {
         self.0.lock().open.get(&handle).cloned().ok_or(Errno::EBADF)
     }
@@ -170,45 +170,45 @@ impl Inodes {
         if let Some(node) = tables.inodes.get_mut(&open.object.ino()) {
             node.opens = node.opens.saturating_sub(1);
         }
-        // What goes with it goes without the lock.
+        // It is dropped without the lock.
         drop(tables);
         drop(open);
     }
 
-    /// A file has been given capabilities, or may have been.
+    /// Notes that a file may have capabilities.
     pub(crate) fn capable(&self, ino: Ino) {
         let tables = self.0.lock();
         let of_file = tables.open.values().filter(|open| open.object.ino() == ino);
         of_file.for_each(|open| *open.capable.lock() = true);
     }
 
-    /// The volume has gone back: all that the kernel knows is stale. Returned are the numbers.
+    /// Makes all inodes stale, after a rollback. Returns their numbers.
     pub(crate) fn make_stale(&self) -> Vec<Ino> {
         let mut tables = self.0.lock();
         let inodes = tables.inodes.values_mut();
         let gone: Vec<State> =
             inodes.map(|node| std::mem::replace(&mut node.state, State::Stale)).collect();
         let known = tables.inodes.keys().copied().collect();
-        // What goes with them goes without the lock.
+        // They are dropped without the lock.
         drop(tables);
         drop(gone);
         known
     }
 
-    /// No request is possible any more.
+    /// Drops all inodes and handles, after the last request.
     pub(crate) fn clear(&self) {
         let tables = std::mem::take(&mut *self.0.lock());
         drop(tables);
     }
 
-    /// How many inodes there are, and how many of them are open how often.
+    /// The numbers of inodes and of open handles.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let tables = self.0.lock();
         (tables.inodes.len(), tables.open.len())
     }
 }
 
-/// What is said of a node that is gone. What is no directory may have got another in its place by a renaming: with
+/// The error for an inode that is gone. A rename may have put another object under its name, unless it is a directory: with
 /// ESTALE the kernel looks the name up again.
 fn gone(inode: &Inode) -> Errno {
     match inode.kind {

@@ -1,7 +1,7 @@
-//! What all requests share: the file system, what the kernel knows of it, what went wrong.
+//! The state that all requests share: the file system, the inodes that the kernel knows, and the errors met.
 //!
-//! What cannot be read is an error of that request alone, unless `errors=remount-ro` is set. When the volume
-//! itself has failed, because something that writing depends on cannot be read or written, the mount becomes read-only: what was
+//! A failed read fails its request alone, unless `errors=remount-ro` is set. When the volume
+//! itself has failed (poisoned), the mount becomes read-only: what was
 //! acknowledged still becomes durable as far as it can.
 
 use std::collections::HashMap;
@@ -31,63 +31,63 @@ use crate::snapshots::Snapshots;
 const FREED_MIN: u64 = 16 << 20;
 const FREED_SHARE: u64 = 64;
 
-/// After 5 seconds without a change the space of deletes is given back: well within the half minute after which who has deleted much
-/// looks for it.
+/// After 5 seconds without a change buffers with deletes are drained, so that space is free well within half a minute after a large
+/// delete.
 const IDLE: Duration = Duration::from_secs(5);
 /// Buffers that are drained per piece for that: some 10 ms, during which other requests wait.
 const RECLAIMED: u64 = 16;
 
-/// After 100 lines the log has heard enough: a bad device makes an error of each request.
+/// The most lines of errors in the log, 100: a bad device fails each request.
 const ERRORS_TOLD: u64 = 100;
 
-/// A mount that ends while the host has no room waits for room so long: those who wait for the image give up then, too.
+/// How long an unmount waits for space on the host; commands that wait for the image give up after the same time.
 const ROOM_COMES: Duration = Duration::from_secs(60);
 
-/// So often the list of mounts is looked at.
+/// How often the list of mounts is read.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The server of a mounted image.
 pub(crate) struct Server {
     pub shared: Shared,
     pub inodes: Inodes,
-    /// Held for reading by each request, and for writing where all handles of objects become stale.
+    /// Locked shared by each request, and exclusively by a rollback, which makes all handles stale.
     pub requests: RwLock<()>,
-    /// The kernel is being told that what it has cached is stale.
+    /// Whether the kernel is being told that its caches are stale.
     pub is_telling: AtomicBool,
-    /// Held while snapshots are changed.
+    /// Locked by each command that changes snapshots.
     pub changing_snapshots: Mutex<()>,
     pub options: Options,
-    /// What is shown of snapshots, if that was asked for.
+    /// The snapshots shown below `.betr`, with `-o snapshots`.
     pub snapshots: Option<Snapshots>,
-    /// Of a server for a snapshot: that of the mount, which errors are told to, and the name.
+    /// For the server of a snapshot: the server of the mount, which reports its errors, and the snapshot's name.
     mount: Option<(Weak<Server>, String)>,
-    /// The file of the image, if it has one, and where its path led at the last look.
+    /// The file of the image, if it has one, and what its path led to at the last sync.
     image: Option<OpenImage>,
     standing: Mutex<Standing>,
-    /// Where it is mounted.
+    /// The mountpoint.
     directory: PathBuf,
-    /// Tells the kernel what it could not know.
+    /// The channel for invalidations of the kernel's caches.
     notifier: OnceLock<Notifier>,
     pub counters: Counters,
-    /// Inodes that have been read, and whose time of access has not been changed yet.
+    /// Inodes with a time of access that is not written yet.
     pub accesses: Mutex<HashMap<Ino, Time>>,
     pub log: Log,
-    /// When a request looked last at what the kernel has been told of times of access since the mount was made, and
-    /// whether they are to be left alone.
+    /// When the mount's options about times of access were last read from the list of mounts, and
+    /// whether times of access stay unchanged.
     place: Mutex<(Instant, bool)>,
-    /// Nothing may change: it was asked for, or something went wrong.
+    /// Whether the mount is read-only, by option or after an error.
     read_only: AtomicBool,
-    /// It is being unmounted, and there are still requests.
+    /// Whether it is being unmounted while requests still come.
     ending: AtomicBool,
-    /// Bytes of files that a checkpoint would give back.
+    /// Bytes of deleted files that a checkpoint would free.
     freed: AtomicU64,
-    /// The host has no room for what has changed.
+    /// Whether the host is out of space.
     host_full: AtomicBool,
-    /// How many errors there were of the image or its device.
+    /// The number of errors of the image or its device.
     errors: AtomicU64,
-    /// What the last of them says, and that after which nothing is changed any more.
+    /// The last of them, and the one that ended all changes.
     told: Mutex<Told>,
-    /// The log is so full that a checkpoint is due; or there is no more to do.
+    /// Wakes [`Server::tend`]: a checkpoint is due, or the mount ends.
     due: Mutex<Due>,
     wake: Condvar,
     since: Instant,
@@ -99,7 +99,7 @@ struct Due {
     end: bool,
 }
 
-/// What the numbers of a mount say, besides those of operations.
+/// Numbers of a mount for its status, besides those of operations.
 pub(crate) struct State {
     pub read_only: bool,
     pub host_full: bool,
@@ -109,7 +109,7 @@ pub(crate) struct State {
     pub uptime: Duration,
 }
 
-/// What was said of errors.
+/// Reported errors.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     /// The last one.
@@ -173,23 +173,23 @@ impl Server {
         }
     }
 
-    /// From now on the kernel can be told something.
+    /// Sets the channel for invalidations.
     pub(crate) fn tells_kernel(&self, notifier: Notifier) {
         let _ = self.notifier.set(notifier);
     }
 
-    /// The kernel has to ask for the attributes of a node again, those of an answer that is on its way included.
+    /// Invalidates the attributes of an inode in the kernel's cache, also those of a reply that is still on its way.
     pub(crate) fn tell_changed(&self, ino: Ino) {
         if let Some(notifier) = self.notifier.get() {
-            // It may have forgotten the node.
+            // The kernel may have forgotten the inode.
             let _ = notifier.inval_inode(INodeNo(ino.0), -1, 0);
         }
     }
 
-    /// The kernel has to forget all that it knows of a node, its contents included.
+    /// Invalidates an inode in the kernel's cache, its pages included.
     pub(crate) fn tell_stale(&self, ino: Ino) {
         if let Some(notifier) = self.notifier.get() {
-            // It may have forgotten the node.
+            // The kernel may have forgotten the inode.
             let _ = notifier.inval_inode(INodeNo(ino.0), 0, 0);
         }
     }
@@ -198,17 +198,17 @@ impl Server {
     /// no request may wait for this.
     pub(crate) fn tell_gone(&self, directory: INodeNo, name: &OsStr) {
         if let Some(notifier) = self.notifier.get() {
-            // It may have forgotten the directory.
+            // The kernel may have forgotten the directory.
             let _ = notifier.inval_entry(directory, name);
         }
     }
 
-    /// There is something for [`Server::tend`] to do.
+    /// Wakes [`Server::tend`].
     pub(crate) fn wake_tender(&self) {
         self.wake.notify_one();
     }
 
-    /// How many inodes the kernel knows, and how many are open how often.
+    /// The numbers of inodes that the kernel knows, and of open handles.
     pub(crate) fn inode_counts(&self) -> (usize, usize) {
         let (inodes, opens) = self.inodes.counts();
         let of_snapshots = self.snapshots.as_ref().map_or((0, 0), Snapshots::counts);
@@ -235,12 +235,12 @@ impl Server {
         self.read_only.load(Ordering::Relaxed)
     }
 
-    /// Looks at the file system.
+    /// Runs a query on the file system.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Fs) -> betr_core::Result<T>) -> Answer<T> {
         self.shared.read(look).map_err(|error| self.failed(&error))
     }
 
-    /// Changes it; durably, if that was asked for with each change.
+    /// Runs a change; with the option `sync` it is durable afterwards.
     pub(crate) fn change<T>(&self, act: impl FnOnce(&mut Fs) -> betr_core::Result<T>) -> Answer<T> {
         if self.is_read_only() {
             return Err(Errno::EROFS);
@@ -286,7 +286,7 @@ impl Server {
         Ok(())
     }
 
-    /// Looks whether the file of the image is still whole, and in its place.
+    /// Checks that the file of the image has its length, and that its path still leads to it.
     pub(crate) fn look_at_host(&self) -> Answer<()> {
         let Some(image) = &self.image else { return Ok(()) };
         let standing = standing(image);
@@ -295,7 +295,7 @@ impl Server {
             self.log.error(&format!("{}: {text}", self.options.shown()));
         }
         image.check_len().map_err(|source| {
-            // What is cut off is gone, and nothing can be written there.
+            // The part that was cut off is lost, and writes there fail.
             let error = betr_core::Error::Io { op: "sync", place: Place::Image, source };
             self.report(error.to_string(), Blame::Image, true);
             Errno::EIO
@@ -308,7 +308,7 @@ impl Server {
             let text = "changes wait in memory, and others are refused, until there is room";
             self.log.error(&format!("{}: {error}: {text}", self.options.shown()));
         }
-        // Whatever it was, a volume that has failed takes nothing any more. What is refused has changed nothing.
+        // A poisoned volume takes no changes, whatever this error is. A refusal has changed nothing.
         let refused = matches!(error, betr_core::Error::Refused(_));
         let failed = !refused && self.look(|fs| fs.volume().has_failed());
         if error.blame() != Blame::Request || failed {
@@ -318,7 +318,7 @@ impl Server {
         of_error(error)
     }
 
-    /// Everything has become durable: if the host had no room before, it has now.
+    /// Notes that all changes are durable: a host that was full has space again.
     fn has_room(&self) {
         if self.host_full.swap(false, Ordering::Relaxed) {
             let text = "there is room again where the image is stored; all changes are durable";
@@ -326,14 +326,14 @@ impl Server {
         }
     }
 
-    /// A request has panicked: a mistake of ours.
+    /// Reports a request that has panicked, which is a bug.
     pub(crate) fn panicked(&self) -> Errno {
         let text = "a request has panicked: please report this";
         self.report(text.into(), Blame::Program, true);
         Errno::EIO
     }
 
-    /// Tells an error. If it speaks against the image or its device, that is noted in the image. If it `ends` changes the mount
+    /// Reports an error. One of the image or its device is noted in the image. If it `ends` changes, the mount
     /// is read-only from now on.
     fn report(&self, text: String, blame: Blame, ends: bool) {
         if let Some((mount, name)) = &self.mount {
@@ -348,7 +348,7 @@ impl Server {
             self.log.error(&format!("{}: {text}: {error}", self.options.shown()));
         }
         let mut told = self.told.lock();
-        // The same place may be asked for again and again.
+        // The same place may be read again and again.
         if before < ERRORS_TOLD && told.last.as_ref() != Some(&text) {
             self.log.error(&format!("{}: {text}", self.options.shown()));
         }
@@ -363,18 +363,18 @@ impl Server {
         told.last = Some(text);
     }
 
-    /// Makes changes durable each second, or as often as was asked for, and checkpoints, until the end.
+    /// Syncs each second, or as the option `commit` says, and makes checkpoints, until the mount ends.
     pub(crate) fn tend(&self) {
         let (mut last, mut synced) = (Instant::now(), Instant::now());
         let mut quiet = (Msn(0), Instant::now());
         let mut is_told = false;
-        // What had lost its name when the power went.
+        // Orphans that a power cut has left.
         if !self.options.read_only
             && let Err(error) = self.shared.tend(Fs::reap)
         {
             self.failed(&error);
         }
-        // What a recovery brought back: the first change would wait for it.
+        // Makes a recovery durable now, so that the first change need not wait for it.
         if !self.options.read_only
             && self.look(|fs| fs.volume().needs_fence() && fs.volume().has_changes())
             && let Err(error) = self.shared.checkpoint()
@@ -388,7 +388,7 @@ impl Server {
             }
             let Due { checkpoint, end } = std::mem::take(&mut *due);
             drop(due);
-            // It may have been made since.
+            // The checkpoint may have been made meanwhile.
             let checkpoint = checkpoint && self.look(|fs| fs.volume().nears_checkpoint());
             if end {
                 return;
@@ -447,7 +447,7 @@ impl Server {
                     self.freed.store(0, Ordering::Relaxed);
                     self.shared.tend(Fs::reap).and_then(|()| self.shared.checkpoint())
                 }
-                // Without room nothing else can be done first.
+                // Without space on the host nothing else is possible first.
                 false if unsynced && full => self.shared.sync(),
                 false if unsynced => self.shared.tend(Fs::reap).and_then(|()| self.shared.sync()),
                 false if idle => self.reclaim(next),
@@ -463,8 +463,8 @@ impl Server {
         }
     }
 
-    /// Empties buffers that deletes wait in, then frees what dropped snapshots kept, piece by piece. Stops as soon as the next MSN
-    /// is another one: something has been changed.
+    /// Drains buffers with deletes, then frees what dropped snapshots kept, in pieces. Stops as soon as the next MSN
+    /// has changed, that is, after any change.
     fn reclaim(&self, next: Msn) -> betr_core::Result<()> {
         while self.shared.tend(reclaim_some)? {
             if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
@@ -488,12 +488,12 @@ impl Server {
         }
     }
 
-    /// Looks at numbers, which are there whatever has happened.
+    /// Reads numbers, which are there even on a poisoned volume.
     pub(crate) fn look<T: Default>(&self, look: impl FnOnce(&Fs) -> T) -> T {
         self.shared.read(|fs| Ok(look(fs))).unwrap_or_default()
     }
 
-    /// Something has gone wrong: what has been acknowledged is made durable as far as that goes, and nothing else.
+    /// After an error: makes acknowledged changes durable as far as possible, and nothing else.
     fn save(&self) {
         let unsynced = |fs: &Fs| fs.volume().has_unsynced() && !fs.volume().has_failed();
         if self.look(unsynced)
@@ -503,7 +503,7 @@ impl Server {
         }
     }
 
-    /// Ends while there are still requests: what has been answered is durable, and nothing changes any more.
+    /// Ends all changes while requests still come; acknowledged changes become durable.
     pub(crate) fn stop(&self) {
         self.ending.store(true, Ordering::Relaxed);
         self.finish();
@@ -524,9 +524,9 @@ impl Server {
             }
             return;
         }
-        // As long as the inodes are known.
+        // While the inodes are known.
         self.settle_accesses();
-        // The kernel does not say that it forgets everything. What has no name goes now.
+        // The kernel does not announce that it forgets everything. Orphans are deleted now.
         self.inodes.clear();
         let begun = Instant::now();
         while let Err(error) = self.end_all() {
@@ -541,7 +541,7 @@ impl Server {
         self.has_room();
     }
 
-    /// Makes a checkpoint of all that changed, with nothing left that has no name.
+    /// Deletes orphans, and makes a checkpoint.
     fn end_all(&self) -> betr_core::Result<()> {
         self.shared.tend(Fs::reap).and_then(|()| {
             while self.shared.tend(reclaim_some)? {}
@@ -550,7 +550,7 @@ impl Server {
     }
 }
 
-/// Drops some leaves that range deletes cover, or empties some buffers that deletes wait in. Whether there may be more.
+/// Drops some leaves that range deletes cover, or drains some buffers with deletes. Returns whether there may be more.
 fn reclaim_some(fs: &mut Fs) -> betr_core::Result<bool> {
     let volume = fs.volume_mut();
     Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)?)

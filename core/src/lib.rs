@@ -1,10 +1,10 @@
 //! The betr file system: formats, engine, schema and checker.
 //!
-//! Imports run downwards in the order of the list below. `format` and `device` import no other module, `volume` owns
-//! the engine, and `kv`, `fs` and `check` use it. `mend` repairs the findings of `check`, `plan` stores repairs for
-//! review, `anatomy` explains every byte, `redact` copies an image without contents, `explore` tests everything, and
-//! `damage` corrupts images. There is no global state except the thread pool, no terminal and no argument parsing here.
-//! The device, the clock and every source of randomness are passed in, so that a run can be repeated exactly.
+//! Imports run downwards; ARCHITECTURE.md has the layers, and a test compares them. `format` and `device` are below the
+//! engine, `volume` owns it, `kv`, `fs` and `check` use it, and `mend` repairs the findings of `check`. There is no
+//! global state except the thread pool (and, in debug builds, the rule that a mutation breaks), no terminal and no
+//! argument parsing here. The device, the clock and every source of randomness are passed in, so that a run can be
+//! repeated exactly.
 
 pub mod address;
 pub mod error;

@@ -1,8 +1,8 @@
 //! The state that all requests share: the file system, the inodes that the kernel knows, and the errors met.
 //!
 //! A failed read fails its request alone, unless `errors=remount-ro` is set. When the volume
-//! itself has failed (poisoned), the mount becomes read-only: what was
-//! acknowledged still becomes durable as far as it can.
+//! itself has failed (poisoned), the mount becomes read-only, and changes that were not synced before are lost, which the log says. After
+//! any other error acknowledged changes still become durable.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -291,7 +291,7 @@ impl Volume {
         self.whole(result)
     }
 
-    /// Ends a batch of drain steps: makes it durable, and frees the extents that it gave up. Then strays, which were
+    /// Ends a batch of drain steps: makes it durable, and frees the extents that it gave up. Then scattered nodes, which were
     /// scattered because their old extents were not free yet, are rewritten into contiguous extents, before other
     /// writes take these. So there are no more maps than before. Returns false if nothing changed.
     fn end_batch(&mut self) -> Result<bool> {

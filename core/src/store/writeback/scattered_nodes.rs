@@ -18,11 +18,11 @@ impl Store {
         self.thrifty
     }
 
-    /// Rewrites scattered_nodes, the longest first, into free contiguous extents, as far as there is space. Returns whether
-    /// fewer scattered_nodes are left.
+    /// Rewrites scattered nodes, the longest first, into free contiguous extents, as far as there is space. Returns whether
+    /// fewer scattered nodes are left.
     ///
-    /// If nothing is dirty or held and no stray has grown, all of them fit: their old contiguous extents are free. If
-    /// the longest stray takes another stray's old extent, that one fits into the longest's.
+    /// If nothing is dirty or held and no scattered node has grown, all of them fit: their old contiguous extents are free. If
+    /// the longest takes the old extent of another, that one fits into the extent of the longest.
     pub fn rewrite_contiguous(&mut self) -> Result<bool> {
         let mut scattered_nodes = Vec::new();
         for id in std::mem::take(&mut self.scattered_nodes) {
@@ -57,7 +57,7 @@ impl Store {
         Ok(self.scattered_nodes.len() < before)
     }
 
-    /// Whether any stray is left.
+    /// Whether any scattered node is left.
     pub fn has_strays(&self) -> bool {
         !self.scattered_nodes.is_empty()
     }

@@ -58,7 +58,7 @@ impl Numbers {
             return Some(number);
         }
         let moved = i64::from(number).checked_add(self.offset)?;
-        // The largest number means `nobody` to the kernel.
+        // 4,294,967,295 is no user or group: chown(2) takes it for "leave unchanged".
         u32::try_from(moved).ok().filter(|moved| *moved != u32::MAX)
     }
 }

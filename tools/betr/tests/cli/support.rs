@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 /// The binary.
 pub(crate) const BETR: &str = env!("CARGO_BIN_EXE_betr");
-/// The user and group `nobody`.
+/// 65,534: an unprivileged user and group of every Debian system.
 const NOBODY: u32 = 65534;
 /// Variables of the environment that must not influence the tests.
 const VARIABLES: [&str; 6] =

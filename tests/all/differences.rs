@@ -79,8 +79,17 @@ fn what_two_states_share_need_not_be_read() {
     assert!(different > pairs / 2);
 }
 
+/// How ten files are changed.
+#[derive(Clone, Copy, Debug)]
+enum Edit {
+    /// Some bytes are written in place.
+    Overwrite,
+    /// The file is removed and made anew, as editors do, and deletes are drained: their leaves are rewritten.
+    Replace,
+}
+
 /// A tree of directories with files, of which ten are changed between two snapshots; how many blocks a comparison of these reads.
-fn blocks_read(files: u64) -> u64 {
+fn blocks_read(files: u64, edit: Edit) -> u64 {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(8 << 30));
     let zones = ZoneSizes::default();
     let options = CreateOptions { zones, ..CreateOptions::new([7; 16], device.len(), nonces(1)) };
@@ -107,13 +116,26 @@ fn blocks_read(files: u64) -> u64 {
             fs.write(&object, 0, &random.bytes(len).into()).unwrap();
         }
     }
+    if let Edit::Replace = edit {
+        // What was pending would come to the leaves together with the deletes.
+        fs.volume_mut().drain().unwrap();
+    }
     fs.checkpoint().unwrap();
     fs.volume_mut().take_hold("before").unwrap();
     for number in 0..10 {
         let at = number * (files / 200);
-        let path = format!("/above-{at}/directory/file-{number}");
-        let object = fs.resolve(path.as_bytes()).unwrap();
-        fs.write(&object, 100, &random.bytes(200).into()).unwrap();
+        let (directory, name) = (format!("/above-{at}/directory"), format!("file-{number}"));
+        let object = fs.resolve(format!("{directory}/{name}").as_bytes()).unwrap();
+        match edit {
+            Edit::Overwrite => fs.write(&object, 100, &random.bytes(200).into()).unwrap(),
+            Edit::Replace => {
+                let directory = fs.resolve(directory.as_bytes()).unwrap();
+                fs.unlink(&directory, name.as_bytes()).unwrap();
+                let object = make(&mut fs, &directory, &name, FileType::Regular);
+                fs.write(&object, 0, &random.bytes(1000).into()).unwrap();
+                fs.volume_mut().reclaim(u64::MAX).unwrap();
+            }
+        }
     }
     fs.volume_mut().take_hold("after").unwrap();
     drop(fs);
@@ -122,16 +144,23 @@ fn blocks_read(files: u64) -> u64 {
     let [(a, before), (b, after)] =
         ["before", "after"].map(|name| state(&shown, &Moment::Snapshot(name.into())));
     let touched = touched(a.volume(), b.volume(), [before, after]).unwrap();
-    assert_eq!(changes(&a, &b, Some(&touched)).len(), 10);
+    let changed = match edit {
+        Edit::Overwrite => 10,
+        // The directories as well.
+        Edit::Replace => 20,
+    };
+    assert_eq!(changes(&a, &b, Some(&touched)).len(), changed);
     noting.bytes.load(Ordering::Relaxed).div_ceil(4096)
 }
 
 #[test]
 fn a_comparison_reads_what_differs_however_large_both_are() {
     let files = [2_000, 20_000 * rounds(1)];
-    let counts = files.map(blocks_read);
-    println!("{counts:?} blocks for {files:?} files");
-    assert!(counts.iter().all(|count| *count <= 400), "{counts:?} blocks for {files:?} files");
+    for edit in [Edit::Overwrite, Edit::Replace] {
+        let counts = files.map(|files| blocks_read(files, edit));
+        println!("{counts:?} blocks for {files:?} files, {edit:?}");
+        assert!(counts.iter().all(|count| *count <= 400), "{counts:?} blocks, {edit:?}");
+    }
 }
 
 /// Counts what is read.

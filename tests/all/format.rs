@@ -83,11 +83,13 @@ fn segments() -> Segments {
 }
 
 fn leaf_head() -> LeafHead {
-    let basement = |offset, first: &'static [u8]| BasementRef {
+    let basement = |offset, (blocks_at, blocks), first: &'static [u8]| BasementRef {
         offset,
         bytes: 100,
         small_at: offset + 100,
         small: 60,
+        blocks_at,
+        blocks,
         entries: 3,
         hash: Hash([3; 32]),
         first,
@@ -96,9 +98,11 @@ fn leaf_head() -> LeafHead {
         id: NodeId(9),
         tree: TreeId::Data,
         write_seq: 4,
-        leaf_bytes: 5000,
+        leaf_bytes: 12288,
         bounds: Bounds { lo: Key::copied(b"b"), hi: Some(Key::copied(b"q")) },
-        basements: [basement(186, b"b"), basement(346, b"k")].into_iter().collect(),
+        basements: [basement(188, (4096, 0), b"b"), basement(348, (4096, 2), b"k")]
+            .into_iter()
+            .collect(),
         padding: 3,
     }
 }
@@ -108,14 +112,8 @@ fn section() -> KeySection {
     let chunks = chunks_of(TreeId::Data, lengths.into_iter()).1;
     let keys: Vec<String> = (0..lengths.len()).map(|at| format!("key-{at:03}")).collect();
     let entries = keys.iter().zip(lengths).map(|(key, len)| (key.as_bytes(), len));
-    let (mut small, mut blocks) = (64, 4096);
-    let chunk = |len: &usize| {
-        let at = if is_block(TreeId::Data, *len) { &mut blocks } else { &mut small };
-        let offset = *at;
-        *at += *len as u32;
-        ChunkRef { offset, bytes: *len as u32, hash: Hash([1; 32]) }
-    };
-    KeySection::new(TreeId::Data, chunks.iter().map(chunk).collect(), entries)
+    let chunks = chunks.into_iter().map(|bytes| (bytes, Hash([1; 32])));
+    KeySection::new(TreeId::Data, placed_chunks(TreeId::Data, chunks).collect(), entries)
 }
 
 fn slice_of(messages: &[(Key, Message)]) -> Vec<u8> {
@@ -345,7 +343,7 @@ fn all_vectors() {
     assert_eq!(LeafHead::decode(&bytes, None).unwrap().1, leaf_head());
     insta::assert_snapshot!("leaf_head", hex(&bytes));
     let bytes = section().encode();
-    assert_eq!(KeySection::decode(&bytes, TreeId::Data, 12288, None).unwrap(), section());
+    assert_eq!(KeySection::decode(&bytes, TreeId::Data, None).unwrap(), section());
     insta::assert_snapshot!("key_section", hex(&bytes));
 
     let (bytes, _) = internal_head().encode(birth());
@@ -447,14 +445,14 @@ fn everything_has_one_encoding() {
         Some(head.encode(birth_of(&seal)).0)
     });
     accepted += mangle(5, &section().encode(), false, |bytes| {
-        Some(KeySection::decode(bytes, TreeId::Data, 12288, None).ok()?.encode())
+        Some(KeySection::decode(bytes, TreeId::Data, None).ok()?.encode())
     });
     let padded = |zeros: usize| [section().encode(), vec![0; zeros]].concat();
     accepted += mangle(5, &padded(SECTION_PADDING_MAX), false, |bytes| {
-        Some(KeySection::decode(bytes, TreeId::Data, 12288, None).ok()?.encode())
+        Some(KeySection::decode(bytes, TreeId::Data, None).ok()?.encode())
     });
     let beyond = padded(SECTION_PADDING_MAX + 1);
-    assert!(KeySection::decode(&beyond, TreeId::Data, 12288, None).is_err());
+    assert!(KeySection::decode(&beyond, TreeId::Data, None).is_err());
     accepted += mangle(6, &slice_of(&messages()), false, |bytes| {
         Some(slice_of(&decode_slice(&Bytes::copy_from_slice(bytes), 3, None).ok()?))
     });

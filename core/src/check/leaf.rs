@@ -161,12 +161,7 @@ fn parts(
     if sections.len() < head.basements.len() {
         return false;
     }
-    let Some(blocks_at) = blocks(head, window.checker.entry.head_bytes, &sections) else {
-        let place = window.checker.place();
-        let detail = "blocks of files do not lie one after another";
-        window.checker.report.add(Code::PartInvalid, place, detail);
-        return false;
-    };
+    let blocks_at = head.basements.iter().next().map_or(head.leaf_bytes, |first| first.blocks_at);
     let small_end = head.parts_end(window.checker.entry.head_bytes);
     let until = if whole { extent_end } else { 0 };
     if whole || small_end == keys_end {
@@ -186,36 +181,15 @@ fn parts(
     is_sound && tell(window, head, &sections, extent_end, told).is_ok()
 }
 
-/// The offset of file blocks after the small chunks. `None` if they are not in order, or if the leaf has anything else
-/// there.
-fn blocks(head: &LeafHead, head_bytes: u32, sections: &[KeySection]) -> Option<u32> {
-    let all = || sections.iter().flat_map(|section| &section.chunks);
-    let blocks = || all().filter(|chunk| is_block(head.tree, chunk.bytes as usize));
-    let small_end = u64::from(head.parts_end(head_bytes));
-    let bytes: u64 = blocks().map(|chunk| u64::from(chunk.bytes)).sum();
-    let start = match bytes {
-        0 => small_end,
-        _ => small_end.next_multiple_of(BLOCK_SIZE as u64),
-    };
-    let mut at = start;
-    let in_order = blocks().all(|chunk| {
-        let expected = at;
-        at += u64::from(chunk.bytes);
-        u64::from(chunk.offset) == expected
-    });
-    let fits = in_order && start + bytes == u64::from(head.leaf_bytes);
-    u32::try_from(start).ok().filter(|_| fits)
-}
-
 /// Verifies small values, or file blocks.
 fn values(window: &mut Window<'_>, head: &LeafHead, sections: &[KeySection], of_blocks: bool) {
     let until = if of_blocks { head.leaf_bytes } else { head.parts_end(0) };
-    for (at, section) in sections.iter().enumerate() {
+    for (at, (basement, section)) in head.basements.iter().zip(sections).enumerate() {
         for chunk in &section.chunks {
             if is_block(head.tree, chunk.bytes as usize) != of_blocks {
                 continue;
             }
-            let place = chunk.offset..chunk.offset + chunk.bytes;
+            let place = basement.chunk(head.tree, chunk);
             if let Err(error) = window.part(at, place, until, &chunk.hash) {
                 window.checker.report.add_error(Code::ValueInvalid, &error);
             }
@@ -240,8 +214,7 @@ fn tell(
         for ((key, len), entry) in section.keys().zip(section.entries()) {
             let value = match section.chunks.get(usize::from(entry.chunk)) {
                 Some(chunk) => {
-                    let from =
-                        (chunk.offset - basement.small_at) as usize + usize::from(entry.offset);
+                    let from = chunk.offset as usize + usize::from(entry.offset);
                     values.slice(from..from + len)
                 }
                 None => Bytes::new(),

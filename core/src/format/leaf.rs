@@ -25,6 +25,7 @@
 //! ```text
 //! length         of its key section
 //! small          the length of its small chunks
+//! blocks         the number of its 4 KiB blocks; only in the data index
 //! entries
 //! hash           32
 //! first key      its length, a short number, and the key; not for the first basement
@@ -40,11 +41,12 @@ use super::fields::{Fields, FormatError, Trace, Writer, varint_bytes};
 use super::key::Bounds;
 use super::limits::*;
 use super::seal::{Birth, Magic, Seal};
+use super::section::{ChunkRef, is_block};
 use crate::ids::*;
 
 /// The least and the most bytes of a basement in the head, besides its first key.
 const BASEMENT_MIN: usize = 35;
-pub(crate) const BASEMENT_MAX: usize = 46;
+pub(crate) const BASEMENT_MAX: usize = 49;
 /// The most zeros after the basements.
 pub const HEAD_PADDING_MAX: usize = 255;
 
@@ -59,6 +61,10 @@ pub struct BasementRef<'h> {
     pub small_at: u32,
     /// The length of its small chunks.
     pub small: u32,
+    /// Byte offset of its file blocks in the leaf.
+    pub blocks_at: u32,
+    /// Number of its file blocks.
+    pub blocks: u32,
     /// Number of entries.
     pub entries: u32,
     /// The hash of its key section.
@@ -78,6 +84,17 @@ impl BasementRef<'_> {
     pub fn chunks(&self) -> Range<u32> {
         self.small_at..self.small_at + self.small
     }
+
+    /// What its parts take.
+    pub fn sizes(&self) -> PartSizes {
+        PartSizes { keys: self.bytes, small: self.small, blocks: self.blocks }
+    }
+
+    /// The byte range of one of its chunks in the leaf.
+    pub fn chunk(&self, tree: TreeId, chunk: &ChunkRef) -> Range<u32> {
+        let row = if is_block(tree, chunk.bytes as usize) { self.blocks_at } else { self.small_at };
+        row + chunk.offset..row + chunk.offset + chunk.bytes
+    }
 }
 
 /// The directory of a leaf's head: its basements, in key order. Most of the cache used by leaves is directories.
@@ -88,6 +105,8 @@ pub struct Basements {
     firsts: Vec<u8>,
     /// The end of each first key; the next one begins there.
     ends: Vec<u32>,
+    /// Byte offset of the end of the last file block in the leaf.
+    blocks_end: u32,
 }
 
 /// A basement without its first key.
@@ -97,6 +116,8 @@ struct Fixed {
     bytes: u32,
     small_at: u32,
     small: u32,
+    /// The blocks of the next basement begin where those of this one end.
+    blocks_at: u32,
     entries: u32,
     hash: Hash,
 }
@@ -105,7 +126,7 @@ impl Basements {
     /// An empty directory with room for `count` basements, whose first keys have `firsts` bytes in total.
     pub fn with_capacity(count: usize, firsts: usize) -> Basements {
         let (fixed, ends) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        Basements { fixed, firsts: Vec::with_capacity(firsts), ends }
+        Basements { fixed, firsts: Vec::with_capacity(firsts), ends, blocks_end: 0 }
     }
 
     /// Number of basements.
@@ -120,11 +141,13 @@ impl Basements {
 
     /// Appends a basement.
     pub fn push(&mut self, basement: BasementRef<'_>) {
-        let BasementRef { offset, bytes, small_at, small, entries, hash, first } = basement;
+        let BasementRef { offset, bytes, small_at, small, blocks_at, .. } = basement;
+        let BasementRef { blocks, entries, hash, first, .. } = basement;
         self.firsts.extend_from_slice(first);
         // A head has less than 4 GiB.
         self.ends.push(self.firsts.len() as u32);
-        self.fixed.push(Fixed { offset, bytes, small_at, small, entries, hash });
+        self.fixed.push(Fixed { offset, bytes, small_at, small, blocks_at, entries, hash });
+        self.blocks_end = blocks_at + blocks * FILE_BLOCK as u32;
     }
 
     /// The first key of basement `at`; panics if there is none.
@@ -135,9 +158,22 @@ impl Basements {
 
     /// Basement `at`, if it exists.
     pub fn get(&self, at: usize) -> Option<BasementRef<'_>> {
-        let Fixed { offset, bytes, small_at, small, entries, hash } = *self.fixed.get(at)?;
+        let Fixed { offset, bytes, small_at, small, blocks_at, entries, hash } =
+            *self.fixed.get(at)?;
+        let blocks_end = self.fixed.get(at + 1).map_or(self.blocks_end, |next| next.blocks_at);
+        let blocks = (blocks_end - blocks_at) / FILE_BLOCK as u32;
         let first = self.first(at);
-        Some(BasementRef { offset, bytes, small_at, small, entries, hash, first })
+        Some(BasementRef {
+            offset,
+            bytes,
+            small_at,
+            small,
+            blocks_at,
+            blocks,
+            entries,
+            hash,
+            first,
+        })
     }
 
     /// Basement `at`; panics if there is none.
@@ -171,6 +207,17 @@ impl Basements {
         low
     }
 
+    /// Sets the offsets of all parts.
+    fn place(&mut self, mut places: Places) {
+        for at in 0..self.len() {
+            let offsets = places.next(self.at(at).sizes());
+            let basement = &mut self.fixed[at];
+            basement.offset = offsets.keys;
+            (basement.small_at, basement.blocks_at) = (offsets.small, offsets.blocks);
+        }
+        self.blocks_end = places.end();
+    }
+
     /// Memory, in bytes.
     pub fn memory(&self) -> usize {
         self.fixed.capacity() * size_of::<Fixed>()
@@ -193,24 +240,56 @@ pub fn stand_together(keys: u64, small: u64) -> bool {
     16 * keys < small
 }
 
-/// The offsets of key sections and small chunks, one basement after another.
+/// What the parts of a basement take in a leaf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartSizes {
+    /// Bytes of its key section.
+    pub keys: u32,
+    /// Bytes of its small chunks.
+    pub small: u32,
+    /// Number of its file blocks.
+    pub blocks: u32,
+}
+
+/// The byte offsets of a basement's parts in the leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartOffsets {
+    /// Of its key section.
+    pub keys: u32,
+    /// Of its small chunks.
+    pub small: u32,
+    /// Of its file blocks.
+    pub blocks: u32,
+}
+
+/// The offsets of the parts of all basements, one basement after another.
 pub struct Places {
-    keys_at: u32,
-    small_at: u32,
+    next: PartOffsets,
     together: bool,
+    /// The end of the last part.
+    end: u32,
 }
 
 impl Places {
-    /// Offsets after a head of `head_bytes` bytes. Each basement is given by the lengths of its key section and of its
-    /// small chunks. `None` if an offset would exceed 32 bits.
-    pub fn behind(head_bytes: u32, basements: impl Iterator<Item = (u32, u32)>) -> Option<Places> {
-        let add = |(keys, small), (of_keys, of_small)| {
-            (keys + u64::from(of_keys), small + u64::from(of_small))
+    /// Offsets after a head of `head_bytes` bytes. `None` if the leaf would be longer than `LEAF_MAX`.
+    pub fn behind(head_bytes: u32, basements: impl Iterator<Item = PartSizes>) -> Option<Places> {
+        let (mut keys, mut small, mut blocks) = (0u64, 0u64, 0u64);
+        for sizes in basements {
+            keys += u64::from(sizes.keys);
+            small += u64::from(sizes.small);
+            blocks += u64::from(sizes.blocks) * FILE_BLOCK as u64;
+        }
+        let small_at = u64::from(head_bytes) + keys;
+        let small_end = small_at + small;
+        let blocks_at = match blocks {
+            0 => small_end,
+            _ => small_end.next_multiple_of(FILE_BLOCK as u64),
         };
-        let (keys, small) = basements.fold((0u64, 0u64), add);
-        let small_at = u32::try_from(u64::from(head_bytes) + keys).ok()?;
-        u32::try_from(u64::from(small_at) + small).ok()?;
-        Some(Places { keys_at: head_bytes, small_at, together: stand_together(keys, small) })
+        let offset = |at: u64| u32::try_from(at).ok().filter(|at| *at as usize <= LEAF_MAX);
+        let end = offset(blocks_at + blocks)?;
+        let next =
+            PartOffsets { keys: head_bytes, small: offset(small_at)?, blocks: offset(blocks_at)? };
+        Some(Places { next, together: stand_together(keys, small), end })
     }
 
     /// Whether all key sections are stored together.
@@ -218,17 +297,22 @@ impl Places {
         self.together
     }
 
-    /// The offsets of the key section and of the small chunks of the next basement.
-    pub fn next(&mut self, keys: u32, small: u32) -> (u32, u32) {
-        if self.together {
-            let places = (self.keys_at, self.small_at);
-            self.keys_at += keys;
-            self.small_at += small;
-            return places;
+    /// The length of the leaf.
+    pub fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// The offsets of the parts of the next basement.
+    pub fn next(&mut self, sizes: PartSizes) -> PartOffsets {
+        let next = &mut self.next;
+        if !self.together {
+            next.small = next.keys + sizes.keys;
         }
-        let start = self.keys_at;
-        self.keys_at += keys + small;
-        (start, start + keys)
+        let offsets = *next;
+        next.small += sizes.small;
+        next.keys = if self.together { next.keys + sizes.keys } else { next.small };
+        next.blocks += sizes.blocks * FILE_BLOCK as u32;
+        offsets
     }
 }
 
@@ -239,6 +323,8 @@ pub struct BasementSize {
     pub bytes: u32,
     /// The length of its small chunks.
     pub small: u32,
+    /// Number of its file blocks.
+    pub blocks: u32,
     /// Number of entries.
     pub entries: u32,
     /// The length of its first key.
@@ -247,11 +333,12 @@ pub struct BasementSize {
 
 impl BasementSize {
     /// The length of the basement in the head.
-    fn encoded_bytes(&self, is_first: bool) -> usize {
-        let BasementSize { bytes, small, entries, first } = *self;
+    fn encoded_bytes(&self, tree: TreeId, is_first: bool) -> usize {
+        let BasementSize { bytes, small, blocks, entries, first } = *self;
         let numbers: usize = [bytes, small, entries].map(|n| varint_bytes(n.into())).iter().sum();
+        let blocks = if tree == TreeId::Data { varint_bytes(blocks.into()) } else { 0 };
         let first = if is_first { 0 } else { varint_bytes(first as u64) + first };
-        numbers + 32 + first
+        numbers + blocks + 32 + first
     }
 }
 
@@ -311,15 +398,21 @@ impl LeafHead {
         // The rest of the head are basements.
         let firsts = bounds.lo.len() + f.left().saturating_sub(count * BASEMENT_MIN);
         let mut basements = Basements::with_capacity(count, firsts);
-        let mut at = u64::from(head_bytes);
+        let (mut at, mut blocks_at) = (u64::from(head_bytes), 0);
         for index in 0..count {
             f.enter("basement", Some(index));
             let start = f.at();
             let bytes = f.length("length", PART_MAX)? as u32;
             let small = f.length("length of small chunks", PART_MAX)? as u32;
-            let offset = at;
-            at += u64::from(bytes) + if together == 1 { 0 } else { small.into() };
+            at += u64::from(bytes) + u64::from(small);
             f.within(start, "length", at, leaf_bytes.into())?;
+            let blocks = match tree {
+                TreeId::Metadata => 0,
+                TreeId::Data => f.length("file blocks", LEAF_MAX / FILE_BLOCK)? as u32,
+            };
+            let blocks_from = blocks_at;
+            blocks_at += u64::from(blocks) * FILE_BLOCK as u64;
+            f.within(start, "file blocks", blocks_at, leaf_bytes.into())?;
             let entries = f.length("entries", PART_MAX)? as u32;
             if entries == 0 {
                 return Err(f.wrong("entries", "at least 1", entries));
@@ -340,45 +433,58 @@ impl LeafHead {
                     first
                 }
             };
-            let offset = offset as u32;
-            let small_at = offset + bytes;
-            basements.push(BasementRef { offset, bytes, small_at, small, entries, hash, first });
+            // The offsets follow from the lengths of all basements, below.
+            let blocks_at = blocks_from as u32;
+            let (offset, small_at) = (0, 0);
+            basements.push(BasementRef {
+                offset,
+                bytes,
+                small_at,
+                small,
+                blocks_at,
+                blocks,
+                entries,
+                hash,
+                first,
+            });
             f.leave();
         }
         let padding = f.left();
         f.within(f.at(), "padding", padding as u64, HEAD_PADDING_MAX as u64)?;
         f.zeros_to_end()?;
-        let lengths = basements.iter().map(|basement| (basement.bytes, basement.small));
-        let places = Places::behind(head_bytes, lengths);
-        let Some(mut places) = places.filter(|places| places.are_together() == (together == 1))
-        else {
+        let places = Places::behind(head_bytes, basements.iter().map(|basement| basement.sizes()));
+        let Some(places) = places.filter(|places| places.are_together() == (together == 1)) else {
             let expected = format!("{} for these lengths", 1 - together);
             return Err(f.wrong("key sections together", expected, together));
         };
-        for basement in &mut basements.fixed {
-            (_, basement.small_at) = places.next(basement.bytes, basement.small);
+        if places.end() != leaf_bytes {
+            return Err(f.wrong("leaf length", places.end(), leaf_bytes));
         }
-        let end = basements.last().map_or(0, |last| last.chunks().end);
-        f.within(100, "leaf length", end.into(), leaf_bytes.into())?;
+        basements.place(places);
         let padding = padding as u8;
         Ok((seal, LeafHead { id, tree, write_seq, leaf_bytes, bounds, basements, padding }))
     }
 
     /// The length of the head without padding.
-    pub fn encoded_bytes(bounds: &Bounds, basements: impl Iterator<Item = BasementSize>) -> usize {
+    pub fn encoded_bytes(
+        tree: TreeId,
+        bounds: &Bounds,
+        basements: impl Iterator<Item = BasementSize>,
+    ) -> usize {
         let hi = bounds.hi.as_ref().map_or(0, |hi| 2 + hi.len());
         let basements = basements.enumerate();
-        let basements: usize = basements.map(|(at, size)| size.encoded_bytes(at == 0)).sum();
+        let basements: usize = basements.map(|(at, size)| size.encoded_bytes(tree, at == 0)).sum();
         104 + 2 + bounds.lo.len() + 1 + hi + basements
     }
 
     /// The head's bytes, and the hash in its seal.
     pub fn encode(&self, birth: Birth) -> (Vec<u8>, Hash) {
         let sizes = self.basements.iter().map(|basement| {
-            let BasementRef { bytes, small, entries, first, .. } = basement;
-            BasementSize { bytes, small, entries, first: first.len() }
+            let BasementRef { bytes, small, blocks, entries, first, .. } = basement;
+            BasementSize { bytes, small, blocks, entries, first: first.len() }
         });
-        let bytes = LeafHead::encoded_bytes(&self.bounds, sizes) + usize::from(self.padding);
+        let bytes =
+            LeafHead::encoded_bytes(self.tree, &self.bounds, sizes) + usize::from(self.padding);
         let mut w = Writer::with_capacity(bytes);
         Seal::open(&mut w, Magic::Leaf, birth);
         w.u64(self.id.0);
@@ -394,6 +500,9 @@ impl LeafHead {
         for (at, basement) in self.basements.iter().enumerate() {
             w.varint(basement.bytes.into());
             w.varint(basement.small.into());
+            if self.tree == TreeId::Data {
+                w.varint(basement.blocks.into());
+            }
             w.varint(basement.entries.into());
             w.hash(&basement.hash);
             if at > 0 {

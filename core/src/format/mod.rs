@@ -50,7 +50,8 @@ pub use key::{Bounds, Key};
 pub(crate) use key::{separator, shared_prefix};
 pub(crate) use leaf::BASEMENT_MAX;
 pub use leaf::{
-    BasementRef, BasementSize, Basements, HEAD_PADDING_MAX, LeafHead, Places, stand_together,
+    BasementRef, BasementSize, Basements, HEAD_PADDING_MAX, LeafHead, PartOffsets, PartSizes,
+    Places, stand_together,
 };
 pub use log::{
     GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, block_after, group_length,
@@ -68,7 +69,7 @@ pub use seal::{Birth, Magic, SEAL_BYTES, Seal};
 pub(crate) use section::{CHUNK_BYTES, Chunks, SECTION_BYTES};
 pub use section::{
     ChunkRef, EntryRef, KeySection, NO_CHUNK, SECTION_PADDING_MAX, chunks_of, encode_section,
-    is_block, section_entry_bytes,
+    is_block, placed_chunks, section_entry_bytes,
 };
 pub use segments::{Segment, Segments};
 pub use spacemap::{BITS_PER_PAGE, MapPage};

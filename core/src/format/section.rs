@@ -3,13 +3,13 @@
 //! ```text
 //!  0  entry count      4
 //!  4  chunk count      4
-//!  8  chunks          44 each: offset in the leaf 4, stored length 4, codec 1 (0 = as it is),
-//!                     zero 3, hash 32
+//!  8  hashes of chunks    32 each
 //!     entries             each, short numbers: shared, suffix length, value length; and the suffix
 //! ```
 //!
 //! A key is the first `shared` bytes of the key before it, and the suffix. Values are put into chunks in key order by
-//! one rule ([`chunks_of`]), so their places follow from their lengths.
+//! one rule ([`chunks_of`]), so the lengths of chunks and the places of values follow from the lengths of values. A key
+//! section states no offset: equal entries give equal bytes, and an equal hash, wherever the basement is.
 //!
 //! Up to 255 zeros may follow the entries: a writer makes a basement end at a block boundary, so that the next one is
 //! in one block and not in two.
@@ -27,7 +27,7 @@ use crate::ids::*;
 /// The shortest entry, in bytes.
 const ENTRY_BYTES: usize = 3;
 /// Bytes of a chunk in a key section.
-pub(crate) const CHUNK_BYTES: usize = 44;
+pub(crate) const CHUNK_BYTES: usize = 32;
 /// Bytes of a key section before its chunks and entries.
 pub(crate) const SECTION_BYTES: usize = 8;
 /// The chunk number of an empty value.
@@ -38,7 +38,7 @@ pub const SECTION_PADDING_MAX: usize = 255;
 /// One chunk of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRef {
-    /// Byte offset in the leaf.
+    /// Byte offset: of a file block among the basement's file blocks, of any other chunk among its small chunks.
     pub offset: u32,
     /// Its length.
     pub bytes: u32,
@@ -108,6 +108,20 @@ impl Chunks {
         }
         (chunk as u16, offset as u16)
     }
+}
+
+/// Chunks of these lengths and hashes, with their offsets.
+pub fn placed_chunks(
+    tree: TreeId,
+    chunks: impl Iterator<Item = (usize, Hash)>,
+) -> impl Iterator<Item = ChunkRef> {
+    let (mut small, mut blocks) = (0, 0);
+    chunks.map(move |(bytes, hash)| {
+        let end = if is_block(tree, bytes) { &mut blocks } else { &mut small };
+        let (offset, bytes) = (*end, bytes as u32);
+        *end += bytes;
+        ChunkRef { offset, bytes, hash }
+    })
 }
 
 /// Whether a chunk is a whole file block, which is aligned to 4096 bytes.
@@ -223,19 +237,32 @@ impl KeySection {
         self.keys.len()
     }
 
-    /// Parses a slice that is exactly the key section of a leaf of `leaf_bytes` bytes.
+    /// The length of all chunks but file blocks, and the number of file blocks.
+    pub fn value_sizes(&self, tree: TreeId) -> (u32, u32) {
+        let (mut small, mut blocks) = (0, 0);
+        for chunk in &self.chunks {
+            match is_block(tree, chunk.bytes as usize) {
+                true => blocks += 1,
+                false => small += chunk.bytes,
+            }
+        }
+        (small, blocks)
+    }
+
+    /// Parses a slice that is exactly a key section.
     pub fn decode(
         section: &[u8],
         tree: TreeId,
-        leaf_bytes: u32,
         trace: Option<&mut dyn Trace>,
     ) -> Result<KeySection, FormatError> {
         let mut f = Fields::traced(section, trace);
         let entry_count = f.count("entry count", PART_MAX, ENTRY_BYTES)?;
         let chunk_count = f.count("chunk count", usize::from(NO_CHUNK), CHUNK_BYTES)?;
-        let mut chunks = Vec::with_capacity(chunk_count);
+        let mut hashes = Vec::with_capacity(chunk_count);
         for index in 0..chunk_count {
-            chunks.push(ChunkRef::decode(&mut f, index, leaf_bytes)?);
+            f.enter("chunk", Some(index));
+            hashes.push(f.hash("hash")?);
+            f.leave();
         }
         let mut entries: Vec<StoredEntry> = Vec::with_capacity(entry_count);
         let mut keys: Vec<u8> = Vec::with_capacity(f.left());
@@ -256,6 +283,7 @@ impl KeySection {
             keys.extend_from_slice(suffix);
             before = start..keys.len();
             let (chunk, offset) = places.place(bytes);
+            f.within(f.at(), "chunks", places.lengths.len() as u64, chunk_count as u64)?;
             let key = start as u32..keys.len() as u32;
             entries.push(StoredEntry { key, chunk, offset, bytes: bytes as u32 });
             f.leave();
@@ -263,7 +291,11 @@ impl KeySection {
         let padding = f.left();
         f.within(f.at(), "padding", padding as u64, SECTION_PADDING_MAX as u64)?;
         f.zeros_to_end()?;
-        check_chunks(&f, tree, &chunks, &places.lengths)?;
+        if places.lengths.len() != chunk_count {
+            return Err(f.wrong("chunk count", places.lengths.len(), chunk_count));
+        }
+        // At most 65,535 chunks of at most 64 KiB: their offsets have 32 bits.
+        let chunks = placed_chunks(tree, places.lengths.into_iter().zip(hashes)).collect();
         let (keys, padding) = (keys.into_boxed_slice().into(), padding as u8);
         Ok(KeySection { chunks, keys, entries, padding })
     }
@@ -285,27 +317,6 @@ pub fn section_entry_bytes(shared: usize, key: usize, value: usize) -> usize {
     numbers.iter().sum::<usize>() + key - shared
 }
 
-/// Checks that chunks have the lengths of the rule, and are contiguous.
-fn check_chunks(
-    f: &Fields<'_, '_>,
-    tree: TreeId,
-    chunks: &[ChunkRef],
-    lengths: &[usize],
-) -> Result<(), FormatError> {
-    let in_row = |block: bool| {
-        let mut row = chunks.iter().filter(|chunk| is_block(tree, chunk.bytes as usize) == block);
-        let mut at = row.next().map(|first| first.offset + first.bytes);
-        row.all(|chunk| at.replace(chunk.offset + chunk.bytes) == Some(chunk.offset))
-    };
-    if !in_row(false) || !in_row(true) {
-        return Err(f.wrong("chunks", "chunks one behind another", "others"));
-    }
-    if !chunks.iter().map(|chunk| chunk.bytes as usize).eq(lengths.iter().copied()) {
-        return Err(f.wrong("chunks", "chunks as long as their values", "others"));
-    }
-    Ok(())
-}
-
 /// Writes a key section without padding, with these chunks, and keys with values of these lengths.
 pub fn encode_section<'e>(
     w: &mut Writer,
@@ -314,12 +325,7 @@ pub fn encode_section<'e>(
 ) {
     w.len32(entries.len());
     w.len32(chunks.len());
-    for chunk in chunks {
-        w.u32(chunk.offset);
-        w.u32(chunk.bytes);
-        w.u32(0);
-        w.hash(&chunk.hash);
-    }
+    chunks.iter().for_each(|chunk| w.hash(&chunk.hash));
     let mut before: &[u8] = &[];
     for (key, value) in entries {
         let shared = shared_prefix(before, key);
@@ -328,27 +334,5 @@ pub fn encode_section<'e>(
         w.varint(value as u64);
         w.bytes(&key[shared..]);
         before = key;
-    }
-}
-
-impl ChunkRef {
-    fn decode(
-        f: &mut Fields<'_, '_>,
-        index: usize,
-        leaf_bytes: u32,
-    ) -> Result<ChunkRef, FormatError> {
-        f.enter("chunk", Some(index));
-        let offset = f.u32("offset")?;
-        let bytes = f.limited("stored length", VALUE_MAX)? as u32;
-        let end = u64::from(offset) + u64::from(bytes);
-        f.within(f.at() - 8, "offset", end, leaf_bytes.into())?;
-        let codec = f.u8("codec")?;
-        if codec != 0 {
-            return Err(f.wrong("codec", 0, codec));
-        }
-        f.zeros("reserved", 3)?;
-        let hash = f.hash("hash")?;
-        f.leave();
-        Ok(ChunkRef { offset, bytes, hash })
     }
 }

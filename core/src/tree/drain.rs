@@ -28,8 +28,8 @@ struct Row {
 pub enum Emptied {
     /// All buffers.
     All,
-    /// Buffers that hold deletes.
-    Deletes,
+    /// Buffers that hold deletes from this MSN on.
+    Deletes(Msn),
 }
 
 /// The progress of a drain.
@@ -84,7 +84,7 @@ impl Drain {
             let is_meant = match self.what {
                 Emptied::All => true,
                 // An unreadable run is passed over when its buffer is to be flushed.
-                Emptied::Deletes => match internal.has_deletes(&store.disk, at) {
+                Emptied::Deletes(since) => match internal.has_deletes(&store.disk, at, since) {
                     Err(error) if error.is_unreadable() => true,
                     found => found?,
                 },

@@ -41,6 +41,7 @@ impl Volume {
         (*balance, *owed) = (Balance::default(), None);
         // Which deletes are pending is unknown, so a drain looks for the space that they free.
         (self.drained, self.deletes, self.deletes_passed) = (Msn(0), 0, hold.nodes);
+        self.deletes_since = Msn(0);
         self.whole(changed)?;
         match self.trees.wait_mut().look_at_roots() {
             // An operation on that tree reads the root again, and fails with this error.

@@ -237,10 +237,11 @@ impl Volume {
         if !self.can_reclaim() {
             return Ok(false);
         }
+        let deletes = Emptied::Deletes(self.deletes_since);
         let is_enough = |volume: &Volume| volume.trees.wait().balance.emptied() >= buffers;
-        let mut drained = self.drain_until(Emptied::Deletes, Ground::Ordinary, is_enough)?;
+        let mut drained = self.drain_until(deletes, Ground::Ordinary, is_enough)?;
         if drained == Drained::Partly && self.trees.wait().balance.emptied() < buffers {
-            drained = self.drain_until(Emptied::Deletes, Ground::Reserve, is_enough)?;
+            drained = self.drain_until(deletes, Ground::Reserve, is_enough)?;
         }
         Ok(drained == Drained::Partly)
     }
@@ -274,7 +275,10 @@ impl Volume {
             self.trees.wait_mut().balance.stop_draining();
         }
         match result {
-            Ok(Drained::Wholly) => (self.deletes, self.deletes_passed) = (0, 0),
+            Ok(Drained::Wholly) => {
+                (self.deletes, self.deletes_passed) = (0, 0);
+                self.deletes_since = self.next_msn;
+            }
             // They are worth looking for again when a hold has been dropped.
             Ok(Drained::Passed) => self.deletes_passed += std::mem::take(&mut self.deletes),
             _ => {}

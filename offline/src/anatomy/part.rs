@@ -35,7 +35,7 @@ pub enum Kind {
     TablePage,
     Internal,
     Leaf,
-    Basement { tree: TreeId, leaf_bytes: u32 },
+    Basement { tree: TreeId },
     Chunk,
     MetaValue,
     Update,
@@ -121,9 +121,7 @@ impl Kind {
             Kind::TablePage => TablePage::decode(bytes, trace).map(drop),
             Kind::Internal => InternalHead::decode(bytes, trace).map(drop),
             Kind::Leaf => LeafHead::decode(bytes, trace).map(drop),
-            Kind::Basement { tree, leaf_bytes } => {
-                KeySection::decode(bytes, tree, leaf_bytes, trace).map(drop)
-            }
+            Kind::Basement { tree } => KeySection::decode(bytes, tree, trace).map(drop),
             Kind::MetaValue => MetaValue::decode(bytes, trace).map(drop),
             Kind::Update => Update::decode(bytes, trace).map(drop),
             Kind::Chunk | Kind::Bytes => {

@@ -326,17 +326,18 @@ impl Walker<'_> {
             let name = format!("{}/basement:{number}", node.name);
             let (at, len) = (start + u64::from(basement.offset), basement.bytes as usize);
             let bytes = self.disk.read(at, len)?;
-            let section = KeySection::decode(&bytes, head.tree, head.leaf_bytes, None)
-                .map_err(|error| corrupt(at, error))?;
+            let section =
+                KeySection::decode(&bytes, head.tree, None).map_err(|error| corrupt(at, error))?;
             let hash =
                 Above::Hash { part: above, at: offsets[&format!("basement {number}, hash")] };
-            let kind = Kind::Basement { tree: head.tree, leaf_bytes: head.leaf_bytes };
+            let kind = Kind::Basement { tree: head.tree };
             let part = self.hashed(name.clone(), kind, at, len, hash);
             let of_section = self.offsets(part)?;
             let mut chunks = Vec::new();
             for (chunk, place) in section.chunks.iter().enumerate() {
                 let at = of_section[&format!("chunk {chunk}, hash")];
-                let (byte, len) = (start + u64::from(place.offset), place.bytes as usize);
+                let place = basement.chunk(head.tree, place);
+                let (byte, len) = (start + u64::from(place.start), place.len());
                 let name = format!("{name}/chunk:{chunk}");
                 chunks.push(self.hashed(name, Kind::Chunk, byte, len, Above::Hash { part, at }));
                 has_blocks |= is_block(head.tree, len);

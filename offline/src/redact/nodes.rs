@@ -1,5 +1,7 @@
 //! Copies table pages, nodes and their parts: each is sealed after everything below it.
 
+use std::ops::Range;
+
 use std::collections::HashMap;
 
 use bytes::Bytes;
@@ -103,14 +105,15 @@ impl Copy<'_> {
         // A leaf has less than 4 GiB.
         let end = claim.bytes() as u32;
         let mut leaf = Leaf { claim, tree, start, end, at: 0, bytes: Bytes::new() };
-        let (mut basements, mut blocks_at) = (Basements::default(), head.leaf_bytes);
+        let mut basements = Basements::default();
         for basement in head.basements.iter() {
-            let hash = self.basement(&mut leaf, &basement, head.leaf_bytes, &mut blocks_at)?;
+            let hash = self.basement(&mut leaf, &basement)?;
             basements.push(BasementRef { hash, ..basement });
         }
         head.basements = basements;
         let (bytes, new) = head.encode(seal.birth);
         let small_end = head.parts_end(bytes.len() as u32);
+        let blocks_at = head.basements.iter().next().map_or(small_end, |first| first.blocks_at);
         let mut claim = leaf.claim;
         self.write(&mut claim, start, &bytes)?;
         for gap in [small_end..blocks_at, head.leaf_bytes..end] {
@@ -121,20 +124,14 @@ impl Copy<'_> {
         self.resealed(start, bytes.len(), seal.hash, new).map(Some)
     }
 
-    /// Copies the key section of a basement, and its values. Returns its hash; `blocks_at` becomes the offset of the
-    /// first file block.
-    fn basement(
-        &mut self,
-        leaf: &mut Leaf,
-        basement: &BasementRef<'_>,
-        leaf_bytes: u32,
-        blocks_at: &mut u32,
-    ) -> Result<Hash> {
+    /// Copies the key section of a basement, and its values. Returns its hash.
+    fn basement(&mut self, leaf: &mut Leaf, basement: &BasementRef<'_>) -> Result<Hash> {
         let (at, said) = (leaf.start + u64::from(basement.offset), basement.hash);
         let bytes = self.part(leaf, basement.offset, basement.bytes, said);
-        let found =
-            bytes.and_then(|bytes| KeySection::decode(&bytes, leaf.tree, leaf_bytes, None).ok());
-        let Some(mut section) = found else {
+        let found = bytes.and_then(|bytes| KeySection::decode(&bytes, leaf.tree, None).ok());
+        let sizes = (basement.small, basement.blocks);
+        let Some(mut section) = found.filter(|section| section.value_sizes(leaf.tree) == sizes)
+        else {
             self.unverified(&mut leaf.claim, at, basement.bytes.into(), Some(said))?;
             return Ok(said);
         };
@@ -146,10 +143,8 @@ impl Copy<'_> {
             }
         }
         for (chunk, entries) in chunks.iter_mut().zip(&entries) {
-            if is_block(leaf.tree, chunk.bytes as usize) {
-                *blocks_at = (*blocks_at).min(chunk.offset);
-            }
-            chunk.hash = self.chunk(leaf, chunk, entries)?;
+            let place = basement.chunk(leaf.tree, chunk);
+            chunk.hash = self.chunk(leaf, place, chunk.hash, entries)?;
         }
         section.chunks = chunks;
         let bytes = section.encode();
@@ -161,13 +156,14 @@ impl Copy<'_> {
     fn chunk(
         &mut self,
         leaf: &mut Leaf,
-        chunk: &ChunkRef,
+        place: Range<u32>,
+        hash: Hash,
         entries: &[EntryRef<'_>],
     ) -> Result<Hash> {
-        let at = leaf.start + u64::from(chunk.offset);
-        let Some(bytes) = self.part(leaf, chunk.offset, chunk.bytes, chunk.hash) else {
-            self.unverified(&mut leaf.claim, at, chunk.bytes.into(), Some(chunk.hash))?;
-            return Ok(chunk.hash);
+        let (at, len) = (leaf.start + u64::from(place.start), place.len() as u32);
+        let Some(bytes) = self.part(leaf, place.start, len, hash) else {
+            self.unverified(&mut leaf.claim, at, len.into(), Some(hash))?;
+            return Ok(hash);
         };
         let mut copy = vec![0; bytes.len()];
         let mut blank = bytes.len() as u64;
@@ -182,7 +178,7 @@ impl Copy<'_> {
         }
         self.left_out += blank;
         self.write(&mut leaf.claim, at, &copy)?;
-        self.hashed(at, &copy, chunk.hash)
+        self.hashed(at, &copy, hash)
     }
 
     /// A part of a leaf, if it is readable and verifies.

@@ -179,46 +179,53 @@ impl Forge {
         let (head, start) = (self.leaf(id), self.slot(id).unwrap().extent.start.byte());
         let at = head.basements.at(0).keys();
         let section = &self.bytes[(start + u64::from(at.start)) as usize..][..at.len()];
-        KeySection::decode(section, head.tree, head.leaf_bytes, None).unwrap()
+        KeySection::decode(section, head.tree, None).unwrap()
     }
 
-    /// Puts a leaf in the place of node `id`: key sections, which say where values are, and the rest.
-    /// `sections` is asked where they start.
+    /// Puts a leaf in the place of node `id`: key sections, each with the bytes of small chunks and the number of file
+    /// blocks that the head states for it. All values are zeros.
     pub(super) fn put_leaf(
         &mut self,
         id: NodeId,
         tree: TreeId,
         bounds: Bounds,
         firsts: &[Key],
-        sections: impl Fn(u32) -> (Vec<KeySection>, Vec<u8>),
+        sections: &[(KeySection, (u32, u32))],
     ) {
-        let (unplaced, _) = sections(0);
-        let sizes = unplaced.iter().zip(firsts).map(|(section, first)| BasementSize {
-            bytes: section.encode().len() as u32,
-            small: 0,
+        let encoded: Vec<Vec<u8>> = sections.iter().map(|(section, _)| section.encode()).collect();
+        let parts = || sections.iter().zip(&encoded).zip(firsts);
+        let sizes = parts().map(|(((section, (small, blocks)), bytes), first)| BasementSize {
+            bytes: bytes.len() as u32,
+            small: *small,
+            blocks: *blocks,
             entries: section.entries().len() as u32,
             first: first.len(),
         });
-        let head_bytes = LeafHead::encoded_bytes(&bounds, sizes);
-        let (sections, rest) = sections(head_bytes as u32);
+        let head_bytes = LeafHead::encoded_bytes(tree, &bounds, sizes) as u32;
+        let sizes = parts().map(|(((_, (small, blocks)), bytes), _)| PartSizes {
+            keys: bytes.len() as u32,
+            small: *small,
+            blocks: *blocks,
+        });
+        let mut places = Places::behind(head_bytes, sizes.clone()).unwrap();
+        let leaf_bytes = places.end();
+        let mut body = vec![0; (leaf_bytes - head_bytes) as usize];
         let mut basements = Basements::default();
-        let mut body = Vec::new();
-        for (section, first) in sections.iter().zip(firsts) {
-            let bytes = section.encode();
-            let offset = (head_bytes + body.len()) as u32;
+        for (sizes, (((section, _), bytes), first)) in sizes.zip(parts()) {
+            let offsets = places.next(sizes);
+            body[(offsets.keys - head_bytes) as usize..][..bytes.len()].copy_from_slice(bytes);
             basements.push(BasementRef {
-                offset,
-                bytes: bytes.len() as u32,
-                small_at: offset + bytes.len() as u32,
-                small: 0,
+                offset: offsets.keys,
+                bytes: sizes.keys,
+                small_at: offsets.small,
+                small: sizes.small,
+                blocks_at: offsets.blocks,
+                blocks: sizes.blocks,
                 entries: section.entries().len() as u32,
-                hash: Hash::of(&bytes),
+                hash: Hash::of(bytes),
                 first,
             });
-            body.extend(bytes);
         }
-        body.extend(rest);
-        let leaf_bytes = (head_bytes + body.len()) as u32;
         let head = LeafHead { id, tree, write_seq: 1, leaf_bytes, bounds, basements, padding: 0 };
         let (mut bytes, hash) = head.encode(self.birth());
         bytes.extend(body);
@@ -228,7 +235,7 @@ impl Forge {
         let extent = self.put(&bytes);
         *self.slot(id) = Some(Entry {
             extent,
-            head_bytes: head_bytes as u32,
+            head_bytes,
             hash,
             birth: self.birth().epoch,
             references: 1,

@@ -145,7 +145,7 @@ pub(super) fn tower(mut forge: Forge) -> Vec<u8> {
     }
     let free: Vec<NodeId> =
         (4..62).map(NodeId).filter(|id| forge.slot(*id).is_none()).take(16).collect();
-    forge.put_leaf(free[0], DATA, Bounds::default(), &[], |_| (Vec::new(), Vec::new()));
+    forge.put_leaf(free[0], DATA, Bounds::default(), &[], &[]);
     for height in 1..=16 {
         let id = if height == 16 { DATA.root() } else { free[height] };
         let child = ChildRef { id: free[height - 1], first_run: RunSeq(0), pivot: Key::default() };

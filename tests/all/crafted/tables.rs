@@ -100,7 +100,7 @@ pub(super) const CASES: &[Case] = &[
     ("a node 0", Finds(Code::EntryWrong), |mut forge| {
         let (id, _) = leaf(&mut forge);
         let bounds = forge.leaf(id).bounds;
-        forge.put_leaf(NodeId(0), DATA, bounds, &[], |_| (Vec::new(), Vec::new()));
+        forge.put_leaf(NodeId(0), DATA, bounds, &[], &[]);
         forge.seal()
     }),
     ("the image says that it is longer", Finds(Code::IdentityInvalid), |forge| {

@@ -14,7 +14,7 @@ pub fn internal(bytes: &[u8]) -> bool {
         .is_some()
 }
 
-/// Heads of leaves; and key sections, after the tree and the length of their leaf.
+/// Heads of leaves; and key sections, after their tree.
 pub fn leaf(bytes: &[u8]) -> bool {
     let Some(input) = Input::of(bytes, 2) else { return false };
     if input.which == 0 {
@@ -24,12 +24,9 @@ pub fn leaf(bytes: &[u8]) -> bool {
         .is_some();
     }
     let Some((tree, section)) = input.bytes.split_first() else { return false };
-    let Some((leaf_bytes, section)) = section.split_first_chunk() else { return false };
     let tree = if tree % 2 == 0 { TreeId::Metadata } else { TreeId::Data };
-    let leaf_bytes = u32::from_le_bytes(*leaf_bytes);
-    let decode = |bytes: &[u8], trace: Option<&mut dyn Trace>| {
-        KeySection::decode(bytes, tree, leaf_bytes, trace)
-    };
+    let decode =
+        |bytes: &[u8], trace: Option<&mut dyn Trace>| KeySection::decode(bytes, tree, trace);
     let Some(section) = plain(section, decode, KeySection::encode) else { return false };
     let keys: Vec<&[u8]> = section.entries().map(|entry| entry.key).collect();
     assert!(keys.is_sorted_by(|before, after| before < after));

@@ -56,11 +56,10 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
                 }
                 seeds.push((target, [&[which], &bytes[HASHED_FROM.min(bytes.len())..]].concat()));
             }
-            Structure::Basement { tree, leaf_bytes } => {
+            Structure::Basement { tree } => {
                 let tree_code = u8::from(tree == TreeId::Data);
-                let before = [&[1, tree_code][..], &leaf_bytes.to_le_bytes()].concat();
-                seeds.push(("leaf", [&before[..], &bytes].concat()));
-                let section = KeySection::decode(&bytes, tree, leaf_bytes, None);
+                seeds.push(("leaf", [&[1, tree_code][..], &bytes].concat()));
+                let section = KeySection::decode(&bytes, tree, None);
                 let which = if tree == TreeId::Data { 2 } else { 1 };
                 for entry in section.expect("a sound section").entries() {
                     seeds.push(("values", [&[which], entry.key].concat()));

@@ -124,18 +124,18 @@ fn leaf(
         let title = format!("basement {index}");
         let decode = |trace: Option<&mut dyn Trace>| {
             check_hash(section, &basement.hash)?;
-            KeySection::decode(section, head.tree, head.leaf_bytes, trace)
+            KeySection::decode(section, head.tree, trace)
         };
         let Some(keys) = output.structure(io, &title, at, section, decode)? else { continue };
         for (number, chunk) in keys.chunks.iter().enumerate() {
-            ends.push(chunk.offset + chunk.bytes);
+            let place = basement.chunk(head.tree, chunk);
+            ends.push(place.end);
             let title = format!("chunk {index}/{number}");
-            let range = chunk.offset as usize..(chunk.offset + chunk.bytes) as usize;
-            let Some(values) = bytes.get(range) else {
+            let Some(values) = bytes.get(place.start as usize..place.end as usize) else {
                 output.damage(io, &title, "reaches past the leaf's extent")?;
                 continue;
             };
-            let at = start + u64::from(chunk.offset);
+            let at = start + u64::from(place.start);
             if check_hash(values, &chunk.hash).is_err() {
                 // Its bytes are shown as they are.
                 output.structure(io, &title, at, values, |_| check_hash(values, &chunk.hash))?;

@@ -277,6 +277,8 @@ fn fill(
         Some(contents) => contents.import(&mut fs, plan.options, warn)?,
         None => Imported::default(),
     };
+    // Directories that grew beyond a zone were moved: what they left behind goes with its leaves, which are few.
+    fs.volume_mut().reclaim(u64::MAX)?;
     fs.checkpoint()?;
     Ok((fs, imported))
 }

@@ -116,27 +116,43 @@ impl Internal {
         !self.open[at].ranges().is_empty() || { live }.any(|run| run.reference.ranges.count > 0)
     }
 
-    /// Whether a delete, or an update that only truncates, is pending for child `at`. Reads slices only if they hold
-    /// messages that do not make leaves grow.
-    pub fn has_deletes(&self, disk: &Disk, at: usize) -> Result<bool> {
-        if self.has_ranges(at) {
+    /// Whether a delete, or an update that only truncates, from `since` on is pending for child `at`. Reads sections only
+    /// if they may hold such messages.
+    pub fn has_deletes(&self, disk: &Disk, at: usize, since: Msn) -> Result<bool> {
+        let open = &self.open[at];
+        let frees = |batch: &Batch| {
+            batch.points().iter().any(|item| item.msn >= since && item.frees())
+                || batch.ranges().iter().any(|range| range.msn >= since)
+        };
+        if frees(open) {
             return Ok(true);
         }
-        let open = &self.open[at];
-        if open.points().iter().any(|item| item.frees()) {
-            return Ok(true);
+        let bounds = self.child_bounds(at);
+        let first = self.children[at].first_run;
+        for run in self.runs.iter().filter(|run| run.reference.seq >= first) {
+            let section = &run.reference.ranges;
+            if section.count > 0
+                && section.greatest >= since
+                && shares(self.ranges(disk, run)?, &bounds.lo, bounds.hi.as_deref())
+                    .any(|range| range.msn >= since)
+            {
+                return Ok(true);
+            }
         }
         let shares = &self.children[at].shares;
         let mut slices = shares.iter().flat_map(|share| {
             let run = &self.runs[usize::from(share.run)];
             run.reference.slices[share.slices()].iter()
         });
-        if slices.all(|slice| slice.growth.messages >= u64::from(slice.section.count)) {
+        if slices.all(|slice| {
+            slice.section.greatest < since
+                || slice.growth.messages >= u64::from(slice.section.count)
+        }) {
             return Ok(false);
         }
-        let (bounds, mut all) = (self.child_bounds(at), Batch::default());
+        let mut all = Batch::default();
         self.overlay(disk, at, &bounds.lo, bounds.hi.as_deref(), &mut all)?;
-        Ok(all.points().iter().any(|item| item.frees()))
+        Ok(frees(&all))
     }
 
     /// The first consecutive children that pending range deletes cover entirely, as far as is known without reading.

@@ -7,7 +7,7 @@ impl Leaf {
     /// filled in order is split at its insertion point. Any other leaf is split into pieces of about one size, where
     /// neighbouring keys share the shortest prefix: between directories rather than within one, and between files.
     pub fn cuts(&self, limit: usize) -> Vec<Key> {
-        let Content::Open { entries, filling } = &self.content else { return Vec::new() };
+        let Content::Open { entries, filling, .. } = &self.content else { return Vec::new() };
         if self.bytes() <= limit || entries.len() < 2 {
             return Vec::new();
         }

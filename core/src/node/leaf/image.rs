@@ -27,14 +27,14 @@ impl Leaf {
         basement_size: usize,
         most: Option<u32>,
     ) -> EncodedLeaf {
-        let Content::Open { entries, .. } = &self.content else {
+        let Content::Open { entries, former, .. } = &self.content else {
             panic!("a leaf is opened before it is written");
         };
         if cfg!(debug_assertions) {
             entries.check_invariants();
         }
         let items: Vec<Item<'_>> = entries.iter().collect();
-        let plan = Plan::within(self, &items, basement_size, most);
+        let plan = Plan::within(self, &items, former, (basement_size, most));
         let blocks_max = self.bytes_max(basement_size).div_ceil(BLOCK_SIZE);
         debug_assert!(
             plan.end.div_ceil(BLOCK_SIZE) <= blocks_max,
@@ -52,7 +52,7 @@ struct Plan<'l> {
     /// The length of the head, including its padding, and the padding.
     head_bytes: usize,
     head_padding: usize,
-    blocks_at: usize,
+    /// The length of the leaf.
     end: usize,
 }
 
@@ -65,7 +65,7 @@ struct BasementPlan<'l> {
     /// The length of the key section, and its padding.
     bytes: usize,
     padding: usize,
-    /// The bytes of small chunks, and of file blocks.
+    /// The bytes of small chunks, and the number of file blocks.
     small: usize,
     blocks: usize,
 }
@@ -73,30 +73,47 @@ struct BasementPlan<'l> {
 impl<'l> Plan<'l> {
     /// The plan with the smallest basements that needs at most `most` blocks. If there is none, a plan at most one
     /// block longer than the shortest, which has a single basement. Removing entries never makes that one longer.
+    ///
+    /// Basements begin where those of `former` do if that takes no more blocks: those without a change then keep their
+    /// hashes, and a comparison of two states skips them.
     fn within(
         leaf: &'l Leaf,
         entries: &'l [Item<'l>],
-        basement_size: usize,
-        most: Option<u32>,
+        former: &Basements,
+        (basement_size, most): (usize, Option<u32>),
     ) -> Plan<'l> {
         let blocks = |plan: &Plan<'_>| plan.end.div_ceil(BLOCK_SIZE) as u32;
-        let mut plan = Plan::new(leaf, entries, basement_size);
+        let mut plan = Plan::new(leaf, entries, &[], basement_size);
+        let starts = starts(former, entries);
+        if !starts.is_empty() {
+            let kept = Plan::new(leaf, entries, &starts, basement_size);
+            if blocks(&kept) <= blocks(&plan) {
+                plan = kept;
+            }
+        }
         let Some(most) = most.filter(|most| blocks(&plan) > *most) else { return plan };
-        let whole = Plan::new(leaf, entries, BASEMENT_WHOLE);
+        let whole = Plan::new(leaf, entries, &[], BASEMENT_WHOLE);
         let limit = if blocks(&whole) <= most { most } else { blocks(&whole) + 1 };
         let mut size = basement_size;
         while blocks(&plan) > limit && size < BASEMENT_WHOLE {
             size *= 4;
-            plan = Plan::new(leaf, entries, size);
+            plan = Plan::new(leaf, entries, &[], size);
         }
         if blocks(&plan) > limit { whole } else { plan }
     }
 
-    fn new(leaf: &'l Leaf, entries: &'l [Item<'l>], basement_size: usize) -> Plan<'l> {
+    /// Basements of about `basement_size` bytes, which begin with entries at `starts` if they are at least half full.
+    fn new(
+        leaf: &'l Leaf,
+        entries: &'l [Item<'l>],
+        starts: &[usize],
+        basement_size: usize,
+    ) -> Plan<'l> {
         let costs = costs(entries);
         // The basements determine the length of the head, and the head's length determines where blocks end in the
-        // basements. So the length is guessed, and the head is padded to the guess.
-        let aligns = basement_size >= BLOCK_SIZE;
+        // basements. So the length is guessed, and the head is padded to the guess. Where key sections stand together,
+        // no basement is in one place, and none is aligned.
+        let mut aligns = basement_size >= BLOCK_SIZE;
         let (mut guess, mut cuts, mut needed) = (0, Vec::new(), 0);
         for slack in HEAD_SLACK {
             guess = match aligns && cuts.len() > 1 {
@@ -104,15 +121,18 @@ impl<'l> Plan<'l> {
                 true => (needed + slack).min(needed.next_multiple_of(BLOCK_SIZE)),
                 false => needed,
             };
-            cuts = divide(leaf.tree, &costs, basement_size, guess);
+            cuts = divide(leaf.tree, &costs, starts, basement_size, aligns.then_some(guess));
             let size = |cut: &Cut| BasementSize {
                 bytes: (cut.keys + cut.padding) as u32,
                 small: cut.small as u32,
+                blocks: cut.blocks as u32,
                 entries: (cut.end - cut.start) as u32,
                 first: cut.first(leaf, entries).len(),
             };
-            needed = LeafHead::encoded_bytes(&leaf.bounds, cuts.iter().map(size));
-            if (needed..=needed + HEAD_PADDING_MAX).contains(&guess) {
+            needed = LeafHead::encoded_bytes(leaf.tree, &leaf.bounds, cuts.iter().map(size));
+            if aligns && are_together(&cuts) {
+                aligns = false;
+            } else if (needed..=needed + HEAD_PADDING_MAX).contains(&guess) {
                 break;
             }
         }
@@ -121,49 +141,49 @@ impl<'l> Plan<'l> {
         let head_bytes = needed + head_padding;
         let basements: Vec<BasementPlan<'_>> =
             cuts.iter().map(|cut| BasementPlan::new(leaf, entries, &costs, cut)).collect();
-        let small_end = head_bytes + basements.iter().map(BasementPlan::part).sum::<usize>();
-        let blocks: usize = basements.iter().map(|basement| basement.blocks).sum();
-        let blocks_at = small_end.next_multiple_of(BLOCK_SIZE);
-        let end = if blocks > 0 { blocks_at + blocks } else { small_end };
-        Plan { basements, head_bytes, head_padding, blocks_at, end }
+        let mut plan = Plan { basements, head_bytes, head_padding, end: 0 };
+        plan.end = plan.places().end() as usize;
+        plan
     }
 
-    /// The offsets of key sections and small chunks.
+    /// The offsets of all parts.
     fn places(&self) -> Places {
-        let lengths =
-            self.basements.iter().map(|basement| (basement.bytes as u32, basement.small as u32));
-        Places::behind(self.head_bytes as u32, lengths).expect("no leaf is that long")
+        let sizes = self.basements.iter().map(BasementPlan::sizes);
+        Places::behind(self.head_bytes as u32, sizes).expect("no leaf is that long")
     }
 
     fn fill(&self, leaf: &Leaf, birth: Birth, write_seq: u64, mut bytes: Vec<u8>) -> EncodedLeaf {
-        let mut block_at = self.blocks_at;
         let mut places = self.places();
         let firsts = self.basements.iter().map(|basement| basement.first.len()).sum();
         let mut basements = Basements::with_capacity(self.basements.len(), firsts);
         let mut section = Vec::new();
         for basement in &self.basements {
-            let mut chunks = Vec::with_capacity(basement.chunks.len());
-            let (section_at, chunks_at) = places.next(basement.bytes as u32, basement.small as u32);
-            let mut small_at = chunks_at as usize;
-            for len in &basement.chunks {
-                let at = if is_block(leaf.tree, *len) { &mut block_at } else { &mut small_at };
-                chunks.push(ChunkRef {
-                    offset: *at as u32,
-                    bytes: *len as u32,
-                    hash: Hash::default(),
-                });
-                *at += len;
-            }
+            let sizes = basement.sizes();
+            let offsets = places.next(sizes);
+            let mut placed = BasementRef {
+                offset: offsets.keys,
+                bytes: sizes.keys,
+                small_at: offsets.small,
+                small: sizes.small,
+                blocks_at: offsets.blocks,
+                blocks: sizes.blocks,
+                entries: basement.entries.len() as u32,
+                hash: Hash::default(),
+                first: basement.first,
+            };
+            let unhashed = basement.chunks.iter().map(|len| (*len, Hash::default()));
+            let mut chunks: Vec<ChunkRef> = placed_chunks(leaf.tree, unhashed).collect();
             for (entry, (chunk, offset)) in basement.entries.iter().zip(&basement.places) {
                 if *chunk != NO_CHUNK {
-                    let at = chunks[usize::from(*chunk)].offset as usize + usize::from(*offset);
+                    let chunk = placed.chunk(leaf.tree, &chunks[usize::from(*chunk)]);
+                    let at = chunk.start as usize + usize::from(*offset);
                     let value = entry.value();
                     bytes[at..at + value.len()].copy_from_slice(value);
                 }
             }
             for chunk in &mut chunks {
-                let at = chunk.offset as usize;
-                chunk.hash = Hash::of(&bytes[at..at + chunk.bytes as usize]);
+                let place = placed.chunk(leaf.tree, chunk);
+                chunk.hash = Hash::of(&bytes[place.start as usize..place.end as usize]);
             }
             section.clear();
             let mut w = Writer::from(section);
@@ -171,17 +191,10 @@ impl<'l> Plan<'l> {
             w.pad_to(w.len() + basement.padding);
             section = w.finish();
             assert_eq!(section.len(), basement.bytes, "a key section is as long as was planned");
-            let at = section_at as usize;
+            let at = placed.offset as usize;
             bytes[at..at + section.len()].copy_from_slice(&section);
-            basements.push(BasementRef {
-                offset: section_at,
-                bytes: section.len() as u32,
-                small_at: chunks_at,
-                small: basement.small as u32,
-                entries: basement.entries.len() as u32,
-                hash: Hash::of(&section),
-                first: basement.first,
-            });
+            placed.hash = Hash::of(&section);
+            basements.push(placed);
         }
         let head = LeafHead {
             id: leaf.id,
@@ -203,8 +216,7 @@ impl<'l> BasementPlan<'l> {
         let first = cut.first(leaf, entries);
         let (entries, costs) = (&entries[cut.start..cut.end], &costs[cut.start..cut.end]);
         let (places, chunks) = chunks_of(leaf.tree, costs.iter().map(|cost| cost.value));
-        let blocks = chunks.iter().filter(|bytes| is_block(leaf.tree, **bytes)).sum();
-        let Cut { keys, padding, small, .. } = *cut;
+        let Cut { keys, padding, small, blocks, .. } = *cut;
         BasementPlan {
             entries,
             first,
@@ -217,9 +229,9 @@ impl<'l> BasementPlan<'l> {
         }
     }
 
-    /// The length of keys and small values.
-    fn part(&self) -> usize {
-        self.bytes + self.small
+    fn sizes(&self) -> PartSizes {
+        let (keys, small, blocks) = (self.bytes as u32, self.small as u32, self.blocks as u32);
+        PartSizes { keys, small, blocks }
     }
 
     /// The keys, each with the length of its value.
@@ -253,7 +265,14 @@ fn costs(entries: &[Item<'_>]) -> Vec<Cost> {
     entries.iter().zip(before).map(cost).collect()
 }
 
+/// The indexes of the entries that begin `former` basements, except the first.
+fn starts(former: &Basements, entries: &[Item<'_>]) -> Vec<usize> {
+    let start = |at| entries.partition_point(|entry| entry.key < former.first(at));
+    (1..former.len()).map(start).collect()
+}
+
 /// A planned basement.
+#[derive(Clone, Copy)]
 struct Cut {
     /// Index of its first entry, and the index after its last.
     start: usize,
@@ -263,6 +282,8 @@ struct Cut {
     padding: usize,
     /// The length of its small chunks.
     small: usize,
+    /// Number of its file blocks.
+    blocks: usize,
 }
 
 impl Cut {
@@ -275,49 +296,70 @@ impl Cut {
     }
 }
 
-/// Divides entries into non-empty basements of about `size` bytes, from offset `at` in the leaf. Basements end at block
-/// boundaries where possible, so that each is read with as few blocks as possible. File blocks are stored elsewhere:
-/// they are read one by one.
-fn divide(tree: TreeId, costs: &[Cost], size: usize, mut at: usize) -> Vec<Cut> {
+/// Divides entries into non-empty basements of about `size` bytes. If they are aligned, from offset `aligned` in the
+/// leaf on, they end at block boundaries where possible, so that each is read with as few blocks as possible. File
+/// blocks are stored elsewhere: they are read one by one. A basement that is half full ends before the last of `starts`
+/// that it reaches.
+fn divide(
+    tree: TreeId,
+    costs: &[Cost],
+    starts: &[usize],
+    size: usize,
+    mut aligned: Option<usize>,
+) -> Vec<Cut> {
     let mut cuts = Vec::new();
+    let mut starts = starts.iter().copied().peekable();
     let mut start = 0;
     while start < costs.len() {
-        let limit = limit_at(at, size, start == 0);
+        let limit = aligned.map_or(size, |at| limit_at(at, size, start == 0));
         let mut chunks = Chunks::new(tree);
-        let (mut keys, mut small) = (SECTION_BYTES, 0);
+        let (mut keys, mut small, mut blocks) = (SECTION_BYTES, 0, 0);
         let mut end = start;
+        let mut kept = None;
         for cost in &costs[start..] {
             let more_keys = cost.key(end == start) + chunks.cost(cost.value);
-            let more_small = if is_block(tree, cost.value) { 0 } else { cost.value };
+            let is_block = is_block(tree, cost.value);
+            let more_small = if is_block { 0 } else { cost.value };
             if end > start && keys + small + more_keys + more_small > limit {
                 break;
             }
             chunks.place(cost.value);
             keys += more_keys;
             small += more_small;
+            blocks += usize::from(is_block);
             end += 1;
+            while starts.next_if(|start| *start < end).is_some() {}
+            if starts.peek() == Some(&end) && 2 * (keys + small) >= limit {
+                kept = Some((end, keys, small, blocks));
+            }
         }
-        let part_end = at + keys + small;
-        let rest = part_end.next_multiple_of(BLOCK_SIZE) - part_end;
-        let pads = size >= BLOCK_SIZE && end < costs.len() && rest <= SECTION_PADDING_MAX;
-        let padding = if pads { rest } else { 0 };
-        cuts.push(Cut { start, end, keys, padding, small });
-        at = part_end + padding;
+        if let Some(kept) = kept.filter(|_| end < costs.len()) {
+            (end, keys, small, blocks) = kept;
+        }
+        let mut padding = 0;
+        if let Some(at) = &mut aligned {
+            *at += keys + small;
+            let rest = at.next_multiple_of(BLOCK_SIZE) - *at;
+            if end < costs.len() && rest <= SECTION_PADDING_MAX {
+                padding = rest;
+                *at += rest;
+            }
+        }
+        cuts.push(Cut { start, end, keys, padding, small, blocks });
         start = end;
     }
-    let sum = |of: fn(&Cut) -> usize| cuts.iter().map(of).sum::<usize>() as u64;
-    if stand_together(sum(|cut| cut.keys), sum(|cut| cut.small)) {
-        cuts.iter_mut().for_each(|cut| cut.padding = 0);
-    }
     cuts
+}
+
+/// Whether all key sections of the basements are stored together.
+fn are_together(cuts: &[Cut]) -> bool {
+    let sum = |of: fn(&Cut) -> usize| cuts.iter().map(of).sum::<usize>() as u64;
+    stand_together(sum(|cut| cut.keys), sum(|cut| cut.small))
 }
 
 /// The most bytes of a basement at offset `at`: up to a block boundary, if that is about `size`. The first basement,
 /// after the head, may be shorter than others.
 fn limit_at(at: usize, size: usize, is_first: bool) -> usize {
-    if size < BLOCK_SIZE {
-        return size;
-    }
     let aligned = size.saturating_sub((at + size) % BLOCK_SIZE);
     let least = if is_first { size / 4 } else { least_limit(size) };
     match aligned {
@@ -396,6 +438,40 @@ mod tests {
         // There is little padding.
         let all: u32 = head.basements.iter().map(|basement| basement.bytes + basement.small).sum();
         assert!(all < 3000 * 122, "{all} bytes");
+    }
+
+    #[test]
+    fn basements_without_a_change_keep_their_hashes() {
+        let disk = Disk::new(Arc::new(MemoryDevice::new(4 << 20)));
+        let birth = Birth { volume: VolumeId([1; 16]), epoch: Epoch(1), nonce: Nonce(1) };
+        // Trees, with the least length of values and by how much they vary.
+        let cases =
+            [(TreeId::Metadata, 100, 37), (TreeId::Data, 4096, 1), (TreeId::Data, 100, 3000)];
+        for (tree, least, more) in cases {
+            let mut list = Sorted::default();
+            for n in 0..500u64 {
+                let value = vec![n as u8; least + n as usize * 7919 % more];
+                list.push_copy(&n.to_be_bytes(), Msn(0), Kind::Insert, &value);
+            }
+            let leaf = Leaf::with_entries(NodeId(3), tree, Bounds::default(), list);
+            let image = leaf.image(&disk, (birth, 1), BLOCK_SIZE, None);
+            let blocks = (image.bytes.len() / BLOCK_SIZE) as u32;
+            let extent = Extent { start: BlockNr(16), blocks };
+            disk.device().write_at(extent.start.byte(), &image.bytes).unwrap();
+            let head = |image: &EncodedLeaf| {
+                LeafHead::decode(&image.bytes[..image.head_bytes as usize], None).unwrap().1
+            };
+            let before = head(&image);
+            let mut leaf = Leaf::stored(before.clone(), extent);
+            leaf.open(&disk).unwrap();
+            leaf.apply(&7u64.to_be_bytes(), Msn(9), &Action::Delete);
+            let image = leaf.image(&disk, (birth, 2), BLOCK_SIZE, Some(blocks));
+            assert!(image.bytes.len() <= blocks as usize * BLOCK_SIZE);
+            let after = head(&image);
+            let known = |hash: Hash| before.basements.iter().any(|old| old.hash == hash);
+            let others = after.basements.iter().filter(|new| !known(new.hash)).count();
+            assert!(others <= 3 && after.basements.len() > 4, "{tree:?}: {others} others");
+        }
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
     Action, BASEMENT_MAX, BasementRef, BasementSize, Basements, Birth, Bounds, CHUNK_BYTES,
     ChunkRef, Chunks, EntryRef, HEAD_PADDING_MAX, Key, KeySection, Kind, LeafHead, NO_CHUNK,
-    Places, SECTION_BYTES, SECTION_PADDING_MAX, Writer, chunks_of, encode_section, is_block,
-    section_entry_bytes, separator, shared_prefix, stand_together,
+    PartSizes, Places, SECTION_BYTES, SECTION_PADDING_MAX, Writer, chunks_of, encode_section,
+    is_block, placed_chunks, section_entry_bytes, separator, shared_prefix, stand_together,
 };
 use crate::ids::*;
 use crate::tuning::{APPLIED_SHARE, SPARE_SHARE};
@@ -52,8 +52,8 @@ pub struct Leaf {
 enum Content {
     /// As on disk: the head, and the basements that were used.
     Stored(Stored),
-    /// All entries, as inserts (with MSN 0 if they were read), and where they grow.
-    Open { entries: Sorted, filling: Filling },
+    /// All entries, as inserts (with MSN 0 if they were read), where they grow, and the basements on disk.
+    Open { entries: Sorted, filling: Filling, former: Box<Basements> },
 }
 
 /// Where new entries are inserted. A leaf that is filled in key order is split at its insertion point, so that the piece before
@@ -94,7 +94,8 @@ impl Leaf {
     }
 
     fn with_entries(id: NodeId, tree: TreeId, bounds: Bounds, entries: Sorted) -> Leaf {
-        Leaf { id, tree, bounds, content: Content::Open { entries, filling: Filling::default() } }
+        let (filling, former) = Default::default();
+        Leaf { id, tree, bounds, content: Content::Open { entries, filling, former } }
     }
 
     pub(super) fn stored(head: LeafHead, extent: Extent) -> Leaf {
@@ -171,9 +172,13 @@ impl Leaf {
                 }
             }
         }
-        let open = Content::Open { entries, filling: Filling::default() };
+        let (filling, former) = Default::default();
+        let open = Content::Open { entries, filling, former };
         if let Content::Stored(stored) = std::mem::replace(&mut self.content, open) {
-            stored.recycle(disk);
+            let basements = stored.recycle(disk);
+            if let Content::Open { former, .. } = &mut self.content {
+                **former = basements;
+            }
         }
         Ok(())
     }
@@ -308,7 +313,7 @@ impl Leaf {
 
     fn opened(&mut self) -> (&mut Sorted, &mut Filling) {
         match &mut self.content {
-            Content::Open { entries, filling } => (entries, filling),
+            Content::Open { entries, filling, .. } => (entries, filling),
             Content::Stored(_) => panic!("a leaf is opened before it is changed"),
         }
     }
@@ -369,7 +374,7 @@ impl Leaf {
         let small = self.bytes() - blocks * FILE_BLOCK;
         let chunks = 2 * small / FILE_BLOCK * CHUNK_BYTES;
         let (basements, padding) = image::basements_max(small + chunks, basement_size);
-        LeafHead::encoded_bytes(&self.bounds, std::iter::empty())
+        LeafHead::encoded_bytes(self.tree, &self.bounds, std::iter::empty())
             + HEAD_PADDING_MAX
             + basements * (BASEMENT_COST + entries.longest())
             + padding
@@ -394,7 +399,7 @@ impl Leaf {
     /// Approximate memory of the leaf.
     pub fn weight(&self) -> usize {
         match &self.content {
-            Content::Open { entries, .. } => 512 + entries.memory(),
+            Content::Open { entries, former, .. } => 512 + entries.memory() + former.memory(),
             Content::Stored(stored) => stored.weight(),
         }
     }

@@ -92,9 +92,8 @@ impl Parts {
 /// A basement in memory.
 pub(super) struct Part {
     section: KeySection,
-    /// Its verified small chunks, and their offset in the leaf.
+    /// Its verified small chunks.
     small: Bytes,
-    small_at: u32,
     /// File blocks, each with the number of its chunk, in order.
     blocks: Vec<(u16, Block)>,
 }
@@ -144,7 +143,7 @@ impl Part {
         if let Ok(at) = self.blocks.binary_search_by_key(&entry.chunk, |(chunk, _)| *chunk) {
             return Value::Block(&self.blocks[at].1);
         }
-        let chunk = self.section.chunks[usize::from(entry.chunk)].offset - self.small_at;
+        let chunk = self.section.chunks[usize::from(entry.chunk)].offset;
         let start = chunk as usize + usize::from(entry.offset);
         Value::Small(start..start + entry.bytes as usize)
     }
@@ -209,13 +208,14 @@ impl Stored {
         (self.parts, self.loaded, self.keys, self.memory) = Default::default();
     }
 
-    /// Returns memory to the disk's buffers, if the whole leaf was read into it at once.
-    pub(super) fn recycle(self, disk: &Disk) {
+    /// Returns memory to the disk's buffers, if the whole leaf was read into it at once, and the basements to the caller.
+    pub(super) fn recycle(self, disk: &Disk) -> Basements {
         let last = self.parts().last().map(|part| part.small.clone());
         drop(self.parts);
         if let Some(memory) = last.filter(Bytes::is_unique) {
             disk.recycle(memory.into());
         }
+        self.head.basements
     }
 
     /// Approximate memory.
@@ -459,16 +459,16 @@ impl Stored {
         let section = self.section(at, &stretches.bytes(basement.keys()))?;
         let mut blocks = Vec::new();
         for (number, chunk) in section.chunks.iter().enumerate() {
+            let place = basement.chunk(tree, chunk);
+            let (offset, hash) = (place.start, chunk.hash);
             if is_block(tree, chunk.bytes as usize) {
-                let (offset, hash) = (chunk.offset, chunk.hash);
                 blocks.push((number as u16, Block { offset, hash, value: OnceLock::new() }));
             } else {
-                let bytes = stretches.bytes(chunk.offset..chunk.offset + chunk.bytes);
-                check_hash(&bytes, &chunk.hash, || self.place(at, chunk.offset))?;
+                check_hash(&stretches.bytes(place), &hash, || self.place(at, offset))?;
             }
         }
         let small = stretches.bytes(basement.chunks());
-        let part = Part { section, small, small_at: basement.small_at, blocks };
+        let part = Part { section, small, blocks };
         // On disk keys may share most of their bytes; in memory they must not exceed the longest leaf.
         if self.keys.bytes() + part.bytes() as u64 > LEAF_MAX as u64 {
             let fault = Fault::mismatch("keys of a leaf", format!("{LEAF_MAX} bytes"), "more");
@@ -483,12 +483,7 @@ impl Stored {
             blocks.iter().copied().filter(|(_, block)| block.value.get().is_none()).collect();
         for row in missing.chunk_by(|(_, a), (_, b)| a.offset + FILE_BLOCK as u32 == b.offset) {
             let len = row.len() * FILE_BLOCK;
-            let (all, leaf) = (self.loaded.bytes() + len as u64, self.head.leaf_bytes);
-            let (part, first) = (row[0].0, row[0].1.offset);
-            if all > 2 * u64::from(leaf) {
-                let fault = Fault::mismatch("values of a leaf", format!("{leaf} bytes"), all);
-                return Err(Error::corrupt(self.place(part, first), fault));
-            }
+            let first = row[0].1.offset;
             let bytes = Bytes::from(disk.read(self.extent.start.byte() + u64::from(first), len)?);
             for (number, (part, block)) in row.iter().enumerate() {
                 let value = bytes.slice(number * FILE_BLOCK..(number + 1) * FILE_BLOCK);
@@ -517,48 +512,37 @@ pub(crate) fn verified_section(
 ) -> Result<KeySection> {
     check_hash(section, &head.basements.at(at).hash, &place)?;
     let corrupt = |fault| Error::corrupt(place(), fault);
-    let section = KeySection::decode(section, head.tree, head.leaf_bytes, None)
-        .map_err(|error| corrupt(error.into()))?;
+    let section =
+        KeySection::decode(section, head.tree, None).map_err(|error| corrupt(error.into()))?;
     check_section(&section, head, at).map_err(corrupt)?;
     Ok(section)
 }
 
-/// Checks that a key section matches the directory in the head and stays within its bounds. Its small chunks must fill
-/// the place that the head names, and its blocks must be behind all small chunks.
+/// Checks that a key section matches the directory in the head and stays within its bounds.
 fn check_section(
     section: &KeySection,
     head: &LeafHead,
     at: usize,
 ) -> std::result::Result<(), Fault> {
-    let (tree, bounds) = (head.tree, &head.bounds);
     let (reference, next) = (head.basements.at(at), head.basements.get(at + 1));
-    let end = head.basements.last().map_or(0, |last| last.chunks().end);
     let mut entries = section.entries();
     if entries.len() != reference.entries as usize {
         return Err(Fault::mismatch("entries of a basement", reference.entries, entries.len()));
     }
     let first = entries.next().map(|entry| entry.key);
     let last = entries.next_back().map(|entry| entry.key).or(first);
-    let below = |key: &[u8]| bounds.is_below_end(key) && next.is_none_or(|next| key < next.first);
+    let below =
+        |key: &[u8]| head.bounds.is_below_end(key) && next.is_none_or(|next| key < next.first);
     let is_from = |first: &[u8]| first >= reference.first;
     if !first.is_some_and(is_from) || !last.is_some_and(below) {
         return Err(Fault::Missing("keys of a basement lie outside what the head says".into()));
     }
-    let mut at = reference.small_at;
-    for chunk in &section.chunks {
-        let (expected, found) = match is_block(tree, chunk.bytes as usize) {
-            true => (chunk.offset.max(end).next_multiple_of(FILE_BLOCK as u32), chunk.offset),
-            false => (at, chunk.offset),
-        };
-        if expected != found {
-            return Err(Fault::mismatch("place of a value chunk", expected, found));
-        }
-        at += if is_block(tree, chunk.bytes as usize) { 0 } else { chunk.bytes };
+    let (small, blocks) = section.value_sizes(head.tree);
+    if small != reference.small {
+        return Err(Fault::mismatch("length of a basement's small chunks", reference.small, small));
     }
-    match at == reference.chunks().end {
-        true => Ok(()),
-        false => {
-            Err(Fault::mismatch("end of a basement's small chunks", reference.chunks().end, at))
-        }
+    if blocks != reference.blocks {
+        return Err(Fault::mismatch("file blocks of a basement", reference.blocks, blocks));
     }
+    Ok(())
 }

@@ -362,9 +362,10 @@ pub(super) fn basement(
             "b:{at:#x}: basement {which} of {id} does not verify: its hash is another; x shows its bytes"
         ));
     }
-    let section = KeySection::decode(&bytes, head.tree, head.leaf_bytes, None)
+    let section = KeySection::decode(&bytes, head.tree, None)
         .map_err(|error| format!("b:{at:#x}: {error}"))?;
-    let chunks = section.chunks.iter().map(|chunk| start + u64::from(chunk.offset)).collect();
+    let place = |chunk| start + u64::from(basement.chunk(head.tree, chunk).start);
+    let chunks = section.chunks.iter().map(place).collect();
     let mut entries = Vec::new();
     let mut offsets = Vec::new();
     for entry in section.entries() {

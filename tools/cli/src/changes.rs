@@ -1,4 +1,4 @@
-//! What is different at a path, as a line and as JSON.
+//! Differences at a path, as a line of text and as JSON.
 
 use betr_core::text::{Printable, printable};
 use betr_offline::compare::{Aspect, Change, What};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::json;
 
-/// A line: `+` for what was added, `-` for what was removed, `~` for what is another.
+/// One line: `+` for an added path, `-` for a removed one, `~` for a changed one.
 pub fn line(change: &Change) -> String {
     let path = Printable(&change.path);
     match &change.what {
@@ -36,7 +36,7 @@ fn aspect(aspect: &Aspect) -> String {
     }
 }
 
-/// The same as JSON.
+/// The difference as JSON.
 pub fn object(change: &Change) -> Value {
     let path = json::text(&change.path, &printable(&change.path));
     match &change.what {

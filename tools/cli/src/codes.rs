@@ -1,4 +1,4 @@
-//! What exit codes mean, in words: written once for the help and the manual page of a tool.
+//! The meaning of exit codes, written once for both the help and the manual page of a tool.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use crate::Exit;
 /// The codes of a tool.
 #[derive(Clone, Copy, Debug)]
 pub struct ExitCodes {
-    /// How they are to be read: `, which add up`, or nothing.
+    /// How the codes combine: `, which add up`, or empty.
     pub how: &'static str,
-    /// Each code, and what it means.
+    /// Each code and its meaning.
     pub codes: &'static [(Exit, &'static str)],
-    /// What else there is to say, in whole sentences; may be empty.
+    /// Further text in whole sentences; may be empty.
     pub note: &'static str,
 }
 
-/// The codes of a tool that has none of its own.
+/// The codes of a tool without codes of its own.
 pub const GENERAL: ExitCodes = ExitCodes {
     how: "",
     codes: &[

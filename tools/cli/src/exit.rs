@@ -1,11 +1,10 @@
 //! How a tool ends: exit codes, and the error that carries one.
 //!
-//! A tool returns `Result<Exit, Failure>`; `main` alone prints the message and leaves the
-//! process. The codes are an interface that scripts rely on: they do not change.
+//! A tool returns `Result<Exit, Failure>`; only `main` prints the message and ends the process. Scripts rely on the
+//! codes, so they do not change.
 //!
-//! `fsck` follows fsck(8), where the codes are bits that add up and where 1 means "corrected",
-//! so the general codes and those of `fsck` must not be mixed: `fsck` sets the code of every
-//! [`Failure`] itself, with [`Failure::with_exit`].
+//! `fsck` follows fsck(8): its codes are bits that add up, and 1 means "corrected". The general codes must therefore
+//! never reach the caller of `fsck`, which sets the code of every [`Failure`] with [`Failure::with_exit`].
 
 use crate::image::OpenError;
 use std::fmt;
@@ -31,7 +30,7 @@ impl Exit {
     pub const CORRECTED: Exit = Exit(1);
     /// `fsck`: errors were found and are still there.
     pub const UNCORRECTED: Exit = Exit(4);
-    /// `fsck`: the check itself failed (the image cannot be opened, or not be read).
+    /// `fsck`: the check itself failed (the image cannot be opened or read).
     pub const OPERATIONAL: Exit = Exit(8);
     /// `fsck`: the command line is wrong.
     pub const FSCK_USAGE: Exit = Exit(16);
@@ -40,14 +39,14 @@ impl Exit {
 
     /// `mount`: the command line is wrong (mount(8)).
     pub const MOUNT_USAGE: Exit = Exit(1);
-    /// `mount`: the system does not give what it takes.
+    /// `mount`: a system error (no FUSE, no permission, out of memory).
     pub const MOUNT_SYSTEM: Exit = Exit(2);
-    /// `mount`: it could not be mounted.
+    /// `mount`: the mount failed.
     pub const MOUNT_FAILED: Exit = Exit(32);
 
     /// `probe`: nothing was recognised.
     pub const NOTHING_FOUND: Exit = Exit(2);
-    /// `probe`: the command line is wrong, or something else.
+    /// `probe`: the command line is wrong, or another error.
     pub const PROBE_USAGE: Exit = Exit(4);
     /// `probe`: a device holds several file systems.
     pub const AMBIVALENT: Exit = Exit(8);
@@ -82,15 +81,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a tool stopped: a message for people, and the exit code.
+/// The reason why a tool stopped: a message and the exit code.
 ///
-/// The message is complete: it names the file, what was expected and found, and what to do
-/// next. `main` adds only the name of the program before it.
+/// The message is complete: it names the file, what was expected and found, and what to do next. `main` only prefixes
+/// the name of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What to tell the user; may have several lines; no newline at the end.
+    /// The message for the user: one or more lines, without a newline at the end.
     pub message: String,
-    /// The code to end with.
+    /// The exit code of the process.
     pub exit: Exit,
     broken_pipe: bool,
     /// Whether the broken pipe truncated data.
@@ -118,25 +117,25 @@ impl Failure {
         Failure::new(Exit::DAMAGED, message)
     }
 
-    /// The same failure with another exit code; how `fsck` translates to its own codes.
+    /// The same failure with another exit code. `fsck` uses this to translate to its own codes.
     pub fn with_exit(mut self, exit: Exit) -> Failure {
         self.exit = exit;
         self
     }
 
-    /// Whether the reader closed the output: `main` then prints no message, as a program that
-    /// SIGPIPE ends prints none. [`Failure::cuts_data`] decides about the exit code.
+    /// Whether the reader closed the output. `main` then prints no message, like a program that is ended by SIGPIPE.
+    /// [`Failure::cuts_data`] decides the exit code.
     pub fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
     }
 
-    /// Whether the reader closed the output, and the output was data (see [`crate::Io::data`]).
-    /// Truncated data is a failure; a truncated listing (`betr ls … | head`) is none.
+    /// Whether the reader closed the output while it carried data (see [`crate::Io::data`]). Truncated data is a
+    /// failure; a truncated listing (`betr ls … | head`) is not.
     pub fn cuts_data(&self) -> bool {
         self.cuts_data
     }
 
-    /// The same failure, for output that is data.
+    /// The same failure for an output that carries data.
     pub(crate) fn of_data(mut self) -> Failure {
         self.cuts_data = self.broken_pipe;
         self
@@ -151,8 +150,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// For the streams of [`crate::Io`], the only input and output that a tool may use `?` on:
-/// errors of files must be given the name of the file first.
+/// For errors of the streams in [`crate::Io`], the only I/O for which a tool may use `?`. An error of a file must first
+/// be given the name of the file.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure {
@@ -191,7 +190,7 @@ mod tests {
         assert!(!failure.is_broken_pipe());
         assert_eq!(failure.exit, Exit::FAILED);
         assert_eq!(failure.clone().with_exit(Exit::OPERATIONAL).exit.code(), 8);
-        // A full disk is one, whatever was written to it.
+        // A full disk is a failure for a listing as well.
         assert!(!failure.of_data().cuts_data());
         let cut = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(!cut.cuts_data() && cut.of_data().cuts_data());

@@ -1,9 +1,9 @@
-//! What a volume is called: labels and UUIDs as users give them. Value parsers for clap.
+//! Labels and UUIDs of a volume on the command line: value parsers for clap.
 
 use betr_core::format::limits::LABEL_MAX;
 use uuid::Uuid;
 
-/// A label; empty for none.
+/// Parses a label; the empty string means no label.
 pub fn parse_label(text: &str) -> Result<String, String> {
     if text.len() > LABEL_MAX || text.contains('\0') {
         let len = text.len();
@@ -12,7 +12,7 @@ pub fn parse_label(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A UUID; `random` for a new one, `clear` for one that is all zero.
+/// Parses a UUID; `random` makes a new one, `clear` is all zeros.
 pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
     match text {
         "random" => Ok(Uuid::new_v4()),

@@ -1,14 +1,14 @@
-//! Opening an image, a file or a block device, without harm.
+//! Opens images (regular files or block devices) safely.
 //!
-//! What [`open`] returns is a regular file or a block device, locked with flock(2) against other
-//! betr tools (shared for reading, exclusive for writing), and for writing neither mounted nor
-//! behind a loop device; the backing file of a loop device is not in use either. What is in use is refused, and the message says who uses it and how to end that; only
-//! what ends by itself is waited for, above all the server of a mount that was unmounted. [`create`] makes a new
-//! image that appears only when complete.
+//! [`open`] returns a regular file or block device locked with flock(2) against other betr tools: shared for reading,
+//! exclusive for writing. For writing, the image is neither mounted nor attached to a loop device. If the image is a
+//! loop device, its backing file is not in use either. An image in use is refused, with a message that names the user
+//! and says how to end the use. [`open`] waits only for uses that end by themselves, above all the server of a mount
+//! that was unmounted. [`create`] makes a new image that appears only when complete.
 //!
-//! The lock is advisory and ends when the image and its devices are dropped. A mount made after the check is not
-//! noticed, except on block devices, where `O_EXCL` makes the kernel refuse it. Images are not
-//! read here, apart from looking for data that `create` would destroy.
+//! The lock is advisory and ends when the image and all its devices are dropped. A mount made after the check goes
+//! unnoticed, except on block devices, where `O_EXCL` makes the kernel refuse it. This module does not read images,
+//! except to find data that `create` would destroy.
 
 mod busy;
 mod copy;
@@ -32,23 +32,23 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What an image is opened for.
+/// The kind of access for which an image is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reading, together with others that read.
+    /// Reading, with a shared lock.
     Read,
-    /// Reading and writing, alone.
+    /// Reading and writing, with an exclusive lock.
     Write,
 }
 
-/// The server of a mount makes everything durable after umount(8) has returned: it is waited for so long.
+/// A mount's server makes everything durable after umount(8) has returned: [`open`] waits up to 60 s for it.
 const SERVER_ENDS: Duration = Duration::from_secs(60);
-/// A lock may outlive its owner for a moment: udev looks at a block device that was closed, a child of the owner is
-/// between fork and exec.
+/// A lock may outlive its owner briefly (udev examines a block device after it is closed, or a child of the owner is
+/// between fork and exec): [`open`] waits up to 500 ms.
 const OWNER_ENDS: Duration = Duration::from_millis(500);
-/// A loop device may lie on another; at most this many are followed, as in the kernel.
+/// Loop devices can be stacked; at most 10 levels are followed, as in the kernel.
 const LOOPS_MAX: usize = 10;
-/// Who waits looks so often.
+/// The lock is retried every 25 ms while [`open`] waits.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// Opens the image at `path`.
@@ -68,8 +68,8 @@ pub fn open(path: impl AsRef<Path>, access: Access) -> Result<OpenImage, OpenErr
 }
 
 fn open_now(path: &Path, access: Access) -> Result<OpenImage, OpenError> {
-    // Between looking at a path and locking what is there, another tool may put a new image in
-    // its place; the lock would then be on a file without a name. So look again, and start over.
+    // Another tool may replace the file between stat(2) and flock(2); the lock would then be on an unlinked file. So
+    // the identity is checked again, and the loop starts over on a mismatch.
     for _ in 0..8 {
         let seen = metadata(path)?;
         check_kind(path, &seen)?;
@@ -87,7 +87,7 @@ fn open_now(path: &Path, access: Access) -> Result<OpenImage, OpenError> {
     Err(OpenError::Replaced { path: path.into() })
 }
 
-/// Opens what is at `path` for a look, without a lock: it may change meanwhile.
+/// Opens the image at `path` for reading without a lock: it may change at any time.
 pub fn look(path: impl AsRef<Path>) -> Result<OpenImage, OpenError> {
     let path = path.as_ref();
     let seen = metadata(path)?;
@@ -101,7 +101,7 @@ pub fn look(path: impl AsRef<Path>) -> Result<OpenImage, OpenError> {
 fn finish(mut file: File, path: &Path, opened: &Metadata) -> Result<OpenImage, OpenError> {
     let is_block_device = opened.file_type().is_block_device();
     let len = if is_block_device {
-        // The metadata of a device has no length.
+        // st_size of a block device is 0, so the length comes from a seek to its end.
         let len = file.seek(SeekFrom::End(0)).map_err(doing(path, "find the length of"))?;
         file.rewind().map_err(doing(path, "seek in"))?;
         len
@@ -118,7 +118,7 @@ fn metadata(path: &Path) -> Result<Metadata, OpenError> {
     })
 }
 
-/// Whether both are the same file, whatever its names.
+/// Whether both are the same inode, whatever the names.
 fn same_file(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
@@ -141,12 +141,12 @@ fn check_kind(path: &Path, meta: &Metadata) -> Result<(), OpenError> {
     Err(OpenError::Kind { path: path.into(), found })
 }
 
-/// Opens without ever waiting: `O_NONBLOCK`, should a FIFO have taken the place of the file.
+/// Opens without blocking: `O_NONBLOCK` covers a FIFO that has replaced the file since stat(2).
 fn open_file(path: &Path, access: Access, meta: &Metadata) -> Result<File, OpenError> {
     let exclusive = access == Access::Write && meta.file_type().is_block_device();
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if exclusive {
-        // For a block device this means: fail if the kernel uses it, and keep it from doing so.
+        // On a block device `O_EXCL` fails if the kernel uses it, and keeps the kernel from using it later.
         flags |= OFlags::EXCL;
     }
     let opened = OpenOptions::new()
@@ -164,14 +164,14 @@ fn open_file(path: &Path, access: Access, meta: &Metadata) -> Result<File, OpenE
     })
 }
 
-/// Refuses a loop device whose backing file is in use. The lock on that file is tried, and not kept: from then on the
-/// file is refused because of the loop device.
+/// Refuses a loop device whose backing file is in use. The lock on the backing file is tested and then released: from
+/// then on the loop device itself makes tools refuse the file.
 fn check_backing(path: &Path, meta: &Metadata, access: Access) -> Result<(), OpenError> {
     let (mut meta, mut depth) = (meta.clone(), 0);
     while depth < LOOPS_MAX
         && let Some(backing) = busy::backing_file(&meta)
     {
-        // One that is gone or may not be read cannot be asked.
+        // A backing file that is deleted or not readable cannot be tested.
         let Ok(under) = fs::metadata(&backing) else { break };
         let Ok(file) = open_file(&backing, Access::Read, &under) else { break };
         lock(&file, &backing, access).map_err(|source| OpenError::Backing {

@@ -1,8 +1,8 @@
-//! The streams a tool writes to.
+//! The output streams of a tool.
 //!
-//! A tool writes to [`Io`] alone, never to the process's own streams, so that tests run it in
-//! process and look at what it wrote. Standard output is buffered unless it is a terminal, and
-//! it is flushed before anything goes to standard error, so the two stay in order.
+//! A tool writes only to [`Io`], never to the streams of the process, so that tests can run it in process and inspect
+//! its output. Standard output is buffered unless it is a terminal, and it is flushed before anything is written to
+//! standard error, which keeps the two in order.
 //!
 //! This module does not decide what to colour, and does not read standard input.
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
-/// Where a tool writes, and what it may assume of who reads it.
+/// The output streams of a tool, and their properties.
 pub struct Io<'a> {
     /// Standard output: the result, and nothing else.
     pub out: &'a mut dyn Write,
@@ -26,14 +26,13 @@ pub struct Io<'a> {
 }
 
 impl<'a> Io<'a> {
-    /// Streams that are no terminal and have no colour, as tests want them.
+    /// Streams without terminal and colour, for tests.
     pub fn plain(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Io<'a> {
         Io { out, err, terminal: false, color: false, holds_data: false }
     }
 
-    /// Calls `body` with the streams of the process, then flushes standard output. What could
-    /// not be flushed is a failure too, unless `body` failed already: a tool whose output did
-    /// not arrive has not succeeded.
+    /// Calls `body` with the streams of the process, then flushes standard output. A failed flush is a failure of the
+    /// tool too, unless `body` has failed already: output that was not written is not a success.
     pub fn process<T>(body: impl FnOnce(&mut Io) -> Result<T, Failure>) -> Result<T, Failure> {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
@@ -60,10 +59,10 @@ impl<'a> Io<'a> {
         self.out
     }
 
-    /// Prints one JSON document: `schema` and `version` first, then the fields of `value`
-    /// (a value that is no object becomes the field `value`).
+    /// Prints one JSON document: `schema` and `version` first, then the fields of `value`. A value that is not an
+    /// object becomes the field `value`.
     ///
-    /// `value` must not have fields `schema` and `version` of its own; they would be left out.
+    /// `value` must not contain fields named `schema` or `version`; they are dropped.
     pub fn json(&mut self, schema: &str, version: u32, value: Value) -> io::Result<()> {
         let mut document = Map::new();
         document.insert("schema".into(), schema.into());
@@ -84,32 +83,32 @@ impl<'a> Io<'a> {
         self.out.write_all(b"\n")
     }
 
-    /// Prints a line on standard error, after what was printed on standard output before.
+    /// Flushes standard output, then prints a line on standard error.
     pub fn note(&mut self, message: &str) -> io::Result<()> {
         self.out.flush()?;
         progress::beside(|| writeln!(self.err, "{message}"))
     }
 }
 
-/// A JSON document whose last field is a list, printed one item after the other, of which nothing is kept. It looks
-/// as [`Io::json`] would print it, but for what a failure leaves unfinished.
+/// A JSON document whose last field is a list. Items are printed as they are pushed and not kept in memory. The output
+/// equals that of [`Io::json`], except that a failure leaves it unfinished.
 pub struct JsonList {
-    /// What comes before the first item, until that is printed.
+    /// The text before the first item, until it is printed.
     head: Option<String>,
 }
 
 impl JsonList {
-    /// A list; nothing is printed yet.
+    /// Starts a list; nothing is printed yet.
     pub fn new(schema: &str, version: u32, field: &str) -> JsonList {
         JsonList::with(schema, version, Value::Object(Map::new()), field)
     }
 
-    /// A list behind some other fields.
+    /// Starts a list that follows other fields.
     pub fn with(schema: &str, version: u32, fields: Value, field: &str) -> JsonList {
         let mut head =
             format!("{{\n  \"schema\": {},\n  \"version\": {version},\n", Value::from(schema));
         for (name, value) in fields.as_object().into_iter().flatten() {
-            // Text has its line ends escaped.
+            // Line ends within strings are escaped, so each newline here belongs to the layout.
             let value = format!("{value:#}").replace('\n', "\n  ");
             head += &format!("  {}: {value},\n", Value::from(name.as_str()));
         }
@@ -120,7 +119,7 @@ impl JsonList {
     /// Prints the next item.
     pub fn push(&mut self, io: &mut Io, item: &Value) -> io::Result<()> {
         let before = self.head.take().unwrap_or_else(|| ",".into());
-        // Text has its line ends escaped.
+        // Line ends within strings are escaped, so each newline here belongs to the layout.
         write!(io.out, "{before}\n    {}", format!("{item:#}").replace('\n', "\n    "))
     }
 
@@ -133,8 +132,8 @@ impl JsonList {
     }
 }
 
-/// Whether to colour: `NO_COLOR` says no, whatever else is said; `CLICOLOR_FORCE` says yes even
-/// into a pipe; otherwise a terminal that is not dumb is coloured, unless `CLICOLOR=0`.
+/// Whether to use colour. `NO_COLOR` disables it and has precedence. `CLICOLOR_FORCE` enables it even for a pipe.
+/// Otherwise it is used on a terminal that is not dumb, unless `CLICOLOR=0`.
 fn wants_color(terminal: bool, env: impl Fn(&str) -> Option<OsString>) -> bool {
     let set = |name| env(name).filter(|value| !value.is_empty());
     if set("NO_COLOR").is_some() {

@@ -1,12 +1,12 @@
 //! Bytes in JSON.
 //!
-//! JSON has text only; names, labels and attributes are bytes. The bytes must be recoverable
-//! exactly, and the usual case, plain text, should stay plain.
+//! JSON strings are text, but names, labels and attributes are bytes. The bytes must be recoverable exactly, and plain
+//! text should stay plain.
 
 use serde_json::{Value, json};
 
-/// `bytes` as JSON: the string itself when the bytes are exactly the UTF-8 of `printable` (the
-/// text shown to people), otherwise `{"text": printable, "bytes": hexadecimal}`.
+/// `bytes` as JSON: a string if the bytes equal the UTF-8 of `printable` (the text for display), otherwise `{"text":
+/// printable, "bytes": hexadecimal}`.
 pub fn text(bytes: &[u8], printable: &str) -> Value {
     if bytes == printable.as_bytes() {
         Value::from(printable)

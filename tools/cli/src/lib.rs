@@ -1,8 +1,8 @@
-//! What the betr tools share that is not about the format.
+//! Functions shared by the betr tools that do not depend on the format.
 //!
-//! Streams, exit codes, sizes, times, opening and creating images safely, and recognising what
-//! else an image may hold. Only [`volume`], [`snapshots`], [`plan`] and [`trial`] know the inside of an image: a mistake in the format
-//! cannot weaken the checks that keep a tool from destroying data.
+//! Streams, exit codes, sizes, times, opening and creating images safely, and recognising other formats. Only
+//! [`volume`], [`snapshots`], [`plan`] and [`trial`] read the structures of an image, so a mistake in the format cannot
+//! weaken the checks that keep a tool from destroying data.
 #![forbid(unsafe_code)]
 
 pub mod changes;

@@ -1,4 +1,4 @@
-//! `--as-of`: which moment of an image is shown.
+//! `--as-of`: selects the moment of an image that is shown.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,11 +13,11 @@ use betr_core::{Error, Result};
 
 use crate::time;
 
-/// What `--as-of` takes, for error messages.
+/// The forms that `--as-of` accepts, for error messages.
 const MOMENTS: &str =
     "checkpoint, now, s:SNAPSHOT, l:LSN, t:TIME (as 2026-11-23T10:00:00Z) or e:EPOCH";
 
-/// A moment as it is named on the command line.
+/// Parses a moment from the command line.
 pub fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
     let unknown = || format!("expected {MOMENTS}");
     let number = |digits: &str| digits.parse().map_err(|_| unknown());
@@ -34,12 +34,12 @@ pub fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
     }
 }
 
-/// A time, as in a moment, or without its `t:`.
+/// Parses a time, with or without the prefix `t:`.
 pub fn parse_time(text: &str) -> std::result::Result<Time, String> {
     time::parse_utc(text.strip_prefix("t:").unwrap_or(text))
 }
 
-/// Finds a moment; returns what a user should know of it besides.
+/// Finds a moment; also returns notes for the user about it.
 pub fn find(moment: &Moment, device: &Arc<dyn Device>) -> Result<(Found, Vec<String>)> {
     let found = moment.find(device)?;
     let mut notes = Vec::new();
@@ -57,7 +57,8 @@ pub fn find(moment: &Moment, device: &Arc<dyn Device>) -> Result<(Found, Vec<Str
     Ok((found, notes))
 }
 
-/// An image and the snapshot that is meant, of what was given as `IMAGE@SNAPSHOT`. A file that has such a name is meant itself.
+/// Splits `IMAGE@SNAPSHOT` into the image and the snapshot. If a file with the whole name exists, the name is that of
+/// an image.
 pub fn split_snapshot(path: &Path) -> (PathBuf, Option<Moment>) {
     let bytes = path.as_os_str().as_bytes();
     if let Some(at) = bytes.iter().rposition(|byte| *byte == b'@')
@@ -71,7 +72,7 @@ pub fn split_snapshot(path: &Path) -> (PathBuf, Option<Moment>) {
     (path.to_owned(), None)
 }
 
-/// What a user should know of a replay that ended early.
+/// Returns a note for the user if a replay stopped within a log group and late-bound blocks show later content.
 pub fn note_of(recovery: &Recovery) -> Option<String> {
     let stopped = recovery.stopped.as_ref().filter(|stopped| !stopped.blurred.is_empty())?;
     let blocks: u64 = stopped.blurred.iter().map(|blurred| u64::from(blurred.count)).sum();
@@ -81,7 +82,7 @@ pub fn note_of(recovery: &Recovery) -> Option<String> {
     ))
 }
 
-/// What was acknowledged and is not in what a replay shows, because the log is damaged.
+/// Describes the acknowledged changes that a replay misses because the log is damaged.
 pub fn damage_of(recovery: &Recovery) -> Option<String> {
     let survey = &recovery.survey;
     let damage = match &recovery.stopped {

@@ -1,4 +1,4 @@
-//! Plans of repairs as files of the host: opening them, writing them, and laying them over an image.
+//! Repair plans as files of the host: opens, writes and applies them over an image.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,12 +13,12 @@ use betr_offline::plan::{Plan, PlanView};
 use crate::image::{self, NewImage};
 use crate::{Failure, show};
 
-/// Opens the plan at `path`, all of which is verified.
+/// Opens the plan at `path` and verifies all of it.
 pub fn open(path: &Path) -> Result<Plan, Failure> {
     let name = show::path(path);
     let expected = "expected a plan, as 'betr fsck --overlay' or '--undo' has written it";
     let host = |error| Failure::failed(format!("{name}: {error}; {expected}"));
-    // A pipe would be waited for.
+    // Reading from a pipe would block.
     if !fs::metadata(path).map_err(host)?.is_file() {
         return Err(Failure::failed(format!("{name} is no file; {expected}")));
     }
@@ -26,7 +26,7 @@ pub fn open(path: &Path) -> Result<Plan, Failure> {
     of_file(file, path)
 }
 
-/// The plan in an open file; `path` is how errors call it.
+/// Opens the plan in an open file; `path` is its name in errors.
 pub fn of_file(file: impl Into<Arc<File>>, path: &Path) -> Result<Plan, Failure> {
     let name = show::path(path);
     let device = image::device_of(file);
@@ -38,7 +38,7 @@ pub fn of_file(file: impl Into<Arc<File>>, path: &Path) -> Result<Plan, Failure>
     })
 }
 
-/// Lays the plan at `path` over an image, which is then read-only.
+/// Applies the plan at `path` as an overlay on an image, which is then read-only.
 pub fn lay_over(
     device: Arc<dyn Device>,
     image: &Path,
@@ -48,13 +48,13 @@ pub fn lay_over(
     Ok(Arc::new(view))
 }
 
-/// Starts a file at `path`, where nothing may be. It appears when it is committed.
+/// Starts a file at `path`, which must not exist. The file appears when it is committed.
 pub fn create(path: &Path) -> Result<NewImage, Failure> {
     Ok(image::create_new(path)?)
 }
 
-/// Keeps at `path`, durably, what takes a plan back. What is there already must be just that: a command that was cut
-/// off is called again as it was.
+/// Writes the inverse of a plan to `path`, durably. If `path` exists, it must hold exactly that inverse, so that an
+/// interrupted command can be repeated unchanged.
 pub fn keep_inverse(plan: &Plan, image: &Path, path: &Path) -> Result<(), Failure> {
     let failed = |error: Error| Failure::failed(format!("{}: {error}", show::path(path)));
     if fs::symlink_metadata(path).is_ok() {
@@ -72,7 +72,7 @@ pub fn keep_inverse(plan: &Plan, image: &Path, path: &Path) -> Result<(), Failur
     Ok(new.commit()?)
 }
 
-/// Why a plan and an image do not go together.
+/// The failure for a plan that does not fit an image.
 pub fn refused(image: &Path, path: &Path, error: &Error) -> Failure {
     let (image, plan) = (show::path(image), show::path(path));
     let hint = match error {
@@ -84,7 +84,7 @@ pub fn refused(image: &Path, path: &Path, error: &Error) -> Failure {
     Failure::failed(format!("{image}: {plan}: {error}{hint}"))
 }
 
-/// What changes, in numbers: "3 blocks in 2 groups".
+/// The size of a plan in words: "3 blocks (12 KiB) in 2 groups".
 pub fn extent_of(plan: &Plan) -> String {
     let PlanHeader { groups, .. } = plan.header();
     let blocks = plan.blocks();

@@ -1,34 +1,33 @@
-//! Recognising what an image holds, by signature.
+//! Recognises the content of an image by signature.
 //!
-//! This serves two messages: "this holds an ext4 file system labelled …, use -f to replace it",
-//! and "this is no betr image but a gzip file". It looks at a few fixed places, trusts nothing
-//! it reads and does not interpret further; that nothing is recognised does not mean that there
-//! is nothing (see [`crate::image::create`], which also looks for any byte but zero).
+//! Two messages depend on this: "this holds an ext4 file system labelled …, use -f to replace it", and "this is no betr
+//! image but a gzip file". The probe reads a few fixed places, trusts nothing it reads and interprets no further. An
+//! image without a known signature may still hold data: [`crate::image::create`] also looks for non-zero bytes.
 
 use crate::show;
 use std::fmt;
 use std::io;
 
-/// What was recognised.
+/// A recognised format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
     /// The name of the format: `ext4`, `gzip`.
     pub name: &'static str,
-    /// What it is: `file system`, `file`.
+    /// The kind of content: `file system`, `file`.
     pub kind: &'static str,
-    /// The label that it carries, as it is stored but without padding; never empty.
+    /// The label as stored, without padding; never empty.
     pub label: Option<Vec<u8>>,
 }
 
 impl Foreign {
-    /// Whether it is a betr image.
+    /// Whether the format is betr.
     pub fn is_betr(&self) -> bool {
         self.name == "betr"
     }
 
-    /// What it is, as it stands in a sentence: `an ext4 file system`.
+    /// The format with its indefinite article, for use in a sentence: `an ext4 file system`.
     pub fn with_article(&self) -> String {
-        // As the names are spoken.
+        // Names that are pronounced with an initial vowel.
         let vowels = ["e", "E", "f2fs", "iso", "lz4", "LVM", "MBR", "ntfs", "xfs", "xz"];
         let article = match vowels.iter().any(|begin| self.name.starts_with(begin)) {
             true => "an",
@@ -56,13 +55,13 @@ const EXT_AT: u64 = 1024;
 const FS: &str = "file system";
 const FILE: &str = "file";
 
-/// A format known by bytes at one place.
+/// A format recognised by magic bytes at a fixed offset.
 struct Signature {
     name: &'static str,
     kind: &'static str,
     at: u64,
     magic: &'static [u8],
-    /// Where the label is, and how long.
+    /// Offset and length of the label in bytes.
     label: Option<(u64, usize)>,
 }
 
@@ -76,8 +75,8 @@ const fn sig(
     Signature { name, kind, at, magic, label }
 }
 
-/// In the order they are tried: the first that matches wins. Formats with long signatures come
-/// first; the boot sector's, which others also carry, is last.
+/// The signatures in the order in which they are tried; the first match wins. Long signatures come first. The boot
+/// sector's is last, because other formats also carry it.
 static SIGNATURES: [Signature; 35] = [
     sig("betr", FS, BETR_AT, BETR, Some((BETR_AT + 96, 64))),
     sig("btrfs", FS, 0x10040, b"_BHRfS_M", Some((0x1012b, 256))),
@@ -116,13 +115,13 @@ static SIGNATURES: [Signature; 35] = [
     sig("MBR", "partition table or boot sector", 510, b"\x55\xaa", None),
 ];
 
-/// What the image of `len` bytes holds, if it is known. `read` reads exactly at an offset; what
-/// cannot be read does not match.
+/// Returns the first recognised format in an image of `len` bytes. `read` reads exactly at an offset; a failed read
+/// counts as no match.
 pub fn probe(read: Read, len: u64) -> Option<Foreign> {
     each(&|at, count| get(read, len, at, count)).next()
 }
 
-/// Everything that the image seems to hold: what was there before may have left its signature.
+/// Returns every recognised format: an earlier file system may have left its signature.
 pub fn probe_all(read: Read, len: u64) -> Vec<Foreign> {
     each(&|at, count| get(read, len, at, count)).collect()
 }
@@ -139,7 +138,7 @@ fn get(read: Read, len: u64, at: u64, count: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What matches, the most trustworthy first.
+/// Yields the matches, the most reliable first.
 fn each<'a>(get: Get<'a>) -> impl Iterator<Item = Foreign> + 'a {
     let (first, rest) = SIGNATURES.split_at(1);
     let signature = move |signature| by_signature(signature, get);
@@ -147,7 +146,7 @@ fn each<'a>(get: Get<'a>) -> impl Iterator<Item = Foreign> + 'a {
     first.iter().filter_map(signature).chain(ext).chain(rest.iter().filter_map(signature))
 }
 
-/// Reads some bytes at an offset, if the image has them.
+/// Reads `count` bytes at an offset; `None` beyond the end of the image.
 type Get<'a> = &'a dyn Fn(u64, usize) -> Option<Vec<u8>>;
 
 fn by_signature(signature: &Signature, get: Get) -> Option<Foreign> {
@@ -158,14 +157,14 @@ fn by_signature(signature: &Signature, get: Get) -> Option<Foreign> {
     Some(Foreign { name: signature.name, kind: signature.kind, label })
 }
 
-/// ext2, ext3 and ext4 share a signature of two bytes; which it is follows from the features.
+/// ext2, ext3 and ext4 share a two-byte magic; the feature flags tell them apart.
 fn ext(get: Get) -> Option<Foreign> {
     let superblock = get(EXT_AT, 1024)?;
     if superblock[0x38..0x3a] != [0x53, 0xef] {
         return None;
     }
     let word = |at: usize| u32::from_le_bytes(superblock[at..at + 4].try_into().unwrap());
-    // Two bytes occur by chance, so two more fields must make sense: block size and revision.
+    // Two bytes match by chance too often, so block size and revision must be plausible as well.
     if word(0x18) > 6 || word(0x4c) > 1 {
         return None;
     }
@@ -183,13 +182,13 @@ fn ext(get: Get) -> Option<Foreign> {
     Some(Foreign { name, kind, label: unpadded(superblock[0x78..0x88].to_vec()) })
 }
 
-/// The label up to its first zero byte and without spaces at the end; none when empty.
+/// The label up to its first zero byte, without trailing white space; `None` if that is empty.
 fn unpadded(mut label: Vec<u8>) -> Option<Vec<u8>> {
     if let Some(end) = label.iter().position(|byte| *byte == 0) {
         label.truncate(end);
     }
     label.truncate(label.trim_ascii_end().len());
-    // What mkfs.vfat writes where there is no label.
+    // mkfs.vfat writes "NO NAME" if there is no label.
     (!label.is_empty() && label != b"NO NAME").then_some(label)
 }
 

@@ -1,7 +1,8 @@
-//! How far something has come, on a terminal, for all that takes more than a second.
+//! Progress display on a terminal, for work that takes more than a second.
 //!
-//! A line is drawn on standard error, over and over, by a thread of its own, and wiped when its [`Meter`] is dropped or the
-//! tool is interrupted. Nothing is drawn where standard error is no terminal, or one that cannot move its cursor (`TERM=dumb`).
+//! A thread redraws one line on standard error. The line is wiped when its [`Meter`] is dropped or the tool is
+//! interrupted. Nothing is drawn if standard error is not a terminal or the terminal cannot move its cursor
+//! (`TERM=dumb`).
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,25 +18,26 @@ use signal_hook::iterator::Signals;
 
 use crate::size::human;
 
-/// What takes less than a second is done without a word.
+/// Work shorter than 1 s shows no progress.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A line is drawn ten times a second.
+/// The line is redrawn every 100 ms.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What each of the three passes of a check over a state takes of its time, in percent.
+/// The share of the time that a check of one state spends in each of its three passes, in percent.
 const SHARES: [u64; 3] = [0, 10, 90];
 
-/// A line on the terminal, as long as it lives.
+/// A progress line, shown until it is dropped.
 #[must_use = "it is wiped when it is dropped"]
 pub struct Meter(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Meter {
-    /// A line that says what `text` returns; none unless `wanted`.
+    /// Shows the text that `text` returns; nothing unless `wanted`.
     pub fn text(wanted: bool, text: impl Fn() -> String + Send + 'static) -> Meter {
         let style = ProgressStyle::with_template("{spinner} {wide_msg}");
         Meter::start(wanted, PATIENCE, style.ok(), move |bar| bar.set_message(text()))
     }
 
-    /// A line that says how many objects and bytes have been done since now. `so_far` returns both since the process began.
+    /// Shows the numbers of objects and bytes processed from now on. `so_far` returns both totals since the process
+    /// began.
     pub fn counting(wanted: bool, what: &'static str, so_far: fn() -> (u64, u64)) -> Meter {
         let before = so_far();
         Meter::text(wanted, move || {
@@ -45,7 +47,7 @@ impl Meter {
         })
     }
 
-    /// A bar that shows a percentage, from `after` on.
+    /// Shows a bar with a percentage, once `after` has passed.
     fn percent(wanted: bool, after: Duration, percent: Arc<AtomicU64>) -> Meter {
         let style = ProgressStyle::with_template("[{bar:40}] {percent:>3} %");
         let style = style.ok().map(|style| style.progress_chars("=> "));
@@ -91,7 +93,7 @@ impl Drop for Meter {
     }
 }
 
-/// Whether a line would be seen, and could be wiped.
+/// Whether a line on standard error is visible and can be wiped.
 fn is_shown() -> bool {
     let moves = |term: &std::ffi::OsString| !term.is_empty() && term != "dumb";
     std::io::stderr().is_terminal() && std::env::var_os("TERM").as_ref().is_some_and(moves)
@@ -111,7 +113,7 @@ fn shown(style: ProgressStyle) -> ProgressBar {
     bar
 }
 
-/// Calls `write`, which writes to standard error, with the line out of its way.
+/// Calls `write`, which writes to standard error, while the line is hidden.
 pub fn beside<T>(write: impl FnOnce() -> T) -> T {
     match &*locked() {
         Some(bar) => bar.suspend(write),
@@ -119,7 +121,7 @@ pub fn beside<T>(write: impl FnOnce() -> T) -> T {
     }
 }
 
-/// From now on a signal that ends the tool wipes its line first.
+/// Makes SIGINT and SIGTERM wipe the line before they end the tool.
 fn wipe_when_interrupted() {
     static WIPING: OnceLock<()> = OnceLock::new();
     WIPING.get_or_init(|| {
@@ -132,21 +134,21 @@ fn wipe_when_interrupted() {
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         };
-        // Without a thread it is ended as if there were no line.
+        // If the thread cannot be started, a signal ends the tool without wiping the line.
         let _ = std::thread::Builder::new().name("signals".into()).spawn(run);
     });
 }
 
-/// A bar of a check.
+/// The progress bar of a check.
 pub struct CheckMeter {
-    /// How many states are checked, one after another.
+    /// The number of states to check, one after another.
     states: u64,
     percent: Arc<AtomicU64>,
     _line: Meter,
 }
 
 impl CheckMeter {
-    /// None unless `wanted`; after a second, or at once.
+    /// Creates the bar; it is shown only if `wanted`: at once if `at_once`, else after 1 s.
     pub fn new(wanted: bool, at_once: bool) -> CheckMeter {
         let percent = Arc::new(AtomicU64::new(0));
         let after = if at_once { Duration::ZERO } else { PATIENCE };
@@ -159,7 +161,7 @@ impl Progress for CheckMeter {
         self.states = states.into();
     }
 
-    /// The bar only grows.
+    /// Advances the bar, which never moves backwards.
     fn step(&mut self, pass: u32, done: u64, total: u64) {
         let before = u64::from(pass.saturating_sub(1));
         let (states, passes) =

@@ -5,25 +5,25 @@ use betr_core::format::Key;
 use betr_core::ids::TreeId;
 use betr_core::text::Printable;
 
-/// Keys of an index, from the first up to the second.
+/// A range of keys of an index: `lo` included, `hi` excluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// The index.
     pub tree: TreeId,
-    /// The first key.
+    /// The first key, included.
     pub lo: Key,
-    /// The key behind the last.
+    /// The end of the range, excluded.
     pub hi: Key,
 }
 
 impl Keys {
-    /// Whether a range of keys has one in common with them.
+    /// Whether the range `lo..hi` of an index overlaps this one.
     pub fn overlap(&self, tree: TreeId, lo: &Key, hi: &Key) -> bool {
         self.tree == tree && *lo < self.hi && self.lo < *hi
     }
 }
 
-/// One key, or those from one up to another.
+/// Parses one key, or a half-open range `LO..HI`.
 pub fn parse_keys(text: &str) -> Result<Keys, String> {
     let key = |text: &str| match text.parse()? {
         Address::Key(tree, key) => Ok((tree, key)),
@@ -38,7 +38,8 @@ pub fn parse_keys(text: &str) -> Result<Keys, String> {
     }
 }
 
-/// One number, or those from one to another, which is included: `3`, `3..9`, `3..`, `..9`; each may have `l:` before it.
+/// Parses one number, or a range of numbers that includes both ends: `3`, `3..9`, `3..`, `..9`. Each number may have
+/// the prefix `l:`.
 pub fn parse_numbers(text: &str) -> Result<(u64, u64), String> {
     let number = |text: &str, open: u64| match text.strip_prefix("l:").unwrap_or(text) {
         "" => Ok(open),

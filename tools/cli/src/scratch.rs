@@ -1,4 +1,4 @@
-//! Files without a name, for what is tried before it is done.
+//! Files without a name, for trial repairs.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,19 @@ use betr_offline::device::Scratch;
 
 use crate::{Failure, show};
 
-/// One wherever there is a place for it: an image may have to be repaired where little else works.
+/// A scratch file in `TMPDIR`, the image's directory or /dev/shm, whichever works first: a repair must be possible on a
+/// machine with little writable space.
 pub fn for_image(image: &Path) -> Result<Scratch, Failure> {
     let chosen = (std::env::temp_dir(), " (TMPDIR names another)");
     first_of([chosen, (directory(image), ""), ("/dev/shm".into(), "")])
 }
 
-/// One in the directory of a file that will be kept.
+/// A scratch file in the directory of a file that will be kept.
 pub fn beside(file: &Path) -> Result<Scratch, Failure> {
     first_of([(directory(file), "")])
 }
 
-/// One in the first of some directories in which there can be one; each with what to say besides where it is full.
+/// A scratch file in the first usable directory. Each directory comes with a hint for the error when it is full.
 fn first_of(places: impl IntoIterator<Item = (PathBuf, &'static str)>) -> Result<Scratch, Failure> {
     let mut failed = Vec::new();
     for (place, hint) in places {

@@ -1,4 +1,4 @@
-//! The server of a mount, as other processes find it: a socket whose name is the device number of the mount.
+//! Finds the server of a mount: it listens on a socket whose name is the device number of the mount.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{Failure, show};
 
-/// Where the server of the mount with this device number listens.
+/// The socket of the server of the mount with this device number.
 pub fn socket_path(device: u64) -> PathBuf {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     directory().join(format!("{major}:{minor}"))
@@ -20,7 +20,7 @@ fn directory() -> PathBuf {
     PathBuf::from(own.unwrap_or_else(|| "/run".into())).join("betr")
 }
 
-/// Connects to the server of the mount that a directory is in.
+/// Connects to the server of the mount that contains a directory.
 pub fn connect(directory: &Path) -> Result<UnixStream, Failure> {
     let name = show::path(directory);
     let meta = std::fs::metadata(directory)
@@ -35,8 +35,8 @@ pub fn connect(directory: &Path) -> Result<UnixStream, Failure> {
     })
 }
 
-/// Has the server of the mount that a directory is in carry something out, and returns what it answers. If `is_written` is set, what
-/// has been written to the mount so far comes before.
+/// Sends a request to the server of the mount that contains a directory, and returns its answer. If `is_written` is
+/// set, syncfs(2) first makes earlier writes to the mount reach the server.
 pub fn ask(directory: &Path, request: &Value, is_written: bool) -> Result<Value, Failure> {
     let name = show::path(directory);
     let failed = |error: io::Error| Failure::failed(format!("{name}: {error}"));
@@ -46,7 +46,8 @@ pub fn ask(directory: &Path, request: &Value, is_written: bool) -> Result<Value,
     }
     let mut socket = connect(directory)?;
     socket.write_all(format!("{request}\n").as_bytes()).map_err(failed)?;
-    // The server sends a line of its status when a client connects and each second after; the answer has a field of its own.
+    // The server sends a status line on connection and every second after; lines without the answer's field are
+    // skipped.
     for line in BufReader::new(socket).lines() {
         let said: Option<Value> = serde_json::from_str(&line.map_err(failed)?).ok();
         let gone = || Failure::failed(format!("{name}: the server has said nothing sensible"));

@@ -1,7 +1,7 @@
 //! Names and labels as text that is safe to print.
 //!
-//! A path or a label is untrusted bytes. Printed as they are, they can move the
-//! cursor, colour the screen or reorder the line. The mapping is that of the core.
+//! Paths and labels are untrusted bytes. Printed raw, they can move the cursor, change colours or reorder the line. The
+//! escaping is that of the core.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub fn path(path: impl AsRef<Path>) -> String {
     bytes(path.as_ref().as_os_str().as_bytes())
 }
 
-/// A key in the words of the schema, and as it is.
+/// A key in terms of the schema, followed by its bytes in hexadecimal.
 pub fn key(tree: TreeId, key: &[u8]) -> String {
     let raw = crate::json::hex(key);
     match tree {

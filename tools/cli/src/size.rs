@@ -1,12 +1,12 @@
-//! Sizes as people write and read them.
+//! Parses and formats sizes.
 //!
-//! A size is a whole number of bytes below 2^64. What is read is never rounded: fractions are
-//! refused rather than cut. [`human`] rounds, and is for reading only.
+//! A size is a whole number of bytes below 2^64. Parsing never rounds: a fraction is refused. [`human`] rounds, and is
+//! for display only.
 
 const KIB: u64 = 1024;
 const KB: u64 = 1000;
 
-/// The suffixes, as written. A single letter means 1024, as in other tools for file systems.
+/// The suffixes. A single letter means a power of 1024, as in other tools for file systems.
 const UNITS: [(&str, u64); 20] = [
     ("", 1),
     ("b", 4096),
@@ -57,19 +57,19 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
              512 bytes, or b for blocks of 4096 bytes"
         ));
     };
-    // A number of digits alone fails to parse only when it is too large.
+    // A string of digits fails to parse only if the number is too large.
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*unit));
     bytes.ok_or_else(|| format!("the size {text:?} is too large; expected less than 2^64 bytes"))
 }
 
-/// The size for people, with one decimal rounded to nearest: `1.5 MiB`. An exact multiple has no
-/// decimal, so `1 MiB` is exactly that and `1.0 MiB` is about that.
+/// Formats a size for display, with one decimal rounded to nearest: `1.5 MiB`. An exact multiple has no decimal: `1
+/// MiB` is exact, `1.0 MiB` is rounded.
 pub fn human(bytes: u64) -> String {
     const NAMES: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    // The largest unit that leaves at least 1, or the next when rounding reaches 1024.
+    // The largest unit that leaves at least 1, or the next one if rounding reaches 1024.
     let mut power = (bytes.ilog2() / 10) as usize;
     let mut tenths = in_tenths(bytes, power);
     if tenths >= 10240 && power < NAMES.len() {
@@ -84,7 +84,7 @@ pub fn human(bytes: u64) -> String {
     }
 }
 
-/// Tenths of 1024^power, rounded.
+/// Returns the size in tenths of 1024^power, rounded to nearest.
 fn in_tenths(bytes: u64, power: usize) -> u128 {
     let unit = 1u128 << (10 * power);
     (u128::from(bytes) * 10 + unit / 2) / unit

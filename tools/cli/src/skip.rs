@@ -1,7 +1,7 @@
-//! Tests that need something the machine may lack.
+//! Skips tests that need something the machine may lack.
 //!
-//! On a developer's machine such a test says what it lacks and ends; where `CI=true` it fails,
-//! so that a test cannot stay skipped unnoticed. For the tests of all crates.
+//! On a developer's machine such a test prints what is missing and returns. With `CI=true` it fails instead, so that a
+//! test cannot stay skipped unnoticed. The tests of all crates use this.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,13 +21,12 @@ pub fn need(what: &str, present: bool) -> bool {
         std::env::var_os("CI").is_none_or(|value| value != "true"),
         "this test needs {what}, which is absent, and CI=true"
     );
-    // Not println!: what that prints, the test harness hides when the test passes.
+    // The test harness hides the output of println! when the test passes.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
     false
 }
 
-/// Where the program `name` is: in `PATH` or in the places for administration, which `PATH`
-/// often omits.
+/// The path of the program `name`: from `PATH` or from the sbin directories, which `PATH` often omits.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();

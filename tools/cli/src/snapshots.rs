@@ -1,4 +1,4 @@
-//! What `betr snapshot` asks for, of an image or of the server of a mount, and the answers.
+//! Requests of `betr snapshot`, to an image or to the server of a mount, and their answers.
 
 use betr_core::format::Hold;
 use betr_core::ids::BLOCK_SIZE;
@@ -6,31 +6,31 @@ use betr_core::volume::{HoldChange, Volume};
 use betr_core::{Error, Result};
 use serde_json::{Value, json};
 
-/// What is to be done with snapshots.
+/// A request about snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Take one of this name.
+    /// Create a snapshot with this name.
     Create(String),
-    /// Tell all, the oldest first.
+    /// List all snapshots, the oldest first.
     List,
-    /// Tell what one refers to, and what dropping it gives back.
+    /// Show what a snapshot refers to, and how much space dropping it would free.
     Show(String),
-    /// Name one anew.
+    /// Rename a snapshot from the first name to the second.
     Rename(String, String),
-    /// Say whether pruning leaves one.
+    /// Set whether pruning keeps a snapshot.
     Keep(String, bool),
-    /// Drop all of these.
+    /// Drop all of these snapshots.
     Drop(Vec<String>),
-    /// Make the volume what it was when one was taken, and drop younger ones, if that is allowed.
+    /// Roll the volume back to a snapshot; the flag allows dropping younger ones.
     RollBack(String, bool),
 }
 
-/// A volume whose snapshots are looked after.
+/// A volume whose snapshots can be read and changed.
 pub trait Snapshots {
-    /// Looks at the volume.
+    /// Calls `look` with the volume, for reading.
     fn look<T>(&self, look: impl FnOnce(&Volume) -> Result<T>) -> Result<T>;
 
-    /// Changes snapshots, durably.
+    /// Applies a change to snapshots and makes it durable.
     fn change(&mut self, change: &HoldChange) -> Result<()>;
 }
 
@@ -45,7 +45,7 @@ impl Snapshots for Volume {
 }
 
 impl Request {
-    /// As it is sent.
+    /// The request as JSON, as it is sent to a server.
     pub fn value(&self) -> Value {
         match self {
             Request::Create(name) => json!({ "snapshot": "create", "name": name }),
@@ -62,7 +62,7 @@ impl Request {
         }
     }
 
-    /// From what was sent; nothing if that is no request.
+    /// Parses a request from JSON; `None` if it is not one.
     pub fn of(value: &Value) -> Option<Request> {
         let text = |field: &str| Some(value[field].as_str()?.to_owned());
         let name = || text("name");
@@ -83,12 +83,12 @@ impl Request {
         })
     }
 
-    /// Whether it only looks.
+    /// Whether the request changes nothing.
     pub fn only_reads(&self) -> bool {
         matches!(self, Request::List | Request::Show(_))
     }
 
-    /// Carries it out; returns what there is to say of it.
+    /// Carries out the request; returns the answer as JSON.
     pub fn carry_out(&self, on: &mut impl Snapshots) -> Result<Value> {
         let change = match self {
             Request::List => {
@@ -114,7 +114,7 @@ impl Request {
     }
 }
 
-/// None is dropped unless there are all of them.
+/// Drops all named snapshots, or none if one of them does not exist.
 fn drop_all(on: &mut impl Snapshots, names: &[String]) -> Result<Value> {
     let mut sorted: Vec<&String> = names.iter().collect();
     sorted.sort();
@@ -135,7 +135,7 @@ fn drop_all(on: &mut impl Snapshots, names: &[String]) -> Result<Value> {
     Ok(json!({ "freed_bytes": bytes(before.saturating_sub(after)) }))
 }
 
-/// Tells which snapshots have been dropped.
+/// Rolls back; the answer lists the snapshots that were dropped.
 fn roll_back(on: &mut impl Snapshots, name: &str, drop_younger: bool) -> Result<Value> {
     let before = on.look(Volume::holds)?;
     on.change(&HoldChange::RollBack { to: name.into(), drop_younger })?;

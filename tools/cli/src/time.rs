@@ -1,7 +1,7 @@
-//! The clock, and times as text.
+//! The system clock, and times as text.
 //!
-//! A time is seconds since 1970 UTC, rounded down, and nanoseconds after that, as in an inode.
-//! No time zone is ever used: what a tool prints does not depend on where it runs.
+//! A time is seconds since 1970 UTC, rounded down, plus nanoseconds, as in an inode. Output is always in UTC, so that
+//! it does not depend on the time zone of the machine.
 
 use std::ffi::OsStr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,11 +11,11 @@ use betr_core::ids::Time;
 /// The first second of the year 0: RFC 3339 has no years before it.
 const YEAR_ZERO: i64 = -62_167_219_200;
 
-/// The time now.
+/// The current time, as seconds and nanoseconds.
 pub fn now() -> (i64, u32) {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
-        // A clock before 1970 is wrong, but no reason to stop.
+        // A clock before 1970 is wrong, but not a reason to fail.
         Err(error) => {
             let before = error.duration();
             match before.subsec_nanos() {
@@ -26,9 +26,9 @@ pub fn now() -> (i64, u32) {
     }
 }
 
-/// The time that the environment variable `SOURCE_DATE_EPOCH` asks to use in place of now, if it
-/// is set. What it says must be exactly a number of seconds as `date +%s` prints it: a build
-/// that asks for reproducible times must not silently get others.
+/// The time that the environment variable `SOURCE_DATE_EPOCH` sets in place of the current time. The value must be a
+/// number of seconds exactly as `date +%s` prints it. Anything else is an error: a reproducible build must not silently
+/// get other times.
 pub fn source_date_epoch() -> Result<Option<i64>, String> {
     std::env::var_os("SOURCE_DATE_EPOCH").map(|value| parse_epoch(&value)).transpose()
 }
@@ -43,8 +43,8 @@ fn parse_epoch(value: &OsStr) -> Result<i64, String> {
     })
 }
 
-/// The time in RFC 3339 with nanoseconds, in UTC: `2024-02-29T12:00:00.000000001Z`. A time that
-/// RFC 3339 cannot express (or nanoseconds that are not below a second) is `@SECS.NANOS`.
+/// Formats a time in RFC 3339 with nanoseconds, in UTC: `2024-02-29T12:00:00.000000001Z`. A time that RFC 3339 cannot
+/// express (or nanoseconds of a second or more) becomes `@SECS.NANOS`.
 pub fn format_utc(secs: i64, nanos: u32) -> String {
     let stamp = i32::try_from(nanos)
         .ok()
@@ -56,7 +56,7 @@ pub fn format_utc(secs: i64, nanos: u32) -> String {
     }
 }
 
-/// The time that a text in RFC 3339 means, or one as [`format_utc`] prints it where that cannot express it.
+/// Parses a time in RFC 3339, or in the form `@SECS.NANOS` of [`format_utc`].
 pub fn parse_utc(text: &str) -> Result<Time, String> {
     let wrong = || format!("{text:?}: expected a time with its zone, as 2026-11-23T10:00:00Z");
     if let Some(digits) = text.strip_prefix('@') {
@@ -68,7 +68,7 @@ pub fn parse_utc(text: &str) -> Result<Time, String> {
         return Ok(Time { secs, nanos });
     }
     let stamp: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
-    // Nanoseconds count on from the second before.
+    // Before 1970 jiff returns negative nanoseconds; an inode counts them up from the second before.
     let (secs, nanos) = (stamp.as_second(), stamp.subsec_nanosecond());
     Ok(match u32::try_from(nanos) {
         Ok(nanos) => Time { secs, nanos },

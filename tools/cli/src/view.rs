@@ -1,6 +1,6 @@
-//! Which image a tool looks at, and how: as it is, with a plan laid over it, or as it was.
+//! The image that a tool reads: as it is, with a plan applied as an overlay, or at a past moment.
 //!
-//! Every tool that only reads takes its image through here, so all of them take `--overlay`.
+//! Every read-only tool takes its image from here, so all of them accept `--overlay`.
 
 use std::path::{Path, PathBuf};
 
@@ -30,36 +30,36 @@ pub struct PastArgs {
     image: ImageArgs,
 }
 
-/// An image, what is laid over it, and which moment of it is meant.
+/// An image, its overlay, and the moment to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View<'a> {
     /// The image.
     pub image: &'a Path,
-    /// The plan.
+    /// The plan that is applied as an overlay.
     pub overlay: Option<&'a Path>,
-    /// The moment; nothing where a tool chooses itself.
+    /// The moment; `None` if the tool chooses it.
     pub as_of: Option<Moment>,
 }
 
 impl ImageArgs {
-    /// What is looked at.
+    /// The image with its overlay, without a moment.
     pub fn view(&self) -> View<'_> {
         View { image: &self.image, overlay: self.overlay.as_deref(), as_of: None }
     }
 
-    /// The image's path.
+    /// The path of the image.
     pub fn path(&self) -> &Path {
         &self.image
     }
 }
 
 impl PastArgs {
-    /// What is looked at.
+    /// The image with its overlay and moment.
     pub fn view(&self) -> View<'_> {
         View { as_of: self.as_of.clone(), ..self.image.view() }
     }
 
-    /// The image's path.
+    /// The path of the image.
     pub fn path(&self) -> &Path {
         self.image.path()
     }

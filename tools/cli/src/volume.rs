@@ -1,4 +1,4 @@
-//! Opening the volume of an image, and errors of the core in the words of the command line.
+//! Opens the volume of an image, and translates errors of the core for the command line.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::plan;
 use crate::view::View;
 use crate::{Exit, Failure, probe, show, time};
 
-/// Opens an image as a device, locked for what `access` says until the device is dropped.
+/// Opens an image as a device. The lock for `access` is held until the device is dropped.
 pub fn open_device(path: &Path, access: Access) -> Result<Arc<dyn Device>, Failure> {
     Ok(image::open(path, access)?.device())
 }
 
-/// Opens an image to be read, with what is laid over it.
+/// Opens an image for reading, with the overlay applied.
 pub fn open_view(view: View<'_>) -> Result<Arc<dyn Device>, Failure> {
     let device = open_device(view.image, Access::Read)?;
     match view.overlay {
@@ -30,16 +30,16 @@ pub fn open_view(view: View<'_>) -> Result<Arc<dyn Device>, Failure> {
     }
 }
 
-/// A reader passes each node once: what a listing has passed need not stay in memory.
+/// The cache of a reader, in bytes (12 MiB): a listing visits each node once, so nodes need not stay in memory.
 const READ_CACHE: usize = 12 << 20;
 
-/// The open file system of an image, which is locked until it is dropped.
+/// The open file system of an image, locked until it is dropped.
 pub struct OpenFs {
     /// The file system.
     pub fs: Fs,
-    /// What a user should know of what it shows.
+    /// Notes for the user about the state that is shown.
     pub notes: Vec<String>,
-    /// Whether something that was acknowledged is missing.
+    /// Whether an acknowledged change is missing.
     pub is_damaged: bool,
 }
 
@@ -53,7 +53,7 @@ impl OpenFs {
     }
 }
 
-/// Opens the file system of an image. What something is laid over, or what was, can only be read.
+/// Opens the file system of an image. An image with an overlay, and a past moment, are read-only.
 pub fn open_fs(view: View<'_>, mode: Mode) -> Result<OpenFs, Failure> {
     let (path, as_of) = (view.image, view.as_of.clone());
     if mode == Mode::ReadWrite && as_of.is_some() {
@@ -85,7 +85,7 @@ pub fn open_fs(view: View<'_>, mode: Mode) -> Result<OpenFs, Failure> {
     Ok(OpenFs::new(fs, &recovery, notes))
 }
 
-/// What tells the time: the system, or `SOURCE_DATE_EPOCH` where that is set.
+/// The clock of the volume: the system clock, or the fixed time of `SOURCE_DATE_EPOCH` if that is set.
 pub fn clock() -> Result<Clock, Failure> {
     let epoch = time::source_date_epoch().map_err(Failure::usage)?;
     Ok(match epoch {
@@ -94,13 +94,13 @@ pub fn clock() -> Result<Clock, Failure> {
     })
 }
 
-/// The time, from the system.
+/// The current time of the system clock.
 pub fn clock_now() -> Time {
     let (secs, nanos) = time::now();
     Time { secs, nanos }
 }
 
-/// Nonces from the system's source of randomness.
+/// Nonces from the random number generator of the system.
 pub fn nonces() -> Result<NonceSource, Failure> {
     let failed = |error| Failure::failed(format!("no random numbers: {error}"));
     let mut seed = [0; 8];
@@ -108,7 +108,7 @@ pub fn nonces() -> Result<NonceSource, Failure> {
     let mut next = u64::from_le_bytes(seed);
     Ok(Box::new(move || {
         let mut fresh = [0; 8];
-        // After a first success the source does not fail; if it does, a step keeps nonces apart.
+        // After a first success the generator does not fail. If it does, a multiplicative step keeps nonces distinct.
         next = match getrandom::fill(&mut fresh) {
             Ok(()) => u64::from_le_bytes(fresh),
             Err(_) => next.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1),
@@ -117,7 +117,7 @@ pub fn nonces() -> Result<NonceSource, Failure> {
     }))
 }
 
-/// An error of the core as the end of a tool that works on `path`.
+/// Translates an error of the core into the failure of a tool that works on `path`.
 pub fn failure(path: &Path, device: Option<&Arc<dyn Device>>, error: &Error) -> Failure {
     let name = show::path(path);
     match error {

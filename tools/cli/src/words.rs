@@ -1,4 +1,4 @@
-//! Values, updates, what records did and what blocks are used for, in words.
+//! Descriptions of values, updates, messages and block uses for display.
 
 use betr_core::format::{LinkKind, MetaKey, MetaValue, Stage, Update, ZoneRef};
 use betr_core::ids::{Time, TreeId};
@@ -8,10 +8,10 @@ use betr_offline::history::{Act, Touched};
 
 use crate::{json, time};
 
-/// Bytes of a value that are shown.
+/// The most bytes of a value that are displayed.
 const SHOWN: usize = 32;
 
-/// A value, as the schema explains it, or the beginning of its bytes.
+/// Describes a value by the schema, or by its first 32 bytes in hexadecimal.
 pub fn value(tree: TreeId, key: &[u8], bytes: &[u8]) -> String {
     let is_entry = || MetaKey::decode(key).is_some_and(|place| place.xattr.is_none());
     if tree == TreeId::Metadata
@@ -24,13 +24,13 @@ pub fn value(tree: TreeId, key: &[u8], bytes: &[u8]) -> String {
     format!("{} bytes: {}{more}", bytes.len(), json::hex(&bytes[..bytes.len().min(SHOWN)]))
 }
 
-/// What an update does.
+/// Describes the effect of an update.
 pub fn update(update: &Update) -> String {
     let stages: Vec<String> = update.stages().iter().map(stage).collect();
     stages.join("; then ")
 }
 
-/// A value of the metadata index in words.
+/// Describes a value of the metadata index.
 fn meta(value: &MetaValue) -> String {
     let inode = match value {
         MetaValue::ZoneRef(ZoneRef { link, kind, ino, zone }) => {
@@ -64,7 +64,7 @@ fn meta(value: &MetaValue) -> String {
     text
 }
 
-/// What a part of an update does, in words.
+/// Describes one stage of an update.
 fn stage(stage: &Stage) -> String {
     let mut words = Vec::new();
     if stage.anew {
@@ -85,7 +85,7 @@ fn stage(stage: &Stage) -> String {
     words.join(", ")
 }
 
-/// What a message did, in words.
+/// Names the effect of a message.
 pub fn act(touched: &Touched) -> String {
     match &touched.act {
         Act::Put => "puts".into(),
@@ -106,7 +106,7 @@ pub fn act(touched: &Touched) -> String {
     }
 }
 
-/// What blocks are used for, in a word or two.
+/// Names the use of a block in one or two words.
 pub fn use_kind(purpose: &Purpose) -> &'static str {
     match purpose {
         Purpose::Boot => "boot area",
@@ -129,7 +129,7 @@ pub fn use_kind(purpose: &Purpose) -> &'static str {
     }
 }
 
-/// What blocks are used for, and whose they are.
+/// Names the use of a block and its owner.
 pub fn use_of(purpose: &Purpose) -> String {
     match purpose {
         Purpose::Table(level, index) => format!("table page {level}/{index}"),

@@ -36,7 +36,7 @@ fn a_new_image_appears_on_commit_alone() {
     assert_eq!(existing_len(&path).unwrap(), Some(16384));
     assert_eq!(existing_len(dir.path().join("none")).unwrap(), None);
 
-    // The mode is what any new file gets here.
+    // The mode follows the umask, as for any new file.
     fs::write(dir.path().join("plain"), b"").unwrap();
     let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().mode();
     assert_eq!(mode("new.img"), mode("plain"));
@@ -49,10 +49,10 @@ fn a_relative_path_and_a_link_to_nothing_work() {
     create(dir.path().join("link.img"), 4096, false).unwrap().commit().unwrap();
     assert_eq!(names(dir.path()), ["link.img", "target.img"]);
     assert!(dir.path().join("link.img").is_symlink());
-    // Through the link it is replaced as well.
+    // Creating through the link replaces the link's target.
     create(dir.path().join("link.img"), 8192, false).unwrap().commit().unwrap();
     assert_eq!(fs::metadata(dir.path().join("target.img")).unwrap().len(), 8192);
-    // Without a directory: in the current one. Dropped, so nothing appears there.
+    // A path without a directory is in the current one. The image is dropped, so no file appears.
     drop(create("never-committed.img", 4096, false).unwrap());
     assert!(!Path::new("never-committed.img").exists());
 }
@@ -82,7 +82,7 @@ fn data_is_replaced_with_force_alone_and_keeps_its_mode() {
     old[(1 << 17) - 1] = 1;
     fs::write(&path, &old).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-    // As root, a file of another user; otherwise one's own.
+    // As root the test uses a file of another user, otherwise the file keeps its owner.
     let owner = if fs::metadata(&path).unwrap().uid() == 0 { Some(1234) } else { None };
     std::os::unix::fs::chown(&path, owner, owner).unwrap();
     let before = fs::metadata(&path).unwrap();
@@ -124,7 +124,7 @@ fn an_image_of_zeros_needs_no_force_and_a_known_one_is_named() {
     file.write_all_at(b"my disk", 65536 + 96).unwrap();
     let message = create(&path, 4096, false).unwrap_err().to_string();
     assert!(message.contains("holds a betr file system labelled \"my disk\""), "{message}");
-    // Other data far behind what the signatures look at is found too.
+    // Data far beyond all signatures is found too.
     fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
     file.write_all_at(b"x", (1 << 39) + 5).unwrap();
     assert!(matches!(create(&path, 4096, false), Err(OpenError::HasData { .. })));
@@ -136,7 +136,7 @@ fn a_missing_directory_is_named() {
     assert!(message.contains("there is no directory /no/such/place:"), "{message}");
 }
 
-/// Not a test: what [`killed_it_leaves_nothing`] runs in another process and kills.
+/// Not a test: the child process of [`killed_it_leaves_nothing`], which kills it.
 #[test]
 #[ignore = "run by another test"]
 fn child_that_is_killed() {
@@ -164,7 +164,7 @@ fn killed_it_leaves_nothing() {
         assert!(lines.any(|line| line.unwrap().ends_with("ready")));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Without O_TMPFILE a temporary name is left, so look for the images alone.
+        // Without O_TMPFILE a temporary name remains; only files with the name of an image count.
         let left = names(dir.path());
         assert!(left.iter().all(|name| name == "old.img" || name.as_encoded_bytes()[0] == b'.'));
         assert_eq!(fs::read(dir.path().join("old.img")).unwrap(), b"old");

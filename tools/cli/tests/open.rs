@@ -1,4 +1,4 @@
-//! Opening images: what is accepted, what is refused, and what the refusals say.
+//! Opening images: accepted and refused files, and the messages of refusals.
 
 use betr_cli::image::{Access, OpenError, create, open};
 use betr_cli::skip;
@@ -14,14 +14,14 @@ fn image(dir: &Path, len: u64) -> PathBuf {
     path
 }
 
-/// One test at a time: a program that one starts holds the locks of all files that are open for a moment, and who looks
-/// for a free loop device may hold another's.
+/// Serializes the tests. A child process briefly holds the locks of all open files between fork and exec, and a search
+/// for a free loop device may open one that another test holds.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The message of the refusal, which must name the file.
+/// Returns the message of the refusal, which must name the file.
 fn refused<T: std::fmt::Debug>(result: Result<T, OpenError>, path: &Path) -> String {
     let message = result.unwrap_err().to_string();
     assert!(message.contains(path.file_name().unwrap().to_str().unwrap()), "{message}");
@@ -103,7 +103,7 @@ fn the_holder_in_another_process_is_named() {
     if !skip::need("the program flock", skip::program("flock").is_some()) {
         return;
     }
-    // It says on standard output that it has the lock, then keeps it until its input ends.
+    // The child prints that it holds the lock, then keeps it until its standard input ends.
     let mut child = Command::new(skip::program("flock").unwrap())
         .args(["--no-fork", "-x"])
         .arg(&path)
@@ -128,7 +128,7 @@ fn an_odd_name_cannot_disturb_the_terminal() {
     assert!(message.starts_with("/nowhere/\\x1b[2Jx\\x0a does not exist"), "{message}");
 }
 
-/// A loop device that is detached when the test ends, however it ends.
+/// A loop device that is detached on drop, even if the test fails.
 struct Loop(String);
 
 impl Loop {
@@ -146,7 +146,7 @@ impl Drop for Loop {
     }
 }
 
-/// A mount that is undone when the test ends.
+/// A mount that is unmounted on drop.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {
@@ -155,7 +155,8 @@ impl Drop for Mounted {
     }
 }
 
-/// An image of 4 MiB in a directory of its own, and a loop device on it; none, with a note, where that cannot be had.
+/// An image of 4 MiB in its own directory with a loop device on it; `None`, with a note, if loop devices are
+/// unavailable.
 fn attached() -> Option<(tempfile::TempDir, PathBuf, Loop)> {
     let dir = tempfile::tempdir().unwrap();
     let path = image(dir.path(), 4 << 20);
@@ -174,7 +175,7 @@ fn a_loop_device_protects_its_file_and_can_be_written_itself() {
         let message = refused(result, &path);
         assert!(message.contains(&format!("losetup -d {}", device.0)), "{message}");
     }
-    // By another name too: files are compared, not names.
+    // A second name is refused as well: inodes are compared, not names.
     let other = dir.path().join("other.img");
     fs::hard_link(&path, &other).unwrap();
     let message = refused(open(&other, Access::Write), &other);
@@ -211,7 +212,7 @@ fn a_loop_device_is_refused_while_its_file_is_in_use() {
         assert!(message.contains(&device.0) && message.contains("locked by process"), "{message}");
     }
     drop(reader);
-    // A mount had it before the device was attached: such a lock is exclusive.
+    // A mount of the backing file, made before the device was attached, holds such an exclusive lock.
     let writer = File::open(&path).unwrap();
     writer.lock().unwrap();
     for access in [Access::Read, Access::Write] {

@@ -1,11 +1,11 @@
-//! Recognising what the programs of other file systems make.
+//! Recognising file systems made by the programs of other projects.
 
 use betr_cli::{probe, skip};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-/// Makes a file system with `program` and returns how it is recognised.
+/// Makes a file system with `program` and returns the description of the recognised format.
 fn made_by(program: &str, args: &[&str], len: u64) -> Option<String> {
     let Some(path) = skip::program(program) else {
         skip::need(&format!("the program {program}"), false);

@@ -1,9 +1,8 @@
-//! Who uses an image: mounts, loop devices, holders of locks.
+//! Detects the users of an image: mounts, loop devices and holders of locks.
 //!
-//! All of this is read from /proc and /sys, in text. What is missing or makes no sense there
-//! counts as no use: these checks prevent accidents, they are no protection against malice, and
-//! a machine without /proc must be able to use the tools. Decisions are made on device and inode
-//! numbers, never on names alone, since one file has many names.
+//! The information is read from /proc and /sys as text. Missing or malformed text counts as "not in use": these checks
+//! prevent accidents, not malice, and the tools must work on a machine without /proc. Files are compared by device and
+//! inode number, never by name alone, because a file may have several names.
 
 use super::error::OpenError;
 use crate::show;
@@ -28,27 +27,27 @@ pub(super) fn check(path: &Path, meta: &Metadata) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Where an image is mounted, if it is.
+/// Returns the mount point of an image, or `None` if it is not mounted.
 pub(super) fn mounted_at(path: &Path, meta: &Metadata) -> Option<PathBuf> {
     Mounts::now().of_image(path, meta)
 }
 
-/// What is mounted somewhere.
+/// A mounted file system, as /proc/self/mountinfo describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedAt {
-    /// Its device number.
+    /// The device number of the file system.
     pub device: u64,
-    /// What it is made of: for a mount of betr the image.
+    /// The source of the mount; for a betr mount, the image.
     pub source: PathBuf,
-    /// The kernel allows no changes.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// Reading changes no times of access.
+    /// Whether reading leaves access times unchanged (`noatime`).
     pub noatime: bool,
 }
 
-/// What is mounted at a directory, which has no links in its path.
+/// Returns the file system mounted at `directory`. The path must contain no symbolic links.
 pub fn what_is_mounted_at(directory: &Path) -> Option<MountedAt> {
-    // The last one hides those below it.
+    // Later mounts hide earlier ones at the same directory.
     let last = Mounts::now().lines().filter(|mount| mount.at == directory).last()?;
     let is = |option: &str| last.options.split(',').any(|other| other == option);
     let (read_only, noatime) = (is("ro"), is("noatime"));
@@ -58,7 +57,7 @@ pub fn what_is_mounted_at(directory: &Path) -> Option<MountedAt> {
 /// The text of /proc/self/mountinfo.
 struct Mounts(Vec<u8>);
 
-/// What one line of mountinfo says.
+/// The fields used from one line of mountinfo.
 struct Mount {
     device: Option<u64>,
     at: PathBuf,
@@ -72,7 +71,7 @@ impl Mounts {
     }
 
     fn of_image(&self, path: &Path, meta: &Metadata) -> Option<PathBuf> {
-        // A FUSE server of a block device names it as its source, too.
+        // A FUSE server on a block device also names the device as the source of the mount.
         let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.into());
         let of_device = || match meta.file_type().is_block_device() {
             true => self.of_device(meta.rdev()),
@@ -85,9 +84,9 @@ impl Mounts {
         self.0.split(|byte| *byte == b'\n').filter_map(parse_mount)
     }
 
-    /// Where the block device is mounted. The device number of some file systems (btrfs) is not
-    /// that of the device they are on, so their source is looked at as well; only below /dev,
-    /// since looking at a path elsewhere might wait for a server.
+    /// Returns the mount point of a block device. Some file systems (btrfs) report a device number other than that of
+    /// their block device, so the source is compared as well. Only sources below /dev are examined: stat(2) of another
+    /// path might block on a network or FUSE server.
     fn of_device(&self, device: u64) -> Option<PathBuf> {
         let is_source = |source: &Path| {
             source.starts_with("/dev")
@@ -98,15 +97,15 @@ impl Mounts {
         lines.find(|m| m.device == Some(device) || is_source(&m.source)).map(|m| m.at)
     }
 
-    /// Where the file is mounted, without a loop device: by a FUSE file system that names the
-    /// file as its source, or by a kernel that mounts files itself (erofs).
+    /// Returns the mount point of a file that is mounted without a loop device: by a FUSE server that names the file as
+    /// its source, or by a kernel that mounts files directly (erofs).
     fn of_file(&self, canonical: &Path) -> Option<PathBuf> {
         self.lines().find(|m| m.source == canonical).map(|m| m.at)
     }
 }
 
-/// `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/source rw`; the number of fields
-/// before the dash varies.
+/// Parses `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/source rw`. The number of fields before the dash
+/// varies.
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = device_number(std::str::from_utf8(fields.nth(2)?).ok()?);
@@ -116,7 +115,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     Some(Mount { device, at, options, source })
 }
 
-/// Undoes the kernel's `\040` for a space and the like.
+/// Decodes the octal escapes that the kernel writes in mountinfo, such as `\040` for a space.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -137,13 +136,13 @@ fn unescaped(field: &[u8]) -> PathBuf {
     std::ffi::OsString::from_vec(bytes).into()
 }
 
-/// `MAJOR:MINOR` in decimal.
+/// Parses `MAJOR:MINOR` in decimal.
 fn device_number(text: &str) -> Option<u64> {
     let (major, minor) = text.trim_end().split_once(':')?;
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The backing file of a loop device, or of the one that it is a partition of.
+/// The backing file of a loop device, or of the loop device that contains the partition.
 pub(super) fn backing_file(meta: &Metadata) -> Option<PathBuf> {
     if !meta.file_type().is_block_device() {
         return None;
@@ -153,7 +152,7 @@ pub(super) fn backing_file(meta: &Metadata) -> Option<PathBuf> {
     backing_in(&folder).or_else(|| backing_in(folder.parent()?))
 }
 
-/// The backing file of the loop device of this folder in /sys.
+/// The backing file of the loop device whose /sys directory is `folder`.
 fn backing_in(folder: &Path) -> Option<PathBuf> {
     let mut backing = fs::read(folder.join("loop/backing_file")).ok()?;
     if backing.last() == Some(&b'\n') {
@@ -164,9 +163,8 @@ fn backing_in(folder: &Path) -> Option<PathBuf> {
 
 /// The name of the loop device that the file backs, if any.
 ///
-/// When the backing file was deleted, the kernel appends " (deleted)" to its name. The name
-/// without that may since belong to another file, which must not be taken for it; so the text is
-/// used as it stands, and finds nothing unless a file is really called so.
+/// The kernel appends " (deleted)" to the name of a deleted backing file. The name without this suffix may meanwhile
+/// belong to another file, so the text is used unchanged: it matches nothing unless a file really has that name.
 fn loop_device(meta: &Metadata) -> Option<String> {
     let blocks = fs::read_dir("/sys/block").ok()?;
     for entry in blocks.flatten() {
@@ -189,7 +187,7 @@ fn devices_of(name: &str) -> Vec<u64> {
         .collect()
 }
 
-/// What the kernel has built on a block device (device mapper, RAID), by name.
+/// The names of the devices that the kernel has built on a block device (device mapper, RAID).
 pub(super) fn device_holders(device: u64) -> Vec<String> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let folder = format!("/sys/dev/block/{major}:{minor}/holders");
@@ -202,10 +200,10 @@ pub(super) fn lock_holders(meta: &Metadata) -> Vec<String> {
     holders(meta).into_iter().map(process).collect()
 }
 
-/// What the server of a mount calls itself.
+/// The process name (`/proc/PID/comm`) of a mount's server.
 pub const SERVER: &str = "betr-mount";
 
-/// Whether the server of a mount holds a lock on the file. If it is not mounted, that is not for long.
+/// Whether a mount's server holds a lock on the file. If the image is no longer mounted, the server is about to end.
 pub(super) fn is_served(meta: &Metadata) -> bool {
     let name = |pid: u32| fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     holders(meta).into_iter().any(|pid| name(pid).trim_ascii_end() == SERVER.as_bytes())
@@ -216,24 +214,24 @@ fn holders(meta: &Metadata) -> BTreeSet<u32> {
     lock_pids(&locks, meta.dev(), meta.ino(), |pid| has_open(pid, meta))
 }
 
-/// Who holds a flock(2) lock on the inode, from the text of /proc/locks:
-/// `1: FLOCK  ADVISORY  WRITE 1234 fe:00:9977858 0 EOF`.
+/// Returns the processes that hold a flock(2) lock on the inode, from the text of /proc/locks: `1: FLOCK  ADVISORY
+/// WRITE 1234 fe:00:9977858 0 EOF`.
 ///
-/// Some file systems (btrfs, overlayfs) show another device number there than in the metadata.
-/// So where only the inode number agrees, `has_open` must say that the process has the file open.
+/// Some file systems (btrfs, overlayfs) show a device number there that differs from the one in the metadata. If only
+/// the inode number matches, `has_open` must confirm that the process has the file open.
 fn lock_pids(locks: &str, dev: u64, ino: u64, has_open: impl Fn(u32) -> bool) -> BTreeSet<u32> {
     let device = format!("{:02x}:{:02x}", rustix::fs::major(dev), rustix::fs::minor(dev));
     let mut pids = BTreeSet::new();
     for line in locks.lines() {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        // A line with "->" is one that waits for a lock.
+        // A line with "->" is a waiter, not a holder.
         let [_, "FLOCK", _, _, pid, file, ..] = fields[..] else {
             continue;
         };
         let (Ok(pid), Some((on, inode))) = (pid.parse(), file.rsplit_once(':')) else {
             continue;
         };
-        // 0 stands for a process that is not visible from here.
+        // PID 0 is a process outside this PID namespace.
         if pid != 0 && inode.parse() == Ok(ino) && (on == device || has_open(pid)) {
             pids.insert(pid);
         }
@@ -243,8 +241,8 @@ fn lock_pids(locks: &str, dev: u64, ino: u64, has_open: impl Fn(u32) -> bool) ->
 
 fn has_open(pid: u32, meta: &Metadata) -> bool {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    // What an entry leads to is looked at only if it is a file: the entry of a pipe or a socket
-    // has no path, and the target of another may be on a server that does not answer.
+    // Only entries with an absolute path are examined: pipes and sockets have none. stat(2) of an arbitrary target
+    // might block on a server that does not answer.
     files
         .filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.is_absolute()))
         .any(|entry| fs::metadata(entry.path()).is_ok_and(|open| super::same_file(&open, meta)))
@@ -253,7 +251,7 @@ fn has_open(pid: u32, meta: &Metadata) -> bool {
 fn process(pid: u32) -> String {
     match fs::read(format!("/proc/{pid}/comm")) {
         Ok(name) => format!("process {pid} ({})", show::bytes(name.trim_ascii_end())),
-        // It took the lock and ended; a child that inherited the open file still holds it.
+        // The process took the lock and exited; a child that inherited the open file still holds it.
         Err(_) => format!("process {pid}, or one that it started"),
     }
 }

@@ -1,4 +1,4 @@
-//! Copying an image, with its holes.
+//! Copies an image with its holes.
 
 use std::fs::File;
 use std::io;
@@ -8,15 +8,15 @@ use super::NewImage;
 use betr_core::device::Device;
 use betr_core::ids::{BLOCK_SIZE, is_zero};
 
-/// What is copied at once.
+/// Data is copied in pieces of 1 MiB.
 const STEP: usize = 1 << 20;
 
-/// Copies everything on a device to a new image, which is as long. Blocks of zeros become holes; holes are not read.
+/// Copies a device to a new image of the same length. Blocks of zeros become holes; holes are not read.
 pub fn copy_to(device: &dyn Device, new: &NewImage) -> io::Result<()> {
     let mut buffer = vec![0; STEP];
     let mut at = 0;
     while at < device.len() {
-        // A block device has anything where nothing is written.
+        // A block device has no holes: unwritten blocks keep their old content, so zeros are written as well.
         if !new.is_device() {
             let Some(next) = device.next_data(at)? else { break };
             at = next;
@@ -33,7 +33,7 @@ pub fn copy_to(device: &dyn Device, new: &NewImage) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes blocks in a row that are not zeros.
+/// Writes the extents of a buffer that are not zeros.
 fn write_rows(new: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
     let mut row: Option<usize> = None;
     for start in (0..bytes.len()).step_by(BLOCK_SIZE) {

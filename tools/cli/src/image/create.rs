@@ -1,15 +1,16 @@
-//! Creating an image, all or nothing.
+//! Creates images atomically: a new image appears complete or not at all.
 //!
-//! A new image file is built without a name, or where the file system cannot do that, under a
-//! temporary one, and gets its name when it is complete and on disk. Until then an image that is
-//! there stays as it was. So a tool that fails or is killed leaves nothing half made. (Killed
-//! with a temporary name it leaves `.NAME.betr-…`, never a file that looks like an image.)
+//! A new image file is built without a name (`O_TMPFILE`), or under a temporary name if the file system does not
+//! support that. It gets its name when it is complete and durable; until then an existing image stays unchanged. A tool
+//! that fails or is killed leaves no partial image. If it is killed while it uses a temporary name, `.NAME.betr-…`
+//! remains, which cannot be mistaken for an image.
 //!
-//! A block device has no such choice and is written in place, and so is a file whose name cannot be given to another: it is a mount
-//! point, its directory may not be written, or it has other names, which would keep the old content. Then what was there is made
-//! unrecognisable first ([`NewImage::begin`]). A file becomes zeros; a device is not cleared but for its ends.
+//! A block device is written in place. So is a file that cannot be replaced by rename: a mount point, a file in a
+//! directory without write permission, or a file with other hard links, which would keep the old content.
+//! [`NewImage::begin`] first destroys the signatures of the old content. A file is truncated to zeros; of a device only
+//! the two ends are cleared.
 //!
-//! A replaced file keeps its mode and owner. It does not keep ACLs and other attributes.
+//! A replacement keeps the mode and owner of the old file, but not its ACLs and other attributes.
 
 use super::data::data_in;
 use super::error::{OpenError, doing};
@@ -26,39 +27,39 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// 2 MiB at each end of a block device are wiped, in bytes: signatures of file systems and partition tables lie there.
+/// 2 MiB at each end of a block device are zeroed, because file systems and partition tables have their signatures
+/// there.
 const WIPED: u64 = 2 << 20;
 
-/// An image that is being made. Dropped, it leaves nothing behind (where it is written in place: what was
-/// written until then); [`NewImage::commit`] gives it its name.
+/// An image under construction. Dropping it removes the unfinished file; an image that is written in place keeps what
+/// was written. [`NewImage::commit`] gives the image its name.
 #[derive(Debug)]
 pub struct NewImage {
-    /// The file to write, of the length asked for; zeros, unless it is a block device.
+    /// The file to write, of the requested length. It reads as zeros unless it is a block device.
     pub file: Arc<File>,
-    /// Where it will be: free of symbolic links in the last place.
+    /// The final path. Its last component is not a symbolic link.
     path: PathBuf,
     place: Place,
 }
 
-/// Where the new image is built, and what becomes of the old.
+/// Where the new image is built, and how it replaces the old one.
 #[derive(Debug)]
 enum Place {
-    /// On the block device itself, of this length.
+    /// In place, on a block device of `len` bytes.
     Device { len: u64 },
-    /// In the file that is there, which gets this length.
+    /// In place, in the existing file, which gets the length `len`.
     File { len: u64 },
-    /// In a new file, to appear where there was nothing.
+    /// In a new file, for a path where no file exists.
     New { temp: Temp },
-    /// In a new file, to take the place of another, which stays locked until then.
+    /// In a new file that will replace `old`, which stays locked until then.
     Replacing { temp: Temp, old: OpenImage },
 }
 
 /// Starts a new image of `len` bytes at `path`.
 ///
-/// What is at `path` must be nothing, or a regular file or block device that holds no data,
-/// unless `force`. No force helps against a lock, a mount or a loop device. A regular file holds
-/// no data when it is all zeros; a block device, which may take hours to read, when nothing is
-/// recognised and the first and last mebibyte are zeros.
+/// `path` must not exist, or be a regular file or block device without data, unless `force` is set. `force` does not
+/// override a lock, a mount or a loop device. A regular file has no data if all bytes are zero. A block device may take
+/// hours to read, so it counts as empty if no signature is recognised and its first and last mebibyte are zeros.
 pub fn create(path: impl AsRef<Path>, len: u64, force: bool) -> Result<NewImage, OpenError> {
     let path = path.as_ref();
     let target = resolve(path)?;
@@ -92,7 +93,7 @@ pub fn create(path: impl AsRef<Path>, len: u64, force: bool) -> Result<NewImage,
     Ok(NewImage { file: old.file.file().clone(), path: target, place: Place::File { len } })
 }
 
-/// Starts a new file at `path`, where there must be nothing; empty at first.
+/// Starts a new, empty file at `path`, which must not exist.
 pub fn create_new(path: impl AsRef<Path>) -> Result<NewImage, OpenError> {
     let target = resolve(path.as_ref())?;
     if fs::symlink_metadata(&target).is_ok() {
@@ -102,8 +103,8 @@ pub fn create_new(path: impl AsRef<Path>) -> Result<NewImage, OpenError> {
     Ok(NewImage { file: file.into(), path: target, place: Place::New { temp } })
 }
 
-/// The length of the regular file or block device at `path`, for a tool that is given no size;
-/// none if there is nothing.
+/// The length in bytes of the regular file or block device at `path`, for a tool that is given no size; `None` if
+/// nothing exists there.
 pub fn existing_len(path: impl AsRef<Path>) -> Result<Option<u64>, OpenError> {
     match super::open(path, Access::Read) {
         Ok(image) => Ok(Some(image.len)),
@@ -112,7 +113,7 @@ pub fn existing_len(path: impl AsRef<Path>) -> Result<Option<u64>, OpenError> {
     }
 }
 
-/// Whether a file has other names, or is a mount point, so that another cannot take its name.
+/// Whether the file cannot be replaced by rename because it has other hard links or is a mount point.
 fn is_bound(target: &Path, old: &OpenImage) -> Result<bool, OpenError> {
     let meta = old.metadata().map_err(doing(target, "examine"))?;
     let stat = statx(CWD, target, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE);
@@ -120,9 +121,9 @@ fn is_bound(target: &Path, old: &OpenImage) -> Result<bool, OpenError> {
     Ok(meta.nlink() > 1 || is_mount)
 }
 
-/// A temporary file in the directory of `target`; none where that may not be written.
+/// Creates a temporary file in the directory of `target`; `None` if the directory is not writable.
 fn beside(target: &Path) -> Result<Option<(Temp, File)>, OpenError> {
-    // No other user may open it before it has the mode of the old one.
+    // Mode 0600 keeps other users from opening the file before it has the mode of the old one.
     match Temp::create(target, Mode::from_raw_mode(0o600)) {
         Ok(temp) => Ok(Some(temp)),
         Err(OpenError::Io { source, .. })
@@ -149,20 +150,20 @@ fn replacing(
         std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()))
             .map_err(doing(&target, "keep the owner and group of"))?;
     }
-    // After the owner, since a change of owner clears bits of the mode.
+    // The mode is set after the owner, because chown(2) clears the set-user-ID and set-group-ID bits.
     file.set_permissions(Permissions::from_mode(meta.mode() & 0o7777))
         .map_err(doing(&target, "keep the mode of"))?;
     Ok(NewImage { file: file.into(), path: target, place: Place::Replacing { temp, old } })
 }
 
 impl NewImage {
-    /// Whether it is a block device, which may hold anything.
+    /// Whether the image is a block device, whose old content may be arbitrary.
     pub fn is_device(&self) -> bool {
         matches!(self.place, Place::Device { .. })
     }
 
-    /// Before the first byte is written: where the image is written in place, nothing of what was there can be recognised any
-    /// more, whenever this ends.
+    /// Must be called before the first byte is written. If the image is written in place, this destroys the signatures
+    /// of the old content, so that an interrupted tool leaves nothing that looks like a valid image.
     pub fn begin(&self) -> Result<(), OpenError> {
         let wiped = match self.place {
             Place::New { .. } | Place::Replacing { .. } => return Ok(()),
@@ -177,13 +178,13 @@ impl NewImage {
         wiped.and_then(|()| self.file.sync_all()).map_err(doing(&self.path, "wipe"))
     }
 
-    /// Where the image will be.
+    /// The final path of the image.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Changes the length; what is added to a file is zeros. A block device keeps its own
-    /// length, which must suffice.
+    /// Changes the length. Bytes added to a file are zeros. A block device keeps its own length, which must be at least
+    /// `len`.
     pub fn set_len(&self, len: u64) -> Result<(), OpenError> {
         match self.place {
             Place::Device { len: have } if len > have => {
@@ -194,9 +195,8 @@ impl NewImage {
         }
     }
 
-    /// Writes everything to disk and gives the image its name. After an error, what was at the
-    /// path before is still there (or, if only the directory could not be written to disk, the
-    /// complete new image).
+    /// Makes the image durable and gives it its name. After an error the old content of the path is still there. If
+    /// only syncing the directory failed, the complete new image may be there instead.
     pub fn commit(self) -> Result<(), OpenError> {
         self.file.sync_all().map_err(doing(&self.path, "write to disk all of"))?;
         let path = &self.path;
@@ -217,15 +217,15 @@ impl NewImage {
     }
 }
 
-/// The path with its directory made canonical and with no symbolic link in the last place, even
-/// where there is nothing yet: a link to nothing means that its target is to be created.
+/// Canonicalizes the directory of the path and resolves a symbolic link in the last component, even if its target does
+/// not exist: a dangling link means that its target is to be created.
 fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
     let mut path = path.to_path_buf();
     for _ in 0..40 {
         let operand = Operand::new(path.as_os_str().as_bytes());
         let split = operand.split().filter(|_| !operand.wants_directory());
         let Some((dir, name)) = split.map(|(dir, name)| (OsStr::from_bytes(dir), name)) else {
-            // `/`, `..`, `name/.` or `name/`: at best a directory, and `open` says so.
+            // `/`, `..`, `name/.` and `name/` can only be directories, which `open` refuses.
             return fs::canonicalize(&path).map_err(doing(&path, "create"));
         };
         let dir = Path::new(dir);

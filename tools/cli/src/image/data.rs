@@ -1,4 +1,4 @@
-//! Whether an image holds data that creating another would destroy.
+//! Finds data that creating an image would destroy.
 
 use super::OpenImage;
 use super::error::{OpenError, doing};
@@ -6,10 +6,10 @@ use crate::probe;
 use betr_core::device::Device;
 use std::io;
 
-/// What is looked at between two looks for holes.
+/// The search looks for the next hole after each 1 MiB.
 const STEP: u64 = 1 << 20;
 
-/// What data there is, in words; none if it may be overwritten without asking.
+/// Describes the data in an image; `None` if it may be overwritten without `-f`.
 pub(super) fn data_in(image: &OpenImage) -> Result<Option<String>, OpenError> {
     let device = &*image.file;
     let read = |at: u64, buffer: &mut [u8]| device.read_at(at, buffer);
@@ -28,8 +28,7 @@ pub(super) fn data_in(image: &OpenImage) -> Result<Option<String>, OpenError> {
     Ok(any.then(|| "data".to_owned()))
 }
 
-/// Whether the file has a byte that is not zero. Holes are skipped: an empty image may be much
-/// longer than anybody wants to read.
+/// Whether the file has a non-zero byte. Holes are skipped, because an empty sparse image may be too long to read.
 fn any_byte_beside_holes(device: &dyn Device) -> io::Result<bool> {
     let mut at = 0;
     while let Some(start) = device.next_data(at)? {
@@ -42,7 +41,7 @@ fn any_byte_beside_holes(device: &dyn Device) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether the range has a byte that is not zero.
+/// Whether the range has a non-zero byte.
 fn any_byte(device: &dyn Device, start: u64, end: u64) -> io::Result<bool> {
     let mut buffer = vec![0; 1 << 20];
     let mut at = start;

@@ -1,4 +1,4 @@
-//! What can go wrong with opening and creating images, in words.
+//! Errors of opening and creating images.
 //!
 //! Each message names the file, what was found, what was expected and what to do next.
 
@@ -9,8 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 impl OpenError {
-    /// What is in use so that the end of that may be waited for: by a lock, by an owner of the block device, or as the
-    /// backing file of a loop device.
+    /// The path whose use may end soon, so that waiting makes sense: a locked file, a busy block device, the loop device
+    /// that the file backs, or the locked backing file of a loop device. `None` for other errors.
     pub(super) fn held(&self) -> Option<&Path> {
         match self {
             OpenError::Locked { path, .. } | OpenError::Busy { path, .. } => Some(path),
@@ -20,7 +20,7 @@ impl OpenError {
         }
     }
 
-    /// Whether the image is there, and only may not be written.
+    /// Whether the image exists but may not be written.
     pub fn is_write_protected(&self) -> bool {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
         match self {
@@ -32,44 +32,44 @@ impl OpenError {
     }
 }
 
-/// Why an image could not be opened, created or committed. Nothing was changed.
+/// The reason why an image could not be opened, created or committed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the fields are what the messages say")]
 pub enum OpenError {
-    /// An operation failed.
+    /// A system call failed.
     #[error("{}: cannot {doing} it: {source}", show::path(.path))]
     Io { path: PathBuf, doing: &'static str, source: io::Error },
 
-    /// There is nothing at the path.
+    /// The path does not exist.
     #[error(
         "{} does not exist; expected an image file or a block device: check the path, or make an \
          image with `betr mkfs`", show::path(.path)
     )]
     NotFound { path: PathBuf },
 
-    /// It is neither a regular file nor a block device.
+    /// The path is neither a regular file nor a block device.
     #[error(
         "{} is {found}; expected an image file or a block device: give the path of one",
         show::path(.path)
     )]
     Kind { path: PathBuf, found: &'static str },
 
-    /// Another process holds a lock on it.
+    /// Another process holds a lock on the image.
     #[error(
         "{} is in use: locked by {}; expected {}: wait until that ends, or end it, then try again",
         show::path(.path), named(.holders), wanted(.access)
     )]
     Locked { path: PathBuf, holders: Vec<String>, access: Access },
 
-    /// It is mounted.
+    /// The image is mounted.
     #[error(
         "{} is mounted at {at}; expected that nothing has it mounted: unmount it first \
          (umount {at})", show::path(.path), at = show::path(.at)
     )]
     Mounted { path: PathBuf, at: PathBuf },
 
-    /// It backs a loop device.
+    /// The image backs a loop device.
     #[error(
         "{} is the backing file of the loop device {device}{}; expected that nothing else uses \
          it: {}detach it first (losetup -d {device})", show::path(.path),
@@ -79,11 +79,11 @@ pub enum OpenError {
     )]
     Loop { path: PathBuf, device: String, at: Option<PathBuf> },
 
-    /// It is a loop device, and its backing file is in use.
+    /// The image is a loop device whose backing file is in use.
     #[error("{} is a loop device, and its backing file {source}", show::path(.device))]
     Backing { device: PathBuf, source: Box<OpenError> },
 
-    /// The kernel uses the block device otherwise.
+    /// The kernel uses the block device in another way.
     #[error(
         "{} is in use by {}; expected a block device that nothing uses: take it out of use first \
          (lsblk shows what it is part of)", show::path(.path),
@@ -91,21 +91,21 @@ pub enum OpenError {
     )]
     Busy { path: PathBuf, users: Vec<String> },
 
-    /// Creating would destroy data.
+    /// Creating the image would destroy data.
     #[error(
         "{} already holds {found}; expected an empty or new image: choose another path, or \
          replace what is there with -f", show::path(.path)
     )]
     HasData { path: PathBuf, found: String },
 
-    /// A new file is to be made where there is one.
+    /// A new file is requested, but the path exists.
     #[error(
         "{} is there already; expected nothing, and left it as it is: choose another name, or \
          remove it first", show::path(.path)
     )]
     Exists { path: PathBuf },
 
-    /// The directory to create it in is missing.
+    /// The directory of the new image does not exist.
     #[error(
         "{} cannot be created: there is no directory {dir}: make it first (mkdir -p {dir}), or \
          choose another path", show::path(.path), dir = show::path(.dir)
@@ -126,7 +126,7 @@ pub enum OpenError {
     )]
     Appeared { path: PathBuf },
 
-    /// Another file took the place of the one that was opened.
+    /// Another file replaced the one that was opened.
     #[error(
         "{} was replaced by something else meanwhile; expected it to stay in place: find out what \
          replaces it, then try again", show::path(.path)
@@ -134,7 +134,7 @@ pub enum OpenError {
     Replaced { path: PathBuf },
 }
 
-/// For `map_err`: the error of an operation on `path`; `what` is a verb that "it" can follow.
+/// For `map_err`: makes the error of an operation on `path`. `what` is a verb phrase that takes the path as its object.
 pub(super) fn doing(path: &Path, what: &'static str) -> impl Fn(io::Error) -> OpenError {
     move |source| OpenError::Io { path: path.into(), doing: what, source }
 }

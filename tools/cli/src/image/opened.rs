@@ -1,7 +1,7 @@
-//! Open files as devices: the only room of the tools that makes a [`FileDevice`].
+//! Open files as devices: the only module of the tools that makes a [`FileDevice`].
 //!
-//! A device shares the open file, and the lock on it lasts until the image and all of its devices are dropped. What a
-//! tool needs of the file itself is a method here.
+//! A device shares the open file. The lock lasts until the image and all its devices are dropped. Operations on the
+//! file itself are methods here.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -12,12 +12,12 @@ use betr_core::device::{Device, FileDevice};
 
 use super::NewImage;
 
-/// An image that is open, and locked unless it was only looked at.
+/// An open image; locked unless it was opened by `look`.
 #[derive(Debug)]
 pub struct OpenImage {
-    /// All of it.
+    /// The whole file as a device.
     pub(super) file: Arc<FileDevice>,
-    /// The length in bytes when it was opened.
+    /// The length in bytes at the time of opening.
     pub len: u64,
     /// Whether it is a block device, whose length cannot change.
     pub is_block_device: bool,
@@ -30,40 +30,40 @@ impl OpenImage {
         OpenImage { file: Arc::new(FileDevice::new(file, len)), len, is_block_device, path }
     }
 
-    /// All of it as a device.
+    /// The whole image as a device.
     pub fn device(&self) -> Arc<dyn Device> {
         self.file.clone()
     }
 
-    /// `len` bytes from `start` on as a device.
+    /// A device of `len` bytes from byte `start` on.
     pub fn part(&self, start: u64, len: u64) -> Arc<dyn Device> {
         Arc::new(FileDevice::within(self.file.file().clone(), start, len))
     }
 
-    /// Changes the length of the file; what is added is zeros. Its devices stay as long as they are.
+    /// Changes the length of the file; added bytes are zeros. The lengths of existing devices do not change.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.file().set_len(len)
     }
 
-    /// An error if the file has become shorter since it was opened.
+    /// Fails if the file has become shorter since it was opened.
     pub fn check_len(&self) -> io::Result<()> {
         self.file.check_len()
     }
 
-    /// What the host says of the open file, wherever its path leads by now.
+    /// The host's metadata of the open file, even if the path now leads elsewhere.
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.file.file().metadata()
     }
 }
 
 impl NewImage {
-    /// The first `len` bytes as a device.
+    /// The first `len` bytes of the new image as a device.
     pub fn device(&self, len: u64) -> Arc<dyn Device> {
         Arc::new(FileDevice::new(self.file.clone(), len))
     }
 }
 
-/// All of a file that is no image and that nothing locks: a plan.
+/// A whole file as a device, without a lock, for plans.
 pub fn device_of(file: impl Into<Arc<File>>) -> io::Result<Arc<dyn Device>> {
     let file = file.into();
     let len = file.metadata()?.len();

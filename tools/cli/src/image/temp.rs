@@ -1,8 +1,8 @@
-//! A file that gets its name late.
+//! A file that gets its final name last.
 //!
-//! It is made without a name (`O_TMPFILE`), or under a temporary name that is removed on drop.
-//! The two last steps are kept apart, because they differ in what they may destroy: `appear`
-//! never replaces anything, `replace` does so at once (rename).
+//! It is created without a name (`O_TMPFILE`), or under a temporary name that is removed on drop. Naming it has two
+//! variants, which differ in what they may destroy: `appear` never replaces a file, `replace` does so atomically with
+//! rename(2).
 
 use super::error::{OpenError, doing};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
@@ -16,28 +16,28 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The temporary name of a file, removed on drop; none for a file that needs none.
+/// The temporary name of a file, removed on drop; `None` for a file that has none.
 #[derive(Debug)]
 pub(super) struct Temp(Option<PathBuf>);
 
 impl Drop for Temp {
     fn drop(&mut self) {
         if let Some(name) = &self.0 {
-            // There is no caller to tell, and nothing else to try.
+            // Drop cannot report an error.
             let _ = fs::remove_file(name);
         }
     }
 }
 
 impl Temp {
-    /// A new file in the directory of `target`: without a name if that is possible.
+    /// Creates a file in the directory of `target`: without a name if the file system supports that.
     pub(super) fn create(target: &Path, mode: Mode) -> Result<(Temp, File), OpenError> {
-        // Naming it later goes through /proc.
+        // A file without a name is linked later through /proc/self/fd.
         if Path::new("/proc/self/fd").exists() {
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
             match rustix::fs::open(parent(target), flags, mode) {
                 Ok(file) => return Ok((Temp(None), file.into())),
-                // Each is how some kernels or file systems say that they have no O_TMPFILE.
+                // The errors by which kernels and file systems report that they lack O_TMPFILE.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
                 Err(error) => return Err(doing(target, "create")(error.into())),
             }
@@ -52,21 +52,21 @@ impl Temp {
             options.read(true).write(true).create_new(true).mode(mode.as_raw_mode());
             match options.open(&name) {
                 Ok(file) => return Ok((Temp(Some(name)), file)),
-                // Left by a process that was killed and had the same number: not ours to remove.
+                // Left by a killed process that had the same PID. It may not be ours, so it stays.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(doing(target, "create")(error)),
             }
         }
     }
 
-    /// Names the file `target`, where nothing may be.
+    /// Gives the file the name `target`, which must not exist.
     pub(super) fn appear(mut self, file: &File, target: &Path) -> Result<(), OpenError> {
         let result = match &self.0 {
             None => link(file, target),
             Some(name) => {
                 match rustix::fs::renameat_with(CWD, name, CWD, target, RenameFlags::NOREPLACE) {
-                    // This file system cannot promise; linking refuses to replace as well, but
-                    // leaves the temporary name, which the drop then removes.
+                    // This file system does not support RENAME_NOREPLACE. link(2) does not replace a file either, but
+                    // leaves the temporary name, which the drop removes.
                     Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(name, target),
                     Err(error) => Err(error.into()),
                     Ok(()) => {
@@ -82,8 +82,8 @@ impl Temp {
         })
     }
 
-    /// Names the file `target`, in place of what is there. A link cannot replace, so a file
-    /// without a name gets a temporary one first.
+    /// Gives the file the name `target`, replacing the file there. linkat(2) cannot replace, so a file without a name
+    /// gets a temporary one first.
     pub(super) fn replace(mut self, file: &File, target: &Path) -> Result<(), OpenError> {
         while self.0.is_none() {
             let name = temp_name(target);
@@ -101,15 +101,15 @@ impl Temp {
     }
 }
 
-/// Gives a name to a file that has none.
+/// Links a file that has no name to `target`.
 fn link(file: &File, target: &Path) -> io::Result<()> {
     let source = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::linkat(CWD, source, CWD, target, AtFlags::SYMLINK_FOLLOW)?;
     Ok(())
 }
 
-/// `.NAME.betr-PID-N` beside `target`, different each time; a long NAME is cut so that the whole
-/// stays a valid name.
+/// Returns `.NAME.betr-PID-N` beside `target`, different on each call. NAME is cut to 200 bytes so that the result
+/// stays a valid file name.
 fn temp_name(target: &Path) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -120,7 +120,7 @@ fn temp_name(target: &Path) -> PathBuf {
     parent(target).join(OsString::from_vec(temp))
 }
 
-/// The directory of a path that has been resolved.
+/// The directory of a resolved path.
 pub(super) fn parent(target: &Path) -> &Path {
     target.parent().unwrap_or(Path::new("/"))
 }

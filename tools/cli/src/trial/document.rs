@@ -1,4 +1,4 @@
-//! What a check found and what a repair did, as JSON.
+//! Findings of a check and results of a repair as JSON.
 
 use betr_core::Place;
 use betr_core::check::{Finding, Repairable, Report, Severity};
@@ -7,7 +7,7 @@ use betr_core::mend::{Change, Loss, Mended, Missing, MissingPart, Repair};
 use betr_core::text::Printable;
 use serde_json::{Value, json};
 
-/// What a check found.
+/// The findings of a check.
 pub fn findings(report: &Report) -> Value {
     let one = |finding: &Finding| {
         let problem = finding.code.problem();
@@ -28,7 +28,7 @@ pub fn findings(report: &Report) -> Value {
     report.findings.iter().map(one).collect()
 }
 
-/// What the mender did.
+/// The changes and losses of the mender.
 fn mended(mended: &Mended) -> Value {
     let change =
         |change: &Change| json!({ "place": change.place.to_string(), "what": change.what });
@@ -41,7 +41,7 @@ fn mended(mended: &Mended) -> Value {
     })
 }
 
-/// A path where something is missing.
+/// A path at which bytes or entries are missing.
 fn missing(missing: &Missing) -> Value {
     let path = Printable(&missing.path).to_string();
     match missing.what {
@@ -50,7 +50,7 @@ fn missing(missing: &Missing) -> Value {
     }
 }
 
-/// What it could not save.
+/// A key range that the mender could not save.
 pub(super) fn loss(loss: &Loss) -> Value {
     let key = |key: &Key| Place::Key(loss.tree, key.to_vec()).to_string();
     json!({
@@ -62,7 +62,7 @@ pub(super) fn loss(loss: &Loss) -> Value {
     })
 }
 
-/// What a repair did.
+/// The results of a repair.
 pub fn repair(done: &Repair) -> Value {
     json!({
         "log_records": done.replayed,

@@ -1,4 +1,4 @@
-//! Why a plan is, as it stands in its file.
+//! The explanation of a plan, as stored in its file.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use serde_json::{Map, Value, json};
 
 use super::document::{findings, loss, repair};
 
-/// The most bytes of a list that a plan keeps; of the rest only the count.
+/// A list in a plan holds at most 2 MiB; of the rest only the number is kept.
 const LIST_MAX: usize = 2 << 20;
 
-/// What an explanation says.
+/// The fields of an explanation.
 const FIELDS: [&str; 4] = ["findings", "repair", "losses", "left"];
 
-/// What was found, what is repaired, what is lost by it, and what is left.
+/// An explanation: the findings, the repair, its losses, and the findings left after it.
 pub struct Explanation(Map<String, Value>);
 
 impl Explanation {
-    /// Of a check, and of a repair and the check after it.
+    /// The explanation of a check, or of a check, the repair, and the check after it.
     pub fn of(report: &Report, repaired: Option<(&Repair, &Report)>) -> Explanation {
         let mut fields = Map::new();
         fields.insert("findings".into(), some(findings(report)));
@@ -36,14 +36,14 @@ impl Explanation {
         Explanation(fields)
     }
 
-    /// As a plan has it. An unknown one says nothing.
+    /// Parses the text of a plan. Unknown text and unknown fields are ignored.
     pub fn in_words(words: &str) -> Explanation {
         let mut fields: Map<String, Value> = serde_json::from_str(words).unwrap_or_default();
         fields.retain(|name, _| FIELDS.contains(&name.as_str()));
         Explanation(fields)
     }
 
-    /// The fields, as JSON has them.
+    /// The fields as JSON.
     pub fn fields(&self) -> &Map<String, Value> {
         &self.0
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// As much of a list as there is room for; the last says how many more there are.
+/// The beginning of a list, at most [`LIST_MAX`] bytes; if it was cut, a last item says how many are missing.
 fn some(list: Value) -> Value {
     let Value::Array(list) = list else { return list };
     let all = list.len();
@@ -71,7 +71,7 @@ fn some(list: Value) -> Value {
     Value::Array(list)
 }
 
-/// What was durable once, and is given up.
+/// Durable content that the repair gives up.
 fn losses(report: &Report, done: &Repair) -> Value {
     let lost = report.findings.iter().filter(|finding| finding.code == Code::CheckpointLost);
     let checkpoints = lost.map(|finding| {

@@ -1,4 +1,4 @@
-//! A repair that is tried on a view: the image stays as it is.
+//! A trial repair on a view: the image stays unchanged.
 
 mod document;
 mod explanation;
@@ -18,19 +18,19 @@ use betr_offline::plan::write_repair;
 pub use document::{findings, repair};
 pub use explanation::Explanation;
 
-/// A repair, and what is left.
+/// A trial repair and the check after it.
 pub struct Trial<'r> {
-    /// What was found before.
+    /// The findings before the repair.
     pub before: &'r Report,
-    /// What was done.
+    /// The results of the repair.
     pub done: Repair,
-    /// What a check found afterwards.
+    /// The findings after the repair.
     pub after: Report,
     view: Arc<PlanningDevice>,
 }
 
 impl<'r> Trial<'r> {
-    /// Tries to repair what `before` found in the image on `device`, which is only read.
+    /// Repairs what `before` found on a view of `device`, which is only read.
     pub fn of(
         device: &Arc<dyn Device>,
         before: &'r Report,
@@ -44,17 +44,17 @@ impl<'r> Trial<'r> {
         Ok(Trial { before, done, after, view })
     }
 
-    /// In what the outcome is worse, if it is.
+    /// Says in which respect the image would be worse after the repair, if any.
     pub fn worse(&self) -> Option<String> {
         betr_offline::plan::worse(self.before, &self.after).map(|worse| worse.to_string())
     }
 
-    /// Why the plan is.
+    /// The explanation for the plan.
     pub fn explanation(&self) -> Explanation {
         Explanation::of(self.before, Some((&self.done, &self.after)))
     }
 
-    /// Writes the plan; false if nothing would change.
+    /// Writes the plan to `file`; returns false if the repair changes nothing.
     pub fn write(&self, file: &File) -> Result<bool> {
         let corrects = !self.before.is_clean();
         write_repair(&self.view, corrects, &self.explanation().to_string(), file)

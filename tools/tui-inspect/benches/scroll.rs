@@ -1,4 +1,5 @@
-//! What a frame costs in a pane of a million rows: `cargo bench -p betr-tui-inspect`. A frame has 16 ms.
+//! The time to draw a frame in a pane of a million rows: `cargo bench -p betr-tui-inspect`. The budget of a frame is 16
+//! ms.
 
 use betr_tui_inspect::measure::Scroll;
 use criterion::{Criterion, criterion_group, criterion_main};

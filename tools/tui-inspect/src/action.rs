@@ -1,10 +1,10 @@
-//! What can be done: the one table that keys, footer, help, palette and manual are made from.
+//! The table of all actions, from which keys, footer, help, palette and manual are generated.
 
 use crossterm::event::{KeyCode, KeyModifiers};
 
 use crate::model::Screen;
 
-/// Something that can be done.
+/// An action of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Open,
@@ -59,15 +59,15 @@ pub(crate) enum Action {
     Quit,
 }
 
-/// A line of the table.
+/// A row of the table.
 pub(crate) struct Entry {
     pub action: Action,
     /// Its name in the palette.
     pub id: &'static str,
     pub keys: &'static [(KeyCode, KeyModifiers)],
-    /// The screens where it applies; all, if there are none.
+    /// The screens on which it applies; empty for all.
     pub screens: &'static [Screen],
-    /// A word or two for the footer; nothing if it is not worth a place there.
+    /// A word or two for the footer; empty to keep it out of the footer.
     pub title: &'static str,
     pub help: &'static str,
 }
@@ -79,7 +79,7 @@ const ALL: &[Screen] = &[];
 
 macro_rules! table {
     ($($action:expr, $id:literal, [$($key:expr, $modifier:expr);*], $screens:expr, $title:literal, $help:literal;)*) => {
-        /// Everything that can be done, the most useful first.
+        /// All actions, the most useful first.
         pub(crate) const ACTIONS: &[Entry] = &[$(Entry {
             action: $action,
             id: $id,
@@ -160,7 +160,7 @@ impl Entry {
         self.screens.is_empty() || self.screens.contains(&screen)
     }
 
-    /// Its keys as they are written.
+    /// Its keys as text.
     pub(crate) fn keys(&self) -> String {
         let mut names: Vec<String> =
             self.keys.iter().map(|(code, modifiers)| key_name(*code, *modifiers)).collect();
@@ -169,7 +169,7 @@ impl Entry {
     }
 }
 
-/// A key as it is written.
+/// A key as text.
 fn key_name(code: KeyCode, modifiers: KeyModifiers) -> String {
     let name = match code {
         Char(' ') => "Space".into(),
@@ -180,9 +180,9 @@ fn key_name(code: KeyCode, modifiers: KeyModifiers) -> String {
     if modifiers.contains(CONTROL) { format!("C-{name}") } else { name }
 }
 
-/// What a key does on a screen.
+/// The action of a key on a screen.
 pub(crate) fn of_key(code: KeyCode, modifiers: KeyModifiers, screen: Screen) -> Option<Action> {
-    // Terminals differ in whether they tell that a letter or sign came with shift.
+    // Terminals differ in whether they report Shift with a letter or sign, so only Control is compared.
     let modifiers = match code {
         Char(_) => modifiers & CONTROL,
         _ => modifiers,
@@ -196,7 +196,7 @@ pub(crate) fn of_key(code: KeyCode, modifiers: KeyModifiers, screen: Screen) -> 
     found.map(|entry| entry.action)
 }
 
-/// The actions whose names fit what was typed, the best first: its letters must come in order.
+/// The actions whose names contain the typed letters in order, the best match first.
 pub(crate) fn fitting(typed: &str, screen: Screen) -> Vec<&'static Entry> {
     let mut found: Vec<(usize, &Entry)> = ACTIONS
         .iter()
@@ -207,7 +207,7 @@ pub(crate) fn fitting(typed: &str, screen: Screen) -> Vec<&'static Entry> {
     found.into_iter().map(|(_, entry)| entry).collect()
 }
 
-/// How far apart the letters of `typed` stand in `name`; nothing if they are not all there, in order.
+/// The total gap between the letters of `typed` in `name`; `None` unless `name` contains all of them in order.
 fn distance(name: &str, typed: &str) -> Option<usize> {
     let mut letters = name.char_indices();
     let (mut last, mut sum) = (None, 0);

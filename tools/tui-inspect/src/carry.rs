@@ -1,4 +1,4 @@
-//! What is done beside the interface.
+//! Carries out effects in other threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use crate::query::{Filtered, Query, find, run, write_overlay};
 use crate::sheet::Sheet;
 use crate::spot::Spot;
 
-/// What is said of a panic: it is a mistake of ours, and costs one answer, not the session.
+/// The message after a panic: a bug of betr that costs one answer, not the session.
 const MISTAKE: &str = "this is a mistake of betr: please report it, with the image if you can";
 
-/// Does it, and says what has happened.
+/// Carries out an effect; returns the resulting event.
 pub(crate) fn carry_out(effect: Effect) -> Option<Msg> {
     match effect {
         Effect::Ask { generation, query, image, work } => {
@@ -49,7 +49,7 @@ fn guarded<T>(what: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|_| Err(MISTAKE.into()))
 }
 
-/// Saves what a pane shows as JSON, where nothing may be yet.
+/// Saves the content of a pane as JSON to a path that must not exist.
 fn save(path: PathBuf, query: &Query, sheet: &Sheet, spot: &Spot) -> Result<PathBuf, String> {
     let name = betr_cli::show::path(&path);
     let failed = |error: std::io::Error| format!("{name}: {error}");

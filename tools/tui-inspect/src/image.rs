@@ -1,4 +1,4 @@
-//! The image that is looked at, at one moment; what is costly to find out is kept with it.
+//! The image being inspected, at one moment. Expensive results are cached with it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -24,40 +24,40 @@ use parking_lot::Mutex;
 
 use crate::work::{Watched, Work};
 
-/// The cache for looking things up.
+/// The cache of the trees, in bytes (24 MiB).
 const CACHE: usize = 24 << 20;
 
-/// Where the bytes come from.
+/// The source of the bytes.
 #[derive(Clone)]
 pub(crate) enum Source {
-    /// A file or block device, and a plan laid over it.
+    /// A file or block device, with an optional repair plan as an overlay.
     File { path: PathBuf, overlay: Option<PathBuf> },
-    /// Memory: an image that was made to be shown.
+    /// Memory: the image of the tour or of a test.
     Memory { name: String, device: Arc<dyn Device> },
 }
 
 /// An image at a moment.
 pub(crate) struct Image {
     pub source: Source,
-    /// The moment that was asked for; nothing for the newest checkpoint, and its log besides.
+    /// The requested moment; `None` for the newest checkpoint and its log.
     pub moment: Option<Moment>,
-    /// The image as it is.
+    /// The image as it is on the device.
     device: Arc<dyn Device>,
-    /// The structures of the moment: those of the image, or what a replay makes of them in memory.
+    /// The structures of the moment: those on the device, or those of a replay in memory.
     settled: Arc<dyn Device>,
     pub superblock: Option<Superblock>,
-    /// Where a snapshot is shown, the superblock of the volume that it is of.
+    /// For a snapshot, the superblock of the volume that contains it.
     live: Option<Superblock>,
     pub identity: Option<Identity>,
-    /// The superblock that stands on the device: that of the moment, or the one behind which a replay began.
+    /// The superblock on the device: that of the moment, or the one from which the replay began.
     pub origin: Option<Superblock>,
-    /// Where the moment is found; nothing if none was asked for.
+    /// The location of the requested moment; `None` if none was requested.
     pub found: Option<Found>,
-    /// What a user should know of the moment.
+    /// Notes for the user about the moment.
     pub notes: Vec<String>,
-    /// What is damaged already where one comes in.
+    /// Damage found while the image was opened.
     pub damage: Vec<String>,
-    /// Whether the log holds records.
+    /// Whether the log holds records after the checkpoint.
     pub is_dirty: bool,
     ground: OnceLock<Arc<Ground>>,
     files: Mutex<Option<Arc<Files>>>,
@@ -65,17 +65,17 @@ pub(crate) struct Image {
     pub report: Mutex<Option<Arc<Report>>>,
 }
 
-/// The file system of a moment, and the device that it reads from.
+/// The file system of a moment, and the device that it reads.
 struct Files {
     fs: Fs,
     gate: Arc<Watched>,
 }
 
-/// Why there is no image.
+/// The opened image, or the reason why it cannot be opened.
 type Opened = Result<Image, Failure>;
 
 impl Source {
-    /// The image as errors and the header call it.
+    /// The name of the image in errors and in the header.
     pub(crate) fn name(&self) -> String {
         match self {
             Source::File { path, .. } => show::path(path),
@@ -97,7 +97,7 @@ impl Source {
         }
     }
 
-    /// The bytes. Nothing is locked: an image may change while it is looked at, which is noticed.
+    /// Opens the device without a lock: an image may change while it is inspected, which is detected.
     fn device(&self) -> Result<Arc<dyn Device>, Failure> {
         let (path, overlay) = match self {
             Source::Memory { device, .. } => return Ok(device.clone()),
@@ -112,8 +112,8 @@ impl Source {
 }
 
 impl Image {
-    /// Opens an image: a number of reads that does not depend on what is in it, unless a moment is asked for that takes
-    /// a replay. Damage is said, and as much as there is is shown.
+    /// Opens an image. The number of reads does not depend on its content, unless the moment needs a replay. Damage is
+    /// reported, and as much as possible is shown.
     pub(crate) fn open(source: Source, moment: Option<Moment>, work: &Arc<Work>) -> Opened {
         let gate = Watched::shared(source.device()?);
         gate.serve(Some(work));
@@ -178,7 +178,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Makes the structures of a moment, in memory where they are not on the device.
+    /// Reaches a moment; replays the log in memory if its structures are not on the device.
     fn go_to(&mut self, as_of: &Moment) -> betr_core::Result<()> {
         let (found, notes) = moment::find(as_of, &self.device)?;
         self.notes.extend(notes);
@@ -203,7 +203,7 @@ impl Image {
         self.device.len()
     }
 
-    /// The superblock, or what is to be said in its place.
+    /// The superblock, or the message to show instead.
     pub(crate) fn superblock(&self) -> Result<&Superblock, String> {
         self.superblock.as_ref().ok_or_else(|| {
             let why = self.damage.first().map_or("", String::as_str);
@@ -211,28 +211,28 @@ impl Image {
         })
     }
 
-    /// The structures of the moment, read by some work.
+    /// The structures of the moment, with reads charged to `work`.
     pub(crate) fn disk(&self, work: &Arc<Work>) -> Disk {
         Disk::new(Watched::by(self.settled.clone(), work))
     }
 
-    /// The image as it is, read by some work.
+    /// The image as it is on the device, with reads charged to `work`.
     pub(crate) fn raw(&self, work: &Arc<Work>) -> Arc<dyn Device> {
         Watched::by(self.device.clone(), work)
     }
 
-    /// The image as it is, read without a query.
+    /// The image as it is on the device, outside a query.
     pub(crate) fn base(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// The table of the moment.
+    /// The allocation table of the moment.
     pub(crate) fn table(&self, work: &Arc<Work>) -> Result<Table, String> {
         let superblock = self.superblock()?;
         Ok(Table::open(self.disk(work), superblock.birth.volume, superblock.table))
     }
 
-    /// What every block is used for; found out once.
+    /// The use of every block; computed once.
     pub(crate) fn ground(&self, work: &Arc<Work>) -> Result<Arc<Ground>, String> {
         if let Some(ground) = self.ground.get() {
             return Ok(ground.clone());
@@ -244,8 +244,8 @@ impl Image {
         Ok(self.ground.get_or_init(|| Arc::new(ground)).clone())
     }
 
-    /// What a block is used for, and what could not be read for that. Where not everything has been looked at yet, no more
-    /// is than that takes.
+    /// The use of a block, and the damage that hides part of it. If the whole map is not known yet, only the structures
+    /// needed for this block are read.
     pub(crate) fn area(
         &self,
         block: u64,
@@ -262,19 +262,19 @@ impl Image {
         }
     }
 
-    /// The nodes of the moment as they are shown, without what the log says.
+    /// The nodes of the moment, without records of the log.
     pub(crate) fn shown(&self, work: &Arc<Work>) -> Result<Volume, String> {
         self.checkpoint(self.superblock()?.slot, self.disk(work).device().clone())
     }
 
-    /// The checkpoint on the device that the moment is, or that a replay begins at.
+    /// The checkpoint on the device: the moment itself, or the one from which its replay began.
     pub(crate) fn base_checkpoint(&self, work: &Arc<Work>) -> Result<Volume, String> {
         self.superblock()?;
         let slot = self.origin.as_ref().map_or(0, |origin| origin.slot);
         self.checkpoint(slot, self.raw(work))
     }
 
-    /// The name of the snapshot that is shown, if one is.
+    /// The name of the snapshot that is shown, if any.
     fn snapshot(&self) -> Option<String> {
         Some(self.found.as_ref()?.snapshot.as_ref()?.to_string())
     }
@@ -291,7 +291,7 @@ impl Image {
         opened.map(|(volume, _)| volume).map_err(|error| error.to_string())
     }
 
-    /// Has some work look into the files of the moment, with the log replayed; that is done once.
+    /// Calls `look` with the files of the moment, with reads charged to `work`. The log is replayed once, on first use.
     pub(crate) fn files<T>(
         &self,
         work: &Arc<Work>,
@@ -323,7 +323,7 @@ impl Image {
         Ok(Fs::open(volume, Box::new(clock_now)))
     }
 
-    /// Whether the image was written to since it was opened.
+    /// Whether the image was written since it was opened.
     pub(crate) fn has_moved(&self) -> bool {
         let disk = Disk::new(self.device.clone());
         let ring = self.identity.as_ref().and_then(|identity| Ring::read(&disk, identity).ok());
@@ -331,8 +331,8 @@ impl Image {
     }
 }
 
-/// What a write to an image changes: when the file was written to, and the newest epoch (of a block device,
-/// only that).
+/// The values that a write to an image changes: the modification time of the file and the newest epoch. For a block
+/// device only the epoch changes.
 fn pulse(source: &Source, ring: Option<&Ring>) -> Pulse {
     let Source::File { path, .. } = source else { return (None, None) };
     let modified = std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
@@ -342,7 +342,7 @@ fn pulse(source: &Source, ring: Option<&Ring>) -> Pulse {
 /// See [`pulse`].
 type Pulse = (Option<SystemTime>, Option<Epoch>);
 
-/// Whether a group stands where the log goes on: a look at one block.
+/// Whether a log group follows at the head of the log; reads one block.
 fn is_dirty(disk: &Disk, superblock: &Superblock) -> bool {
     let block = disk.read(Region::of(superblock).byte(superblock.log_head), BLOCK_SIZE);
     let Ok(block) = block else { return false };

@@ -1,8 +1,8 @@
-//! `betr inspect`: the terminal program in which one sees a Bε-tree file system.
+//! `betr inspect`: a terminal program that shows a Bε-tree file system.
 //!
-//! `model` holds what is shown, and decides what is done with what happens; it neither reads nor writes. `query` asks
-//! the core, in threads beside the interface. `view` draws the model. What a query has answered does not change, so
-//! a frame is made from memory, whatever the device is doing.
+//! `model` holds the state and decides the effects of each event; it neither reads nor writes. `query` runs requests to
+//! the core in other threads. `view` draws the model. Answers do not change, so drawing a frame takes only memory and
+//! never waits for the device.
 
 mod action;
 mod carry;
@@ -69,7 +69,7 @@ pub struct Args {
     step: u8,
 }
 
-/// The keys, for the manual.
+/// The list of keys, for the manual.
 fn keys() -> String {
     let mut text = String::from("Keys:\n");
     for entry in action::ACTIONS {
@@ -111,7 +111,8 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         None => tour::begin(usize::from(args.step) - 1, size)?,
         Some(path) => {
             let source = Source::File { path: path.clone(), overlay: args.overlay.clone() };
-            // Who waits for one frame waits for the replay, too; who looks around can give it up.
+            // A single frame waits for the replay. An interactive session shows the replay as a query that can be given
+            // up.
             let at_once = args.as_of.clone().filter(|_| args.screenshot.is_some());
             let image = Arc::new(Image::open(source, at_once.clone(), &Arc::default())?);
             let (mut model, mut effects) = Model::begin(image, args.at.clone(), args.screen, size);
@@ -140,7 +141,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// Whether the terminal is said to show more than ASCII.
+/// Whether the locale says that the terminal shows UTF-8.
 fn speaks_utf8(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()

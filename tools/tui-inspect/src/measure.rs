@@ -1,4 +1,4 @@
-//! Long panes, to measure how fast they scroll: for benchmarks.
+//! Panes with many rows, to benchmark scrolling.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub struct Scroll {
     terminal: Terminal<TestBackend>,
 }
 
-/// Messages in a slice, as the engine cuts them.
+/// Messages per slice, as the engine splits runs.
 const IN_A_SLICE: u64 = 500;
-/// Runs that the messages are in.
+/// The number of runs with these messages.
 const RUNS: u64 = 8;
 
 impl Scroll {
-    /// A buffer of a number of messages in eight runs, as if read from a node.
+    /// A buffer of `count` messages in eight runs, as if read from a node.
     pub fn buffer(count: u64) -> Scroll {
         let mut slices = Vec::new();
         for run in 0..RUNS {
@@ -46,7 +46,7 @@ impl Scroll {
         Scroll::of(Box::new(messages))
     }
 
-    /// A directory with a number of entries.
+    /// A directory with `count` entries.
     pub fn directory(count: u64) -> Scroll {
         let mut entries = Entries::new(b"/some/directory".to_vec());
         (0..count).for_each(|number| {
@@ -55,7 +55,7 @@ impl Scroll {
         Scroll::of(Box::new(entries))
     }
 
-    /// A log with a number of records.
+    /// A log with `count` records.
     pub fn log(count: u64) -> Scroll {
         let mut records = Records::new();
         (0..count).for_each(|number| records.made_up(number));
@@ -88,18 +88,18 @@ impl Scroll {
         Scroll { model, terminal }
     }
 
-    /// Rows that there are.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.model.panes[0].len()
     }
 
-    /// Goes down by a page, and around at the end; draws a frame.
+    /// Scrolls down one page, or from the end to the start; draws a frame.
     pub fn page(&mut self) {
         let is_end = self.model.panes[0].cursor + 1 >= self.rows();
         self.press(if is_end { KeyCode::Home } else { KeyCode::PageDown });
     }
 
-    /// Goes to one end and to the other, and draws a frame at each.
+    /// Jumps to the end and to the start, and draws a frame at each.
     pub fn ends(&mut self) {
         self.press(KeyCode::End);
         self.press(KeyCode::Home);

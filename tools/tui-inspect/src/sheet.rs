@@ -1,13 +1,13 @@
-//! Sheets: what a pane shows, as rows of cells that lead somewhere.
+//! Sheets: the content of a pane as rows of cells with links to spots.
 //!
-//! A sheet is made by a query beside the interface, and does not change. A long one keeps what its rows are made of and
-//! makes those that are looked at.
+//! A query makes a sheet in another thread; afterwards the sheet does not change. A long sheet keeps only the data of
+//! its rows and makes each row when it is displayed.
 
 use serde_json::{Map, Value};
 
 use crate::spot::Spot;
 
-/// What a text is, whatever colour that has.
+/// The meaning of a text, from which its style follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
     #[default]
@@ -27,12 +27,12 @@ pub(crate) struct Cell {
     pub role: Role,
 }
 
-/// A row, and where it leads: `Enter` goes to the first spot, other keys to the first of their kind.
+/// A row and its links: `Enter` follows the first spot, other keys the first spot of their kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     pub cells: Vec<Cell>,
     pub spots: Vec<Spot>,
-    /// How deep it stands in a tree.
+    /// The depth in a tree.
     pub depth: usize,
 }
 
@@ -40,17 +40,17 @@ pub(crate) struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     pub name: &'static str,
-    /// How wide it is; 0 for what is left.
+    /// The width in characters; 0 takes the remaining width.
     pub width: u16,
     pub right: bool,
 }
 
-/// Rows that are made when they are looked at.
+/// Rows that are made on demand.
 pub(crate) trait Rows: Send + Sync {
     fn len(&self) -> usize;
     fn row(&self, at: usize) -> Row;
 
-    /// The place of a row in the sheet that these are some of.
+    /// The index of a row in the unfiltered sheet.
     fn origin(&self, at: usize) -> usize {
         at
     }
@@ -66,14 +66,14 @@ impl Rows for Vec<Row> {
     }
 }
 
-/// What a pane shows.
+/// The content of a pane.
 pub(crate) struct Sheet {
     pub title: String,
     pub columns: Vec<Column>,
-    /// What stands above the rows.
+    /// Lines above the rows.
     pub notes: Vec<Cell>,
     pub rows: Box<dyn Rows>,
-    /// The row to stand on first.
+    /// The row that is selected first.
     pub start: usize,
 }
 
@@ -96,7 +96,7 @@ impl From<String> for Cell {
 }
 
 impl Row {
-    /// A row that leads nowhere.
+    /// A row without links.
     pub(crate) fn of(cells: Vec<Cell>) -> Row {
         Row { cells, spots: Vec::new(), depth: 0 }
     }
@@ -106,36 +106,36 @@ impl Row {
         Row::of(vec![Cell::new(role, text)])
     }
 
-    /// The same row, which leads to some spots.
+    /// The same row with links to some spots.
     pub(crate) fn to(mut self, spots: impl IntoIterator<Item = Spot>) -> Row {
         self.spots.extend(spots);
         self
     }
 
-    /// All of it as one text, as it is searched and filtered.
+    /// The whole row as one text, for search and filter.
     pub(crate) fn text(&self) -> String {
         let cells: Vec<&str> = self.cells.iter().map(|cell| cell.text.as_str()).collect();
         cells.join(" ")
     }
 }
 
-/// A column of a width.
+/// A column of fixed width.
 pub(crate) const fn column(name: &'static str, width: u16) -> Column {
     Column { name, width, right: false }
 }
 
-/// A column of numbers.
+/// A right-aligned column of numbers.
 pub(crate) const fn numbers(name: &'static str, width: u16) -> Column {
     Column { name, width, right: true }
 }
 
-/// The column that takes what is left.
+/// A column that takes the remaining width.
 pub(crate) const fn rest(name: &'static str) -> Column {
     Column { name, width: 0, right: false }
 }
 
 impl Sheet {
-    /// A sheet of few rows.
+    /// A sheet whose rows are all in memory.
     pub(crate) fn new(title: impl ToString, columns: Vec<Column>, rows: Vec<Row>) -> Sheet {
         Sheet {
             title: title.to_string(),
@@ -157,7 +157,7 @@ impl Sheet {
         self
     }
 
-    /// The same sheet, which begins at a row.
+    /// The same sheet with the first selected row set.
     pub(crate) fn at(mut self, start: usize) -> Sheet {
         self.start = start;
         self
@@ -167,7 +167,7 @@ impl Sheet {
         self.rows.len()
     }
 
-    /// A row as JSON: its cells by the names of their columns, and its first address.
+    /// A row as JSON: its cells by column name, and its first address.
     pub(crate) fn object(&self, at: usize) -> Value {
         let row = self.rows.row(at);
         let mut object = Map::new();
@@ -176,7 +176,7 @@ impl Sheet {
                 self.columns.get(index).map(|column| column.name).filter(|name| !name.is_empty());
             let name =
                 name.map_or_else(|| format!("column_{index}"), |name| name.replace(' ', "_"));
-            // What people read in groups of digits is a number.
+            // Numbers are displayed in groups of digits; JSON has them as numbers.
             let is_number = self.columns.get(index).is_some_and(|column| column.right);
             let number = cell.text.replace(' ', "").parse::<u64>().ok().filter(|_| is_number);
             object.insert(name, number.map_or_else(|| cell.text.as_str().into(), Value::from));
@@ -188,7 +188,7 @@ impl Sheet {
     }
 }
 
-/// A name and a value, where a sheet has those two columns.
+/// A row with a name and a value, for a sheet with these two columns.
 pub(crate) fn fact(name: &str, value: impl Into<Cell>) -> Row {
     Row::of(vec![Cell::new(Role::Dim, name), value.into()])
 }

@@ -17,18 +17,18 @@ use betr_core::ids::NodeId;
 
 use crate::model::Screen;
 
-/// A place to stand on.
+/// A place that the inspector can show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
     /// The image as a whole.
     Image,
-    /// What all tools can name.
+    /// An address that all tools accept.
     At(Address),
     /// A part of a node.
     Part(NodeId, u64),
-    /// The messages for a child, or the one with this number.
+    /// The messages for a child, or the one with this MSN.
     Buffer(NodeId, usize, Option<u64>),
-    /// A finding of a check: its code, and which of that code, from 1.
+    /// A finding of a check: its code, and its number within that code, from 1.
     Finding(Code, usize),
 }
 
@@ -41,7 +41,7 @@ impl Spot {
         Spot::At(Address::Byte(at))
     }
 
-    /// The node that it is, or is in.
+    /// The node of the spot, or the one that contains it.
     pub(crate) fn as_node(&self) -> Option<NodeId> {
         match self {
             Spot::At(Address::Node(id)) | Spot::Part(id, _) | Spot::Buffer(id, ..) => Some(*id),
@@ -49,7 +49,7 @@ impl Spot {
         }
     }
 
-    /// The byte that it is.
+    /// The byte of the spot, if it is one.
     pub(crate) fn as_byte(&self) -> Option<u64> {
         match self {
             Spot::At(Address::Byte(at)) => Some(*at),
@@ -57,12 +57,12 @@ impl Spot {
         }
     }
 
-    /// Whether it is a path or a key.
+    /// Whether the spot is a path or a key.
     pub(crate) fn is_key(&self) -> bool {
         matches!(self, Spot::At(Address::Path(_) | Address::Key(..)))
     }
 
-    /// The screen that shows it best.
+    /// The screen that shows the spot best.
     pub(crate) fn screen(&self) -> Screen {
         match self {
             Spot::Image => Screen::Overview,
@@ -75,7 +75,7 @@ impl Spot {
         }
     }
 
-    /// Whether a screen can stand on it.
+    /// Whether a screen can show the spot.
     pub(crate) fn goes_with(&self, screen: Screen) -> bool {
         match screen {
             Screen::Refs => !matches!(self, Spot::Finding(..) | Spot::At(Address::Record(_))),
@@ -84,7 +84,7 @@ impl Spot {
         }
     }
 
-    /// All spots of the place that an error, or a finding, speaks of; the one to go to first.
+    /// All spots of the place of an error or finding, the main one first.
     pub(crate) fn of_place(place: &Place) -> Vec<Spot> {
         match place {
             Place::Image => Vec::new(),
@@ -121,7 +121,7 @@ impl FromStr for Spot {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Spot, String> {
-        // Names may end in blanks.
+        // Only other addresses are trimmed: a file name may end in blanks.
         let text = if text.starts_with('/') || text.starts_with("k:") { text } else { text.trim() };
         if text == "image" {
             return Ok(Spot::Image);
@@ -135,7 +135,7 @@ impl FromStr for Spot {
             });
         }
         if text.starts_with("n:") {
-            // Error messages have the byte behind the node: "n:17/p3 (b:0x42000)".
+            // Error messages append the byte to the node: "n:17/p3 (b:0x42000)".
             let named = text.split_once(" (").map_or(text, |(named, _)| named);
             let mut parts = named.split('/');
             let node = parts.next().unwrap_or_default().parse::<Address>()?;

@@ -1,4 +1,4 @@
-//! Frames without a terminal: for documents, tests, and `--screenshot`.
+//! Frames without a terminal, for documents, tests and `--screenshot`.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -7,10 +7,10 @@ use crate::carry::carry_out;
 use crate::model::{Effect, Model};
 use crate::view::view;
 
-/// The most steps that a still may take to settle: an endless loop is a mistake.
+/// The most effects before a frame settles; more means an endless loop, which is a bug.
 const STEPS_MAX: usize = 100_000;
 
-/// Does everything that is to be done, one after another, until nothing is.
+/// Carries out effects one after another until none is left.
 pub(crate) fn settle(model: &mut Model, effects: Vec<Effect>) {
     let mut waiting: std::collections::VecDeque<Effect> = effects.into();
     for _ in 0..STEPS_MAX {
@@ -21,7 +21,7 @@ pub(crate) fn settle(model: &mut Model, effects: Vec<Effect>) {
     }
 }
 
-/// The frame as text, without blanks at the ends of lines.
+/// The frame as text, without trailing blanks.
 pub(crate) fn frame(model: &Model) -> String {
     let (width, height) = model.size;
     let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));

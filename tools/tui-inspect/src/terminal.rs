@@ -1,4 +1,4 @@
-//! The terminal: what comes from it, what goes to it, and that it is as it was afterwards.
+//! The terminal: reads events, draws frames, and restores the terminal at the end.
 
 use std::io::{self, Write, stdout};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::carry::carry_out;
 use crate::model::{Effect, Model, Msg};
 use crate::view::view;
 
-/// What runs is shown anew so often.
+/// A frame is drawn at least every 120 ms while a query runs.
 const TICK: Duration = Duration::from_millis(120);
-/// How often the image is checked for changes by other processes.
+/// The image is checked for changes by other processes every 2 s.
 const PULSE: Duration = Duration::from_secs(2);
-/// The most messages that are handled before a new frame.
+/// At most 256 events are handled between two frames.
 const BETWEEN_FRAMES: usize = 256;
 
-/// Shows the model until it ends.
+/// Runs the event loop until the program ends.
 pub(crate) fn show(mut model: Model, effects: Vec<Effect>) -> io::Result<()> {
     let mut terminal = try_init()?;
     let after_panic = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        // One in a thread beside is caught there; the terminal is still in use.
+        // A panic in another thread is caught there, and the terminal is still in use.
         if std::thread::current().name() == Some("main") {
             let _ = execute!(stdout(), DisableMouseCapture, DisableBracketedPaste);
             after_panic(panic);
@@ -41,19 +41,19 @@ pub(crate) fn show(mut model: Model, effects: Vec<Effect>) -> io::Result<()> {
     let _ = execute!(stdout(), DisableMouseCapture, DisableBracketedPaste);
     restore();
     let _ = terminal.show_cursor();
-    // The sender of a signal sees that it ended the program.
+    // After the terminal is restored, the signal ends the process, so that its sender sees that.
     if let Some(signal) = result? {
         signal_hook::low_level::emulate_default_handler(signal)?;
     }
     Ok(())
 }
 
-/// What a thread beside says.
+/// A message from another thread.
 enum Said {
     Msg(Box<Msg>),
-    /// There is no more input.
+    /// End of input.
     End,
-    /// The process is to end.
+    /// The process received this signal.
     Signal(i32),
 }
 
@@ -94,15 +94,15 @@ fn run(
     }
 }
 
-/// What has been taken from what has happened.
+/// The outcome of [`take`].
 enum Taken {
     Nothing,
     Something,
-    /// It is over; by this signal, if there was one.
+    /// The program ends; `Some` after a signal.
     End(Option<i32>),
 }
 
-/// Takes what has happened.
+/// Handles the events that have arrived.
 fn take(receiver: &Receiver<Said>, model: &mut Model, waiting: &mut Vec<Effect>) -> Taken {
     let mut first = Some(receiver.recv_timeout(TICK));
     let mut taken = Taken::Nothing;
@@ -134,7 +134,7 @@ fn take(receiver: &Receiver<Said>, model: &mut Model, waiting: &mut Vec<Effect>)
     taken
 }
 
-/// Says what comes from the terminal.
+/// Starts the thread that reads events from the terminal.
 fn listen(sender: Sender<Said>) {
     std::thread::spawn(move || {
         loop {
@@ -165,7 +165,7 @@ fn end_on_signals(sender: Sender<Said>) -> io::Result<()> {
     Ok(())
 }
 
-/// Does something beside, and says what has happened.
+/// Carries out an effect in another thread, and sends the resulting event.
 fn beside(effect: Effect, sender: &Sender<Said>) {
     let sender = sender.clone();
     std::thread::spawn(move || {
@@ -175,7 +175,7 @@ fn beside(effect: Effect, sender: &Sender<Said>) {
     });
 }
 
-/// Checks whether another process has changed the image.
+/// Starts a check for changes by other processes.
 fn look(model: &Model, is_looking: &Arc<AtomicBool>, sender: &Sender<Said>) {
     if model.has_moved || is_looking.swap(true, Ordering::Relaxed) {
         return;
@@ -189,7 +189,7 @@ fn look(model: &Model, is_looking: &Arc<AtomicBool>, sender: &Sender<Said>) {
     });
 }
 
-/// Gives a text to the terminal's clipboard (OSC 52).
+/// Copies a text to the clipboard of the terminal (OSC 52).
 fn copy(text: &str) -> io::Result<()> {
     let encoded = base64::engine::general_purpose::STANDARD.encode(text);
     write!(stdout(), "\x1b]52;c;{encoded}\x1b\\")?;

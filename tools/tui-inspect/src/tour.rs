@@ -1,4 +1,4 @@
-//! The guided tour: a small image is made, step by step, and each step is looked at on the real screens.
+//! The guided tour: builds a small image in stages, and shows each stage on the real screens.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ pub(crate) struct Step {
     pub text: &'static str,
     pub screen: Screen,
     pub spot: Spot,
-    /// The pane that it is about.
+    /// The pane to focus.
     focus: usize,
     image: Arc<Image>,
 }
 
-/// The tour, and how far one has come.
+/// The tour and its current step.
 pub(crate) struct Tour {
     pub steps: Vec<Step>,
     pub at: usize,
@@ -41,10 +41,10 @@ impl Tour {
     }
 }
 
-/// How many steps there are.
+/// The number of steps.
 pub(crate) const STEPS: usize = 12;
 
-/// The inspector at a step, from 0.
+/// Starts the inspector at a step, counted from 0.
 pub(crate) fn begin(
     at: usize,
     size: (u16, u16),
@@ -60,7 +60,7 @@ pub(crate) fn begin(
 }
 
 impl Model {
-    /// Space and Backspace walk through the tour. Returns whether the key was one of those.
+    /// Space and Backspace move through the tour. Returns whether the key was one of them.
     pub(crate) fn tour_key(&mut self, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
         let Some(tour) = &mut self.tour else { return false };
         let to = match key.code {
@@ -83,7 +83,7 @@ impl Model {
     }
 }
 
-/// What is told, and where.
+/// The steps: text, screen and spot.
 fn steps() -> std::result::Result<[Step; STEPS], Failure> {
     let failed = |error: Error| Failure::failed(format!("the tour's image: {error}"));
     let states = states().map_err(failed)?;
@@ -192,7 +192,7 @@ fn steps() -> std::result::Result<[Step; STEPS], Failure> {
     ])
 }
 
-/// The image after each stage.
+/// Builds the image; returns its bytes after each stage.
 pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     let mut nonce = 0;
@@ -243,7 +243,7 @@ pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
     fs.write(&notes, 4196, &Bytes::from_static(b"betr"))?;
     fs.checkpoint()?;
     states.push(device.snapshot());
-    // Many of them, and then too many.
+    // First enough writes to fill a buffer, then enough to overflow it.
     let scribble = |fs: &mut Fs, from: u64, to: u64| {
         for number in from..to {
             let object = &all[(number * 5 % 8) as usize];
@@ -260,7 +260,7 @@ pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
     fs.truncate(&all[3], 0)?;
     fs.checkpoint()?;
     states.push(device.snapshot());
-    // What was just made does not log: from now on it is an image that is opened, whose syncs are log groups.
+    // A volume that was just created does not log. It is reopened, so that from here on a sync writes a log group.
     drop((docs, notes, all, fs));
     let options = OpenOptions {
         late_bytes: 32 << 10,

@@ -1,9 +1,9 @@
-//! Words that several screens use.
+//! Text formatting that several screens share.
 
 use betr_core::ids::BLOCK_SIZE;
 use betr_core::volume::Moment;
 
-/// A moment, as `--as-of` takes it.
+/// A moment in the syntax of `--as-of`.
 pub(crate) fn moment(moment: &Moment) -> String {
     match moment {
         Moment::Checkpoint => "checkpoint".into(),
@@ -15,7 +15,7 @@ pub(crate) fn moment(moment: &Moment) -> String {
     }
 }
 
-/// A number with its digits in groups of three.
+/// A number with digits in groups of three.
 pub(crate) fn number(number: impl Into<u64>) -> String {
     let digits = number.into().to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -28,13 +28,13 @@ pub(crate) fn number(number: impl Into<u64>) -> String {
     text
 }
 
-/// A number of things.
+/// A count with its noun.
 pub(crate) fn some(number: usize, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {thing}{plural}", self::number(number as u64))
 }
 
-/// A bar of tenths, and the percentage.
+/// A bar of ten signs, and the percentage.
 pub(crate) fn bar(part: u64, all: u64) -> String {
     let percent = part.min(all).saturating_mul(100).checked_div(all).unwrap_or(0);
     let full = (percent as usize).div_ceil(10);
@@ -42,12 +42,12 @@ pub(crate) fn bar(part: u64, all: u64) -> String {
     format!("{bar} {percent:>3} %")
 }
 
-/// Blocks as a size.
+/// A number of blocks as a size.
 pub(crate) fn blocks(blocks: u64) -> String {
     betr_cli::size::human(blocks.saturating_mul(BLOCK_SIZE as u64))
 }
 
-/// A text in lines of a width, broken between words where that can be done.
+/// Wraps a text to a width, between words where possible.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = Vec::new();

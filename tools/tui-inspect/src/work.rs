@@ -1,4 +1,4 @@
-//! What runs beside the interface: its progress, and whether it was cancelled.
+//! The progress and cancellation of a query that runs in another thread.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use betr_core::device::Device;
 use parking_lot::Mutex;
 
-/// A query that runs.
+/// A running query.
 #[derive(Default)]
 pub(crate) struct Work {
     cancelled: AtomicBool,
@@ -18,7 +18,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Gives it up: what it reads fails from now on.
+    /// Cancels the query: its reads fail from now on.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -27,44 +27,44 @@ impl Work {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// How much is done, and of how much.
+    /// Sets the progress.
     pub(crate) fn step(&self, done: u64, total: u64) {
         self.done.store(done, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }
 
-    /// Percent of what is known to be all; nothing as long as that is unknown.
+    /// The progress in percent; `None` while the total is unknown.
     pub(crate) fn percent(&self) -> Option<u64> {
         let total = self.total.load(Ordering::Relaxed);
         let done = self.done.load(Ordering::Relaxed);
         done.min(total).saturating_mul(100).checked_div(total)
     }
 
-    /// Bytes that were read, and how often.
+    /// The bytes read, and the number of reads.
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.read.load(Ordering::Relaxed), self.reads.load(Ordering::Relaxed))
     }
 }
 
-/// A device that counts what some work reads, and fails for it once it has been given up. So everything in the core can
-/// be given up, and none of it needs to know.
+/// A device that counts the reads of a query and fails them once the query is cancelled. So every operation of the core
+/// can be cancelled, without support in the core.
 pub(crate) struct Watched {
     below: Arc<dyn Device>,
     work: Mutex<Option<Arc<Work>>>,
 }
 
 impl Watched {
-    /// For one piece of work.
+    /// A device for a single query.
     pub(crate) fn by(below: Arc<dyn Device>, work: &Arc<Work>) -> Arc<dyn Device> {
         Arc::new(Watched { below, work: Mutex::new(Some(work.clone())) })
     }
 
-    /// For work that comes and goes.
+    /// A device that serves one query after another.
     pub(crate) fn shared(below: Arc<dyn Device>) -> Arc<Watched> {
         Arc::new(Watched { below, work: Mutex::new(None) })
     }
 
-    /// From now on it is this work that reads.
+    /// Sets the query to which reads are charged.
     pub(crate) fn serve(&self, work: Option<&Arc<Work>>) {
         *self.work.lock() = work.cloned();
     }

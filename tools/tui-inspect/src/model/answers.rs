@@ -1,4 +1,4 @@
-//! What the panes ask, and what becomes of the answers.
+//! Sends the queries of the panes and handles their answers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::work::Work;
 const ROWS_SEARCHED: usize = 100_000;
 
 impl Model {
-    /// Has every pane ask what it is to show.
+    /// Sends the query of every pane that lacks its answer.
     pub(crate) fn sync(&mut self, effects: &mut Vec<Effect>) {
-        // What a later pane asks depends on what is selected in an earlier one.
+        // The query of a later pane depends on the selection in an earlier one.
         for at in 0.. {
             let wanted = self.wanted();
-            // Only panes that are visible are queried, and what they depend on.
+            // Only visible panes, and those they depend on, are queried.
             let last_seen = crate::view::last_pane(self, wanted.len());
             if at == wanted.len() {
                 for pane in self.panes.drain(at..) {
@@ -40,7 +40,7 @@ impl Model {
                 let old = std::mem::replace(&mut self.panes[at], Pane::new(query.clone()));
                 let pane = &mut self.panes[at];
                 pane.running = old.running;
-                // What was shown of the same kind stays until there is something else.
+                // The old content stays visible until the new answer arrives, if both are of the same kind.
                 if std::mem::discriminant(&old.query) == std::mem::discriminant(query) {
                     pane.answer = old.answer.filter(Result::is_ok);
                 }
@@ -90,7 +90,7 @@ impl Model {
         let Some(at) = self.panes.iter().position(is_of) else { return };
         let pane = &mut self.panes[at];
         let Some(running) = pane.running.take() else { return };
-        // The pane has another query meanwhile, or none.
+        // The pane has another query by now, or gave this one up.
         if running.query != pane.query || pane.is_fresh || running.work.is_cancelled() {
             return;
         }
@@ -100,7 +100,7 @@ impl Model {
         self.show(at, answer);
     }
 
-    /// Keeps an answer for a return to it.
+    /// Caches an answer for a return to it.
     pub(super) fn remember(&mut self, at: usize, content: &Content) {
         let query = self.panes[at].query.clone();
         if let (Query::Check { .. }, Content::Sheet(sheet)) = (&query, content) {
@@ -110,7 +110,7 @@ impl Model {
                 .filter(|finding| finding.code.severity() == betr_core::check::Severity::Error)
                 .count();
             self.findings = Some((errors, sheet.len() - errors.min(sheet.len())));
-            // What was said of findings was said of those of another check.
+            // Cached answers about findings belong to an earlier check.
             self.cache.retain(|(known, _)| !matches!(known, Query::Problem(_) | Query::Repair));
             for pane in &mut self.panes[at + 1..] {
                 pane.is_fresh = false;
@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// The row that the spot which one stands on is; an error if it should be here, and is not.
+    /// The row of the current spot; an error if the sheet should contain it and does not.
     fn start_of(&self, at: usize, answer: &Result<Content, String>) -> Option<Result<usize, ()>> {
         let Ok(Content::Sheet(sheet)) = answer else { return None };
         let with = |wanted: &Spot| {
@@ -165,7 +165,7 @@ impl Model {
             (Screen::Findings, 0, Spot::Finding(..)) => with(&self.spot),
             (Screen::Zones, 0, Spot::At(Address::Zone(_))) => with(&self.spot),
             (Screen::Log, 0, Spot::At(Address::Record(lsn))) => {
-                // Records are in order.
+                // Records are in the order of their LSNs.
                 let lsn_of = |row: usize| match sheet.rows.row(row).spots.first() {
                     Some(Spot::At(Address::Record(lsn))) => lsn.0,
                     _ => 0,
@@ -175,7 +175,7 @@ impl Model {
                     let middle = low + (high - low) / 2;
                     if lsn_of(middle) <= lsn.0 { low = middle + 1 } else { high = middle }
                 }
-                // A record has as many numbers as messages: the last one may be meant by any that follows.
+                // A record covers as many LSNs as it has messages, so the last record at or before the LSN is the one.
                 Some(low.checked_sub(1).ok_or(()))
             }
             _ => None,
@@ -188,7 +188,7 @@ impl Model {
         };
         let height = self.height_of(aside.pane);
         let pane = self.panes.get_mut(aside.pane);
-        // Another sheet may be there by now.
+        // The pane may show another sheet by now.
         let pane =
             pane.filter(|pane| pane.sheet().is_some_and(|sheet| Arc::ptr_eq(sheet, &aside.sheet)));
         match (found, pane) {
@@ -228,7 +228,7 @@ impl Model {
         }
     }
 
-    /// Another moment of the image, or the same image anew: everything is asked again.
+    /// An image was opened, at another moment or anew: all queries are sent again.
     pub(super) fn opened(&mut self, generation: u64, opened: Result<Arc<Image>, String>) {
         if self.opening.take_if(|opening| opening.0 == generation).is_none() {
             return;
@@ -239,13 +239,13 @@ impl Model {
         }
     }
 
-    /// Forgets every answer.
+    /// Drops every answer.
     pub(super) fn forget(&mut self) {
         self.cache.clear();
         self.give_up_aside();
         for pane in &mut self.panes {
             pane.cancel();
-            // Whatever it answers is not of this image.
+            // A late answer would be about the old image.
             pane.running = None;
             pane.is_fresh = false;
             pane.filter = None;

@@ -1,11 +1,11 @@
-//! Cursors: rows, bytes, and what else moves with them.
+//! Cursors of rows and bytes, and the state that follows them.
 
 use super::{Model, Screen};
 use crate::query::Content;
 use crate::spot::Spot;
 use crate::view;
 
-/// Bytes in a line of the hex screen.
+/// Bytes per line of the hex screen.
 const LINE: u64 = 16;
 
 impl Model {
@@ -14,7 +14,7 @@ impl Model {
         area.map_or(1, |area| view::rows_of(self, pane, area))
     }
 
-    /// Shows where the cursors are.
+    /// Scrolls every pane to its cursor.
     pub(super) fn follow(&mut self) {
         for at in 0..self.panes.len() {
             let height = self.height_of(at);
@@ -72,7 +72,7 @@ impl Model {
         }
     }
 
-    /// What else moves with a selection.
+    /// Updates the state that depends on the selection.
     pub(super) fn selection_moved(&mut self) {
         if self.screen == Screen::Hex && self.focus == 1 {
             let byte = self.selected(1).and_then(|row| row.spots.first().and_then(Spot::as_byte));

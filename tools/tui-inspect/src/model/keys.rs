@@ -1,4 +1,4 @@
-//! What keys do, and lines that were typed.
+//! Handles keys and typed lines.
 
 use betr_core::address::Address;
 use betr_core::volume::Moment;
@@ -50,7 +50,7 @@ impl Model {
         self.act(action, effects);
     }
 
-    /// Does something.
+    /// Carries out an action.
     pub(super) fn act(&mut self, action: Action, effects: &mut Vec<Effect>) {
         let page = self.height_of(self.focus).saturating_sub(1).max(1) as isize;
         match action {
@@ -179,7 +179,7 @@ impl Model {
         self.follow();
     }
 
-    /// A line was typed.
+    /// Handles a completed line.
     pub(super) fn typed(&mut self, prompt: Prompt, effects: &mut Vec<Effect>) {
         let text = prompt.text.trim().to_owned();
         match prompt.kind {

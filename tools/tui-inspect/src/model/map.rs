@@ -1,4 +1,4 @@
-//! The map of the device: where it begins, how much a cell stands for, where the cursor is.
+//! The map of the device: its start, its scale and its cursor.
 
 use betr_core::ids::BLOCK_SIZE;
 
@@ -6,7 +6,7 @@ use super::Model;
 use crate::view;
 
 impl Model {
-    /// Cells in a line of the map, and lines.
+    /// The columns and lines of cells of the map.
     pub(crate) fn map_size(&self) -> (u16, u16) {
         let area = self.layout().into_iter().find(|(pane, _)| *pane == 0).map(|(_, area)| area);
         area.map_or((1, 1), view::map_cells)
@@ -16,7 +16,7 @@ impl Model {
         self.image.len() / BLOCK_SIZE as u64
     }
 
-    /// Blocks in a cell: as many as it takes to show all, or what was chosen.
+    /// Blocks per cell: the chosen scale, at most the one that fits the whole device.
     pub(crate) fn per_cell(&self) -> u64 {
         let (width, height) = self.map_size();
         let cells = (u64::from(width) * u64::from(height)).max(1);

@@ -1,5 +1,5 @@
-//! What the inspector shows, and what it does with what happens. Nothing here reads or writes: [`Model::update`] takes what
-//! has happened and returns what is to be done beside.
+//! The state of the inspector. Nothing here reads or writes: [`Model::update`] takes an event and returns the effects
+//! that are to be carried out in other threads.
 
 mod answers;
 mod cursors;
@@ -74,43 +74,43 @@ impl Screen {
         }
     }
 
-    /// Its place among all.
+    /// The position among all screens.
     pub(crate) fn index(self) -> usize {
         self as usize
     }
 }
 
-/// Something that has happened.
+/// An event.
 pub(crate) enum Msg {
     Key(KeyEvent),
     Mouse(MouseEvent),
     Resize(u16, u16),
-    /// A query has been answered.
+    /// The answer to a query.
     Answer(u64, Result<Content, String>),
-    /// A text has been found, or not.
+    /// The result of a search: the row found, if any.
     Found(u64, Result<Option<usize>, String>),
-    /// The rows of a pane that have a text.
+    /// The rows of a pane that match a filter.
     Filtered(u64, String, Result<Arc<Sheet>, String>),
-    /// Another moment, or overlay, or the same image again.
+    /// An opened image: another moment or overlay, or the same image again.
     Opened(u64, Result<Arc<Image>, String>),
-    /// This image was changed by another process.
+    /// Another process has changed this image.
     Moved(Arc<Image>),
-    /// A text was pasted.
+    /// Pasted text.
     Paste(String),
-    /// A file has been written.
+    /// The result of writing a file.
     Wrote(Wrote, Result<PathBuf, String>),
-    /// Time has passed.
+    /// A clock tick.
     Tick,
 }
 
-/// What has been written.
+/// The kind of a written file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
     Json,
     Overlay,
 }
 
-/// Something to be done beside.
+/// An effect: work for another thread.
 pub(crate) enum Effect {
     Ask {
         generation: u64,
@@ -152,7 +152,7 @@ pub(crate) enum Effect {
     Quit,
 }
 
-/// Where one was.
+/// A visited place, for going back and forward.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Visit {
     pub screen: Screen,
@@ -161,30 +161,30 @@ pub(crate) struct Visit {
     cursors: Vec<(usize, usize)>,
 }
 
-/// What the map of the device shows.
+/// The state of the map of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Map {
     pub mode: SpaceMode,
-    /// The first block that is shown, and how many blocks there are in a cell; 0 to fit all in.
+    /// The first block shown, and the number of blocks per cell; 0 fits the whole device.
     pub first: u64,
     pub per_cell: u64,
-    /// The block of the cursor.
+    /// The block under the cursor.
     pub cursor: u64,
-    /// What was dragged over.
+    /// The range of blocks marked by dragging.
     pub marked: Option<(u64, u64)>,
 }
 
-/// A search or a filter that runs.
+/// A running search or filter.
 struct Aside {
     generation: u64,
     work: Arc<Work>,
     what: &'static str,
     pane: usize,
-    /// The rows that it goes through.
+    /// The sheet whose rows are searched.
     sheet: Arc<Sheet>,
 }
 
-/// Everything that is shown.
+/// The whole state of the interface.
 pub(crate) struct Model {
     pub image: Arc<Image>,
     pub size: (u16, u16),
@@ -194,17 +194,17 @@ pub(crate) struct Model {
     pub focus: usize,
     pub is_expanded: bool,
     pub prompt: Option<Prompt>,
-    /// How far the help is scrolled, if it is shown.
+    /// The scroll position of the help, if it is shown.
     pub help: Option<usize>,
     pub status: Option<(Role, String)>,
     pub map: Map,
-    /// The byte that the hex screen stands on, and the first that it shows.
+    /// The byte under the cursor of the hex screen, and the first byte shown.
     pub byte: u64,
     pub first_byte: u64,
     pub tour: Option<Tour>,
     /// Whether another process has changed the image since it was opened.
     pub has_moved: bool,
-    /// Errors and notes that a check has found.
+    /// The numbers of errors and notes that a check has found.
     pub findings: Option<(usize, usize)>,
     pub is_ascii: bool,
     pub has_color: bool,
@@ -215,7 +215,7 @@ pub(crate) struct Model {
     planned: Option<Arc<Planned>>,
     compared: Option<Moment>,
     moments: Option<Arc<Vec<Moment>>>,
-    /// Steps through time that wait for the moments to be known.
+    /// Steps through time that wait until the list of moments is known.
     steps: i32,
     last_text: String,
     last_spots: [Option<Spot>; 9],
@@ -225,20 +225,20 @@ pub(crate) struct Model {
     cache: Vec<(Query, Content)>,
     aside: Option<Aside>,
     opening: Option<(u64, Arc<Work>)>,
-    /// The query for the moments that there are.
+    /// The running query for the list of moments.
     looking: Option<(u64, Arc<Work>)>,
-    /// Where one stood in the panes of the place that one returns to.
+    /// The cursors of the panes at the place to which the user goes back.
     returning: Vec<Option<(usize, usize)>>,
     generation: u64,
 }
 
-/// The most places that are remembered.
+/// The most places in the history.
 const VISITS_MAX: usize = 256;
-/// The most answers that are kept.
+/// The most answers in the cache.
 const CACHE_MAX: usize = 24;
 
 impl Model {
-    /// Begins at a spot, or on a screen. What it wants to know first comes with it.
+    /// Starts at a spot or on a screen. Also returns the first effects.
     pub(crate) fn begin(
         image: Arc<Image>,
         spot: Option<Spot>,
@@ -292,7 +292,7 @@ impl Model {
         (model, effects)
     }
 
-    /// Looks at another image.
+    /// Shows another image.
     pub(crate) fn look_at(&mut self, image: Arc<Image>, screen: Screen, spot: Spot) {
         self.take(image);
         (self.back, self.forward, self.last_spots) = Default::default();
@@ -300,7 +300,7 @@ impl Model {
         self.stand(screen, spot);
     }
 
-    /// Everything is asked anew, of this image.
+    /// Takes another image and invalidates everything known of the old one.
     fn take(&mut self, image: Arc<Image>) {
         self.image = image;
         self.has_moved = false;
@@ -311,7 +311,7 @@ impl Model {
         self.forget();
     }
 
-    /// Stands on a spot of a screen, without a look back.
+    /// Moves to a spot on a screen, without a history entry.
     fn stand(&mut self, screen: Screen, spot: Spot) {
         if let Some(byte) = spot.as_byte() {
             self.byte = byte;
@@ -319,7 +319,7 @@ impl Model {
             self.map.cursor = byte / betr_core::ids::BLOCK_SIZE as u64;
         }
         self.last_spots[screen.index()] = Some(spot.clone());
-        // A finding may be one of values.
+        // The finding may be one that only a check with values reports.
         self.checks_data |= matches!(spot, Spot::Finding(..));
         self.returning.clear();
         (self.screen, self.spot) = (screen, spot);
@@ -328,7 +328,7 @@ impl Model {
         self.is_flushed = false;
     }
 
-    /// The queries of the panes, in their order.
+    /// The queries of the panes, in order.
     fn wanted(&self) -> Vec<Query> {
         match self.screen {
             Screen::Overview => vec![Query::Superblocks, Query::Facts, Query::Nodes],
@@ -377,7 +377,7 @@ impl Model {
             Screen::Hex => {
                 let block = self.first_byte - self.first_byte % betr_core::ids::BLOCK_SIZE as u64;
                 let fields = match self.panes.get(1).map(|pane| (&pane.query, pane.content())) {
-                    // What is known is enough as long as the byte is in it.
+                    // The current fields are kept as long as they contain the byte.
                     Some((query, Some(Content::Fields(fields))))
                         if fields.row_of(self.byte).is_some() =>
                     {
@@ -390,7 +390,7 @@ impl Model {
         }
     }
 
-    /// What is shown of a child or a basement of a node.
+    /// The query for the selected child or basement of a node.
     fn inside(&self, id: NodeId) -> Query {
         let selected = self.selected(1);
         let found = selected.iter().flat_map(|row| &row.spots).find_map(|spot| match spot {
@@ -414,7 +414,7 @@ impl Model {
         self.panes.get(pane)?.selected()
     }
 
-    /// Where the selection of the focused pane leads; the spot that one stands on, if that leads nowhere.
+    /// The spots of the selection in the focused pane; the current spot if the selection has none.
     pub(crate) fn spots(&self) -> Vec<Spot> {
         let row = match self.screen {
             Screen::Hex if self.focus == 0 => return vec![Spot::byte(self.byte)],
@@ -430,7 +430,7 @@ impl Model {
         spots
     }
 
-    /// What runs: what it is, and how far it has come.
+    /// The running queries, with names and progress.
     pub(crate) fn running(&self) -> Vec<(&'static str, &Work)> {
         let panes = self.panes.iter().filter_map(|pane| {
             let running = pane.running.as_ref().filter(|running| !running.work.is_cancelled())?;
@@ -442,7 +442,7 @@ impl Model {
         panes.chain(aside).chain(opening).chain(looking).collect()
     }
 
-    /// Whether an action makes sense now, so that it is worth a place in the footer.
+    /// Whether an action is useful now and so belongs in the footer.
     pub(crate) fn offers(&self, action: Action) -> bool {
         match action {
             Action::Preview => self.findings.is_some_and(|(errors, notes)| errors + notes > 0),
@@ -453,17 +453,17 @@ impl Model {
         }
     }
 
-    /// Whether anything is still to come.
+    /// Whether a query is running.
     pub(crate) fn is_busy(&self) -> bool {
         !self.running().is_empty()
     }
 
-    /// The panes that are shown, and where.
+    /// The visible panes and their areas.
     pub(crate) fn layout(&self) -> Vec<(usize, Rect)> {
         crate::view::layout(self)
     }
 
-    /// The screen that the spot of each of them is remembered for.
+    /// The spot for a screen: the one last shown there, or a default.
     fn default_spot(&self, screen: Screen) -> Spot {
         if let Some(spot) = &self.last_spots[screen.index()] {
             return spot.clone();

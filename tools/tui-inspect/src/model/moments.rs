@@ -1,4 +1,4 @@
-//! Steps through time.
+//! Stepping through moments.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::sheet::Role;
 use crate::work::Work;
 
 impl Model {
-    /// Steps to an older or newer moment; as soon as it is known which there are.
+    /// Steps to an older or newer moment, once the list of moments is known.
     pub(super) fn step(&mut self, by: i32, effects: &mut Vec<Effect>) {
         self.steps += by;
         let Some(moments) = self.moments.clone() else {
@@ -26,7 +26,7 @@ impl Model {
         let steps = std::mem::take(&mut self.steps);
         let now = self.image.moment.clone().unwrap_or(Moment::Now);
         let at = moments.iter().position(|moment| *moment == now).unwrap_or_else(|| {
-            // Between two of them: behind the last one that is older.
+            // The moment is between two of the list: counted from the last older one.
             let older = |moment: &&Moment| match (moment, &now) {
                 (Moment::Record(a), Moment::Record(b)) => a <= b,
                 (Moment::Now, _) => false,
@@ -53,7 +53,7 @@ impl Model {
         self.open(self.image.source.clone(), moment, effects);
     }
 
-    /// Opens an image; what is being opened already is given up.
+    /// Opens an image; an open that is still running is cancelled.
     pub(super) fn open(
         &mut self,
         source: Source,

@@ -1,4 +1,4 @@
-//! The mouse.
+//! Mouse events.
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
@@ -7,7 +7,7 @@ use super::{Effect, Model, Screen};
 use crate::action::Action;
 use crate::view;
 
-/// Rows that the wheel moves by.
+/// Rows per step of the wheel.
 const WHEEL: isize = 3;
 
 impl Model {
@@ -35,7 +35,7 @@ impl Model {
                 let was = (self.focus, self.panes.get(pane).map(|pane| pane.cursor));
                 self.focus = pane;
                 self.click(pane, area, at, false);
-                // A click on what is selected opens it.
+                // A second click on the selected row opens it.
                 let is_again = was == (pane, self.panes.get(pane).map(|pane| pane.cursor));
                 let is_list = !matches!((self.screen, pane), (Screen::Space | Screen::Hex, 0));
                 if is_again && is_list && view::row_at(self, pane, area, at).is_some() {

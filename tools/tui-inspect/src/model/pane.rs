@@ -1,4 +1,4 @@
-//! A pane: the query whose answer it shows, and where one stands in it.
+//! A pane: its query, the answer, and the cursor.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use crate::query::{Content, Query};
 use crate::sheet::{Row, Sheet};
 use crate::work::Work;
 
-/// A query that runs for a pane.
+/// The running query of a pane.
 pub(crate) struct Running {
     pub generation: u64,
     pub work: Arc<Work>,
     pub query: Query,
 }
 
-/// A pane.
+/// A pane of the screen.
 pub(crate) struct Pane {
     pub query: Query,
-    /// What is shown; an older answer stays until the new one is there.
+    /// The answer; an old one stays until the new one arrives.
     pub answer: Option<Result<Content, String>>,
-    /// Whether the answer is that of the query.
+    /// Whether `answer` is the answer to `query`.
     pub is_fresh: bool,
     pub running: Option<Running>,
     pub cursor: usize,
     pub top: usize,
     pub left: u16,
-    /// The text that rows are filtered by, and those that have it.
+    /// The filter text, and the rows that contain it.
     pub filter: Option<(String, Arc<Sheet>)>,
 }
 
@@ -46,7 +46,7 @@ impl Pane {
         self.answer.as_ref()?.as_ref().ok()
     }
 
-    /// The sheet, without a filter.
+    /// The sheet without the filter.
     pub(crate) fn whole(&self) -> Option<&Arc<Sheet>> {
         match self.content()? {
             Content::Sheet(sheet) | Content::Repair(_, sheet) => Some(sheet),
@@ -55,7 +55,7 @@ impl Pane {
         }
     }
 
-    /// The sheet as it is shown.
+    /// The sheet as displayed, with the filter.
     pub(crate) fn sheet(&self) -> Option<&Arc<Sheet>> {
         self.filter.as_ref().map(|(_, sheet)| sheet).or_else(|| self.whole())
     }
@@ -70,7 +70,7 @@ impl Pane {
         (self.cursor < sheet.len()).then(|| sheet.rows.row(self.cursor))
     }
 
-    /// The selected row's place in the whole sheet.
+    /// The index of the selected row in the unfiltered sheet.
     pub(crate) fn real_cursor(&self) -> usize {
         match &self.filter {
             Some((_, sheet)) => sheet.rows.origin(self.cursor),
@@ -78,13 +78,13 @@ impl Pane {
         }
     }
 
-    /// Moves the cursor; what is shown follows, in a window of `rows`.
+    /// Moves the cursor and scrolls, with `height` visible rows.
     pub(crate) fn go(&mut self, to: usize, height: usize) {
         self.cursor = to.min(self.len().saturating_sub(1));
         self.follow(height);
     }
 
-    /// Shows the cursor.
+    /// Scrolls to the cursor.
     pub(crate) fn follow(&mut self, height: usize) {
         let height = height.max(1);
         self.top = self.top.min(self.cursor).max((self.cursor + 1).saturating_sub(height));
@@ -92,14 +92,14 @@ impl Pane {
         self.top = self.top.min(last.max(self.cursor.saturating_sub(height - 1)));
     }
 
-    /// Whatever runs is not wanted any more.
+    /// Cancels the running query.
     pub(crate) fn cancel(&mut self) {
         if let Some(running) = &self.running {
             running.work.cancel();
         }
     }
 
-    /// Cancels what runs, until it is requested again.
+    /// Cancels the running query until the user requests it again.
     pub(crate) fn give_up(&mut self) {
         if self.running.is_some() && !self.is_fresh {
             self.cancel();

@@ -1,4 +1,4 @@
-//! Where one is, was, and goes.
+//! Navigation: the current place and its history.
 
 use betr_core::address::Address;
 
@@ -14,7 +14,7 @@ impl Model {
         Visit { screen: self.screen, spot: self.spot.clone(), focus: self.focus, cursors }
     }
 
-    /// Remembers where one is.
+    /// Adds the current place to the history.
     pub(super) fn leave(&mut self) {
         let here = self.here();
         if self.back.len() >= VISITS_MAX {
@@ -24,7 +24,7 @@ impl Model {
         self.forward.clear();
     }
 
-    /// Goes somewhere.
+    /// Goes to a spot on a screen.
     pub(super) fn go(&mut self, screen: Screen, spot: Spot) {
         if (screen, &spot) == (self.screen, &self.spot) {
             return;
@@ -32,13 +32,13 @@ impl Model {
         self.leave();
         self.give_up_aside();
         self.stand(screen, spot);
-        // Rows of another place are not this one's.
+        // Filters do not apply to the new place.
         for pane in &mut self.panes {
             pane.filter = None;
         }
     }
 
-    /// Goes to the first of the spots that will do.
+    /// Goes to the first spot that satisfies `will_do`.
     pub(super) fn go_to_first(
         &mut self,
         screen: Screen,
@@ -55,7 +55,7 @@ impl Model {
         if let Some(pane) = self.panes.get_mut(self.focus)
             && matches!(pane.answer, Some(Err(_)))
         {
-            // What was given up, or failed, is asked again.
+            // A query that failed or was given up is sent again.
             pane.answer = None;
             pane.is_fresh = false;
             return;
@@ -66,7 +66,7 @@ impl Model {
                 self.focus = 1.min(self.panes.len().saturating_sub(1))
             }
             (Screen::Space, Some(spot)) if self.focus == 0 => {
-                // What is there: the node, if there is one.
+                // The node that owns the block, if there is one; otherwise the byte.
                 let node = match self.panes[0].content() {
                     Some(Content::Space(space)) => space.node_at(self.map.cursor),
                     _ => None,
@@ -74,7 +74,7 @@ impl Model {
                 let spot = node.map_or_else(|| spot.clone(), Spot::node);
                 self.go(spot.screen(), spot);
             }
-            // A record is looked at where it stands.
+            // A record is shown on the log screen itself.
             (Screen::Log, Some(Spot::At(Address::Record(_)))) if self.focus == 0 => {
                 self.focus = 1.min(self.panes.len().saturating_sub(1))
             }
@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// One step out.
+    /// Goes one step out.
     pub(super) fn out(&mut self) {
         if !self.running().is_empty() {
             for pane in &mut self.panes {

@@ -1,8 +1,8 @@
-//! A line that is typed.
+//! The line editor of prompts.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a line is typed for.
+/// The purpose of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An address, or the name of an action.
@@ -13,34 +13,34 @@ pub(crate) enum Kind {
     Filter,
     /// A moment to compare with.
     Compare,
-    /// A file for what the pane shows.
+    /// The file to save the pane to.
     Save,
-    /// A file for the repair: that it is typed is the consent.
+    /// The file for the repair plan: typing it is the consent.
     Overlay,
     /// The letter of a mark.
     Mark,
     Jump,
 }
 
-/// A line that is being typed.
+/// A line that is being edited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prompt {
     pub kind: Kind,
     pub text: String,
-    /// How many suggestions down one has gone.
+    /// The index of the selected suggestion.
     pub chosen: usize,
 }
 
-/// So long a line may be.
+/// The most bytes in a line.
 const TEXT_MAX: usize = 4096;
 
-/// What a key did to a line.
+/// The effect of a key on a line.
 pub(crate) enum Typed {
-    /// It goes on.
+    /// Editing continues.
     On,
-    /// It is complete.
+    /// The line is complete.
     Done,
-    /// It is given up.
+    /// The line is cancelled.
     Never,
 }
 
@@ -49,7 +49,7 @@ impl Prompt {
         Prompt { kind, text: text.into(), chosen: 0 }
     }
 
-    /// What stands before the line.
+    /// The text before the line.
     pub(crate) fn title(&self) -> &'static str {
         match self.kind {
             Kind::Command => "go to, or do: ",
@@ -64,7 +64,7 @@ impl Prompt {
         }
     }
 
-    /// Takes a text that was pasted: of several lines the first.
+    /// Inserts the first line of a pasted text.
     pub(crate) fn paste(&mut self, text: &str) {
         let line = text.lines().next().unwrap_or_default();
         let room = TEXT_MAX.saturating_sub(self.text.len());
@@ -88,7 +88,7 @@ impl Prompt {
             },
             KeyCode::Char('u') if control => self.text.clear(),
             KeyCode::Char('w') if control => {
-                // The last word, with what ends it.
+                // Deletes the last word with its separator.
                 let before = self.text.trim_end_matches(['/', ' ']);
                 let end = before.rfind(['/', ' ']).map_or(0, |at| at + 1);
                 self.text.truncate(end);

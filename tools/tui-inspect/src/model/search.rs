@@ -1,4 +1,4 @@
-//! Rows that are looked for, and the command that prints them.
+//! Search and filter of rows, and the shell command that prints them.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Model {
         effects.push(Effect::Filter { generation, sheet, text, work });
     }
 
-    /// Begins something that goes through the rows of a pane; what ran before is given up.
+    /// Starts a search or filter of the rows of a pane; a previous one is cancelled.
     fn start_aside(
         &mut self,
         what: &'static str,
@@ -58,7 +58,7 @@ impl Model {
         }
     }
 
-    /// The shell command that prints what the focused pane shows; nothing if no command does.
+    /// The shell command that prints the content of the focused pane; `None` if no command does.
     pub(super) fn command(&self) -> Option<String> {
         let (tool, words) = self.panes.get(self.focus)?.query.command()?;
         let Source::File { path, overlay } = &self.image.source else { return None };

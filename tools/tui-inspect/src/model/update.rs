@@ -1,4 +1,4 @@
-//! What is done with what has happened.
+//! Handles events.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crossterm::event::KeyEventKind;
 use super::{Effect, Model, Msg};
 
 impl Model {
-    /// Takes what has happened; returns what is to be done.
+    /// Handles an event; returns the effects to carry out.
     pub(crate) fn update(&mut self, msg: Msg) -> Vec<Effect> {
         let mut effects = Vec::new();
         match msg {

@@ -1,4 +1,4 @@
-//! What is different between another moment and the one that is shown: paths, keys, and nodes that were written anew.
+//! The differences between another moment and the current one: paths, keys, and rewritten nodes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const CHANGES_MAX: usize = 100_000;
 /// The most key ranges that are listed.
 const KEYS_MAX: usize = 10_000;
 
-/// Compares the state of `from` with the one that is shown.
+/// Compares the state of `from` with the current one.
 pub(super) fn difference(image: &Image, from: Moment, work: &Arc<Work>) -> Result<Sheet, String> {
     let device = image.raw(work);
     let to = image.moment.clone().unwrap_or(Moment::Now);
@@ -43,7 +43,7 @@ pub(super) fn difference(image: &Image, from: Moment, work: &Arc<Work>) -> Resul
     };
     let (a, from_found, from_end) = open(&from)?;
     let (b, to_found, to_end) = open(&to)?;
-    // Two states behind one checkpoint differ in nothing but what the records between them touched.
+    // Two states after the same checkpoint differ only in the keys that the records between them changed.
     let are_kept = from_found.snapshot.is_some() || to_found.snapshot.is_some();
     let touched = match from_found.slot == to_found.slot && !are_kept {
         true => {

@@ -1,4 +1,4 @@
-//! What stands at fixed places: the superblock's copies side by side, and what they say in words.
+//! Fixed structures: the slots of the superblock side by side, and a description of their content.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::spot::Spot;
 use crate::words;
 use crate::work::Work;
 
-/// Fields that differ between the slots of one epoch, and should.
+/// Fields that differ between the two slots of one epoch by design.
 const OWN_FIELDS: [&str; 2] = ["seal, hash", "slot"];
 
-/// The newest superblock in both of its slots, and the one before it: field by field, differences marked.
+/// The newest superblock in both of its slots, and the previous one, field by field with differences marked.
 pub(super) fn superblocks(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
     let identity = image
         .identity
@@ -74,7 +74,7 @@ pub(super) fn superblocks(image: &Image, work: &Arc<Work>) -> Result<Sheet, Stri
     Ok(sheet.note(Role::Dim, "! copies differ   * changed since the epoch before"))
 }
 
-/// The beginning of a hash is enough to compare.
+/// 16 digits of a hash suffice for a comparison.
 fn short(value: &str) -> String {
     let is_hash = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_hash { format!("{}...", &value[..16]) } else { value.to_owned() }
@@ -92,7 +92,7 @@ fn part(byte: u64) -> Part {
     }
 }
 
-/// Geometry, roots, log and features in words.
+/// Describes geometry, roots, log and features.
 pub(super) fn facts(image: &Image) -> Result<Sheet, String> {
     image.superblock()?;
     let superblock = image.origin.as_ref().ok_or("no superblock leads into this image")?;
@@ -176,7 +176,7 @@ fn features(features: Features) -> Vec<Row> {
     classes.into_iter().map(row).collect()
 }
 
-/// The fixed regions, to scale.
+/// The fixed regions, drawn to scale.
 fn regions(image: &Image) -> Vec<Row> {
     let Some(superblock) = &image.superblock else { return Vec::new() };
     let block = BLOCK_SIZE as u64;
@@ -202,7 +202,7 @@ fn prune_row(PruneRange { tree, lo, hi }: &PruneRange) -> Row {
     fact("to prune", Cell::new(Role::Link, text)).to([from])
 }
 
-/// How many there are, what they alone use, and where they and the list of what died last are.
+/// The number of snapshots, the space that only they use, and the places of their pages and of the newest dead list.
 fn snapshots(holds: &HoldsRoot) -> Vec<Row> {
     let HoldsRoot { held, going, blocks, .. } = holds;
     let dropped = if *going > 0 { format!(", {going} being dropped") } else { String::new() };

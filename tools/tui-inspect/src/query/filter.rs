@@ -1,11 +1,11 @@
-//! Rows that hold a text.
+//! Rows that contain a text.
 
 use std::sync::Arc;
 
 use crate::sheet::{Row, Rows, Sheet};
 use crate::work::Work;
 
-/// Some rows of a sheet.
+/// A subset of the rows of a sheet.
 pub(crate) struct Filtered {
     base: Arc<Sheet>,
     rows: Vec<u32>,
@@ -26,7 +26,7 @@ impl Rows for Filtered {
 }
 
 impl Filtered {
-    /// The rows of a sheet that hold a text, in any case.
+    /// The rows of a sheet that contain a text, ignoring case.
     pub(crate) fn of(base: &Arc<Sheet>, text: &str, work: &Work) -> Sheet {
         let wanted = text.to_lowercase();
         let all = base.len();
@@ -49,7 +49,7 @@ impl Filtered {
     }
 }
 
-/// The first row that holds a text, from a row on around the end; backwards from there, if that is asked for.
+/// The first row that contains a text, searched from `from` on with wrap-around; backwards if `back` is set.
 pub(crate) fn find(
     sheet: &Sheet,
     text: &str,

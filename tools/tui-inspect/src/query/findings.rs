@@ -1,4 +1,4 @@
-//! Findings: what a check of the image says, and what each of them means.
+//! Findings of a check, and the meaning of each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::spot::Spot;
 use crate::words::{number, some, wrap};
 use crate::work::Work;
 
-/// Texts are broken so that they can be read on a small terminal.
+/// The width at which texts are wrapped, for a small terminal.
 const WIDTH: usize = 72;
 
-/// A check says how far it has come.
+/// Reports the progress of a check.
 struct Passes<'w> {
     work: &'w Work,
     all: u64,
@@ -31,7 +31,7 @@ impl Progress for Passes<'_> {
     }
 }
 
-/// Checks the image, and lists what was found.
+/// Checks the image and lists the findings.
 pub(super) fn check(image: &Image, data: bool, work: &Arc<Work>) -> Result<Sheet, String> {
     let device = image.raw(work);
     let options = CheckOptions { data, ..CheckOptions::default() };
@@ -103,7 +103,7 @@ fn row(finding: &Finding, which: usize) -> Row {
     Row::of(cells).to(Spot::of_place(&finding.place).into_iter().chain([here]))
 }
 
-/// What a finding means, which rule it breaks, and what becomes of it.
+/// The details of a finding: its meaning, the rule it violates, and its repair.
 pub(super) fn problem(image: &Image, index: usize) -> Result<Sheet, String> {
     let report = image.report.lock().clone().ok_or("nothing has been checked yet")?;
     let finding = report.findings.get(index).ok_or("there is nothing to be said")?;

@@ -1,4 +1,4 @@
-//! Bytes as they are, and what the decoders say that they are.
+//! Raw bytes, and the fields that the decoders find in them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use crate::spot::Spot;
 use crate::words::wrap;
 use crate::work::Work;
 
-/// Bytes that are read at once: further bytes take another query.
+/// Bytes per query (12 KiB); scrolling further takes another query.
 const WINDOW: u64 = 12 << 10;
-/// Texts are broken so that they can be read beside the bytes.
+/// The width at which texts are wrapped, so that they fit beside the bytes.
 const WIDTH: usize = 48;
-/// A structure of more bytes is not listed field by field.
+/// A structure larger than 1 MiB is not listed field by field.
 const FIELDS_MAX: usize = 1 << 20;
 
-/// Bytes from a place on.
+/// A window of bytes.
 pub(crate) struct Bytes {
-    /// The beginning of a block.
+    /// The first byte; a multiple of the block size.
     start: u64,
-    /// Block by block; nothing where one cannot be read.
+    /// The blocks; `None` for a block that cannot be read.
     blocks: Vec<Option<Vec<u8>>>,
     /// The length of the image.
     pub end: u64,
 }
 
-/// A byte, as it is shown.
+/// A byte for display.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     Is(u8),
     Unreadable,
-    /// It has not been asked for.
+    /// Outside the window.
     Unknown,
 }
 
@@ -54,20 +54,20 @@ impl Bytes {
     }
 }
 
-/// The fields of the structures that a byte is in.
+/// The fields of the structures that contain a byte.
 pub(crate) struct FieldList {
     pub sheet: Arc<Sheet>,
-    /// The bytes of each row that is a field: first, behind the last, and the row; in the order of rows.
+    /// The byte range of each row that is a field: start, end (excluded) and row, in the order of rows.
     ranges: Vec<(u64, u64, usize)>,
 }
 
 impl FieldList {
-    /// The row of the smallest field that a byte is in.
+    /// The row of the smallest field that contains a byte.
     pub(crate) fn row_of(&self, byte: u64) -> Option<usize> {
         self.smallest(byte).map(|(.., row)| row)
     }
 
-    /// Its bytes.
+    /// The byte range of the smallest field that contains a byte.
     pub(crate) fn range_of(&self, byte: u64) -> Option<(u64, u64)> {
         self.smallest(byte).map(|(start, end, _)| (start, end))
     }
@@ -78,7 +78,7 @@ impl FieldList {
     }
 }
 
-/// The bytes from the beginning of a block on.
+/// Reads the window that begins at the block of `at`.
 pub(super) fn bytes(image: &Image, at: u64, work: &Arc<Work>) -> Result<Bytes, String> {
     let end = image.len();
     if at >= end {
@@ -87,7 +87,7 @@ pub(super) fn bytes(image: &Image, at: u64, work: &Arc<Work>) -> Result<Bytes, S
     let start = at - at % BLOCK_SIZE as u64;
     let len = WINDOW.min(end - start) as usize;
     let disk = image.disk(work);
-    // A window of which a part cannot be read is read block by block.
+    // If the window cannot be read as a whole, its blocks are read one by one.
     let blocks = match disk.read(start, len) {
         Ok(whole) => whole.chunks(BLOCK_SIZE).map(|block| Some(block.to_vec())).collect(),
         Err(_) => (start..start + len as u64)
@@ -101,7 +101,7 @@ pub(super) fn bytes(image: &Image, at: u64, work: &Arc<Work>) -> Result<Bytes, S
     Ok(Bytes { start, blocks, end })
 }
 
-/// The structures that a byte is in, the innermost first, and their fields.
+/// The structures that contain a byte, the innermost first, with their fields.
 pub(super) fn fields(image: &Image, byte: u64, work: &Arc<Work>) -> Result<FieldList, String> {
     let disk = image.disk(work);
     let (parts, what) = match image.superblock() {
@@ -133,7 +133,7 @@ pub(super) fn fields(image: &Image, byte: u64, work: &Arc<Work>) -> Result<Field
     Ok(FieldList { sheet: Arc::new(Sheet::new(what, columns, rows).at(start)), ..found })
 }
 
-/// What a byte is part of, from the outside to the inside.
+/// The structures that contain a byte, from the outermost to the innermost.
 fn parts(
     image: &Image,
     disk: &Disk,
@@ -155,14 +155,14 @@ fn parts(
         },
         Some((id, entry)) => match Anatomy::of_node(disk, id, &entry) {
             Ok(parts) => parts.into_iter().filter(|part| part.contains(byte)).collect(),
-            // Damaged: what begins here says so itself.
+            // The structure is damaged: it is identified by its own magic instead.
             Err(_) => block_part(disk, byte).into_iter().collect(),
         },
     };
     Ok((found, what))
 }
 
-/// The structure that a block is by itself, by what it begins with.
+/// The structure that begins at a block, identified by its magic.
 fn block_part(disk: &Disk, byte: u64) -> Option<Part> {
     let at = byte - byte % BLOCK_SIZE as u64;
     let block = disk.read(at, BLOCK_SIZE).ok()?;
@@ -191,13 +191,13 @@ fn block_part(disk: &Disk, byte: u64) -> Option<Part> {
     })
 }
 
-/// The length of a head, as it says itself.
+/// The length of a head, from its own length field.
 fn head_length(block: &[u8], at: usize) -> Option<usize> {
     let len = u32::from_le_bytes(*block.get(at..)?.first_chunk()?) as usize;
     (BLOCK_SIZE.min(len)..=FIELDS_MAX).contains(&len).then_some(len)
 }
 
-/// The fields of a structure, with gaps.
+/// Lists the fields of a structure and the gaps between them.
 fn list(disk: &Disk, part: &Part, rows: &mut Vec<Row>, ranges: &mut Vec<(u64, u64, usize)>) {
     let title = format!("{}: {}, {} bytes", part.name, part.kind.name(), part.len());
     rows.push(Row::line(Role::Strong, title).to([Spot::byte(part.byte())]));
@@ -253,7 +253,7 @@ fn list(disk: &Disk, part: &Part, rows: &mut Vec<Row>, ranges: &mut Vec<(u64, u6
     }
 }
 
-/// Bytes that no field has.
+/// Bytes that belong to no field.
 fn gap(bytes: &[u8], range: Range<usize>, at: u64, rows: &mut Vec<Row>) {
     let rest = bytes.get(range.clone()).unwrap_or_default();
     let (role, what) = match is_zero(rest) {
@@ -269,7 +269,7 @@ fn gap(bytes: &[u8], range: Range<usize>, at: u64, rows: &mut Vec<Row>) {
     rows.push(Row::of(cells).to([Spot::byte(at)]));
 }
 
-/// The hash of a sealed structure, as it is stored and as it is computed.
+/// The stored hash of a sealed structure, and the computed one.
 fn hashes(disk: &Disk, part: &Part, rows: &mut Vec<Row>) {
     const HASHED_FROM: usize = 40;
     let Ok(bytes) = part.read(disk, 0) else { return };

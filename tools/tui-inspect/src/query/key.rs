@@ -1,4 +1,4 @@
-//! A path or a key: how its value comes about, what stands beside it, and the value itself.
+//! A path or key: the origin of its value, its neighbours, and the value itself.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use crate::spot::Spot;
 use crate::words::wrap;
 use crate::work::Work;
 
-/// Entries of a directory that are listed at the most.
+/// The most entries of a directory that are listed.
 const ENTRIES_MAX: usize = 1 << 22;
-/// Bytes of a value that are shown in a line each.
+/// Bytes of a value per line.
 const LINE: usize = 16;
-/// Lines of a value.
+/// The most lines of a value.
 const LINES_MAX: usize = 4096;
 
-/// The key of a path, of a block of a file (`/file@3`), or as it is.
+/// The key of a path, of a block of a file (`/file@3`), or a key given directly.
 fn key(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<(TreeId, Key), String> {
     let path = match spot {
         Spot::At(Address::Key(tree, key)) => return Ok((*tree, key.clone())),
@@ -49,7 +49,7 @@ fn key(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<(TreeId, Key), St
     })
 }
 
-/// What a path leads to; a symbolic link at its end is itself that.
+/// Resolves a path; a symbolic link in the last component is not followed.
 pub(super) fn look_up(fs: &Fs, path: &[u8]) -> betr_core::Result<Resolved> {
     fs.look_up(&Operand::new(path), LastLink::Keep)
 }
@@ -60,8 +60,8 @@ fn block_of(path: &[u8]) -> Option<(&[u8], u64)> {
     Some((&path[..at], block))
 }
 
-/// How the value of a key comes about: the way from the root to the leaf, every message that is about it, the log, and
-/// what a read returns.
+/// The origin of a key's value: the path from the root to the leaf, every message for the key, the log, and the value
+/// that a read returns.
 pub(super) fn story(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Sheet, String> {
     let (tree, key) = key(image, spot, work)?;
     let origin = image.origin.as_ref().ok_or("no superblock leads into this image")?;
@@ -156,7 +156,7 @@ pub(super) fn story(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Shee
     Ok(Sheet::new(title, vec![column("where", 10), rest("what happens")], rows).at(1))
 }
 
-/// A row whose text is broken so that a small terminal shows all of it.
+/// Wraps the text of a row so that a small terminal shows all of it.
 fn broken(row: Row) -> Vec<Row> {
     const WIDTH: usize = 64;
     let [at, what] = &row.cells[..] else { return vec![row] };
@@ -204,11 +204,11 @@ fn action_words(action: &Action) -> String {
     }
 }
 
-/// The entries of a directory, however many those are: names one behind another, and what they name.
+/// The entries of a directory, without limit on their number: all names in one buffer, with type and inode.
 pub(crate) struct Entries {
     path: Vec<u8>,
     names: Vec<u8>,
-    /// Where each name ends, and what it names.
+    /// The end of each name, its file type and its inode number.
     ends: Vec<(u64, FileType, u64)>,
 }
 
@@ -243,7 +243,7 @@ impl Rows for Entries {
     }
 }
 
-/// What stands in a directory; of anything else, what stands in the one above it.
+/// The entries of a directory; for any other path, the entries of its parent.
 pub(super) fn beside(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Sheet, String> {
     let path = match spot {
         Spot::At(Address::Path(path)) => path.clone(),
@@ -302,7 +302,7 @@ fn entries(
     Ok(if is_whole { sheet } else { sheet.note(Role::Warn, "there are more") })
 }
 
-/// Keys around a key.
+/// The keys that follow a key.
 fn keys(image: &Image, tree: TreeId, key: &Key, work: &Arc<Work>) -> Result<Sheet, String> {
     const AROUND: usize = 512;
     image.files(work, |fs| {
@@ -321,7 +321,7 @@ fn keys(image: &Image, tree: TreeId, key: &Key, work: &Arc<Work>) -> Result<Shee
     })
 }
 
-/// What a path leads to, field by field; of a key, its bytes.
+/// The value of a path, field by field; the value of a key, as bytes.
 pub(super) fn value(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Sheet, String> {
     let (tree, key) = key(image, spot, work)?;
     let value = image.files(work, |fs| fs.volume().get(tree, &key).map_err(text))?;
@@ -388,7 +388,7 @@ fn object_rows(object: &Object) -> Vec<Row> {
     rows
 }
 
-/// Bytes in hexadecimal, and those of them that print.
+/// Bytes in hexadecimal, followed by the printable characters.
 pub(super) fn hex_line(line: &[u8]) -> String {
     let hex = json::hex(line);
     let print =

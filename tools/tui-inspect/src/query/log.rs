@@ -1,4 +1,4 @@
-//! The log: its records in the words of files, what one of them did, and why the log ends.
+//! The log: its records with the paths they change, the effects of one record, and the reason why the log ends.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::work::Work;
 
 /// The most records that are listed.
 const RECORDS_MAX: usize = 1 << 22;
-/// Bytes of paths that are kept of a record.
+/// The most bytes of paths kept per record.
 const PATHS_MAX: usize = 240;
 
-/// What is kept of a record.
+/// The data kept for a record.
 struct Kept {
     lsn: Lsn,
     op: Op,
@@ -34,22 +34,22 @@ struct Kept {
     byte: u64,
     messages: u32,
     late: Late,
-    /// Where its text ends.
+    /// The end of its text in `paths`.
     end: u64,
 }
 
-/// What is late-bound in a record.
+/// The numbers of late-bound blocks of a record.
 #[derive(Clone, Copy, Default)]
 struct Late {
     bound: u32,
     null: u32,
 }
 
-/// The records of a log, however many those are.
+/// The records of a log, without limit on their number.
 pub(crate) struct Records {
     kept: Vec<Kept>,
     paths: String,
-    /// The moment that is shown elsewhere; nothing for now.
+    /// The moment that the other screens show; `None` for now.
     shown: Option<Found>,
 }
 
@@ -90,7 +90,7 @@ impl Records {
         self.kept.push(Kept { lsn, op, wall, group, byte, messages, late, end });
     }
 
-    /// Whether a record is part of what is shown elsewhere.
+    /// Whether the moment shown on the other screens includes a record.
     fn is_shown(&self, kept: &Kept) -> bool {
         let Some(found) = &self.shown else { return true };
         found.mode != Mode::Checkpoint
@@ -101,7 +101,7 @@ impl Records {
             }
     }
 
-    /// A record that was made up, to see how many can be shown.
+    /// Adds a synthetic record, to measure how many records can be shown.
     pub(crate) fn made_up(&mut self, number: u64) {
         let what = (Lsn(number * 3), Op::Write, Time { secs: number as i64, nanos: 0 });
         self.add(
@@ -144,7 +144,7 @@ impl Rows for Records {
     }
 }
 
-/// All records, and why there are no more.
+/// All records, and the reason why the log ends.
 pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
     let superblock = newest(image)?;
     let mut found = Records::new();
@@ -209,7 +209,7 @@ pub(super) fn records(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> 
     })
 }
 
-/// The superblock whose log is shown: that of the image as it is, whatever the moment.
+/// The superblock whose log is shown: always the newest one of the image, whatever the moment.
 fn newest(image: &Image) -> Result<betr_core::format::Superblock, String> {
     use betr_core::volume::Ring;
     let disk = Disk::new(image.base().clone());
@@ -222,7 +222,7 @@ fn newest(image: &Image) -> Result<betr_core::format::Superblock, String> {
     }
 }
 
-/// Why the log ends, in words.
+/// The reason why the log ends.
 fn end(survey: &Survey) -> (Role, String) {
     match &survey.end {
         End::Clean => {
@@ -244,7 +244,7 @@ fn end(survey: &Survey) -> (Role, String) {
     }
 }
 
-/// What a record did, message by message.
+/// The effects of a record, message by message.
 pub(super) fn record(image: &Image, lsn: Lsn, work: &Arc<Work>) -> Result<Sheet, String> {
     let superblock = newest(image)?;
     let device = image.raw(work);
@@ -332,11 +332,11 @@ fn keys(touched: &Touched) -> String {
     }
 }
 
-/// The moments that one can step through: snapshots, older epochs, the checkpoint, the end of each log group, now.
+/// The moments to step through: snapshots, older epochs, the checkpoint, the end of each log group, now.
 pub(crate) fn moments(image: &Image) -> Vec<betr_core::volume::Moment> {
     use betr_core::log::LogReader;
     use betr_core::volume::{Moment, Ring, RingSlot};
-    /// The most groups that are stepped through.
+    /// The most log groups to step through.
     const GROUPS_MAX: usize = 4096;
     let disk = Disk::new(image.base().clone());
     let ring = image.identity.as_ref().and_then(|identity| Ring::read(&disk, identity).ok());
@@ -364,7 +364,7 @@ pub(crate) fn moments(image: &Image) -> Vec<betr_core::volume::Moment> {
             break;
         }
     }
-    // The last of them is now.
+    // The end of the last group is the same state as now.
     if matches!(moments.last(), Some(Moment::Record(_))) {
         moments.pop();
     }

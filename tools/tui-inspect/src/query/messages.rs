@@ -1,4 +1,4 @@
-//! The messages that wait in a node for one child, however many those are; and the leaf as they would leave it.
+//! The messages pending in a node for one child, without limit on their number, and the leaf after a flush.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::sheet::{Cell, Role, Row, Rows, Sheet, column, numbers, rest};
 use crate::spot::Spot;
 use crate::work::Work;
 
-/// Slices that stay decoded for the rows that are looked at.
+/// The most slices that stay decoded.
 const DECODED: usize = 64;
-/// Entries of a leaf that are shown as a flush would leave them.
+/// The most entries of a leaf that are shown as after a flush.
 const FLUSHED_MAX: usize = 1 << 20;
 
-/// A slice for the child, as it lies on the device.
+/// An encoded slice of a run, for the child.
 pub(crate) struct Slice {
     run: RunSeq,
-    /// Where it begins.
+    /// The byte at which the slice begins.
     byte: u64,
     count: u32,
     bytes: Bytes,
@@ -39,20 +39,20 @@ impl Slice {
 /// A decoded slice.
 type Decoded = Arc<Vec<(Key, Message)>>;
 
-/// The messages for one child, in an order; decoded where they are looked at.
+/// The messages for one child in sorted order; slices are decoded on demand.
 pub(crate) struct Messages {
     node: NodeId,
     child: usize,
     tree: TreeId,
     slices: Vec<Slice>,
     ranges: Vec<(RunSeq, u64, RangeDelete)>,
-    /// Slice and place in it of each message; behind the last slice come the ranges.
+    /// The slice and index of each message. Range deletes have the slice number after the last.
     order: Vec<(u32, u32)>,
     decoded: Mutex<Vec<(u32, Decoded)>>,
 }
 
 impl Messages {
-    /// Puts messages in the order of keys (of equal ones, the older first), or of their numbers.
+    /// Sorts messages by key (equal keys by MSN), or by MSN.
     pub(crate) fn new(
         (node, child, tree): (NodeId, usize, TreeId),
         slices: Vec<Slice>,
@@ -97,7 +97,7 @@ impl Messages {
         Ok(messages)
     }
 
-    /// Runs are sorted each: they are merged, one slice of each decoded at a time.
+    /// Merges the runs, each of which is sorted, with one decoded slice per run.
     fn merge(&self, order: &mut Vec<(u32, u32)>, work: &Work) -> Result<(), String> {
         struct Head {
             slice: u32,
@@ -155,7 +155,7 @@ impl Messages {
         }
     }
 
-    /// Goes on, unless it was cancelled.
+    /// Reports progress; fails if the query was cancelled.
     fn go_on(&self, slice: u32, work: &Work) -> Result<(), String> {
         work.step(slice.into(), self.slices.len() as u64);
         if work.is_cancelled() { Err("given up".into()) } else { Ok(()) }
@@ -204,7 +204,7 @@ impl Messages {
     }
 }
 
-/// A message as it is shown.
+/// A message for display.
 struct Shown {
     msn: Msn,
     run: RunSeq,
@@ -236,7 +236,7 @@ impl Rows for Messages {
     }
 }
 
-/// Reads what is pending for a child, verified.
+/// Reads the messages pending for a child and verifies them.
 fn pending(
     image: &Image,
     id: NodeId,
@@ -256,7 +256,8 @@ fn pending(
     let (first, lo) = (of.first_run, of.pivot.clone());
     let hi = head.children.get(child + 1).map(|next| next.pivot.clone()).or(head.bounds.hi.clone());
     let (mut slices, mut ranges, mut bad) = (Vec::new(), Vec::new(), Vec::new());
-    // Slices may lie over one another in an image that was made to do harm: they are not read again and again.
+    // In a hostile image slices may overlap. The total read is limited to the length of the image, so that overlaps
+    // cannot multiply it.
     let mut room = image.len();
     let mut read = |at: u64, section: &SectionRef| {
         room = room.checked_sub(section.bytes.into()).ok_or_else(|| {
@@ -300,7 +301,7 @@ fn pending(
     Ok((head, messages, bad))
 }
 
-/// The messages that are pending for a child.
+/// The messages pending for a child.
 pub(super) fn messages(
     image: &Image,
     id: NodeId,
@@ -330,7 +331,7 @@ pub(super) fn messages(
     })
 }
 
-/// A child that is a leaf, as it would be once the messages that wait for it here have moved down.
+/// A leaf as it would be after the messages pending in this node are flushed to it.
 pub(super) fn flushed(
     image: &Image,
     id: NodeId,

@@ -1,7 +1,7 @@
-//! Queries: what the screens ask the core, run beside the interface.
+//! Queries: requests of the screens to the core, run in other threads.
 //!
-//! A pane names the query whose answer it shows. Nothing is decoded here or behind here: what bytes mean is asked of the
-//! core, as dump, explain, replay and fsck do.
+//! A pane names the query whose answer it shows. Nothing below decodes bytes itself: the decoders are those of the
+//! core, as in dump, explain, replay and fsck.
 
 mod difference;
 mod facts;
@@ -38,10 +38,10 @@ pub(crate) use messages::{Messages, Slice};
 pub(crate) use repair::{Planned, write_overlay};
 pub(crate) use space::{Mode as SpaceMode, Space};
 
-/// What a pane wants to know.
+/// A query of a pane.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Query {
-    /// Nothing is selected that there is something to say of.
+    /// Nothing is selected for which there is a query.
     Nothing,
     Superblocks,
     Facts,
@@ -84,7 +84,7 @@ pub(crate) enum Query {
     Moments,
 }
 
-/// What it comes to know.
+/// The answer to a query.
 #[derive(Clone)]
 pub(crate) enum Content {
     Sheet(Arc<Sheet>),
@@ -102,7 +102,7 @@ impl From<Sheet> for Content {
 }
 
 impl Query {
-    /// What it is called while it runs.
+    /// The name of the query while it runs.
     pub(crate) fn title(&self) -> &'static str {
         match self {
             Query::Nothing => "nothing",
@@ -134,7 +134,7 @@ impl Query {
         }
     }
 
-    /// The command that prints the same: a tool, and what stands behind the image.
+    /// The command that prints the same data: the tool, and the arguments after the image.
     pub(crate) fn command(&self) -> Option<(&'static str, Vec<String>)> {
         let words = |tool, words: &[&str]| {
             Some((tool, words.iter().map(|word| word.to_string()).collect()))
@@ -174,13 +174,13 @@ impl Query {
     }
 }
 
-/// A path as other tools take it.
+/// A path in the form that other tools accept.
 fn path_of(spot: &Spot) -> String {
     let text = spot.to_string();
     text.strip_prefix("k:").map_or_else(|| text.clone(), str::to_owned)
 }
 
-/// Answers a query; an error is what is to be read where the answer would be.
+/// Runs a query; an error is shown in place of the answer.
 pub(crate) fn run(query: &Query, image: &Image, work: &Arc<Work>) -> Result<Content, String> {
     match query {
         Query::Nothing => Ok(Sheet::new("", Vec::new(), Vec::new()).into()),
@@ -227,15 +227,15 @@ pub(crate) fn run(query: &Query, image: &Image, work: &Arc<Work>) -> Result<Cont
     }
 }
 
-/// Keys from one to another, as a range in words.
+/// A key range for display.
 pub(crate) fn range(tree: TreeId, bounds: &Bounds) -> String {
     let lo = if bounds.lo.is_empty() { "the beginning".into() } else { key_of(tree, &bounds.lo) };
     let hi = bounds.hi.as_ref().map_or("the end".into(), |hi| key_of(tree, hi));
     format!("from {lo} up to {hi}")
 }
 
-/// A key in the words of the schema: zone and path, of a block of a file with its number. Bounds of keys are cut: then as
-/// far as there are whole names; as it is where the schema says nothing.
+/// A key in terms of the schema: zone and path, plus the block number for a block of a file. A bound may be a truncated
+/// key: then the whole names before the cut are shown. Bytes outside the schema are shown in hexadecimal.
 pub(crate) fn key_of(tree: TreeId, key: &[u8]) -> String {
     let path = |place: &MetaKey| format!("{} /{}", place.zone, printable(&place.path.join(&b'/')));
     if tree == TreeId::Data

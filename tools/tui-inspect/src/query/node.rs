@@ -1,4 +1,4 @@
-//! Nodes: the way down to one, its children with what is pending for them, and what is in a basement.
+//! Nodes: the path from the root, the children with their buffers, and the content of basements.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::spot::Spot;
 use crate::words;
 use crate::work::Work;
 
-/// The head of a node.
+/// The decoded head of a node.
 pub(super) enum Head {
     Leaf(LeafHead),
     Internal(InternalHead),
 }
 
-/// What is pending in a node, or for a child of it.
+/// The messages pending in a node or for one child.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Live {
     pub messages: u64,
@@ -30,7 +30,7 @@ pub(super) struct Live {
 }
 
 impl Head {
-    /// The verified head of a node: the one that the table means.
+    /// Reads the head of the node that the table names, and verifies it.
     pub(super) fn read(disk: &Disk, id: NodeId, entry: &Entry) -> Result<Head, String> {
         let start = entry.extent.start.byte();
         let wrong = |why: String| format!("{id} (b:{start:#x}): {why}");
@@ -59,12 +59,12 @@ impl Head {
     }
 }
 
-/// The entry of a node.
+/// The table entry of a node.
 pub(super) fn entry_of(table: &Table, id: NodeId) -> Result<Entry, String> {
     table.get(id).map_err(text)?.ok_or_else(|| format!("there is no node {id}"))
 }
 
-/// All that is pending in a node.
+/// All messages pending in a node.
 pub(super) fn live(head: &InternalHead) -> Live {
     let mut all = Live::default();
     for of_child in pending(head) {
@@ -78,7 +78,7 @@ pub(super) fn live(head: &InternalHead) -> Live {
     all
 }
 
-/// What is pending for each child, without range messages.
+/// The messages pending for each child, without range messages.
 fn pending(head: &InternalHead) -> Vec<Live> {
     let mut found = vec![Live::default(); head.children.len()];
     for run in &head.runs {
@@ -92,11 +92,11 @@ fn pending(head: &InternalHead) -> Vec<Live> {
     found
 }
 
-/// The head of a node that a way passes, and which of its children comes next; or why that is unknown.
+/// The head of an ancestor and the child index to follow; or the reason why that is unknown.
 type Passed = Result<(InternalHead, usize), String>;
 
-/// The nodes from the root of its tree down to a node, without that, as far as they verify: with the place among its
-/// children where the way goes on. A node that does not verify cannot say which keys it is for, and has none.
+/// The ancestors of a node from the root of its tree down, as far as they verify, each with the child index to follow.
+/// If the node itself does not verify, its key range is unknown, and it has no ancestors.
 pub(super) fn ancestors(
     disk: &Disk,
     table: &Table,
@@ -132,7 +132,7 @@ pub(super) fn ancestors(
     found
 }
 
-/// The way from the root of its tree down to a node: its ancestors, its siblings, its children.
+/// The path from the root of the tree to a node: ancestors, siblings and children.
 pub(super) fn way(image: &Image, id: NodeId, work: &Arc<Work>) -> Result<Sheet, String> {
     let (disk, table) = (image.disk(work), image.table(work)?);
     let entry = entry_of(&table, id)?;
@@ -159,7 +159,7 @@ pub(super) fn way(image: &Image, id: NodeId, work: &Arc<Work>) -> Result<Sheet, 
             }
         }
     }
-    // The root; or what no way leads to.
+    // The node is the root, or unreachable from it.
     if !rows.iter().any(|row| row.spots.first().and_then(Spot::as_node) == Some(id)) {
         start = rows.len();
         rows.push(line(&table, id, ancestors.len(), id));
@@ -181,7 +181,7 @@ fn children(
     }
 }
 
-/// A node in the tree.
+/// A row for a node of the tree.
 fn line(table: &Table, id: NodeId, depth: usize, current: NodeId) -> Row {
     let indent = "  ".repeat(depth);
     let mark = if id == current { ">" } else { " " };
@@ -207,7 +207,7 @@ fn line(table: &Table, id: NodeId, depth: usize, current: NodeId) -> Row {
     }
 }
 
-/// A node: its children with what is pending for them; of a leaf, its basements.
+/// The details of a node: its children with their buffers, or the basements of a leaf.
 pub(super) fn node(image: &Image, id: NodeId, work: &Arc<Work>) -> Result<Sheet, String> {
     let (disk, table) = (image.disk(work), image.table(work)?);
     let entry = entry_of(&table, id)?;
@@ -238,7 +238,7 @@ pub(super) fn node(image: &Image, id: NodeId, work: &Arc<Work>) -> Result<Sheet,
     }
 }
 
-/// How many messages wait, and how many of them are for ranges: those are not counted child by child.
+/// The number of pending messages, and of range messages among them, which are not counted per child.
 fn of_messages(head: &InternalHead, all: Live) -> String {
     let ranges: usize = head.runs.iter().map(|run| run.ranges.count as usize).sum();
     let points = words::some(all.messages as usize - ranges, "message");
@@ -308,12 +308,12 @@ fn basements(title: String, head: &LeafHead, start: u64) -> Sheet {
     Sheet::new(title, columns, rows)
 }
 
-/// The entries of a basement, which its key section says.
+/// The entries of a basement, from its key section.
 struct Entries {
     tree: TreeId,
-    /// Where each entry begins is found by going through a section: so the keys are kept.
+    /// Finding where an entry begins takes a scan of the key section, so the keys are decoded once.
     entries: Vec<(Key, u32, u16)>,
-    /// Where each chunk is.
+    /// The byte at which each chunk begins.
     chunks: Vec<u64>,
     offsets: Vec<u16>,
 }
@@ -338,7 +338,7 @@ impl Rows for Entries {
     }
 }
 
-/// What is in a basement.
+/// The content of a basement.
 pub(super) fn basement(
     image: &Image,
     id: NodeId,

@@ -1,4 +1,4 @@
-//! The nodes of an image by kind and height: how many, how full, and what is pending.
+//! The nodes of an image by tree and height: number, fill and pending messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ struct Sum {
     bytes: u64,
     room: u64,
     pending: u64,
-    /// How many nodes are how full, in tenths.
+    /// The number of nodes by fill, in tenths.
     fill: [u64; 10],
-    /// In how many of them nothing is pending, up to 9 messages, up to 99, and so on.
+    /// The number of nodes by pending messages: 0, 1 to 9, 10 to 99, and so on.
     waiting: [u64; 8],
     first: Option<NodeId>,
 }
 
-/// A node, by what its head says.
+/// A node as described by its head.
 pub(super) struct Seen {
     pub id: NodeId,
     pub entry: Entry,
@@ -36,7 +36,7 @@ pub(super) struct Seen {
     pub pending: u64,
 }
 
-/// Shows every node of which the head verifies. Returns how many do not.
+/// Passes every node whose head verifies to `show`; returns the number of the others.
 pub(super) fn each(
     image: &Image,
     work: &Arc<Work>,
@@ -48,7 +48,7 @@ pub(super) fn each(
     let (mut last, mut bad) = (None, 0);
     for (at, area) in ground.areas.iter().enumerate() {
         let Purpose::Node(id, entry) = area.purpose else { continue };
-        // A scattered node has several areas, one behind another in the table's order.
+        // A scattered node has several areas, consecutive in the order of the table.
         if !ground.owns_node(id) || last.replace(id) == Some(id) {
             continue;
         }
@@ -73,7 +73,7 @@ pub(super) fn each(
     Ok(bad)
 }
 
-/// A line for each height of each tree. Reads all heads.
+/// One row per height of each tree. Reads the heads of all nodes.
 pub(super) fn nodes(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
     let mut sums: BTreeMap<(TreeId, u8), Sum> = BTreeMap::new();
     let bad = each(image, work, |seen| {
@@ -120,17 +120,17 @@ pub(super) fn nodes(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
     Ok(ground.damage.iter().take(3).fold(sheet, |sheet, damage| sheet.note(Role::Bad, damage)))
 }
 
-/// How full something is, in tenths from 0 to 9.
+/// The fill in tenths, from 0 to 9.
 pub(super) fn tenths(part: u64, all: u64) -> usize {
     (part.saturating_mul(10) / all.max(1)).min(9) as usize
 }
 
-/// How many digits a number has, from none for 0 to 7.
+/// The number of decimal digits, 0 for the number 0 and at most 7.
 fn magnitude(number: u64) -> usize {
     number.checked_ilog10().map_or(0, |digits| digits as usize + 1).min(7)
 }
 
-/// How many there are of each: a sign for each, relative to the most.
+/// A histogram with one sign per count, relative to the largest.
 fn histogram(counts: &[u64]) -> String {
     const SIGNS: [char; 6] = ['.', '1', '2', '3', '4', '5'];
     let most = counts.iter().copied().max().unwrap_or(0).max(1);

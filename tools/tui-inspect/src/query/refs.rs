@@ -1,4 +1,4 @@
-//! Who points here.
+//! References to a spot.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ fn of_node(image: &Image, id: NodeId, work: &Arc<Work>) -> Result<Sheet, String>
     Ok(sheet(format!("who points to {id}"), rows))
 }
 
-/// The internal nodes with an edge to a node.
+/// The internal nodes that have a node as a child.
 fn parents(
     image: &Image,
     id: NodeId,
@@ -120,7 +120,7 @@ fn parents(
     Ok(found)
 }
 
-/// The pages of the table on the way to a node's entry.
+/// The pages of the table on the path to a node's entry.
 fn pages(image: &Image, id: NodeId, work: &Arc<Work>) -> Result<Vec<(u8, u64, u64)>, String> {
     use betr_core::format::{ENTRIES_PER_PAGE, POINTERS_PER_PAGE};
     let superblock = image.superblock()?;

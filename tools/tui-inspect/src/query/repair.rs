@@ -1,5 +1,5 @@
-//! The repair of what a check has found: made on a view, checked again, and shown as what it would change. The image
-//! itself is never written to; a plan can be kept as a file, and laid over it.
+//! A preview of the repair: it is made on a view, checked again, and listed as changes. The image is never written. The
+//! plan can be saved to a file and applied as an overlay.
 
 use std::fs::File;
 use std::io;
@@ -27,12 +27,12 @@ const BLOCKS_MAX: u64 = 10_000;
 /// The most losses that are listed.
 const LOSSES_MAX: usize = 10_000;
 
-/// A repair that is planned, in a file without a name.
+/// A planned repair, in an unnamed temporary file.
 pub(crate) struct Planned {
     file: Arc<File>,
 }
 
-/// Plans a repair of everything that was found.
+/// Plans the repair of everything that the check found.
 pub(super) fn preview(image: &Image, work: &Arc<Work>) -> Result<(Planned, Sheet), String> {
     let report = image.report.lock().clone().ok_or("nothing has been checked yet")?;
     match report.repairable() {
@@ -141,7 +141,7 @@ pub(super) fn preview(image: &Image, work: &Arc<Work>) -> Result<(Planned, Sheet
     Ok((Planned { file }, sheet))
 }
 
-/// Keeps a plan as a file, where nothing may be yet.
+/// Saves a plan to a path that must not exist.
 pub(crate) fn write_overlay(planned: &Planned, path: &Path) -> Result<(), String> {
     let new = betr_cli::plan::create(path).map_err(|failure| failure.message)?;
     let failed = |error: io::Error| format!("{}: {error}", betr_cli::show::path(path));

@@ -1,4 +1,4 @@
-//! Space: what each block of the image is for.
+//! Space: the use of each block of the image.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use crate::spot::Spot;
 use crate::words;
 use crate::work::Work;
 
-/// What the map of the device shows.
+/// The property that the map of the device shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
     #[default]
@@ -40,28 +40,28 @@ impl Mode {
         }
     }
 
-    /// Whether it takes the heads of all nodes.
+    /// Whether this mode needs the heads of all nodes.
     pub(crate) fn wants_heads(self) -> bool {
         matches!(self, Mode::Fill | Mode::Pending)
     }
 }
 
-/// The device, area by area.
+/// The areas of the device.
 pub(crate) struct Space {
     ground: Arc<Ground>,
     pub blocks: u64,
     epoch: Epoch,
-    /// Of each node how full it is, in tenths, and how many messages are pending in it; where that was asked for.
+    /// The fill of each node in tenths, and the number of messages pending in it; empty if not requested.
     heads: HashMap<NodeId, (usize, u64)>,
-    /// What was painted last: from which block on, blocks in a cell, cells, by what.
+    /// The last result of [`Space::paint`] with its arguments: first block, blocks per cell, cells, mode.
     last: Mutex<Option<(Wanted, Arc<Vec<Paint>>)>>,
     legends: [OnceLock<Vec<Paint>>; 4],
 }
 
-/// See [`Space::paint`].
+/// The arguments of [`Space::paint`].
 type Wanted = (u64, u64, usize, Mode);
 
-/// A cell of the map: its letter, and what that is.
+/// A cell of the map: its letter, style and meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Paint {
     pub letter: char,
@@ -90,8 +90,8 @@ pub(super) fn space(image: &Image, heads: bool, work: &Arc<Work>) -> Result<Spac
 }
 
 impl Space {
-    /// How cells are painted from a block on, each for a number of blocks: each as what most of it is for; what is wrong
-    /// wins. What was painted last is kept: a cursor that moves changes nothing.
+    /// Paints `count` cells from a block on, `per_cell` blocks each. A cell shows the use of most of its blocks; damage
+    /// takes precedence. The last result is cached, because cursor movements do not change it.
     pub(crate) fn paint(
         &self,
         first: u64,
@@ -114,7 +114,7 @@ impl Space {
         cells
     }
 
-    /// How a row of blocks is painted.
+    /// Paints one cell, which stands for an extent of blocks.
     pub(crate) fn cell(&self, start: u64, count: u64, mode: Mode) -> Paint {
         let end = start.saturating_add(count);
         let first = self.ground.areas.partition_point(|area| area.start + area.blocks <= start);
@@ -131,7 +131,7 @@ impl Space {
             }
         }
         let nothing = Paint { letter: ' ', role: Role::Dim, name: "behind the volume" };
-        // Of two that are equal the first.
+        // Of equal sums the first wins.
         let most = sums.into_iter().rev().max_by_key(|(sum, _)| *sum);
         most.map_or(nothing, |(_, paint)| paint)
     }
@@ -206,7 +206,7 @@ impl Space {
         }
     }
 
-    /// What stands beside the map: its signs.
+    /// The legend of the map.
     pub(crate) fn legend(&self, mode: Mode) -> &[Paint] {
         let place = Mode::ALL.iter().position(|known| *known == mode).unwrap_or(0);
         self.legends[place].get_or_init(|| {
@@ -224,7 +224,7 @@ impl Space {
         })
     }
 
-    /// The node whose blocks these are.
+    /// The node that owns a block.
     pub(crate) fn node_at(&self, block: u64) -> Option<NodeId> {
         match self.ground.at(block)?.purpose {
             Purpose::Node(id, _) | Purpose::Run(id, _) => Some(id),
@@ -233,7 +233,7 @@ impl Space {
     }
 }
 
-/// The row of blocks that a byte is in, and whose they are.
+/// The area that contains a byte, and its owner.
 pub(super) fn area(image: &Image, byte: u64, work: &Arc<Work>) -> Result<Sheet, String> {
     let (area, damage) = image.area(byte / BLOCK_SIZE as u64, work)?;
     let Some(area) = area else {
@@ -270,7 +270,7 @@ pub(super) fn area(image: &Image, byte: u64, work: &Arc<Work>) -> Result<Sheet, 
     Ok(Sheet::facts(format!("b:{byte:#x} {}", use_of(&area.purpose)), rows))
 }
 
-/// How full a node is, and what is pending in it.
+/// The fill of a node, and the messages pending in it.
 fn fill(image: &Image, entry: &betr_core::format::Entry, work: &Arc<Work>) -> Vec<Row> {
     let Ok(superblock) = image.superblock() else { return Vec::new() };
     let head = image.disk(work).read(entry.extent.start.byte(), entry.head_bytes as usize);

@@ -1,4 +1,4 @@
-//! Zones: what they hold, what their counters say, and how they stand to C0 and C1.
+//! Zones: their content, their counters, and their sizes relative to C0 and C1.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::spot::Spot;
 use crate::words::number;
 use crate::work::Work;
 
-/// How much of a path is shown.
+/// The most bytes of a path that are shown.
 const PATH_SHOWN: usize = 4096;
 
-/// A line for each zone.
+/// Lists the zones, one per row.
 pub(super) fn zones(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
     image.files(work, |fs| {
         let (zones, sizes) = (fs.zones().map_err(text)?, fs.zone_sizes());
@@ -77,7 +77,7 @@ fn row(zones: &[Zone], at: usize, sizes: ZoneSizes) -> Row {
     ];
     let here = Spot::At(Address::Zone(zone.id));
     let path = is_whole.then(|| Spot::At(Address::Path(path)));
-    // Enter goes to what the zone holds.
+    // Enter opens the content of the zone.
     Row::of(cells).to(path.into_iter().chain([here]))
 }
 
@@ -89,7 +89,7 @@ fn kind(zone: &Zone) -> &'static str {
     }
 }
 
-/// The path of a zone, and whether that is a path of the file system.
+/// The path of a zone, and whether it is a path of the file system.
 fn path_of(zones: &[Zone], at: usize) -> (Vec<u8>, bool) {
     if zones[at].id == ORPHAN_ZONE {
         return (b"(orphans)".to_vec(), false);
@@ -101,7 +101,7 @@ fn path_of(zones: &[Zone], at: usize) -> (Vec<u8>, bool) {
     }
 }
 
-/// All there is to say of a zone.
+/// The details of a zone.
 pub(super) fn zone(image: &Image, id: ZoneId, work: &Arc<Work>) -> Result<Sheet, String> {
     image.files(work, |fs| {
         let (zones, sizes) = (fs.zones().map_err(text)?, fs.zone_sizes());

@@ -1,4 +1,4 @@
-//! Every screen, on a sound image, on one with a log, and on a damaged one.
+//! Every screen on a sound image, on one with a log, and on a damaged one.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn the_tour() {
         press(&mut model, " ");
         frames.push(frame(&model));
     }
-    // What each step tells is there to be seen.
+    // Each step shows what its text describes.
     let pending = |frame: &str| {
         let line = frame.lines().find(|line| line.contains(" pending, ")).unwrap_or_default();
         let digits: String = line
@@ -73,14 +73,14 @@ fn the_tour() {
     assert_eq!(pending(&frames[2]), 1, "{}", frames[2]);
     assert!(frames[3].contains("writes 4 bytes at 100"), "{}", frames[3]);
     assert!(pending(&frames[4]) > 50, "{}", frames[4]);
-    // 250 more came, and most of them are not here any more.
+    // 250 messages were added since; a flush moved most of them out of this node.
     assert!(pending(&frames[5]) < pending(&frames[4]) + 100, "{}", frames[5]);
     assert!(frames[6].contains("range delete"), "{}", frames[6]);
     assert!(frames[7].contains("bound"), "{}", frames[7]);
     assert!(frames[8].contains("bound late, in n:"), "{}", frames[8]);
     assert!(frames[11].contains("sound"), "{}", frames[11]);
     insta::assert_snapshot!("tour", frames.join("\n"));
-    // Back, and beyond the end.
+    // Back one step, then past the end.
     happen(&mut model, key(KeyCode::Backspace));
     assert_eq!(model.tour.as_ref().unwrap().at, steps - 2);
     press(&mut model, " ");

@@ -1,4 +1,4 @@
-//! Images that were made to do harm, devices that fail, and what may not be read before the first frame.
+//! Hostile images, failing devices, and the limit on reads before the first frame.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use betr_lab::damage::make_broken;
 
 use super::*;
 
-/// Goes through all screens, and a little further on each.
+/// Visits every screen and moves around on each.
 fn walk(image: &Arc<Image>) {
     for screen in Screen::ALL {
         let mut model = begin(image, screen, (132, 43));
@@ -40,7 +40,7 @@ fn every_problem_can_be_looked_at() {
     }
 }
 
-/// A device of which reads fail from one on, and are counted.
+/// A device that counts reads and fails them after a given number.
 struct Failing {
     below: Arc<dyn Device>,
     reads: AtomicU64,
@@ -96,7 +96,7 @@ fn the_first_frame_reads_a_bounded_number_of_blocks() {
     let reads = |bytes: Vec<u8>| {
         let device = Failing::over(bytes, u64::MAX);
         let (mut model, effects) = Model::begin(on(device.clone()), None, None, (132, 43));
-        // What is slow is not waited for: the numbers of nodes come later.
+        // The first frame does not wait for the slow query, which counts nodes.
         let is_quick = |effect: &Effect| match effect {
             Effect::Ask { query, .. } => query.title() != "nodes",
             _ => false,
@@ -155,7 +155,7 @@ fn names_cannot_take_over_the_terminal() {
     assert!(text.contains("\\x1b[2J") && text.contains("\\u{202e}gnp.exe"), "{text}");
 }
 
-/// The inspector knows a changed image from one that is as it was.
+/// The inspector distinguishes a changed image from an unchanged one.
 #[test]
 fn files_that_change_are_noticed() {
     let directory = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn files_that_change_are_noticed() {
     std::thread::sleep(std::time::Duration::from_millis(20));
     std::fs::write(&path, bytes_of(1)).unwrap();
     assert!(image.has_moved());
-    // And is seen anew.
+    // The changed image is opened again and shown.
     let (mut model, effects) = Model::begin(Arc::new(image), None, None, (100, 30));
     settle(&mut model, effects);
     let image = model.image.clone();
@@ -181,7 +181,7 @@ fn files_that_change_are_noticed() {
     drop(disk(&model.image));
 }
 
-/// A repair is written to an overlay, looked through, and left; the image stays as it is.
+/// A repair is written to an overlay, viewed through it, and removed from the view; the image stays unchanged.
 #[test]
 fn a_repair_is_looked_at_through_an_overlay() {
     let directory = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn a_repair_is_looked_at_through_an_overlay() {
     press(&mut model, "u");
     let text = frame(&model);
     assert!(!text.contains("OVERLAY") && text.contains("1 error"), "{text}");
-    // What a pane shows can be saved.
+    // The content of a pane can be saved.
     let saved = directory.path().join("t.json");
     press(&mut model, "s");
     press(&mut model, saved.to_str().unwrap());

@@ -1,4 +1,4 @@
-//! What a user does, key by key.
+//! Sessions of a user, key by key.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn from_a_finding_to_its_bytes_and_to_the_repair() {
     let text = frame(&model);
     assert!(text.contains("DOES NOT VERIFY") && text.contains("hash computed"), "{text}");
     assert_eq!(model.screen, Screen::Hex);
-    // Back, and the preview: five keys in all.
+    // Esc and `p`: five keys in all.
     press(&mut model, "\x1bp");
     let text = frame(&model);
     assert!(text.contains("repair:") && text.contains("findings before, 0 after"), "{text}");
@@ -30,7 +30,7 @@ fn a_path_in_two_keys_and_its_name() {
         text.contains("DOWN") && text.contains("READ") && text.contains("regular file"),
         "{text}"
     );
-    // From the directory beside it to what stands next.
+    // Tab moves to the directory listing, from which the next entry is opened.
     press(&mut model, "\t");
     assert_eq!(model.spots().first(), Some(&Spot::At(Address::Path(b"/docs/notes".to_vec()))));
     happen(&mut model, key(KeyCode::Down));
@@ -56,7 +56,7 @@ fn time_goes_back_and_forth() {
     assert!(frame(&model).contains("AS OF now"), "{}", frame(&model));
     press(&mut model, "]");
     assert!(frame(&model).contains("this is now"), "{}", frame(&model));
-    // What was, compared with what is.
+    // The checkpoint, compared with now.
     press(&mut model, "6D\n");
     let text = frame(&model);
     assert!(text.contains("from checkpoint to now") && text.contains("/big"), "{text}");
@@ -107,7 +107,7 @@ fn addresses_and_commands_are_copied() {
     press(&mut model, "\t");
     let command = copied(model.update(key(KeyCode::Char('Y'))));
     assert_eq!(command, Some(format!("betr dump '{}' node n:2", path.display())));
-    // What is in memory only, no command can print.
+    // No command can print an image in memory.
     let mut model = begin(&open(bytes_of(LAST)), Screen::Findings, (100, 30));
     assert_eq!(copied(model.update(key(KeyCode::Char('Y')))), None);
     assert!(frame(&model).contains("no command"), "{}", frame(&model));
@@ -117,7 +117,7 @@ fn addresses_and_commands_are_copied() {
 fn the_story_of_a_moment_begins_at_the_checkpoint_on_the_device() {
     let image = open(bytes_of(LOGGED));
     let mut model = begin(&image, Screen::Log, (132, 43));
-    // The first record of the log, which wrote the file.
+    // The moment after the first record of the log, which wrote the file.
     press(&mut model, "t:/big@3\n");
     let text = frame(&model);
     assert!(text.contains("AS OF l:") && text.contains("NOT NOW"), "{text}");
@@ -128,7 +128,7 @@ fn the_story_of_a_moment_begins_at_the_checkpoint_on_the_device() {
     let text = frame(&model);
     assert!(text.contains(&format!("epoch {epoch} verifies")), "{text}");
     assert!(text.contains("[LOG]"), "{text}");
-    // Findings are of now, and say so.
+    // Findings are always about the image now; the screen says so.
     press(&mut model, "8");
     assert!(frame(&model).contains("not as of the moment"), "{}", frame(&model));
 }
@@ -144,7 +144,7 @@ fn a_late_filter_belongs_to_its_own_rows() {
     let filter = effects.into_iter().filter(|effect| matches!(effect, Effect::Filter { .. }));
     let late: Vec<Msg> = filter.filter_map(carry_out).collect();
     assert_eq!(late.len(), 1);
-    // Somewhere else by the time that it comes.
+    // The user has left before the answer arrives.
     press(&mut model, "1");
     let before = frame(&model);
     for msg in late {
@@ -177,7 +177,7 @@ fn a_leaf_is_previewed_after_a_flush() {
     let mut model = at(&open(bytes_of(1)), Some("n:2".parse().unwrap()), None, (132, 43));
     press(&mut model, "\t");
     let children = model.panes[1].len();
-    // To the child for which something waits.
+    // Moves to the child that has pending messages.
     let waiting = (0..children)
         .find(|row| model.panes[1].sheet().unwrap().rows.row(*row).cells[2].text != "0")
         .unwrap();
@@ -198,11 +198,11 @@ fn what_is_given_up_is_asked_again_with_enter() {
         Model::begin(open(bytes_of(LAST)), None, Some(Screen::Findings), (100, 30));
     assert!(model.is_busy());
     assert!(!effects.is_empty());
-    // Esc, before there is an answer.
+    // Esc before the answer arrives.
     let more = model.update(key(KeyCode::Esc));
     assert!(more.is_empty());
     assert!(frame(&model).contains("given up"), "{}", frame(&model));
-    // The answer comes late, and is dropped.
+    // The late answer is dropped.
     settle(&mut model, effects);
     assert!(frame(&model).contains("given up"), "{}", frame(&model));
     press(&mut model, "\n");
@@ -217,7 +217,7 @@ fn the_mouse_selects_scrolls_and_drags() {
     };
     let left = MouseButton::Left;
     let mut model = begin(&open(bytes_of(LAST)), Screen::Overview, (132, 43));
-    // A tab.
+    // A click on a tab.
     happen(&mut model, mouse(MouseEventKind::Down(left), 16, 1));
     assert_eq!(model.screen, Screen::Space);
     happen(&mut model, mouse(MouseEventKind::Down(left), 10, 6));

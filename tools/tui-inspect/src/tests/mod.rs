@@ -1,4 +1,5 @@
-//! The inspector without a terminal: what happens is said, what follows is done at once, and frames are looked at.
+//! Tests of the inspector without a terminal: they feed events to the model, carry out effects synchronously, and
+//! inspect frames.
 
 mod frames;
 mod hostile;
@@ -20,11 +21,11 @@ use crate::spot::Spot;
 use crate::still::{frame, settle};
 use crate::{tour, work::Work};
 
-/// The images of the tour, of which the last but one has a log.
+/// Indices of tour images: the last but one has a log.
 const LOGGED: usize = 5;
 const LAST: usize = 6;
 
-/// Something happens, and everything that follows from it.
+/// Feeds an event to the model and carries out all of its effects.
 fn happen(model: &mut Model, msg: Msg) {
     let effects = model.update(msg);
     settle(model, effects);
@@ -46,7 +47,7 @@ fn on(device: Arc<dyn Device>) -> Arc<Image> {
     )
 }
 
-/// An image of which the root of the data tree does not verify.
+/// An image in which the root of the data tree does not verify.
 fn damaged() -> Vec<u8> {
     let mut bytes = bytes_of(LAST);
     let image = open(bytes.clone());
@@ -70,7 +71,7 @@ fn key(code: KeyCode) -> Msg {
     Msg::Key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-/// Types a text: letters are keys, a line end is Enter, an escape is Esc, a tab is Tab.
+/// Types a text: letters are keys, `\n` is Enter, `\x1b` is Esc, `\t` is Tab.
 fn press(model: &mut Model, text: &str) {
     for letter in text.chars() {
         let code = match letter {
@@ -83,7 +84,7 @@ fn press(model: &mut Model, text: &str) {
     }
 }
 
-/// The disk of an image, for those who look at it themselves.
+/// The disk of an image, for tests that read it directly.
 fn disk(image: &Image) -> Disk {
     Disk::new(image.base().clone())
 }

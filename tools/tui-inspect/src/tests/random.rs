@@ -1,11 +1,11 @@
-//! Anything may happen, in any order, at any size.
+//! Random events in any order, on screens of any size.
 
 use super::*;
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
 use crate::action::ACTIONS;
 
-/// A source of numbers that can be repeated.
+/// A deterministic source of random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -44,7 +44,7 @@ fn anything(dice: &mut Dice) -> Msg {
     }
 }
 
-/// Does what follows, but for what would write files; some of it late, some never.
+/// Carries out effects, except those that write files; delays some answers and drops others.
 fn follow(model: &mut Model, effects: Vec<Effect>, late: &mut Vec<Msg>, dice: &mut Dice) {
     let mut waiting: VecDeque<Effect> = effects.into();
     while let Some(effect) = waiting.pop_front() {
@@ -78,7 +78,7 @@ fn wander(image: &Arc<Image>, seed: u64, steps: usize) {
         let text = frame(&model);
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
-    // What is late may never come: the way out is open all the same.
+    // Esc leads out even while answers are outstanding.
     for _ in 0..600 {
         drop(model.update(key(KeyCode::Esc)));
     }

@@ -1,4 +1,4 @@
-//! Bytes: sixteen in a line, and those of them that print.
+//! Draws bytes: sixteen per line, with their printable characters.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -10,11 +10,11 @@ use crate::query::{Bytes, Content, Seen};
 use crate::sheet::Role;
 
 const LINE: u64 = 16;
-/// Where the bytes of a line begin, and their letters.
+/// The columns at which the bytes of a line and its characters begin.
 const BYTES_AT: u16 = 10;
 const TEXT_AT: u16 = BYTES_AT + 16 * 3 + 1;
 
-/// The byte at a place of the screen.
+/// The byte at a position of the screen.
 pub(crate) fn byte_at(model: &Model, area: Rect, at: Position) -> Option<u64> {
     let line = at.y.checked_sub(area.y + 1).filter(|_| at.y + 1 < area.bottom())?;
     let x = at.x.checked_sub(area.x + 1)?;
@@ -27,7 +27,7 @@ pub(crate) fn byte_at(model: &Model, area: Rect, at: Position) -> Option<u64> {
     (column < 16).then(|| start.saturating_add(column.into()))
 }
 
-/// The bytes of the field that the cursor is in.
+/// The bytes of the field under the cursor.
 fn field(model: &Model) -> Option<(u64, u64)> {
     let pane = model.panes.get(1)?;
     let Some(Content::Fields(fields)) = pane.content() else { return None };

@@ -1,4 +1,4 @@
-//! The whole device as a grid: a cell stands for a power of two of blocks.
+//! Draws the device as a grid in which a cell stands for a power of two of blocks.
 
 use betr_core::ids::BLOCK_SIZE;
 use ratatui::buffer::Buffer;
@@ -14,12 +14,12 @@ use crate::words;
 /// Lines below the cells.
 const LEGEND: u16 = 3;
 
-/// Cells in a line, and lines, of a pane with its border.
+/// The columns and lines of cells in a pane, whose area includes its border.
 pub(crate) fn cells(area: Rect) -> (u16, u16) {
     (area.width.saturating_sub(2).max(1), area.height.saturating_sub(2 + LEGEND).max(1))
 }
 
-/// The block at a place of the screen.
+/// The block at a position of the screen.
 pub(crate) fn block_at(model: &Model, area: Rect, at: Position) -> Option<u64> {
     let (width, height) = cells(area);
     let (x, y) = (at.x.checked_sub(area.x + 1)?, at.y.checked_sub(area.y + 1)?);

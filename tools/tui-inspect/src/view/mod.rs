@@ -1,4 +1,4 @@
-//! What the model looks like. Nothing here changes anything, or reads.
+//! Draws the model. Nothing here changes the model or reads the image.
 
 mod hex;
 mod map;
@@ -23,24 +23,24 @@ pub(crate) use hex::byte_at;
 pub(crate) use map::{block_at, cells as map_cells};
 pub(crate) use sheet::row_at;
 
-/// The fewest columns and lines of a terminal.
+/// The smallest terminal that is supported, in columns and lines.
 const LEAST: (u16, u16) = (60, 15);
-/// From this many columns on the names of all screens have room.
+/// From 80 columns on, the tab line shows the names of all screens.
 const FULL: u16 = 80;
-/// From this many columns on there are two panes, and three.
+/// From 100 columns on there are two panes, from 132 columns on three.
 const TWO: u16 = 100;
 const THREE: u16 = 132;
 /// Lines above and below the panes.
 const ABOVE: u16 = 3;
 const BELOW: u16 = 2;
-/// From this many columns on the help has the names of actions.
+/// From 110 columns on, the help shows the names of actions.
 const HELP_WITH_NAMES: u16 = 110;
-/// Lines of a tour's text.
+/// Lines that the text of the tour takes.
 const TOUR: u16 = 7;
-/// Suggestions that are shown of the palette.
+/// The most suggestions that the palette shows.
 const SUGGESTED: usize = 8;
 
-/// The style of a role. Colours are the sixteen that the user's theme has; none is needed to read what there is.
+/// The style of a role. Only the sixteen colours of the user's theme are used, and no information is in colour alone.
 pub(crate) fn style(role: Role) -> Style {
     let plain = Style::new();
     match role {
@@ -54,7 +54,7 @@ pub(crate) fn style(role: Role) -> Style {
     }
 }
 
-/// Draws everything.
+/// Draws a frame.
 pub(crate) fn view(model: &Model, frame: &mut Frame) {
     let area = frame.area();
     let buffer = frame.buffer_mut();
@@ -85,7 +85,7 @@ pub(crate) fn view(model: &Model, frame: &mut Frame) {
     plain(model, buffer);
 }
 
-/// Takes away what the terminal cannot show, or the user does not want.
+/// Removes colours if they are off, and replaces non-ASCII characters on an ASCII terminal.
 fn plain(model: &Model, buffer: &mut Buffer) {
     if model.has_color && !model.is_ascii {
         return;
@@ -100,7 +100,7 @@ fn plain(model: &Model, buffer: &mut Buffer) {
     }
 }
 
-/// Puts a text at a place, cut to a width.
+/// Writes a text at a position, cut to a width.
 pub(crate) fn put(buffer: &mut Buffer, x: u16, y: u16, width: u16, role: Role, text: &str) {
     if buffer.area.contains(Position::new(x, y)) {
         buffer.set_stringn(
@@ -113,22 +113,22 @@ pub(crate) fn put(buffer: &mut Buffer, x: u16, y: u16, width: u16, role: Role, t
     }
 }
 
-/// Where the panes are.
+/// The area of the panes.
 fn body(model: &Model) -> Rect {
     let (width, height) = model.size;
     let tour = if model.tour.is_some() { TOUR } else { 0 };
     Rect::new(0, ABOVE, width, height.saturating_sub(ABOVE + BELOW + tour))
 }
 
-/// How the panes of a screen lie.
+/// The arrangement of a screen's panes.
 enum Lie {
-    /// The first to the left, with `percent` of the columns; the others to its right.
+    /// The first pane on the left, with `percent` of the columns; the others to its right.
     Beside(u16),
-    /// The first above, with `percent` of the lines; the others below.
+    /// The first pane on top, with `percent` of the lines; the others below it.
     Above(u16),
 }
 
-/// The panes that there is room for, and where.
+/// The visible panes and their areas.
 pub(crate) fn layout(model: &Model) -> Vec<(usize, Rect)> {
     shown(model, model.panes.len())
 }
@@ -170,7 +170,7 @@ fn shown(model: &Model, all: usize) -> Vec<(usize, Rect)> {
         0 => Vec::new(),
         1 => vec![(focus, area)],
         2 => {
-            // The focused pane, and the one that it depends on.
+            // The focused pane, and the one on whose selection it depends.
             let first = if all == 2 { 0 } else { focus.saturating_sub(1).min(all - 2) };
             let [a, b] = match lie {
                 Lie::Beside(percent) if first == 0 => split(percent, area, true),
@@ -194,12 +194,12 @@ fn shown(model: &Model, all: usize) -> Vec<(usize, Rect)> {
     }
 }
 
-/// The last visible one of a number of panes.
+/// The last visible pane of `all` panes.
 pub(crate) fn last_pane(model: &Model, all: usize) -> usize {
     shown(model, all).into_iter().map(|(pane, _)| pane).max().unwrap_or(model.focus)
 }
 
-/// Rows that a pane has room for.
+/// The number of rows that fit in a pane.
 pub(crate) fn rows_of(model: &Model, pane: usize, area: Rect) -> usize {
     match model.panes.get(pane).and_then(Pane::content) {
         Some(Content::Bytes(_)) => usize::from(area.height.saturating_sub(2)),
@@ -208,7 +208,7 @@ pub(crate) fn rows_of(model: &Model, pane: usize, area: Rect) -> usize {
     }
 }
 
-/// The screen whose name stands at a place.
+/// The screen whose tab is at a position.
 pub(crate) fn tab_at(model: &Model, at: Position) -> Option<Screen> {
     if at.y != 1 {
         return None;
@@ -328,7 +328,7 @@ fn address(model: &Model, buffer: &mut Buffer, area: Rect) {
     put(buffer, area.right() - width, y, width, Role::Strong, &text);
 }
 
-/// The border of panes.
+/// The border of a pane.
 fn frame_of(model: &Model, title: String, is_focused: bool) -> Block<'static> {
     const ASCII: border::Set = border::Set {
         top_left: "+",
@@ -389,7 +389,7 @@ fn waiting(pane: &Pane, buffer: &mut Buffer, area: Rect) {
     put(buffer, area.x, area.y, area.width, Role::Dim, &text);
 }
 
-/// What runs, and how far it has come.
+/// The progress of a running query.
 fn progress(what: &str, work: &crate::work::Work) -> String {
     let (bytes, _) = work.read();
     let read = betr_cli::size::human(bytes);
@@ -405,7 +405,7 @@ fn status(model: &Model, buffer: &mut Buffer, area: Rect) {
         let title = prompt.title();
         put(buffer, area.x + 1, y, area.width, Role::Strong, title);
         let x = area.x + 1 + title.chars().count() as u16;
-        // The end of a long line is what is typed.
+        // The end of a long line stays visible, because that is where the user types.
         let width = usize::from(area.width.saturating_sub(x + 2));
         let shown = betr_cli::show::bytes(prompt.text.as_bytes());
         let hidden = shown.chars().count().saturating_sub(width);
@@ -442,7 +442,7 @@ fn status(model: &Model, buffer: &mut Buffer, area: Rect) {
     }
 }
 
-/// The commands that work here, as many as there is room for.
+/// The actions that apply on this screen, as many as fit.
 fn footer(model: &Model, buffer: &mut Buffer, area: Rect) {
     let y = area.bottom().saturating_sub(1);
     let mut spans = vec![Span::raw(" ")];
@@ -450,7 +450,7 @@ fn footer(model: &Model, buffer: &mut Buffer, area: Rect) {
     let of_here = ACTIONS.iter().filter(|entry| {
         entry.applies(model.screen) && !entry.title.is_empty() && model.offers(entry.action)
     });
-    // Help and the end are always there.
+    // Help and Quit are always shown.
     let is_last = |action: Action| matches!(action, Action::Help | Action::Quit);
     let last: Vec<_> = of_here.clone().filter(|entry| is_last(entry.action)).collect();
     let width =
@@ -469,7 +469,7 @@ fn footer(model: &Model, buffer: &mut Buffer, area: Rect) {
 
 fn first_key(entry: &crate::action::Entry) -> String {
     match entry.action {
-        // Two keys that belong together.
+        // Pairs of keys that belong together.
         Action::Older => "[ ]".into(),
         Action::ZoomIn => "+ -".into(),
         Action::SiblingNext => "J K".into(),
@@ -482,7 +482,7 @@ fn push(spans: &mut Vec<Span<'static>>, entry: &crate::action::Entry) {
     spans.push(Span::styled(format!(" {}  ", entry.title), style(Role::Dim)));
 }
 
-/// What the palette would do.
+/// The suggestions of the palette.
 fn suggestions(model: &Model, buffer: &mut Buffer, area: Rect) {
     let Some(prompt) = model.prompt.as_ref().filter(|prompt| prompt.kind == Kind::Command) else {
         return;
@@ -512,7 +512,7 @@ fn suggestions(model: &Model, buffer: &mut Buffer, area: Rect) {
     }
 }
 
-/// The rows of the help that are seen, and the last that may be the first of them.
+/// The number of rows of the help that fit, and the largest scroll position.
 pub(crate) fn help_rows(model: &Model) -> (usize, usize) {
     let rows = usize::from(body(model).height.saturating_sub(2));
     let all = ACTIONS.iter().filter(|entry| entry.applies(model.screen)).count();

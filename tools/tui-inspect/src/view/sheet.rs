@@ -1,4 +1,4 @@
-//! A sheet: its notes, its columns, and the rows that there is room for.
+//! Draws a sheet: its notes, its column names, and the rows that fit.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -10,7 +10,7 @@ use crate::model::Model;
 use crate::sheet::{Column, Role, Row, Sheet};
 use crate::words;
 
-/// The notes of a sheet in lines, of which those above the rows of a pane may take a third.
+/// The notes of a sheet, wrapped. If the sheet has rows, the notes take at most a third of the pane.
 fn notes(sheet: &Sheet, area: Rect) -> Vec<(Role, String)> {
     let lines = sheet.notes.iter().flat_map(|note| {
         words::wrap(&note.text, area.width.into()).into_iter().map(|line| (note.role, line))
@@ -25,7 +25,7 @@ fn notes(sheet: &Sheet, area: Rect) -> Vec<(Role, String)> {
     lines
 }
 
-/// Lines above the rows: notes, and the names of columns.
+/// Lines above the rows: notes and column names.
 fn head(sheet: &Sheet, area: Rect) -> u16 {
     (notes(sheet, area).len() as u16).saturating_add(u16::from(has_names(sheet)))
 }
@@ -40,7 +40,7 @@ fn inner_of(area: Rect) -> Rect {
     Rect::new(area.x + 1, area.y + 1, width, height)
 }
 
-/// Rows that there is room for, in a pane with its border.
+/// The number of rows that fit in a pane, which includes its border.
 pub(super) fn height(model: &Model, pane: usize, area: Rect) -> usize {
     let inner = inner_of(area).height;
     let head = model
@@ -51,7 +51,7 @@ pub(super) fn height(model: &Model, pane: usize, area: Rect) -> usize {
     usize::from(inner.saturating_sub(head)).max(1)
 }
 
-/// The row at a place of the screen.
+/// The row at a position of the screen.
 pub(crate) fn row_at(model: &Model, pane: usize, area: Rect, at: Position) -> Option<usize> {
     let pane = model.panes.get(pane)?;
     let sheet = pane.sheet()?;
@@ -61,7 +61,7 @@ pub(crate) fn row_at(model: &Model, pane: usize, area: Rect, at: Position) -> Op
     (row < sheet.len()).then_some(row)
 }
 
-/// How wide the columns are: what is left goes to the last that asks for it.
+/// The widths of the columns: a column of width 0 gets the remaining width.
 fn widths(columns: &[Column], width: u16) -> Vec<u16> {
     let fixed: u16 = columns.iter().map(|column| column.width + 1).sum();
     let left = width.saturating_sub(fixed);
@@ -116,7 +116,7 @@ pub(super) fn draw(model: &Model, at: usize, buffer: &mut Buffer, area: Rect) {
             );
         }
     }
-    // How far down one is.
+    // The position of the cursor in the sheet.
     if sheet.len() > room && room > 0 {
         let text = format!(
             " {}/{} ",
@@ -140,7 +140,7 @@ fn draw_row(
 ) {
     let mut x = area.x + 1;
     if let ([cell], [_, _, ..]) = (&row.cells[..], columns) {
-        // A line that is no row of the table.
+        // A line of text, which spans all columns.
         return put(buffer, x, area.y, area.width - 1, cell.role, &cell.text);
     }
     for (index, cell) in row.cells.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Every byte of an image: all structures, and what is between them.
+//! Every byte of an image: all structures, and the bytes between them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use serde_json::json;
 use crate::structure::Output;
 use crate::{Image, log, node, space};
 
-/// What is read at once of blocks that nothing is known of.
+/// Unused areas are read in pieces of 1 MiB.
 const STEP: usize = 1 << 20;
 
-/// Shows every structure that the superblock leads to, in the order of the image; then what lies in between.
+/// Shows every structure reachable from the superblock in the order of the image, then the bytes in between.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let ground = space::ground(image, output, io)?;
     if let Err(error) = log::groups(&image.source, output, io)? {
@@ -46,13 +46,13 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
                 _ => {}
             }
         }
-        // What is another's as well is told with what lies in between.
+        // Blocks that another structure also claims are shown with the bytes in between.
         if let Purpose::Node(id, entry) = area.purpose
             && ground.owns_node(id)
             && told.insert(id)
         {
             node::at(image, id, &entry, node::All, output, io)?;
-            // What lies scattered was shown by the addresses that its node knows.
+            // A scattered node was shown by addresses within the node; its blocks are marked as shown here.
             if let (Some(_), Ok(rows)) =
                 (entry.extent.start.map(), image.disk.blocks_of(entry.extent))
             {
@@ -63,7 +63,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
     rest(image, &ground, output, io)
 }
 
-/// All bytes of a device that nothing leads into.
+/// Shows all bytes of a device that has no usable superblock.
 pub(crate) fn raw(
     device: &Arc<dyn Device>,
     output: &mut Output,
@@ -92,7 +92,7 @@ pub(crate) fn raw(
     Ok(())
 }
 
-/// A block with a structure of its own, if it holds one.
+/// Shows a block that is a structure of its own, if it verifies.
 fn one(
     image: &Image,
     at: u64,
@@ -129,12 +129,12 @@ fn one(
         Some(Magic::DeadPage) => output
             .structure(io, title, at, &block, |trace| DeadPage::decode(&block, trace))
             .map(drop),
-        // It is told with what lies in between.
+        // The block is shown with the bytes in between.
         _ => Ok(()),
     }
 }
 
-/// What no structure has shown, with a verdict: to the last byte of the device.
+/// Shows the bytes that no structure covers, with a verdict, up to the end of the device.
 fn rest(image: &Image, ground: &Ground, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let mut seen = std::mem::take(&mut output.seen);
     seen.sort_unstable();
@@ -149,7 +149,7 @@ fn rest(image: &Image, ground: &Ground, output: &mut Output, io: &mut Io) -> Res
     Ok(())
 }
 
-/// Bytes that no structure has shown: a row for each verdict.
+/// Shows a range that no structure covers: one line per verdict.
 fn between(
     image: &Image,
     ground: &Ground,
@@ -161,7 +161,7 @@ fn between(
     let mut row: Option<(u64, u64, String, bool)> = None;
     let mut at = from;
     while at < to {
-        // To the end of a block, or of what there is.
+        // Up to the end of the step or of the range.
         let step = (STEP as u64).min(to - at);
         let bytes = match image.disk.read(at, step as usize) {
             Ok(bytes) => bytes,
@@ -195,7 +195,7 @@ fn between(
     row.map_or(Ok(()), |row| gap(&row, output, io))
 }
 
-/// What bytes are that no structure has shown; and whether the next ones may be told with them.
+/// Classifies bytes that no structure covers. The flag tells whether the following bytes may be merged with them.
 fn verdict(image: &Image, ground: &Ground, at: u64, bytes: &[u8]) -> (String, bool) {
     let block = at / BLOCK_SIZE as u64;
     let purpose =
@@ -211,7 +211,7 @@ fn verdict(image: &Image, ground: &Ground, at: u64, bytes: &[u8]) -> (String, bo
     }
 }
 
-/// What an abandoned structure was.
+/// Describes an abandoned structure.
 fn stale(image: &Image, magic: Magic, bytes: &[u8]) -> String {
     let (name, birth) = (magic_name(magic), betr_core::format::Seal::birth_of(bytes));
     match birth {

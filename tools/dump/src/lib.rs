@@ -1,10 +1,10 @@
-//! `betr dump`: what is in an image, field by field, with every byte accounted for.
+//! `betr dump`: the structures of an image, field by field, with every byte accounted for.
 //!
-//! The decoders are those of the engine; a recorder listens to them. What does not decode is shown as
-//! far as it does, then in hexadecimal with the reason. Nothing is ever written, and damage never ends
-//! a dump. Structures are shown as they are on the device, without the log replayed; `path` and `zones` show
-//! the state after a replay in memory. With `--as-of` all of them are those of that moment; of a moment behind the
-//! checkpoint, as a replay makes them in memory. The log is shown as it stands on the device, up to the moment.
+//! The decoders are those of the engine, with a recorder attached. A structure that does not decode is shown as far as
+//! it does, then in hexadecimal with the reason. Nothing is ever written, and damage never ends a dump. Structures are
+//! shown as they are on the device, without the log; only `path` and `zones` show the state after a replay in memory.
+//! With `--as-of` all of them are those of that moment; a moment after the checkpoint is replayed in memory. The log is
+//! shown as it is on the device, up to the moment.
 
 mod all;
 pub mod diff;
@@ -139,29 +139,29 @@ fn node_id(text: &str) -> Result<NodeId, String> {
     })
 }
 
-/// What the parts of the dump work on.
+/// The image that all parts of the dump read.
 struct Image {
     path: PathBuf,
     device: Arc<dyn Device>,
     disk: Disk,
     superblock: Superblock,
-    /// What the log holds besides; nothing where a moment has been asked for.
+    /// Whether a replay includes the log. With `--as-of` it does not, because `device` already has the result.
     mode: Mode,
-    /// The snapshot that is shown, if one is.
+    /// The name of the snapshot that is shown, if any.
     hold: Option<String>,
     source: Source,
 }
 
-/// What stands on the device itself, whatever a replay makes of it in memory.
+/// The structures on the device itself, without the replay in memory.
 struct Source {
     device: Arc<dyn Device>,
     superblock: Superblock,
-    /// How far the log is shown; nothing of it where the moment is a checkpoint.
+    /// The end of the shown log; `None` if the moment is a checkpoint, so that no record belongs to it.
     until: Option<Until>,
 }
 
 impl Source {
-    /// Whether the moment has a record, if it has those before.
+    /// Whether the moment includes a record, given that it includes all earlier ones.
     fn includes(&self, record: &Record) -> bool {
         self.until.is_some_and(|until| until.includes(record))
     }
@@ -193,7 +193,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             let superblock = match chosen(&disk, args.slot) {
                 Ok(superblock) => superblock,
                 Err(error) => {
-                    // What is damaged ends no dump, as long as anything else says where things are.
+                    // Damage does not end the dump as long as another superblock leads into the image.
                     let refused = failure(&path, Some(&device), &error);
                     if args.slot.is_some() || matches!(error, Error::Unsupported(_)) {
                         return Err(refused);
@@ -241,7 +241,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 }
 
 impl Image {
-    /// The structures of a moment: those of a checkpoint; or, behind it, those that a replay makes in memory.
+    /// The structures of a moment: those of a checkpoint, or, after it, those of a replay in memory.
     fn as_of(
         path: PathBuf,
         device: Arc<dyn Device>,
@@ -277,12 +277,12 @@ impl Image {
         Ok(Image { path, device, disk, superblock, mode: Mode::Checkpoint, hold, source })
     }
 
-    /// Of a snapshot, the superblock of the volume that it is of.
+    /// For a snapshot, the superblock of the volume that contains it.
     fn live(&self) -> Option<&Superblock> {
         self.hold.as_ref().map(|_| &self.source.superblock)
     }
 
-    /// The file system after a replay in memory, which is said.
+    /// The file system after a replay in memory; a note says that the log was replayed.
     fn replayed(&self, output: &mut Output, io: &mut Io) -> Result<Fs, Failure> {
         let (slot, hold) = (Some(self.superblock.slot), self.hold.clone());
         let options = OpenOptions { slot, hold, ..OpenOptions::new(self.mode, Box::new(|| 0)) };
@@ -298,7 +298,7 @@ impl Image {
     }
 }
 
-/// Where there is no newest superblock: what it said, as far as that stands elsewhere; or an older one.
+/// A substitute for a lost newest superblock: its content reconstructed from elsewhere, or an older superblock.
 fn other_superblock(disk: &Disk) -> Option<Superblock> {
     let identity = read_identity(disk).ok().or_else(|| identity_again(disk))?;
     let ring = Ring::read(disk, &identity).ok()?;

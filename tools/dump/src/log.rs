@@ -1,4 +1,4 @@
-//! The log: groups that count, and why there are no more; of a moment, those up to it.
+//! The log: its valid groups and the reason why it ends; at a past moment, the groups up to it.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,19 +16,19 @@ use serde_json::json;
 use crate::structure::Output;
 use crate::{Image, Source};
 
-/// How far the log reaches at a moment.
+/// The part of the log that belongs to a moment.
 pub(crate) struct Reach {
-    /// What pass 1 finds in all of it.
+    /// The result of pass 1 over the whole log.
     pub survey: Survey,
     pub groups: u64,
     pub records: u64,
     pub bytes: u64,
-    /// The first record that came later.
+    /// The first record after the moment.
     pub later: Option<Lsn>,
 }
 
 impl Reach {
-    /// Goes through the groups, of which `show` gets each with the number of its records that the moment has.
+    /// Scans the groups; passes each to `show` with the number of its records that belong to the moment.
     pub(crate) fn of(
         source: &Source,
         mut show: impl FnMut(&Scanned, usize) -> Result<(), Failure>,
@@ -77,7 +77,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
         (Some(later), ..) => {
             format!("the moment ends here: {later} and what is behind it came later")
         }
-        // What has become of the log of an older one is no damage to it.
+        // Damage to the log of an older checkpoint does not affect that checkpoint.
         (None, None, _) => "the moment is a checkpoint: no record is before it".to_owned(),
         (None, _, End::Clean) => "the log ends here: what follows is not of this epoch".to_owned(),
         (None, _, End::Torn { byte, why }) => format!("torn tail at b:{byte:#x}: {why}"),
@@ -96,7 +96,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
     })
 }
 
-/// The groups, field by field.
+/// Shows the groups field by field.
 pub(crate) fn groups(
     source: &Source,
     output: &mut Output,
@@ -114,7 +114,7 @@ pub(crate) fn groups(
             clip.iter_mut().for_each(Clip::tell);
             decoded
         })?;
-        // A log that is full goes on at its beginning.
+        // A group may wrap around the end of the log region.
         let rows = region.rows(scanned.unit, scanned.bytes.len());
         if rows.len() > 1 {
             output.seen.truncate(seen);
@@ -124,13 +124,13 @@ pub(crate) fn groups(
     })
 }
 
-/// Passes on what a decoder reads of a group, but for the records that came later, which become one field.
+/// Forwards the trace of a group. Records after the moment are left out and become a single field.
 struct Clip<'t> {
     trace: &'t mut dyn Trace,
     included: usize,
-    /// How deep within a record that is left out.
+    /// The nesting depth within a record that is left out.
     depth: usize,
-    /// How many are left out, and their bytes.
+    /// The number of records left out, and their bytes.
     left_out: (usize, Option<Range<usize>>),
 }
 

@@ -1,4 +1,4 @@
-//! Pending messages: of one node, or of all.
+//! Pending messages, of one node or of all.
 
 use betr_cli::range::{Keys, parse_keys, parse_numbers};
 use betr_cli::{Failure, Io, json, show, words};
@@ -55,7 +55,7 @@ impl Filter {
     }
 }
 
-/// All pending messages.
+/// Shows all pending messages.
 pub(crate) fn show(
     image: &Image,
     filter: &Filter,
@@ -80,7 +80,7 @@ fn internal(area: &Area) -> Option<(NodeId, Entry)> {
     }
 }
 
-/// The messages of one node.
+/// Shows the messages of one node.
 pub(crate) fn buffer(
     image: &Image,
     id: NodeId,
@@ -99,7 +99,7 @@ pub(crate) fn buffer(
     of_node(image, (&ground, id, &entry), child, &Filter::default(), output, io).map(drop)
 }
 
-/// The live messages of a node, child by child, the oldest run first. Returns how many were shown.
+/// Shows the pending messages of a node, child by child, the oldest run first. Returns the number shown.
 fn of_node(
     image: &Image,
     (ground, id, entry): (&Ground, NodeId, &Entry),
@@ -139,7 +139,7 @@ fn of_node(
         let wanted = only.is_none_or(|only| only == child.id);
         let mut titled = false;
         for open in &mut runs {
-            // Slices stand in the order of the children.
+            // Slices are in the order of the children.
             let slices = open.slices_of(at);
             if !wanted || open.run.seq < child.first_run {
                 continue;
@@ -174,12 +174,12 @@ fn of_node(
     Ok(shown)
 }
 
-/// A run of which messages are shown.
+/// A run whose messages are being shown.
 struct Open<'h> {
     run: &'h RunRef,
     title: String,
     ranges: Vec<RangeDelete>,
-    /// The next slice.
+    /// The index of the next slice.
     next: usize,
 }
 
@@ -191,7 +191,7 @@ impl<'h> Open<'h> {
         &rest[..count]
     }
 
-    /// Range messages lie apart, in order.
+    /// Range deletes are stored in a section of their own, in key order.
     fn ranges_within(&self, lo: &Key, hi: Option<&Key>) -> impl Iterator<Item = RangeDelete> {
         let first = self.ranges.partition_point(|range| range.hi <= *lo);
         let inside = move |range: &&RangeDelete| hi.is_none_or(|hi| range.lo < *hi);
@@ -216,7 +216,7 @@ fn messages_of(
     decode_slice(&bytes, slice.section.count as usize, None).map_err(|error| error.to_string())
 }
 
-/// A message, as it is shown.
+/// A message for display.
 struct Shown {
     kind: Kind,
     msn: Msn,
@@ -265,7 +265,7 @@ impl Shown {
     }
 }
 
-/// A part of a run, verified.
+/// Reads a section of a run and verifies it.
 fn section(image: &Image, start: u64, section: &SectionRef) -> Result<Bytes, String> {
     let at = start + u64::from(section.offset);
     let bytes = image.disk.read(at, section.bytes as usize).map_err(|error| error.to_string())?;

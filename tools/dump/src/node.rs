@@ -10,10 +10,10 @@ use serde_json::json;
 use crate::structure::Output;
 use crate::{Image, tree};
 
-/// Bytes of a value of the data index that are shown in text.
+/// The most bytes of a value of the data index that are shown in text.
 const SHOWN: usize = 32;
 
-/// How much of a node is shown.
+/// The part of a node to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     All,
@@ -40,7 +40,7 @@ pub(crate) fn show(
     at(image, id, &entry, part, output, io)
 }
 
-/// Shows a node that is said to be somewhere.
+/// Shows a node at the place that a table entry names.
 pub(crate) fn at(
     image: &Image,
     id: NodeId,
@@ -76,7 +76,7 @@ pub(crate) fn at(
     Ok(())
 }
 
-/// Bytes that must be zero, if there are any.
+/// Shows padding, which must be zero, if there is any.
 fn padding(
     title: &str,
     start: u64,
@@ -137,7 +137,7 @@ fn leaf(
             };
             let at = start + u64::from(place.start);
             if check_hash(values, &chunk.hash).is_err() {
-                // Its bytes are shown as they are.
+                // A chunk that does not verify is shown as raw bytes.
                 output.structure(io, &title, at, values, |_| check_hash(values, &chunk.hash))?;
                 continue;
             }
@@ -151,7 +151,7 @@ fn leaf(
     if part != All {
         return Ok(());
     }
-    // Small chunks end where the blocks of files begin, or where the leaf ends.
+    // Small chunks end where the blocks of files begin, or at the end of the leaf.
     let small = gap_before_blocks(head.tree, &mut ends);
     if let Some((from, to)) = small {
         let gap = bytes.slice(from as usize..to as usize);
@@ -160,7 +160,7 @@ fn leaf(
     padding("end of the extent", start, bytes, head.leaf_bytes as usize, output, io)
 }
 
-/// The zeros between what comes first in a leaf and its aligned blocks.
+/// The padding between the small chunks of a leaf and its aligned blocks.
 fn gap_before_blocks(tree: TreeId, ends: &mut [u32]) -> Option<(u32, u32)> {
     if tree != TreeId::Data {
         return None;
@@ -173,7 +173,7 @@ fn gap_before_blocks(tree: TreeId, ends: &mut [u32]) -> Option<(u32, u32)> {
     (blocks_at > first_block_end[0]).then_some((first_block_end[0], blocks_at))
 }
 
-/// A value with its key, taken apart where the schema says how.
+/// Shows a value with its key, decoded if the schema defines its layout.
 fn show_value(
     tree: TreeId,
     key: &[u8],
@@ -197,7 +197,7 @@ fn show_value(
     })
 }
 
-/// A part must have the hash that the head says.
+/// Checks the hash of a part against the one in the head.
 fn check_hash(bytes: &[u8], expected: &Hash) -> Result<(), FormatError> {
     let computed = Hash::of(bytes);
     if computed == *expected {
@@ -268,7 +268,7 @@ fn section(
     Ok(())
 }
 
-/// The parts of a run that the head does not name any more: messages that have been flushed.
+/// Shows the parts of a run that the head no longer names: messages that have been flushed.
 fn flushed(
     run: &RunRef,
     start: u64,

@@ -9,7 +9,7 @@ use betr_core::ids::BLOCK_SIZE;
 use crate::Image;
 use crate::structure::Output;
 
-/// Every page, parents before their children.
+/// Shows every page, parents before their children.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let root = image.superblock.table;
     let mut waiting = vec![(root.levels - 1, 0u64, root.page)];

@@ -1,4 +1,4 @@
-//! What a path leads to.
+//! The object at a path.
 
 use betr_cli::volume::failure;
 use betr_cli::{Failure, Io, json};
@@ -13,7 +13,7 @@ use crate::Image;
 use crate::place::{self, Place};
 use crate::structure::Output;
 
-/// Shows the inode, the extended attributes and the blocks of what `path` leads to.
+/// Shows the inode, the extended attributes and the blocks of the object at `path`.
 pub(crate) fn show(
     image: &Image,
     path: &Operand,

@@ -1,4 +1,4 @@
-//! What a byte is, and where a key is.
+//! Explains what a byte belongs to, and where a key is stored.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::all::magic_name;
 use crate::structure::Output;
 use crate::{Image, Source, space, tree};
 
-/// How far back the beginning of something stale is looked for, in blocks.
+/// The start of a stale structure is searched at most 4096 blocks back.
 const BACK: u64 = 4096;
-/// The most records shown that bind values in one place.
+/// At most 100 records are shown that bind values in one place.
 const RECORDS_MAX: usize = 100;
-/// The cache for one lookup.
+/// The cache of one lookup, in bytes (12 MiB).
 const CACHE: usize = 12 << 20;
 
-/// Shows what a byte is: the structures that it is in, the innermost last, and whose it is.
+/// Shows what a byte belongs to: the structures that contain it, the innermost last, and their owner.
 pub(crate) fn block(
     image: &Image,
     address: &Address,
@@ -73,7 +73,7 @@ pub(crate) fn block(
     }
 }
 
-/// The structures of a node that a byte is in.
+/// The structures of a node that contain a byte.
 fn inside(
     image: &Image,
     id: NodeId,
@@ -140,7 +140,7 @@ fn clipped(value: &str) -> String {
     }
 }
 
-/// The key that something is for, and the path that it belongs to.
+/// Shows the key that a structure is for, and the path to which the key belongs.
 fn whose(
     image: &Image,
     tree: TreeId,
@@ -176,7 +176,7 @@ fn checkpoint(device: &Arc<dyn Device>, superblock: &Superblock) -> betr_core::R
     Ok(Volume::open(device.clone(), options)?.0)
 }
 
-/// The record that a byte of the log is part of; or what else stands there.
+/// Shows the record that contains a byte of the log, or what else is there.
 fn in_log(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let mut found = None;
     let Source { device, superblock, .. } = &image.source;
@@ -207,7 +207,7 @@ fn in_log(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<
     }
 }
 
-/// The records whose late-bound values are in the extent that a byte is in.
+/// Shows the records whose late-bound values are in the extent that contains a byte.
 fn bound(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let block = byte / BLOCK_SIZE as u64;
     let mut lines = Vec::new();
@@ -238,7 +238,7 @@ fn bound(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<(
     told.map_or_else(|error| output.damage(io, "log", error), |_| Ok(()))
 }
 
-/// A structure that a block is by itself.
+/// Shows the structure that begins at the block of a byte.
 fn in_block(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let start = byte - byte % BLOCK_SIZE as u64;
     let block = match image.disk.read(start, BLOCK_SIZE) {
@@ -249,7 +249,7 @@ fn in_block(image: &Image, byte: u64, output: &mut Output, io: &mut Io) -> Resul
     output.line(io, format!("  {text}"), || json!({ "structure": text, "byte": start }))
 }
 
-/// What a block holds that nothing leads to: the structure that begins there, or before, in the same area.
+/// Shows the content of a block that nothing refers to: the structure that begins there, or before it in the same area.
 fn stale(
     image: &Image,
     area: u64,
@@ -276,7 +276,7 @@ fn stale(
     in_block(image, byte, output, io)
 }
 
-/// What a block says that it is.
+/// Describes a block by its own magic and birth.
 fn what_was(image: &Image, at: u64, block: &[u8]) -> String {
     if is_zero(block) {
         return "zeros".into();
@@ -292,17 +292,17 @@ fn what_was(image: &Image, at: u64, block: &[u8]) -> String {
     }
 }
 
-/// Where a value stands.
+/// Where a value is stored.
 pub(crate) enum Place {
-    /// In a leaf.
+    /// At this byte, in a leaf.
     Byte(u64),
-    /// Nowhere as a whole: messages that are pending have a part in it.
+    /// In no single place: pending messages contribute to it.
     Pending,
-    /// Not in the checkpoint: records of the log have made it.
+    /// Not in the checkpoint: records of the log produce it.
     Log,
 }
 
-/// Where the value that a key of the metadata index has stands on the device.
+/// Finds where the value of a key of the metadata index is stored on the device.
 pub(crate) fn of_value(source: &Source, key: &Key, value: &[u8]) -> betr_core::Result<Place> {
     let volume = checkpoint(&source.device, &source.superblock)?;
     let explained = explain(volume.store(), TreeId::Metadata, key)?;
@@ -318,7 +318,7 @@ pub(crate) fn of_value(source: &Source, key: &Key, value: &[u8]) -> betr_core::R
     Ok(parts.iter().find(holds).map_or(Place::Pending, |part| Place::Byte(part.byte())))
 }
 
-/// Shows where a key is: on the way to its leaf, the messages for it; and what the leaf holds.
+/// Shows a key: the path to its leaf with the messages for it, and the entry in the leaf.
 pub(crate) fn key(
     image: &Image,
     address: &Address,

@@ -1,4 +1,4 @@
-//! What a decoder read: fields with their bytes, in groups.
+//! Records what a decoder reads: fields with their byte ranges, in groups.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,13 +7,13 @@ use betr_core::format::Trace;
 
 /// A field, or a group of them.
 pub(crate) enum Item {
-    /// A field: its name, its bytes, its value.
+    /// A field: name, byte range, value.
     Field(&'static str, Range<usize>, String),
-    /// A group: its name, its index where there are several, what is in it.
+    /// A group: name, index if there are several, items.
     Group(&'static str, Option<usize>, Vec<Item>),
 }
 
-/// Listens to a decoder.
+/// The trace that records a decoder's fields.
 #[derive(Default)]
 pub(crate) struct Recorder {
     open: Vec<(&'static str, Option<usize>, Vec<Item>)>,
@@ -22,7 +22,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// What was read, and how far: the fields lie one after another from the start.
+    /// The recorded items, and the end of the last field. Fields follow one another from the start.
     pub(crate) fn finish(mut self) -> (Vec<Item>, usize) {
         while !self.open.is_empty() {
             self.leave();

@@ -1,4 +1,4 @@
-//! What every block is used for.
+//! The use of every block.
 
 use betr_cli::size::human;
 use betr_cli::{Failure, Io, words};
@@ -9,10 +9,10 @@ use serde_json::json;
 use crate::Image;
 use crate::structure::Output;
 
-/// What is said where something that names blocks could not be read.
+/// The message if a structure that names blocks cannot be read.
 const UNKNOWN: &str = "what is in use is not all known";
 
-/// A line for each row of blocks, and a sum for each use.
+/// Shows one line per area, and a sum per use.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let ground = ground(image, output, io)?;
     let mut sums: Vec<(&str, u64)> = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
     Ok(())
 }
 
-/// What there is, with what could not be read said first.
+/// Computes the use of every block; reports unreadable structures first.
 pub(crate) fn ground(image: &Image, output: &mut Output, io: &mut Io) -> Result<Ground, Failure> {
     let ground = Ground::of(&image.disk, &image.superblock, image.live());
     for damage in &ground.damage {
@@ -43,7 +43,7 @@ pub(crate) fn ground(image: &Image, output: &mut Output, io: &mut Io) -> Result<
     Ok(ground)
 }
 
-/// What a block is used for, with what could not be read said first.
+/// Finds the use of one block; reports unreadable structures first.
 pub(crate) fn area(
     image: &Image,
     block: u64,

@@ -1,4 +1,4 @@
-//! Numbers about an image: nodes, fill, pending messages, use of space.
+//! Statistics of an image: nodes, fill, pending messages, use of space.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::structure::Output;
 use crate::sum::{Held, Sum};
 use crate::{Image, space};
 
-/// Shows the numbers. Heads are read, and no more.
+/// Shows the statistics. Of the nodes only heads are read.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let ground = space::ground(image, output, io)?;
     let mut sums: BTreeMap<(TreeId, u8), Sum> = BTreeMap::new();
@@ -29,7 +29,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
         }
     }
     for ((tree, height), sum) in sums.iter().rev() {
-        // What they might have, as the volume was made.
+        // The node size chosen when the volume was made.
         let size: u64 = match height {
             0 => image.superblock.leaf_size.into(),
             _ => image.superblock.node_size.into(),
@@ -79,7 +79,7 @@ fn percent(part: u64, all: u64) -> u64 {
     part.saturating_mul(100).checked_div(all).unwrap_or(0)
 }
 
-/// How large the rows of free blocks are.
+/// Shows the sizes of the free extents.
 fn free(ground: &Ground, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let rows = ground.areas.iter().filter(|area| area.purpose == Purpose::Free);
     let mut sizes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! One structure of the image as text or JSON.
+//! Prints one structure of the image as text or JSON.
 
 use std::fmt;
 
@@ -8,33 +8,33 @@ use serde_json::{Value, json};
 
 use crate::record::{Item, Recorder};
 
-/// Bytes of a value that are shown in text; JSON has them all.
+/// The most characters of a value that are shown in text; JSON has all of them.
 const SHOWN: usize = 200;
-/// Bytes in a line of hexadecimal.
+/// Bytes per line of hexadecimal.
 const LINE: usize = 32;
 
-/// What structures are printed as.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Text for people.
+    /// Text.
     Text,
-    /// One document.
+    /// One JSON document.
     Json,
-    /// A document in each line.
+    /// One JSON document per line.
     Ndjson,
 }
 
-/// Where structures go.
+/// The output of the dump.
 pub(crate) struct Output {
-    /// What is printed of structures.
+    /// The output format.
     form: Form,
-    /// What is still to come before the end of a JSON document.
+    /// The unfinished list of a JSON document.
     list: Option<JsonList>,
     /// Whether the first of several documents has been printed.
     has_begun: bool,
-    /// The bytes of the image that were shown.
+    /// The byte ranges of the image that were shown.
     pub seen: Vec<(u64, u64)>,
-    /// Whether something did not verify.
+    /// Whether a structure did not verify.
     pub damaged: bool,
 }
 
@@ -44,17 +44,17 @@ impl Output {
         Output { form, list, has_begun: false, seen: Vec::new(), damaged: false }
     }
 
-    /// Whether it is text for people.
+    /// Whether the output is text.
     pub(crate) fn is_text(&self) -> bool {
         self.form == Form::Text
     }
 
-    /// Ends a document.
+    /// Ends the JSON document, if there is one.
     pub(crate) fn end(&mut self, io: &mut Io) -> Result<(), Failure> {
         Ok(self.list.take().map_or(Ok(()), |list| list.end(io))?)
     }
 
-    /// Bytes of the image have been shown.
+    /// Marks bytes of the image as shown.
     pub(crate) fn has_shown(&mut self, at: u64, bytes: u64) {
         let end = at.saturating_add(bytes);
         match self.seen.last_mut() {
@@ -76,8 +76,8 @@ impl Output {
         Ok(())
     }
 
-    /// Shows a structure: decodes `bytes`, which lie at byte `at` of the image, or nowhere in it, with a recorder
-    /// listening. Returns what the decoder gives.
+    /// Shows a structure: decodes `bytes` with a recorder attached. `at` is their address in the image, if they have
+    /// one. Returns the decoded value.
     pub(crate) fn structure<T>(
         &mut self,
         io: &mut Io,
@@ -126,7 +126,7 @@ impl Output {
         Ok(decoded.ok())
     }
 
-    /// A line of text, or an object of JSON.
+    /// Prints a line of text, or an object of JSON.
     pub(crate) fn line(
         &mut self,
         io: &mut Io,
@@ -139,7 +139,7 @@ impl Output {
         }
     }
 
-    /// Something that could not be read or does not verify.
+    /// Reports a structure that cannot be read or does not verify.
     pub(crate) fn damage(
         &mut self,
         io: &mut Io,
@@ -178,7 +178,7 @@ fn item_text(item: &Item, base: Option<u64>, depth: usize, io: &mut Io) -> Resul
     Ok(())
 }
 
-/// A value cut to what a line can hold.
+/// A value cut to [`SHOWN`] characters.
 fn clipped(value: &str) -> String {
     match value.char_indices().nth(SHOWN) {
         None => value.to_owned(),
@@ -201,7 +201,7 @@ fn item_json(item: &Item, base: Option<u64>) -> Value {
     }
 }
 
-/// Bytes in hexadecimal; a run of lines of zeros becomes one.
+/// Prints bytes in hexadecimal; consecutive lines of zeros become one line.
 fn hex_lines(bytes: &[u8], at: u64, io: &mut Io) -> Result<(), Failure> {
     let mut zeros = 0;
     for (index, line) in bytes.chunks(LINE).enumerate() {

@@ -1,28 +1,28 @@
-//! What a node holds, by its head alone, and sums of that.
+//! The content of a node according to its head, and sums over nodes.
 
 use betr_core::format::{Entry, InternalHead, Key, LeafHead};
 use betr_core::ids::NodeId;
 
 use crate::Image;
 
-/// What the head of a node says.
+/// The content of a node according to its head.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// Without what fills blocks.
+    /// The used bytes, without padding.
     pub bytes: u64,
     pub basements: usize,
     pub entries: u64,
     pub children: Vec<NodeId>,
     pub runs: usize,
-    /// Messages that no child has yet, and their bytes.
+    /// The number of pending messages, and their bytes.
     pub pending: u64,
     pub pending_bytes: u64,
-    /// The first key that it is responsible for.
+    /// The lower bound of its keys.
     pub from: Key,
 }
 
 impl Held {
-    /// Reads the head of a node, and no more.
+    /// Reads the head of a node and nothing else.
     pub(crate) fn of(image: &Image, entry: &Entry) -> Result<Held, String> {
         let head = image.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
         let head = head.map_err(|error| error.to_string())?;

@@ -27,7 +27,7 @@ impl From<Failure> for ShowError {
     }
 }
 
-/// The identity block, a line for each slot of the ring, and the slot that counts in full.
+/// Shows the identity block, one line per slot of the ring, and the chosen slot in full.
 pub(crate) fn show(
     disk: &Disk,
     slot: Option<u32>,

@@ -1,4 +1,4 @@
-//! Both trees: a line for each node, and sums for each height.
+//! Both trees: one line per node, and sums per height.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,13 +12,13 @@ use crate::Image;
 use crate::structure::Output;
 use crate::sum::{Held, Sum};
 
-/// The table of the checkpoint, for looking nodes up.
+/// The allocation table of the checkpoint.
 pub(crate) fn table(image: &Image) -> Table {
     let root: TableRoot = image.superblock.table;
     Table::open(image.disk.clone(), image.superblock.birth.volume, root)
 }
 
-/// A line for each node, parents before their children, then a line for each height.
+/// Shows one line per node, parents before their children, then one line per height.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let table = table(image);
     for tree in TreeId::ALL {

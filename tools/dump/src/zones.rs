@@ -1,4 +1,4 @@
-//! All zones, and what they hold against what they may.
+//! All zones, with their sizes relative to the limits.
 
 use betr_cli::size::human;
 use betr_cli::volume::failure;
@@ -11,10 +11,10 @@ use serde_json::json;
 use crate::Image;
 use crate::structure::Output;
 
-/// How much of a path is shown.
+/// The most bytes of a path that are shown.
 const PATH_SHOWN: usize = 4096;
 
-/// Shows a line for each zone, in the order of their ids, after a replay of the log.
+/// Shows one line per zone, in the order of their ids, after a replay of the log.
 pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<(), Failure> {
     let at_image = |error: betr_core::Error| failure(&image.path, Some(&image.device), &error);
     let fs = image.replayed(output, io)?;
@@ -38,7 +38,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
     Ok(())
 }
 
-/// The path of a zone, or its end behind an ellipsis.
+/// The path of a zone; a long one is cut to its end after an ellipsis.
 fn path_of(zones: &[Zone], at: usize) -> Vec<u8> {
     if zones[at].id == ORPHAN_ZONE {
         return b"(orphans)".to_vec();
@@ -50,7 +50,7 @@ fn path_of(zones: &[Zone], at: usize) -> Vec<u8> {
     }
 }
 
-/// How the size of a zone stands to C0 and C1: only what is no zone's root must not be larger.
+/// Compares the size of a zone with C0 and C1. The topmost zone and zones of inodes with several links have no limits.
 fn size_of(zone: &Zone, sizes: ZoneSizes) -> &'static str {
     match zone.kind {
         _ if zone.above.is_none() || zone.kind == ZoneKind::Links => "",

@@ -1,4 +1,4 @@
-//! `betr diff`: what is different between two images, by their files and by their structure.
+//! `betr diff`: the differences between two images, by files or by structure.
 
 mod structure;
 
@@ -57,7 +57,7 @@ pub struct Args {
     json: bool,
 }
 
-/// One of the images.
+/// One of the two images.
 struct Side {
     path: PathBuf,
     moment: Moment,
@@ -84,7 +84,7 @@ impl Side {
         failure(&self.path, Some(&self.device), error)
     }
 
-    /// Its files, and the keys that the records of its log have touched.
+    /// The files of the image, and the keys that the records of its log have touched.
     fn files(&self, io: &mut Io) -> Result<(Fs, Touched), Failure> {
         let at_image = |error| self.failure(&error);
         let (found, mut notes) = find(&self.moment, &self.device).map_err(at_image)?;
@@ -106,7 +106,7 @@ impl Side {
     }
 }
 
-/// Runs the tool. Trouble of any kind ends with 2, as with diff(1).
+/// Runs the tool. Every failure ends with exit code 2, as in diff(1).
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     different(args, io)
         .map(|different| if different { Exit::FAILED } else { Exit::DONE })
@@ -119,7 +119,7 @@ fn different(args: &Args, io: &mut Io) -> Result<bool, Failure> {
     let whole = |side: &Side| std::fs::canonicalize(&side.path).ok();
     let is_one = whole(&a).is_some() && whole(&a) == whole(&b);
     if is_one {
-        // What both share is read once.
+        // Both sides share the device, so that shared blocks are read once.
         b.device = a.device.clone();
     }
     let mut list = (args.json && !args.quiet).then(|| JsonList::new("betr.diff", 1, "changes"));
@@ -135,7 +135,7 @@ fn different(args: &Args, io: &mut Io) -> Result<bool, Failure> {
         }
     } else {
         let ((x, before), (y, after)) = (a.files(io)?, b.files(io)?);
-        // Of two images that are copies all is read: one of them may be damaged.
+        // Two copies of an image are compared in full, because one of them may be damaged.
         let touched = is_one.then(|| touched(x.volume(), y.volume(), [before, after])).flatten();
         let mut failed = Ok(());
         compare_sides(&x, &y, touched.as_ref(), &mut |change| {

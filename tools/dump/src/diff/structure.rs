@@ -1,4 +1,4 @@
-//! Two images by their structure: superblocks, and the nodes that their tables name.
+//! Compares two images by structure: superblocks, and the nodes that their tables name.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::diff::Side;
 
-/// Something that is not the same.
+/// A difference.
 pub(crate) struct Change {
     what: String,
     before: Option<String>,
@@ -36,10 +36,10 @@ impl Change {
     }
 }
 
-/// What a checkpoint consists of, by name.
+/// The parts of a checkpoint by name.
 type Structure = BTreeMap<String, String>;
 
-/// What differs in the newest checkpoints of two images, in the order of names.
+/// The differences between the newest checkpoints of two images, sorted by name.
 pub(crate) fn changes(a: &Side, b: &Side) -> Result<Vec<Change>, Failure> {
     let (a, mut b) = (structure(a)?, structure(b)?);
     let mut changes = Vec::new();
@@ -84,13 +84,13 @@ fn words(entry: &Entry) -> String {
     format!("{} {kind}, {} bytes, hash {}", entry.tree, entry.extent.bytes(), entry.hash)
 }
 
-/// The fields of the superblock, as its decoder reads them.
+/// Adds the fields of the superblock, as its decoder reads them.
 fn fields(disk: &Disk, superblock: &Superblock, ring: &Ring, structure: &mut Structure) {
     let slot = ring.slots().iter().find(|slot| slot.slot == superblock.slot);
     let block = slot.and_then(|slot| disk.read(slot.byte, BLOCK_SIZE).ok());
     let Some(block) = block else { return };
     let mut listener = Listener { groups: Vec::new(), structure };
-    // It has verified before.
+    // The block has verified before.
     let _ = Superblock::decode(&block, Some(&mut listener));
 }
 

@@ -1,7 +1,7 @@
-//! `betr explain`: why something in an image is what it is.
+//! `betr explain`: the origin of a value in an image.
 //!
-//! The way of a lookup through the checkpoint, node by node, with every pending message that is about the key and the
-//! value that each of them leaves; then what the log does to it. A read must return the same, and is made to see that.
+//! Shows the path of a lookup through the checkpoint, node by node, with every pending message for the key and the
+//! value after it; then the effect of the log. The result is compared with that of a read.
 
 use std::sync::Arc;
 
@@ -39,10 +39,10 @@ pub struct Args {
     json: bool,
 }
 
-/// What is to be explained.
+/// The target of an explanation.
 #[derive(Clone, Debug)]
 enum Target {
-    /// A path; or, if there is none such and it ends in an at sign and a number, a block of a file.
+    /// A path; or a block of a file, if the path does not exist and ends in an at sign and a number.
     Path(Vec<u8>),
     Key(TreeId, Key),
 }
@@ -55,14 +55,14 @@ fn target(address: Address) -> Result<Target, &'static str> {
     }
 }
 
-/// Everything that there is to say.
+/// The data of an explanation.
 struct Story {
     tree: TreeId,
     key: Key,
     epoch: Epoch,
     explanation: Explanation,
     log: Vec<KeyStep>,
-    /// What a read returns.
+    /// The value that a read returns.
     value: Option<Bytes>,
 }
 
@@ -129,7 +129,7 @@ fn key_of(fs: &Fs, target: &Target) -> betr_core::Result<(TreeId, Key)> {
     }
 }
 
-/// The path and the block of `PATH@BLOCK`.
+/// Splits `PATH@BLOCK`.
 fn block_of(path: &[u8]) -> Option<(&[u8], u64)> {
     let at = path.iter().rposition(|byte| *byte == b'@')?;
     let block = std::str::from_utf8(&path[at + 1..]).ok()?.parse().ok()?;
@@ -165,11 +165,12 @@ fn story(
     Ok(Story { tree, key, epoch, explanation, log, value })
 }
 
-/// The cache for one lookup.
+/// The cache of one lookup, in bytes (12 MiB).
 const CACHE: usize = 12 << 20;
 
 impl Story {
-    /// Whether the explanation agrees with what a read returns. Unknown where a value was never written.
+    /// Whether the explanation agrees with a read. An unknown value counts as agreement: it was never written to a
+    /// node.
     fn agrees(&self) -> bool {
         match self.log.last() {
             None => self.explanation.value == self.value,

@@ -1,8 +1,8 @@
-//! A pack as a stream of bytes: `format/PACK.md`. Written in one pass, read in one pass.
+//! A pack as a stream of bytes: `format/PACK.md`. It is written and read in a single pass.
 //!
-//! What reads it believes nothing: rows come in order and within the image, so what is written of them is never more
-//! than the image has; memory is bounded by the window of the compression. Only the hash at the end says that all of it is
-//! what was written.
+//! The reader trusts nothing. Rows must be in order and within the image, so the output never exceeds the length of the
+//! image. Memory is bounded by the compression window. Only the hash at the end proves that the pack is complete and
+//! unchanged.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -11,65 +11,65 @@ use betr_offline::redact::Original;
 use sha2::{Digest, Sha256};
 use zstd::stream::{read::Decoder, write::Encoder};
 
-/// What a pack begins with.
+/// The magic at the beginning of a pack.
 const MAGIC: &[u8; 8] = b"\xbeBETRpk\n";
-/// The version that is written and read.
+/// The version of the format.
 const VERSION: u32 = 2;
-/// Bytes of the header.
+/// The size of the header in bytes.
 const HEADER_BYTES: usize = 24;
-/// Bytes before the blocks of a row.
+/// The size of a row header in bytes: first block and count.
 const ROW_BYTES: usize = 12;
-/// Blocks of a row.
+/// The most blocks in a row.
 const ROW_MAX: u32 = 256;
-/// Bytes of the longest image.
+/// The most bytes in an image (16 TiB).
 const IMAGE_MAX: u64 = 1 << 44;
-/// The logarithm of the bytes that a decoder must remember.
+/// The binary logarithm of the compression window: 8 MiB.
 const WINDOW_LOG: u32 = 23;
-/// Bytes of what is said of a structure that was sealed afresh.
+/// The size in bytes of the entry for a resealed structure.
 pub(crate) const ORIGINAL_BYTES: usize = 44;
-/// The least bytes that an image has for each hash in it.
+/// An image has at least 32 bytes for each hash in it, which bounds the number of entries.
 const HASH_BYTES: u64 = 32;
-/// How much work is put into compression.
+/// The zstd compression level.
 const LEVEL: i32 = 9;
 
-/// Which contents of files a pack has.
+/// The file contents in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
-    /// None: zeros stand in their place.
+    /// None: they are replaced by zeros.
     Zeros,
     /// All of them.
     All,
-    /// Those of structures that do not verify; zeros in place of all others.
+    /// Those of structures that do not verify; all others are replaced by zeros.
     OfDamaged,
 }
 
 impl Contents {
-    /// All of them, in the order of their codes.
+    /// The variants in the order of their codes.
     const CODES: [Contents; 3] = [Contents::Zeros, Contents::All, Contents::OfDamaged];
 }
 
-/// What a pack says of itself at its beginning.
+/// The header of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Which contents of files it has.
+    /// The file contents in the pack.
     pub contents: Contents,
-    /// The length of the image.
+    /// The length of the image in bytes.
     pub image_bytes: u64,
 }
 
-/// Why a pack cannot be read.
+/// The reason why a pack cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
-    /// Reading failed, or what is compressed ends too early or makes no sense.
+    /// Reading failed, or the compressed data is truncated or invalid.
     #[error("{}", unread(.0))]
     Read(#[from] io::Error),
-    /// It ends before the header does.
+    /// The file ends within the header.
     #[error("it has only {0} bytes, and a pack has more")]
     Short(usize),
-    /// A later version of this program wrote it.
+    /// A later version of the format.
     #[error("version, at byte 8: expected at most {VERSION}, found {0}")]
     Newer(u32),
-    /// Something is not as it has to be.
+    /// A field has an invalid value.
     #[error("{what}, at {place}: expected {expected}, found {found}")]
     Wrong { what: &'static str, place: String, expected: String, found: String },
 }
@@ -115,7 +115,7 @@ impl Header {
         Ok(Header { contents, image_bytes })
     }
 
-    /// How many blocks the image has; the last may lie in it in part.
+    /// The number of blocks in the image; the last block may be partial.
     pub(crate) fn blocks(self) -> u64 {
         self.image_bytes.div_ceil(BLOCK_SIZE as u64)
     }
@@ -133,14 +133,14 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 pub(crate) struct PackWriter<W: Write> {
     out: Encoder<'static, W>,
     hash: Sha256,
-    /// The row that is being gathered, and its first block.
+    /// The row being collected, and its first block.
     row: Vec<u8>,
     first: u64,
     blocks: u64,
 }
 
 impl<W: Write> PackWriter<W> {
-    /// Begins with the header.
+    /// Writes the header.
     pub(crate) fn new(mut out: W, header: Header) -> io::Result<PackWriter<W>> {
         let bytes = header.encode();
         out.write_all(&bytes)?;
@@ -150,7 +150,7 @@ impl<W: Write> PackWriter<W> {
         Ok(PackWriter { out, hash, row: Vec::new(), first: 0, blocks: 0 })
     }
 
-    /// Adds a block behind those before, unless it is zero.
+    /// Appends a block, which must come after all previous ones. Blocks of zeros are skipped.
     pub(crate) fn block(&mut self, block: u64, bytes: &[u8]) -> io::Result<()> {
         if is_zero(bytes) {
             return Ok(());
@@ -185,8 +185,8 @@ impl<W: Write> PackWriter<W> {
         self.out.write_all(bytes)
     }
 
-    /// Ends the blocks, and adds what is said of a number of structures, as [`encode_original`] has it. Ends the pack; returns
-    /// how many blocks are in it.
+    /// Ends the rows and appends `count` entries for resealed structures, encoded by [`encode_original`]. Ends the
+    /// pack; returns the number of blocks in it.
     pub(crate) fn end(mut self, count: u64, mut originals: impl Read) -> io::Result<u64> {
         self.flush_row()?;
         self.write(&row_header(self.blocks, 0))?;
@@ -203,7 +203,7 @@ impl<W: Write> PackWriter<W> {
     }
 }
 
-/// What is said of a structure that was sealed afresh.
+/// Encodes the entry for a resealed structure.
 pub(crate) fn encode_original(original: &Original) -> [u8; ORIGINAL_BYTES] {
     let mut bytes = [0; ORIGINAL_BYTES];
     bytes[..8].copy_from_slice(&original.byte.to_le_bytes());
@@ -224,19 +224,19 @@ pub(crate) struct PackReader<R: BufRead> {
     input: Decoder<'static, R>,
     header: Header,
     hash: Sha256,
-    /// How much of what is compressed has been read.
+    /// The position in the decompressed data.
     at: u64,
     row: Vec<u8>,
-    /// The block behind the last row, and whether another may follow at once.
+    /// The block after the last row, and whether the last row was full, so that the next row may begin there.
     next: u64,
     full: bool,
     blocks: u64,
-    /// How many structures are still to come, once all rows have been read.
+    /// The number of entries left, once all rows have been read.
     originals: u64,
 }
 
 impl<R: BufRead> PackReader<R> {
-    /// Reads the header.
+    /// Reads and verifies the header.
     pub(crate) fn new(mut input: R) -> Result<PackReader<R>, PackError> {
         let mut found = Vec::with_capacity(HEADER_BYTES);
         input.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut found)?;
@@ -259,13 +259,13 @@ impl<R: BufRead> PackReader<R> {
         })
     }
 
-    /// What the pack says of itself.
+    /// The header of the pack.
     pub(crate) fn header(&self) -> Header {
         self.header
     }
 
-    /// The next blocks: the number of the first, and their bytes. Nothing once all have been read; what was sealed afresh
-    /// follows.
+    /// Reads the next row: its first block and its bytes. `None` after the last row; then the entries for resealed
+    /// structures follow.
     pub(crate) fn row(&mut self) -> Result<Option<(u64, &[u8])>, PackError> {
         let at = self.at;
         let mut head = [0; ROW_BYTES];
@@ -303,7 +303,7 @@ impl<R: BufRead> PackReader<R> {
         Ok(Some((first, &self.row[..inside])))
     }
 
-    /// The end of the rows, of which number and count have been read.
+    /// Handles the end of the rows, after its block number and count have been read.
     fn end_of_rows(&mut self, at: u64, blocks: u64) -> Result<(), PackError> {
         if blocks != self.blocks {
             return Err(wrong("number of blocks", at, self.blocks, blocks));
@@ -319,7 +319,8 @@ impl<R: BufRead> PackReader<R> {
         }
     }
 
-    /// The next structure that was sealed afresh, behind all rows. Nothing once all have been read and all verifies.
+    /// Reads the next entry for a resealed structure, after all rows. `None` when all have been read and the final hash
+    /// verifies.
     pub(crate) fn original(&mut self) -> Result<Option<Original>, PackError> {
         if self.originals == 0 {
             self.end()?;
@@ -394,7 +395,7 @@ mod tests {
         Ok(found)
     }
 
-    /// A pack of records that say anything.
+    /// A pack with arbitrary rows.
     fn forged(records: &[u8]) -> Vec<u8> {
         let mut bytes = HEADER.encode().to_vec();
         let mut encoder = Encoder::new(&mut bytes, 1).unwrap();
@@ -422,7 +423,7 @@ mod tests {
             assert!(unpack(&bytes[..at]).is_err(), "cut at {at}");
             let mut bad = bytes.clone();
             bad[at] ^= 1 << (at % 8);
-            // Where a bit of the compression means nothing, nothing else is read.
+            // Some bits of the compressed data have no meaning; flipping one leaves the decoded data unchanged.
             if let Ok(found) = unpack(&bad) {
                 assert!(at >= HEADER_BYTES && found == [(1, 1), (2, 2), (77, 3)], "bit at {at}");
             }

@@ -1,7 +1,7 @@
-//! `betr pack` and `betr unpack`: an image without the contents of its files, as a small file for a report of a problem.
+//! `betr pack` and `betr unpack`: a compressed image without file contents, for problem reports.
 //!
-//! The image is only read. [`betr_offline::redact`] copies it without contents to a temporary file; what of that is not zero is
-//! written as a pack, block by block: how, is in `file`.
+//! The image is only read. [`betr_offline::redact`] copies it without contents to a temporary file. The non-zero blocks
+//! of the copy are written as a pack (`file`).
 #![forbid(unsafe_code)]
 
 mod file;
@@ -33,7 +33,7 @@ use betr_offline::redact::{Redacted, redact};
 use file::{Contents, Header, PackWriter};
 use list::List;
 
-/// Blocks that are read at once.
+/// Blocks per read.
 const AT_ONCE: u64 = 256;
 
 /// Write an image into a small file, without the contents of files
@@ -70,7 +70,7 @@ pub struct Args {
     file: PathBuf,
 }
 
-/// Counts what is written.
+/// Counts the bytes that are written.
 struct Counted<'c, W>(W, &'c AtomicU64);
 
 impl<W: Write> Write for Counted<'_, W> {
@@ -162,19 +162,19 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// What a pack is made of.
+/// The input of a pack.
 struct Source<'s> {
     header: Header,
     /// The image, or its copy without contents.
     device: Arc<dyn Device>,
-    /// The blocks; none if all do that are not zero, because nothing says which are used.
+    /// The blocks in use. `None` if the used blocks are unknown: then all non-zero blocks are packed.
     blocks: Option<Bitmap>,
     found: Redacted,
     list: List<'s>,
 }
 
 impl<'s> Source<'s> {
-    /// Looks at an image. `draft` is an empty file for its copy.
+    /// Prepares an image for packing. `draft` is an empty file for its copy.
     fn of(
         device: &Arc<dyn Device>,
         contents: Contents,
@@ -207,7 +207,7 @@ impl<'s> Source<'s> {
         Ok(Source { header, device: copy, blocks, found, list })
     }
 
-    /// The next blocks from one on that may not be zero.
+    /// The next extent of blocks, at or after `from`, that may be non-zero.
     fn next_row(&self, from: u64) -> std::io::Result<Option<Range<u64>>> {
         let end = self.header.blocks();
         let mut at = from;
@@ -232,7 +232,7 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// Writes the pack; returns how many blocks are in it.
+    /// Writes the pack; returns the number of blocks in it.
     fn write(&self, out: impl Write) -> std::io::Result<u64> {
         let mut pack = PackWriter::new(out, self.header)?;
         let mut buffer = vec![0; AT_ONCE as usize * BLOCK_SIZE];
@@ -251,7 +251,7 @@ impl<'s> Source<'s> {
     }
 }
 
-/// A copy of `len` bytes that are discarded.
+/// A device of this length that discards all writes.
 struct Nowhere(u64);
 
 impl Device for Nowhere {

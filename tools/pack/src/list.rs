@@ -1,4 +1,4 @@
-//! The list of structures that were sealed afresh, in a temporary file: there is one for each block of a file.
+//! The list of resealed structures, in a temporary file because there is an entry for each block of a file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -8,10 +8,10 @@ use betr_offline::redact::Original;
 
 use crate::file::{ORIGINAL_BYTES, encode_original};
 
-/// The most bytes that are written at once.
+/// Entries are written in pieces of 1 MiB.
 const AT_ONCE: usize = 1 << 20;
 
-/// A list behind other bytes of a file.
+/// A list that begins at an offset of a file.
 pub(crate) struct List<'f> {
     file: &'f File,
     start: u64,
@@ -21,24 +21,24 @@ pub(crate) struct List<'f> {
 }
 
 impl<'f> List<'f> {
-    /// An empty list from byte `start` on.
+    /// An empty list that begins at byte `start`.
     pub(crate) fn behind(file: &'f File, start: u64) -> List<'f> {
         List { file, start, len: 0, written: 0, waiting: Vec::new() }
     }
 
-    /// How many structures are in it.
+    /// The number of entries.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Adds one.
+    /// Appends an entry.
     pub(crate) fn push(&mut self, original: &Original) -> io::Result<()> {
         self.waiting.extend_from_slice(&encode_original(original));
         self.len += 1;
         if self.waiting.len() >= AT_ONCE { self.flush() } else { Ok(()) }
     }
 
-    /// Writes all of it; nothing can be read before.
+    /// Writes all waiting entries; nothing can be read before.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.file.write_all_at(&self.waiting, self.start + self.written)?;
         self.written += self.waiting.len() as u64;
@@ -46,14 +46,14 @@ impl<'f> List<'f> {
         Ok(())
     }
 
-    /// Its bytes.
+    /// A reader of the whole list.
     pub(crate) fn reader(&self) -> impl Read {
         let end = self.start + self.len * ORIGINAL_BYTES as u64;
         BufReader::with_capacity(AT_ONCE, Section { file: self.file, at: self.start, end })
     }
 }
 
-/// Some bytes of a file.
+/// A range of a file.
 struct Section<'f> {
     file: &'f File,
     at: u64,

@@ -1,4 +1,5 @@
-//! Packs of images in memory: whatever is damaged, a check finds the same in what is unpacked, and contents are not there.
+//! Packs of images in memory: after any damage, a check of the unpacked image finds the same, and file contents are
+//! gone.
 
 use std::sync::Arc;
 
@@ -21,16 +22,16 @@ use crate::Source;
 use crate::file::{Contents, PackReader};
 
 const IMAGE: u64 = 6 << 20;
-/// What every block of a file has.
+/// A marker in every block of a file.
 const SECRET: &[u8] = b"between you and me";
 
-/// A piece of a file that is like no other.
+/// Unique contents for a piece of a file.
 fn contents(seed: u8, len: usize) -> Bytes {
     let text = [SECRET, &[seed, 0xff]].concat();
     text.into_iter().cycle().take(len).collect::<Vec<_>>().into()
 }
 
-/// An image whose log has records of writes to leaves that were there before, bound late; scattered, if so.
+/// An image whose log has late-bound writes to existing leaves; with scattered nodes if `scatter` is set.
 fn image(scatter: bool) -> Vec<u8> {
     let device: Arc<MemoryDevice> = Arc::new(MemoryDevice::new(IMAGE));
     let geometry =
@@ -72,7 +73,7 @@ fn image(scatter: bool) -> Vec<u8> {
     device.snapshot()
 }
 
-/// Packs an image, and unpacks it again; with what was sealed afresh.
+/// Packs and unpacks an image; also returns the entries for resealed structures.
 fn pack(
     device: &Arc<dyn Device>,
     contents: Contents,
@@ -97,7 +98,8 @@ fn checked(device: &Arc<dyn Device>, options: CheckOptions) -> Report {
     check(device, options, &mut ())
 }
 
-/// A check finds the same codes at the same places in what is unpacked, with or without values of the data index.
+/// Asserts that checks of both images find the same codes at the same places, with and without values of the data
+/// index.
 fn is_same(unpacked: &Arc<dyn Device>, original: &Arc<dyn Device>, of: &str) {
     for options in [CheckOptions::default(), CheckOptions::ALL] {
         let [found, expected] = [unpacked, original].map(|device| checked(device, options));
@@ -136,9 +138,9 @@ fn damage_anywhere_is_found_in_what_is_unpacked() {
         assert!(secrets(&sound) > 0 && secrets(&unpacked) == 0);
         let anatomy = Anatomy::of(&sound).unwrap();
         let mut tried = 0;
-        // Where leaves lie scattered makes a difference to few of them.
+        // Scattering affects only a few parts, so a third of them suffices.
         for part in anatomy.parts().iter().step_by(if scatter { 3 } else { 1 }) {
-            // Values are parts of what has a hash.
+            // Values have no hash of their own; they are parts of a structure that has one.
             if matches!(part.kind, Kind::Bytes | Kind::MetaValue | Kind::Update) {
                 continue;
             }
@@ -216,7 +218,7 @@ fn what_nothing_leads_to_is_packed_without_contents() {
     ] {
         let damaged: Arc<dyn Device> = Arc::new(MemoryDevice::from(bytes.clone()));
         for (at, len) in named(names).flat_map(|part| part.copies.iter().flatten()) {
-            // Where what is scattered lies, its map says.
+            // The scatter map translates the addresses of a scattered node.
             for (at, len) in disk.places(*at, *len).unwrap() {
                 damaged.write_at(at, &vec![0; len]).unwrap();
             }
@@ -227,7 +229,7 @@ fn what_nothing_leads_to_is_packed_without_contents() {
                 is_same(&unpacked, &damaged, &names.join(", "));
                 assert_eq!(secrets(&unpacked), 0, "{names:?}");
             }
-            // There is no image any more.
+            // Without these structures the file is no longer an image.
             Err(error) => assert_eq!(names, ["identity", "super"], "{error}"),
         }
         if let Ok((kept, _)) = pack(&damaged, Contents::OfDamaged) {
@@ -277,7 +279,7 @@ fn the_originals_of_what_was_sealed_afresh_are_listed() {
     for magic in [Superblock, TablePage, Leaf, LogGroup].map(Some).into_iter().chain([None]) {
         assert!(has(magic), "{magic:?}");
     }
-    // What has no contents is packed as it is.
+    // An image without contents is packed unchanged.
     let (again, originals) = pack(&unpacked, Contents::Zeros).unwrap();
     assert!(originals.is_empty());
     let all = |device: &Arc<dyn Device>| Disk::new(device.clone()).read(0, IMAGE as usize).unwrap();

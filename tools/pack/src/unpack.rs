@@ -1,4 +1,4 @@
-//! `betr unpack`: the image that a pack was made of, as far as it is in there.
+//! `betr unpack`: rebuilds the image of a pack, as far as the pack contains it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};

@@ -1,8 +1,8 @@
 //! A proof as a file: `format/PROOF.md`.
 //!
-//! Rows of bytes of an image, under their addresses. Nothing in it is trusted: what is read of the rows verifies by the
-//! hashes that lead to it from the root, or fails. Memory is bounded by the index of the rows, which is no longer
-//! than the file; their bytes are read from there when they are asked for.
+//! A proof contains extents of an image, each with its address. Nothing in it is trusted: every byte that is read must
+//! verify by the chain of hashes from the root, or the read fails. Memory is bounded by the index of the rows, which is
+//! no larger than the file. The bytes of the rows are read from the file on demand.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,39 +13,39 @@ use betr_core::device::Device;
 use betr_core::ids::{BLOCK_SIZE, BlockNr};
 use betr_core::path::Operand;
 
-/// What a proof begins with.
+/// The magic at the beginning of a proof.
 const MAGIC: &[u8; 8] = b"\xbeBETRpf\n";
-/// The version that is written and read.
+/// The version of the format.
 const VERSION: u32 = 1;
-/// Bytes of the header.
+/// The size of the header in bytes.
 const HEADER_BYTES: usize = 32;
-/// Bytes of a row in the index.
+/// The size of a row in the index, in bytes.
 const ROW_BYTES: usize = 12;
-/// Bytes of the longest row.
+/// The most bytes in a row.
 const ROW_MAX: u64 = 1 << 20;
-/// Bytes of the longest path.
+/// The most bytes in a path.
 const PATH_MAX: usize = 1 << 16;
-/// The end of the addresses that an image may have.
+/// The end of the address space of an image (16 TiB).
 const IMAGE_MAX: u64 = 1 << 44;
 
-/// What a proof is about.
+/// The claim of a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The path.
     pub path: Vec<u8>,
-    /// Whether it has the contents of a file, besides the inode.
+    /// Whether the proof covers the contents of a file besides the inode.
     pub contents: bool,
-    /// Where the root page is.
+    /// The block of the root page.
     pub root: BlockNr,
 }
 
-/// Why a file is no proof.
+/// The reason why a file is not a proof.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProofError {
     /// Reading failed.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// Something is not as it has to be.
+    /// A field has an invalid value.
     #[error("{what}, at byte {at}: expected {expected}, found {found}")]
     Wrong { what: &'static str, at: usize, expected: String, found: String },
 }
@@ -59,7 +59,7 @@ fn wrong(
     ProofError::Wrong { what, at, expected: expected.to_string(), found: found.to_string() }
 }
 
-/// Writes a proof of what was read of a device. Returns its length.
+/// Writes a proof with the ranges that a lookup has read from a device. Returns its length in bytes.
 pub(crate) fn write(
     mut out: impl Write,
     claim: &Claim,
@@ -95,13 +95,13 @@ pub(crate) fn write(
     Ok(written)
 }
 
-/// The bytes of an image that a proof has. All others cannot be read.
+/// A device with only the bytes of a proof; all other reads fail.
 pub(crate) struct ProofDevice {
     file: File,
     rows: Vec<Row>,
 }
 
-/// Where a row is in the image, and in the file.
+/// The address of a row in the image, its length, and its place in the file.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     at: u64,
@@ -110,7 +110,7 @@ struct Row {
 }
 
 impl ProofDevice {
-    /// Opens a proof, whose form is verified, and nothing of what it says.
+    /// Opens a proof. Only its form is verified, not its content.
     pub(super) fn open(mut file: File) -> Result<(Claim, ProofDevice), ProofError> {
         let file_bytes = file.metadata()?.len();
         if file_bytes < HEADER_BYTES as u64 {

@@ -1,8 +1,8 @@
-//! Root hashes as users write them.
+//! Root hashes on the command line.
 
 use betr_core::ids::Hash;
 
-/// Reads the 64 digits of a root hash.
+/// Parses the 64 digits of a root hash.
 pub(crate) fn parse_hash(text: &str) -> Result<Hash, String> {
     let wrong = || "a root hash has 64 hexadecimal digits; 'betr info' prints it".to_owned();
     let digits = text.as_bytes();

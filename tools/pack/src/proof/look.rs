@@ -1,4 +1,4 @@
-//! The lookup, which making and verifying a proof share, so that both read the same.
+//! The lookup. Proving and verifying share it, so that both read exactly the same bytes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use betr_core::path::Operand;
 use betr_core::store::CacheBudget;
 use betr_core::volume::Volume;
 
-/// What is read comes by once.
+/// The cache in bytes (12 MiB); each node is read only once.
 const CACHE: usize = 12 << 20;
 
 /// The file system below a root page.
@@ -21,7 +21,7 @@ pub(crate) fn open(device: Arc<dyn Device>, block: BlockNr, root: Hash) -> Resul
     Ok(Fs::open(volume, Box::new(Time::default)))
 }
 
-/// What is at a path; nothing if there is nothing.
+/// The object at a path; `None` if there is none.
 pub(crate) fn find(fs: &Fs, path: &[u8]) -> Result<Option<Object>> {
     match fs.resolve(path) {
         Ok(object) => Ok(Some(object)),
@@ -30,8 +30,8 @@ pub(crate) fn find(fs: &Fs, path: &[u8]) -> Result<Option<Object>> {
     }
 }
 
-/// The stored blocks of a regular file, one after another: where each is, and its bytes. Where there is none, the file
-/// has zeros, and the keys that are read show that.
+/// Passes the stored blocks of a regular file to `each`, in order, with their offsets. Missing blocks are zeros in the
+/// file; the keys that are read prove that they are missing.
 pub(crate) fn contents<E: From<Error>>(
     fs: &Fs,
     object: &Object,
@@ -43,7 +43,7 @@ pub(crate) fn contents<E: From<Error>>(
     }
     let mut keys = fs.keys_within(object, 0, inode.size.div_ceil(BLOCK_SIZE as u64));
     while let Some(block) = fs.next_key(object, &mut keys)? {
-        // One by one: nothing is read of what is beside it.
+        // Blocks are read one by one, so that nothing beside them is read.
         let at = block * BLOCK_SIZE as u64;
         each(at, &fs.read(object, at, BLOCK_SIZE)?)?;
     }
@@ -58,7 +58,7 @@ pub(crate) fn claimed(fs: &Fs, operand: &Operand) -> Result<Option<Vec<u8>>> {
         |error: &Error| matches!(error, Error::Refused(Refusal::NotFound | Refusal::NotADirectory));
     for end in (0..=names.len()).rev() {
         let part = Operand::new([b"/", &names[..end].join(&b'/')[..]].concat());
-        // The proof is about the last component itself. Those before it are followed.
+        // The last component is not followed, because the proof is about it. Earlier components are.
         let last = if end == names.len() { LastLink::Keep } else { LastLink::Follow };
         let found = match fs.look_up(&part, last) {
             Ok(found) => found,
@@ -76,7 +76,7 @@ pub(crate) fn claimed(fs: &Fs, operand: &Operand) -> Result<Option<Vec<u8>>> {
     Ok(Operand::new("/").plain())
 }
 
-/// What an inode is, in words.
+/// Describes an inode.
 pub(crate) fn describe(inode: &Inode) -> String {
     let what = match inode.kind {
         FileType::Regular => format!("a regular file of {} bytes", inode.size),

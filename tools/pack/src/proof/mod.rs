@@ -1,8 +1,9 @@
-//! `betr verify`, `betr prove` and `betr verify-proof`: what belongs to a root hash.
+//! `betr verify`, `betr prove` and `betr verify-proof`: proofs relative to a root hash.
 //!
-//! The root hash of an image is the hash of the root page of its allocation table ('betr info' prints it): it stands for
-//! all names, attributes and contents of the last checkpoint. A proof is a file of what a lookup reads (`file`), made by
-//! noting that; a verifier repeats the lookup (`look`), by the engine's own code, on these bytes alone.
+//! The root hash of an image is the hash of the root page of its allocation table, which 'betr info' prints. It covers
+//! all names, attributes and contents of the last checkpoint. A proof (`file`) is a file with all bytes that a lookup
+//! reads, recorded during the lookup. A verifier repeats the lookup (`look`) with the code of the engine on these bytes
+//! alone.
 
 mod file;
 mod hash;
@@ -24,7 +25,7 @@ use betr_core::volume::{Ring, read_identity};
 
 use hash::parse_hash;
 
-/// How those end that verify.
+/// The exit codes of the verifying commands.
 pub const EXIT_CODES: ExitCodes = ExitCodes {
     how: "",
     codes: &[
@@ -36,7 +37,7 @@ pub const EXIT_CODES: ExitCodes = ExitCodes {
     note: "",
 };
 
-/// The superblock of the last checkpoint. If the log holds what that does not, this is said.
+/// The superblock of the last checkpoint. A note says if the log holds records after it.
 fn checkpoint(disk: &Disk, path: &Path, tool: &str, io: &mut Io) -> Result<Superblock, Failure> {
     let read = || {
         let ring = Ring::read(disk, &read_identity(disk)?)?;

@@ -1,4 +1,4 @@
-//! `betr prove`: a file that shows what belongs to a root hash.
+//! `betr prove`: writes a proof that a file belongs to a root hash.
 
 use std::io::BufWriter;
 use std::os::unix::ffi::OsStrExt;
@@ -71,7 +71,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         }
         _ => failure(image, Some(&device), &error),
     };
-    // Nodes that are read to resolve symbolic links are not part of the proof.
+    // Nodes that are read only to resolve symbolic links are not part of the proof.
     let fs = look::open(device.clone(), root.block, root.hash).map_err(failed)?;
     let Some(path) = look::claimed(&fs, &operand).map_err(failed)? else {
         return Err(failed(Refusal::NotFound.into()));

@@ -1,4 +1,4 @@
-//! Proofs of an image in memory: whatever a proof is turned into, what is accepted is true.
+//! Proofs of an image in memory: however a proof is modified, every claim that verifies is true.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -21,10 +21,10 @@ use bytes::Bytes;
 use crate::proof::file::{Claim, ProofDevice, write};
 use crate::proof::look;
 
-/// What a lookup comes to: the inode, and the contents if they are asked for.
+/// The result of a lookup: the inode, and the contents if requested.
 type Found = Option<(Inode, Vec<(u64, Vec<u8>)>)>;
 
-/// An image with deep trees, and messages that have not reached their leaves.
+/// An image with deep trees and pending messages.
 fn image() -> (Arc<MemoryDevice>, PagePointer) {
     let device = Arc::new(MemoryDevice::new(4 << 20));
     let options = CreateOptions {
@@ -71,7 +71,7 @@ fn find(device: Arc<dyn Device>, claim: &Claim, root: Hash) -> Result<Found> {
     Ok(Some((Inode::clone(&object.inode()), contents)))
 }
 
-/// What is read to find something, and what it is.
+/// The ranges read by a lookup, and its result.
 fn read(device: &Arc<MemoryDevice>, claim: &Claim, root: Hash) -> (Vec<Range<u64>>, Found) {
     let noting = Arc::new(NotingDevice::new(device.clone()));
     let found = find(noting.clone(), claim, root).unwrap();
@@ -85,7 +85,7 @@ fn file_of(bytes: &[u8]) -> File {
     file
 }
 
-/// What a proof shows; nothing if it shows nothing.
+/// The claim and result that a proof shows; `None` if it does not verify.
 fn shown(file: &File, root: Hash) -> Option<(Claim, Found)> {
     let mut file = file.try_clone().unwrap();
     file.rewind().unwrap();
@@ -109,13 +109,13 @@ fn what_is_accepted_is_true_whatever_byte_is_flipped() {
         for at in 0..bytes.len() {
             file.write_all_at(&[bytes[at] ^ 1 << (at % 8)], at as u64).unwrap();
             if let Some((claim, found)) = shown(&file, root.hash) {
-                // Only what a flip in the path or the flags makes of the claim is another one, and true as well.
+                // A flip in the path or the flags makes another claim, which is accepted only if it is true as well.
                 assert_eq!(found, read(&device, &claim, root.hash).1, "{path}: byte {at}");
                 accepted += 1;
             }
             file.write_all_at(&bytes[at..=at], at as u64).unwrap();
         }
-        // What stands beside a value that is read, and is not looked at.
+        // Flips that are accepted: bytes that are stored beside a value that was read, and not used.
         assert!(accepted * 4 < bytes.len(), "{path}: {accepted} of {}", bytes.len());
     }
 }
@@ -123,7 +123,7 @@ fn what_is_accepted_is_true_whatever_byte_is_flipped() {
 #[test]
 fn nothing_that_is_read_can_be_left_out() {
     let (device, root) = image();
-    // Were messages left out that are on their way, a file would still be there that was deleted.
+    // Without the pending messages on the path, deleted files would still appear to exist.
     for path in ["/f7", "/f8", "/f42", "/f59"] {
         let claim = Claim { path: path.into(), contents: true, root: root.block };
         let (rows, found) = read(&device, &claim, root.hash);
@@ -162,7 +162,7 @@ fn another_state_has_another_root() {
         other.0[bit / 8] ^= 1 << (bit % 8);
         assert!(shown(&file, other).is_none());
     }
-    // The checkpoint before is still there: its root shows what was.
+    // The previous checkpoint is still on the device; its root proves the earlier state.
     let disk = Disk::new(device.clone());
     let ring = Ring::read(&disk, &read_identity(&disk).unwrap()).unwrap();
     let newest = ring.choose(None).unwrap().birth.epoch;

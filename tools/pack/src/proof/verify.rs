@@ -1,4 +1,4 @@
-//! `betr verify`: whether an image is the one of a root hash, down to the last byte of its files.
+//! `betr verify`: verifies an image against a root hash, including all file contents.
 
 use betr_cli::progress::CheckMeter;
 use betr_cli::view::ImageArgs;

@@ -1,4 +1,4 @@
-//! `betr verify-proof`: whether a proof shows what it says of a root hash.
+//! `betr verify-proof`: verifies a proof against a root hash.
 
 use std::fs::File;
 use std::io;
@@ -42,7 +42,7 @@ pub struct Args {
     file: PathBuf,
 }
 
-/// Why contents were not found to be the same.
+/// The reason why a comparison of contents failed.
 enum Unlike {
     Proof(Error),
     Failed(Failure),
@@ -62,7 +62,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
             "{name}: {error}; expected a proof, as 'betr prove' has written it"
         ))
     };
-    // A pipe would be waited for.
+    // Opening a pipe would block.
     if !std::fs::metadata(&args.file).map_err(host)?.is_file() {
         return Err(Failure::failed(format!("{name} is no file; expected a proof")));
     }
@@ -172,7 +172,7 @@ fn compare(fs: &Fs, object: &Object, local: &Path) -> Result<(), Unlike> {
     Ok(())
 }
 
-/// A file of the host that is read from its beginning to its end.
+/// A file of the host, read sequentially.
 struct Local {
     file: File,
     at: u64,
@@ -180,7 +180,7 @@ struct Local {
 }
 
 impl Local {
-    /// The next bytes, and where they are.
+    /// Reads the next `len` bytes; also returns their offset.
     fn next(&mut self, len: u64) -> io::Result<(u64, &[u8])> {
         let at = self.at;
         self.buffer.resize(len as usize, 0);

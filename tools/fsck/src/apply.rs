@@ -1,4 +1,4 @@
-//! `--apply`: a plan is written to the image that it was made for.
+//! `--apply`: writes a plan to the image for which it was made.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, path: &Path, file: &Path, io: &mut Io) -> Result<
     Ok(outcome(&report) | if corrected { Exit::CORRECTED } else { Exit::DONE })
 }
 
-/// Applies a plan; first its inverse is kept, where that is wanted. `file` is where the plan is kept itself.
+/// Applies a plan, after its inverse was written to `undo` if requested. `file` is the path of the plan itself.
 pub(crate) fn carry_out(
     path: &Path,
     device: &Arc<dyn Device>,
@@ -67,7 +67,7 @@ pub(crate) fn carry_out(
     apply(plan, &**device).map_err(|error| half_done(path, file, undo, &error))
 }
 
-/// The image may be changed in part.
+/// The failure after which the image may be changed in part.
 fn half_done(path: &Path, file: Option<&Path>, undo: Option<&Path>, error: &Error) -> Failure {
     let image = text::path(path);
     let mut failure = failure(path, None, error);

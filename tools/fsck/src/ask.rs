@@ -1,4 +1,4 @@
-//! Questions on a terminal: one for each kind of problem.
+//! Questions on a terminal, one for each kind of problem.
 
 use std::io::{BufRead, IsTerminal, stdin};
 
@@ -10,8 +10,7 @@ pub(crate) fn can_ask(io: &Io) -> bool {
     io.terminal && stdin().is_terminal()
 }
 
-/// Asks whether what was found is to be repaired: yes to all of it, or no. A repair is made as a whole, since each part of it
-/// relies on the others.
+/// Asks whether to repair. The answer is for all findings, because the parts of a repair depend on each other.
 pub(crate) fn wants_repair(report: &Report, io: &mut Io) -> Result<bool, Failure> {
     let mut codes: Vec<Code> = Vec::new();
     for finding in &report.findings {
@@ -40,7 +39,7 @@ enum Answer {
     All,
 }
 
-/// Reads one line from standard input. What is neither yes nor all is no.
+/// Reads one line from standard input. Anything but yes and all means no.
 fn answer() -> Result<Answer, Failure> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line)?;

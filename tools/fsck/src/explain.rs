@@ -5,7 +5,7 @@ use betr_core::check::{CATALOG, Repairable, Severity};
 
 use crate::EXIT_CODES;
 
-/// The end of the manual: exit codes, and all problems by code.
+/// The last part of the manual: exit codes, and all problems by code.
 pub(crate) fn manual() -> String {
     let mut text = format!("{EXIT_CODES}\n\nProblems, of which --explain says more:\n");
     for problem in CATALOG {

@@ -1,8 +1,8 @@
-//! `betr fsck`: checks an image, and repairs it.
+//! `betr fsck`: checks an image and repairs it.
 //!
-//! Options and exit codes are those of fsck(8). Without `-f` a volume that was closed cleanly gets one
-//! line; with `-n` nothing is ever written. Every repair is made on a view of the image, and becomes a plan; what is
-//! written to the image is that plan, and only if the view is no worse than the image.
+//! Options and exit codes are those of fsck(8). Without `-f` a volume that was closed cleanly only gets one line of
+//! output. With `-n` nothing is ever written. Every repair is made on a view of the image and becomes a plan. Only the
+//! plan is written to the image, and only if the view is no worse than the image.
 
 mod apply;
 mod ask;
@@ -31,7 +31,7 @@ use betr_core::volume::read_identity;
 
 use progress::Meter;
 
-/// How it ends, as fsck(8) says.
+/// The exit codes, as in fsck(8).
 pub const EXIT_CODES: ExitCodes = ExitCodes {
     how: ", which add up",
     codes: &[
@@ -128,12 +128,12 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 }
 
 impl Args {
-    /// Whether there is to be a repair, wherever it goes.
+    /// Whether a repair is requested, to the image or to a plan.
     fn repairs(&self) -> bool {
         self.preen || self.yes || self.plan
     }
 
-    /// Whether the image itself is to be repaired.
+    /// Whether the repair is written to the image itself.
     fn writes(&self) -> bool {
         self.repairs() && !self.plan && self.overlay.is_none()
     }
@@ -173,7 +173,7 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
     let mut report = check(&device, args.options(), &mut meter);
     drop(meter);
     paths::name(&mut report, &device);
-    // Without a superblock either it is not a damaged image but something else.
+    // Without identity block and superblock the file is not a damaged image but something else.
     if let (Err(error @ Error::NotAnImage(_)), None) = (&identity, &report.superblock) {
         return Err(failure(path, Some(&device), error));
     }
@@ -201,13 +201,13 @@ fn examine(args: &Args, path: &Path, io: &mut Io) -> Result<Exit, Failure> {
         io.note("Nothing was written.")?;
         return Ok(outcome(&report));
     }
-    // The lock for reading is given up, so another process may change the image before it is opened for writing: it is
-    // checked again.
+    // The shared lock is released before the exclusive one is taken. Another process may change the image in between,
+    // so it is checked again.
     drop(device);
     examine(&Args { yes: true, force: true, ..args.clone() }, path, io)
 }
 
-/// Who owns which block takes bitmaps, and no check can do without.
+/// The bitmaps of block ownership are the least memory that any check needs.
 fn check_memory(most: u64, image_blocks: u64) -> Result<(), Failure> {
     let needed = memory_needed(image_blocks);
     if most >= needed {
@@ -220,7 +220,7 @@ fn check_memory(most: u64, image_blocks: u64) -> Result<(), Failure> {
     )))
 }
 
-/// The exit code of a check after which nothing was repaired.
+/// The exit code of a check without repair.
 fn outcome(report: &Report) -> Exit {
     let failed_to_read = report.findings.iter().any(|finding| finding.code == Code::ReadFailed);
     let left = if report.is_clean() { Exit::DONE } else { Exit::UNCORRECTED };

@@ -1,4 +1,4 @@
-//! The paths of what findings speak of by keys and zones.
+//! Adds paths to findings that name keys or zones.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use betr_offline::history::Names;
 /// The cache of the volume that names are read from: 32 MiB, in bytes, enough for the heads of its nodes.
 const CACHE: usize = 32 << 20;
 
-/// Adds its path to each finding whose place is a key or a zone, as far as that can be read from the checkpoint.
+/// Adds the path to each finding whose place is a key or a zone, if the checkpoint has it.
 pub(crate) fn name(report: &mut Report, device: &Arc<dyn Device>) {
     let has_key = |finding: &Finding| matches!(finding.place, Place::Key(..) | Place::Zone(_));
     let Some(superblock) = &report.superblock else { return };
@@ -29,14 +29,14 @@ pub(crate) fn name(report: &mut Report, device: &Arc<dyn Device>) {
     for Finding { place, detail, .. } in &mut report.findings {
         let Some(key) = key_of(place) else { continue };
         let path = names.path(&MetaKey { xattr: None, ..key });
-        // What leads nowhere has none.
+        // An unreachable object has no path.
         if path.starts_with(b"/") {
             *detail += &format!("; path {}", Brief(&path));
         }
     }
 }
 
-/// The key of the inode that a place belongs to.
+/// The key of the inode to which a place belongs.
 fn key_of(place: &Place) -> Option<MetaKey> {
     match place {
         Place::Key(TreeId::Metadata, key) => MetaKey::decode(key),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::undo::found;
 
-/// Prints a plan, or that there is nothing to change.
+/// Prints a plan, or that nothing would change.
 pub(crate) fn print(
     path: &Path,
     plan: Option<(&Plan, Standing)>,
@@ -51,7 +51,7 @@ fn one(change: &Change, header: &PlanHeader) -> Value {
     })
 }
 
-/// What a block belongs to, by its place, or by what it begins with; nothing if neither says it.
+/// The structure that contains a block, from its address or its magic; `None` if neither identifies it.
 fn part_of(change: &Change, header: &PlanHeader) -> Option<String> {
     const RING: u64 = 32;
     const SLOTS: u64 = 16;

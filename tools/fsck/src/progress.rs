@@ -1,4 +1,4 @@
-//! How far a check has come: a bar on a terminal, or lines for a program (`-C FD`).
+//! Progress of a check: a bar on a terminal, or lines for a program (`-C FD`).
 
 use std::fs::File;
 use std::io::Write;
@@ -9,9 +9,9 @@ use betr_cli::progress::CheckMeter;
 use betr_cli::{Failure, show};
 use betr_core::check::Progress;
 
-/// Where progress goes.
+/// The output of progress.
 pub(crate) enum Meter {
-    /// Nowhere.
+    /// No output.
     Silent,
     /// Lines of pass, done, total and image, for a program.
     Lines(File, String),
@@ -20,16 +20,16 @@ pub(crate) enum Meter {
 }
 
 impl Meter {
-    /// As `-C` says: 0 is the terminal, a negative number silence. Without it, a terminal has the bar if
-    /// `for_people`.
+    /// The output for `-C`: 0 is the terminal, a negative number means none. Without `-C`, a terminal gets the bar if
+    /// `for_people` is set.
     pub(crate) fn new(fd: Option<i32>, image: &Path, for_people: bool) -> Result<Meter, Failure> {
         let wants_bar = fd == Some(0) || (fd.is_none() && for_people);
         match fd {
-            // Who asks for it sees it at once.
+            // An explicit request shows the bar at once.
             _ if wants_bar => Ok(Meter::Terminal(CheckMeter::new(true, fd.is_some()))),
             Some(fd) if fd > 0 => {
-                // A file opened anew has a position of its own, and would be written over by what
-                // goes to the same file as the streams do.
+                // Opening /proc/self/fd/N makes a new file offset, so output of the streams to the same file would be
+                // overwritten. Standard output and error are duplicated instead.
                 let file = match fd {
                     1 => std::io::stdout().as_fd().try_clone_to_owned().map(File::from),
                     2 => std::io::stderr().as_fd().try_clone_to_owned().map(File::from),
@@ -53,7 +53,7 @@ impl Progress for Meter {
     fn step(&mut self, pass: u32, done: u64, total: u64) {
         match self {
             Meter::Silent => {}
-            // The reader of the lines may have closed the pipe; the check goes on.
+            // The reader may have closed the pipe; the check continues.
             Meter::Lines(file, image) => drop(writeln!(file, "{pass} {done} {total} {image}")),
             Meter::Terminal(meter) => meter.step(pass, done, total),
         }

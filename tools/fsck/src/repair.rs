@@ -16,7 +16,7 @@ use betr_offline::plan::{Plan, Standing};
 use crate::show::Repaired;
 use crate::{Args, apply, outcome, plan, show};
 
-/// An error if a file is there already that is to be made: before the work begins.
+/// Fails early if a file that the repair will create exists already.
 pub(crate) fn check_new_files(args: &Args) -> Result<(), Failure> {
     let overlay = args.overlay.as_ref().filter(|_| args.repairs());
     for file in overlay.into_iter().chain(&args.undo) {
@@ -25,7 +25,7 @@ pub(crate) fn check_new_files(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says that there is nothing to repair, and so no plan.
+/// Reports that there is nothing to repair, and that no plan was written.
 pub(crate) fn nothing_to_do(
     args: &Args,
     path: &Path,
@@ -42,7 +42,7 @@ pub(crate) fn nothing_to_do(
     Ok(outcome(report))
 }
 
-/// Says of the files that were to be made that they were not.
+/// Reports that the requested files were not written.
 fn no_file(args: &Args, why: &str, io: &mut Io) -> Result<(), Failure> {
     for file in args.overlay.iter().chain(&args.undo) {
         io.note(&format!("{why}: {} was not written.", text::path(file)))?;
@@ -50,7 +50,7 @@ fn no_file(args: &Args, why: &str, io: &mut Io) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Repairs the image, or a view of it.
+/// Repairs the image, or makes a plan for it.
 pub(crate) fn mend(
     args: &Args,
     path: &Path,
@@ -110,7 +110,7 @@ pub(crate) fn mend(
     Ok(corrected | outcome(again))
 }
 
-/// Shows what was found, and says why it stays.
+/// Shows the findings, and the reason why they are not repaired.
 fn leave(
     args: &Args,
     path: &Path,
@@ -129,7 +129,7 @@ fn leave(
     Ok(outcome(report))
 }
 
-/// A file for what is tried: beside the plan, if that is kept.
+/// A scratch file for the trial repair: beside the plan if that is kept.
 fn scratch(args: &Args, image: &Path) -> Result<Scratch, Failure> {
     match &args.overlay {
         Some(overlay) => betr_cli::scratch::beside(overlay),
@@ -137,11 +137,11 @@ fn scratch(args: &Args, image: &Path) -> Result<Scratch, Failure> {
     }
 }
 
-/// Where a plan is written.
+/// The destination of a plan.
 enum Place {
-    /// In a file of its own, which appears when the plan is complete.
+    /// A named file, which appears when the plan is complete.
     Named(NewImage),
-    /// In a file that goes with this process.
+    /// A temporary file without a name.
     Nowhere(Scratch),
 }
 
@@ -160,7 +160,7 @@ impl Place {
         }
     }
 
-    /// Reads back what was written, all of which is verified, and lets it appear.
+    /// Reads the written plan back, verifies all of it, and gives the file its name.
     fn keep(self, args: &Args) -> Result<Plan, Failure> {
         let path = args.overlay.as_deref().unwrap_or(Path::new("the plan"));
         let plan = betr_cli::plan::of_file(self.file().clone(), path)?;

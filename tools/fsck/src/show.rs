@@ -1,4 +1,4 @@
-//! What a check found, as text and as JSON.
+//! The findings of a check, as text and as JSON.
 
 use std::path::Path;
 
@@ -18,18 +18,18 @@ use serde_json::{Value, json};
 
 use crate::undo::{found, goes_on};
 
-/// The most places with possible losses that are shown as text.
+/// The most possible losses that are listed in text.
 const SHOWN: usize = 100;
 
-/// A repair: what it did, what is left, and where it is.
+/// A repair: its changes, the remaining findings, and the plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Repaired<'a> {
     pub done: &'a Repair,
     pub again: &'a Report,
     pub plan: &'a Plan,
-    /// The file that has it instead of the image.
+    /// The plan file, if the image itself was not changed.
     pub overlay: Option<&'a Path>,
-    /// What takes it back.
+    /// The file that undoes the repair.
     pub undo: Option<&'a Path>,
 }
 
@@ -37,13 +37,13 @@ pub(crate) struct Repaired<'a> {
 pub(crate) struct Applied<'a> {
     pub file: &'a Path,
     pub plan: &'a Plan,
-    /// How far it had come before.
+    /// The state of the image before: untouched, half or whole.
     pub standing: Standing,
-    /// What takes it back.
+    /// The file that undoes the plan.
     pub undo: Option<&'a Path>,
 }
 
-/// The line of a volume that was closed cleanly.
+/// Prints the line for a volume that was closed cleanly.
 pub(crate) fn one_line(
     path: &Path,
     report: &Report,
@@ -59,7 +59,7 @@ pub(crate) fn one_line(
     Ok(())
 }
 
-/// Everything that was found; and, after a repair, what was done and what is left.
+/// Prints all findings, and after a repair its changes and the remaining findings.
 pub(crate) fn report(
     verbose: bool,
     json: bool,
@@ -72,7 +72,7 @@ pub(crate) fn report(
         return Ok(io.json("betr.fsck", 1, document(path, report, repaired))?);
     }
     let name = name(path, report);
-    // Of a repair it has been said before anything was written.
+    // The findings were printed before the repair was written.
     if repaired.is_none() {
         findings_of(&name, verbose, report, io)?;
     }
@@ -106,8 +106,8 @@ pub(crate) fn report(
     verdict(&name, verbose, last, io)
 }
 
-/// What was found, and what a repair that has not been written yet will do about it: who loses something is told
-/// before it is gone.
+/// Prints the findings and the planned changes before the repair is written, so that the user learns of losses before
+/// they happen.
 pub(crate) fn before_repair(
     verbose: bool,
     path: &Path,
@@ -150,7 +150,7 @@ fn findings_of(name: &str, verbose: bool, report: &Report, io: &mut Io) -> Resul
     Ok(())
 }
 
-/// A plan has been applied; and what a check says then.
+/// Reports that a plan was applied, and the findings of the check after it.
 pub(crate) fn applied(
     verbose: bool,
     json: bool,
@@ -190,7 +190,7 @@ pub(crate) fn applied(
     verdict(&name, verbose, report, io)
 }
 
-/// Says what takes a repair back.
+/// Names the command that undoes the repair.
 fn taken_back(name: &str, image: &Path, undo: Option<&Path>, io: &mut Io) -> Result<(), Failure> {
     if let Some(undo) = undo {
         let (image, undo) = (show::path(image), show::path(undo));
@@ -199,7 +199,7 @@ fn taken_back(name: &str, image: &Path, undo: Option<&Path>, io: &mut Io) -> Res
     Ok(())
 }
 
-/// The last line, and numbers before it.
+/// Prints the last line, and statistics before it if `verbose`.
 fn verdict(name: &str, verbose: bool, last: &Report, io: &mut Io) -> Result<(), Failure> {
     if verbose {
         numbers(last, io)?;
@@ -207,7 +207,7 @@ fn verdict(name: &str, verbose: bool, last: &Report, io: &mut Io) -> Result<(), 
     let counts = last.counts;
     let verdict = if last.is_clean() { "clean" } else { "DAMAGED" };
     let files = match counts.inodes {
-        // Each file system has a root directory.
+        // Every file system has a root directory, so 0 inodes means that none were checked.
         0 if is_files(last) => "files not looked at".to_owned(),
         inodes => format!("{inodes} inodes"),
     };
@@ -219,7 +219,7 @@ fn verdict(name: &str, verbose: bool, last: &Report, io: &mut Io) -> Result<(), 
     Ok(())
 }
 
-/// Whether the volume holds a file system, as far as is known.
+/// Whether the volume holds a file system; true if that is unknown.
 fn is_files(report: &Report) -> bool {
     let incompatible = report.superblock.as_ref().map_or(0, |found| found.features.incompatible);
     incompatible & Features::KEYS == 0
@@ -230,7 +230,7 @@ fn line(finding: &Finding) -> String {
     format!("{}: {} at {}: {}", problem.name, problem.title, finding.place, finding.detail)
 }
 
-/// What the two passes over the log found and did.
+/// Prints the results of the two passes over the log.
 fn passes(report: &Report, io: &mut Io) -> Result<(), Failure> {
     let Some(log) = &report.log else { return Ok(()) };
     writeln!(
@@ -270,7 +270,7 @@ fn passes(report: &Report, io: &mut Io) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The extents that are pinned, and their bytes.
+/// The number of pinned extents, and their bytes.
 fn pinned(log: &Survey) -> (usize, u64) {
     (log.pins.len(), log.pins.iter().map(|(_, extent)| extent.bytes()).sum())
 }
@@ -287,7 +287,7 @@ fn numbers(report: &Report, io: &mut Io) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The label where there is one, else the file.
+/// The label if there is one, else the path of the image.
 fn name(path: &Path, report: &Report) -> String {
     match report.label.is_empty() {
         true => show::path(path),
@@ -316,7 +316,7 @@ fn document(path: &Path, report: &Report, repaired: Option<Repaired>) -> Value {
     value
 }
 
-/// The two passes over the log.
+/// The results of the two passes over the log, as JSON.
 fn log_numbers(log: &Survey, report: &Report) -> Value {
     let (extents, bytes) = pinned(log);
     let end = match &log.end {
@@ -349,7 +349,7 @@ fn log_numbers(log: &Survey, report: &Report) -> Value {
     })
 }
 
-/// Numbers about what was checked; nothing if only the fixed places were looked at.
+/// Statistics of the check; null if only fixed structures were checked.
 fn counts(report: &Report) -> Value {
     let counts = report.counts;
     if counts.nodes == 0 {

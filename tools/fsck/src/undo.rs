@@ -57,7 +57,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// What takes a plan back, in a file that goes with this process.
+/// The inverse of a plan, in a temporary file without a name.
 fn inverse(plan: &Plan, path: &Path) -> Result<Plan, Failure> {
     let failed = |error: std::io::Error| {
         Failure::failed(format!("a temporary file cannot be made: {error}"))
@@ -68,7 +68,7 @@ fn inverse(plan: &Plan, path: &Path) -> Result<Plan, Failure> {
     of_file(file, path)
 }
 
-/// What was found, in one word.
+/// The state of the image before, in one word.
 pub(crate) fn found(standing: Standing) -> &'static str {
     match standing {
         Standing::Untouched => "untouched",
@@ -77,7 +77,7 @@ pub(crate) fn found(standing: Standing) -> &'static str {
     }
 }
 
-/// Reports that applying a plan was interrupted.
+/// The message that an interrupted apply continues.
 pub(crate) fn goes_on(name: &str, plan: &Plan, next: u32) -> String {
     let groups = plan.header().groups;
     format!("{name}: it was half applied: goes on with group {next} of {groups}")

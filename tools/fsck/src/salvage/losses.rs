@@ -1,4 +1,4 @@
-//! What the trees have lost, looked up for one object after another.
+//! Maps the losses of the trees to objects.
 
 use std::ops::Range;
 
@@ -7,34 +7,34 @@ use betr_core::fs::Object;
 use betr_core::ids::TreeId;
 use betr_core::mend::{Loss, MissingPart, keys_of, missing_parts};
 
-/// Losses of both trees.
+/// The losses of both trees.
 pub(crate) struct Losses<'l> {
-    /// Those of the metadata index and of the data index.
+    /// The losses of the metadata index and of the data index.
     trees: [Tree<'l>; 2],
 }
 
-/// Losses of one tree, in the order of their first keys.
+/// The losses of one tree, sorted by first key.
 struct Tree<'l> {
     losses: &'l [Loss],
-    /// For each loss, the end of it and of all before it that reaches furthest; none is no end.
+    /// For each loss, the largest end of it and all earlier ones; `None` is the end of the key space.
     reach: Vec<Option<&'l Key>>,
-    /// Which of them some object has been found to have.
+    /// Whether each loss was assigned to an object.
     seen: Vec<bool>,
 }
 
-/// What is missing of an object.
+/// The missing parts of an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// Bytes of a file that are not there.
+    /// Byte ranges of a file that are lost.
     pub bytes: Vec<Range<u64>>,
-    /// Bytes of a file that may have been written since.
+    /// Byte ranges of a file whose newest writes may be lost.
     pub older: Vec<Range<u64>>,
-    /// Whether entries of a directory may be missing.
+    /// Whether entries of a directory may be lost.
     pub entries: bool,
 }
 
 impl Missing {
-    /// These bytes are not there either.
+    /// Adds lost byte ranges.
     pub(super) fn lack(&mut self, bytes: Vec<Range<u64>>) {
         self.bytes.extend(bytes);
         join(&mut self.bytes);
@@ -42,14 +42,14 @@ impl Missing {
 }
 
 impl<'l> Losses<'l> {
-    /// Losses in the order of trees and keys.
+    /// Takes losses sorted by tree and key.
     pub(super) fn new(losses: &'l [Loss]) -> Losses<'l> {
         let data = losses.partition_point(|loss| loss.tree == TreeId::Metadata);
         let (metadata, data) = losses.split_at(data);
         Losses { trees: [Tree::new(metadata), Tree::new(data)] }
     }
 
-    /// What is missing of an object.
+    /// The missing parts of an object.
     pub(super) fn of(&mut self, object: &Object) -> Missing {
         let tree = &mut self.trees[usize::from(!object.is_directory())];
         let mut missing = Missing::default();
@@ -71,8 +71,8 @@ impl<'l> Losses<'l> {
         missing
     }
 
-    /// What stands for files of which nothing is left: all that the metadata index has lost; and, since that may have
-    /// held their inodes, what of the data index no object was found to have.
+    /// The losses that stand for files that are lost entirely: all losses of the metadata index, and, because those may
+    /// have contained inodes, the losses of the data index that were assigned to no object.
     pub(super) fn left(&self) -> impl Iterator<Item = &'l Loss> {
         let [metadata, data] = &self.trees;
         let unseen = data.losses.iter().zip(&data.seen).filter(|(_, seen)| !**seen);
@@ -92,7 +92,7 @@ impl<'l> Tree<'l> {
         Tree { losses, reach, seen: vec![false; losses.len()] }
     }
 
-    /// The losses that an object has a part in, by their place.
+    /// The losses that affect an object, by index.
     fn parts(&self, object: &Object) -> Vec<(usize, MissingPart)> {
         let Some((_, lo, hi)) = keys_of(object) else { return Vec::new() };
         let end = self.losses.partition_point(|loss| loss.keys.lo < hi);
@@ -103,7 +103,7 @@ impl<'l> Tree<'l> {
     }
 }
 
-/// Puts ranges in order; those that touch become one.
+/// Sorts ranges and merges those that touch or overlap.
 fn join(ranges: &mut Vec<Range<u64>>) {
     ranges.sort_by_key(|range| range.start);
     ranges.dedup_by(|range, last| {

@@ -1,7 +1,7 @@
-//! `betr salvage`: copies out all that is readable of an image that nothing else will open.
+//! `betr salvage`: copies all readable files out of a damaged image.
 //!
-//! The image is only read. What the mender can make of it is made on a view of it, in a file without a name; from there
-//! all is copied that can be read, and what is missing is told file by file. Nothing that does not verify is copied.
+//! The image is only read. The mender repairs a view of it, backed by a file without a name. From this view everything
+//! readable is copied, and missing parts are reported file by file. Nothing is copied unless it verifies.
 
 mod losses;
 mod opened;
@@ -22,7 +22,7 @@ use betr_core::text::Printable;
 
 use report::Reporter;
 
-/// How it ends.
+/// The exit codes.
 pub const EXIT_CODES: ExitCodes = ExitCodes {
     how: "",
     codes: &[
@@ -76,7 +76,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         && dest.symlink_metadata().is_ok()
         && !dest.read_dir().is_ok_and(|mut entries| entries.next().is_none())
     {
-        // The image is looked at for long: this is said before.
+        // Opening the image takes long, so this is reported first.
         return Err(Failure::failed(exists(dest).to_string()));
     }
     let image = args.image.path();
@@ -110,11 +110,11 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         },
     )?;
     drop(meter);
-    // What was found unreadable while it was copied belongs to the report.
+    // The report includes read errors that occurred during the copy.
     Ok(reporter.end(&opened.found)?)
 }
 
-/// Something is where `dest` is to be made.
+/// The failure if `dest` exists.
 fn exists(dest: &Path) -> HostError {
     HostError::Exists { path: dest.as_os_str().as_bytes().to_vec() }
 }

@@ -1,4 +1,4 @@
-//! From a damaged image to a file system that can be walked: on a view, and with all that went wrong on the way.
+//! Opens a damaged image as a file system that can be walked: repaired on a view, with a record of all losses.
 
 use std::ops::Range;
 use std::path::Path;
@@ -22,48 +22,48 @@ use betr_offline::device::{LenientDevice, PlanningDevice};
 
 use crate::salvage::Args;
 
-/// What is read comes by once.
+/// The cache in bytes (12 MiB); each node is read once.
 const CACHE: usize = 12 << 20;
-/// An image of which less than this share is left is refused: nothing bounds what it says of itself.
+/// An image of which less than 1/1024 is left is refused: a forged size would otherwise not be bounded by the file.
 const SHARE: u64 = 1024;
 
-/// A file system, as far as there is one.
+/// The file system, as far as it could be opened.
 pub(crate) struct Opened {
     pub fs: Fs,
     pub found: Found,
 }
 
-/// What became of the image on the way.
+/// The findings made while opening.
 pub(crate) struct Found {
-    /// Where everything starts from.
+    /// The superblock from which the image was opened.
     pub superblock: Superblock,
-    /// What is to be known of the image as a whole, in sentences without an end.
+    /// Notes about the image as a whole, as sentences without a full stop.
     pub notes: Vec<String>,
-    /// Whether something may be lost that nothing else tells.
+    /// Whether something may be lost that no other field reports.
     pub doubtful: bool,
-    /// What the trees have lost, in the order of trees and keys.
+    /// The losses of the trees, sorted by tree and key.
     pub losses: Vec<Loss>,
-    /// What was changed so that the indexes agree.
+    /// The changes that made the indexes consistent.
     pub changes: Vec<Change>,
-    /// Operations that the log has lost.
+    /// The operations that the log has lost.
     pub operations: Vec<Finding>,
     image: Arc<LenientDevice>,
 }
 
 impl Found {
-    /// The bytes of the image that are not there, or cannot be read.
+    /// The byte ranges of the image that are missing or unreadable.
     pub(super) fn missing(&self) -> Vec<Range<u64>> {
         self.image.missing()
     }
 
-    /// Whether the image is not what it was.
+    /// Whether anything was lost or changed.
     pub(super) fn is_damaged(&self) -> bool {
         self.doubtful
             || !(self.losses.is_empty() && self.changes.is_empty() && self.operations.is_empty())
     }
 }
 
-/// Opens what `args` name.
+/// Opens the image that `args` names.
 pub(crate) fn open(args: &Args) -> Result<Opened, Failure> {
     let path = args.image.path();
     let base = open_view(args.image.view())?;
@@ -104,7 +104,7 @@ pub(crate) fn open(args: &Args) -> Result<Opened, Failure> {
     Ok(Opened { fs, found })
 }
 
-/// The superblock to start from; an error where there is none, or none that this version understands.
+/// Chooses the superblock; fails if there is none, or none that this version supports.
 fn superblock(
     args: &Args,
     device: &Arc<dyn Device>,
@@ -121,7 +121,7 @@ fn superblock(
             let error = Error::Unsupported(format!("features: {}", unknown.detail));
             Err(failure(path, None, &error))
         }
-        // After a replay in memory the report speaks of what came of it.
+        // After a replay in memory the report describes the state after it, so the superblock comes from the ring.
         (Some(_), _, Ok(identity)) if report.replay.is_some() => {
             let ring = Ring::read(&Disk::new(device.clone()), &identity);
             let chosen = ring.and_then(|ring| ring.choose(args.slot).cloned());
@@ -142,7 +142,7 @@ fn superblock(
     }
 }
 
-/// Whether a superblock stands nowhere, and was made of what stands elsewhere.
+/// Whether a superblock was reconstructed from other structures: the ring has none of its epoch.
 fn is_reconstructed(device: &Arc<dyn Device>, superblock: &Superblock) -> bool {
     let disk = Disk::new(device.clone());
     let ring = read_identity(&disk).and_then(|identity| Ring::read(&disk, &identity));
@@ -150,7 +150,7 @@ fn is_reconstructed(device: &Arc<dyn Device>, superblock: &Superblock) -> bool {
     newest.is_none_or(|newest| newest < superblock.birth.epoch)
 }
 
-/// Takes from a report what no repair would go on from, and keeps what it means.
+/// Removes findings that would stop the repair from the report, and keeps their meaning in `found`.
 fn look_through(report: &mut Report, slot: Option<u32>, raised: bool, found: &mut Found) {
     let epoch = found.superblock.birth.epoch.0;
     if raised {
@@ -188,7 +188,7 @@ fn look_through(report: &mut Report, slot: Option<u32>, raised: bool, found: &mu
         }
     }
     if report.findings.iter().any(|finding| finding.code == Code::TablePageInvalid) {
-        // The youngest node of a number that verifies is taken, and a younger one may have been.
+        // For each node id the newest node that verifies is taken; a newer one may have existed.
         found.doubtful = true;
         let what = "a part of the allocation table is lost: nodes were looked for, and some of what \
                     was found may be older than it was";
@@ -197,7 +197,7 @@ fn look_through(report: &mut Report, slot: Option<u32>, raised: bool, found: &mu
     if let Some(slot) = slot {
         found.notes.push(format!("slot {slot} was chosen: this is the state of epoch {epoch}"));
     }
-    // What could not be read was taken for zeros, and what it did to the trees has been found as such.
+    // Unreadable bytes were read as zeros; the resulting damage to the trees has findings of its own.
     let no = [Code::ReadFailed, Code::ImageTruncated, Code::ZoneTooLarge];
     let given_up = |code| code == Code::CheckpointLost && !raised;
     report.findings.retain(|finding| !no.contains(&finding.code) && !given_up(finding.code));
@@ -214,7 +214,7 @@ fn look_through(report: &mut Report, slot: Option<u32>, raised: bool, found: &mu
     }
 }
 
-/// Whether what cannot be read may have been younger than all that can: a part of the log, or both slots of an epoch.
+/// Whether unreadable blocks may have held the newest state: a part of the log, or both slots of an epoch.
 fn newest_may_be_missing(found: &Found) -> bool {
     let Superblock { log_start, log_units, .. } = found.superblock;
     let (image, block) = (&found.image, BLOCK_SIZE as u64);
@@ -227,8 +227,7 @@ fn newest_may_be_missing(found: &Found) -> bool {
     image.misses(&log) || (0..16).any(|pair| gone(2 * pair) && gone(2 * pair + 1))
 }
 
-/// A view of the image on which everything is sound that can be; none if the image is sound as it is, or if no such
-/// view can be made.
+/// A repaired view of the image; `None` if the image is sound, or if it cannot be repaired.
 fn mended(
     path: &Path,
     device: &Arc<dyn Device>,

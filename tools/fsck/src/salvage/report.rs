@@ -1,4 +1,4 @@
-//! The report: a line, or an item of a list, for everything that is not complete; then how much is.
+//! The report: one line or JSON item for each incomplete object, then the totals.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,17 +18,17 @@ use crate::salvage::Args;
 use crate::salvage::losses::{Losses, Missing};
 use crate::salvage::opened::Found;
 
-/// Tells what becomes of everything.
+/// Reports on each object.
 pub(crate) struct Reporter<'r, 'i> {
     io: &'r mut Io<'i>,
-    /// How messages begin.
+    /// The prefix of messages.
     name: String,
-    /// The path that paths are below.
+    /// The path to which reported paths are relative.
     top: Vec<u8>,
     verbose: bool,
     list: Option<JsonList>,
     losses: Losses<'r>,
-    /// What was made good at the key of an object, until the object comes by.
+    /// The changes of the repair by the key of their object, removed when the object is reported.
     changes: HashMap<Vec<u8>, &'r Change>,
     counts: Counts,
 }
@@ -44,7 +44,7 @@ struct Counts {
 }
 
 impl<'r, 'i> Reporter<'r, 'i> {
-    /// Begins the report with what is to be said of the image as a whole.
+    /// Starts the report with the findings about the whole image.
     pub(super) fn new(
         args: &Args,
         top: &[u8],
@@ -77,7 +77,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
         Ok(Reporter { io, name, top, verbose, list, losses, changes, counts })
     }
 
-    /// Tells what became of something.
+    /// Reports the result for an object.
     pub(super) fn tell(&mut self, salvaged: Salvaged<'_>) -> io::Result<()> {
         match salvaged {
             Salvaged::Directory(path, object) => {
@@ -118,7 +118,8 @@ impl<'r, 'i> Reporter<'r, 'i> {
         }
     }
 
-    /// Reports an object without contents that is complete, if such reports are wanted.
+    /// Reports an object without contents: as partial if the repair changed it, else as `else_kind` if that is given and
+    /// the output is verbose.
     fn made_good(
         &mut self,
         path: &[u8],
@@ -172,7 +173,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
         self.entry("partial", path, fields, "")
     }
 
-    /// What was made good where an object has its key.
+    /// The change that the repair made at the key of an object.
     fn change_of(&mut self, object: &Object) -> Option<String> {
         if self.changes.is_empty() {
             return None;
@@ -235,7 +236,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
         })
     }
 
-    /// Whether no object was found where something was made good.
+    /// Whether no object was reported at the key of a change.
     fn is_unmet(&self, change: &Change) -> bool {
         match &change.place {
             _ if !change.is_loss() => false,
@@ -250,7 +251,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
         self.item("lost", json!({ "what": what }), &format!("lost: {what}"))
     }
 
-    /// Something at a path.
+    /// Reports an object at a path.
     fn entry(&mut self, kind: &str, path: &[u8], fields: Value, text: &str) -> io::Result<()> {
         if self.list.is_none() {
             return self.line(path, text);
@@ -266,7 +267,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
         progress::beside(|| writeln!(self.io.out, "{}: {text}", printable(path)))
     }
 
-    /// Something of the image as a whole.
+    /// Reports on the image as a whole.
     fn item(&mut self, kind: &str, fields: Value, text: &str) -> io::Result<()> {
         let Some(list) = &mut self.list else {
             return writeln!(self.io.out, "{}: {text}", self.name);
@@ -279,7 +280,7 @@ impl<'r, 'i> Reporter<'r, 'i> {
     }
 }
 
-/// The path of what is at `path` below `top`, from the root on.
+/// The absolute path of `path`, which is relative to `top`.
 fn absolute(top: &[u8], path: &[u8]) -> Vec<u8> {
     let names = betr_core::fs::components(top).chain(betr_core::fs::components(path));
     let mut all: Vec<u8> = names.flat_map(|name| [b"/", name].concat()).collect();
@@ -289,7 +290,7 @@ fn absolute(top: &[u8], path: &[u8]) -> Vec<u8> {
     all
 }
 
-/// The keys of a loss, in words.
+/// Describes the keys of a loss.
 fn keys(loss: &Loss) -> String {
     let what = match (loss.tree, loss.pending) {
         (TreeId::Metadata, false) => "files and directories",
@@ -304,7 +305,7 @@ fn keys(loss: &Loss) -> String {
     }
 }
 
-/// A key as a path in its zone, as far as it is one.
+/// Describes a key as a path within its zone, as far as it decodes.
 fn words(tree: TreeId, key: &[u8]) -> String {
     if key.is_empty() {
         return "the beginning".into();

@@ -1,4 +1,4 @@
-//! `replay apply`: a new image with the log replayed.
+//! `replay apply`: makes a new image with the log replayed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Args {
         })?;
         let device = new.device(len);
         let done = self.replay(log, output, device.clone())?;
-        // The copy is as it will stay: what was damaged in the image, and what the replay made, are seen at once.
+        // The copy is checked in its final state, so damage from the image and from the replay is found.
         let damage = damage_of(&check(&device, CheckOptions::default(), &mut ()));
         new.commit()?;
         let exit = self.say(log, output, &done, io)?;
@@ -80,8 +80,8 @@ impl Args {
     }
 
     fn in_place(&self, log: &Log, io: &mut Io) -> Result<Exit, Failure> {
-        // The check replays all of the log in memory: afterwards it is known that all is sound, and how far the log comes.
-        // It is not made again once the replay is written, since a power cut leaves the one state or the other.
+        // The check replays the whole log in memory. It proves that the image is sound and finds the end of the log. No
+        // check follows the write, because a power cut leaves either the old or the new state.
         let slot = log.is_older.then_some(log.superblock.slot);
         let options = CheckOptions { slot, ..CheckOptions::default() };
         let report = check(&log.device, options, &mut ());
@@ -100,7 +100,7 @@ impl Args {
         self.say(log, &log.path, &done, io)
     }
 
-    /// A moment before the log is none that a replay could stop at: all of the log would be abandoned.
+    /// A moment before the log is refused: the replay cannot stop there, and the whole log would be abandoned.
     fn check_moment(&self, log: &Log) -> Result<(), Failure> {
         let Superblock { next_msn, wall, birth, .. } = &log.superblock;
         let is_before = match self.until.unwrap_or_default() {
@@ -120,10 +120,10 @@ impl Args {
         )))
     }
 
-    /// Replays in the image on `device`, which is or will be at `path`, and makes what comes of it durable.
+    /// Replays the log in the image on `device`, whose path is or will be `path`, and makes the result durable.
     fn replay(&self, log: &Log, path: &Path, device: Arc<dyn Device>) -> Result<Done, Failure> {
         let until = self.until.unwrap_or_default();
-        // What is wrong with a copy is wrong with the image; but for what its own disk does.
+        // Damage in the copy is damage in the original image, so the error names that. I/O errors name the copy.
         let at_image = |error| match error {
             Error::Io { .. } => failure(path, Some(&device), &error),
             _ => failure(&log.path, Some(&device), &error),
@@ -166,20 +166,20 @@ impl Args {
     }
 }
 
-/// The first thing that is wrong with the structure of an image, if anything is.
+/// The first error in the structure of an image, if any.
 fn damage_of(report: &Report) -> Option<String> {
     let bad = report.findings.iter().find(|found| found.code.severity() == Severity::Error)?;
     Some(format!("{}: {}", bad.place, bad.detail))
 }
 
-/// What a replay came to.
+/// The result of a replay.
 struct Done {
     next: Msn,
     recovery: Recovery,
     blurred: Vec<Shown>,
 }
 
-/// Bytes of a file that are shown as they are at the end of a log group.
+/// Bytes of a file that are shown as at the end of a log group.
 struct Shown {
     path: Vec<u8>,
     first: u64,
@@ -201,7 +201,7 @@ impl Shown {
     }
 }
 
-/// What of the files is shown as it is at the end of the group, by the names that they have in the new image.
+/// The file ranges shown as at the end of the group, by their paths in the new image.
 fn blurred(fs: &Fs, recovery: &Recovery) -> Vec<Shown> {
     let blurred = recovery.stopped.as_ref().map_or(&[][..], |stopped| &stopped.blurred);
     if blurred.is_empty() {

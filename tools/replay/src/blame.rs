@@ -1,4 +1,4 @@
-//! `replay blame`: the records that touched something.
+//! `replay blame`: lists the records that touched an object, a key or a byte.
 
 use std::ops::ControlFlow;
 
@@ -32,12 +32,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is looked for.
+/// The target of the search.
 enum Wanted {
-    /// A path, and since which record it has been called so, the oldest name first; and the zone of what has several
-    /// names.
+    /// The names of a path, each with the record that gave it, the oldest first; and the zone of the inode if the
+    /// object may have several names.
     Path(Vec<(Lsn, Vec<u8>)>, Option<ZoneId>),
-    /// Keys of a tree, from the first up to the second.
+    /// A range of keys of a tree: first included, second excluded.
     Keys(TreeId, Key, Option<Key>),
     Record(Lsn),
 }
@@ -84,7 +84,8 @@ impl Args {
             Address::Key(tree, key) => Wanted::Keys(*tree, key.clone(), whole_key(key)),
             Address::Record(lsn) => Wanted::Record(*lsn),
             Address::Zone(zone) => {
-                // Keys of both indexes begin with it; those of contents are told with the path that they belong to.
+                // Keys of both indexes begin with the zone id. Changes of contents also touch the metadata key of their
+                // file.
                 let lo = Key::copied(&zone.0.to_be_bytes());
                 let hi = zone.0.checked_add(1).map(|next| Key::copied(&next.to_be_bytes()));
                 Wanted::Keys(TreeId::Metadata, lo, hi)
@@ -103,7 +104,7 @@ impl Args {
         })
     }
 
-    /// The record that a byte of the log is part of.
+    /// The record that contains a byte of the log.
     fn in_log(&self, log: &Log) -> Result<Wanted, Failure> {
         let mut found = None;
         if let Address::Byte(byte) = self.target {
@@ -138,7 +139,7 @@ impl Wanted {
             }
             Wanted::Path(_, Some(zone)) if told.touches_zone(*zone) => true,
             Wanted::Path(names, _) => {
-                // Whatever gave it, or something above it, its name.
+                // The record renamed the path or one of its parents.
                 if names.iter().any(|(since, _)| *since == told.record.lsn) {
                     return true;
                 }
@@ -153,15 +154,15 @@ impl Wanted {
     }
 }
 
-/// The canonical path that a path resolves to now. For an object with several names, the zone of its inode too: changes under
-/// every name count.
+/// The canonical path to which a path resolves now. If the object is not a directory, also the zone of its inode, so
+/// that changes under every name count.
 fn now_at(log: &Log, path: &Operand) -> Result<(Vec<u8>, Option<ZoneId>), Failure> {
     let failed = |text: &str| {
         Failure::failed(format!("{}: {}: {text}", log.name(), Printable(path.bytes())))
     };
     let found = open_now(log).map(|fs| {
         let found = fs.look_up(path, LastLink::Keep);
-        // The path requires a directory, and names another object.
+        // The path requires a directory, but names an object of another type.
         let shadowed =
             found.is_err() && fs.look_up(&Operand::new(path.shown()), LastLink::Keep).is_ok();
         (found, shadowed)
@@ -179,7 +180,7 @@ fn now_at(log: &Log, path: &Operand) -> Result<(Vec<u8>, Option<ZoneId>), Failur
     }
 }
 
-/// The newest state, if it can be opened.
+/// The newest state, or `None` if it cannot be opened.
 fn open_now(log: &Log) -> Option<Fs> {
     let found = Moment::Now.find(&log.device).ok()?;
     let options = OpenOptions::new(found.mode, Box::new(|| 0));
@@ -188,7 +189,7 @@ fn open_now(log: &Log) -> Option<Fs> {
     Some(fs)
 }
 
-/// What a path was called, through all renamings of it and of what is above, back to the checkpoint.
+/// The names of a path through all renames of it and its parents, back to the checkpoint.
 fn names(log: &Log, now: Vec<u8>) -> Result<Vec<(Lsn, Vec<u8>)>, Failure> {
     let mut moves: Vec<(Lsn, Vec<u8>, Vec<u8>)> = Vec::new();
     log.tell(|told| {
@@ -198,7 +199,7 @@ fn names(log: &Log, now: Vec<u8>) -> Result<Vec<(Lsn, Vec<u8>)>, Failure> {
                     let of_acts = told.touched.iter().filter(|touched| acts.contains(&touched.act));
                     of_acts.into_iter().any(|touched| told.path(touched) == *path)
                 };
-                // What is replaced has gone and come.
+                // A replaced path has both an old and a new object.
                 has(&[Act::Remove]) && !has(&[Act::Put, Act::Replace])
             };
             let paths = told.paths();
@@ -217,7 +218,7 @@ fn names(log: &Log, now: Vec<u8>) -> Result<Vec<(Lsn, Vec<u8>)>, Failure> {
     let mut names = Vec::new();
     let (mut name, mut last) = (now, None);
     for (lsn, old, new) in moves.into_iter().rev() {
-        // Of an exchange one direction counts.
+        // An exchange moves in both directions; only one counts.
         if last == Some(lsn) || !is_within(&name, &new) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! `replay diff`: what changed between two moments.
+//! `replay diff`: shows the changes between two moments.
 
 use std::ops::ControlFlow;
 
@@ -50,7 +50,7 @@ impl Args {
         }
         let (a, from) = open(log, &self.moments.0, io)?;
         let (b, to) = open(log, &self.moments.1, io)?;
-        // Two states of one checkpoint and its log differ in what the records between them touched.
+        // Two states of one checkpoint and its log differ only in the keys that the records between them touched.
         let touched = match from.slot.is_some() && from.slot == to.slot {
             true => {
                 let touched = touched_between(&log.device, &log.superblock, from.end, to.end);
@@ -80,12 +80,12 @@ impl Args {
     }
 }
 
-/// Where a state stands: its checkpoint, and the record that comes next.
+/// The position of a state: its checkpoint and the next record.
 struct Point {
-    /// The slot of its superblock; a snapshot has none.
+    /// The slot of its superblock; `None` for a snapshot.
     slot: Option<u32>,
     end: Msn,
-    /// The keys that the records of the log before that have touched.
+    /// The keys touched by the records of the log before `end`.
     logged: Touched,
     is_damaged: bool,
 }
@@ -110,7 +110,7 @@ fn open(log: &Log, moment: &Moment, io: &mut Io) -> Result<(Fs, Point), Failure>
     Ok((fs, Point { slot, end, logged, is_damaged }))
 }
 
-/// Shows the keys of an index that differ; within some ranges, if they are known.
+/// Shows the keys of an index that differ; only within `ranges`, if they are known.
 fn keys(
     log: &Log,
     a: &Fs,

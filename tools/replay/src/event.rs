@@ -1,4 +1,4 @@
-//! An event as a line, and as JSON.
+//! An event as a line of text, and as JSON.
 
 use betr_cli::{json, show, time};
 use betr_core::format::{Bound, RecordMessage};
@@ -6,7 +6,7 @@ use betr_core::text::{Printable, printable};
 use betr_offline::history::{BoundPart, Event, Touched};
 use serde_json::{Value, json};
 
-/// The most paths of a record that its line shows.
+/// The most paths of a record in one line.
 const SHOWN: usize = 3;
 
 /// The line of an event.
@@ -24,7 +24,7 @@ pub(crate) fn line(event: &Event<'_>) -> String {
     format!("{lsn:<10} {at}  {:<11} {}{late}", record.op.name(), shown.join("  "))
 }
 
-/// How many late-bound blocks an event has, and where they are.
+/// The numbers of late-bound blocks of an event, by place.
 fn late(event: &Event<'_>) -> Option<String> {
     let mut places: Vec<(String, u64)> = Vec::new();
     for part in &event.bound {
@@ -34,7 +34,7 @@ fn late(event: &Event<'_>) -> Option<String> {
             Bound::Inline(_) => "in the log".into(),
             Bound::Null => "obsolete at once".into(),
         };
-        // Places beyond those that are shown count as one.
+        // Further places share one entry, "elsewhere".
         let known = places.iter().position(|(known, _)| *known == place);
         let at = known.unwrap_or(places.len().min(SHOWN));
         if at == places.len() {
@@ -72,7 +72,7 @@ pub(crate) fn path_json(path: &[u8]) -> Value {
     json::text(path, &printable(path))
 }
 
-/// Where late-bound values are, as JSON.
+/// The place of late-bound values, as JSON.
 pub(crate) fn bound_json(part: &BoundPart<'_>) -> Value {
     let (kind, node, byte) = match part.to {
         Bound::Leaf(leaf) => ("leaf", Some(leaf.node.0), Some(part.to.place())),
@@ -84,7 +84,7 @@ pub(crate) fn bound_json(part: &BoundPart<'_>) -> Value {
     json!({ "first_msn": first, "values": values, "where": kind, "node": node, "byte": byte })
 }
 
-/// The keys that a message is for.
+/// The keys of a message.
 pub(crate) fn keys(touched: &Touched) -> String {
     let lo = show::key(touched.tree, &touched.lo);
     match touched.lo.successor() == touched.hi {

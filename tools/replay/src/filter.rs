@@ -1,4 +1,4 @@
-//! Which records are of interest.
+//! Filters records.
 
 use betr_cli::moment::parse_time;
 use betr_cli::name;
@@ -63,7 +63,7 @@ fn zone(text: &str) -> Result<ZoneId, String> {
 }
 
 impl Filter {
-    /// Whether an event is of interest.
+    /// Whether the filter admits an event.
     pub(crate) fn admits(&self, event: &Event<'_>) -> bool {
         let record = event.record;
         let first_to_last =
@@ -91,14 +91,14 @@ fn touches_path(event: &Event<'_>, path: &Operand) -> bool {
     })
 }
 
-/// Whether a path is another one, or below it.
+/// Whether `path` equals `top` or is below it.
 pub(crate) fn is_within(path: &[u8], top: &[u8]) -> bool {
     let top = top.strip_suffix(b"/").unwrap_or(top);
     let rest = path.strip_prefix(top);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Whether an event touched any of some keys.
+/// Whether an event touched a key in the range.
 pub(crate) fn touches_keys(event: &Event<'_>, keys: &Keys) -> bool {
     event.touched.iter().any(|touched| keys.overlap(touched.tree, &touched.lo, &touched.hi))
 }

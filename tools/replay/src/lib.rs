@@ -1,7 +1,7 @@
-//! `betr replay`: what the log of an image says that happened, and the image as it was at any record of it.
+//! `betr replay`: shows the history in the log of an image, and the image as of any of its records.
 //!
-//! Nothing is ever written to the image. The history comes from [`betr_offline::history`]; states from the replay that a
-//! recovery makes, stopped where it is asked to.
+//! The image is never written, except by `apply --in-place`. The history comes from [`betr_offline::history`]. States
+//! come from the replay of recovery, stopped at the requested record.
 
 mod apply;
 mod blame;
@@ -60,10 +60,10 @@ enum Verb {
     Timeline(timeline::Args),
 }
 
-/// What the verbs work on.
+/// The log that all verbs read.
 struct Log {
     path: PathBuf,
-    /// Whether it is that of a slot that the user chose.
+    /// Whether the user chose a slot, so that the log may be that of an older checkpoint.
     is_older: bool,
     device: Arc<dyn Device>,
     superblock: Superblock,
@@ -99,7 +99,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 }
 
 impl Log {
-    /// The name of the image, safe to print.
+    /// The name of the image, escaped for printing.
     fn name(&self) -> String {
         betr_cli::show::path(&self.path)
     }
@@ -108,7 +108,7 @@ impl Log {
         failure(&self.path, Some(&self.device), error)
     }
 
-    /// Shows event after event; a failure ends it.
+    /// Passes each event to `show`; a failure ends the walk.
     fn tell(
         &self,
         mut show: impl FnMut(&Event<'_>) -> Result<ControlFlow<()>, Failure>,
@@ -127,7 +127,7 @@ impl Log {
         }
     }
 
-    /// How a verb that read all of the log ends: damage has been said, and more may have happened than was shown.
+    /// The exit code of a verb that read the whole log. A note reports damage, after which records may be missing.
     fn end(&self, survey: &Survey, io: &mut Io) -> Result<Exit, Failure> {
         let Some(damage) = survey.damage() else { return Ok(Exit::DONE) };
         let name = self.name();

@@ -1,4 +1,4 @@
-//! `replay list`: a line for each record.
+//! `replay list`: prints one line per record.
 
 use std::ops::ControlFlow;
 

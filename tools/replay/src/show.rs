@@ -1,4 +1,4 @@
-//! `replay show`: a record in full.
+//! `replay show`: prints a record in full.
 
 use std::ops::ControlFlow;
 
@@ -91,7 +91,7 @@ fn name(message: &RecordMessage) -> &'static str {
     }
 }
 
-/// What a message carries, in lines.
+/// Describes the content of a message, in lines.
 fn contents(message: &RecordMessage) -> Vec<String> {
     match message {
         RecordMessage::Point(tree, key, Action::Insert(bytes)) => {

@@ -1,4 +1,4 @@
-//! `replay timeline`: what happened, for tools that put events of files in the order of time.
+//! `replay timeline`: exports the history for tools that sort file events by time.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::filter::Filter;
 use crate::{Log, event};
 
-/// What is hashed at once.
+/// Bytes per hashing step.
 const STEP: usize = 1 << 20;
 
 /// What `timeline` takes.
@@ -50,7 +50,7 @@ impl Args {
         match self.format {
             Format::Body => {
                 if let Some(hash) = &hash {
-                    // Without times, mactime passes it over.
+                    // mactime skips a line without times.
                     writeln!(io.out, "0|(sha256 of the image: {hash})|0||0|0|0|0|0|0|0")?;
                 }
             }
@@ -98,7 +98,7 @@ impl Args {
     }
 }
 
-/// The SHA-256 of all bytes of an image.
+/// The SHA-256 of a whole image.
 fn hash_of(device: &dyn Device) -> std::io::Result<String> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; STEP];
@@ -112,11 +112,11 @@ fn hash_of(device: &dyn Device) -> std::io::Result<String> {
     Ok(betr_cli::json::hex(&hasher.finalize()))
 }
 
-/// MD5|name|inode|mode|UID|GID|size|atime|mtime|ctime|crtime: times that the record did not set are 0.
+/// A line MD5|name|inode|mode|UID|GID|size|atime|mtime|ctime|crtime. Times that the record did not set are 0.
 fn body(told: &Event<'_>, path: &[u8], inode: Option<&Inode>) -> String {
     let (record, wall) = (told.record, told.record.wall.secs);
     let set = |is_set: bool| if is_set { wall } else { 0 };
-    // Times that a program has set are those of the inode, whatever they are.
+    // A program may have set any time, so the times of the inode are printed.
     if let (Op::SetAttributes, Some(inode)) = (record.op, inode) {
         return body_line(
             told,
@@ -127,7 +127,7 @@ fn body(told: &Event<'_>, path: &[u8], inode: Option<&Inode>) -> String {
     }
     let (accessed, modified, born) = match record.op {
         Op::Create | Op::Mkdir | Op::Symlink | Op::Mknod => {
-            // Of what had been there only the contents of a directory are new.
+            // Creating an entry in an existing directory only changes the directory's contents; its birth time stays.
             (true, true, told.touched.iter().any(|touched| touched.act == Act::Put))
         }
         Op::Write | Op::Truncate | Op::Allocate | Op::RemoveTree => (false, true, false),
@@ -143,7 +143,7 @@ fn body_line(
     [accessed, modified, changed, born]: [i64; 4],
 ) -> String {
     let record = told.record;
-    // A vertical bar would end the name.
+    // A vertical bar would end the field.
     let name = Printable(path).to_string().replace('|', "\\x7c");
     let (ino, mode, uid, gid, size) = inode.map_or((0, String::new(), 0, 0, 0), |inode| {
         (inode.ino.0, mode_of(inode), inode.uid, inode.gid, inode.size)
@@ -155,7 +155,7 @@ fn body_line(
     )
 }
 
-/// Type and permissions as the bodyfile has them, after ls(1).
+/// Type and permissions in the bodyfile format, as in ls(1).
 fn mode_of(inode: &Inode) -> String {
     let kind = match inode.kind {
         FileType::Regular => 'r',

@@ -1,4 +1,4 @@
-//! `replay verify`: pass 1 of a recovery alone.
+//! `replay verify`: runs pass 1 of recovery alone.
 
 use betr_cli::{Exit, Failure, Io};
 use betr_core::disk::Disk;
@@ -78,7 +78,7 @@ impl Args {
     }
 }
 
-/// Why the log ends, in a word and in a sentence.
+/// The reason why the log ends, in a word and in a sentence.
 fn why(end: &End) -> (&'static str, String) {
     let damage = || end.damage().map_or_else(String::new, |error| error.to_string());
     match end {
